@@ -1,0 +1,53 @@
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+BUF_VERSION := 1.75.0
+ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint format proto clean
+
+help: ## Show the targets
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):[^#]*## /\1\t/' | awk -F '\t' '{printf "  %-8s %s\n", $$1, $$2}'
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' \
+	  || { echo "fedplcc needs Python 3.11 to 3.13; name one with: make $(MAKECMDGOALS) PYTHON=python3.12"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.demo: $(BIN)/python pyproject.toml
+	@echo "Installing into $(VENV) (once; torch is large, a minute or more)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[demo]'
+	@touch $@
+
+$(VENV)/.dev: $(BIN)/python pyproject.toml
+	@echo "Installing into $(VENV) (once; torch is large, a minute or more)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@ $(VENV)/.demo
+
+setup: $(VENV)/.dev ## Create .venv with everything that development needs
+
+demo: $(VENV)/.demo ## Train FedPLCC with six processes on this machine; ARGS="--rounds 2 --method fedavg --json"
+	@$(BIN)/fedplcc demo $(ARGS)
+
+test: $(VENV)/.dev ## Run every test; ARGS="-k words" for some
+	@$(BIN)/python -m pytest $(ARGS)
+
+lint: $(VENV)/.dev ## Check format, style, types, imports and that generated code is current
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy .
+	@$(BIN)/lint-imports
+	@$(BIN)/python protos/generate.py --check
+	@if command -v npx >/dev/null; then cd protos && npx --yes @bufbuild/buf@$(BUF_VERSION) lint && echo "buf lint: clean"; \
+	  else echo "buf lint: skipped, npx is not installed"; fi
+
+format: $(VENV)/.dev ## Format the code
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix .
+
+proto: $(VENV)/.dev ## Generate shared/gen from protos/
+	@$(BIN)/python protos/generate.py
+
+clean: ## Remove the environment and caches
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,20 @@
+"""Which clients take part in a round: pure in (seed, round, roster), so a restarted aggregator draws the same ones."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+
+def select_cohort(roster: Sequence[str], *, seed: int, round_number: int, cohort_size: int | None) -> tuple[str, ...]:
+    """Return the clients of a round, sorted.
+
+    Each client has a lot drawn from (seed, round, client id); the lowest `cohort_size` lots take part. A client that joins
+    or leaves the roster so changes no other client's lot.
+    """
+
+    def lot(client_id: str) -> bytes:
+        return hashlib.sha256(f"{seed}/{round_number}/{client_id}".encode()).digest()
+
+    chosen = sorted(roster, key=lambda client_id: (lot(client_id), client_id))
+    return tuple(sorted(chosen[:cohort_size]))

@@ -1,0 +1,316 @@
+"""Every failure that crosses a process, as one tree.
+
+    FedplccError
+    |-- InvalidArgument            what was sent is wrong and stays wrong
+    |   |-- InvalidConfig              a run configuration
+    |   |-- InvalidData                a client's data set
+    |   |-- InvalidModel               a model specification
+    |   |-- MalformedUpdate            an update's blobs, counts or prototypes
+    |   |-- MalformedRequest           any other message
+    |   |-- BlobCorrupt                bytes and SHA-256 disagree
+    |   `-- ChunkOutOfOrder            a chunk that does not begin where the last one ended
+    |-- Unauthenticated            no client id or token
+    |-- NotAMember                 a client that has not joined, or is not in the roster
+    |   `-- NotInCohort                a member that this round did not ask
+    |-- NotFound
+    |   |-- RunNotFound  RoundNotFound  BlobNotFound
+    |-- AlreadyExists
+    |   |-- ClientIdTaken              another instance acts for this client
+    |   |-- UpdateConflict             another update is committed under the same key
+    |   `-- RequestIdReused            the same request id with another body
+    |-- FailedPrecondition
+    |   |-- RoundClosed                the round takes no more of this
+    |   `-- InvalidTransition          the run is not in a state for this
+    |-- ResourceExhausted
+    |   |-- BlobTooLarge  ChunkTooLarge  Overloaded
+    |-- Unavailable
+    |   |-- StoreUnavailable           disk or database
+    |   `-- AggregatorUnavailable      no aggregator answers
+    |-- PayloadCorrupt             stored bytes fail their checksum
+    `-- Internal                   a bug; the text is fixed
+
+Each class has a `code` (the numbers of google.rpc.Code, so that nothing here needs gRPC), a `reason` in UPPER_SNAKE_CASE
+and a sentence for the user. `shared/rpc.py` maps them to statuses and back; `gateway/problem.py` to problem documents.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import IntEnum
+from typing import ClassVar
+
+
+class Code(IntEnum):
+    """The numbers of google.rpc.Code that are used here, each with its HTTP status."""
+
+    INVALID_ARGUMENT = 3
+    DEADLINE_EXCEEDED = 4
+    NOT_FOUND = 5
+    ALREADY_EXISTS = 6
+    PERMISSION_DENIED = 7
+    RESOURCE_EXHAUSTED = 8
+    FAILED_PRECONDITION = 9
+    ABORTED = 10
+    INTERNAL = 13
+    UNAVAILABLE = 14
+    DATA_LOSS = 15
+    UNAUTHENTICATED = 16
+
+    @property
+    def http_status(self) -> int:
+        """HTTP status that google/rpc/code.proto gives for this code."""
+        return _HTTP_STATUS[self]
+
+
+_HTTP_STATUS = {
+    Code.INVALID_ARGUMENT: 400,
+    Code.DEADLINE_EXCEEDED: 504,
+    Code.NOT_FOUND: 404,
+    Code.ALREADY_EXISTS: 409,
+    Code.PERMISSION_DENIED: 403,
+    Code.RESOURCE_EXHAUSTED: 429,
+    Code.FAILED_PRECONDITION: 400,
+    Code.ABORTED: 409,
+    Code.INTERNAL: 500,
+    Code.UNAVAILABLE: 503,
+    Code.DATA_LOSS: 500,
+    Code.UNAUTHENTICATED: 401,
+}
+
+
+class FedplccError(Exception):
+    """Root of the tree. `detail` is a sentence for the user; `metadata` holds facts for programs, as text."""
+
+    code: ClassVar[Code] = Code.INTERNAL
+    reason: ClassVar[str] = "INTERNAL"
+
+    def __init__(self, detail: str, **metadata: object) -> None:
+        super().__init__(detail)
+        self.detail = detail
+        self.metadata: Mapping[str, str] = {key: str(value) for key, value in metadata.items()}
+
+
+class InvalidArgument(FedplccError):
+    """What was sent is wrong, whatever the state; sending it again does not help."""
+
+    code = Code.INVALID_ARGUMENT
+    reason = "INVALID_ARGUMENT"
+
+
+class InvalidConfig(InvalidArgument):
+    """A run configuration with an unknown key, an unknown name or a value out of range."""
+
+    reason = "INVALID_CONFIG"
+
+
+class InvalidData(InvalidArgument):
+    """A client's data set that cannot be read or does not fit the run's data contract."""
+
+    reason = "INVALID_DATA"
+
+
+class InvalidModel(InvalidArgument):
+    """A model specification that gives no usable model."""
+
+    reason = "INVALID_MODEL"
+
+
+class MalformedUpdate(InvalidArgument):
+    """An update whose tensors, prototypes or counts break the contract. `metadata["check"]` names the check."""
+
+    reason = "MALFORMED_UPDATE"
+
+
+class MalformedRequest(InvalidArgument):
+    """A message with a missing or impossible field."""
+
+    reason = "MALFORMED_REQUEST"
+
+
+class BlobCorrupt(InvalidArgument):
+    """Received bytes do not have the SHA-256 that was announced."""
+
+    reason = "BLOB_CORRUPT"
+
+
+class ChunkOutOfOrder(InvalidArgument):
+    """A chunk does not begin where the bytes received so far end."""
+
+    reason = "CHUNK_OUT_OF_ORDER"
+
+
+class Unauthenticated(FedplccError):
+    """No client id or no instance token."""
+
+    code = Code.UNAUTHENTICATED
+    reason = "UNAUTHENTICATED"
+
+
+class NotAMember(FedplccError):
+    """The client has not joined, its lease ran out, or the run's roster does not name it."""
+
+    code = Code.PERMISSION_DENIED
+    reason = "NOT_A_MEMBER"
+
+
+class NotInCohort(NotAMember):
+    """The client was not asked to take part in this round."""
+
+    reason = "NOT_IN_COHORT"
+
+
+class NotFound(FedplccError):
+    """What was asked for does not exist."""
+
+    code = Code.NOT_FOUND
+    reason = "NOT_FOUND"
+
+
+class RunNotFound(NotFound):
+    """No run has this id."""
+
+    reason = "RUN_NOT_FOUND"
+
+
+class RoundNotFound(NotFound):
+    """The run has no such committed round."""
+
+    reason = "ROUND_NOT_FOUND"
+
+
+class BlobNotFound(NotFound):
+    """The blob is not stored, or not for this client."""
+
+    reason = "BLOB_NOT_FOUND"
+
+
+class AlreadyExists(FedplccError):
+    """The name is taken."""
+
+    code = Code.ALREADY_EXISTS
+    reason = "ALREADY_EXISTS"
+
+
+class ClientIdTaken(AlreadyExists):
+    """Another trainer acts for this client and its lease lives."""
+
+    reason = "CLIENT_ID_TAKEN"
+
+
+class UpdateConflict(AlreadyExists):
+    """A different update of this client is already committed in this round."""
+
+    reason = "UPDATE_CONFLICT"
+
+
+class RequestIdReused(AlreadyExists):
+    """The same request id came with another body."""
+
+    reason = "REQUEST_ID_REUSED"
+
+
+class FailedPrecondition(FedplccError):
+    """Right in another state; fetch the present one."""
+
+    code = Code.FAILED_PRECONDITION
+    reason = "FAILED_PRECONDITION"
+
+
+class RoundClosed(FailedPrecondition):
+    """The round does not take this any more, or not yet."""
+
+    reason = "ROUND_CLOSED"
+
+
+class InvalidTransition(FailedPrecondition):
+    """The run's status does not allow this."""
+
+    reason = "INVALID_TRANSITION"
+
+
+class ResourceExhausted(FedplccError):
+    """A limit was met."""
+
+    code = Code.RESOURCE_EXHAUSTED
+    reason = "RESOURCE_EXHAUSTED"
+
+
+class BlobTooLarge(ResourceExhausted):
+    """The blob is larger than the aggregator takes."""
+
+    reason = "BLOB_TOO_LARGE"
+
+
+class ChunkTooLarge(ResourceExhausted):
+    """The chunk is larger than the aggregator takes."""
+
+    reason = "CHUNK_TOO_LARGE"
+
+
+class Overloaded(ResourceExhausted):
+    """Too many requests; try again later."""
+
+    reason = "OVERLOADED"
+
+
+class Unavailable(FedplccError):
+    """Something is away for now; try again with backoff."""
+
+    code = Code.UNAVAILABLE
+    reason = "UNAVAILABLE"
+
+
+class StoreUnavailable(Unavailable):
+    """The aggregator cannot write to its disk or database."""
+
+    reason = "STORE_UNAVAILABLE"
+
+
+class AggregatorUnavailable(Unavailable):
+    """No aggregator answers at the address."""
+
+    reason = "AGGREGATOR_UNAVAILABLE"
+
+
+class PayloadCorrupt(FedplccError):
+    """Stored bytes do not have their SHA-256; somebody must look."""
+
+    code = Code.DATA_LOSS
+    reason = "PAYLOAD_CORRUPT"
+
+
+class Internal(FedplccError):
+    """A bug. The public text never says more."""
+
+    code = Code.INTERNAL
+    reason = "INTERNAL"
+
+
+def _descendants(root: type[FedplccError]) -> list[type[FedplccError]]:
+    return [root, *(found for child in root.__subclasses__() for found in _descendants(child))]
+
+
+BY_REASON: Mapping[str, type[FedplccError]] = {kind.reason: kind for kind in reversed(_descendants(FedplccError))}
+"""Error class by reason; the root and `Internal` share INTERNAL, which gives `Internal`."""
+BY_REASON = {**BY_REASON, Internal.reason: Internal}
+
+
+def from_reason(reason: str, detail: str, metadata: Mapping[str, str], code: int) -> FedplccError:
+    """Rebuild the error that a peer raised; an unknown reason gives the root with that code's meaning."""
+    kind = BY_REASON.get(reason)
+    if kind is None:
+        kind = next((found for found in _BY_CODE if found.code == code), Internal)
+    return kind(detail, **metadata)
+
+
+_BY_CODE = (
+    InvalidArgument,
+    Unauthenticated,
+    NotAMember,
+    NotFound,
+    AlreadyExists,
+    FailedPrecondition,
+    ResourceExhausted,
+    Unavailable,
+    PayloadCorrupt,
+)

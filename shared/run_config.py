@@ -1,0 +1,305 @@
+"""The run configuration as a person writes it, and the errors that help with it.
+
+Everything has a default but the method, the clients and the classes. Unknown keys are errors that name the nearest known
+one; a value out of range is named with its key, its value and the range. A configuration's hash is that of its canonical
+JSON, with the defaults filled in.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from shared.errors import InvalidConfig
+from shared.methods import METHODS
+from shared.methods.base import Method, MethodConfig
+
+NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
+"""Client ids, domains and run names."""
+Name = Annotated[str, Field(pattern=NAME_PATTERN)]
+
+BUILTIN_MODELS = ("resnet10", "cnn4")
+FACTORY = re.compile(r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")
+"""`package.module:factory`."""
+
+
+_Model = TypeVar("_Model", bound=BaseModel)
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class RunSection(_Section):
+    """`[run]`"""
+
+    name: Name = "run"
+    """A name for people; not unique."""
+    method: str
+    """One of the methods in shared/methods."""
+    rounds: int = Field(30, ge=1, le=100_000)
+    """Rounds after round 0."""
+    seed: int = Field(0, ge=0, lt=2**31)
+    """Everything random in the run derives from it."""
+    clients: tuple[Name, ...] | None = None
+    """The roster. Either this or `min_clients`."""
+    min_clients: int | None = Field(None, ge=1, le=100_000)
+    """Start when this many clients have joined, and let later ones in at a round's boundary."""
+    cohort_size: int | None = Field(None, ge=1)
+    """Clients drawn for each round; all if not set."""
+
+    @field_validator("clients")
+    @classmethod
+    def _sorted_and_unique(cls, clients: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        if clients is None:
+            return None
+        if not clients:
+            raise ValueError("the roster must name at least one client")
+        if len(set(clients)) < len(clients):
+            raise ValueError("the roster names a client twice")
+        return tuple(sorted(clients))
+
+    @field_validator("method")
+    @classmethod
+    def _known_method(cls, method: str) -> str:
+        if method not in METHODS:
+            raise ValueError(_unknown("method", method, METHODS))
+        return method
+
+    @model_validator(mode="after")
+    def _one_way_to_name_clients(self) -> Self:
+        if (self.clients is None) == (self.min_clients is None):
+            raise ValueError("set exactly one of 'clients' (the roster) and 'min_clients'")
+        size = len(self.clients) if self.clients else self.min_clients
+        if self.cohort_size is not None and size is not None and self.cohort_size > size:
+            raise ValueError(f"cohort_size = {self.cohort_size} is more than the {size} clients of the run")
+        return self
+
+
+class ModelSection(_Section):
+    """`[model]`"""
+
+    name: str = "resnet10"
+    """resnet10, cnn4 or package.module:factory."""
+    stem: Literal["imagenet5x5", "cifar3x3"] = "imagenet5x5"
+    """Stem of resnet10: 5x5 stride 2 with max-pool (FedPLVM, FedPLCC), or 3x3 stride 1 (FPL)."""
+    options: Mapping[str, Any] = Field(default_factory=dict)
+    """Keyword arguments for package.module:factory."""
+
+    @field_validator("name")
+    @classmethod
+    def _known_model(cls, name: str) -> str:
+        if name not in BUILTIN_MODELS and not FACTORY.match(name):
+            raise ValueError(_unknown("model", name, BUILTIN_MODELS) + "; or write package.module:factory")
+        return name
+
+
+class DataSection(_Section):
+    """`[data]`: the run's data contract."""
+
+    classes: tuple[str, ...] = Field(min_length=2, max_length=10_000)
+    """Class names in the order of the model's outputs; client folders map to them by name."""
+    image_size: int = Field(32, ge=8, le=1024)
+    """Height and width of the model's input in pixels."""
+    mean: tuple[float, float, float] = (0.5, 0.5, 0.5)
+    """Subtracted per channel from values in [0, 1]."""
+    std: tuple[Annotated[float, Field(gt=0)], Annotated[float, Field(gt=0)], Annotated[float, Field(gt=0)]] = (
+        0.5,
+        0.5,
+        0.5,
+    )
+    """Divided by, per channel."""
+    test_every: int = Field(5, ge=2, le=1000)
+    """Where a folder has no train/ and test/, every n-th file by sorted name is for testing."""
+
+    @field_validator("classes")
+    @classmethod
+    def _unique(cls, classes: tuple[str, ...]) -> tuple[str, ...]:
+        if len(set(classes)) < len(classes):
+            raise ValueError("a class is named twice")
+        return classes
+
+
+class TrainingSection(_Section):
+    """`[training]`: everything besides data and method that local training is a function of."""
+
+    local_steps: int | None = Field(None, ge=1, le=1_000_000)
+    """Mini-batches a round. Either this or `local_epochs`; 10 if neither is set."""
+    local_epochs: int | None = Field(None, ge=1, le=100_000)
+    """Passes over the client's training set a round."""
+    batch_size: int = Field(32, ge=2, le=65_536)
+    learning_rate: float = Field(0.01, gt=0, le=10)
+    momentum: float = Field(0.9, ge=0, lt=1)
+    weight_decay: float = Field(1e-5, ge=0, le=1)
+    clip_norm: float | None = Field(None, gt=0)
+    """Largest norm of the whole gradient; no clipping if not set."""
+    augment: tuple[Literal["crop", "flip"], ...] = ()
+    """Random crop with a margin of 1/8, random horizontal flip."""
+    threads: int = Field(1, ge=1, le=256)
+    """Processor threads of local training; other numbers give other last bits."""
+    evaluation_batch_size: int = Field(256, ge=1, le=65_536)
+    """Batch size without gradients; other sizes give other last bits of features."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one_length(cls, values: Any) -> Any:
+        if isinstance(values, Mapping):
+            steps, epochs = values.get("local_steps"), values.get("local_epochs")
+            if steps is not None and epochs is not None:
+                raise ValueError("set exactly one of 'local_steps' and 'local_epochs'")
+            if steps is None and epochs is None:
+                return {**values, "local_steps": 10}
+        return values
+
+
+class RunConfig(_Section):
+    """A run, with the defaults filled in."""
+
+    run: RunSection
+    method: MethodConfig
+    model: ModelSection = ModelSection()
+    data: DataSection
+    training: TrainingSection = TrainingSection.model_validate({})
+
+    @property
+    def algorithm(self) -> Method:
+        """The method's record."""
+        return METHODS[self.run.method]
+
+    @property
+    def canonical_json(self) -> str:
+        """The configuration with sorted keys and no spaces."""
+        return canonical_json({name: getattr(self, name).model_dump(mode="json") for name in type(self).model_fields})
+
+    @property
+    def hash(self) -> str:
+        """SHA-256 of the canonical JSON."""
+        return hashlib.sha256(self.canonical_json.encode()).hexdigest()
+
+
+class ClientSection(_Section):
+    """`[clients.NAME]`: read by demo and simulate; a deployed trainer says the same on its command line."""
+
+    domain: Name | None = None
+    """The domain's label; the client's name if not set."""
+    data: str
+    """Data specification: digits:DOMAIN, folder:PATH, npz:PATH or package.module:factory."""
+    samples_per_class: int | None = Field(None, ge=1)
+    """A seeded, class-balanced subset of the training set; all samples if not set."""
+
+
+class FederationFile(_Section):
+    """A configuration file: a run, and the clients that demo and simulate make for it."""
+
+    config: RunConfig
+    clients: Mapping[str, ClientSection] = Field(default_factory=dict)
+
+
+def canonical_json(value: Any) -> str:
+    """JSON with sorted keys, no spaces and no NaN: equal values give equal text."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False, ensure_ascii=True)
+
+
+def parse_run_config(document: Mapping[str, Any]) -> RunConfig:
+    """Check a run configuration and fill in its defaults.
+
+    Raises:
+        InvalidConfig: With every problem in it, one sentence each.
+    """
+    if not isinstance(document, Mapping):
+        raise InvalidConfig("a run configuration is a table with the sections run, method, model, data and training")
+    _check_keys(document, RunConfig, "")
+    run = document.get("run")
+    name = run.get("method") if isinstance(run, Mapping) else None
+    method = METHODS.get(name) if isinstance(name, str) else None
+    hyper = document.get("method", {})
+    values = dict(document)
+    if method is not None:
+        _check_keys(hyper, method.config, "method.")
+        values["method"] = _validate(method.config, hyper, "method.")
+    else:
+        values["method"] = MethodConfig()
+    return _validate(RunConfig, values, "")
+
+
+def parse_federation(document: Mapping[str, Any]) -> FederationFile:
+    """Check a configuration file's content: a run and, optionally, its clients.
+
+    The clients' names are the roster where `[run]` names none.
+
+    Raises:
+        InvalidConfig: With every problem in it.
+    """
+    document = dict(document)
+    tables = document.pop("clients", {})
+    if not isinstance(tables, Mapping):
+        raise InvalidConfig("[clients] holds one table per client: [clients.NAME]")
+    clients = {}
+    for name, table in tables.items():
+        if not re.match(NAME_PATTERN, name):
+            raise InvalidConfig(f"clients.{name}: a client's name is up to 64 letters, digits, '.', '_' or '-'")
+        _check_keys(table, ClientSection, f"clients.{name}.")
+        clients[name] = _validate(ClientSection, table, f"clients.{name}.")
+    run = document.get("run")
+    if clients and isinstance(run, Mapping) and run.get("clients") is None and run.get("min_clients") is None:
+        document["run"] = {**run, "clients": sorted(clients)}
+    return FederationFile(config=parse_run_config(document), clients=clients)
+
+
+def load_federation(path: Path) -> FederationFile:
+    """Read a TOML configuration file.
+
+    Raises:
+        InvalidConfig: The file cannot be read, is not TOML, or its content is wrong.
+    """
+    try:
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InvalidConfig(f"cannot read {path}: {error.strerror or error}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InvalidConfig(f"{path} is not TOML: {error}") from error
+    return parse_federation(document)
+
+
+def _validate(kind: type[_Model], values: Any, prefix: str) -> _Model:
+    try:
+        return kind.model_validate(values)
+    except ValidationError as error:
+        raise InvalidConfig("; ".join(_explain(problem, prefix) for problem in error.errors())) from error
+
+
+def _explain(problem: Any, prefix: str) -> str:
+    key = (prefix + ".".join(str(part) for part in problem["loc"])).rstrip(".")
+    if problem["type"] == "missing":
+        return f"{key} is missing"
+    message = str(problem["msg"]).removeprefix("Value error, ")
+    message = message[:1].lower() + message[1:]
+    value = problem.get("input")
+    if isinstance(value, (str, int, float, bool)) or value is None:
+        return f"{key} = {json.dumps(value)}: {message}"
+    return f"{key}: {message}"
+
+
+def _check_keys(table: Any, kind: type[BaseModel], prefix: str) -> None:
+    if not isinstance(table, Mapping):
+        raise InvalidConfig(f"{prefix.rstrip('.')} is a table of keys, not {json.dumps(table, default=str)}")
+    for key, value in table.items():
+        if key not in kind.model_fields:
+            raise InvalidConfig(_unknown("key", f"{prefix}{key}", [prefix + name for name in kind.model_fields]))
+        annotation = kind.model_fields[key].annotation
+        if isinstance(annotation, type) and issubclass(annotation, _Section):
+            _check_keys(value, annotation, f"{prefix}{key}.")
+
+
+def _unknown(what: str, name: str, known: Any) -> str:
+    nearest = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
+    hint = f"did you mean {nearest[0]!r}?" if nearest else f"known: {', '.join(sorted(known))}"
+    return f"unknown {what} {name!r}; {hint}"

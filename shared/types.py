@@ -1,0 +1,333 @@
+"""Frozen records of the domain: what a run, a round, an update and a client are.
+
+Values only: no clock, no I/O. Counts are integers, sizes bytes, times seconds since the epoch (UTC).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+FloatArray = npt.NDArray[np.float32]
+IntArray = npt.NDArray[np.int64]
+
+EMPTY: Mapping[str, Any] = MappingProxyType({})
+
+
+class RunStatus(StrEnum):
+    """Where a run stands; the transitions are in aggregator/rounds.py."""
+
+    PENDING = "pending"
+    RUNNING = "running"
+    PAUSED = "paused"
+    STOPPING = "stopping"
+    STOPPED = "stopped"
+    COMPLETED = "completed"
+    FAILED = "failed"
+
+    @property
+    def is_final(self) -> bool:
+        """Whether nothing can happen to the run any more."""
+        return self in (RunStatus.STOPPED, RunStatus.COMPLETED, RunStatus.FAILED)
+
+
+class RoundPhase(StrEnum):
+    """Where a round stands, in order."""
+
+    INITIALISING = "initialising"
+    COLLECTING = "collecting"
+    AGGREGATING = "aggregating"
+    EVALUATING = "evaluating"
+    COMMITTED = "committed"
+
+
+class TaskKind(StrEnum):
+    """What a trainer is asked to do."""
+
+    INIT = "init"
+    TRAIN = "train"
+    EVALUATE = "evaluate"
+    WAIT = "wait"
+    STOP = "stop"
+
+
+class ClientActivity(StrEnum):
+    """What a trainer is doing."""
+
+    IDLE = "idle"
+    DOWNLOADING = "downloading"
+    INITIALISING = "initialising"
+    TRAINING = "training"
+    SUMMARISING = "summarising"
+    UPLOADING = "uploading"
+    EVALUATING = "evaluating"
+
+
+MODEL = "model"
+"""Role of the tensor group that holds the whole model."""
+LOCAL_CLUSTER = "local_cluster"
+"""Kind of the prototypes that a client uploads (FINCH* centres with sample counts)."""
+GLOBAL_CLUSTER = "global_cluster"
+"""Kind of the prototypes that the aggregator sends (FINCH* centres with normalised weights)."""
+
+
+@dataclass(frozen=True, slots=True)
+class BlobRef:
+    """A blob by name: role within its payload, lowercase hexadecimal SHA-256, size."""
+
+    role: str
+    sha256: str
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Payload:
+    """The five generic containers that carry every method, in both directions."""
+
+    tensor_groups: tuple[BlobRef, ...] = ()
+    prototype_sets: tuple[BlobRef, ...] = ()
+    scalars: Mapping[str, float] = field(default_factory=dict)
+    int_lists: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    metadata: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def blobs(self) -> tuple[BlobRef, ...]:
+        """Every blob: tensor groups, then prototype sets."""
+        return self.tensor_groups + self.prototype_sets
+
+    def tensor_group(self, role: str) -> BlobRef | None:
+        """The tensor group with this role, if there is one."""
+        return next((blob for blob in self.tensor_groups if blob.role == role), None)
+
+    def prototype_set(self, kind: str) -> BlobRef | None:
+        """The prototype set of this kind, if there is one."""
+        return next((blob for blob in self.prototype_sets if blob.role == kind), None)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PrototypeSet:
+    """Prototypes as one dense matrix; classes may have different numbers of rows, or none.
+
+    Attributes:
+        vectors: float32 `[n, D]`, not normalised; D is 0 where nothing is known of it yet.
+        class_ids: int64 `[n]`, each in [0, M).
+        weights: float32 `[n]`, positive: sample counts on upload, normalised per class on download (eq. 11 of FedPLCC).
+        group_ids: int64 `[n]`, owner or cluster where a method needs one, else -1.
+    """
+
+    vectors: FloatArray
+    class_ids: IntArray
+    weights: FloatArray
+    group_ids: IntArray
+
+    def __len__(self) -> int:
+        return len(self.class_ids)
+
+    @classmethod
+    def empty(cls, dim: int = 0) -> PrototypeSet:
+        """The set without rows, of feature size `dim`."""
+        none = np.zeros(0, dtype=np.int64)
+        return cls(np.zeros((0, dim), np.float32), none, np.zeros(0, np.float32), none)
+
+    @classmethod
+    def of(cls, vectors: npt.ArrayLike, class_ids: npt.ArrayLike, weights: npt.ArrayLike) -> PrototypeSet:
+        """A set without group ids, from anything that numpy takes."""
+        ids = np.asarray(class_ids, dtype=np.int64)
+        rows = np.asarray(vectors, dtype=np.float32)
+        return cls(rows, ids, np.asarray(weights, dtype=np.float32), np.full(len(ids), -1, dtype=np.int64))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Environment:
+    """What a trainer computes on; equal environments give equal bytes."""
+
+    packages: Mapping[str, str] = field(default_factory=dict)
+    cpu: str = ""
+    device: str = ""
+    platform: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientProblem:
+    """Why a trainer cannot go on, or what its operator should know."""
+
+    reason: str
+    detail: str
+    hint: str = ""
+    is_fatal: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Client:
+    """A client as the aggregator knows it."""
+
+    client_id: str
+    domain: str
+    num_examples: int = 0
+    class_counts: Mapping[str, int] = field(default_factory=dict)
+    environment: Environment = Environment()
+    is_connected: bool = False
+    activity: ClientActivity = ClientActivity.IDLE
+    run_id: str = ""
+    round: int = 0
+    progress: float = 0.0
+    last_seen_at: float = 0.0
+    problem: ClientProblem | None = None
+    readings: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Update:
+    """What one client committed for one round."""
+
+    client_id: str
+    payload: Payload
+    num_examples: int
+    num_excluded: int = 0
+    class_counts: tuple[int, ...] = ()
+    losses: Mapping[str, float] = field(default_factory=dict)
+    timings: Mapping[str, float] = field(default_factory=dict)
+    num_prototypes: int = 0
+
+    def same_content(self, other: Update) -> bool:
+        """Whether both say the same, timings aside: a retry measures other seconds."""
+        return replace(self, timings={}) == replace(other, timings={})
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationCounts:
+    """Correct and total predictions per class of one evaluation set under one model ("global" or "local")."""
+
+    set_name: str
+    model: str
+    correct: tuple[int, ...]
+    total: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluation:
+    """What one client reported for one round's global model."""
+
+    client_id: str
+    domain: str
+    counts: tuple[EvaluationCounts, ...]
+    timings: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Round:
+    """One round; its mappings are keyed by client id."""
+
+    number: int
+    phase: RoundPhase
+    cohort: tuple[str, ...]
+    updates: Mapping[str, Update] = field(default_factory=dict)
+    evaluations: Mapping[str, Evaluation] = field(default_factory=dict)
+    model: BlobRef | None = None
+    prototypes: BlobRef | None = None
+    metrics_json: str = ""
+    timings_json: str = ""
+    phase_started_at: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def done_clients(self) -> tuple[str, ...]:
+        """Clients whose part in the present phase is done, sorted."""
+        done = self.evaluations if self.phase is RoundPhase.EVALUATING else self.updates
+        return tuple(sorted(done))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """One training job and its latest round.
+
+    `model` and `prototypes` are those of the last committed round: what the open round starts from, and what a stopped
+    run keeps.
+    """
+
+    run_id: str
+    name: str
+    status: RunStatus
+    config_json: str
+    config_hash: str
+    method: str
+    total_rounds: int
+    seed: int
+    roster: tuple[str, ...] = ()
+    round: Round | None = None
+    model: BlobRef | None = None
+    prototypes: BlobRef | None = None
+    is_pause_requested: bool = False
+    reason: str = ""
+    created_at: float = 0.0
+    updated_at: float = 0.0
+
+    @property
+    def round_number(self) -> int:
+        """The latest round that opened, -1 before round 0."""
+        return -1 if self.round is None else self.round.number
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSpec:
+    """What a trainer needs to know of a run, the same for every round."""
+
+    run_id: str
+    config_json: str
+    config_hash: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """One thing for a trainer to do; a function of the run's state."""
+
+    kind: TaskKind
+    run: RunSpec | None = None
+    round: int = 0
+    total_rounds: int = 0
+    payload: Payload = Payload()
+    detail: str = ""
+
+    @property
+    def key(self) -> tuple[str, int, TaskKind]:
+        """Names the work: equal keys mean the same work, whatever the text."""
+        return (self.run.run_id if self.run else "", self.round, self.kind)
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedUpdate:
+    """A committed update by name: run, round and the SHA-256 of its blobs in payload order."""
+
+    run_id: str
+    round: int
+    sha256s: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Membership:
+    """The terms on which a client is in."""
+
+    heartbeat_interval_s: float
+    lease_s: float
+    max_chunk_bytes: int
+    max_blob_bytes: int
+    last_committed: CommittedUpdate | None = None
+    version: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """One entry of the append-only history; `sequence` is 0 until it is written."""
+
+    type: str
+    run_id: str = ""
+    round: int = -1
+    client_id: str = ""
+    data: Mapping[str, Any] = field(default_factory=dict)
+    sequence: int = 0
+    time: float = 0.0

@@ -1,0 +1,3 @@
+"""The version of every package here, and of the processes that report it."""
+
+VERSION = "0.1.0"
