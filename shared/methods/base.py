@@ -1,0 +1,172 @@
+"""What a federated method is: a frozen record of a few pure functions, client half and server half side by side.
+
+A method file imports the standard library, numpy, `shared.maths`, `shared.finch`, `shared.types` and this module, nothing
+else. Its client half is written with operators and `.sum()` and `.mean()`, which torch tensors and numpy arrays share; what
+operators cannot say comes through `Ops`. So the same loss runs in a trainer and, in tests, on plain numpy.
+
+Shape legend: B batch, N samples of a client, D feature size, M classes, G prototypes, K clients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import BaseModel, ConfigDict
+
+from shared.types import FloatArray, IntArray, PrototypeSet
+
+Array = Any
+"""A torch tensor in a trainer, a numpy array in a test."""
+
+Block = npt.NDArray[Any]
+"""A piece of one tensor, flattened: float32, or int64 for integer buffers."""
+
+
+class MethodConfig(BaseModel):
+    """Hyper-parameters that every method has. Subclasses add theirs, defaulted to the paper's values."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    averaging: Literal["weighted", "equal"] = "weighted"
+    """Weight of a client in the fold: its number of samples, or one."""
+
+
+class Ops(Protocol):
+    """What operators cannot say, in float32 even where the model runs in less.
+
+    Masks are boolean arrays of the shape of `x`; reductions are over the last axis. Integer, float and boolean arrays are
+    compared, indexed and broadcast with operators.
+    """
+
+    def cosine(self, x_BD: Array, y_GD: Array) -> Array:
+        """Cosine similarity `[B, G]`, norms floored at 1e-8."""
+
+    def row_norm(self, x_BD: Array) -> Array:
+        """Euclidean norm of each row, `[B]`, without gradient."""
+
+    def clamp_min(self, x: Array, minimum: float) -> Array:
+        """Elementwise maximum with a constant; the gradient is 0 where it acts."""
+
+    def log(self, x: Array) -> Array:
+        """Natural logarithm, elementwise."""
+
+    def logsumexp(self, x: Array, where: Array | None = None) -> Array:
+        """log of the sum of exp over the entries where the mask holds; 0, with zero gradient, for a row with none.
+
+        Without a mask, the same bits as with a mask that holds everywhere.
+        """
+
+    def largest(self, x: Array, where: Array, count_B: Array) -> Array:
+        """Mask of the `count_B[i]` largest entries of row i among those where the mask holds, or all of them if fewer.
+
+        Of equal entries the lower column comes first. The choice is constant: no gradient flows through it.
+        """
+
+    def where(self, mask: Array, x: Array, other: float) -> Array:
+        """`x` where the mask holds, else the constant, without gradient there."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prototypes:
+    """The round's global prototypes on the training device, as constants."""
+
+    vectors_GD: Array
+    class_ids_G: Array
+    weights_G: Array
+    class_sizes_M: Array
+    """Prototypes per class, `[M]` whole numbers in float64, so that a share of them (a top-k) is exact to 1e-9."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientStep:
+    """Everything that a client loss may look at for one mini-batch."""
+
+    ops: Ops
+    features_BD: Array
+    logits_BM: Array
+    labels_B: Array
+    task_loss: Array
+    """Cross-entropy, mean over the batch: a scalar."""
+    params: Mapping[str, Array]
+    """Trainable parameters by name."""
+    start: Mapping[str, Array]
+    """The same parameters as received, constants."""
+    prototypes: Prototypes | None
+    """None before the first aggregation, or where the global set is empty."""
+    round: int
+    total_rounds: int
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """One term of a loss: the scalar as reported, and what it is multiplied by in the total."""
+
+    value: Array
+    coefficient: float = 1.0
+
+
+LossTerms = Mapping[str, Term]
+"""Terms by name in a fixed order. A term whose coefficient is 0 is left out, not multiplied: that keeps FedAvg's bits."""
+
+ClientLoss = Callable[[ClientStep, Any], LossTerms]
+ServerPrototypes = Callable[[Sequence[PrototypeSet], int, Any], PrototypeSet]
+Fold = Callable[[Block, Iterable[Block], Sequence[float], Any], Block]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """What leaves the client besides its model."""
+
+    prototypes: PrototypeSet
+    num_excluded: int = 0
+    """Samples that no prototype stands for: zero features, clusters below the minimum size."""
+
+
+ClientReport = Callable[[FloatArray, IntArray, int, Any], Report]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Method:
+    """A federated method.
+
+    Attributes:
+        name: As a person writes it in `[run] method`.
+        paper: Authors, title, venue, link.
+        config: Its hyper-parameters.
+        client_loss: `(step, config) -> terms` for one mini-batch.
+        fold: `(state_block, update_blocks, weights, config) -> block`: the new global block from the cohort's blocks, which
+            come one at a time in client-id order and may be read once. Elementwise, so any cutting gives the same bytes.
+        prototype_kind: Kind of the set that a client uploads, or None where the method has no prototypes.
+        client_report: `(features_ND, labels_N, num_classes, config) -> Report` under the final local weights.
+        server_prototypes: `(sets, num_classes, config) -> set`: the global set from the cohort's sets in client-id order.
+        weights_are_counts: Whether uploaded weights are sample counts that must add up (rule 1.7).
+    """
+
+    name: str
+    paper: str
+    config: type[MethodConfig]
+    client_loss: ClientLoss
+    fold: Fold
+    prototype_kind: str | None = None
+    client_report: ClientReport | None = None
+    server_prototypes: ServerPrototypes | None = None
+    weights_are_counts: bool = False
+
+    @property
+    def has_prototypes(self) -> bool:
+        """Whether clients upload prototypes and the aggregator sends global ones."""
+        return self.prototype_kind is not None
+
+
+def fold_weights(num_examples: Sequence[int], config: MethodConfig) -> list[float]:
+    """Weight of each client's blocks, in the same order; whole numbers, so float64 products of float32 are exact."""
+    return [1.0 if config.averaging == "equal" else float(count) for count in num_examples]
+
+
+def per_class_counts(class_ids: IntArray, num_classes: int) -> IntArray:
+    """How many entries each class has, int64 `[M]`."""
+    return np.bincount(class_ids, minlength=num_classes).astype(np.int64)
