@@ -1,0 +1,131 @@
+"""What a round comes to: the lines of metrics.jsonl and timings.jsonl, and the content of run.json. Pure.
+
+metrics.jsonl holds computed values only, so equal federations give equal bytes; seconds, bytes and retries go to
+timings.jsonl, outside every hash.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Mapping, Sequence
+from importlib import metadata
+from typing import Any
+
+from shared.methods import METHODS
+from shared.types import Environment, Evaluation, Event, Round, RoundPhase, Run, Update
+from shared.version import VERSION
+
+TEST_SET = "test"
+PACKAGES = ("numpy", "scipy", "grpcio", "protobuf", "safetensors", "SQLAlchemy")
+
+
+def accuracy_by_domain(evaluations: Sequence[Evaluation], domains: Sequence[str]) -> dict[str, float | None]:
+    """Accuracy of the global model on the test set of each domain, "mean" over domains and "worst" domain; fractions.
+
+    A domain's correct and total predictions are pooled over its clients. A domain without report or without test samples is
+    None, and so left out of mean and worst; with none at all these are None too.
+    """
+    correct = dict.fromkeys(sorted(domains), 0)
+    total = dict.fromkeys(correct, 0)
+    for evaluation in evaluations:
+        for counts in evaluation.counts:
+            if (counts.set_name, counts.model) == (TEST_SET, "global"):
+                correct[evaluation.domain] = correct.get(evaluation.domain, 0) + sum(counts.correct)
+                total[evaluation.domain] = total.get(evaluation.domain, 0) + sum(counts.total)
+    values: dict[str, float | None] = {
+        domain: correct[domain] / total[domain] if total[domain] else None for domain in correct
+    }
+    known = [value for value in values.values() if value is not None]
+    return {**values, "mean": sum(known) / len(known) if known else None, "worst": min(known, default=None)}
+
+
+def mean_losses(updates: Sequence[Update]) -> dict[str, float]:
+    """Mean training loss by term over the cohort, weighted by number of samples, summed in the order given."""
+    names = sorted({name for update in updates for name in update.losses})
+    means = {}
+    for name in names:
+        having = [update for update in updates if name in update.losses]
+        weight = sum(update.num_examples for update in having)
+        means[name] = sum(update.losses[name] * update.num_examples for update in having) / max(weight, 1)
+    return means
+
+
+def metrics_line(current: Round, *, domains: Mapping[str, str], num_global_prototypes: int) -> dict[str, Any]:
+    """The round's line of metrics.jsonl. `domains` gives the domain of each client of the cohort."""
+    updates = _in_order(current.updates)
+    assert current.model is not None
+    assert current.prototypes is not None
+    return {
+        "round": current.number,
+        "accuracy": accuracy_by_domain(_in_order(current.evaluations), sorted(set(domains.values()))),
+        "loss": mean_losses(updates),
+        "prototypes": {"local": sum(update.num_prototypes for update in updates), "global": num_global_prototypes},
+        "num_examples": sum(update.num_examples for update in updates),
+        "num_excluded": sum(update.num_excluded for update in updates),
+        "cohort": list(current.cohort),
+        "model_sha256": current.model.sha256,
+        "prototypes_sha256": current.prototypes.sha256,
+    }
+
+
+def timings_line(current: Round, *, now: float) -> dict[str, Any]:
+    """The round's line of timings.jsonl: seconds by phase, and what each client measured of itself."""
+    phases = [phase for phase in RoundPhase if phase.value in current.phase_started_at]
+    starts = [current.phase_started_at[phase.value] for phase in phases] + [now]
+    seconds = {phase.value: starts[index + 1] - starts[index] for index, phase in enumerate(phases)}
+    return {
+        "round": current.number,
+        "seconds": {**seconds, "total": sum(seconds.values())},
+        "bytes_received": sum(blob.size_bytes for update in current.updates.values() for blob in update.payload.blobs),
+        "clients": {
+            client_id: dict(current.updates[client_id].timings)
+            | {f"evaluation_{name}": value for name, value in _evaluation_timings(current, client_id).items()}
+            for client_id in sorted(current.updates)
+        },
+    }
+
+
+def manifest(run: Run, config: Mapping[str, Any], admissions: Sequence[Event]) -> dict[str, Any]:
+    """The content of run.json: configuration, seed, versions and machine types. `admissions` are the run's events that name
+    the clients it admitted, with their environments.
+    """
+    clients = {name: entry for event in admissions for name, entry in event.data.get("clients", {}).items()}
+    return {
+        "run_id": run.run_id,
+        "name": run.name,
+        "method": run.method,
+        "paper": METHODS[run.method].paper,
+        "seed": run.seed,
+        "total_rounds": run.total_rounds,
+        "created_at": run.created_at,
+        "config": dict(config),
+        "config_hash": run.config_hash,
+        "clients": dict(sorted(clients.items())),
+        "aggregator": aggregator_environment(),
+    }
+
+
+def aggregator_environment() -> dict[str, Any]:
+    """Versions and machine of this aggregator."""
+    packages = {name: metadata.version(name) for name in PACKAGES}
+    return {
+        "fedplcc": VERSION,
+        "python": platform.python_version(),
+        "packages": packages,
+        "cpu": platform.machine(),
+        "platform": f"{platform.system()} {platform.release()}",
+    }
+
+
+def environments_agree(environments: Sequence[Environment]) -> bool:
+    """Whether all trainers compute on the same machine type, so that the run can be repeated to the byte."""
+    return all(environment == environments[0] for environment in environments)
+
+
+def _in_order(records: Mapping[str, Any]) -> list[Any]:
+    return [records[client_id] for client_id in sorted(records)]
+
+
+def _evaluation_timings(current: Round, client_id: str) -> Mapping[str, float]:
+    evaluation = current.evaluations.get(client_id)
+    return {} if evaluation is None else evaluation.timings

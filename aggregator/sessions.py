@@ -1,0 +1,107 @@
+"""Who is connected: instance tokens, leases and what each trainer says it does. Kept in memory only.
+
+After the aggregator restarts nobody is connected; trainers join again by themselves. Times are of a monotonic clock, so that
+a change of the wall clock ends no lease.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from shared.errors import ClientIdTaken, NotAMember, Unauthenticated
+from shared.types import Client, ClientActivity, ClientProblem, Task, TaskKind
+
+
+@dataclass(slots=True)
+class Session:
+    """One trainer's presence."""
+
+    client: Client
+    token: str
+    last_seen: float
+    task: Task | None = None
+    """What it was last given."""
+    activity: ClientActivity = ClientActivity.IDLE
+    run_id: str = ""
+    round: int = 0
+    progress: float = 0.0
+    readings: Mapping[str, float] = field(default_factory=dict)
+    problem: ClientProblem | None = None
+
+    def works_for(self, run_id: str) -> bool:
+        """Whether it computes for a run, or was given work of it and has not said that it is idle since."""
+        given = self.task is not None and self.task.kind is not TaskKind.WAIT and self.task.run is not None
+        return self.run_id == run_id or (given and self.task.run.run_id == run_id)  # type: ignore[union-attr]
+
+
+class Sessions:
+    """Sessions by client id."""
+
+    def __init__(self, lease_s: float) -> None:
+        self.lease_s = lease_s
+        self._sessions: dict[str, Session] = {}
+
+    def join(self, client: Client, token: str, now: float) -> tuple[Session, bool]:
+        """Open or take over a client's session; says whether the client was absent before.
+
+        Raises:
+            ClientIdTaken: Another token holds it and its lease lives.
+        """
+        known = self._sessions.get(client.client_id)
+        if known is not None and known.token != token and self._lives(known, now):
+            wait = max(1.0, self.lease_s - (now - known.last_seen))
+            raise ClientIdTaken(
+                f"another trainer acts for client {client.client_id}; end it, or wait {wait:.0f} s for its lease to run out",
+                client_id=client.client_id,
+            )
+        is_new = known is None or known.token != token
+        session = Session(client=client, token=token, last_seen=now)
+        if known is not None and not is_new:
+            session.task = known.task
+        self._sessions[client.client_id] = session
+        return session, is_new
+
+    def check(self, client_id: str, token: str, now: float) -> Session:
+        """The session of a caller; a call is a sign of life.
+
+        Raises:
+            Unauthenticated: No client id or token.
+            NotAMember: It has not joined, or not since the aggregator started.
+            ClientIdTaken: Another trainer has taken the client id.
+        """
+        if not client_id or not token:
+            raise Unauthenticated("a client id and an instance token are needed")
+        session = self._sessions.get(client_id)
+        if session is None:
+            raise NotAMember(f"client {client_id} has not joined", client_id=client_id)
+        if session.token != token:
+            raise ClientIdTaken(f"another trainer acts for client {client_id}", client_id=client_id)
+        session.last_seen = now
+        return session
+
+    def find(self, client_id: str) -> Session | None:
+        """A client's session, whatever its token."""
+        return self._sessions.get(client_id)
+
+    def is_connected(self, client_id: str, now: float) -> bool:
+        """Whether a client's lease lives."""
+        session = self._sessions.get(client_id)
+        return session is not None and self._lives(session, now)
+
+    def connected(self, now: float) -> list[str]:
+        """Clients whose lease lives, sorted."""
+        return sorted(client_id for client_id, session in self._sessions.items() if self._lives(session, now))
+
+    def expire(self, now: float) -> list[Session]:
+        """Remove and return the sessions whose lease has run out."""
+        gone = [session for session in self._sessions.values() if not self._lives(session, now)]
+        for session in gone:
+            del self._sessions[session.client.client_id]
+        return gone
+
+    def __iter__(self) -> Iterator[Session]:
+        return iter(list(self._sessions.values()))
+
+    def _lives(self, session: Session, now: float) -> bool:
+        return now - session.last_seen <= self.lease_s

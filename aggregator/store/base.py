@@ -1,0 +1,96 @@
+"""What the aggregator asks of a store. The docstrings are the contract; tests/contract/test_store.py holds stores to it.
+
+A transaction is atomic and durable: after the `with` block ends, a crash at any moment keeps all of it; if the block
+raises, none of it is kept. Only one transaction is open at a time (BEGIN IMMEDIATE); reads see the last committed state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from typing import Protocol
+
+from shared.types import BlobRef, Client, CommittedUpdate, Evaluation, Event, Round, Run, Update
+
+
+class Transaction(Protocol):
+    """Writes that become true together."""
+
+    def add_run(self, run: Run, *, request_id: str, request_hash: str) -> None:
+        """Record a new run under the caller's request id; both ids are new."""
+
+    def save_run(self, run: Run) -> None:
+        """Record the run's present state and that of its latest round; updates and evaluations have calls of their own."""
+
+    def add_update(self, run_id: str, round_number: int, committed: Update) -> None:
+        """Record a committed update, its blobs and that this client stored them; the key is new."""
+
+    def add_evaluation(self, run_id: str, round_number: int, evaluation: Evaluation) -> None:
+        """Record a report; the key is new."""
+
+    def save_client(self, client: Client) -> None:
+        """Record a client, or what changed of it; progress, readings and connection are not kept."""
+
+    def add_blob(self, blob: BlobRef) -> None:
+        """Name a blob that is durable on disk. Naming it again changes nothing."""
+
+    def add_event(self, event: Event) -> None:
+        """Append to the history; the store gives the sequence."""
+
+
+class Store(Protocol):
+    """Durable state of an aggregator."""
+
+    def transaction(self) -> AbstractContextManager[Transaction]:
+        """Open the one transaction.
+
+        Raises:
+            StoreUnavailable: The database cannot be written.
+        """
+
+    def open_runs(self) -> list[Run]:
+        """Runs that have not ended, oldest first, each with its latest round, updates and evaluations."""
+
+    def find_run(self, run_id: str) -> Run | None:
+        """A run with its latest round, updates and evaluations."""
+
+    def find_request(self, request_id: str) -> tuple[str, str] | None:
+        """The run id and request hash recorded under a request id."""
+
+    def list_runs(self, *, limit: int, before: str = "") -> list[Run]:
+        """Runs, newest first, from the one after `before`; their rounds carry no updates or evaluations."""
+
+    def list_rounds(self, run_id: str, *, after: int = -1, limit: int = 1000) -> list[Round]:
+        """Rounds of a run in order, without updates and evaluations."""
+
+    def find_round(self, run_id: str, number: int) -> Round | None:
+        """One round with its updates and evaluations."""
+
+    def list_evaluations(self, run_id: str, number: int | None = None) -> list[tuple[int, Evaluation]]:
+        """Reports of a run or of one round, by round and client id."""
+
+    def list_events(
+        self, *, run_id: str = "", after: int = 0, limit: int = 1000, types: Sequence[str] = ()
+    ) -> list[Event]:
+        """Events with a greater sequence, in order; of one run or of some types if given."""
+
+    def list_clients(self) -> list[Client]:
+        """Every client that ever joined, by id."""
+
+    def find_client(self, client_id: str) -> Client | None:
+        """One client."""
+
+    def last_committed(self, client_id: str) -> CommittedUpdate | None:
+        """The client's newest committed update."""
+
+    def has_stored(self, client_id: str, sha256: str) -> bool:
+        """Whether this client committed an update with this blob before."""
+
+    def find_blob(self, sha256: str) -> int | None:
+        """Size in bytes of a named blob."""
+
+    def domains(self, clients: Sequence[str]) -> dict[str, str]:
+        """The domain of each of these clients."""
+
+    def close(self) -> None:
+        """Let go of files and connections."""

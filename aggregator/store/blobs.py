@@ -1,0 +1,230 @@
+"""Blobs on disk, named by SHA-256, and the uploads that become blobs.
+
+    blobs/ab/ab12...            complete, durable; a database row names it
+    incoming/CLIENT/ab12...     complete upload of a client, not yet part of a committed update
+    incoming/CLIENT/ab12....part  an upload that goes on from its last byte
+
+A file is fsynced before it gets its name, and a folder after it got a new name; only then may a row name the blob. What a
+crash leaves behind is always either a whole blob or a part that the next upload continues; a part whose bytes a power cut
+damaged fails its SHA-256 and starts again from nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import tempfile
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO
+
+from shared.errors import BlobCorrupt, BlobNotFound, ChunkOutOfOrder, FailedPrecondition, StoreUnavailable
+from shared.types import BlobRef
+
+READ_BYTES = 1 << 20
+"""Piece in which files are read."""
+
+
+class BlobStore:
+    """Blobs and uploads below one folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._blobs = folder / "blobs"
+        self._incoming = folder / "incoming"
+        self._staging = folder / "staging"
+        self._uploads: dict[tuple[str, str], Upload] = {}
+        self._lock = threading.Lock()
+        with _disk_errors():
+            shutil.rmtree(self._staging, ignore_errors=True)
+            for path in (self._blobs, self._incoming, self._staging):
+                path.mkdir(parents=True, exist_ok=True)
+            _fsync_folder(folder)
+
+    def path(self, sha256: str) -> Path:
+        """Where a blob is, or would be."""
+        return self._blobs / sha256[:2] / sha256
+
+    def open(self, sha256: str) -> BinaryIO:
+        """Open a blob for reading.
+
+        Raises:
+            BlobNotFound: There is none of this name.
+        """
+        try:
+            return self.path(sha256).open("rb")
+        except FileNotFoundError:
+            raise BlobNotFound("the blob is not stored", sha256=sha256) from None
+
+    def read(self, sha256: str) -> bytes:
+        """A whole blob; for small ones."""
+        with self.open(sha256) as file:
+            return file.read()
+
+    def put(self, role: str, pieces: Iterable[bytes]) -> BlobRef:
+        """Make a blob of these bytes durable and return its name. The same bytes again change nothing."""
+        digest, size = hashlib.sha256(), 0
+        with _disk_errors(), tempfile.NamedTemporaryFile(dir=self._staging, delete=False) as file:
+            try:
+                for piece in pieces:
+                    digest.update(piece)
+                    size += file.write(piece)
+                file.flush()
+                os.fsync(file.fileno())
+                blob = BlobRef(role, digest.hexdigest(), size)
+                self._name(Path(file.name), blob.sha256)
+            finally:
+                Path(file.name).unlink(missing_ok=True)
+        return blob
+
+    def uploaded(self, client_id: str, blob: BlobRef) -> bool:
+        """Whether this client's upload of the blob is complete and waits for a commit."""
+        return self._complete(client_id, blob.sha256).is_file()
+
+    def uploaded_path(self, client_id: str, blob: BlobRef) -> Path | None:
+        """The file of a complete upload of this client, if there is one."""
+        path = self._complete(client_id, blob.sha256)
+        return path if path.is_file() else None
+
+    def received_bytes(self, client_id: str, blob: BlobRef) -> int:
+        """Bytes of the blob that this client has sent so far."""
+        try:
+            return min(self._part(client_id, blob.sha256).stat().st_size, blob.size_bytes)
+        except FileNotFoundError:
+            return 0
+
+    def begin_upload(self, client_id: str, blob: BlobRef) -> Upload:
+        """Go on with an upload from its last byte. An older stream of the same upload loses it."""
+        with self._lock:
+            key = (client_id, blob.sha256)
+            if key in self._uploads:
+                self._uploads[key].supersede()
+            with _disk_errors():
+                self._incoming.joinpath(client_id).mkdir(exist_ok=True)
+                upload = Upload(self._part(client_id, blob.sha256), self._complete(client_id, blob.sha256), blob)
+            self._uploads[key] = upload
+            return upload
+
+    def end_upload(self, client_id: str, upload: Upload) -> None:
+        """Close an upload, whether it is complete or goes on later."""
+        upload.close()
+        with self._lock:
+            key = (client_id, upload.blob.sha256)
+            if self._uploads.get(key) is upload:
+                del self._uploads[key]
+
+    def keep(self, client_id: str, blobs: Iterable[BlobRef]) -> None:
+        """Make complete uploads durable as blobs. They stay uploads too, until `forget`, so that a crash loses nothing."""
+        for blob in blobs:
+            path = self._complete(client_id, blob.sha256)
+            if path.is_file():
+                with _disk_errors():
+                    self._name(path, blob.sha256)
+
+    def forget(self, client_id: str) -> None:
+        """Drop a client's uploads; what was kept stays."""
+        shutil.rmtree(self._incoming / client_id, ignore_errors=True)
+
+    def _complete(self, client_id: str, sha256: str) -> Path:
+        return self._incoming / client_id / sha256
+
+    def _part(self, client_id: str, sha256: str) -> Path:
+        return self._incoming / client_id / f"{sha256}.part"
+
+    def _name(self, source: Path, sha256: str) -> None:
+        target = self.path(sha256)
+        if not target.parent.is_dir():
+            target.parent.mkdir(exist_ok=True)
+            _fsync_folder(self._blobs)
+        if not target.exists():
+            with suppress(FileExistsError):
+                os.link(source, target)
+        _fsync_folder(target.parent)
+
+
+class Upload:
+    """One client's upload of one blob: bytes in order, from where the last attempt ended."""
+
+    def __init__(self, part: Path, complete: Path, blob: BlobRef) -> None:
+        self.blob = blob
+        self._part, self._complete_path = part, complete
+        self._digest = hashlib.sha256()
+        self._file = part.open("a+b")
+        self._is_superseded = False
+        self._size = self._file.seek(0, os.SEEK_END)
+        if self._size > blob.size_bytes:
+            self._file.truncate(0)
+            self._size = 0
+        self._file.seek(0)
+        while piece := self._file.read(READ_BYTES):
+            self._digest.update(piece)
+
+    @property
+    def offset_bytes(self) -> int:
+        """Bytes received so far."""
+        return self._size
+
+    def supersede(self) -> None:
+        """Refuse further bytes: a newer stream has taken over."""
+        self._is_superseded = True
+
+    def write(self, offset_bytes: int, data: bytes) -> None:
+        """Append a chunk.
+
+        Raises:
+            ChunkOutOfOrder: It does not begin where the bytes so far end, or runs past the end.
+            FailedPrecondition: A newer stream has taken over.
+        """
+        if self._is_superseded:
+            raise FailedPrecondition("a newer stream of this upload has taken over", sha256=self.blob.sha256)
+        if offset_bytes != self._size:
+            raise ChunkOutOfOrder(
+                f"the chunk begins at byte {offset_bytes}, expected {self._size}", expected_offset_bytes=self._size
+            )
+        if self._size + len(data) > self.blob.size_bytes:
+            raise ChunkOutOfOrder(f"the chunk runs past the announced {self.blob.size_bytes} bytes")
+        with _disk_errors():
+            self._file.write(data)
+        self._digest.update(data)
+        self._size += len(data)
+
+    def finish(self) -> None:
+        """Check the blob and give it its name.
+
+        Raises:
+            BlobCorrupt: Bytes are missing (the part is kept) or do not have their SHA-256 (the part is dropped).
+        """
+        if self._is_superseded:
+            raise FailedPrecondition("a newer stream of this upload has taken over", sha256=self.blob.sha256)
+        with _disk_errors():
+            self._file.flush()
+            if self._size < self.blob.size_bytes:
+                raise BlobCorrupt(f"the upload ended at byte {self._size} of {self.blob.size_bytes}")
+            if self._digest.hexdigest() != self.blob.sha256:
+                self._file.truncate(0)
+                raise BlobCorrupt("the bytes received do not have the announced SHA-256", sha256=self.blob.sha256)
+            os.fsync(self._file.fileno())
+            self._part.rename(self._complete_path)
+
+    def close(self) -> None:
+        """Let go of the file."""
+        with _disk_errors():
+            self._file.close()
+
+
+@contextmanager
+def _disk_errors() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise StoreUnavailable(f"the aggregator cannot write to its disk: {error.strerror or error}") from error
+
+
+def _fsync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

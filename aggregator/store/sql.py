@@ -1,0 +1,378 @@
+"""The store on a SQL database through SQLAlchemy: SQLite in WAL mode with synchronous FULL.
+
+Records are kept in columns where the store asks for them, and as JSON where it only hands them back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import TypeAdapter
+from sqlalchemy import (
+    Connection,
+    Engine,
+    Row,
+    Table,
+    create_engine,
+    func,
+    insert,
+    inspect,
+    select,
+    update,
+)
+from sqlalchemy import (
+    event as engine_event,
+)
+from sqlalchemy.exc import DatabaseError, OperationalError
+
+from aggregator.store import schema
+from shared.errors import StoreUnavailable
+from shared.types import (
+    BlobRef,
+    Client,
+    ClientProblem,
+    CommittedUpdate,
+    Environment,
+    Evaluation,
+    Event,
+    Round,
+    RoundPhase,
+    Run,
+    RunStatus,
+    Update,
+)
+
+_Record = TypeVar("_Record")
+
+BUSY_TIMEOUT_S = 30
+"""How long a transaction waits for a lock that another process (a backup, a reader) holds."""
+
+
+class SqlStore:
+    """A `Store` (see base.py) on one database."""
+
+    def __init__(self, url: str) -> None:
+        """Open the database, and create its tables where it is new.
+
+        Raises:
+            StoreUnavailable: It cannot be opened, or it has another schema version.
+        """
+        self._engine = _engine(url)
+        try:
+            self._prepare()
+        except (OperationalError, DatabaseError) as error:
+            raise StoreUnavailable(f"cannot open the database: {error.orig}") from error
+
+    @classmethod
+    def in_folder(cls, folder: Path) -> SqlStore:
+        """The SQLite store of a state directory."""
+        return cls(f"sqlite:///{folder / 'aggregator.sqlite'}")
+
+    @contextmanager
+    def transaction(self) -> Iterator[SqlTransaction]:
+        """See `Store.transaction`."""
+        try:
+            with self._engine.connect().execution_options(immediate=True) as connection, connection.begin():
+                yield SqlTransaction(connection)
+        except OperationalError as error:
+            raise StoreUnavailable(f"cannot write to the database: {error.orig}") from error
+
+    def open_runs(self) -> list[Run]:
+        """See `Store.open_runs`."""
+        ended = [status.value for status in RunStatus if status.is_final]
+        query = select(schema.runs).where(schema.runs.c.status.not_in(ended))
+        with self._engine.connect() as connection:
+            rows = connection.execute(query.order_by(schema.runs.c.created_at, schema.runs.c.run_id)).all()
+            return [_with_round(connection, row, whole=True) for row in rows]
+
+    def find_run(self, run_id: str) -> Run | None:
+        """See `Store.find_run`."""
+        with self._engine.connect() as connection:
+            row = connection.execute(select(schema.runs).where(schema.runs.c.run_id == run_id)).first()
+            return None if row is None else _with_round(connection, row, whole=True)
+
+    def find_request(self, request_id: str) -> tuple[str, str] | None:
+        """See `Store.find_request`."""
+        table = schema.runs
+        row = self._first(select(table.c.run_id, table.c.request_hash).where(table.c.request_id == request_id))
+        return None if row is None else (row.run_id, row.request_hash)
+
+    def list_runs(self, *, limit: int, before: str = "") -> list[Run]:
+        """See `Store.list_runs`."""
+        table = schema.runs
+        query = select(table).order_by(table.c.created_at.desc(), table.c.run_id.desc()).limit(limit)
+        with self._engine.connect() as connection:
+            if before:
+                cursor = connection.execute(select(table.c.created_at).where(table.c.run_id == before)).scalar()
+                older = table.c.created_at < cursor
+                query = query.where(older | ((table.c.created_at == cursor) & (table.c.run_id < before)))
+            return [_with_round(connection, row, whole=False) for row in connection.execute(query).all()]
+
+    def list_rounds(self, run_id: str, *, after: int = -1, limit: int = 1000) -> list[Round]:
+        """See `Store.list_rounds`."""
+        table = schema.rounds
+        query = select(table).where(table.c.run_id == run_id, table.c.number > after).order_by(table.c.number)
+        with self._engine.connect() as connection:
+            return [_round(row) for row in connection.execute(query.limit(limit)).all()]
+
+    def find_round(self, run_id: str, number: int) -> Round | None:
+        """See `Store.find_round`."""
+        with self._engine.connect() as connection:
+            return _find_round(connection, run_id, number, whole=True)
+
+    def list_evaluations(self, run_id: str, number: int | None = None) -> list[tuple[int, Evaluation]]:
+        """See `Store.list_evaluations`."""
+        table = schema.evaluations
+        query = select(table).where(table.c.run_id == run_id).order_by(table.c.round, table.c.client_id)
+        if number is not None:
+            query = query.where(table.c.round == number)
+        with self._engine.connect() as connection:
+            return [(row.round, _load(Evaluation, row.evaluation)) for row in connection.execute(query).all()]
+
+    def list_events(
+        self, *, run_id: str = "", after: int = 0, limit: int = 1000, types: Sequence[str] = ()
+    ) -> list[Event]:
+        """See `Store.list_events`."""
+        table = schema.events
+        query = select(table).where(table.c.sequence > after).order_by(table.c.sequence).limit(limit)
+        if run_id:
+            query = query.where(table.c.run_id == run_id)
+        if types:
+            query = query.where(table.c.type.in_(types))
+        with self._engine.connect() as connection:
+            return [Event(**row._mapping) for row in connection.execute(query).all()]
+
+    def list_clients(self) -> list[Client]:
+        """See `Store.list_clients`."""
+        with self._engine.connect() as connection:
+            rows = connection.execute(select(schema.clients).order_by(schema.clients.c.client_id)).all()
+        return [_client(row) for row in rows]
+
+    def find_client(self, client_id: str) -> Client | None:
+        """See `Store.find_client`."""
+        row = self._first(select(schema.clients).where(schema.clients.c.client_id == client_id))
+        return None if row is None else _client(row)
+
+    def last_committed(self, client_id: str) -> CommittedUpdate | None:
+        """See `Store.last_committed`."""
+        table = schema.updates
+        query = select(table).where(table.c.client_id == client_id).order_by(table.c.commit_order.desc()).limit(1)
+        row = self._first(query)
+        if row is None:
+            return None
+        blobs = _load(Update, row.update).payload.blobs
+        return CommittedUpdate(row.run_id, row.round, tuple(blob.sha256 for blob in blobs))
+
+    def has_stored(self, client_id: str, sha256: str) -> bool:
+        """See `Store.has_stored`."""
+        table = schema.client_blobs
+        return self._first(select(table).where(table.c.client_id == client_id, table.c.sha256 == sha256)) is not None
+
+    def find_blob(self, sha256: str) -> int | None:
+        """See `Store.find_blob`."""
+        row = self._first(select(schema.blobs.c.size_bytes).where(schema.blobs.c.sha256 == sha256))
+        return None if row is None else int(row.size_bytes)
+
+    def domains(self, clients: Sequence[str]) -> dict[str, str]:
+        """See `Store.domains`."""
+        wanted = set(clients)
+        with self._engine.connect() as connection:
+            rows = connection.execute(select(schema.clients.c.client_id, schema.clients.c.domain)).all()
+        return {row.client_id: row.domain for row in rows if row.client_id in wanted}
+
+    def close(self) -> None:
+        """See `Store.close`."""
+        self._engine.dispose()
+
+    def _first(self, query: Any) -> Row[Any] | None:
+        with self._engine.connect() as connection:
+            return connection.execute(query).first()
+
+    def _prepare(self) -> None:
+        with self._engine.connect().execution_options(immediate=True) as connection, connection.begin():
+            if not inspect(connection).has_table(schema.schema_version.name):
+                schema.metadata.create_all(connection)
+                connection.execute(insert(schema.schema_version).values(version=schema.SCHEMA_VERSION))
+            version = connection.execute(select(schema.schema_version.c.version)).scalar()
+        if version != schema.SCHEMA_VERSION:
+            raise StoreUnavailable(
+                f"the database has schema version {version}, this aggregator needs {schema.SCHEMA_VERSION}: "
+                "use the version of fedplcc that wrote it, or another state directory"
+            )
+
+
+class SqlTransaction:
+    """A `Transaction` (see base.py) on one connection."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def add_run(self, run: Run, *, request_id: str, request_hash: str) -> None:
+        """See `Transaction.add_run`."""
+        values = {**_run_values(run), "request_id": request_id, "request_hash": request_hash}
+        self._connection.execute(insert(schema.runs).values(values))
+
+    def save_run(self, run: Run) -> None:
+        """See `Transaction.save_run`."""
+        table = schema.runs
+        self._connection.execute(update(table).where(table.c.run_id == run.run_id).values(_run_values(run)))
+        if run.round is not None:
+            self._upsert(schema.rounds, {"run_id": run.run_id, "number": run.round.number}, _round_values(run.round))
+
+    def add_update(self, run_id: str, round_number: int, committed: Update) -> None:
+        """See `Transaction.add_update`."""
+        table = schema.updates
+        newest = self._connection.execute(select(func.max(table.c.commit_order))).scalar() or 0
+        key = {"run_id": run_id, "round": round_number, "client_id": committed.client_id}
+        self._connection.execute(insert(table).values(**key, commit_order=newest + 1, update=_dump(committed)))
+        for blob in committed.payload.blobs:
+            self.add_blob(blob)
+            self._upsert(schema.client_blobs, {"client_id": committed.client_id, "sha256": blob.sha256}, {})
+
+    def add_evaluation(self, run_id: str, round_number: int, evaluation: Evaluation) -> None:
+        """See `Transaction.add_evaluation`."""
+        key = {"run_id": run_id, "round": round_number, "client_id": evaluation.client_id}
+        self._connection.execute(insert(schema.evaluations).values(**key, evaluation=_dump(evaluation)))
+
+    def save_client(self, client: Client) -> None:
+        """See `Transaction.save_client`."""
+        values = {
+            "domain": client.domain,
+            "num_examples": client.num_examples,
+            "class_counts": dict(client.class_counts),
+            "environment": _dump(client.environment),
+            "last_seen_at": client.last_seen_at,
+            "problem": None if client.problem is None else _dump(client.problem),
+        }
+        self._upsert(schema.clients, {"client_id": client.client_id}, values)
+
+    def add_blob(self, blob: BlobRef) -> None:
+        """See `Transaction.add_blob`."""
+        self._upsert(schema.blobs, {"sha256": blob.sha256}, {"size_bytes": blob.size_bytes})
+
+    def add_event(self, event: Event) -> None:
+        """See `Transaction.add_event`."""
+        values = {"time": event.time, "type": event.type, "run_id": event.run_id, "round": event.round}
+        values |= {"client_id": event.client_id, "data": dict(event.data)}
+        self._connection.execute(insert(schema.events).values(values))
+
+    def _upsert(self, table: Table, key: Mapping[str, Any], values: Mapping[str, Any]) -> None:
+        matches = [table.c[name] == value for name, value in key.items()]
+        exists = self._connection.execute(select(*table.primary_key.columns).where(*matches)).first() is not None
+        if not exists:
+            self._connection.execute(insert(table).values(**key, **values))
+        elif values:
+            self._connection.execute(update(table).where(*matches).values(**values))
+
+
+def _engine(url: str) -> Engine:
+    if not url.startswith("sqlite"):
+        return create_engine(url, isolation_level="SERIALIZABLE")
+    engine = create_engine(url, connect_args={"timeout": BUSY_TIMEOUT_S, "check_same_thread": False})
+
+    @engine_event.listens_for(engine, "connect")
+    def _configure(connection: Any, _record: Any) -> None:
+        connection.isolation_level = None  # sqlite3 must not begin transactions of its own
+        for pragma in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON"):
+            connection.execute(f"PRAGMA {pragma}")
+
+    @engine_event.listens_for(engine, "begin")
+    def _begin(connection: Connection) -> None:
+        immediate = connection.get_execution_options().get("immediate", False)
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if immediate else "BEGIN")
+
+    return engine
+
+
+_ADAPTERS: dict[type[Any], TypeAdapter[Any]] = {
+    kind: TypeAdapter(kind) for kind in (BlobRef, ClientProblem, Environment, Evaluation, Update)
+}
+"""Records that are kept as JSON."""
+
+
+def _dump(record: Any) -> Any:
+    return _ADAPTERS[type(record)].dump_python(record, mode="json")
+
+
+def _load(kind: type[_Record], value: Any) -> _Record:
+    record: _Record = _ADAPTERS[kind].validate_python(value)
+    return record
+
+
+def _blob(value: Any) -> BlobRef | None:
+    return None if value is None else _load(BlobRef, value)
+
+
+def _run_values(run: Run) -> dict[str, Any]:
+    names = ["run_id", "name", "method", "config_json", "config_hash", "total_rounds", "seed", "is_pause_requested"]
+    names += ["reason", "created_at", "updated_at"]
+    values: dict[str, Any] = {name: getattr(run, name) for name in names}
+    values |= {"status": run.status.value, "roster": list(run.roster), "round": run.round_number}
+    values |= {name: None if blob is None else _dump(blob) for name, blob in _blobs_of(run)}
+    return values
+
+
+def _round_values(record: Round) -> dict[str, Any]:
+    values: dict[str, Any] = {"phase": record.phase.value, "cohort": list(record.cohort)}
+    values |= {"metrics_json": record.metrics_json, "timings_json": record.timings_json}
+    values |= {"phase_started_at": dict(record.phase_started_at)}
+    values |= {name: None if blob is None else _dump(blob) for name, blob in _blobs_of(record)}
+    return values
+
+
+def _blobs_of(record: Run | Round) -> tuple[tuple[str, BlobRef | None], ...]:
+    return (("model", record.model), ("prototypes", record.prototypes))
+
+
+def _run(row: Row[Any]) -> Run:
+    values = dict(row._mapping)
+    for name in ("request_id", "request_hash", "round"):
+        del values[name]
+    values["status"] = RunStatus(values["status"])
+    values["roster"] = tuple(values["roster"])
+    values["model"], values["prototypes"] = _blob(values["model"]), _blob(values["prototypes"])
+    return Run(**values)
+
+
+def _with_round(connection: Connection, row: Row[Any], *, whole: bool) -> Run:
+    return replace(_run(row), round=_find_round(connection, row.run_id, row.round, whole=whole))
+
+
+def _find_round(connection: Connection, run_id: str, number: int, *, whole: bool) -> Round | None:
+    table = schema.rounds
+    row = connection.execute(select(table).where(table.c.run_id == run_id, table.c.number == number)).first()
+    if row is None:
+        return None
+    record = _round(row)
+    if not whole:
+        return record
+
+    def of_round(children: Table) -> Any:
+        query = select(children).where(children.c.run_id == run_id, children.c.round == number)
+        return connection.execute(query.order_by(children.c.client_id)).all()
+
+    return replace(
+        record,
+        updates={child.client_id: _load(Update, child.update) for child in of_round(schema.updates)},
+        evaluations={child.client_id: _load(Evaluation, child.evaluation) for child in of_round(schema.evaluations)},
+    )
+
+
+def _round(row: Row[Any]) -> Round:
+    values = dict(row._mapping)
+    del values["run_id"]
+    values["phase"] = RoundPhase(values["phase"])
+    values["cohort"] = tuple(values["cohort"])
+    values["model"], values["prototypes"] = _blob(values["model"]), _blob(values["prototypes"])
+    return Round(**values)
+
+
+def _client(row: Row[Any]) -> Client:
+    values = dict(row._mapping)
+    values["environment"] = _load(Environment, values["environment"])
+    values["problem"] = None if values["problem"] is None else _load(ClientProblem, values["problem"])
+    return Client(**values)

@@ -1,0 +1,70 @@
+"""Which task a client has: a pure function of the runs' states."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from shared.methods import METHODS
+from shared.types import BlobRef, Payload, RoundPhase, Run, RunSpec, RunStatus, Task, TaskKind
+
+
+def task_in(run: Run, client_id: str) -> Task | None:
+    """The client's work in this run now, or None."""
+    current = run.round
+    if run.status is not RunStatus.RUNNING or current is None or client_id not in current.cohort:
+        return None
+    kind, payload = TaskKind.WAIT, Payload()
+    if current.phase is RoundPhase.INITIALISING and client_id not in current.updates:
+        kind = TaskKind.INIT
+    elif current.phase is RoundPhase.COLLECTING and client_id not in current.updates:
+        kind, payload = TaskKind.TRAIN, _start(run, run.model, run.prototypes)
+    elif current.phase is RoundPhase.EVALUATING and client_id not in current.evaluations:
+        kind, payload = TaskKind.EVALUATE, Payload(tensor_groups=_blobs(current.model))
+    if kind is TaskKind.WAIT:
+        return None
+    return Task(
+        kind=kind,
+        run=spec_of(run),
+        round=current.number,
+        total_rounds=run.total_rounds,
+        payload=payload,
+    )
+
+
+def next_task(runs: Iterable[Run], client_id: str, previous: Task | None) -> Task:
+    """The one task of a client: what it was given before if that is still wanted, else the oldest run's work.
+
+    With nothing to do it is STOP where the run that it worked on is stopping, else WAIT, each with a sentence that says why.
+    """
+    mine = [run for run in runs if client_id in run.roster]
+    wanted = [task for task in (task_in(run, client_id) for run in mine) if task is not None]
+    if previous is not None and previous.run is not None:
+        kept = next((task for task in wanted if task.key == previous.key), None)
+        if kept is not None:
+            return kept
+        former = next((run for run in mine if run.run_id == previous.run.run_id), None)
+        if not wanted and former is not None and former.status is RunStatus.STOPPING:
+            return Task(kind=TaskKind.STOP, run=spec_of(former), detail=f"run {former.run_id} is stopping")
+    if wanted:
+        return wanted[0]
+    return Task(kind=TaskKind.WAIT, detail="; ".join(map(_why_waiting, mine)) or "no run names this client")
+
+
+def spec_of(run: Run) -> RunSpec:
+    """What a trainer needs to know of the run."""
+    return RunSpec(run_id=run.run_id, config_json=run.config_json, config_hash=run.config_hash)
+
+
+def _start(run: Run, model: BlobRef | None, prototypes: BlobRef | None) -> Payload:
+    sets = _blobs(prototypes) if METHODS[run.method].has_prototypes else ()
+    return Payload(tensor_groups=_blobs(model), prototype_sets=sets)
+
+
+def _blobs(blob: BlobRef | None) -> tuple[BlobRef, ...]:
+    return () if blob is None else (blob,)
+
+
+def _why_waiting(run: Run) -> str:
+    if run.status is RunStatus.RUNNING and run.round is not None:
+        return f"run {run.run_id}: round {run.round.number} is {run.round.phase}"
+    return f"run {run.run_id} is {run.status}"
