@@ -1,0 +1,288 @@
+"""Named arrays as safetensors bytes, the one format in which tensors travel and rest. Nothing is ever unpickled.
+
+Only float32 and int64, little endian, and no `__metadata__` (its key order is not stable), so equal arrays give equal
+bytes and the SHA-256 of the bytes names the content. A blob from outside is read by its header first: `read_header`
+believes nothing that the header says about itself, and tells where each tensor lies, so that a blob of any size can be
+read, checked and folded block by block. Reading is by seek and read, never by memory map.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+from safetensors.numpy import save
+
+from shared.errors import MalformedUpdate
+from shared.types import BlobRef, PrototypeSet
+
+Array = npt.NDArray[Any]
+Schema = Mapping[str, tuple[str, tuple[int, ...]]]
+"""Dtype and shape by tensor name: what two models must agree on."""
+
+DTYPES: Mapping[str, np.dtype[Any]] = {"F32": np.dtype("<f4"), "I64": np.dtype("<i8")}
+"""The dtypes that travel, by their names in a safetensors header."""
+
+MAX_HEADER_BYTES = 2**20
+"""Largest header taken from outside: room for about 10,000 tensors."""
+MAX_NAME_CHARACTERS = 256
+"""Longest name of a tensor taken from outside."""
+MAX_DIMENSIONS = 32
+"""Most dimensions of a tensor."""
+
+_NAMES = {dtype: name for name, dtype in DTYPES.items()}
+_LENGTH_BYTES = 8
+_LARGEST = 2**56
+"""Beyond any file; keeps products within what numpy can index, also where another dimension is 0."""
+_PROTOTYPE_TENSORS = {"vectors": ("F32", 2), "class_ids": ("I64", 1), "weights": ("F32", 1), "group_ids": ("I64", 1)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TensorEntry:
+    """Where one tensor lies in a file: bytes `begin` to `end`, counted from the file's first byte."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    begin: int
+    end: int
+
+    @property
+    def num_elements(self) -> int:
+        """Elements of the tensor; 1 for a scalar."""
+        return math.prod(self.shape)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TensorTable:
+    """What a safetensors file holds, in file order, without its tensors.
+
+    Attributes:
+        entries: The tensors; each begins where the one before ended, the last ends with the file.
+        header: The file's first bytes, exactly. A file of these bytes followed by other tensors has the same layout.
+        size_bytes: Size of the whole file.
+    """
+
+    entries: tuple[TensorEntry, ...]
+    header: bytes
+    size_bytes: int
+
+    @property
+    def schema(self) -> Schema:
+        """Dtype and shape by name."""
+        return {entry.name: (entry.dtype, entry.shape) for entry in self.entries}
+
+
+def sha256_hex(data: bytes | memoryview) -> str:
+    """Lowercase hexadecimal SHA-256 of the bytes: the name of a blob."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def blob_ref(role: str, data: bytes | memoryview) -> BlobRef:
+    """The name of a blob with this role."""
+    return BlobRef(role, sha256_hex(data), len(data))
+
+
+def to_bytes(arrays: Mapping[str, Array]) -> bytes:
+    """Serialise named arrays; the order of the mapping and the memory layout of the arrays do not matter.
+
+    Args:
+        arrays: float32 or int64 by name, at least one; no name may be `__metadata__`.
+
+    Raises:
+        ValueError: Another dtype, no array, or a name that cannot travel.
+    """
+    if not arrays:
+        raise ValueError("there is no tensor to serialise")
+    dense = {}
+    for name, array in arrays.items():
+        if array.dtype not in _NAMES:
+            raise ValueError(f"tensor {name!r} is {array.dtype}; only float32 and int64 travel")
+        if name == "__metadata__" or not _is_name(name):
+            raise ValueError(f"{name!r} is no name for a tensor")
+        dense[name] = np.asarray(array, order="C")
+    return bytes(save(dense))
+
+
+def from_bytes(data: bytes | memoryview) -> dict[str, Array]:
+    """Read named arrays, in file order; they are read-only views of `data`.
+
+    Raises:
+        MalformedUpdate: The bytes are not such a file; see `read_header`.
+    """
+    table = read_header(io.BytesIO(data))
+    return {
+        entry.name: np.frombuffer(data, DTYPES[entry.dtype], entry.num_elements, entry.begin).reshape(entry.shape)
+        for entry in table.entries
+    }
+
+
+def schema_of(arrays: Mapping[str, Array]) -> Schema:
+    """Dtype and shape by name, of arrays that could travel."""
+    return {name: (_NAMES[array.dtype], tuple(array.shape)) for name, array in arrays.items()}
+
+
+def check_schema(found: Schema, expected: Schema) -> None:
+    """Check that tensors have the names, dtypes and shapes that the model has.
+
+    Raises:
+        MalformedUpdate: They differ; `metadata["check"]` is "keys", "dtype" or "shape", `metadata["tensor"]` the first
+            tensor concerned.
+    """
+    missing, extra = sorted(expected.keys() - found.keys()), sorted(found.keys() - expected.keys())
+    if missing or extra:
+        what = f"lacks tensor {missing[0]!r}" if missing else f"has a tensor {extra[0]!r} that is not in the model"
+        count = f" ({len(missing)} missing, {len(extra)} extra)" if len(missing) + len(extra) > 1 else ""
+        raise MalformedUpdate(f"the tensor group {what}{count}", check="keys", tensor=(missing or extra)[0])
+    for name, (dtype, shape) in expected.items():
+        found_dtype, found_shape = found[name]
+        if found_dtype != dtype:
+            raise MalformedUpdate(f"tensor {name!r} is {found_dtype}, not {dtype}", check="dtype", tensor=name)
+        if found_shape != shape:
+            raise MalformedUpdate(
+                f"tensor {name!r} has shape {list(found_shape)}, not {list(shape)}", check="shape", tensor=name
+            )
+
+
+def read_header(file: BinaryIO) -> TensorTable:
+    """Read and check a safetensors header, of a file whose tensors may be too large to hold.
+
+    What it guarantees: every tensor lies within the file, has exactly the bytes that its shape and dtype need, and the
+    tensors follow one another without a gap or an overlap from the header to the end of the file.
+
+    Raises:
+        MalformedUpdate: The header lies or is not one. `metadata["check"]` is "header" (length, JSON, structure,
+            duplicate names, `__metadata__`), "dtype", "shape" or "offsets".
+    """
+    size_bytes = file.seek(0, io.SEEK_END)
+    file.seek(0)
+    prefix = file.read(_LENGTH_BYTES)
+    if len(prefix) < _LENGTH_BYTES:
+        raise _malformed("header", "the blob is too short for a safetensors header")
+    length = int.from_bytes(prefix, "little")
+    if length > min(size_bytes - _LENGTH_BYTES, MAX_HEADER_BYTES):
+        raise _malformed("header", "the header's length is beyond the blob or over the limit")
+    text = file.read(length)
+    if len(text) < length:
+        raise _malformed("header", "the blob ends within its header")
+    document = _parse_json(text)
+    if "__metadata__" in document:
+        raise _malformed("header", "the header has __metadata__, which does not travel")
+    if not document:
+        raise _malformed("header", "the blob holds no tensor")
+    data_begin = _LENGTH_BYTES + length
+    entries = sorted(
+        (_entry(name, fields, data_begin) for name, fields in document.items()),
+        key=lambda entry: (entry.begin, entry.end, entry.name),
+    )
+    position = data_begin
+    for entry in entries:
+        if entry.begin != position:
+            raise _malformed("offsets", f"tensor {entry.name!r} does not begin where the one before it ends")
+        position = entry.end
+    if position != size_bytes:
+        raise _malformed("offsets", "the tensors do not end where the blob ends")
+    return TensorTable(entries=tuple(entries), header=prefix + text, size_bytes=size_bytes)
+
+
+def read_blocks(file: BinaryIO, entry: TensorEntry, block_elements: int) -> Iterator[Array]:
+    """Yield a tensor in order as flat arrays of `block_elements` elements, the last one shorter.
+
+    The file may be used in between; each block is sought anew.
+
+    Raises:
+        MalformedUpdate: The file ended before the tensor did.
+    """
+    dtype = DTYPES[entry.dtype]
+    for first in range(0, entry.num_elements, block_elements):
+        count = min(block_elements, entry.num_elements - first)
+        file.seek(entry.begin + first * dtype.itemsize)
+        data = file.read(count * dtype.itemsize)
+        if len(data) != count * dtype.itemsize:
+            raise _malformed("offsets", f"the blob ends within tensor {entry.name!r}")
+        yield np.frombuffer(data, dtype)
+
+
+def chunks(data: bytes, chunk_bytes: int, offset: int = 0) -> Iterator[tuple[int, bytes]]:
+    """Yield `(offset, piece)` from `offset` to the end, each piece of `chunk_bytes` bytes, the last one shorter."""
+    for begin in range(offset, len(data), chunk_bytes):
+        yield begin, data[begin : begin + chunk_bytes]
+
+
+def prototypes_to_bytes(prototypes: PrototypeSet) -> bytes:
+    """Serialise a prototype set: four tensors, also where it is empty."""
+    return to_bytes({name: getattr(prototypes, name) for name in _PROTOTYPE_TENSORS})
+
+
+def prototypes_from_bytes(data: bytes | memoryview) -> PrototypeSet:
+    """Read a prototype set.
+
+    Its structure is checked here; what its numbers mean (finite, in range, adding up) is checked where they are used.
+
+    Raises:
+        MalformedUpdate: Not exactly the four tensors, of the dtypes, dimensions and one number of rows that they have.
+    """
+    arrays = from_bytes(data)
+    if arrays.keys() != _PROTOTYPE_TENSORS.keys():
+        raise _malformed("keys", f"a prototype set has the tensors {', '.join(_PROTOTYPE_TENSORS)} and no other")
+    for name, (dtype, dimensions) in _PROTOTYPE_TENSORS.items():
+        array = arrays[name]
+        if array.dtype != DTYPES[dtype]:
+            raise _malformed("dtype", f"prototype tensor {name!r} is {array.dtype}, not {DTYPES[dtype]}")
+        if array.ndim != dimensions or array.shape[0] != arrays["class_ids"].size:
+            raise _malformed("shape", f"prototype tensor {name!r} has shape {list(array.shape)}")
+    return PrototypeSet(**arrays)
+
+
+def _parse_json(text: bytes) -> dict[str, Any]:
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        table = dict(pairs)
+        if len(table) < len(pairs):
+            raise ValueError("a name occurs twice")
+        return table
+
+    try:
+        document = json.loads(text.decode("utf-8"), object_pairs_hook=unique)
+    except (ValueError, RecursionError) as error:  # UnicodeDecodeError and JSONDecodeError are ValueErrors
+        raise _malformed("header", "the header is not JSON with unique names") from error
+    if not isinstance(document, dict):
+        raise _malformed("header", "the header is not a JSON object")
+    return document
+
+
+def _entry(name: str, fields: Any, data_begin: int) -> TensorEntry:
+    if not _is_name(name):
+        raise _malformed("header", "a tensor has no printable name of at most 256 characters")
+    if not isinstance(fields, dict) or fields.keys() != {"dtype", "shape", "data_offsets"}:
+        raise _malformed("header", f"tensor {name!r} is not described by dtype, shape and data_offsets")
+    dtype, shape, offsets = fields["dtype"], fields["shape"], fields["data_offsets"]
+    if not isinstance(dtype, str) or dtype not in DTYPES:
+        raise _malformed("dtype", f"tensor {name!r} is neither F32 nor I64")
+    if not _are_sizes(shape) or len(shape) > MAX_DIMENSIONS or math.prod(max(size, 1) for size in shape) > _LARGEST:
+        raise _malformed("shape", f"tensor {name!r} has no possible shape")
+    if not _are_sizes(offsets) or len(offsets) != 2:
+        raise _malformed("offsets", f"tensor {name!r} has no pair of offsets")
+    begin, end = offsets
+    if end - begin != math.prod(shape) * DTYPES[dtype].itemsize:
+        raise _malformed("offsets", f"the bytes of tensor {name!r} disagree with its shape")
+    return TensorEntry(name=name, dtype=dtype, shape=tuple(shape), begin=data_begin + begin, end=data_begin + end)
+
+
+def _is_name(name: str) -> bool:
+    return 0 < len(name) <= MAX_NAME_CHARACTERS and name.isprintable()
+
+
+def _are_sizes(values: Any) -> bool:
+    """Whether this is a list of sizes that a file could have; `True` is an int to Python, not to us."""
+    return isinstance(values, list) and all(type(value) is int and 0 <= value <= _LARGEST for value in values)
+
+
+def _malformed(check: str, detail: str) -> MalformedUpdate:
+    return MalformedUpdate(detail, check=check)

@@ -1,0 +1,219 @@
+import io
+import json
+import struct
+
+import numpy as np
+import pytest
+import safetensors.numpy
+
+from shared import tensors
+from shared.errors import MalformedUpdate
+from shared.types import PrototypeSet
+
+MODEL = {
+    "layer.weight": np.arange(6, dtype=np.float32).reshape(2, 3),
+    "bias": np.array([1.5, -2.0], dtype=np.float32),
+    "steps": np.array(7, dtype=np.int64),
+}
+
+
+def a_file(header, body=b"", length=None):
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    return struct.pack("<Q", len(text) if length is None else length) + text + body
+
+
+def a_tensor(dtype="F32", shape=(1,), offsets=(0, 4)):
+    return {"dtype": dtype, "shape": list(shape), "data_offsets": list(offsets)}
+
+
+def check_of(data):
+    with pytest.raises(MalformedUpdate) as refusal:
+        tensors.read_header(io.BytesIO(data))
+    return refusal.value.metadata["check"]
+
+
+def test_arrays_survive_the_journey():
+    back = tensors.from_bytes(tensors.to_bytes(MODEL))
+    assert back.keys() == MODEL.keys()
+    for name, array in MODEL.items():
+        np.testing.assert_array_equal(back[name], array)
+        assert back[name].dtype == array.dtype
+        assert back[name].shape == array.shape
+
+
+def test_bytes_depend_neither_on_the_order_of_names_nor_on_the_memory_layout():
+    turned = {name: np.asarray(array, order="F") for name, array in reversed(MODEL.items())}
+    strided = {**turned, "layer.weight": np.repeat(MODEL["layer.weight"], 2, axis=1)[:, ::2]}
+    assert tensors.to_bytes(turned) == tensors.to_bytes(MODEL) == tensors.to_bytes(strided)
+
+
+def test_other_readers_of_the_format_read_the_bytes():
+    back = safetensors.numpy.load(tensors.to_bytes(MODEL))
+    np.testing.assert_array_equal(back["layer.weight"], MODEL["layer.weight"])
+
+
+@pytest.mark.parametrize(
+    "arrays",
+    [
+        {},
+        {"x": np.zeros(2)},
+        {"x": np.zeros(2, np.float16)},
+        {"__metadata__": np.zeros(2, np.float32)},
+        {"": np.zeros(2, np.float32)},
+        {"x" * 300: np.zeros(2, np.float32)},
+    ],
+)
+def test_what_may_not_travel_is_refused_before_it_leaves(arrays):
+    with pytest.raises(ValueError, match=r"tensor|dtype|name"):
+        tensors.to_bytes(arrays)
+
+
+def test_a_blob_is_named_by_its_content():
+    blob = tensors.blob_ref("model", b"abc")
+    assert (blob.role, blob.size_bytes) == ("model", 3)
+    assert blob.sha256 == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+
+
+def test_the_header_tells_where_every_tensor_lies():
+    data = tensors.to_bytes(MODEL)
+    table = tensors.read_header(io.BytesIO(data))
+    assert table.size_bytes == len(data)
+    assert data.startswith(table.header)
+    assert [entry.name for entry in table.entries] == ["steps", "bias", "layer.weight"]
+    for entry in table.entries:
+        assert data[entry.begin : entry.end] == MODEL[entry.name].tobytes()
+    assert table.schema == tensors.schema_of(MODEL)
+
+
+def test_header_and_blocks_together_are_the_file():
+    data = tensors.to_bytes(MODEL)
+    file = io.BytesIO(data)
+    table = tensors.read_header(file)
+    blocks = [block.tobytes() for entry in table.entries for block in tensors.read_blocks(file, entry, 4)]
+    assert table.header + b"".join(blocks) == data
+
+
+def test_a_file_that_shrinks_while_it_is_read_is_refused():
+    data = tensors.to_bytes(MODEL)
+    table = tensors.read_header(io.BytesIO(data))
+    with pytest.raises(MalformedUpdate, match="ends within tensor"):
+        list(tensors.read_blocks(io.BytesIO(data[:-1]), table.entries[-1], 4))
+
+
+@pytest.mark.parametrize(
+    ("data", "check"),
+    [
+        (b"", "header"),
+        (b"\x01\x00", "header"),
+        (a_file({"x": a_tensor()}, b"\0" * 4, length=10_000), "header"),
+        (a_file({"x": a_tensor()}, b"\0" * 4, length=2**64 - 1), "header"),
+        (a_file(b"{" + b" " * tensors.MAX_HEADER_BYTES + b"}"), "header"),
+        (a_file(b"not json"), "header"),
+        (a_file(b"\xff\xfe"), "header"),
+        (a_file(b"[" * 100_000), "header"),
+        (a_file(b"[]"), "header"),
+        (a_file({}), "header"),
+        (a_file({"__metadata__": {"format": "pt"}, "x": a_tensor()}, b"\0" * 4), "header"),
+        (a_file(b'{"x": %s, "x": %s}' % ((json.dumps(a_tensor()).encode(),) * 2), b"\0" * 4), "header"),
+        (a_file({"x": {**a_tensor(), "more": 1}}, b"\0" * 4), "header"),
+        (a_file({"x": 1}), "header"),
+        (a_file({"": a_tensor()}, b"\0" * 4), "header"),
+        (a_file({"\ud800": a_tensor()}, b"\0" * 4), "header"),
+        (a_file({"x" * 1000: a_tensor()}, b"\0" * 4), "header"),
+        (a_file({"x": a_tensor("F64", (1,), (0, 8))}, b"\0" * 8), "dtype"),
+        (a_file({"x": a_tensor(["F32"])}, b"\0" * 4), "dtype"),
+        (a_file({"x": a_tensor(shape=(-1,))}, b"\0" * 4), "shape"),
+        (a_file({"x": a_tensor(shape=(True,))}, b"\0" * 4), "shape"),
+        (a_file({"x": a_tensor(shape=(1.0,))}, b"\0" * 4), "shape"),
+        (a_file({"x": a_tensor(shape=(2**60,))}, b"\0" * 4), "shape"),
+        (a_file({"x": a_tensor(shape=(0, 2**40, 2**40), offsets=(0, 0))}), "shape"),
+        (a_file({"x": a_tensor(shape=(1,) * 33)}, b"\0" * 4), "shape"),
+        (a_file({"x": {**a_tensor(), "shape": 4}}, b"\0" * 4), "shape"),
+        (a_file({"x": a_tensor(offsets=(0, 3))}, b"\0" * 3), "offsets"),
+        (a_file({"x": a_tensor(offsets=(0, 4, 8))}, b"\0" * 4), "offsets"),
+        (a_file({"x": a_tensor(offsets=(4, 0))}, b"\0" * 4), "offsets"),
+        (a_file({"x": a_tensor(offsets=(4, 8))}, b"\0" * 8), "offsets"),
+        (a_file({"x": a_tensor(), "y": a_tensor()}, b"\0" * 4), "offsets"),
+        (a_file({"x": a_tensor(), "y": a_tensor(offsets=(8, 12))}, b"\0" * 12), "offsets"),
+        (a_file({"x": a_tensor()}, b"\0" * 5), "offsets"),
+        (a_file({"x": a_tensor()}, b"\0" * 3), "offsets"),
+    ],
+)
+def test_a_header_that_lies_is_refused_under_the_name_of_the_check(data, check):
+    assert check_of(data) == check
+
+
+def test_a_tensor_without_elements_may_stand_anywhere():
+    arrays = {"a": np.zeros((0, 3), np.float32), "b": np.ones(1, np.float32), "c": np.zeros((2, 0), np.int64)}
+    back = tensors.from_bytes(tensors.to_bytes(arrays))
+    assert {name: array.shape for name, array in back.items()} == {"a": (0, 3), "b": (1,), "c": (2, 0)}
+
+
+@pytest.mark.parametrize(
+    ("found", "check", "tensor"),
+    [
+        ({"bias": ("F32", (2,))}, "keys", "steps"),
+        ({"bias": ("F32", (2,)), "steps": ("I64", ()), "head": ("F32", (2,))}, "keys", "head"),
+        ({"bias": ("I64", (2,)), "steps": ("I64", ())}, "dtype", "bias"),
+        ({"bias": ("F32", (2, 1)), "steps": ("I64", ())}, "shape", "bias"),
+    ],
+)
+def test_another_model_is_refused_with_the_tensor_that_differs(found, check, tensor):
+    expected = {"bias": ("F32", (2,)), "steps": ("I64", ())}
+    with pytest.raises(MalformedUpdate, match=tensor) as refusal:
+        tensors.check_schema(found, expected)
+    assert refusal.value.metadata == {"check": check, "tensor": tensor}
+    tensors.check_schema(expected, expected)
+
+
+def test_a_prototype_set_survives_the_journey():
+    prototypes = PrototypeSet.of([[1, 2], [3, 4], [5, 6]], [0, 2, 2], [4, 1, 2])
+    back = tensors.prototypes_from_bytes(tensors.prototypes_to_bytes(prototypes))
+    for name in ("vectors", "class_ids", "weights", "group_ids"):
+        np.testing.assert_array_equal(getattr(back, name), getattr(prototypes, name))
+
+
+def test_an_empty_prototype_set_keeps_its_dimension():
+    assert tensors.prototypes_from_bytes(tensors.prototypes_to_bytes(PrototypeSet.empty(512))).vectors.shape == (0, 512)
+
+
+GOOD_SET = {
+    "vectors": np.zeros((2, 3), np.float32),
+    "class_ids": np.zeros(2, np.int64),
+    "weights": np.ones(2, np.float32),
+    "group_ids": np.zeros(2, np.int64),
+}
+
+
+@pytest.mark.parametrize(
+    ("change", "check"),
+    [
+        ({"weights": None}, "keys"),
+        ({"more": np.zeros(2, np.float32)}, "keys"),
+        ({"class_ids": np.zeros(2, np.float32)}, "dtype"),
+        ({"vectors": np.zeros((2, 3), np.int64)}, "dtype"),
+        ({"vectors": np.zeros(2, np.float32)}, "shape"),
+        ({"vectors": np.zeros((3, 3), np.float32)}, "shape"),
+        ({"weights": np.ones((2, 1), np.float32)}, "shape"),
+        ({"weights": np.ones(1, np.float32)}, "shape"),
+        ({"class_ids": np.array(0, np.int64)}, "shape"),
+        ({"group_ids": np.zeros(3, np.int64)}, "shape"),
+    ],
+)
+def test_a_prototype_set_of_another_structure_is_refused(change, check):
+    arrays = {name: array for name, array in {**GOOD_SET, **change}.items() if array is not None}
+    with pytest.raises(MalformedUpdate) as refusal:
+        tensors.prototypes_from_bytes(tensors.to_bytes(arrays))
+    assert refusal.value.metadata["check"] == check
+
+
+@pytest.mark.parametrize(("size", "chunk_bytes", "offset"), [(0, 3, 0), (1, 3, 0), (9, 3, 0), (10, 3, 0), (10, 3, 4)])
+def test_chunks_cover_the_rest_in_order(size, chunk_bytes, offset):
+    data = bytes(range(size))
+    position = offset
+    for begin, piece in tensors.chunks(data, chunk_bytes, offset):
+        assert begin == position
+        assert 0 < len(piece) <= chunk_bytes
+        assert data[begin : begin + len(piece)] == piece
+        position += len(piece)
+    assert position == size
