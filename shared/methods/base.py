@@ -55,7 +55,7 @@ class Ops(Protocol):
         """Natural logarithm, elementwise."""
 
     def logsumexp(self, x: Array, where: Array | None = None) -> Array:
-        """log of the sum of exp over the entries where the mask holds; 0, with zero gradient, for a row with none.
+        """Log of the sum of exp over the entries where the mask holds; 0, with zero gradient, for a row with none.
 
         Without a mask, the same bits as with a mask that holds everywhere.
         """

@@ -1,0 +1,45 @@
+"""Arithmetic on blocks of tensors: pure numpy, elementwise, the same bytes however a tensor is cut."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Block = npt.NDArray[Any]
+
+
+def weighted_mean(blocks: Iterable[Block], weights: Sequence[float]) -> Block:
+    """Return sum_k w_k x_k / sum_k w_k, summed in the order given.
+
+    Floats are summed in float64 and rounded once to float32; with whole weights below 2^29 every product is exact.
+    Integers (BatchNorm's counters) have no mean worth the name: the elementwise maximum is returned.
+
+    Args:
+        blocks: K arrays of one shape and dtype, float32 or int64; read once, one at a time.
+        weights: K positive numbers.
+
+    Raises:
+        ValueError: No block, a weight that is not positive, or another number of weights than blocks.
+    """
+    if not weights or min(weights) <= 0:
+        raise ValueError("weights must be positive, and at least one")
+    total: Block | None = None
+    product: Block | None = None
+    for block, weight in zip(blocks, weights, strict=True):
+        if total is None or product is None:
+            is_integer = np.issubdtype(block.dtype, np.integer)
+            total = block.copy() if is_integer else np.multiply(block, weight, dtype=np.float64)
+            product = np.empty_like(total)
+        elif np.issubdtype(block.dtype, np.integer):
+            np.maximum(total, block, out=total)
+        else:
+            np.multiply(block, weight, out=product, dtype=np.float64)
+            np.add(total, product, out=total)
+    assert total is not None
+    if np.issubdtype(total.dtype, np.integer):
+        return total
+    np.divide(total, float(sum(weights)), out=total)
+    return total.astype(np.float32)

@@ -1,0 +1,12 @@
+"""The methods, one file each. To add one, see README.md in this folder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from shared.methods import fedavg, fedplcc
+from shared.methods.base import Method
+
+METHODS: Mapping[str, Method] = MappingProxyType({method.name: method for method in (fedavg.METHOD, fedplcc.METHOD)})
+"""Every method by name."""

@@ -1,0 +1,38 @@
+"""FedAvg: clients train on their own data, the server takes the sample-weighted mean of their models.
+
+McMahan, Moore, Ramage, Hampson, Aguera y Arcas, "Communication-Efficient Learning of Deep Networks from Decentralized
+Data", AISTATS 2017, https://arxiv.org/abs/1602.05629, Algorithm 1.
+
+Differs from the paper: BatchNorm statistics are averaged like weights (it had none); integer buffers, such as
+`num_batches_tracked`, take the maximum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from shared.maths import weighted_mean
+from shared.methods.base import Block, ClientStep, LossTerms, Method, MethodConfig, Term
+
+
+class Config(MethodConfig):
+    """FedAvg has no hyper-parameters of its own."""
+
+
+def client_loss(step: ClientStep, config: MethodConfig) -> LossTerms:
+    """Return the cross-entropy, the mean over the batch."""
+    return {"ce": Term(step.task_loss)}
+
+
+def fold(state_block: Block, update_blocks: Iterable[Block], weights: Sequence[float], config: MethodConfig) -> Block:
+    """Return sum_k n_k w_k / sum_k n_k for floats, the elementwise maximum for integers."""
+    return weighted_mean(update_blocks, weights)
+
+
+METHOD = Method(
+    name="fedavg",
+    paper="McMahan et al., AISTATS 2017, https://arxiv.org/abs/1602.05629",
+    config=Config,
+    client_loss=client_loss,
+    fold=fold,
+)

@@ -1,0 +1,125 @@
+"""FedPLCC: clients learn from weighted prototypes of all domains, clustered without a preset number on both sides.
+
+"An Enhanced Federated Prototype Learning Method under Domain Shift", 2024, https://arxiv.org/abs/2409.18578,
+Algorithm 1; equation numbers below are the paper's.
+
+Differs from the paper, or settles what it leaves open:
+
+- Loss terms are means over the mini-batch (eq. 5 sums over a client's data, eq. 6 and 8 do not say). A sample whose class
+  has no prototype, or whose feature is zero, adds 0 to both prototype terms and counts in the mean.
+- Cosines are floored at 1e-4 before the power alpha (eq. 7): the power is undefined below 0 and infinitely steep at 0.
+- Eq. 6 is computed as a difference of log-sum-exps with log W added to the exponents, which is the same number.
+- k = ceil(phi C - 1e-9), at least 1 (eq. 8): binary fractions make the plain ceiling of 0.07 * 100 equal 8.
+- A term whose coefficient is 0 is left out, so lambda1 = lambda2 = 0 is FedAvg to the last bit. Before the first
+  aggregation there are no prototypes and the loss is the cross-entropy.
+- FINCH's level is not named: the last partition. A centre at the server is the plain mean of the local prototypes in it
+  (the text only says that FINCH clusters them); `merge_mean = "weighted"` makes it the mean of all samples behind it.
+- tau is 0.07 as in the paper's set-up; its later 0.55, "lower" than that, can only be a misprint.
+- lambda1 and lambda2 are Digit-5's (Office-10: 20 and 200, DomainNet: 1 and 10) and are set apart: one does not follow the
+  other.
+- Zero features, and clusters below `min_cluster_size` (1, as published), are not uploaded and are reported as excluded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from shared.methods import fedavg
+from shared.methods.base import Array, ClientStep, LossTerms, Method, MethodConfig, Report, Term
+from shared.methods.prototypes import (
+    Partition,
+    batch_mean,
+    contrast,
+    global_clusters,
+    has_positives,
+    local_clusters,
+    same_class,
+    sparse_cosine,
+)
+from shared.types import LOCAL_CLUSTER, FloatArray, IntArray, PrototypeSet
+
+SIMILARITY_FLOOR = 1e-4
+"""Smallest cosine that the power alpha sees; with alpha = 0.5 the slope is at most 50."""
+
+
+class Config(MethodConfig):
+    """FedPLCC's hyper-parameters, defaulted to the paper's for Digit-5."""
+
+    alpha: Annotated[float, Field(gt=0, le=1)] = 0.5
+    """Power of the cosine (eq. 7); dimensionless. 1 is the plain cosine."""
+    tau: Annotated[float, Field(ge=1e-3, le=100)] = 0.07
+    """Temperature of the contrast (eq. 6); dimensionless."""
+    phi: Annotated[float, Field(gt=0, le=1)] = 0.5
+    """Share of a class's prototypes that features are drawn to (eq. 8)."""
+    lambda1: Annotated[float, Field(ge=0, le=1e6)] = 100.0
+    """Coefficient of the contrast (eq. 4). Zero leaves it out."""
+    lambda2: Annotated[float, Field(ge=0, le=1e6)] = 1000.0
+    """Coefficient of the correlation (eq. 4), ten times lambda1 in the paper. Zero leaves it out."""
+    topk_rank: Literal["weighted", "similarity"] = "weighted"
+    """What ranks a class's prototypes in eq. 8: similarity times weight, as published, or similarity alone."""
+    merge_mean: Literal["plain", "weighted"] = "plain"
+    """How the server averages the local prototypes of a cluster: alike, or by the samples behind them."""
+    partition: Partition = "last"
+    """FINCH's partition on both sides: last, first or index:<l>."""
+    min_cluster_size: Annotated[int, Field(ge=1, le=2**24)] = 1
+    """Clusters of fewer samples stay on the client; a cluster of one sample is that sample's feature."""
+
+
+def client_loss(step: ClientStep, config: Config) -> LossTerms:
+    """Return L_CE + lambda1 L_contra + lambda2 L_corr as terms (eq. 4): `ce`, `contra` >= 0 and `corr` in [-1, 0]."""
+    terms = {"ce": Term(step.task_loss)}
+    prototypes = step.prototypes
+    if prototypes is None or config.lambda1 == config.lambda2 == 0:
+        return terms
+    ops = step.ops
+    similarity_BG = sparse_cosine(ops, step.features_BD, prototypes.vectors_GD, config.alpha, SIMILARITY_FLOOR)
+    is_positive_BG = same_class(step.labels_B, prototypes)
+    applies_B = has_positives(step, is_positive_BG)
+    if config.lambda1:
+        logits_BG = similarity_BG / config.tau + ops.log(prototypes.weights_G)
+        contra_B = contrast(ops, logits_BG, is_positive_BG)
+        terms["contra"] = Term(batch_mean(ops, contra_B, applies_B), config.lambda1)
+    if config.lambda2:
+        corr_B = _correlation(step, similarity_BG, is_positive_BG, config)
+        terms["corr"] = Term(batch_mean(ops, corr_B, applies_B), config.lambda2)
+    return terms
+
+
+def _correlation(step: ClientStep, similarity_BG: Array, is_positive_BG: Array, config: Config) -> Array:
+    """Return minus the sum of s W over the top ceil(phi C) prototypes of each sample's class (eq. 8), `[B]`."""
+    assert step.prototypes is not None
+    ops, weights_G = step.ops, step.prototypes.weights_G
+    pull_BG = similarity_BG * weights_G
+    rank_BG = pull_BG if config.topk_rank == "weighted" else similarity_BG
+    # -(-x // 1) is the ceiling of x in operators.
+    count_M = ops.clamp_min(-((1e-9 - config.phi * step.prototypes.class_sizes_M) // 1), 1.0)
+    is_chosen_BG = ops.largest(rank_BG, is_positive_BG, count_M[step.labels_B])
+    return -ops.where(is_chosen_BG, pull_BG, 0.0).sum(-1)
+
+
+def client_report(features_ND: FloatArray, labels_N: IntArray, num_classes: int, config: Config) -> Report:
+    """Return (P_k^m, W_k^m) = FINCH*(features of class m, ones) for every class m that the client has (eq. 9)."""
+    return local_clusters(
+        features_ND, labels_N, num_classes, partition=config.partition, min_cluster_size=config.min_cluster_size
+    )
+
+
+def server_prototypes(sets: Sequence[PrototypeSet], num_classes: int, config: Config) -> PrototypeSet:
+    """Return (G^m, W^m) = FINCH* of the pooled local prototypes (eq. 10), W normalised per class (eq. 11)."""
+    return global_clusters(sets, num_classes, partition=config.partition, merge_mean=config.merge_mean)
+
+
+METHOD = Method(
+    name="fedplcc",
+    paper="An Enhanced Federated Prototype Learning Method under Domain Shift, 2024, https://arxiv.org/abs/2409.18578",
+    config=Config,
+    client_loss=client_loss,
+    fold=fedavg.fold,
+    prototype_kind=LOCAL_CLUSTER,
+    client_report=client_report,
+    server_prototypes=server_prototypes,
+    weights_are_counts=True,
+)
