@@ -183,6 +183,19 @@ class Client:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Heartbeat:
+    """What a trainer says of itself while it works; `progress` is the fraction of the activity that is done, 0 to 1."""
+
+    client_id: str
+    activity: ClientActivity = ClientActivity.IDLE
+    run_id: str = ""
+    round: int = 0
+    progress: float = 0.0
+    readings: Mapping[str, float] = field(default_factory=dict)
+    problem: ClientProblem | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Update:
     """What one client committed for one round."""
 
