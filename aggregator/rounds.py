@@ -169,6 +169,15 @@ def add_update(run: Run, number: int, update: Update, *, now: float) -> Run:
     return run
 
 
+def check_takes_updates(run: Run, number: int, client_id: str) -> None:
+    """Check that a round takes an update of this client now.
+
+    Raises:
+        RoundClosed, NotInCohort: It does not.
+    """
+    _round_in(run, number, (RoundPhase.COLLECTING, RoundPhase.INITIALISING), client_id, "updates")
+
+
 def aggregated(run: Run, number: int, *, model: BlobRef, prototypes: BlobRef, now: float) -> Run:
     """Return the run with its round's new model and prototypes, ready to be evaluated."""
     current = run.round

@@ -1,0 +1,186 @@
+"""The aggregator's Prometheus metrics. Every known label combination is there from the start."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from shared import errors
+from shared.metrics import OTHER, PHASE_SECONDS, PREFIX, RPC_SECONDS
+from shared.types import ClientActivity, Round, RoundPhase, Run, RunStatus
+
+MAX_RUNS = 4
+"""Active runs that have series of their own at a time."""
+REFUSALS = (
+    errors.MalformedUpdate,
+    errors.RoundClosed,
+    errors.NotInCohort,
+    errors.NotAMember,
+    errors.UpdateConflict,
+    errors.BlobCorrupt,
+    errors.BlobNotFound,
+    errors.BlobTooLarge,
+    errors.ChunkTooLarge,
+    errors.ChunkOutOfOrder,
+)
+"""Reasons for which an update, or a blob of one, is refused."""
+KINDS = ("model", "prototypes")
+LOSS_TERMS = 8
+"""Most loss terms with series of their own."""
+
+
+class AggregatorMetrics:
+    """What the aggregator counts and measures."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._runs: list[str] = []
+        self._label_values: dict[str, set[tuple[str, str]]] = {}
+
+        def counter(name: str, text: str, *labels: str) -> Counter:
+            return Counter(f"{PREFIX}_{name}", text, labels, registry=registry)
+
+        def gauge(name: str, text: str, *labels: str) -> Gauge:
+            return Gauge(f"{PREFIX}_{name}", text, labels, registry=registry)
+
+        def histogram(name: str, text: str, buckets: Sequence[float], *labels: str) -> Histogram:
+            return Histogram(f"{PREFIX}_{name}", text, labels, registry=registry, buckets=buckets)
+
+        self.round_seconds = histogram(
+            "round_duration_seconds", "From the opening of a round to its commit.", PHASE_SECONDS
+        )
+        self.phase_seconds = histogram(
+            "round_phase_duration_seconds", "Duration of each phase of a round.", PHASE_SECONDS, "phase"
+        )
+        self.rounds = counter("rounds_total", "Rounds that ended.", "result")
+        self.updates = counter("client_updates_total", "Updates by outcome.", "outcome")
+        self.transfer_bytes = counter("transfer_bytes_total", "Payload bytes moved.", "direction", "kind")
+        self.transfers_resumed = counter(
+            "transfers_resumed_total", "Transfers that went on from an offset.", "direction"
+        )
+        self.clients = gauge("clients", "Clients by state.", "state")
+        self.runs = gauge("runs", "Runs that have not ended, by status.", "status")
+        self.recoveries = counter("recoveries_total", "Starts at which open runs were found and taken up again.")
+        self.client_problems = counter("client_problems_total", "Problems that trainers reported.")
+        self.prototypes = gauge("prototypes", "Prototypes of the last committed round.", "run", "scope")
+        self.class_prototypes = gauge(
+            "class_prototypes", "Global prototypes by class of the last round.", "run", "class_id"
+        )
+        self.accuracy = gauge(
+            "domain_accuracy_ratio", "Accuracy of the global model on each domain's test set.", "run", "domain"
+        )
+        self.worst_accuracy = gauge("worst_domain_accuracy_ratio", "Accuracy of the worst domain.", "run")
+        self.mean_accuracy = gauge("mean_domain_accuracy_ratio", "Mean accuracy over domains.", "run")
+        self.loss = gauge("training_loss", "Mean training loss by term of the last round.", "run", "term")
+        self.round = gauge("round", "The latest round that opened.", "run")
+        self.rpc_started = Counter(
+            "grpc_server_started_total", "RPCs started.", ["grpc_service", "grpc_method"], registry=registry
+        )
+        self.rpc_handled = Counter(
+            "grpc_server_handled_total",
+            "RPCs completed, by status code.",
+            ["grpc_service", "grpc_method", "grpc_code"],
+            registry=registry,
+        )
+        self.rpc_seconds = Histogram(
+            "grpc_server_handling_seconds",
+            "Duration of RPCs.",
+            ["grpc_service", "grpc_method"],
+            registry=registry,
+            buckets=RPC_SECONDS,
+        )
+        self._initialise()
+
+    def _initialise(self) -> None:
+        for outcome in ("accepted", "duplicate", *(refusal.reason.lower() for refusal in REFUSALS)):
+            self.updates.labels(outcome)
+        for phase in RoundPhase:
+            if phase is not RoundPhase.COMMITTED:
+                self.phase_seconds.labels(phase.value)
+        for direction in ("sent", "received"):
+            self.transfers_resumed.labels(direction)
+            for kind in KINDS:
+                self.transfer_bytes.labels(direction, kind)
+        for state in ("connected", *(activity.value for activity in ClientActivity)):
+            self.clients.labels(state)
+        for status in RunStatus:
+            if not status.is_final:
+                self.runs.labels(status.value)
+        self.rounds.labels("committed")
+
+    def update_refused(self, error: errors.FedplccError) -> None:
+        """Count an update, or a blob of one, that was refused."""
+        if isinstance(error, REFUSALS):
+            self.updates.labels(error.reason.lower()).inc()
+
+    def observe_runs(self, runs: Iterable[Run]) -> None:
+        """Set the gauges of open runs; series of ended ones are removed."""
+        open_runs = [run for run in runs if not run.status.is_final]
+        for status in RunStatus:
+            if not status.is_final:
+                self.runs.labels(status.value).set(sum(run.status is status for run in open_runs))
+        for run_id in [run_id for run_id in self._runs if run_id not in {run.run_id for run in open_runs}]:
+            self._remove(run_id)
+        for run in open_runs:
+            if run.run_id not in self._runs and len(self._runs) < MAX_RUNS:
+                self._runs.append(run.run_id)
+            if run.run_id in self._runs:
+                self.round.labels(run.run_id).set(run.round_number)
+
+    def observe_clients(self, activities: Iterable[ClientActivity]) -> None:
+        """Set the gauges of connected clients."""
+        connected = list(activities)
+        self.clients.labels("connected").set(len(connected))
+        for activity in ClientActivity:
+            self.clients.labels(activity.value).set(connected.count(activity))
+
+    def round_committed(self, run: Run, class_counts: Sequence[int], *, now: float) -> None:
+        """Record a round's durations, and its results where the run has series."""
+        current = run.round
+        assert current is not None
+        self.rounds.labels("committed").inc()
+        self._observe_durations(current, now)
+        if run.run_id not in self._runs:
+            return
+        metrics = json.loads(current.metrics_json)
+        accuracy = metrics["accuracy"]
+        for name, gauge in (("worst", self.worst_accuracy), ("mean", self.mean_accuracy)):
+            if accuracy[name] is not None:
+                gauge.labels(run.run_id).set(accuracy[name])
+        for domain, value in accuracy.items():
+            if domain not in ("worst", "mean") and value is not None:
+                self._labelled(self.accuracy, run.run_id, domain, bound=256).set(value)
+        for term, value in metrics["loss"].items():
+            self._labelled(self.loss, run.run_id, term, bound=LOSS_TERMS).set(value)
+        for scope, count in metrics["prototypes"].items():
+            self._labelled(self.prototypes, run.run_id, scope, bound=2).set(count)
+        if len(class_counts) <= 32:
+            for class_id, count in enumerate(class_counts):
+                self._labelled(self.class_prototypes, run.run_id, str(class_id), bound=32).set(count)
+
+    def _observe_durations(self, current: Round, now: float) -> None:
+        phases = [phase for phase in RoundPhase if phase.value in current.phase_started_at]
+        starts = [current.phase_started_at[phase.value] for phase in phases]
+        if current.number == 0 or not starts:
+            return
+        self.round_seconds.observe(max(0.0, now - starts[0]))
+        for phase, start, end in zip(phases, starts, [*starts[1:], now], strict=True):
+            if phase is not RoundPhase.COMMITTED:
+                self.phase_seconds.labels(phase.value).observe(max(0.0, end - start))
+
+    def _labelled(self, gauge: Gauge, run_id: str, value: str, *, bound: int) -> Gauge:
+        known = self._label_values.setdefault(run_id, set())
+        name = str(gauge)
+        if (name, value) not in known and sum(metric == name for metric, _ in known) >= bound:
+            value = OTHER
+        known.add((name, value))
+        return gauge.labels(run_id, value)
+
+    def _remove(self, run_id: str) -> None:
+        self._runs.remove(run_id)
+        for gauge in (self.worst_accuracy, self.mean_accuracy, self.round):
+            gauge.remove_by_labels({"run": run_id})
+        for gauge in (self.accuracy, self.loss, self.prototypes, self.class_prototypes):
+            gauge.remove_by_labels({"run": run_id})
+        self._label_values.pop(run_id, None)

@@ -1,0 +1,165 @@
+"""What an update must be before it counts: every check that keeps a bad client from hurting a run.
+
+Each refusal is a `MalformedUpdate` whose `metadata["check"]` names the check. Blobs are read block by block.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from shared.errors import MalformedUpdate
+from shared.methods.base import Method, per_class_counts
+from shared.tensors import DTYPES, TensorTable, check_schema, read_blocks, read_header
+from shared.types import Client, Evaluation, PrototypeSet, Update
+
+FEATURE_DIM = "feature_dim"
+"""Integer list of round 0's update: the feature size D, one number."""
+MAX_ENTRIES = 64
+"""Most named scalars, lists, losses or timings of a message."""
+MAX_SETS = 16
+"""Most evaluation sets of a report."""
+BLOCK_ELEMENTS = 1 << 18
+
+
+def check_model(path: Path, expected: TensorTable | None) -> TensorTable:
+    """Check a model blob: its header tells the truth, its layout is the run's, its numbers are finite.
+
+    Args:
+        path: The blob.
+        expected: Layout of the run's model; None for the first one, which sets it.
+
+    Raises:
+        MalformedUpdate: check is header, keys, dtype, shape, offsets, layout or finite.
+    """
+    with path.open("rb") as file:
+        table = read_header(file)
+        if expected is not None:
+            check_schema(table.schema, expected.schema)
+            if table.header != expected.header:
+                raise _malformed("layout", "the model's tensors are not laid out as the global model's")
+        for entry in table.entries:
+            if not np.issubdtype(DTYPES[entry.dtype], np.floating):
+                continue
+            for block in read_blocks(file, entry, BLOCK_ELEMENTS):
+                if not np.isfinite(block).all():
+                    raise _malformed("finite", f"tensor {entry.name!r} has a value that is NaN or infinite")
+    return table
+
+
+def check_counts(update: Update, client: Client, num_classes: int) -> None:
+    """Check the sample counts of a round's update.
+
+    Raises:
+        MalformedUpdate: check is num_examples, class_counts, num_excluded or entries.
+    """
+    if update.num_examples < 1:
+        raise _malformed(
+            "num_examples", f"num_examples = {update.num_examples}: an update stands for at least one sample"
+        )
+    if update.num_examples > client.num_examples:
+        raise _malformed(
+            "num_examples",
+            f"num_examples = {update.num_examples}: the client said that it has {client.num_examples} samples",
+        )
+    if len(update.class_counts) != num_classes:
+        raise _malformed("class_counts", f"{len(update.class_counts)} class counts for {num_classes} classes")
+    if min(update.class_counts) < 0 or sum(update.class_counts) != update.num_examples:
+        raise _malformed("class_counts", "the class counts are not counts that sum to num_examples")
+    if not 0 <= update.num_excluded <= update.num_examples:
+        raise _malformed("num_excluded", f"num_excluded = {update.num_excluded}: out of range")
+    check_entries(update)
+
+
+def check_entries(update: Update) -> None:
+    """Check the named numbers of an update.
+
+    Raises:
+        MalformedUpdate: check is entries.
+    """
+    for what, entries in (("losses", update.losses), ("timings", update.timings), ("scalars", update.payload.scalars)):
+        _check_finite(what, entries)
+    if len(update.payload.int_lists) > MAX_ENTRIES or len(update.payload.metadata) > MAX_ENTRIES:
+        raise _malformed("entries", f"more than {MAX_ENTRIES} entries in the payload")
+
+
+def check_prototypes(
+    prototypes: PrototypeSet, update: Update, *, method: Method, dim: int, class_counts: Sequence[int]
+) -> None:
+    """Check an uploaded prototype set (rule 1.7 of the algorithm reference).
+
+    Args:
+        prototypes: The set, structure already checked.
+        update: The update that it belongs to.
+        method: The run's method.
+        dim: The run's feature size D.
+        class_counts: The client's samples per class, `[M]`.
+
+    Raises:
+        MalformedUpdate: check is dim, class_id, finite, weight, count or sum.
+    """
+    if prototypes.vectors.shape[1] != dim and len(prototypes):
+        raise _malformed("dim", f"prototypes have {prototypes.vectors.shape[1]} features, the model {dim}")
+    if len(prototypes) > update.num_examples:
+        raise _malformed("count", f"{len(prototypes)} prototypes for {update.num_examples} samples")
+    num_classes = len(class_counts)
+    if len(prototypes) and not (prototypes.class_ids.min() >= 0 and prototypes.class_ids.max() < num_classes):
+        raise _malformed("class_id", f"a prototype's class id is outside [0, {num_classes})")
+    if not (np.isfinite(prototypes.vectors).all() and np.isfinite(prototypes.weights).all()):
+        raise _malformed("finite", "a prototype or its weight is NaN or infinite")
+    if len(prototypes) and prototypes.weights.min() <= 0:
+        raise _malformed("weight", "a prototype's weight is not positive")
+    present = per_class_counts(prototypes.class_ids, num_classes) > 0
+    if (present & (np.asarray(class_counts) == 0)).any():
+        raise _malformed("class_id", "a prototype is of a class that the client has no samples of")
+    if method.weights_are_counts:
+        _check_sums(prototypes, update, class_counts)
+
+
+def check_evaluation(evaluation: Evaluation, num_classes: int) -> None:
+    """Check a report of correct and total predictions.
+
+    Raises:
+        MalformedUpdate: check is counts or entries.
+    """
+    _check_finite("timings", evaluation.timings)
+    if not 1 <= len(evaluation.counts) <= MAX_SETS:
+        raise _malformed("counts", f"a report has 1 to {MAX_SETS} evaluation sets, not {len(evaluation.counts)}")
+    if len({(counts.set_name, counts.model) for counts in evaluation.counts}) < len(evaluation.counts):
+        raise _malformed("counts", "an evaluation set is reported twice")
+    for counts in evaluation.counts:
+        if counts.model not in ("global", "local") or not 1 <= len(counts.set_name) <= MAX_ENTRIES:
+            raise _malformed("counts", "an evaluation set has no proper name, or its model is neither global nor local")
+        if len(counts.correct) != num_classes or len(counts.total) != num_classes:
+            raise _malformed("counts", f"evaluation set {counts.set_name!r} has no {num_classes} classes")
+        if any(not 0 <= hits <= total for hits, total in zip(counts.correct, counts.total, strict=True)):
+            raise _malformed("counts", f"evaluation set {counts.set_name!r} has more correct than total predictions")
+
+
+def _check_sums(prototypes: PrototypeSet, update: Update, class_counts: Sequence[int]) -> None:
+    weights = prototypes.weights.astype(np.float64)
+    if (weights != np.rint(weights)).any():
+        raise _malformed("weight", "a prototype's weight is a sample count, so a whole number")
+    sums = np.bincount(prototypes.class_ids, weights=weights, minlength=len(class_counts))
+    if (sums > np.asarray(class_counts)).any():
+        raise _malformed("sum", "the prototypes of a class stand for more samples than the client has of it")
+    if sums.sum() != update.num_examples - update.num_excluded:
+        raise _malformed(
+            "sum",
+            f"the prototypes stand for {sums.sum():.0f} samples, expected {update.num_examples} - {update.num_excluded}",
+        )
+
+
+def _check_finite(what: str, entries: Mapping[str, float]) -> None:
+    if len(entries) > MAX_ENTRIES:
+        raise _malformed("entries", f"more than {MAX_ENTRIES} {what}")
+    wrong = [name for name, value in entries.items() if not math.isfinite(value) or len(name) > MAX_ENTRIES]
+    if wrong:
+        raise _malformed("entries", f"{what}: {wrong[0][:MAX_ENTRIES]!r} is not a short name with a finite number")
+
+
+def _malformed(check: str, detail: str) -> MalformedUpdate:
+    return MalformedUpdate(detail, check=check)

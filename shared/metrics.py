@@ -1,0 +1,66 @@
+"""What the metrics of every process have in common: prefix, buckets, build information, the port.
+
+Names are in base units with the prefix `fedplcc_`. Labels are few and bounded; never exception text. A process has one
+registry, made at its composition root and handed down, so that tests and simulations do not share counters.
+"""
+
+from __future__ import annotations
+
+import errno
+from dataclasses import dataclass
+from wsgiref.simple_server import WSGIServer
+
+from prometheus_client import CollectorRegistry, Gauge, start_http_server
+
+from shared.errors import InvalidConfig
+from shared.version import VERSION
+
+PREFIX = "fedplcc"
+RPC_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
+"""Buckets of a call's duration."""
+PHASE_SECONDS = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 3600)
+"""Buckets of a round's and a phase's duration."""
+OTHER = "other"
+"""Label of clients and domains beyond the bound."""
+
+
+@dataclass(frozen=True, slots=True)
+class MetricsServer:
+    """A /metrics port that is being served."""
+
+    server: WSGIServer
+
+    @property
+    def port(self) -> int:
+        """The port, also where any free one was asked for."""
+        return int(self.server.server_port)
+
+    def close(self) -> None:
+        """Stop serving."""
+        self.server.shutdown()
+        self.server.server_close()
+
+
+def new_registry(service: str) -> CollectorRegistry:
+    """A registry that already says which service and version this is."""
+    registry = CollectorRegistry()
+    info = Gauge(
+        f"{PREFIX}_build_info", "Version of this process; always 1.", ["service", "version"], registry=registry
+    )
+    info.labels(service=service, version=VERSION).set(1)
+    return registry
+
+
+def serve_metrics(registry: CollectorRegistry, host: str, port: int) -> MetricsServer:
+    """Serve /metrics from a thread; port 0 takes any free one.
+
+    Raises:
+        InvalidConfig: The port is taken.
+    """
+    try:
+        server, _thread = start_http_server(port, addr=host, registry=registry)
+    except OSError as error:
+        if error.errno not in (errno.EADDRINUSE, errno.EACCES, errno.EADDRNOTAVAIL):
+            raise
+        raise InvalidConfig(f"cannot serve metrics on {host}:{port}: {error.strerror}; choose another port") from error
+    return MetricsServer(server)
