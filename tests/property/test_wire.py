@@ -1,0 +1,390 @@
+"""Whatever is in a record survives the wire, and whatever comes over the wire is a record or a refusal."""
+
+import io
+import math
+
+import numpy as np
+import pytest
+from google.protobuf.descriptor import FieldDescriptor
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+from shared import convert, tensors
+from shared.errors import FedplccError, MalformedRequest, MalformedUpdate
+from shared.gen.fedplcc.v1 import round_service_pb2, run_service_pb2, types_pb2
+from shared.types import (
+    BlobRef,
+    Client,
+    ClientActivity,
+    ClientProblem,
+    CommittedUpdate,
+    Environment,
+    Evaluation,
+    EvaluationCounts,
+    Event,
+    Heartbeat,
+    Membership,
+    Payload,
+    PrototypeSet,
+    Round,
+    RoundPhase,
+    Run,
+    RunSpec,
+    RunStatus,
+    Task,
+    TaskKind,
+    Update,
+)
+
+TEXT = st.text(max_size=20)
+SOME_TEXT = st.text(min_size=1, max_size=20)
+NAME = st.from_regex(r"\A[A-Za-z0-9][A-Za-z0-9._-]{0,20}\Z")
+COUNT = st.integers(0, 2**62)
+NUMBER = st.integers(0, 2**31 - 1)
+FINITE = st.floats(allow_nan=False, allow_infinity=False)
+FRACTION = st.floats(0, 1)
+TIME = st.integers(0, 4 * 10**15).map(lambda microseconds: microseconds / 1e6)
+TOKEN = st.text(min_size=16, max_size=128)
+
+BLOB = st.builds(
+    BlobRef, SOME_TEXT, st.binary(min_size=32, max_size=32).map(bytes.hex), st.integers(min_value=1, max_value=2**62)
+)
+BLOBS = st.lists(BLOB, max_size=3, unique_by=lambda blob: blob.role).map(tuple)
+COUNTS = st.lists(COUNT, max_size=5).map(tuple)
+PAYLOAD = st.builds(
+    Payload,
+    tensor_groups=BLOBS,
+    prototype_sets=BLOBS,
+    scalars=st.dictionaries(TEXT, FINITE, max_size=3),
+    int_lists=st.dictionaries(TEXT, COUNTS, max_size=3),
+    metadata=st.dictionaries(TEXT, TEXT, max_size=3),
+)
+READINGS = st.dictionaries(TEXT, FINITE, max_size=3)
+PROBLEM = st.builds(ClientProblem, reason=TEXT, detail=TEXT, hint=TEXT, is_fatal=st.booleans())
+ENVIRONMENT = st.builds(
+    Environment, packages=st.dictionaries(TEXT, TEXT, max_size=3), cpu=TEXT, device=TEXT, platform=TEXT
+)
+CLIENT = st.builds(
+    Client,
+    client_id=NAME,
+    domain=NAME,
+    num_examples=COUNT,
+    class_counts=st.dictionaries(TEXT, COUNT, max_size=4),
+    environment=ENVIRONMENT,
+    is_connected=st.booleans(),
+    activity=st.sampled_from(ClientActivity),
+    run_id=TEXT,
+    round=NUMBER,
+    progress=FRACTION,
+    last_seen_at=TIME,
+    problem=st.none() | PROBLEM,
+    readings=READINGS,
+)
+HEARTBEAT = st.builds(
+    Heartbeat,
+    client_id=NAME,
+    activity=st.sampled_from(ClientActivity),
+    run_id=TEXT,
+    round=NUMBER,
+    progress=FRACTION,
+    readings=READINGS,
+    problem=st.none() | PROBLEM,
+)
+RUN_SPEC = st.builds(RunSpec, run_id=SOME_TEXT, config_json=TEXT, config_hash=TEXT)
+TASK = st.builds(
+    Task,
+    kind=st.sampled_from(TaskKind),
+    run=RUN_SPEC,
+    round=NUMBER,
+    total_rounds=NUMBER,
+    payload=PAYLOAD,
+    detail=TEXT,
+)
+UPDATE = st.builds(
+    Update,
+    client_id=NAME,
+    payload=PAYLOAD,
+    num_examples=st.integers(-(2**63), 2**63 - 1),
+    num_excluded=COUNT,
+    class_counts=COUNTS,
+    losses=READINGS,
+    timings=READINGS,
+)
+EVALUATION_COUNTS = st.builds(EvaluationCounts, TEXT, TEXT, COUNTS, COUNTS)
+EVALUATION = st.builds(
+    Evaluation,
+    client_id=NAME,
+    domain=NAME,
+    counts=st.lists(EVALUATION_COUNTS, max_size=3).map(tuple),
+    timings=READINGS,
+)
+COMMITTED = st.builds(CommittedUpdate, SOME_TEXT, NUMBER, st.lists(TEXT, max_size=3).map(tuple))
+MEMBERSHIP = st.builds(
+    Membership,
+    heartbeat_interval_s=st.integers(1, 10**12).map(lambda nanoseconds: nanoseconds / 1e9),
+    lease_s=st.integers(0, 10**12).map(lambda nanoseconds: nanoseconds / 1e9),
+    max_chunk_bytes=st.integers(1, 2**62),
+    max_blob_bytes=st.integers(1, 2**62),
+    last_committed=st.none() | COMMITTED,
+    version=TEXT,
+)
+CLIENTS = st.lists(NAME, max_size=4).map(tuple)
+ROUND = st.builds(
+    Round,
+    number=NUMBER,
+    phase=st.sampled_from(RoundPhase),
+    cohort=CLIENTS,
+    model=st.none() | BLOB,
+    prototypes=st.none() | BLOB,
+    metrics_json=TEXT,
+    timings_json=TEXT,
+)
+RUN = st.builds(
+    Run,
+    run_id=SOME_TEXT,
+    name=TEXT,
+    status=st.sampled_from(RunStatus),
+    config_json=st.just('{"run":{"seed":7}}'),
+    config_hash=TEXT,
+    method=TEXT,
+    total_rounds=NUMBER,
+    seed=st.just(7),
+    roster=CLIENTS,
+    round=st.none() | st.builds(Round, number=NUMBER, phase=st.sampled_from(RoundPhase), cohort=CLIENTS),
+    is_pause_requested=st.booleans(),
+    reason=TEXT,
+    created_at=TIME,
+    updated_at=TIME,
+)
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | FINITE | TEXT,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3),
+    max_leaves=5,
+)
+EVENT = st.builds(
+    Event,
+    type=SOME_TEXT,
+    run_id=TEXT,
+    round=st.integers(-1, 2**31 - 1),
+    client_id=TEXT,
+    data=st.dictionaries(TEXT, JSON, max_size=3),
+    sequence=COUNT,
+    time=TIME,
+)
+UPLOAD_HEADER = st.builds(
+    convert.UploadHeader, run_id=SOME_TEXT, round=NUMBER, client_id=NAME, instance_token=TOKEN, blob=BLOB
+)
+
+PAIRS = {
+    "blob": (BLOB, convert.blob_to_proto, convert.blob_from_proto),
+    "payload": (PAYLOAD, convert.payload_to_proto, convert.payload_from_proto),
+    "task": (TASK, convert.task_to_proto, convert.task_from_proto),
+    "environment": (ENVIRONMENT, convert.environment_to_proto, convert.environment_from_proto),
+    "problem": (PROBLEM, convert.problem_to_proto, convert.problem_from_proto),
+    "client": (CLIENT, convert.client_to_proto, convert.client_from_proto),
+    "committed": (COMMITTED, convert.committed_to_proto, convert.committed_from_proto),
+    "membership": (MEMBERSHIP, convert.membership_to_proto, convert.membership_from_proto),
+    "upload header": (UPLOAD_HEADER, convert.upload_header_to_proto, convert.upload_header_from_proto),
+    "counts": (EVALUATION_COUNTS, convert.counts_to_proto, convert.counts_from_proto),
+    "round": (ROUND, convert.round_to_proto, convert.round_from_proto),
+    "event": (EVENT, convert.event_to_proto, convert.event_from_proto),
+    "run": (RUN, convert.run_to_proto, lambda message: convert.run_from_proto(message).run),
+    "heartbeat": (
+        HEARTBEAT,
+        lambda heartbeat: convert.heartbeat_to_proto(heartbeat, instance_token="t" * 16),
+        convert.heartbeat_from_proto,
+    ),
+    "update": (
+        UPDATE,
+        lambda update: convert.update_to_commit(update, run_id="r", round_number=3, instance_token="t" * 16),
+        convert.update_from_commit,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PAIRS)
+@given(data=st.data())
+def test_a_record_survives_the_wire(name, data):
+    records, to_proto, from_proto = PAIRS[name]
+    record = data.draw(records)
+    message = to_proto(record)
+    assert from_proto(type(message).FromString(message.SerializeToString())) == record
+
+
+@given(evaluation=EVALUATION, number=NUMBER)
+def test_an_evaluation_survives_the_wire_in_both_messages(evaluation, number):
+    report = convert.evaluation_to_report(evaluation, run_id="r", round_number=number, instance_token="t" * 16)
+    assert convert.evaluation_from_report(report, domain=evaluation.domain) == evaluation
+    shown_in, shown = convert.evaluation_from_proto(convert.evaluation_to_proto(number, evaluation))
+    assert (shown_in, shown.client_id, shown.counts) == (number, evaluation.client_id, evaluation.counts)
+
+
+@given(
+    client=st.builds(Client, client_id=NAME, domain=NAME, environment=ENVIRONMENT),
+    counts=st.dictionaries(TEXT, st.integers(1, 1000), min_size=1, max_size=4),
+    token=TOKEN,
+)
+def test_a_client_that_joins_arrives_as_it_is(client, counts, token):
+    record = Client(
+        client_id=client.client_id,
+        domain=client.domain,
+        environment=client.environment,
+        num_examples=sum(counts.values()),
+        class_counts=counts,
+    )
+    request = convert.client_to_join(record, instance_token=token, version="1")
+    assert convert.client_from_join(request) == record
+    assert request.instance_token == token
+
+
+@given(run=RUN, done=CLIENTS)
+def test_what_is_shown_of_a_run_besides_its_record_survives_too(run, done):
+    message = convert.run_to_proto(run, manifest_json="{}")
+    del message.done_clients[:]
+    message.done_clients.extend(done)
+    view = convert.run_from_proto(message)
+    assert (view.manifest_json, view.done_clients) == ("{}", done)
+
+
+def refusal_of(function, argument):
+    """The error that the function raises, None if it does not; anything outside the tree fails the test."""
+    try:
+        function(argument)
+    except FedplccError as error:
+        return error
+    return None
+
+
+NUMBERS = {
+    FieldDescriptor.CPPTYPE_INT32: st.integers(-(2**31), 2**31 - 1),
+    FieldDescriptor.CPPTYPE_INT64: st.integers(-(2**63), 2**63 - 1),
+    FieldDescriptor.CPPTYPE_DOUBLE: st.floats(),
+    FieldDescriptor.CPPTYPE_BOOL: st.booleans(),
+    FieldDescriptor.CPPTYPE_ENUM: st.integers(-(2**31), 2**31 - 1) | st.integers(0, 8),
+}
+PLAUSIBLE = st.sampled_from(["", "a", "digits", "0" * 64, "{}", '{"run": {}}', "[", "../../etc", "\0", "x" * 2000])
+
+
+def draw_message(draw, kind, depth=0):
+    """Any message of this kind: every field set, unset, repeated or doubled, with any value that its type admits."""
+    message = kind()
+    for field in kind.DESCRIPTOR.fields:
+        if not draw(st.booleans()):
+            continue
+        if field.message_type is not None and field.message_type.GetOptions().map_entry:
+            target = getattr(message, field.name)
+            for _ in range(draw(st.integers(0, 2))):
+                key, value = draw(PLAUSIBLE), field.message_type.fields_by_name["value"]
+                if value.message_type is not None:
+                    target[key].CopyFrom(draw_message(draw, value.message_type._concrete_class, depth + 1))
+                else:
+                    target[key] = draw_scalar(draw, value)
+        elif field.is_repeated:
+            for _ in range(draw(st.integers(0, 2))):
+                if field.message_type is not None:
+                    item = draw_message(draw, field.message_type._concrete_class, depth + 1)
+                    getattr(message, field.name).append(item)
+                else:
+                    getattr(message, field.name).append(draw_scalar(draw, field))
+        elif field.message_type is not None:
+            getattr(message, field.name).CopyFrom(draw_message(draw, field.message_type._concrete_class, depth + 1))
+        else:
+            setattr(message, field.name, draw_scalar(draw, field))
+    return message
+
+
+def draw_scalar(draw, field):
+    if field.cpp_type == FieldDescriptor.CPPTYPE_STRING:
+        return draw(PLAUSIBLE | TEXT) if field.type == FieldDescriptor.TYPE_STRING else draw(st.binary(max_size=8))
+    return draw(NUMBERS[field.cpp_type])
+
+
+PARSERS = [
+    (types_pb2.BlobRef, convert.blob_from_proto),
+    (types_pb2.Payload, convert.payload_from_proto),
+    (types_pb2.RoundTask, convert.task_from_proto),
+    (types_pb2.Client, convert.client_from_proto),
+    (types_pb2.EvaluationCounts, convert.counts_from_proto),
+    (types_pb2.Run, convert.run_from_proto),
+    (types_pb2.Round, convert.round_from_proto),
+    (types_pb2.Event, convert.event_from_proto),
+    (round_service_pb2.JoinRequest, convert.client_from_join),
+    (round_service_pb2.JoinResponse, convert.membership_from_proto),
+    (round_service_pb2.HeartbeatRequest, convert.heartbeat_from_proto),
+    (round_service_pb2.CommittedUpdate, convert.committed_from_proto),
+    (round_service_pb2.BlobHeader, convert.upload_header_from_proto),
+    (round_service_pb2.CommitUpdateRequest, convert.update_from_commit),
+    (
+        round_service_pb2.ReportEvaluationRequest,
+        lambda request: convert.evaluation_from_report(request, domain="d"),
+    ),
+    (run_service_pb2.ClientEvaluation, convert.evaluation_from_proto),
+]
+
+
+@pytest.mark.parametrize(("kind", "parse"), PARSERS, ids=[kind.DESCRIPTOR.name for kind, _ in PARSERS])
+@given(data=st.data())
+def test_any_message_is_a_record_or_a_named_refusal(kind, parse, data):
+    refusal = refusal_of(parse, draw_message(data.draw, kind))
+    assert refusal is None or (type(refusal) is MalformedRequest and refusal.metadata["field"])
+
+
+FLOATS = arrays.arrays(
+    np.float32, arrays.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=4), elements=st.floats(width=32)
+)
+INTEGERS = arrays.arrays(
+    np.int64,
+    arrays.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=4),
+    elements=st.integers(-(2**63), 2**63 - 1),
+)
+TENSOR_NAME = st.text(min_size=1, max_size=10).filter(str.isprintable).filter(lambda name: name != "__metadata__")
+MODEL = st.dictionaries(TENSOR_NAME, FLOATS | INTEGERS, min_size=1, max_size=5)
+
+
+@given(model=MODEL, chunk_bytes=st.integers(1, 400), block_elements=st.integers(1, 100))
+def test_tensors_survive_any_chunk_and_block_size(model, chunk_bytes, block_elements):
+    data = tensors.to_bytes(model)
+    received = b"".join(piece for _, piece in tensors.chunks(data, chunk_bytes))
+    assert received == data
+    back = tensors.from_bytes(received)
+    assert {name: (array.dtype, array.shape, array.tobytes()) for name, array in back.items()} == {
+        name: (array.dtype, array.shape, array.tobytes()) for name, array in model.items()
+    }
+    file = io.BytesIO(data)
+    table = tensors.read_header(file)
+    for entry in table.entries:
+        blocks = [block.tobytes() for block in tensors.read_blocks(file, entry, block_elements)]
+        assert b"".join(blocks) == model[entry.name].tobytes()
+        assert entry.num_elements == math.prod(entry.shape) == model[entry.name].size
+
+
+@given(model=MODEL, data=st.data())
+def test_altered_bytes_are_tensors_or_a_named_refusal(model, data):
+    altered = bytearray(tensors.to_bytes(model))
+    for _ in range(data.draw(st.integers(1, 3))):
+        altered[data.draw(st.integers(0, len(altered) - 1))] = data.draw(st.integers(0, 255))
+    cut = bytes(altered[: data.draw(st.integers(0, len(altered)))])
+    for blob in (bytes(altered), cut):
+        refusal = refusal_of(tensors.from_bytes, blob)
+        assert refusal is None or type(refusal) is MalformedUpdate
+        assert refusal is None or refusal.metadata["check"] in {"header", "dtype", "shape", "offsets"}
+
+
+@given(data=st.binary(max_size=200))
+def test_any_bytes_are_a_prototype_set_or_a_named_refusal(data):
+    refusal = refusal_of(tensors.prototypes_from_bytes, data)
+    assert refusal is None or type(refusal) is MalformedUpdate
+
+
+@given(rows=st.integers(0, 5), dim=st.integers(0, 4), data=st.data())
+def test_a_prototype_set_survives_the_wire(rows, dim, data):
+    prototypes = PrototypeSet(
+        data.draw(arrays.arrays(np.float32, (rows, dim), elements=st.floats(width=32, allow_nan=False))),
+        data.draw(arrays.arrays(np.int64, rows)),
+        data.draw(arrays.arrays(np.float32, rows, elements=st.floats(width=32, allow_nan=False))),
+        data.draw(arrays.arrays(np.int64, rows)),
+    )
+    back = tensors.prototypes_from_bytes(tensors.prototypes_to_bytes(prototypes))
+    for field in ("vectors", "class_ids", "weights", "group_ids"):
+        np.testing.assert_array_equal(getattr(back, field), getattr(prototypes, field))
