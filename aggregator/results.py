@@ -12,7 +12,7 @@ from importlib import metadata
 from typing import Any
 
 from shared.methods import METHODS
-from shared.types import Environment, Evaluation, Event, Round, RoundPhase, Run, Update
+from shared.types import Client, Evaluation, Event, Round, RoundPhase, Run, Update
 from shared.version import VERSION
 
 TEST_SET = "test"
@@ -105,6 +105,21 @@ def manifest(run: Run, config: Mapping[str, Any], admissions: Sequence[Event]) -
     }
 
 
+def roster_entry(client: Client) -> dict[str, Any]:
+    """What run.json says of a client: its domain, its counts and its machine type."""
+    return {
+        "domain": client.domain,
+        "num_examples": client.num_examples,
+        "class_counts": dict(client.class_counts),
+        "environment": {
+            "packages": dict(sorted(client.environment.packages.items())),
+            "cpu": client.environment.cpu,
+            "device": client.environment.device,
+            "platform": client.environment.platform,
+        },
+    }
+
+
 def aggregator_environment() -> dict[str, Any]:
     """Versions and machine of this aggregator."""
     packages = {name: metadata.version(name) for name in PACKAGES}
@@ -115,11 +130,6 @@ def aggregator_environment() -> dict[str, Any]:
         "cpu": platform.machine(),
         "platform": f"{platform.system()} {platform.release()}",
     }
-
-
-def environments_agree(environments: Sequence[Environment]) -> bool:
-    """Whether all trainers compute on the same machine type, so that the run can be repeated to the byte."""
-    return all(environment == environments[0] for environment in environments)
 
 
 def _in_order(records: Mapping[str, Any]) -> list[Any]:

@@ -10,55 +10,44 @@ done outside the lock, by `work` and in the caller's thread.
 
 from __future__ import annotations
 
-import functools
 import itertools
 import json
 import logging
-import math
-import re
 import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from aggregator import results, rounds, tasks
-from aggregator.fold import BLOCK_ELEMENTS, WeightedModel, fold_models
+from aggregator.aggregation import aggregate, config_of
+from aggregator.fold import BLOCK_ELEMENTS
 from aggregator.history import events_between
 from aggregator.metrics import AggregatorMetrics
 from aggregator.rounds import RunEvent
 from aggregator.sessions import Session, Sessions
 from aggregator.store.base import Store
 from aggregator.store.blobs import BlobStore, Upload
-from aggregator.validation import (
-    FEATURE_DIM,
-    check_counts,
-    check_entries,
-    check_evaluation,
-    check_model,
-    check_prototypes,
-)
+from aggregator.validation import FEATURE_DIM, check_evaluation, check_first_model, check_update
 from shared.errors import (
     BlobNotFound,
     BlobTooLarge,
     ChunkTooLarge,
     FedplccError,
     MalformedRequest,
-    MalformedUpdate,
     PayloadCorrupt,
     RequestIdReused,
     RoundNotFound,
     RunNotFound,
 )
-from shared.methods.base import fold_weights, per_class_counts
-from shared.run_config import NAME_PATTERN, RunConfig, canonical_json, parse_run_config
+from shared.methods.base import per_class_counts
+from shared.run_config import canonical_json, parse_run_config
 from shared.tensors import TensorTable, prototypes_from_bytes, prototypes_to_bytes, read_header
 from shared.types import (
     GLOBAL_CLUSTER,
-    MODEL,
     BlobRef,
     Client,
     ClientActivity,
@@ -66,6 +55,7 @@ from shared.types import (
     CommittedUpdate,
     Evaluation,
     Event,
+    Heartbeat,
     Membership,
     PrototypeSet,
     Round,
@@ -79,9 +69,6 @@ from shared.types import (
 from shared.version import VERSION
 
 log = logging.getLogger(__name__)
-
-SHA256 = re.compile(r"^[0-9a-f]{64}$")
-NAME = re.compile(NAME_PATTERN)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,20 +89,47 @@ class Limits:
         return self.heartbeat_interval_s * self.lease_heartbeats
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Status:
-    """What a trainer says of itself in a heartbeat."""
-
-    activity: ClientActivity = ClientActivity.IDLE
-    run_id: str = ""
-    round: int = 0
-    progress: float = 0.0
-    readings: Mapping[str, float] | None = None
-    problem: ClientProblem | None = None
+Listener = Callable[[bool], None]
+"""Called after every change, from any thread, with whether a task may have changed; must return at once."""
 
 
-Listener = Callable[[], None]
-"""Called after every change of a run, from any thread; must return at once."""
+class Receiver:
+    """One upload being received: chunks in order, then `finish`; `close` in any case."""
+
+    def __init__(
+        self,
+        blobs: BlobStore,
+        client_id: str,
+        upload: Upload,
+        guard: Callable[[], AbstractContextManager[None]],
+        max_chunk_bytes: int,
+    ) -> None:
+        self._blobs, self._client_id, self._upload = blobs, client_id, upload
+        self._guard, self._max_chunk_bytes = guard, max_chunk_bytes
+
+    def write(self, offset_bytes: int, data: bytes) -> None:
+        """Append a chunk.
+
+        Raises:
+            ChunkTooLarge, ChunkOutOfOrder, FailedPrecondition: It is over the limit, does not follow, or comes too late.
+        """
+        with self._guard():
+            if len(data) > self._max_chunk_bytes:
+                raise ChunkTooLarge(f"a chunk has at most {self._max_chunk_bytes} bytes, this one {len(data)}")
+            self._upload.write(offset_bytes, data)
+
+    def finish(self) -> None:
+        """Check the whole and give it its name.
+
+        Raises:
+            BlobCorrupt: Bytes are missing or do not have the announced SHA-256.
+        """
+        with self._guard():
+            self._upload.finish()
+
+    def close(self) -> None:
+        """Let go, whether the blob is complete or goes on later."""
+        self._blobs.end_upload(self._client_id, self._upload)
 
 
 class Coordinator:
@@ -138,7 +152,6 @@ class Coordinator:
         self._lock = threading.RLock()
         self._listeners: list[Listener] = []
         self._tables: dict[str, TensorTable] = {}
-        self._lost: set[str] = set()
         self._refused: set[tuple[str, int, str, str]] = set()
         self._runs: dict[str, Run] = {run.run_id: run for run in store.open_runs()}
         self._recover()
@@ -248,7 +261,7 @@ class Coordinator:
         """The content of run.json."""
         types = ("run_started", "clients_admitted")
         admissions = self._store.list_events(run_id=run.run_id, types=types, limit=1000)
-        return results.manifest(run, _document(run), admissions)
+        return results.manifest(run, json.loads(run.config_json), admissions)
 
     def pause(self, run_id: str, *, now: bool = False) -> Run:
         """Pause a run when its open round commits, or at once. Pausing a paused run changes nothing.
@@ -291,10 +304,8 @@ class Coordinator:
         """Make an instance the one that acts for a client.
 
         Raises:
-            MalformedRequest: A name, token or count is impossible.
             ClientIdTaken: Another instance holds the client id.
         """
-        _check_join(client, token)
         with self._lock:
             now = self._now()
             _session, is_new = self._sessions.join(client, token, self._monotonic())
@@ -306,10 +317,9 @@ class Coordinator:
                 with self._store.transaction() as transaction:
                     transaction.save_client(record)
                     transaction.add_event(event)
-            self._lost.discard(client.client_id)
             for run in list(self._runs.values()):
                 self._step(run, run)
-            self._notify()
+            self._notify(tasks_changed=False)
             return Membership(
                 heartbeat_interval_s=self._limits.heartbeat_interval_s,
                 lease_s=self._limits.lease_s,
@@ -326,33 +336,25 @@ class Coordinator:
             session.task = tasks.next_task(self._runs.values(), client_id, session.task)
             return session.task
 
-    def heartbeat(self, client_id: str, token: str, status: Status) -> bool:
+    def heartbeat(self, heartbeat: Heartbeat, token: str) -> bool:
         """Record a sign of life; says whether the work that the client does is still wanted."""
-        if status.readings and len(status.readings) > self._limits.max_readings:
-            raise MalformedRequest(f"at most {self._limits.max_readings} readings")
         with self._lock:
-            session = self._sessions.check(client_id, token, self._monotonic())
-            session.activity, session.run_id, session.round = status.activity, status.run_id, status.round
-            session.progress = min(max(status.progress, 0.0), 1.0) if math.isfinite(status.progress) else 0.0
-            readings = status.readings or {}
-            session.readings = {name: value for name, value in readings.items() if math.isfinite(value)}
-            if status.problem is not None and status.problem != session.problem:
-                self._record_problem(session, status.problem)
-            if status.activity is ClientActivity.IDLE:
+            session = self._sessions.check(heartbeat.client_id, token, self._monotonic())
+            session.heartbeat = heartbeat
+            if heartbeat.problem is not None and heartbeat.problem != session.problem:
+                self._record_problem(session, heartbeat.problem)
+            if heartbeat.activity is ClientActivity.IDLE:
                 if session.task is not None and session.task.kind is TaskKind.STOP:
                     session.task = None
                 self._end_stopping_runs()
                 return True
-            wanted = self._runs.get(status.run_id)
-            task = None if wanted is None else tasks.task_in(wanted, client_id)
-            return task is not None and task.round == status.round
+            wanted = self._runs.get(heartbeat.run_id)
+            task = None if wanted is None else tasks.task_in(wanted, heartbeat.client_id)
+            return task is not None and task.round == heartbeat.round
 
-    def leave(self, client_id: str, token: str) -> None:
-        """Note that a trainer's stream has ended; its lease goes on."""
-        with self._lock:
-            session = self._sessions.find(client_id)
-            if session is not None and session.token == token:
-                log.info("stream_ended", extra={"client_id": client_id})
+    def count_transfer(self, num_bytes: int, *, direction: str, kind: str) -> None:
+        """Count payload bytes that were "sent" or "received"; kind is "model" or "prototypes"."""
+        self._metrics.transfer_bytes.labels(direction, kind).inc(num_bytes)
 
     def open_download(self, client_id: str, token: str, sha256: str) -> tuple[BlobRef, Path]:
         """A blob of the client's present task, and the file to read it from.
@@ -375,31 +377,23 @@ class Coordinator:
             return blob.size_bytes, True
         return self._blobs.received_bytes(client_id, blob), False
 
-    def begin_upload(self, client_id: str, token: str, run_id: str, number: int, blob: BlobRef) -> Upload | None:
+    def begin_upload(self, client_id: str, token: str, run_id: str, number: int, blob: BlobRef) -> Receiver | None:
         """Go on with an upload; None where the blob is stored already."""
         offset, is_complete = self.upload_status(client_id, token, run_id, number, blob)
         if is_complete:
             return None
         if offset:
             self._metrics.transfers_resumed.labels("received").inc()
-        return self._blobs.begin_upload(client_id, blob)
+        upload = self._blobs.begin_upload(client_id, blob)
 
-    def receive(self, client_id: str, token: str, upload: Upload, offset_bytes: int, data: bytes, kind: str) -> None:
-        """Append a chunk to an upload; a sign of life too, so that a slow upload keeps its lease."""
-        with self._lock:
-            self._sessions.check(client_id, token, self._monotonic())
-        if len(data) > self._limits.max_chunk_bytes:
-            raise ChunkTooLarge(f"a chunk has at most {self._limits.max_chunk_bytes} bytes, this one {len(data)}")
-        upload.write(offset_bytes, data)
-        self._metrics.transfer_bytes.labels("received", kind).inc(len(data))
+        @contextmanager
+        def guard() -> Iterator[None]:
+            with self._refusals(client_id, run_id, number):
+                with self._lock:  # a chunk is a sign of life too, so that a slow upload keeps its lease
+                    self._sessions.check(client_id, token, self._monotonic())
+                yield
 
-    def sent(self, count: int, kind: str) -> None:
-        """Count payload bytes that were sent."""
-        self._metrics.transfer_bytes.labels("sent", kind).inc(count)
-
-    def end_upload(self, client_id: str, upload: Upload) -> None:
-        """Let go of an upload, whether it is complete or goes on later."""
-        self._blobs.end_upload(client_id, upload)
+        return Receiver(self._blobs, client_id, upload, guard, self._limits.max_chunk_bytes)
 
     def commit_update(self, client_id: str, token: str, run_id: str, number: int, update: Update) -> CommittedUpdate:
         """Make an update part of its round. The same update again is answered as the first time.
@@ -441,7 +435,7 @@ class Coordinator:
             session = self._sessions.check(client_id, token, self._monotonic())
             run = self.get_run(run_id)
             evaluation = replace(evaluation, domain=session.client.domain)
-            check_evaluation(evaluation, len(_config(run.config_json).data.classes))
+            check_evaluation(evaluation, len(config_of(run).data.classes))
             current = run.round if run.round_number == number else self._store.find_round(run_id, number)
             if current is not None and client_id in current.evaluations:
                 return
@@ -456,7 +450,7 @@ class Coordinator:
             for session in self._sessions.expire(self._monotonic()):
                 self._record_lost(session.client.client_id)
             self._end_stopping_runs()
-            self._metrics.observe_clients(session.activity for session in self._sessions)
+            self._metrics.observe_clients(session.heartbeat.activity for session in self._sessions)
             self._metrics.observe_runs(self._runs.values())
 
     def work(self) -> bool:
@@ -478,7 +472,7 @@ class Coordinator:
         run = waiting[0]
         assert run.round is not None
         try:
-            model, prototypes = self._aggregate(run, run.round)
+            model, prototypes = aggregate(run, self._table(run), self._blobs, self._limits.fold_block_elements)
         except PayloadCorrupt as error:
             log.error("aggregation_failed", extra={"run_id": run.run_id, "round": run.round.number}, exc_info=True)
             reason = f"round {run.round.number} cannot be aggregated: {error.detail}"
@@ -548,12 +542,12 @@ class Coordinator:
             del self._runs[final.run_id]
             self._tables.pop(final.run_id, None)
         self._observe(states)
-        self._notify()
+        self._notify(tasks_changed=any(_asks_differently(before, state) for state in states))
         return final
 
     def _settled(self, run: Run, now: float) -> Run:
         """The run after the next thing that happens by itself, or the same run if nothing does."""
-        config = _config(run.config_json).run
+        config = config_of(run).run
         if run.status is RunStatus.PENDING:
             connected = self._sessions.connected(self._monotonic())
             if config.clients is not None and set(config.clients) <= set(connected):
@@ -591,7 +585,7 @@ class Coordinator:
         if not admitted:
             return events
         clients = [self._store.find_client(client_id) for client_id in sorted(admitted)]
-        entries = {client.client_id: _roster_entry(client) for client in clients if client is not None}
+        entries = {client.client_id: results.roster_entry(client) for client in clients if client is not None}
         if has_started:
             return [replace(event, data={**event.data, "clients": entries}) for event in events]
         admission = Event(type="clients_admitted", run_id=after.run_id, data={"clients": entries}, time=now)
@@ -606,44 +600,15 @@ class Coordinator:
             if before.round is not None and before.round.phase is RoundPhase.EVALUATING:
                 assert current.prototypes is not None
                 prototypes = prototypes_from_bytes(self._blobs.read(current.prototypes.sha256))
-                num_classes = len(_config(after.config_json).data.classes)
+                num_classes = len(config_of(after).data.classes)
                 counts = per_class_counts(prototypes.class_ids, num_classes).tolist()
                 self._metrics.round_committed(after, counts, now=self._now())
 
-    def _notify(self) -> None:
+    def _notify(self, *, tasks_changed: bool) -> None:
         for listener in self._listeners:
-            listener()
+            listener(tasks_changed)
 
     # Parts of the above
-
-    def _aggregate(self, run: Run, current: Round) -> tuple[BlobRef, BlobRef]:
-        """Fold the round's models and cluster its prototypes, in client-id order."""
-        config = _config(run.config_json)
-        method, hyper = config.algorithm, config.method
-        updates = [current.updates[client_id] for client_id in sorted(current.updates)]
-        weights = fold_weights([update.num_examples for update in updates], hyper)
-        models = [self._blob_path(update.payload.tensor_group(MODEL)) for update in updates]
-        assert run.model is not None
-        pieces = fold_models(
-            self._table(run),
-            self._blobs.path(run.model.sha256),
-            [WeightedModel(path, weight) for path, weight in zip(models, weights, strict=True)],
-            method,
-            hyper,
-            self._limits.fold_block_elements,
-        )
-        model = self._blobs.put(MODEL, pieces)
-        prototypes = PrototypeSet.empty()
-        if method.server_prototypes is not None and method.prototype_kind is not None:
-            paths = [self._blob_path(update.payload.prototype_set(method.prototype_kind)) for update in updates]
-            sets = [prototypes_from_bytes(path.read_bytes()) for path in paths]
-            prototypes = method.server_prototypes(sets, len(config.data.classes), hyper)
-        return model, self._blobs.put(GLOBAL_CLUSTER, [prototypes_to_bytes(prototypes)])
-
-    def _blob_path(self, blob: BlobRef | None) -> Path:
-        if blob is None or not self._blobs.path(blob.sha256).is_file():
-            raise PayloadCorrupt("a blob of a committed update is gone")
-        return self._blobs.path(blob.sha256)
 
     def _table(self, run: Run) -> TensorTable:
         """Layout of the run's model, set by round 0."""
@@ -667,34 +632,11 @@ class Coordinator:
 
     def _checked(self, run: Run, number: int, update: Update, client: Client) -> Update:
         """Check an update against the run's contract; returns it with its number of prototypes."""
-        config = _config(run.config_json)
-        paths = {blob.role: self._upload_path(client.client_id, blob) for blob in update.payload.blobs}
-        if [blob.role for blob in update.payload.tensor_groups] != [MODEL]:
-            raise MalformedUpdate("an update has exactly one tensor group, the model", check="roles")
-        kinds = [blob.role for blob in update.payload.prototype_sets]
+        paths = {blob: self._upload_path(client.client_id, blob) for blob in update.payload.blobs}
         if number == 0:
-            check_entries(update)
-            check_model(paths[MODEL], None)
-            dims = update.payload.int_lists.get(FEATURE_DIM, ())
-            if len(dims) != 1 or dims[0] < 1 or kinds or update.num_examples:
-                raise MalformedUpdate("round 0 commits a model and its feature_dim, and nothing else", check="roles")
-            return update
-        expected = [config.algorithm.prototype_kind] if config.algorithm.has_prototypes else []
-        if kinds != expected:
-            raise MalformedUpdate(f"an update of {run.method} has the prototype sets {expected}", check="roles")
-        check_counts(update, client, len(config.data.classes))
-        check_model(paths[MODEL], self._table(run))
-        if not kinds:
-            return update
-        prototypes = prototypes_from_bytes(paths[kinds[0]].read_bytes())
-        check_prototypes(
-            prototypes,
-            update,
-            method=config.algorithm,
-            dim=self._feature_dim(run),
-            class_counts=update.class_counts,
-        )
-        return replace(update, num_prototypes=len(prototypes))
+            return check_first_model(update, paths)
+        config = config_of(run)
+        return check_update(update, paths, client, config, self._table(run), self._feature_dim(run))
 
     def _upload_path(self, client_id: str, blob: BlobRef) -> Path:
         path = self._blobs.uploaded_path(client_id, blob)
@@ -708,8 +650,6 @@ class Coordinator:
         return self._store.has_stored(client_id, blob.sha256) and self._store.find_blob(blob.sha256) == blob.size_bytes
 
     def _check_upload(self, client_id: str, token: str, run_id: str, number: int, blob: BlobRef) -> None:
-        if not SHA256.match(blob.sha256) or blob.size_bytes < 1:
-            raise MalformedRequest("a blob is named by its SHA-256 in lowercase hexadecimal and has at least one byte")
         with self._refusals(client_id, run_id, number), self._lock:
             self._sessions.check(client_id, token, self._monotonic())
             if blob.size_bytes > self._limits.max_blob_bytes:
@@ -735,13 +675,13 @@ class Coordinator:
         return replace(
             client,
             is_connected=True,
-            activity=session.activity,
-            run_id=session.run_id,
-            round=session.round,
-            progress=session.progress,
+            activity=session.heartbeat.activity,
+            run_id=session.heartbeat.run_id,
+            round=session.heartbeat.round,
+            progress=session.heartbeat.progress,
             last_seen_at=self._now() - (now - session.last_seen),
             problem=session.problem,
-            readings=session.readings,
+            readings=session.heartbeat.readings,
         )
 
     def _record_problem(self, session: Session, problem: ClientProblem) -> None:
@@ -751,8 +691,8 @@ class Coordinator:
         data = {"reason": problem.reason, "detail": problem.detail, "hint": problem.hint, "is_fatal": problem.is_fatal}
         event = Event(
             type="client_problem",
-            run_id=session.run_id if session.run_id in self._runs else "",
-            round=session.round,
+            run_id=session.heartbeat.run_id if session.heartbeat.run_id in self._runs else "",
+            round=session.heartbeat.round,
             client_id=client.client_id,
             data=data,
             time=self._now(),
@@ -760,17 +700,14 @@ class Coordinator:
         with self._store.transaction() as transaction:
             transaction.save_client(client)
             transaction.add_event(event)
-        self._notify()
+        self._notify(tasks_changed=False)
 
     def _record_lost(self, client_id: str) -> None:
-        if client_id in self._lost:
-            return
-        self._lost.add(client_id)
         event = Event(type="client_lost", client_id=client_id, time=self._now())
         with self._store.transaction() as transaction:
             transaction.add_event(event)
         log.warning("client_lost", extra={"client_id": client_id})
-        self._notify()
+        self._notify(tasks_changed=False)
 
     @contextmanager
     def _refusals(self, client_id: str, run_id: str, number: int) -> Iterator[None]:
@@ -796,46 +733,14 @@ class Coordinator:
                                 time=self._now(),
                             )
                         )
-                    self._notify()
+                    self._notify(tasks_changed=False)
             raise
 
 
-@functools.lru_cache(maxsize=64)
-def _config(config_json: str) -> RunConfig:
-    return parse_run_config(_parse_json(config_json))
+def _asks_differently(before: Run, after: Run) -> bool:
+    """Whether a client may have another task now. A client's own update or report needs no telling."""
 
+    def what(run: Run) -> tuple[RunStatus, int, RoundPhase | None]:
+        return run.status, run.round_number, None if run.round is None else run.round.phase
 
-def _document(run: Run) -> Mapping[str, Any]:
-    return _parse_json(run.config_json)
-
-
-def _parse_json(text: str) -> Mapping[str, Any]:
-    document: Mapping[str, Any] = json.loads(text)
-    return document
-
-
-def _roster_entry(client: Client) -> dict[str, Any]:
-    environment = client.environment
-    return {
-        "domain": client.domain,
-        "num_examples": client.num_examples,
-        "class_counts": dict(client.class_counts),
-        "environment": {
-            "packages": dict(sorted(environment.packages.items())),
-            "cpu": environment.cpu,
-            "device": environment.device,
-            "platform": environment.platform,
-        },
-    }
-
-
-def _check_join(client: Client, token: str) -> None:
-    for what, name in (("client id", client.client_id), ("domain", client.domain)):
-        if not NAME.match(name):
-            raise MalformedRequest(f"{what} {name[:80]!r}: 1 to 64 letters, digits, '.', '_' or '-'")
-    if not 16 <= len(token) <= 128:
-        raise MalformedRequest("an instance token has 16 to 128 characters")
-    if client.num_examples < 1:
-        raise MalformedRequest(f"num_examples = {client.num_examples}: a client has at least one training sample")
-    if min(client.class_counts.values(), default=0) < 0 or sum(client.class_counts.values()) != client.num_examples:
-        raise MalformedRequest("the class counts do not sum to num_examples")
+    return what(before) != what(after)

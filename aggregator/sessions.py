@@ -6,11 +6,11 @@ a change of the wall clock ends no lease.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 from shared.errors import ClientIdTaken, NotAMember, Unauthenticated
-from shared.types import Client, ClientActivity, ClientProblem, Task, TaskKind
+from shared.types import Client, ClientProblem, Heartbeat, Task
 
 
 @dataclass(slots=True)
@@ -20,19 +20,16 @@ class Session:
     client: Client
     token: str
     last_seen: float
+    heartbeat: Heartbeat
+    """What it last said of itself."""
     task: Task | None = None
     """What it was last given."""
-    activity: ClientActivity = ClientActivity.IDLE
-    run_id: str = ""
-    round: int = 0
-    progress: float = 0.0
-    readings: Mapping[str, float] = field(default_factory=dict)
     problem: ClientProblem | None = None
 
     def works_for(self, run_id: str) -> bool:
         """Whether it computes for a run, or was given work of it and has not said that it is idle since."""
-        given = self.task is not None and self.task.kind is not TaskKind.WAIT and self.task.run is not None
-        return self.run_id == run_id or (given and self.task.run.run_id == run_id)  # type: ignore[union-attr]
+        was_given = self.task is not None and self.task.run is not None and self.task.run.run_id == run_id
+        return was_given or self.heartbeat.run_id == run_id
 
 
 class Sessions:
@@ -56,9 +53,9 @@ class Sessions:
                 client_id=client.client_id,
             )
         is_new = known is None or known.token != token
-        session = Session(client=client, token=token, last_seen=now)
+        session = Session(client=client, token=token, last_seen=now, heartbeat=Heartbeat(client_id=client.client_id))
         if known is not None and not is_new:
-            session.task = known.task
+            session.task, session.heartbeat = known.task, known.heartbeat
         self._sessions[client.client_id] = session
         return session, is_new
 

@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from shared.errors import MalformedUpdate
 from shared.methods.base import Method, per_class_counts
-from shared.tensors import DTYPES, TensorTable, check_schema, read_blocks, read_header
-from shared.types import Client, Evaluation, PrototypeSet, Update
+from shared.run_config import RunConfig
+from shared.tensors import DTYPES, TensorTable, check_schema, prototypes_from_bytes, read_blocks, read_header
+from shared.types import MODEL, BlobRef, Client, Evaluation, PrototypeSet, Update
 
 FEATURE_DIM = "feature_dim"
 """Integer list of round 0's update: the feature size D, one number."""
@@ -23,6 +25,49 @@ MAX_ENTRIES = 64
 MAX_SETS = 16
 """Most evaluation sets of a report."""
 BLOCK_ELEMENTS = 1 << 18
+
+
+def check_first_model(update: Update, paths: Mapping[BlobRef, Path]) -> Update:
+    """Check round 0's update: a model and its feature size, nothing else.
+
+    Raises:
+        MalformedUpdate: check is roles, entries, or one of `check_model`.
+    """
+    dims = update.payload.int_lists.get(FEATURE_DIM, ())
+    _check_roles(update, [])
+    if len(dims) != 1 or dims[0] < 1 or update.num_examples:
+        raise _malformed("roles", "round 0 commits a model and its feature_dim, and nothing else")
+    check_entries(update)
+    check_model(paths[update.payload.tensor_groups[0]], None)
+    return update
+
+
+def check_update(
+    update: Update, paths: Mapping[BlobRef, Path], client: Client, config: RunConfig, table: TensorTable, dim: int
+) -> Update:
+    """Check a round's update against the run's contract; returns it with its number of prototypes.
+
+    Args:
+        update: The update, its blobs uploaded.
+        paths: The file of each of its blobs.
+        client: Who sent it.
+        config: The run's configuration.
+        table: Layout of the run's model.
+        dim: The run's feature size D.
+
+    Raises:
+        MalformedUpdate: check is roles, or one of `check_counts`, `check_model` and `check_prototypes`.
+    """
+    method = config.algorithm
+    kinds = [] if method.prototype_kind is None else [method.prototype_kind]
+    _check_roles(update, kinds)
+    check_counts(update, client, len(config.data.classes))
+    check_model(paths[update.payload.tensor_groups[0]], table)
+    if not kinds:
+        return update
+    prototypes = prototypes_from_bytes(paths[update.payload.prototype_sets[0]].read_bytes())
+    check_prototypes(prototypes, update, method=method, dim=dim, class_counts=update.class_counts)
+    return replace(update, num_prototypes=len(prototypes))
 
 
 def check_model(path: Path, expected: TensorTable | None) -> TensorTable:
@@ -137,6 +182,13 @@ def check_evaluation(evaluation: Evaluation, num_classes: int) -> None:
             raise _malformed("counts", f"evaluation set {counts.set_name!r} has no {num_classes} classes")
         if any(not 0 <= hits <= total for hits, total in zip(counts.correct, counts.total, strict=True)):
             raise _malformed("counts", f"evaluation set {counts.set_name!r} has more correct than total predictions")
+
+
+def _check_roles(update: Update, kinds: list[str]) -> None:
+    if [blob.role for blob in update.payload.tensor_groups] != [MODEL]:
+        raise _malformed("roles", "an update has exactly one tensor group, the model")
+    if [blob.role for blob in update.payload.prototype_sets] != kinds:
+        raise _malformed("roles", f"this update needs the prototype sets {kinds}")
 
 
 def _check_sums(prototypes: PrototypeSet, update: Update, class_counts: Sequence[int]) -> None:

@@ -1,0 +1,57 @@
+"""The aggregator's computation of one round: fold the models (eq. of FedAvg), cluster the prototypes (eq. 10 and 11)."""
+
+from __future__ import annotations
+
+import functools
+import json
+from pathlib import Path
+
+from aggregator.fold import WeightedModel, fold_models
+from aggregator.store.blobs import BlobStore
+from shared.errors import PayloadCorrupt
+from shared.methods.base import fold_weights
+from shared.run_config import RunConfig, parse_run_config
+from shared.tensors import TensorTable, prototypes_from_bytes, prototypes_to_bytes
+from shared.types import GLOBAL_CLUSTER, MODEL, BlobRef, PrototypeSet, Run
+
+
+def config_of(run: Run) -> RunConfig:
+    """The run's configuration, parsed."""
+    return _parsed(run.config_json)
+
+
+def aggregate(run: Run, table: TensorTable, blobs: BlobStore, block_elements: int) -> tuple[BlobRef, BlobRef]:
+    """Make the next global model and prototypes of a run's open round, durable as blobs.
+
+    A function of the run's model, its updates and its configuration alone: updates are taken in client-id order.
+
+    Raises:
+        PayloadCorrupt: A stored blob is gone or not what it was.
+        StoreUnavailable: The disk cannot be written.
+    """
+    config = config_of(run)
+    method, hyper = config.algorithm, config.method
+    assert run.round is not None
+    updates = [run.round.updates[client_id] for client_id in sorted(run.round.updates)]
+    weights = fold_weights([update.num_examples for update in updates], hyper)
+    models = [_stored(blobs, update.payload.tensor_group(MODEL)) for update in updates]
+    weighted = [WeightedModel(path, weight) for path, weight in zip(models, weights, strict=True)]
+    start = _stored(blobs, run.model)
+    model = blobs.put(MODEL, fold_models(table, start, weighted, method, hyper, block_elements))
+    prototypes = PrototypeSet.empty()
+    if method.server_prototypes is not None and method.prototype_kind is not None:
+        paths = [_stored(blobs, update.payload.prototype_set(method.prototype_kind)) for update in updates]
+        sets = [prototypes_from_bytes(path.read_bytes()) for path in paths]
+        prototypes = method.server_prototypes(sets, len(config.data.classes), hyper)
+    return model, blobs.put(GLOBAL_CLUSTER, [prototypes_to_bytes(prototypes)])
+
+
+def _stored(blobs: BlobStore, blob: BlobRef | None) -> Path:
+    if blob is None or not blobs.path(blob.sha256).is_file():
+        raise PayloadCorrupt("a blob that the round needs is gone", sha256="" if blob is None else blob.sha256)
+    return blobs.path(blob.sha256)
+
+
+@functools.lru_cache(maxsize=64)
+def _parsed(config_json: str) -> RunConfig:
+    return parse_run_config(json.loads(config_json))
