@@ -38,6 +38,7 @@ from shared.errors import (
     ChunkTooLarge,
     FedplccError,
     MalformedRequest,
+    NotAMember,
     PayloadCorrupt,
     RequestIdReused,
     RoundNotFound,
@@ -57,6 +58,7 @@ from shared.types import (
     Event,
     Heartbeat,
     Membership,
+    Payload,
     PrototypeSet,
     Round,
     RoundPhase,
@@ -336,6 +338,19 @@ class Coordinator:
             session.task = tasks.next_task(self._runs.values(), client_id, session.task)
             return session.task
 
+    def task_if_connected(self, client_id: str, token: str) -> Task:
+        """As `task`, but no sign of life: an open stream alone keeps no lease.
+
+        Raises:
+            NotAMember: The lease has run out.
+        """
+        with self._lock:
+            session = self._sessions.find(client_id)
+            if session is None or session.token != token:
+                raise NotAMember(f"client {client_id} has not joined, or its lease ran out", client_id=client_id)
+            session.task = tasks.next_task(self._runs.values(), client_id, session.task)
+            return session.task
+
     def heartbeat(self, heartbeat: Heartbeat, token: str) -> bool:
         """Record a sign of life; says whether the work that the client does is still wanted."""
         with self._lock:
@@ -356,19 +371,24 @@ class Coordinator:
         """Count payload bytes that were "sent" or "received"; kind is "model" or "prototypes"."""
         self._metrics.transfer_bytes.labels(direction, kind).inc(num_bytes)
 
-    def open_download(self, client_id: str, token: str, sha256: str) -> tuple[BlobRef, Path]:
-        """A blob of the client's present task, and the file to read it from.
+    def count_resumed(self, *, direction: str) -> None:
+        """Count a transfer that goes on from an offset."""
+        self._metrics.transfers_resumed.labels(direction).inc()
+
+    def open_download(self, client_id: str, token: str, sha256: str) -> tuple[BlobRef, str, Path]:
+        """A blob of the client's present task, its kind ("model" or "prototypes"), and the file to read it from.
 
         Raises:
             BlobNotFound: The task does not name this blob.
         """
         with self._lock:
             session = self._sessions.check(client_id, token, self._monotonic())
-            blobs = session.task.payload.blobs if session.task else ()
-        blob = next((blob for blob in blobs if blob.sha256 == sha256), None)
-        if blob is None:
-            raise BlobNotFound("the client's present task does not name this blob", sha256=sha256[:64])
-        return blob, self._blobs.path(sha256)
+            payload = session.task.payload if session.task else Payload()
+        for kind, blobs in (("model", payload.tensor_groups), ("prototypes", payload.prototype_sets)):
+            for blob in blobs:
+                if blob.sha256 == sha256:
+                    return blob, kind, self._blobs.path(sha256)
+        raise BlobNotFound("the client's present task does not name this blob", sha256=sha256[:64])
 
     def upload_status(self, client_id: str, token: str, run_id: str, number: int, blob: BlobRef) -> tuple[int, bool]:
         """Offset from which to send a blob, and whether it is stored already."""
@@ -383,7 +403,7 @@ class Coordinator:
         if is_complete:
             return None
         if offset:
-            self._metrics.transfers_resumed.labels("received").inc()
+            self.count_resumed(direction="received")
         upload = self._blobs.begin_upload(client_id, blob)
 
         @contextmanager

@@ -1,0 +1,379 @@
+"""RoundService and RunService: decode, call the coordinator, encode. No state machine, no SQL, no error mapping here.
+
+The coordinator blocks (disk, database), so it is called in threads; the event loop only moves bytes and wakes streams.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar
+
+import grpc
+
+from aggregator.history import FINAL_EVENTS
+from aggregator.service import Coordinator, Receiver
+from shared import convert
+from shared.errors import MalformedRequest, NotAMember
+from shared.gen.fedplcc.v1 import round_service_pb2 as round_pb2
+from shared.gen.fedplcc.v1 import round_service_pb2_grpc as round_grpc
+from shared.gen.fedplcc.v1 import run_service_pb2 as run_pb2
+from shared.gen.fedplcc.v1 import run_service_pb2_grpc as run_grpc
+from shared.run_config import canonical_json
+from shared.types import Run, Task
+
+SEND_BYTES = 512 << 10
+"""Size of the pieces in which blobs are sent."""
+MAX_PAGE = 1000
+
+Context = grpc.aio.ServicerContext[Any, Any]
+_End = round_pb2.StreamEnd.Reason
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+
+class Wakeups:
+    """Wakes streams when the coordinator has changed something; `notify` may be called from any thread."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._tasks, self._events = asyncio.Event(), asyncio.Event()
+        self.is_closing = False
+
+    def notify(self, tasks_changed: bool) -> None:
+        """Wake those who wait for events, and those who wait for tasks if these may have changed."""
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._wake, tasks_changed)
+
+    def close(self) -> None:
+        """Wake everybody for the last time, so that they end their streams with a reason."""
+        self.is_closing = True
+        self._wake(True)
+
+    def tasks(self) -> asyncio.Event:
+        """Set once tasks may have changed after this call."""
+        return self._tasks
+
+    def events(self) -> asyncio.Event:
+        """Set once there may be events after this call."""
+        return self._events
+
+    def _wake(self, tasks_changed: bool) -> None:
+        self._events.set()
+        self._events = asyncio.Event()
+        if tasks_changed:
+            self._tasks.set()
+            self._tasks = asyncio.Event()
+
+
+class RoundServicer(round_grpc.RoundServiceServicer):
+    """What trainers call."""
+
+    def __init__(self, coordinator: Coordinator, wakeups: Wakeups, lease_check_s: float) -> None:
+        self._coordinator, self._wakeups, self._lease_check_s = coordinator, wakeups, lease_check_s
+        self._streams: dict[str, asyncio.Event] = {}
+
+    async def Join(self, request: round_pb2.JoinRequest, context: Context) -> round_pb2.JoinResponse:
+        """See RoundService.Join."""
+        client = convert.client_from_join(request)
+        membership = await _call(self._coordinator.join, client, request.instance_token)
+        return convert.membership_to_proto(membership)
+
+    async def SyncRound(
+        self, request: round_pb2.SyncRoundRequest, context: Context
+    ) -> AsyncIterator[round_pb2.SyncRoundResponse]:
+        """See RoundService.SyncRound."""
+        client_id, token = request.client_id, request.instance_token
+        sent: Task | None = None
+        superseded = asyncio.Event()
+        changed = self._wakeups.tasks()
+        task = await _call(self._coordinator.task, client_id, token)
+        if client_id in self._streams:
+            self._streams[client_id].set()
+        self._streams[client_id] = superseded
+        try:
+            while True:
+                if sent is None or task.key != sent.key:
+                    yield round_pb2.SyncRoundResponse(task=convert.task_to_proto(task))
+                    sent = task
+                await _first(changed, superseded, timeout_s=self._lease_check_s)
+                reason = self._end_reason(superseded)
+                if reason is not None:
+                    yield _stream_end(reason)
+                    return
+                changed = self._wakeups.tasks()
+                try:
+                    task = await _call(self._coordinator.task_if_connected, client_id, token)
+                except NotAMember:
+                    yield _stream_end(_End.REASON_LEASE_EXPIRED)
+                    return
+        finally:
+            if self._streams.get(client_id) is superseded:
+                del self._streams[client_id]
+
+    async def Heartbeat(self, request: round_pb2.HeartbeatRequest, context: Context) -> round_pb2.HeartbeatResponse:
+        """See RoundService.Heartbeat."""
+        heartbeat = convert.heartbeat_from_proto(request)
+        is_wanted = await _call(self._coordinator.heartbeat, heartbeat, request.instance_token)
+        directive = round_pb2.HeartbeatResponse.Directive
+        return round_pb2.HeartbeatResponse(
+            directive=directive.DIRECTIVE_CONTINUE if is_wanted else directive.DIRECTIVE_STOP
+        )
+
+    async def DownloadBlob(
+        self, request: round_pb2.DownloadBlobRequest, context: Context
+    ) -> AsyncIterator[round_pb2.DownloadBlobResponse]:
+        """See RoundService.DownloadBlob."""
+        blob, kind, path = await _call(
+            self._coordinator.open_download, request.client_id, request.instance_token, request.sha256
+        )
+        if not 0 <= request.offset_bytes <= blob.size_bytes:
+            raise MalformedRequest(f"offset_bytes = {request.offset_bytes}: the blob has {blob.size_bytes} bytes")
+        if request.offset_bytes:
+            self._coordinator.count_resumed(direction="sent")
+        offset = request.offset_bytes
+        async for data in _read(path, offset):
+            yield round_pb2.DownloadBlobResponse(chunk=round_pb2.Chunk(offset_bytes=offset, data=data))
+            offset += len(data)
+            self._coordinator.count_transfer(len(data), direction="sent", kind=kind)
+
+    async def GetUploadStatus(
+        self, request: round_pb2.GetUploadStatusRequest, context: Context
+    ) -> round_pb2.GetUploadStatusResponse:
+        """See RoundService.GetUploadStatus."""
+        header = convert.upload_header_from_proto(request.header)
+        offset, is_complete = await _call(
+            self._coordinator.upload_status,
+            header.client_id,
+            header.instance_token,
+            header.run_id,
+            header.round,
+            header.blob,
+        )
+        return round_pb2.GetUploadStatusResponse(offset_bytes=offset, is_complete=is_complete)
+
+    async def UploadModel(
+        self, request_iterator: AsyncIterator[round_pb2.UploadModelRequest], context: Context
+    ) -> round_pb2.UploadModelResponse:
+        """See RoundService.UploadModel."""
+        return round_pb2.UploadModelResponse(offset_bytes=await self._receive(request_iterator, "model"))
+
+    async def UploadPrototypes(
+        self, request_iterator: AsyncIterator[round_pb2.UploadPrototypesRequest], context: Context
+    ) -> round_pb2.UploadPrototypesResponse:
+        """See RoundService.UploadPrototypes."""
+        return round_pb2.UploadPrototypesResponse(offset_bytes=await self._receive(request_iterator, "prototypes"))
+
+    async def CommitUpdate(
+        self, request: round_pb2.CommitUpdateRequest, context: Context
+    ) -> round_pb2.CommitUpdateResponse:
+        """See RoundService.CommitUpdate."""
+        update = convert.update_from_commit(request)
+        committed = await _call(
+            self._coordinator.commit_update,
+            request.client_id,
+            request.instance_token,
+            request.run_id,
+            request.round,
+            update,
+        )
+        return round_pb2.CommitUpdateResponse(committed=convert.committed_to_proto(committed))
+
+    async def ReportEvaluation(
+        self, request: round_pb2.ReportEvaluationRequest, context: Context
+    ) -> round_pb2.ReportEvaluationResponse:
+        """See RoundService.ReportEvaluation."""
+        evaluation = convert.evaluation_from_report(request, domain="")
+        await _call(
+            self._coordinator.report_evaluation,
+            request.client_id,
+            request.instance_token,
+            request.run_id,
+            request.round,
+            evaluation,
+        )
+        return round_pb2.ReportEvaluationResponse()
+
+    async def _receive(self, parts: AsyncIterator[Any], kind: str) -> int:
+        """Take one upload, header first; returns the blob's size."""
+        header: convert.UploadHeader | None = None
+        receiver: Receiver | None = None
+        try:
+            async for part in parts:
+                which = part.WhichOneof("part")
+                if header is None:
+                    if which != "header":
+                        raise MalformedRequest("an upload begins with its header")
+                    header = convert.upload_header_from_proto(part.header)
+                    receiver = await _call(
+                        self._coordinator.begin_upload,
+                        header.client_id,
+                        header.instance_token,
+                        header.run_id,
+                        header.round,
+                        header.blob,
+                    )
+                    if receiver is None:
+                        return header.blob.size_bytes
+                    continue
+                if which != "chunk":
+                    raise MalformedRequest("an upload has one header")
+                assert receiver is not None
+                await _call(receiver.write, part.chunk.offset_bytes, part.chunk.data)
+                self._coordinator.count_transfer(len(part.chunk.data), direction="received", kind=kind)
+            if header is None or receiver is None:
+                raise MalformedRequest("an upload has a header")
+            await _call(receiver.finish)
+            return header.blob.size_bytes
+        finally:
+            if receiver is not None:
+                receiver.close()
+
+    def _end_reason(self, superseded: asyncio.Event) -> round_pb2.StreamEnd.Reason | None:
+        if self._wakeups.is_closing:
+            return _End.REASON_SHUTTING_DOWN
+        return _End.REASON_SUPERSEDED if superseded.is_set() else None
+
+
+class RunServicer(run_grpc.RunServiceServicer):
+    """What the gateway calls."""
+
+    def __init__(self, coordinator: Coordinator, wakeups: Wakeups) -> None:
+        self._coordinator, self._wakeups = coordinator, wakeups
+
+    async def CreateRun(self, request: run_pb2.CreateRunRequest, context: Context) -> run_pb2.CreateRunResponse:
+        """See RunService.CreateRun."""
+        document = _json_object(request.config_json)
+        run = await _call(self._coordinator.create_run, request.request_id, document)
+        return run_pb2.CreateRunResponse(run=await self._encode(run))
+
+    async def GetRun(self, request: run_pb2.GetRunRequest, context: Context) -> run_pb2.GetRunResponse:
+        """See RunService.GetRun."""
+        return run_pb2.GetRunResponse(run=await self._encode(await _call(self._coordinator.get_run, request.run_id)))
+
+    async def ListRuns(self, request: run_pb2.ListRunsRequest, context: Context) -> run_pb2.ListRunsResponse:
+        """See RunService.ListRuns."""
+        limit = _page_size(request.page_size, default=50, most=200)
+        runs = await _call(self._coordinator.list_runs, limit=limit + 1, before=request.page_token)
+        token = runs[limit - 1].run_id if len(runs) > limit else ""
+        return run_pb2.ListRunsResponse(
+            runs=[convert.run_to_proto(run) for run in runs[:limit]],
+            next_page_token=token,
+        )
+
+    async def ListRounds(self, request: run_pb2.ListRoundsRequest, context: Context) -> run_pb2.ListRoundsResponse:
+        """See RunService.ListRounds."""
+        limit = _page_size(request.page_size, default=MAX_PAGE, most=MAX_PAGE)
+        found = await _call(self._coordinator.list_rounds, request.run_id, after=request.after_round, limit=limit)
+        return run_pb2.ListRoundsResponse(rounds=map(convert.round_to_proto, found))
+
+    async def ListEvaluations(
+        self, request: run_pb2.ListEvaluationsRequest, context: Context
+    ) -> run_pb2.ListEvaluationsResponse:
+        """See RunService.ListEvaluations."""
+        number = None if request.round < 0 else request.round
+        found = await _call(self._coordinator.list_evaluations, request.run_id, number)
+        return run_pb2.ListEvaluationsResponse(evaluations=[convert.evaluation_to_proto(*entry) for entry in found])
+
+    async def PauseRun(self, request: run_pb2.PauseRunRequest, context: Context) -> run_pb2.PauseRunResponse:
+        """See RunService.PauseRun."""
+        run = await _call(self._coordinator.pause, request.run_id, now=request.now)
+        return run_pb2.PauseRunResponse(run=await self._encode(run))
+
+    async def ResumeRun(self, request: run_pb2.ResumeRunRequest, context: Context) -> run_pb2.ResumeRunResponse:
+        """See RunService.ResumeRun."""
+        return run_pb2.ResumeRunResponse(run=await self._encode(await _call(self._coordinator.resume, request.run_id)))
+
+    async def StopRun(self, request: run_pb2.StopRunRequest, context: Context) -> run_pb2.StopRunResponse:
+        """See RunService.StopRun."""
+        run = await _call(self._coordinator.stop, request.run_id, reason=request.reason)
+        return run_pb2.StopRunResponse(run=await self._encode(run))
+
+    async def WatchRun(
+        self, request: run_pb2.WatchRunRequest, context: Context
+    ) -> AsyncIterator[run_pb2.WatchRunResponse]:
+        """See RunService.WatchRun."""
+        cursor, run_id = request.after_sequence, request.run_id
+        limit = MAX_PAGE if request.follow else _page_size(request.page_size, default=MAX_PAGE, most=MAX_PAGE)
+        while True:
+            changed = self._wakeups.events()
+            has_ended = bool(run_id) and await _call(self._coordinator.has_ended, run_id)
+            events = await _call(self._coordinator.list_events, run_id=run_id, after=cursor, limit=limit)
+            for event in events:
+                cursor = event.sequence
+                yield run_pb2.WatchRunResponse(event=convert.event_to_proto(event))
+            is_last = bool(run_id) and bool(events) and events[-1].type in FINAL_EVENTS
+            if not request.follow or is_last or (has_ended and not events) or self._wakeups.is_closing:
+                return
+            if not events:
+                await changed.wait()
+
+    async def ListClients(self, request: run_pb2.ListClientsRequest, context: Context) -> run_pb2.ListClientsResponse:
+        """See RunService.ListClients."""
+        clients = await _call(self._coordinator.list_clients)
+        return run_pb2.ListClientsResponse(clients=map(convert.client_to_proto, clients))
+
+    async def FetchArtifact(
+        self, request: run_pb2.FetchArtifactRequest, context: Context
+    ) -> AsyncIterator[run_pb2.FetchArtifactResponse]:
+        """See RunService.FetchArtifact."""
+        kinds = {run_pb2.ARTIFACT_KIND_MODEL: "model", run_pb2.ARTIFACT_KIND_PROTOTYPES: "prototypes"}
+        kind = kinds.get(request.kind)
+        if kind is None:
+            raise MalformedRequest("kind: model or prototypes")
+        blob, path = await _call(self._coordinator.artifact, request.run_id, request.round, kind)
+        if not 0 <= request.offset_bytes <= blob.size_bytes:
+            raise MalformedRequest(f"offset_bytes = {request.offset_bytes}: the blob has {blob.size_bytes} bytes")
+        yield run_pb2.FetchArtifactResponse(blob=convert.blob_to_proto(blob))
+        async for data in _read(path, request.offset_bytes):
+            yield run_pb2.FetchArtifactResponse(data=data)
+
+    async def _encode(self, run: Run) -> Any:
+        manifest = await _call(self._coordinator.manifest, run)
+        return convert.run_to_proto(run, manifest_json=canonical_json(manifest))
+
+
+async def _call(function: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
+    return await asyncio.to_thread(function, *args, **kwargs)
+
+
+async def _read(path: Path, offset_bytes: int) -> AsyncIterator[bytes]:
+    file = await _call(path.open, "rb")
+    try:
+        await _call(file.seek, offset_bytes)
+        while data := await _call(file.read, SEND_BYTES):
+            yield data
+    finally:
+        file.close()
+
+
+async def _first(*events: asyncio.Event, timeout_s: float) -> None:
+    """Wait until one of the events is set, or for so long."""
+    waits = [asyncio.ensure_future(event.wait()) for event in events]
+    try:
+        await asyncio.wait(waits, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for wait in waits:
+            wait.cancel()
+
+
+def _stream_end(reason: round_pb2.StreamEnd.Reason) -> round_pb2.SyncRoundResponse:
+    return round_pb2.SyncRoundResponse(end=round_pb2.StreamEnd(reason=reason))
+
+
+def _page_size(asked: int, *, default: int, most: int) -> int:
+    if not 0 <= asked <= most:
+        raise MalformedRequest(f"page_size = {asked}: 1 to {most}")
+    return asked or default
+
+
+def _json_object(text: str) -> dict[str, Any]:
+    try:
+        document = json.loads(text)
+    except ValueError as error:
+        raise MalformedRequest("config_json is not JSON") from error
+    if not isinstance(document, dict):
+        raise MalformedRequest("config_json is not a JSON object")
+    return document

@@ -1,0 +1,120 @@
+"""A coordinator and numpy clients in one process, without sockets or threads: for tests of rounds, storage and recovery."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from aggregator.metrics import AggregatorMetrics
+from aggregator.service import Coordinator, Limits
+from aggregator.store.blobs import BlobStore
+from aggregator.store.sql import SqlStore
+from shared.metrics import new_registry
+from shared.types import BlobRef, ClientActivity, Heartbeat, Run, Task, TaskKind
+from tests.numpy_client import NumpyClient
+
+
+class Clock:
+    """Time that moves only when told."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class LocalFederation:
+    """An aggregator on a state directory; `restart` is a crash and a new start on the same directory."""
+
+    def __init__(self, folder: Path, clients: Iterable[NumpyClient], limits: Limits | None = None) -> None:
+        self.folder, self.limits, self.clock = folder, limits, Clock()
+        self.clients = {client.client_id: client for client in clients}
+        self._start()
+
+    def _start(self) -> None:
+        self.registry = new_registry("aggregator")
+        self.store = SqlStore.in_folder(self.folder)
+        self.coordinator = Coordinator(
+            self.store,
+            BlobStore(self.folder),
+            AggregatorMetrics(self.registry),
+            self.limits,
+            wall_clock=self.clock,
+            monotonic_clock=self.clock,
+        )
+
+    def restart(self) -> None:
+        """Forget everything in memory, as a killed process does, and start again."""
+        self.store.close()
+        self._start()
+        self.join()
+
+    def join(self) -> None:
+        for client in self.clients.values():
+            self.coordinator.join(client.record, client.token)
+
+    def task(self, client: NumpyClient) -> Task:
+        return self.coordinator.task(client.client_id, client.token)
+
+    def fetch(self, client: NumpyClient, task: Task) -> bytes | None:
+        """The task's model, downloaded the way a trainer does."""
+        data = {}
+        for blob in task.payload.blobs:
+            _blob, kind, path = self.coordinator.open_download(client.client_id, client.token, blob.sha256)
+            data[kind] = path.read_bytes()
+        return data.get("model")
+
+    def upload(self, client: NumpyClient, task: Task, blobs: dict[BlobRef, bytes], chunk_bytes: int = 100) -> None:
+        assert task.run is not None
+        for blob, data in blobs.items():
+            receiver = self.coordinator.begin_upload(client.client_id, client.token, task.run.run_id, task.round, blob)
+            if receiver is None:
+                continue
+            offset, _complete = self.coordinator.upload_status(
+                client.client_id, client.token, task.run.run_id, task.round, blob
+            )
+            for begin in range(offset, len(data), chunk_bytes):
+                receiver.write(begin, data[begin : begin + chunk_bytes])
+            receiver.finish()
+            receiver.close()
+
+    def perform(self, client: NumpyClient, task: Task) -> bool:
+        """Do a task to its end; says whether there was anything to do."""
+        if task.kind in (TaskKind.WAIT, TaskKind.STOP) or task.run is None:
+            self.idle(client)
+            return False
+        model = self.fetch(client, task)
+        if task.kind is TaskKind.EVALUATE:
+            assert model is not None
+            report = client.evaluation(task, model)
+            self.coordinator.report_evaluation(client.client_id, client.token, task.run.run_id, task.round, report)
+            return True
+        update, blobs = client.work(task, model)
+        self.upload(client, task, blobs)
+        self.coordinator.commit_update(client.client_id, client.token, task.run.run_id, task.round, update)
+        return True
+
+    def idle(self, client: NumpyClient) -> None:
+        heartbeat = Heartbeat(client_id=client.client_id, activity=ClientActivity.IDLE)
+        self.coordinator.heartbeat(heartbeat, client.token)
+
+    def step(self, order: Iterable[str] | None = None) -> bool:
+        """Let every client do its task once, in this order, then let the aggregator work."""
+        names = list(order) if order is not None else list(self.clients)
+        moved = [self.perform(self.clients[name], self.task(self.clients[name])) for name in names]
+        worked = False
+        while self.coordinator.work():
+            worked = True
+        self.coordinator.tick()
+        return any(moved) or worked
+
+    def run_to_end(self, run_id: str, order: Iterable[str] | None = None) -> Run:
+        names = None if order is None else list(order)
+        for _ in range(1000):
+            if not self.step(names):
+                break
+        return self.coordinator.get_run(run_id)
+
+    def metrics_lines(self, run_id: str) -> list[str]:
+        return [current.metrics_json for current in self.coordinator.list_rounds(run_id, after=0)]
