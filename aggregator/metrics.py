@@ -109,6 +109,16 @@ class AggregatorMetrics:
                 self.runs.labels(status.value)
         self.rounds.labels("committed")
 
+    def rpc_begun(self, method: str) -> None:
+        """Count a call that begins; `method` is "/package.Service/Method"."""
+        self.rpc_started.labels(*_service_and_method(method)).inc()
+
+    def rpc_ended(self, method: str, code: str, seconds: float) -> None:
+        """Record a call that ended."""
+        names = _service_and_method(method)
+        self.rpc_handled.labels(*names, code).inc()
+        self.rpc_seconds.labels(*names).observe(seconds)
+
     def update_refused(self, error: errors.FedplccError) -> None:
         """Count an update, or a blob of one, that was refused."""
         if isinstance(error, REFUSALS):
@@ -184,3 +194,8 @@ class AggregatorMetrics:
         for gauge in (self.accuracy, self.loss, self.prototypes, self.class_prototypes):
             gauge.remove_by_labels({"run": run_id})
         self._label_values.pop(run_id, None)
+
+
+def _service_and_method(method: str) -> tuple[str, str]:
+    service, _, name = method.lstrip("/").partition("/")
+    return service, name

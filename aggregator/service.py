@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import logging
 import threading
 import time
 import uuid
@@ -44,6 +43,7 @@ from shared.errors import (
     RoundNotFound,
     RunNotFound,
 )
+from shared.log import get_logger
 from shared.methods.base import per_class_counts
 from shared.run_config import canonical_json, parse_run_config
 from shared.tensors import TensorTable, prototypes_from_bytes, prototypes_to_bytes, read_header
@@ -70,7 +70,7 @@ from shared.types import (
 )
 from shared.version import VERSION
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -494,7 +494,7 @@ class Coordinator:
         try:
             model, prototypes = aggregate(run, self._table(run), self._blobs, self._limits.fold_block_elements)
         except PayloadCorrupt as error:
-            log.error("aggregation_failed", extra={"run_id": run.run_id, "round": run.round.number}, exc_info=True)
+            log.error("aggregation_failed", run_id=run.run_id, round=run.round.number, exc_info=True)
             reason = f"round {run.round.number} cannot be aggregated: {error.detail}"
             self._change(run.run_id, lambda run: rounds.move(run, RunEvent.FAIL, reason=reason))
             return True
@@ -726,7 +726,7 @@ class Coordinator:
         event = Event(type="client_lost", client_id=client_id, time=self._now())
         with self._store.transaction() as transaction:
             transaction.add_event(event)
-        log.warning("client_lost", extra={"client_id": client_id})
+        log.warning("client_lost", client_id=client_id)
         self._notify(tasks_changed=False)
 
     @contextmanager

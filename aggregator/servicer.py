@@ -9,9 +9,9 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeAlias, TypeVar
 
-import grpc
+import grpc.aio
 
 from aggregator.history import FINAL_EVENTS
 from aggregator.service import Coordinator, Receiver
@@ -28,7 +28,7 @@ SEND_BYTES = 512 << 10
 """Size of the pieces in which blobs are sent."""
 MAX_PAGE = 1000
 
-Context = grpc.aio.ServicerContext[Any, Any]
+Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 _End = round_pb2.StreamEnd.Reason
 _P = ParamSpec("_P")
 _T = TypeVar("_T")

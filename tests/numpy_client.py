@@ -1,7 +1,7 @@
-"""A federation's client in plain numpy: what it sends is a function of (task, client id), so every run has one right end.
+"""A federation's client in plain numpy. What it sends is a function of (task, client id), so every run has one right end.
 
-It is a real part for tests of rounds, faults and load: it speaks the contract, through the coordinator or over gRPC, and only
-its "training" is arithmetic.
+It is a real part for tests of rounds, faults and load: it speaks the whole contract, through the coordinator or over gRPC,
+and only its "training" is arithmetic.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def a_config(**sections: Any) -> RunConfig:
 
 @dataclass
 class NumpyClient:
-    """Everything a client computes; moving bytes is left to whoever drives it."""
+    """everything a client computes; moving bytes is left to whoever drives it."""
 
     client_id: str
     domain: str = ""

@@ -1,0 +1,192 @@
+"""Composition root of the aggregator: the only place where its concrete parts meet, and the life of its process."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import json
+import os
+import signal
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import IO
+
+from aggregator.metrics import AggregatorMetrics
+from aggregator.service import Coordinator, Limits
+from aggregator.servicer import RoundServicer, RunServicer, Wakeups
+from aggregator.store.blobs import BlobStore
+from aggregator.store.sql import SqlStore
+from shared.config import AggregatorSettings
+from shared.errors import FedplccError, InvalidConfig, StoreUnavailable
+from shared.gen.fedplcc.v1 import round_service_pb2, round_service_pb2_grpc, run_service_pb2, run_service_pb2_grpc
+from shared.log import get_logger, set_up
+from shared.metrics import new_registry, serve_metrics
+from shared.rpc import RpcServer
+from shared.version import VERSION
+
+log = get_logger("aggregator.app")
+
+ENDPOINT_FILE = "endpoint.json"
+"""In the state directory while the aggregator serves: its ports and process id, for scripts that let it choose a port."""
+EXIT_OK, EXIT_CONFIG, EXIT_STORE = 0, 2, 4
+"""Exit codes: ended by a signal; settings are wrong or a port is taken; the state directory cannot be used."""
+
+BLOCKING_CALLS = 16
+"""Threads in which the coordinator is called."""
+SHUTDOWN_GRACE_S = 2.0
+"""How long calls may go on after a signal to end."""
+RETRY_S = 2.0
+"""Pause before aggregation is tried again when the disk is away."""
+
+
+class Worker:
+    """The thread that aggregates: it sleeps until something changed, then works until nothing waits."""
+
+    def __init__(self, coordinator: Coordinator) -> None:
+        self._coordinator = coordinator
+        self._wake, self._is_ending = threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=self._run, name="aggregation", daemon=True)
+
+    def start(self) -> None:
+        """Begin, with what a former process left waiting."""
+        self._coordinator.subscribe(lambda _tasks_changed: self._wake.set())
+        self._wake.set()
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End after the round at hand."""
+        self._is_ending.set()
+        self._wake.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._is_ending.is_set():
+            self._wake.wait()
+            self._wake.clear()
+            try:
+                while not self._is_ending.is_set() and self._coordinator.work():
+                    pass
+            except StoreUnavailable as error:
+                log.error("aggregation_waits", detail=error.detail, retry_s=RETRY_S)
+                self._is_ending.wait(RETRY_S)
+                self._wake.set()
+            except Exception:
+                # A bug in a method must not take the thread, and with it every other run, along.
+                log.exception("aggregation_crashed")
+                self._is_ending.wait(RETRY_S)
+                self._wake.set()
+
+
+def run(settings: AggregatorSettings) -> int:
+    """Serve until SIGTERM or SIGINT; returns the exit code. A second process on the same state directory is refused."""
+    set_up(settings.log_level)
+    try:
+        with _locked(settings.state_dir):
+            return asyncio.run(_serve(settings))
+    except InvalidConfig as error:
+        log.error("cannot_start", detail=error.detail)
+        return EXIT_CONFIG
+    except FedplccError as error:
+        log.error("cannot_start", detail=error.detail)
+        return EXIT_STORE
+
+
+async def _serve(settings: AggregatorSettings) -> int:
+    loop = asyncio.get_running_loop()
+    loop.set_default_executor(ThreadPoolExecutor(BLOCKING_CALLS, "call"))
+    ending = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, ending.set)
+
+    registry = new_registry("aggregator")
+    metrics = AggregatorMetrics(registry)
+    limits = Limits(
+        heartbeat_interval_s=settings.heartbeat_interval_s,
+        lease_heartbeats=settings.lease_heartbeats,
+        max_chunk_bytes=settings.max_chunk_bytes,
+        max_blob_bytes=settings.max_blob_bytes,
+        fold_block_elements=settings.fold_block_elements,
+    )
+    store = await asyncio.to_thread(SqlStore.in_folder, settings.state_dir)
+    coordinator = await asyncio.to_thread(Coordinator, store, BlobStore(settings.state_dir), metrics, limits)
+    wakeups = Wakeups(loop)
+    coordinator.subscribe(wakeups.notify)
+    server = RpcServer(
+        settings.host,
+        settings.port,
+        insecure=settings.insecure,
+        observe=metrics.rpc_ended,
+        started=metrics.rpc_begun,
+        quiet=("Heartbeat", "GetRun", "ListRuns", "ListRounds", "ListClients", "GetUploadStatus"),
+    )
+    round_servicer = RoundServicer(coordinator, wakeups, lease_check_s=limits.lease_s)
+    server.add(
+        round_service_pb2_grpc.add_RoundServiceServicer_to_server,
+        round_servicer,
+        round_service_pb2.DESCRIPTOR.services_by_name["RoundService"],
+    )
+    server.add(
+        run_service_pb2_grpc.add_RunServiceServicer_to_server,
+        RunServicer(coordinator, wakeups),
+        run_service_pb2.DESCRIPTOR.services_by_name["RunService"],
+    )
+    port = await server.start()
+    scraped = None
+    try:
+        if settings.metrics_port is not None:
+            scraped = serve_metrics(registry, settings.metrics_host, settings.metrics_port)
+        metrics_port = scraped.port if scraped is not None else None
+        _write_endpoint(settings.state_dir, port, metrics_port)
+        log.info("aggregator_ready", host=settings.host, port=port, metrics_port=metrics_port, version=VERSION)
+        worker = Worker(coordinator)
+        worker.start()
+        ticking = asyncio.create_task(_tick(coordinator, min(1.0, limits.heartbeat_interval_s)))
+        await ending.wait()
+        log.info("aggregator_ending")
+        ticking.cancel()
+        # Streams are told why before the server stops, else they would hold it for the whole grace period.
+        await server.announce_stop()
+        wakeups.close()
+        await server.stop(SHUTDOWN_GRACE_S)
+        await asyncio.to_thread(worker.stop)
+    finally:
+        (settings.state_dir / ENDPOINT_FILE).unlink(missing_ok=True)
+        if scraped is not None:
+            scraped.close()
+        store.close()
+    return EXIT_OK
+
+
+async def _tick(coordinator: Coordinator, interval_s: float) -> None:
+    while True:
+        await asyncio.sleep(interval_s)
+        try:
+            await asyncio.to_thread(coordinator.tick)
+        except StoreUnavailable as error:
+            log.error("store_unavailable", detail=error.detail)
+        except Exception:
+            log.exception("tick_crashed")
+
+
+def _locked(folder: Path) -> IO[str]:
+    """Hold the state directory for this process as long as the file is open."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        file = (folder / "lock").open("a")
+    except OSError as error:
+        raise StoreUnavailable(f"cannot use the state directory {folder}: {error.strerror or error}") from error
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.close()
+        raise InvalidConfig(
+            f"another aggregator runs on the state directory {folder}; end it, or choose another with --state-dir"
+        ) from None
+    return file
+
+
+def _write_endpoint(folder: Path, port: int, metrics_port: int | None) -> None:
+    temporary = folder / f"{ENDPOINT_FILE}.tmp"
+    temporary.write_text(json.dumps({"port": port, "metrics_port": metrics_port, "pid": os.getpid()}))
+    temporary.replace(folder / ENDPOINT_FILE)
