@@ -256,8 +256,8 @@ def first_neighbours(rows_ND: Rows, *, block_rows: int = _BLOCK_ROWS) -> IntArra
     neighbours_N[row_P[is_alone_P]] = column_P[is_alone_P]
     _settle(rows_ND, norms_N, row_P[~is_alone_P], column_P[~is_alone_P], neighbours_N)
 
-    for part_R in _slices_of(crowded_R, max(1, _SCRATCH_ELEMENTS // len(rows_ND))):
-        _compare_with_all(rows_ND, norms_N, part_R, neighbours_N)
+    for part in _slices(len(crowded_R), max(1, 4 * _SCRATCH_ELEMENTS // len(rows_ND))):
+        _compare_with_all(rows_ND, norms_N, crowded_R[part], neighbours_N)
     return neighbours_N
 
 
@@ -368,11 +368,11 @@ def _compare_with_all(rows_ND: Rows, norms_N: DoubleArray, row_R: IntArray, neig
     neighbours_N[row_R[is_settled_R]] = first_tie_R[is_settled_R]
 
     # Up to the first certain tie everything near may win; beyond it only what may set the maximum matters.
-    is_needed_RN = is_near_RN & (np.arange(num_rows) <= first_tie_R[:, None])
-    is_needed_RN |= cosines_RN >= best_R1 - 2 * error
-    is_needed_RN[is_settled_R] = False
+    open_R = np.flatnonzero(~is_settled_R)
+    is_needed_RN = is_near_RN[open_R] & (np.arange(num_rows) <= first_tie_R[open_R, None])
+    is_needed_RN |= cosines_RN[open_R] >= best_R1[open_R] - 2 * error
     row_P, column_P = np.nonzero(is_needed_RN)
-    _settle(rows_ND, norms_N, row_R[row_P], column_P, neighbours_N)
+    _settle(rows_ND, norms_N, row_R[open_R[row_P]], column_P, neighbours_N)
 
 
 def _settle(rows_ND: Rows, norms_N: DoubleArray, row_P: IntArray, column_P: IntArray, neighbours_N: IntArray) -> None:
@@ -432,8 +432,3 @@ def _sum_rows(terms_ND: DoubleArray) -> DoubleArray:
 def _slices(length: int, size: int) -> Iterator[slice]:
     for start in range(0, length, size):
         yield slice(start, min(start + size, length))
-
-
-def _slices_of(values: IntArray, size: int) -> Iterator[IntArray]:
-    for part in _slices(len(values), size):
-        yield values[part]

@@ -1,4 +1,4 @@
-"""The methods, one file each. To add one, see README.md in this folder."""
+"""The methods, one file each; README.md in this folder says how to add one."""
 
 from __future__ import annotations
 
