@@ -273,10 +273,11 @@ def _validate(kind: type[_Model], values: Any, prefix: str) -> _Model:
     try:
         return kind.model_validate(values)
     except ValidationError as error:
-        raise InvalidConfig("; ".join(_explain(problem, prefix) for problem in error.errors())) from error
+        raise InvalidConfig("; ".join(explain(problem, prefix) for problem in error.errors())) from error
 
 
-def _explain(problem: Any, prefix: str) -> str:
+def explain(problem: Any, prefix: str = "") -> str:
+    """A sentence of one problem that pydantic found: key, value, and what it should be."""
     key = (prefix + ".".join(str(part) for part in problem["loc"])).rstrip(".")
     if problem["type"] == "missing":
         return f"{key} is missing"

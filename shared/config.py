@@ -1,0 +1,226 @@
+"""Settings of the three processes: defaults < file < environment < flags, frozen, read once at the start.
+
+The only module that touches the environment. A variable is the field's name in capitals after FEDPLCC_, for instance
+FEDPLCC_STATE_DIR; a file is TOML with a table per process. What runs train is not here but in shared/run_config.py.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Self, TypeVar
+
+from pydantic import BeforeValidator, Field, ValidationError, field_validator, model_validator
+from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict
+
+from shared.errors import InvalidConfig
+from shared.log import Level
+from shared.run_config import Name, explain
+
+Port = Annotated[int, Field(ge=0, le=65_535)]
+"""A TCP port; 0 takes any free one."""
+
+
+def _off(value: object) -> object:
+    return None if isinstance(value, str) and value.lower() in ("", "off", "none") else value
+
+
+OptionalPort = Annotated[Port | None, BeforeValidator(_off)]
+"""A TCP port, or "off"."""
+
+_Kind = TypeVar("_Kind", bound="Settings")
+
+
+class Settings(BaseSettings):
+    """What every process has."""
+
+    model_config = SettingsConfigDict(env_prefix="FEDPLCC_", frozen=True, extra="forbid", allow_inf_nan=False)
+    table: ClassVar[str]
+    """Name of the process's table in a settings file."""
+
+    metrics_host: str = "127.0.0.1"
+    """Address at which /metrics is served."""
+    insecure: bool = False
+    """Whether plain text is accepted off loopback."""
+    log_level: Level = "info"
+    """The least level that is logged."""
+
+
+class AggregatorSettings(Settings):
+    """The aggregator."""
+
+    table = "aggregator"
+
+    host: str = "127.0.0.1"
+    """Address to listen at."""
+    port: Port = 50051
+    """Port to listen at."""
+    metrics_port: OptionalPort = 9100
+    """Port of /metrics."""
+    state_dir: Path = Path("fedplcc-state/aggregator")
+    """Folder of the database and the blobs; made if it is not there."""
+    heartbeat_interval_s: float = Field(2.0, ge=0.05, le=3600)
+    """How often trainers give a sign of life."""
+    lease_heartbeats: int = Field(5, ge=2, le=1000)
+    """Heartbeats that a trainer may miss before its client id is free again."""
+    max_chunk_bytes: int = Field(1 << 20, ge=1 << 10, le=4 << 20)
+    """Largest chunk of a transfer."""
+    max_blob_bytes: int = Field(4 << 30, ge=1 << 10)
+    """Largest model or prototype set."""
+    fold_block_elements: int = Field(1 << 18, ge=1, le=1 << 26)
+    """Numbers of each model that the fold holds at a time; changes memory and speed, never the result."""
+
+    @model_validator(mode="after")
+    def _plain_text_stays_home(self) -> Self:
+        require_secure(self.host, insecure=self.insecure, what=f"serving at {self.host}")
+        return self
+
+
+class GatewaySettings(Settings):
+    """The gateway; it serves /metrics on its own port."""
+
+    table = "gateway"
+
+    host: str = "127.0.0.1"
+    """Address to listen at."""
+    port: Port = 8080
+    """Port to listen at."""
+    aggregator: str = "127.0.0.1:50051"
+    """HOST:PORT of the aggregator."""
+
+    @model_validator(mode="after")
+    def _plain_text_stays_home(self) -> Self:
+        require_secure(self.host, insecure=self.insecure, what=f"serving at {self.host}")
+        require_secure(
+            split_address(self.aggregator)[0], insecure=self.insecure, what=f"the aggregator at {self.aggregator}"
+        )
+        return self
+
+
+class TrainerSettings(Settings):
+    """A trainer."""
+
+    table = "trainer"
+
+    aggregator: str = "127.0.0.1:50051"
+    """HOST:PORT of the aggregator."""
+    client: Name
+    """Id of the client that it acts for."""
+    domain: Name
+    """Label of the domain that the data come from; the client's id if not set."""
+    data: str = Field(min_length=1)
+    """Data specification: digits:DOMAIN, folder:PATH, npz:PATH or package.module:factory."""
+    device: str = Field("auto", pattern=r"^(auto|cpu|cuda|cuda:\d{1,3})$")
+    """auto, cpu, cuda or cuda:N."""
+    samples_per_class: int | None = Field(None, ge=1)
+    """A seeded, class-balanced subset of the training set; all samples if not set."""
+    state_dir: Path
+    """Folder of what the trainer keeps, one per client; fedplcc-state/trainer-CLIENT if not set."""
+    metrics_port: OptionalPort = 0
+    """Port of /metrics."""
+    threads: int = Field(1, ge=1, le=256)
+    """Processor threads with which the libraries start; a run's configuration says how many train."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _named_after_the_client(cls, values: Any) -> Any:
+        if isinstance(values, dict) and isinstance(values.get("client"), str):
+            client = values["client"]
+            return {"domain": client, "state_dir": Path("fedplcc-state") / f"trainer-{client}", **values}
+        return values
+
+    @field_validator("aggregator")
+    @classmethod
+    def _an_address(cls, address: str) -> str:
+        split_address(address)
+        return address
+
+    @model_validator(mode="after")
+    def _plain_text_stays_home(self) -> Self:
+        require_secure(
+            split_address(self.aggregator)[0], insecure=self.insecure, what=f"the aggregator at {self.aggregator}"
+        )
+        return self
+
+
+def load(kind: type[_Kind], flags: Mapping[str, Any] | None = None, file: Path | None = None) -> _Kind:
+    """Read a process's settings.
+
+    Args:
+        kind: Which process.
+        flags: Values from the command line by field; None means not given.
+        file: TOML file with a table for the process.
+
+    Raises:
+        InvalidConfig: With every problem: field, value and range.
+    """
+    given = {name: value for name, value in (flags or {}).items() if value is not None}
+    from_file = {} if file is None else _table(file, kind.table)
+    unknown = sorted(from_file.keys() - kind.model_fields.keys())
+    if unknown:
+        raise InvalidConfig(f"{file}: unknown key {kind.table}.{unknown[0]}; known: {', '.join(kind.model_fields)}")
+    values = {**from_file, **EnvSettingsSource(kind)(), **given}
+    try:
+        return kind(**values)
+    except ValidationError as error:
+        raise InvalidConfig("; ".join(explain(problem) for problem in error.errors())) from error
+
+
+def _table(file: Path, name: str) -> dict[str, Any]:
+    try:
+        document = tomllib.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InvalidConfig(f"cannot read {file}: {error.strerror or error}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InvalidConfig(f"{file} is not TOML: {error}") from error
+    table = document.get(name, {})
+    if not isinstance(table, dict):
+        raise InvalidConfig(f"{file}: {name} is not a table")
+    return table
+
+
+def limit_threads(threads: int) -> None:
+    """Tell the numerical libraries how many threads to start with; they look only when they load, so call this first."""
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS"):
+        os.environ[name] = str(threads)
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """Host and port of HOST:PORT or [IPV6]:PORT.
+
+    Raises:
+        InvalidConfig: It is no such address.
+    """
+    host, _, port = address.rpartition(":")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        host = ""
+    if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65_536:
+        raise InvalidConfig(f"aggregator = {address!r}: write HOST:PORT, with a port from 1 to 65535")
+    return host, int(port)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether nothing from another machine arrives at this address."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def require_secure(host: str, *, insecure: bool, what: str) -> None:
+    """Refuse plain text off loopback unless somebody asked for it.
+
+    Raises:
+        InvalidConfig: The host is not this machine and `insecure` is not set.
+    """
+    if not insecure and not is_loopback(host):
+        raise InvalidConfig(
+            f"{what}: traffic off this machine would be plain text; use --insecure to accept that on a trusted network"
+        )

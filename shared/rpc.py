@@ -1,0 +1,343 @@
+"""gRPC once for all processes: servers and channels that agree, errors to statuses and back, backoff.
+
+A servicer raises errors of shared/errors.py and nothing else knows gRPC's codes: the server's interceptor turns an error
+into a status with google.rpc.ErrorInfo (domain "fedplcc"), `translate` turns that status into the same error on the other
+side. What nobody foresaw becomes INTERNAL with a fixed sentence; the traceback stays in the log of the process that failed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any
+
+import grpc
+import grpc.aio
+from google.protobuf.any_pb2 import Any as AnyMessage
+from google.rpc.error_details_pb2 import ErrorInfo
+from google.rpc.status_pb2 import Status
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+from grpc_status import rpc_status
+
+from shared.config import is_loopback, require_secure, split_address
+from shared.errors import (
+    AggregatorUnavailable,
+    Code,
+    FailedPrecondition,
+    FedplccError,
+    Internal,
+    InvalidConfig,
+    ResourceExhausted,
+    Unavailable,
+    from_reason,
+)
+from shared.log import get_logger
+
+ERROR_DOMAIN = "fedplcc"
+"""Domain of ErrorInfo; its reasons are those of shared/errors.py."""
+PACKAGE = "/fedplcc."
+"""How the methods of our services begin; others (health, reflection) are left alone."""
+INTERNAL_TEXT = "internal error; the log of the process that answered says more"
+"""All that a peer learns of a bug."""
+MAX_DETAIL = 1000
+"""Most characters of an error's sentence on the wire; statuses travel in headers, which are limited."""
+MAX_MESSAGE_BYTES = 5 << 20
+"""Largest message: a chunk of up to 4 MiB, or a run's configuration and record, with room around it."""
+
+_COMMON_OPTIONS = (
+    ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.max_metadata_size", 32 << 10),
+    ("grpc.absolute_max_metadata_size", 64 << 10),
+    ("grpc.keepalive_time_ms", 30_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.max_pings_without_data", 0),
+)
+SERVER_OPTIONS = (
+    *_COMMON_OPTIONS,
+    # Clients ping every 30 s, also without calls; without this the server answers ENHANCE_YOUR_CALM.
+    ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
+    # Otherwise a second server on the same port starts without a complaint and takes half of the calls.
+    ("grpc.so_reuseport", 0),
+)
+CHANNEL_OPTIONS = (
+    *_COMMON_OPTIONS,
+    ("grpc.enable_http_proxy", 0),
+    # One connection per channel: channels to one address would otherwise share one, and its flow control.
+    ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.initial_reconnect_backoff_ms", 200),
+    ("grpc.max_reconnect_backoff_ms", 2_000),
+    # Calls are retried in one place, by their callers.
+    ("grpc.enable_retries", 0),
+)
+
+Observer = Callable[[str, str, float], None]
+"""Told the method ("/fedplcc.v1.RoundService/Join"), the status code's name and the seconds of a call that ended."""
+
+
+def open_channel(address: str, *, insecure: bool = False) -> grpc.Channel:
+    """A channel for threads to HOST:PORT; connects when first used.
+
+    Raises:
+        InvalidConfig: No such address, or off loopback without `insecure`.
+    """
+    return grpc.insecure_channel(_target(address, insecure), options=CHANNEL_OPTIONS)
+
+
+def open_aio_channel(address: str, *, insecure: bool = False) -> grpc.aio.Channel:
+    """A channel for asyncio to HOST:PORT; connects when first used.
+
+    Raises:
+        InvalidConfig: No such address, or off loopback without `insecure`.
+    """
+    return grpc.aio.insecure_channel(_target(address, insecure), options=CHANNEL_OPTIONS)
+
+
+def _target(address: str, insecure: bool) -> str:
+    host, port = split_address(address)
+    require_secure(host, insecure=insecure, what=f"the aggregator at {address}")
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+class RpcServer:
+    """A grpc.aio server with the error mapping, health and, on loopback only, reflection."""
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        *,
+        insecure: bool = False,
+        observe: Observer | None = None,
+        started: Callable[[str], None] | None = None,
+        quiet: Sequence[str] = (),
+    ) -> None:
+        """Prepare a server.
+
+        Args:
+            host: Address to listen at.
+            port: Port; 0 takes any free one.
+            insecure: Whether plain text is accepted off loopback.
+            observe: Told of every call of our services that ended.
+            started: Told the method of every such call when it begins.
+            quiet: Last parts of methods whose successes are logged at level debug.
+
+        Raises:
+            InvalidConfig: Off loopback without `insecure`.
+        """
+        require_secure(host, insecure=insecure, what=f"serving at {host}")
+        self._host, self._port = host, port
+        self._names: list[str] = []
+        self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]  # the stubs are older
+        self._server = grpc.aio.server(
+            interceptors=[ErrorInterceptor(observe=observe, started=started, quiet=quiet)], options=SERVER_OPTIONS
+        )
+
+    def add(self, register: Callable[[Any, Any], None], servicer: object, service: Any) -> None:
+        """Serve a service: `register` is the generated `add_XServicer_to_server`, `service` its descriptor."""
+        register(servicer, self._server)
+        self._names.append(service.full_name)
+
+    async def start(self) -> int:
+        """Listen, serve and report healthy; returns the port.
+
+        Raises:
+            InvalidConfig: The port is taken, or the address is not of this machine.
+        """
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        if is_loopback(self._host):
+            names = (*self._names, health.SERVICE_NAME, reflection.SERVICE_NAME)
+            reflection.enable_server_reflection(names, self._server)
+        where = f"[{self._host}]:{self._port}" if ":" in self._host else f"{self._host}:{self._port}"
+        try:
+            port = self._server.add_insecure_port(where)
+        except RuntimeError:
+            port = 0
+        if not port:
+            raise InvalidConfig(f"cannot listen at {where}: the port is taken or the address is not of this machine")
+        await self._server.start()
+        for name in self._names:
+            await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
+        self._port = port
+        return port
+
+    async def announce_stop(self) -> None:
+        """Report unhealthy, so that nobody new is sent here."""
+        await self._health.enter_graceful_shutdown()
+
+    async def stop(self, grace_s: float) -> None:
+        """Refuse new calls, give those that run `grace_s` seconds, then end them."""
+        await self.announce_stop()
+        await self._server.stop(grace_s)
+
+
+class ErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # generic in the stubs only
+    """Around every call of our services: errors become statuses, one log line is written, an observer is told."""
+
+    def __init__(
+        self,
+        *,
+        observe: Observer | None = None,
+        started: Callable[[str], None] | None = None,
+        quiet: Sequence[str] = (),
+    ) -> None:
+        self._observe, self._started, self._quiet = observe, started, frozenset(quiet)
+        self._log = get_logger("rpc")
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> Any:
+        """Wrap the method's handler."""
+        handler = await continuation(handler_call_details)
+        method = handler_call_details.method
+        if handler is None or not method.startswith(PACKAGE):
+            return handler
+        behaviour = next(
+            found
+            for found in (handler.unary_unary, handler.unary_stream, handler.stream_unary, handler.stream_stream)
+            if found is not None
+        )
+
+        async def answer(request: Any, context: Any) -> Any:
+            async with self._around(method, request, context):
+                return await behaviour(request, context)
+
+        async def stream(request: Any, context: Any) -> AsyncIterator[Any]:
+            async with self._around(method, request, context):
+                async for response in behaviour(request, context):
+                    yield response
+
+        make: Callable[..., Any] = {
+            (False, False): grpc.unary_unary_rpc_method_handler,
+            (False, True): grpc.unary_stream_rpc_method_handler,
+            (True, False): grpc.stream_unary_rpc_method_handler,
+            (True, True): grpc.stream_stream_rpc_method_handler,
+        }[handler.request_streaming, handler.response_streaming]
+        return make(
+            stream if handler.response_streaming else answer,
+            request_deserializer=handler.request_deserializer,
+            response_serializer=handler.response_serializer,
+        )
+
+    @asynccontextmanager
+    async def _around(self, method: str, request: Any, context: Any) -> AsyncIterator[None]:
+        if self._started is not None:
+            self._started(method)
+        begin = time.perf_counter()
+        facts = {name: getattr(request, name) for name in ("run_id", "round", "client_id") if hasattr(request, name)}
+        code, error = "OK", None
+        try:
+            try:
+                yield
+            except FedplccError as raised:
+                code, error = raised.code.name, raised
+                await abort(context, raised)
+            except (asyncio.CancelledError, GeneratorExit):
+                code = "CANCELLED"
+                raise
+            except grpc.aio.AbortError:
+                raise
+            except Exception as raised:
+                if context.cancelled():
+                    code = "CANCELLED"
+                    raise
+                code, error = "INTERNAL", Internal(INTERNAL_TEXT)
+                self._log.exception("rpc_crashed", method=method, error=type(raised).__name__, **facts)
+                await abort(context, error)
+        finally:
+            seconds = time.perf_counter() - begin
+            self._write_line(method, code, error, seconds, facts)
+            if self._observe is not None:
+                self._observe(method, code, seconds)
+
+    def _write_line(
+        self, method: str, code: str, error: FedplccError | None, seconds: float, facts: Mapping[str, object]
+    ) -> None:
+        level = logging.INFO
+        if error is not None and error.code in (Code.INTERNAL, Code.DATA_LOSS, Code.UNAVAILABLE):
+            level = logging.ERROR
+        elif error is None and method.rpartition("/")[2] in self._quiet:
+            level = logging.DEBUG
+        why = {} if error is None else {"reason": error.reason, "detail": error.detail, **error.metadata}
+        line = {**why, **facts, "method": method, "code": code, "duration_s": round(seconds, 6)}
+        self._log.log(level, "rpc", **line)
+
+
+async def abort(context: Any, error: FedplccError) -> None:
+    """End a call of a grpc.aio servicer with the status that stands for an error; raises always."""
+    status = rpc_status.to_status(to_status(error))
+    await context.abort(status.code, status.details, status.trailing_metadata)
+
+
+def to_status(error: FedplccError) -> Status:
+    """The status that stands for an error."""
+    info = ErrorInfo(reason=error.reason, domain=ERROR_DOMAIN, metadata=error.metadata)
+    packed = AnyMessage()
+    packed.Pack(info)
+    return Status(code=int(error.code), message=error.detail[:MAX_DETAIL], details=[packed])
+
+
+def translate(error: grpc.RpcError, address: str = "") -> FedplccError:
+    """The error that a peer raised, or what a transport's failure means.
+
+    Args:
+        error: Of a synchronous or an asyncio call.
+        address: Of the peer, for the sentence.
+    """
+    call: Any = error
+    try:
+        status = rpc_status.from_call(call)
+    except ValueError:  # the peer contradicts itself
+        status = None
+    for detail in status.details if status is not None else ():
+        info = ErrorInfo()
+        if detail.Unpack(info) and info.domain == ERROR_DOMAIN:
+            facts = {key: value for key, value in info.metadata.items() if key not in ("self", "detail")}
+            return from_reason(info.reason, status.message, facts, status.code)
+    return _transport_failure(call.code(), call.details() or "", f" at {address}" if address else "")
+
+
+def _transport_failure(code: grpc.StatusCode, details: str, where: str) -> FedplccError:
+    if code is grpc.StatusCode.UNAVAILABLE:
+        return AggregatorUnavailable(f"no aggregator answers{where}")
+    if code is grpc.StatusCode.DEADLINE_EXCEEDED:
+        return Unavailable(f"the aggregator{where} did not answer in time")
+    if code is grpc.StatusCode.CANCELLED:
+        return Unavailable(f"the call to the aggregator{where} was cancelled")
+    if code is grpc.StatusCode.RESOURCE_EXHAUSTED:
+        return ResourceExhausted(f"a message is over the limit: {details}")
+    if code is grpc.StatusCode.UNIMPLEMENTED:
+        return FailedPrecondition(f"the server{where} is no aggregator, or one of another version")
+    if code in (grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN):
+        # Our own bugs come with ErrorInfo; without it a connection broke within a message.
+        return Unavailable(f"the connection to the aggregator{where} broke: {details}")
+    return Internal(f"the server{where} answered {code.name}: {details}")
+
+
+@contextmanager
+def translated(address: str = "") -> Iterator[None]:
+    """Within the block, gRPC's errors become ours; for synchronous and awaited calls alike."""
+    try:
+        yield
+    except grpc.RpcError as error:
+        raise translate(error, address) from error
+
+
+def backoff(rng: random.Random, *, first_s: float = 0.2, most_s: float = 5.0) -> Iterator[float]:
+    """Yield seconds to wait before each further attempt, without end.
+
+    The n-th lies between half and all of `first_s` * 2^n, bounded by `most_s`: the random half keeps many trainers that lost
+    the same aggregator from coming back at the same moment.
+    """
+    limit = first_s
+    while True:
+        yield limit * rng.uniform(0.5, 1.0)
+        limit = min(2 * limit, most_s)

@@ -1,0 +1,106 @@
+from pathlib import Path
+
+import pytest
+
+from shared import config
+from shared.config import AggregatorSettings, GatewaySettings, TrainerSettings, load
+from shared.errors import InvalidConfig
+
+TRAINER = {"client": "mnist", "data": "digits:mnist"}
+
+
+@pytest.fixture(autouse=True)
+def _clean_environment(monkeypatch):
+    for name in [name for name in config.os.environ if name.startswith("FEDPLCC_")]:
+        monkeypatch.delenv(name)
+
+
+def test_everything_but_client_and_data_has_a_default():
+    assert load(AggregatorSettings).port == 50051
+    assert load(GatewaySettings).aggregator == "127.0.0.1:50051"
+    trainer = load(TrainerSettings, TRAINER)
+    assert (trainer.domain, trainer.state_dir) == ("mnist", Path("fedplcc-state/trainer-mnist"))
+
+
+def test_flags_win_over_the_environment_and_that_over_the_file(tmp_path, monkeypatch):
+    file = tmp_path / "settings.toml"
+    file.write_text("[aggregator]\nport = 1\nlease_heartbeats = 7\nheartbeat_interval_s = 9.0\n")
+    monkeypatch.setenv("FEDPLCC_PORT", "2")
+    monkeypatch.setenv("FEDPLCC_LEASE_HEARTBEATS", "8")
+    settings = load(AggregatorSettings, {"port": 3, "host": None}, file)
+    assert (settings.port, settings.lease_heartbeats, settings.heartbeat_interval_s) == (3, 8, 9.0)
+    assert settings.host == "127.0.0.1"
+
+
+@pytest.mark.parametrize("off", ["off", "none", ""])
+def test_a_metrics_port_can_be_switched_off(monkeypatch, off):
+    monkeypatch.setenv("FEDPLCC_METRICS_PORT", off)
+    assert load(AggregatorSettings).metrics_port is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "flags", "says"),
+    [
+        (AggregatorSettings, {"port": 70_000}, ["port", "70000", "65535"]),
+        (AggregatorSettings, {"max_chunk_bytes": 5}, ["max_chunk_bytes", "5", "1024"]),
+        (AggregatorSettings, {"log_level": "loud"}, ["log_level", "loud", "debug"]),
+        (AggregatorSettings, {"colour": "red"}, ["colour"]),
+        (AggregatorSettings, {"host": "0.0.0.0"}, ["0.0.0.0", "--insecure"]),
+        (GatewaySettings, {"aggregator": "example.org:50051"}, ["example.org:50051", "--insecure"]),
+        (GatewaySettings, {"aggregator": "example.org"}, ["example.org", "HOST:PORT"]),
+        (TrainerSettings, {}, ["client", "missing"]),
+        (TrainerSettings, {**TRAINER, "client": "../x"}, ["client", "../x"]),
+        (TrainerSettings, {**TRAINER, "device": "gpu"}, ["device", "gpu", "cuda"]),
+        (TrainerSettings, {**TRAINER, "samples_per_class": 0}, ["samples_per_class", "0", "1"]),
+        (TrainerSettings, {**TRAINER, "aggregator": "10.0.0.1:50051"}, ["10.0.0.1", "--insecure"]),
+    ],
+)
+def test_a_wrong_setting_is_named_with_its_value_and_what_it_may_be(kind, flags, says):
+    with pytest.raises(InvalidConfig) as error:
+        load(kind, flags)
+    for word in says:
+        assert word in error.value.detail
+
+
+@pytest.mark.parametrize("text", ["[aggregator]\ncolour = 1\n", "aggregator = 3", "not toml"])
+def test_a_wrong_file_is_named(tmp_path, text):
+    file = tmp_path / "settings.toml"
+    file.write_text(text)
+    with pytest.raises(InvalidConfig, match=r"settings\.toml"):
+        load(AggregatorSettings, file=file)
+    with pytest.raises(InvalidConfig, match="cannot read"):
+        load(AggregatorSettings, file=tmp_path / "none.toml")
+
+
+def test_plain_text_off_loopback_is_accepted_when_asked_for():
+    assert load(AggregatorSettings, {"host": "0.0.0.0", "insecure": True}).host == "0.0.0.0"
+
+
+@pytest.mark.parametrize(
+    ("address", "parts"),
+    [("localhost:1", ("localhost", 1)), ("[::1]:50051", ("::1", 50051)), ("a.example:65535", ("a.example", 65535))],
+)
+def test_addresses_are_split(address, parts):
+    assert config.split_address(address) == parts
+
+
+@pytest.mark.parametrize("address", ["", "host", "host:", ":1", "host:0", "host:65536", "host:1x", "::1:50051", "h:²"])
+def test_what_is_no_address_is_refused(address):
+    with pytest.raises(InvalidConfig, match="HOST:PORT"):
+        config.split_address(address)
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "127.8.9.1", "::1"])
+def test_loopback_is_recognised(host):
+    assert config.is_loopback(host)
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.1", "example.org", "localhost.example.org", ""])
+def test_everything_else_is_not_loopback(host):
+    assert not config.is_loopback(host)
+
+
+def test_libraries_are_told_their_threads_before_they_load(monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "64")
+    config.limit_threads(2)
+    assert config.os.environ["OMP_NUM_THREADS"] == "2"

@@ -1,0 +1,304 @@
+"""Errors cross the wire and stay what they are: a real server and real channels on loopback."""
+
+import asyncio
+import io
+import itertools
+import json
+import logging
+import random
+import socket
+import threading
+from contextlib import asynccontextmanager
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+
+from shared import errors, log, rpc
+from shared.gen.fedplcc.v1 import round_service_pb2, round_service_pb2_grpc
+
+SERVICE = round_service_pb2.DESCRIPTOR.services_by_name["RoundService"]
+
+
+class Servicer(round_service_pb2_grpc.RoundServiceServicer):
+    """Answers as it is told."""
+
+    def __init__(self, error=None):
+        self.error = error
+
+    async def Heartbeat(self, request, context):
+        if self.error is not None:
+            raise self.error
+        return round_service_pb2.HeartbeatResponse()
+
+    async def SyncRound(self, request, context):
+        yield round_service_pb2.SyncRoundResponse()
+        if self.error is not None:
+            raise self.error
+
+    async def UploadModel(self, request_iterator, context):
+        size = 0
+        async for request in request_iterator:
+            size += len(request.chunk.data)
+            if self.error is not None:
+                raise self.error
+        return round_service_pb2.UploadModelResponse(offset_bytes=size)
+
+    async def Join(self, request, context):
+        await asyncio.Event().wait()
+
+
+@asynccontextmanager
+async def serving(servicer, **options):
+    server = rpc.RpcServer("127.0.0.1", 0, **options)
+    server.add(round_service_pb2_grpc.add_RoundServiceServicer_to_server, servicer, SERVICE)
+    port = await server.start()
+    channel = rpc.open_aio_channel(f"127.0.0.1:{port}")
+    try:
+        yield round_service_pb2_grpc.RoundServiceStub(channel), channel, port
+    finally:
+        await channel.close()
+        await server.stop(0)
+
+
+async def call_unary(stub):
+    await stub.Heartbeat(round_service_pb2.HeartbeatRequest(), timeout=20)
+
+
+async def call_server_stream(stub):
+    async for _ in stub.SyncRound(round_service_pb2.SyncRoundRequest(), timeout=20):
+        pass
+
+
+async def call_client_stream(stub):
+    async def parts():
+        for _ in range(3):
+            yield round_service_pb2.UploadModelRequest(chunk=round_service_pb2.Chunk(data=b"x" * 1000))
+
+    await stub.UploadModel(parts(), timeout=20)
+
+
+CALLS = [call_unary, call_server_stream, call_client_stream]
+KINDS = sorted(set(errors.BY_REASON.values()), key=lambda kind: kind.reason)
+
+
+async def error_of(call, error):
+    async with serving(Servicer(error)) as (stub, _, _):
+        with pytest.raises(errors.FedplccError) as raised, rpc.translated():
+            await call(stub)
+        return raised.value
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_an_error_arrives_as_it_was_raised_from_every_kind_of_call(call):
+    error = asyncio.run(error_of(call, errors.ChunkOutOfOrder("expected byte 7", expected_offset_bytes=7)))
+    assert type(error) is errors.ChunkOutOfOrder
+    assert error.detail == "expected byte 7"
+    assert error.metadata == {"expected_offset_bytes": "7"}
+
+
+def test_every_error_of_the_tree_arrives_as_itself():
+    async def all_kinds():
+        servicer = Servicer()
+        async with serving(servicer) as (stub, _, _):
+            for kind in KINDS:
+                servicer.error = kind("why not: ä", run_id="r")
+                with pytest.raises(kind, match="why not: ä") as raised, rpc.translated():
+                    await call_unary(stub)
+                assert type(raised.value) is kind
+                assert raised.value.metadata == {"run_id": "r"}
+
+    asyncio.run(all_kinds())
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_bug_arrives_without_its_text(call):
+    error = asyncio.run(error_of(call, KeyError("/secret/path")))
+    assert type(error) is errors.Internal
+    assert error.detail == rpc.INTERNAL_TEXT
+
+
+def test_a_very_long_sentence_still_arrives_as_its_error():
+    error = asyncio.run(error_of(call_unary, errors.InvalidConfig("ä" * 100_000)))
+    assert type(error) is errors.InvalidConfig
+    assert error.detail == "ä" * rpc.MAX_DETAIL
+
+
+def test_a_synchronous_channel_translates_the_same_way():
+    started, done, ports = threading.Event(), threading.Event(), []
+
+    async def serve():
+        async with serving(Servicer(errors.RoundClosed("too late", round=3))) as (_, _, port):
+            ports.append(port)
+            started.set()
+            await asyncio.to_thread(done.wait)
+
+    thread = threading.Thread(target=asyncio.run, args=(serve(),))
+    thread.start()
+    try:
+        assert started.wait(20)
+        with rpc.open_channel(f"127.0.0.1:{ports[0]}") as channel:
+            stub = round_service_pb2_grpc.RoundServiceStub(channel)
+            with pytest.raises(errors.RoundClosed, match="too late") as raised, rpc.translated():
+                stub.Heartbeat(round_service_pb2.HeartbeatRequest(), timeout=20)
+            assert raised.value.metadata == {"round": "3"}
+    finally:
+        done.set()
+        thread.join()
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def test_no_aggregator_there_is_said_with_the_address():
+    address = f"127.0.0.1:{free_port()}"
+    with rpc.open_channel(address) as channel:
+        stub = round_service_pb2_grpc.RoundServiceStub(channel)
+        with pytest.raises(errors.AggregatorUnavailable, match=address), rpc.translated(address):
+            stub.Heartbeat(round_service_pb2.HeartbeatRequest(), timeout=20)
+
+
+def test_an_answer_that_does_not_come_is_unavailable():
+    async def wait_in_vain():
+        async with serving(Servicer()) as (stub, _, _):
+            with pytest.raises(errors.Unavailable, match="in time") as raised, rpc.translated():
+                await stub.Join(round_service_pb2.JoinRequest(), timeout=0.05)
+            assert type(raised.value) is errors.Unavailable
+
+    asyncio.run(wait_in_vain())
+
+
+def test_a_message_over_the_limit_is_refused_on_its_way():
+    async def send_too_much():
+        async with serving(Servicer()) as (stub, _, _):
+            huge = round_service_pb2.HeartbeatRequest(run_id="x" * (rpc.MAX_MESSAGE_BYTES + 1))
+            with pytest.raises(errors.ResourceExhausted), rpc.translated():
+                await stub.Heartbeat(huge, timeout=20)
+
+    asyncio.run(send_too_much())
+
+
+def test_a_method_that_the_server_does_not_have_is_another_version():
+    async def call_unknown():
+        async with serving(Servicer()) as (_, channel, _):
+            with pytest.raises(errors.FailedPrecondition, match="another version"), rpc.translated():
+                await channel.unary_unary("/fedplcc.v1.RoundService/Dance")(b"", timeout=20)
+
+    asyncio.run(call_unknown())
+
+
+@pytest.fixture
+def lines():
+    """What is logged meanwhile, as JSON lines; logging is afterwards as it was."""
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    stream = io.StringIO()
+    log.set_up("info", json=True, stream=stream)
+    yield stream
+    root.handlers[:] = handlers
+    root.setLevel(level)
+
+
+def test_every_call_leaves_one_line_and_is_observed(lines):
+    observed, started = [], []
+
+    async def three_calls():
+        servicer = Servicer()
+        options = {"observe": lambda *call: observed.append(call[:2]), "started": started.append}
+        async with serving(servicer, quiet=["Heartbeat"], **options) as (stub, _, _):
+            await call_unary(stub)
+            await call_client_stream(stub)
+            servicer.error = errors.NotAMember("join first")
+            with pytest.raises(grpc.RpcError):
+                await stub.Heartbeat(round_service_pb2.HeartbeatRequest(client_id="a", run_id="r"), timeout=20)
+            servicer.error = ZeroDivisionError("secret")
+            with pytest.raises(grpc.RpcError):
+                await call_unary(stub)
+
+    asyncio.run(three_calls())
+    heartbeat, upload = "/fedplcc.v1.RoundService/Heartbeat", "/fedplcc.v1.RoundService/UploadModel"
+    assert started == [heartbeat, upload, heartbeat, heartbeat]
+    assert observed == [(heartbeat, "OK"), (upload, "OK"), (heartbeat, "PERMISSION_DENIED"), (heartbeat, "INTERNAL")]
+    written = [json.loads(line) for line in lines.getvalue().splitlines()]
+    assert [line["event"] for line in written] == ["rpc", "rpc", "rpc_crashed", "rpc"]
+    assert (written[0]["method"], written[0]["code"]) == (upload, "OK")
+    assert written[1] | {"reason": "NOT_A_MEMBER", "client_id": "a", "run_id": "r", "level": "info"} == written[1]
+    assert "ZeroDivisionError: secret" in written[2]["exception"]
+    assert written[3]["level"] == "error"
+
+
+def test_a_caller_that_goes_away_is_no_error(lines):
+    observed = []
+
+    async def leave():
+        arrived = asyncio.Event()
+
+        class Waiting(Servicer):
+            async def Join(self, request, context):
+                arrived.set()
+                await asyncio.Event().wait()
+
+        async with serving(Waiting(), observe=lambda *call: observed.append(call[1])) as (stub, _, _):
+            call = stub.Join(round_service_pb2.JoinRequest())
+            await arrived.wait()
+            call.cancel()
+            while not observed:
+                await asyncio.sleep(0)
+
+    asyncio.run(leave())
+    assert observed == ["CANCELLED"]
+    assert [json.loads(line)["level"] for line in lines.getvalue().splitlines()] == ["info"]
+
+
+def test_health_and_reflection_are_served_and_health_ends_before_the_server():
+    async def ask():
+        server = rpc.RpcServer("127.0.0.1", 0)
+        server.add(round_service_pb2_grpc.add_RoundServiceServicer_to_server, Servicer(), SERVICE)
+        port = await server.start()
+        async with rpc.open_aio_channel(f"127.0.0.1:{port}") as channel:
+            health = health_pb2_grpc.HealthStub(channel)
+            request = health_pb2.HealthCheckRequest(service="fedplcc.v1.RoundService")
+            before = (await health.Check(request, timeout=20)).status
+            names = reflection_pb2_grpc.ServerReflectionStub(channel).ServerReflectionInfo(
+                iter([reflection_pb2.ServerReflectionRequest(list_services="")]), timeout=20
+            )
+            services = {service.name async for answer in names for service in answer.list_services_response.service}
+            await server.announce_stop()
+            after = (await health.Check(request, timeout=20)).status
+        await server.stop(0)
+        return before, after, services
+
+    before, after, services = asyncio.run(ask())
+    assert (before, after) == (health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING)
+    assert "fedplcc.v1.RoundService" in services
+
+
+def test_a_taken_port_is_said_in_a_sentence():
+    async def start_twice():
+        async with serving(Servicer()) as (_, _, port):
+            with pytest.raises(errors.InvalidConfig, match=f"127.0.0.1:{port}: the port is taken"):
+                await rpc.RpcServer("127.0.0.1", port).start()
+
+    asyncio.run(start_twice())
+
+
+def test_plain_text_off_loopback_is_refused_on_both_ends():
+    with pytest.raises(errors.InvalidConfig, match="--insecure"):
+        rpc.RpcServer("0.0.0.0", 0)
+    with pytest.raises(errors.InvalidConfig, match="--insecure"):
+        rpc.open_channel("example.org:50051")
+    rpc.open_channel("example.org:50051", insecure=True).close()
+
+
+def test_waiting_grows_to_its_bound_and_is_never_the_same_for_two():
+    first = list(itertools.islice(rpc.backoff(random.Random(1)), 12))
+    second = list(itertools.islice(rpc.backoff(random.Random(2)), 12))
+    limits = [min(0.2 * 2**attempt, 5.0) for attempt in range(12)]
+    for wait, limit in zip(first, limits, strict=True):
+        assert limit / 2 <= wait <= limit
+    assert first != second
+    assert first == list(itertools.islice(rpc.backoff(random.Random(1)), 12))
