@@ -1,0 +1,139 @@
+"""Data sets that are arrays already: `npz:PATH` and `package.module:factory`."""
+
+from __future__ import annotations
+
+import zipfile
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from shared.errors import InvalidData
+from shared.types import IntArray
+from trainer.data.source import Pixels, Samples, Source
+from trainer.factories import import_factory
+
+REQUIRED = ("x_train", "y_train", "x_test", "y_test")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DatasetArrays:
+    """What a data factory returns; an npz file holds arrays of the same names.
+
+    Attributes:
+        x_train: Images, uint8 `[N, height, width, 1 or 3]`, of any height and width.
+        y_train: Labels `[N]`, whole numbers >= 0.
+        x_test: As `x_train`; may hold no image.
+        y_test: As `y_train`.
+        classes: Name of each label in order; without it, label i is named `str(i)`.
+    """
+
+    x_train: Any
+    y_train: Any
+    x_test: Any
+    y_test: Any
+    classes: Any = None
+
+
+def open_npz(path: Path) -> Source:
+    """Return the data set in an npz file: `x_train`, `y_train`, `x_test`, `y_test` and, optionally, `classes`.
+
+    Raises:
+        InvalidData: The file cannot be read, or an array is missing or wrong.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            if not isinstance(archive, np.lib.npyio.NpzFile):
+                raise InvalidData(f"{path} holds one array; npz: needs an archive with {', '.join(REQUIRED)}")
+            missing = [name for name in REQUIRED if name not in archive]
+            if missing:
+                raise InvalidData(
+                    f"{path} has no array {', '.join(missing)}; it holds {', '.join(archive.files) or 'none'}"
+                )
+            arrays = {name: archive[name] for name in (*REQUIRED, "classes") if name in archive}
+    except FileNotFoundError as error:
+        raise InvalidData(f"there is no file {path}") from error
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        raise InvalidData(f"cannot read {path} as an npz file of plain arrays: {error}") from error
+    return source_of(DatasetArrays(**arrays), str(path))
+
+
+def open_factory(spec: str) -> Source:
+    """Return the data set that `package.module:factory()` returns: a record with the attributes of `DatasetArrays`.
+
+    Raises:
+        InvalidData: The factory cannot be imported or called, or returns something else.
+    """
+    factory = import_factory(spec, InvalidData)
+    try:
+        record = factory()
+    # A factory is somebody's code, which may raise anything.
+    except Exception as cause:
+        raise InvalidData(f"data {spec!r} cannot be made: {type(cause).__name__}: {cause}") from cause
+    missing = [name for name in REQUIRED if not hasattr(record, name)]
+    if missing:
+        raise InvalidData(
+            f"data {spec!r}: the factory must return a trainer.data.DatasetArrays or a record with its attributes; "
+            f"{type(record).__name__} has no {', '.join(missing)}"
+        )
+    arrays = {name: getattr(record, name) for name in REQUIRED}
+    return source_of(DatasetArrays(**arrays, classes=getattr(record, "classes", None)), spec)
+
+
+def source_of(arrays: DatasetArrays, origin: str) -> Source:
+    """Return the arrays as a source.
+
+    Raises:
+        InvalidData: An array of a wrong rank, dtype, shape or value; `origin` and the array are named.
+    """
+    x_train, x_test = _images(arrays.x_train, f"x_train of {origin}"), _images(arrays.x_test, f"x_test of {origin}")
+    y_train = _labels(arrays.y_train, len(x_train), f"y_train of {origin}")
+    y_test = _labels(arrays.y_test, len(x_test), f"y_test of {origin}")
+    present = np.union1d(y_train, y_test)
+    if arrays.classes is None:
+        names, train_ids, test_ids = (
+            tuple(str(i) for i in present),
+            present.searchsorted(y_train),
+            present.searchsorted(y_test),
+        )
+    else:
+        names, train_ids, test_ids = _class_names(arrays.classes, origin), y_train, y_test
+        if len(present) and present[-1] >= len(names):
+            raise InvalidData(f"{origin} has label {present[-1]}, but classes names only {len(names)}, counted from 0")
+    return Source(names, _samples(x_train, train_ids, "train"), _samples(x_test, test_ids, "test"))
+
+
+def _samples(images: Pixels, labels: IntArray, split: str) -> Samples:
+    return Samples(labels, lambda i: images[i], lambda i: f"{split} image {i}")
+
+
+def _images(value: Any, what: str) -> Pixels:
+    images = np.asarray(value)
+    if images.dtype != np.uint8:
+        raise InvalidData(f"{what} must be uint8 (0 to 255), not {images.dtype}")
+    if images.ndim != 4 or images.shape[3] not in (1, 3) or 0 in images.shape[1:]:
+        raise InvalidData(f"{what} must have the shape [N, height, width, 1 or 3], not {list(images.shape)}")
+    return images
+
+
+def _labels(value: Any, num_images: int, what: str) -> IntArray:
+    labels = np.asarray(value)
+    if not np.issubdtype(labels.dtype, np.integer):
+        raise InvalidData(f"{what} must hold whole numbers, not {labels.dtype}")
+    if labels.shape != (num_images,):
+        raise InvalidData(f"{what} must have the shape [{num_images}], one label an image, not {list(labels.shape)}")
+    if labels.size and labels.min() < 0:
+        raise InvalidData(f"{what} holds the label {labels.min()}; labels are counted from 0")
+    return labels.astype(np.int64)
+
+
+def _class_names(value: Any, origin: str) -> tuple[str, ...]:
+    names = np.asarray(value)
+    if names.ndim != 1 or names.dtype.kind not in "US":
+        raise InvalidData(f"classes of {origin} must be a list of texts, not {names.dtype}{list(names.shape)}")
+    texts = tuple(name.decode("utf-8", "replace") if isinstance(name, bytes) else str(name) for name in names.tolist())
+    if len(set(texts)) < len(texts):
+        raise InvalidData(f"classes of {origin} name a class twice")
+    return texts

@@ -1,0 +1,142 @@
+"""From a data specification to a client's images, in the order and size that the run's data contract says.
+
+Shape legend: N images, S image size.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from shared.errors import InvalidData
+from shared.run_config import DataSection
+from shared.types import IntArray
+from trainer.data.source import Pixels, Samples, Source, fit_image
+from trainer.data.specs import open_source
+from trainer.data.subset import class_order, subset_size
+
+DEFAULT_TEST_EVERY: int = DataSection.model_fields["test_every"].default
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ImageSet:
+    """Images with labels.
+
+    Attributes:
+        images_NSS3: uint8 `[N, S, S, 3]`.
+        labels_N: int64 `[N]`, each an index into the contract's classes.
+    """
+
+    images_NSS3: npt.NDArray[np.uint8]
+    labels_N: IntArray
+
+    def __len__(self) -> int:
+        return len(self.labels_N)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ClientData:
+    """What one client trains and is tested on.
+
+    Attributes:
+        classes: The contract's class names; labels count from 0 in this order.
+        train: At least one image.
+        test: May be empty.
+        unreadable: Files that were skipped because they could not be read, as paths within the data set. Files that a subset
+            did not need were not tried.
+    """
+
+    classes: tuple[str, ...]
+    train: ImageSet
+    test: ImageSet
+    unreadable: tuple[str, ...] = ()
+
+    @property
+    def class_counts(self) -> tuple[int, ...]:
+        """Training images per class, in the contract's order."""
+        return tuple(np.bincount(self.train.labels_N, minlength=len(self.classes)).tolist())
+
+
+def load_dataset(
+    spec: str, *, contract: DataSection, samples_per_class: int | None = None, seed: int = 0
+) -> ClientData:
+    """Read a client's data set and fit it to the run's data contract.
+
+    Args:
+        spec: See `specs.open_source`.
+        contract: Class names, image size and split rule of the run.
+        samples_per_class: Size of a class-balanced training subset; all training images if None. The test set is always
+            whole. An unreadable image is replaced by the next in the shuffled order.
+        seed: Decides which images a subset takes. Clients that share a data set need different seeds.
+
+    Raises:
+        InvalidData: The data set cannot be opened, breaks the contract, or gives no training image.
+    """
+    source = open_source(spec, contract.test_every)
+    class_ids = _class_ids(source, contract, spec)
+    train, bad_train = _read(source, source.train, class_ids, contract.image_size, samples_per_class, seed)
+    test, bad_test = _read(source, source.test, class_ids, contract.image_size, None, seed)
+    unreadable = (*bad_train, *bad_test)
+    if not len(train):
+        skipped = f", and {len(unreadable)} files could not be read" if unreadable else ""
+        raise InvalidData(f"data {spec!r} has no training image{skipped}; a client needs at least one")
+    return ClientData(classes=contract.classes, train=train, test=test, unreadable=unreadable)
+
+
+def describe(
+    spec: str, *, samples_per_class: int | None = None, test_every: int = DEFAULT_TEST_EVERY
+) -> Mapping[str, int]:
+    """Return how many training images each class has, by the data set's own class names, without reading a pixel.
+
+    It is what a trainer announces before it knows a run's contract. Files are counted, not opened, so unreadable ones count.
+
+    Raises:
+        InvalidData: The data set cannot be opened.
+    """
+    source = open_source(spec, test_every)
+    counts = np.bincount(source.train.labels_N, minlength=len(source.class_names)).tolist()
+    return {name: subset_size(count, samples_per_class) for name, count in zip(source.class_names, counts, strict=True)}
+
+
+def _class_ids(source: Source, contract: DataSection, spec: str) -> IntArray:
+    """The contract's class id of each of the source's classes."""
+    known = {name: i for i, name in enumerate(contract.classes)}
+    unknown = [name for name in source.class_names if name not in known]
+    if unknown:
+        nearest = difflib.get_close_matches(unknown[0], known, n=1)
+        hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
+        more = f" (and {len(unknown) - 1} more)" if len(unknown) > 1 else ""
+        raise InvalidData(
+            f"data {spec!r} has the {source.class_noun} {unknown[0]!r}{more}, but the run's classes are "
+            f"{', '.join(contract.classes)}{hint}"
+        )
+    return np.array([known[name] for name in source.class_names], dtype=np.int64)
+
+
+def _read(
+    source: Source, samples: Samples, class_ids: IntArray, image_size: int, samples_per_class: int | None, seed: int
+) -> tuple[ImageSet, list[str]]:
+    """The images that are used, in the source's order, and the names of those that could not be read."""
+    images: dict[int, Pixels] = {}
+    unreadable: list[str] = []
+    for label, class_name in enumerate(source.class_names):
+        indices = np.flatnonzero(samples.labels_N == label)
+        if samples_per_class is not None:
+            indices = class_order(indices, class_name, seed)
+        wanted = subset_size(len(indices), samples_per_class)
+        for i in indices.tolist():
+            if not wanted:
+                break
+            pixels = samples.read(i)
+            if pixels is None:
+                unreadable.append(samples.name(i))
+                continue
+            images[i] = fit_image(pixels, image_size)
+            wanted -= 1
+    order = sorted(images)
+    stacked = np.stack([images[i] for i in order]) if order else np.zeros((0, image_size, image_size, 3), np.uint8)
+    return ImageSet(stacked, class_ids[samples.labels_N[order]] if order else np.zeros(0, np.int64)), unreadable

@@ -1,0 +1,56 @@
+"""Where images come from: labels at once, pixels one by one when asked for, so that a subset costs only itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image
+
+from shared.types import IntArray
+
+Pixels = npt.NDArray[np.uint8]
+"""One image, height x width x (1 or 3)."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Samples:
+    """A list of labelled images that are not read yet.
+
+    Attributes:
+        labels_N: Class of each image, an index into the source's `class_names`; int64.
+        read: The image of that number, or None where it cannot be read.
+        name: What a report calls the image of that number.
+    """
+
+    labels_N: IntArray
+    read: Callable[[int], Pixels | None]
+    name: Callable[[int], str] = str
+
+    def __len__(self) -> int:
+        return len(self.labels_N)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Source:
+    """A data set under its own class names, before any contract.
+
+    Attributes:
+        class_names: Every class that the data set declares, with images or without.
+        class_noun: What a class is in this kind of data set, for messages: "class folder", "class".
+    """
+
+    class_names: tuple[str, ...]
+    train: Samples
+    test: Samples
+    class_noun: str = "class"
+
+
+def fit_image(pixels: Pixels, image_size: int) -> Pixels:
+    """Return the image at `image_size` x `image_size` x 3: resized (Pillow, bilinear, antialiased), grey repeated."""
+    image = Image.fromarray(pixels[:, :, 0] if pixels.shape[2] == 1 else pixels)
+    if image.size != (image_size, image_size):
+        image = image.resize((image_size, image_size), Image.Resampling.BILINEAR)
+    return np.asarray(image.convert("RGB"))

@@ -1,0 +1,21 @@
+"""Which images of a class a client uses: the first n after a shuffle that depends on (seed, class name) alone.
+
+So a larger subset contains every smaller one, and a class's subset does not change when another class does.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from shared.types import IntArray
+from trainer.randomness import derive_seed
+
+
+def class_order(indices_N: IntArray, class_name: str, seed: int) -> IntArray:
+    """Return the class's image numbers in the order in which a subset takes them."""
+    return np.random.default_rng(derive_seed("subset", seed, class_name)).permutation(indices_N)
+
+
+def subset_size(available: int, samples_per_class: int | None) -> int:
+    """Return how many images of a class are used; a class with fewer than asked for keeps what it has."""
+    return available if samples_per_class is None else min(available, samples_per_class)

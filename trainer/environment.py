@@ -1,0 +1,64 @@
+"""What this trainer computes on: the device that was asked for, and the record of everything that decides last bits."""
+
+from __future__ import annotations
+
+import platform
+import re
+from importlib import metadata
+from pathlib import Path
+
+import torch
+
+from shared.errors import InvalidConfig
+from shared.types import Environment
+
+PACKAGES = ("torch", "torchvision", "numpy", "pillow", "scipy")
+"""Packages whose versions may change a trained model's bytes."""
+
+
+def resolve_device(name: str) -> torch.device:
+    """Return the device that `auto`, `cpu`, `cuda` or `cuda:N` names; `auto` is the first CUDA device, else the processor.
+
+    Raises:
+        InvalidConfig: Another name, or a CUDA device that torch does not see.
+    """
+    match = re.fullmatch(r"(auto|cpu|cuda)|cuda:(\d{1,3})", name)
+    if match is None:
+        raise InvalidConfig(f"unknown device {name!r}; write auto, cpu, or cuda:N with N counted from 0")
+    if name == "cpu":
+        return torch.device("cpu")
+    num_devices = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if name == "auto":
+        return torch.device("cuda", 0) if num_devices else torch.device("cpu")
+    index = int(match.group(2) or 0)
+    if index >= num_devices:
+        seen = f"cuda:0 to cuda:{num_devices - 1}" if num_devices else "no CUDA device"
+        raise InvalidConfig(f"device {name!r} is not there: torch {torch.__version__} sees {seen}; use auto or cpu")
+    return torch.device("cuda", index)
+
+
+def environment(device: torch.device) -> Environment:
+    """Return the record of packages, processor and device; trainers with equal records compute equal bytes."""
+    return Environment(
+        packages={name: metadata.version(name) for name in PACKAGES if _is_installed(name)},
+        cpu=" ".join(part for part in (platform.machine(), torch.backends.cpu.get_cpu_capability(), _vendor()) if part),
+        device=torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
+        platform=platform.platform(aliased=True, terse=True),
+    )
+
+
+def _is_installed(package: str) -> bool:
+    try:
+        metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return False
+    return True
+
+
+def _vendor() -> str:
+    """The processor's maker where Linux tells it: MKL chooses its kernels by maker, and so its last bits."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace").splitlines()
+    except OSError:
+        return ""
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("vendor_id")), "")

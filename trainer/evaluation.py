@@ -1,0 +1,95 @@
+"""Passes over a client's images without gradients: features for prototypes, counts for accuracy.
+
+Eval mode, no augmentation, fixed order, nothing dropped (rule 1.4 of the algorithm reference). The batch size is part of the
+configuration because other batch sizes give other last bits.
+
+Shape legend: N samples, D feature size, M classes, S image size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import cast
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from shared.run_config import RunConfig
+from shared.types import EvaluationCounts, FloatArray, IntArray
+from trainer.cancellation import ShouldStop, check, never
+from trainer.determinism import prepare_torch
+from trainer.device_images import DeviceImages
+from trainer.models import FeatureModel
+
+
+def collect_features(
+    model: nn.Module, data: DeviceImages, config: RunConfig, *, should_stop: ShouldStop = never
+) -> tuple[FloatArray, IntArray]:
+    """Return the features `[N, D]` of all images, float32, and their labels `[N]`, in the data's order, in host memory.
+
+    Leaves the model in eval mode.
+
+    Raises:
+        Cancelled: `should_stop()` held; it is asked before every batch.
+    """
+    features = _over_batches(model, cast(FeatureModel, model).features, data, config, should_stop)
+    return features.float().cpu().numpy(), data.labels_N.cpu().numpy()
+
+
+def evaluate(
+    model: nn.Module,
+    data: DeviceImages,
+    config: RunConfig,
+    *,
+    set_name: str = "test",
+    model_name: str = "global",
+    should_stop: ShouldStop = never,
+) -> EvaluationCounts:
+    """Return how many images of each class there are, and how many of them the model names right.
+
+    An image whose logits are not all finite is not named right, whatever its label. Leaves the model in eval mode.
+
+    Args:
+        model: Keeps `models.FeatureModel`.
+        data: The evaluation set; may be empty.
+        config: The run.
+        set_name: Name of the evaluation set.
+        model_name: Which model it is: "global" or "local".
+        should_stop: Asked before every batch.
+
+    Raises:
+        Cancelled: `should_stop()` held.
+    """
+    extractor = cast(FeatureModel, model)
+
+    def prediction(x_B3SS: Tensor) -> Tensor:
+        logits_BM = extractor.classifier(extractor.features(x_B3SS))
+        named_B: Tensor = logits_BM.argmax(-1).masked_fill(~logits_BM.isfinite().all(-1), -1)
+        return named_B
+
+    predicted_N = _over_batches(model, prediction, data, config, should_stop).cpu().numpy()
+    labels_N = data.labels_N.cpu().numpy()
+    correct, total = (
+        tuple(np.bincount(labels, minlength=data.num_classes).tolist())
+        for labels in (labels_N[predicted_N == labels_N], labels_N)
+    )
+    return EvaluationCounts(set_name=set_name, model=model_name, correct=correct, total=total)
+
+
+def _over_batches(
+    model: nn.Module,
+    function: Callable[[Tensor], Tensor],
+    data: DeviceImages,
+    config: RunConfig,
+    should_stop: ShouldStop,
+) -> Tensor:
+    """The function's results for all images in order, on the device."""
+    prepare_torch(config.training.threads, data.device)
+    model.eval()
+    results = []
+    with torch.inference_mode():
+        for x_B3SS, _ in data.in_order(config.training.evaluation_batch_size):
+            check(should_stop)
+            results.append(function(x_B3SS))
+        return torch.cat(results) if results else torch.empty(0, dtype=torch.int64)

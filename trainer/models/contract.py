@@ -1,0 +1,88 @@
+"""What every model must be: a feature extractor and a classifier, each reachable by name.
+
+Shape legend: B batch, D feature size, M classes, S image size.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol, cast
+
+import torch
+from torch import Tensor, nn
+
+from shared.errors import InvalidModel
+
+DEFAULT_HEAD = ("classifier.",)
+"""Prefixes of the head's tensors where a model does not name them in `head_prefixes`."""
+
+
+class FeatureModel(Protocol):
+    """A `torch.nn.Module` with these members; its `forward` is `classifier(features(x))`.
+
+    A model may also have `head_prefixes`, a tuple: names of state tensors that begin with one of them are the head, all
+    others the base.
+    """
+
+    feature_dim: int
+    """D."""
+
+    def features(self, x_BCSS: Tensor) -> Tensor:
+        """Feature vectors `[B, D]` of normalised images `[B, 3, S, S]`."""
+
+    def classifier(self, z_BD: Tensor) -> Tensor:
+        """Logits `[B, M]` of feature vectors."""
+
+
+def checked(model: object, name: str, num_classes: int, image_size: int) -> nn.Module:
+    """Return the model if it keeps the contract, tried on two blank images.
+
+    Raises:
+        InvalidModel: It does not; the sentence says what to change.
+    """
+    if not isinstance(model, nn.Module):
+        raise InvalidModel(f"model {name!r}: the factory must return a torch.nn.Module, not {type(model).__name__}")
+    for member in ("features", "classifier"):
+        if not callable(getattr(model, member, None)):
+            raise InvalidModel(
+                f"model {name!r}: give it {member}(...), so that forward(x) is classifier(features(x)); "
+                f"{type(model).__name__} has none"
+            )
+    dim = getattr(model, "feature_dim", None)
+    if not isinstance(dim, int) or dim < 1:
+        raise InvalidModel(f"model {name!r}: set feature_dim to the number of features, a whole number, not {dim!r}")
+    contract = cast(FeatureModel, model)
+    was_training = model.training
+    model.eval()
+    try:
+        with torch.no_grad():
+            z_BD = contract.features(torch.zeros(2, 3, image_size, image_size))
+            logits_BM = contract.classifier(z_BD)
+    # A factory's forward is somebody's code, which may raise anything.
+    except Exception as cause:
+        raise InvalidModel(
+            f"model {name!r} must take images [B, 3, {image_size}, {image_size}]; it raised {type(cause).__name__}: {cause}"
+        ) from cause
+    finally:
+        model.train(was_training)
+    _check_shape(f"model {name!r}: features(x)", z_BD, (2, dim))
+    _check_shape(f"model {name!r}: classifier(z)", logits_BM, (2, num_classes))
+    return model
+
+
+def _check_shape(what: str, value: Any, expected: tuple[int, int]) -> None:
+    shape = tuple(getattr(value, "shape", ()))
+    if shape != expected:
+        raise InvalidModel(f"{what} must have the shape {list(expected)} for two images, not {list(shape)}")
+
+
+def head_names(model: nn.Module) -> tuple[str, ...]:
+    """Return the names of the state tensors that belong to the head, in state order; all others belong to the base.
+
+    Raises:
+        InvalidModel: No tensor's name begins with one of the model's head prefixes.
+    """
+    prefixes = tuple(getattr(model, "head_prefixes", DEFAULT_HEAD))
+    names = tuple(name for name in model.state_dict() if name.startswith(prefixes))
+    if not names:
+        raise InvalidModel(f"no tensor's name begins with one of {list(prefixes)}; set head_prefixes on the model")
+    return names

@@ -1,0 +1,75 @@
+"""What method files cannot say with operators, said in torch.
+
+Shape legend: B batch, D feature size, M classes, G prototypes.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from shared.methods.base import Prototypes
+from shared.types import PrototypeSet
+
+MIN_NORM = 1e-8
+
+
+class TorchOps:
+    """`shared.methods.base.Ops` for torch tensors. Call it with autocast disabled."""
+
+    def cosine(self, x_BD: Tensor, y_GD: Tensor) -> Tensor:
+        """Return cosine similarities `[B, G]`, norms floored at 1e-8."""
+        x_BD, y_GD = (normalize(_full(rows), dim=-1, eps=MIN_NORM) for rows in (x_BD, y_GD))
+        return x_BD @ y_GD.T
+
+    def row_norm(self, x_BD: Tensor) -> Tensor:
+        """Return the Euclidean norm of each row, `[B]`, without gradient."""
+        norm_B: Tensor = torch.linalg.vector_norm(_full(x_BD.detach()), dim=-1)
+        return norm_B
+
+    def clamp_min(self, x: Tensor, minimum: float) -> Tensor:
+        """Return the elementwise maximum with a constant; the gradient is 0 where it acts."""
+        return x.clamp(min=minimum)
+
+    def log(self, x: Tensor) -> Tensor:
+        """Return natural logarithms."""
+        return x.log()
+
+    def logsumexp(self, x: Tensor, where: Tensor | None = None) -> Tensor:
+        """Return the log of the sum of exp over the entries where the mask holds; 0, with zero gradient, if none does."""
+        x = _full(x)
+        if where is None:
+            return x.logsumexp(-1)
+        is_empty = ~where.any(-1)
+        # A row of -inf alone would have NaN as its gradient, even where nothing uses it.
+        filled = x.masked_fill(~where, -torch.inf).masked_fill(is_empty[..., None], 0.0)
+        return filled.logsumexp(-1).masked_fill(is_empty, 0.0)
+
+    def largest(self, x: Tensor, where: Tensor, count_B: Tensor) -> Tensor:
+        """Return the mask of the `count_B[i]` largest entries of row i where the mask holds; lower columns win ties."""
+        order = x.detach().masked_fill(~where, -torch.inf).argsort(dim=-1, descending=True, stable=True)
+        rank = order.argsort(dim=-1)
+        return (rank < count_B[..., None]) & where
+
+    def where(self, mask: Tensor, x: Tensor, other: float) -> Tensor:
+        """Return `x` where the mask holds, else the constant, without gradient there."""
+        return x.masked_fill(~mask, other)
+
+
+def _full(x: Tensor) -> Tensor:
+    """The tensor in at least float32: sums of exponentials overflow in less."""
+    return x if x.dtype in (torch.float32, torch.float64) else x.float()
+
+
+def to_device(prototypes: PrototypeSet, num_classes: int, device: torch.device) -> Prototypes | None:
+    """Return the round's global prototypes as constants on the device, or None if there is none."""
+    if not len(prototypes):
+        return None
+    class_ids_G = torch.tensor(prototypes.class_ids, device=device)
+    return Prototypes(
+        vectors_GD=torch.tensor(prototypes.vectors, device=device),
+        class_ids_G=class_ids_G,
+        weights_G=torch.tensor(prototypes.weights, device=device),
+        class_sizes_M=torch.bincount(class_ids_G, minlength=num_classes).to(torch.float64),
+    )

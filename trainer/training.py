@@ -1,0 +1,224 @@
+"""One client's part of a round: SGD on its own data from the global model.
+
+Nothing here reads a clock, a file or a global random state: the result is a function of (model, data, configuration,
+prototypes, round, client id) on one type of machine.
+
+Shape legend: B batch, D feature size, M classes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from shared.errors import Code, FedplccError, InvalidModel
+from shared.methods.base import ClientStep, LossTerms, Method, Prototypes
+from shared.run_config import RunConfig
+from shared.types import PrototypeSet
+from trainer.batches import batches, num_steps
+from trainer.cancellation import ShouldStop, check, never
+from trainer.determinism import prepare_torch, seeded
+from trainer.device_images import Augmentation, DeviceImages
+from trainer.models import FeatureModel
+from trainer.ops import TorchOps, to_device
+from trainer.randomness import derive_seed
+
+OnProgress = Callable[[int, int], None]
+"""Called after each step with the number of steps done and of all steps."""
+
+
+class TrainingDiverged(FedplccError):
+    """The loss, or a gradient, became infinite or NaN; the client has no update for this round."""
+
+    code = Code.FAILED_PRECONDITION
+    reason = "TRAINING_DIVERGED"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalTraining:
+    """What is known of a finished local training besides the model.
+
+    Attributes:
+        losses: Mean of each loss term over the steps, without its coefficient, in the method's order.
+        num_steps: Mini-batches.
+        num_clipped_steps: Those whose gradient was longer than `clip_norm`.
+    """
+
+    losses: Mapping[str, float]
+    num_steps: int
+    num_clipped_steps: int = 0
+
+
+def local_train(
+    model: nn.Module,
+    data: DeviceImages,
+    config: RunConfig,
+    method: Method,
+    prototypes: PrototypeSet,
+    *,
+    round: int,
+    client_id: str,
+    should_stop: ShouldStop = never,
+    on_progress: OnProgress | None = None,
+) -> LocalTraining:
+    """Train the model in place for one round, with a fresh optimiser.
+
+    Args:
+        model: Keeps `models.FeatureModel`; holds the global model of the round, on the device of `data`.
+        data: The client's training images.
+        config: The run.
+        method: Whose client loss is minimised, with `config.method` as its hyper-parameters.
+        prototypes: The round's global prototypes, empty before the first aggregation.
+        round: Number of the round, from 1.
+        client_id: Whose data it is.
+        should_stop: Asked before every mini-batch.
+        on_progress: Told after every mini-batch.
+
+    Raises:
+        Cancelled: `should_stop()` held; the model is somewhere in between.
+        TrainingDiverged: A loss or a gradient was not finite.
+        InvalidModel: The prototypes have another feature size than the model, or nothing in the model can be trained.
+    """
+    training, seed = config.training, config.run.seed
+    prepare_torch(training.threads, data.device)
+    params = {name: param for name, param in model.named_parameters() if param.requires_grad}
+    if not params:
+        raise InvalidModel(f"model {config.model.name!r} has no parameter that requires a gradient")
+    context = _Context(
+        method=method,
+        config=config,
+        params=params,
+        start={name: param.detach().clone() for name, param in params.items()},
+        prototypes=_constants(prototypes, model, data, config),
+        round=round,
+    )
+    optimizer = torch.optim.SGD(
+        params.values(), training.learning_rate, training.momentum, weight_decay=training.weight_decay, fused=True
+    )
+    augmentation = Augmentation(training.augment, derive_seed("augment", seed, client_id, round))
+    steps = num_steps(training, len(data))
+    plan = batches(len(data), training.batch_size, seed=seed, client_id=client_id, round=round)
+    sums: dict[str, float] = {}
+    num_clipped = 0
+    model.train()
+    with seeded(derive_seed("training", seed, client_id, round), data.device):
+        for step, numbers_B in enumerate(islice(plan, steps), start=1):
+            check(should_stop)
+            terms = _loss_terms(model, *data.batch(numbers_B, augmentation), context)
+            loss = total_loss(terms)
+            values = _values(loss, terms)
+            if not all(map(math.isfinite, values.values())):
+                raise _diverged(_cause(model, step, values), client_id, round)
+            for name in terms:
+                sums[name] = sums.get(name, 0.0) + values[name]
+            optimizer.zero_grad()
+            loss.backward()  # type: ignore[no-untyped-call]
+            if training.clip_norm is not None:
+                norm = float(nn.utils.clip_grad_norm_(params.values(), training.clip_norm))
+                if not math.isfinite(norm):
+                    raise _diverged(f"the gradient of step {step} is {norm}", client_id, round)
+                num_clipped += norm > training.clip_norm
+            optimizer.step()
+            if on_progress is not None:
+                on_progress(step, steps)
+    if not _is_finite(model):
+        raise _diverged(f"the gradient of step {steps}, the last, was not finite", client_id, round)
+    losses = {name: value / steps for name, value in sums.items()}
+    return LocalTraining(losses=losses, num_steps=steps, num_clipped_steps=num_clipped)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Context:
+    """What is the same for every step of a round."""
+
+    method: Method
+    config: RunConfig
+    params: Mapping[str, Tensor]
+    start: Mapping[str, Tensor]
+    prototypes: Prototypes | None
+    round: int
+
+
+def _loss_terms(model: nn.Module, x_B3SS: Tensor, labels_B: Tensor, context: _Context) -> LossTerms:
+    """The method's loss terms for one mini-batch, in float32."""
+    extractor = cast(FeatureModel, model)
+    features_BD = extractor.features(x_B3SS)
+    logits_BM = extractor.classifier(features_BD)
+    # Autocast, if the model uses it, ends here: sums of exponentials overflow in less than float32.
+    with torch.autocast(x_B3SS.device.type, enabled=False):
+        step = ClientStep(
+            ops=TorchOps(),
+            features_BD=features_BD.float(),
+            logits_BM=logits_BM.float(),
+            labels_B=labels_B,
+            task_loss=cross_entropy(logits_BM.float(), labels_B),
+            params=context.params,
+            start=context.start,
+            prototypes=context.prototypes,
+            round=context.round,
+            total_rounds=context.config.run.rounds,
+        )
+        return context.method.client_loss(step, context.config.method)
+
+
+def total_loss(terms: LossTerms) -> Tensor:
+    """Return the sum of coefficient times term, in the method's order.
+
+    A product with 1 is not formed, and a term with coefficient 0 is not there: so a method whose own terms are off has the
+    bits of the cross-entropy alone. The sum may be far below zero and says nothing about health.
+    """
+    scaled = [
+        term.value if term.coefficient == 1.0 else term.coefficient * term.value
+        for term in terms.values()
+        if term.coefficient
+    ]
+    total: Tensor = scaled[0]
+    for value in scaled[1:]:
+        total = total + value
+    return total
+
+
+def _constants(prototypes: PrototypeSet, model: nn.Module, data: DeviceImages, config: RunConfig) -> Prototypes | None:
+    dim = cast(FeatureModel, model).feature_dim
+    if len(prototypes) and prototypes.vectors.shape[1] != dim:
+        raise InvalidModel(
+            f"the round's prototypes have {prototypes.vectors.shape[1]} features, model {config.model.name!r} has {dim}; "
+            "use the same model specification as the run"
+        )
+    return to_device(prototypes, data.num_classes, data.device)
+
+
+def _values(loss: Tensor, terms: LossTerms) -> dict[str, float]:
+    """The terms and their total as numbers, in one transfer from the device."""
+    scalars = {**{name: term.value.detach() for name, term in terms.items()}, "total": loss.detach()}
+    return dict(zip(scalars, torch.stack(list(scalars.values())).tolist(), strict=True))
+
+
+def _cause(model: nn.Module, step: int, values: Mapping[str, float]) -> str:
+    """Say where the first value that is not finite came from; the model has not changed since the step before."""
+    if _is_finite(model):
+        name, value = next((name, value) for name, value in values.items() if not math.isfinite(value))
+        return f"the loss {name!r} of step {step} is {value}"
+    if step == 1:
+        return "the global model holds values that are not finite"
+    return f"the gradient of step {step - 1} was not finite"
+
+
+def _is_finite(model: nn.Module) -> bool:
+    return all(bool(value.isfinite().all()) for value in model.state_dict().values() if value.is_floating_point())
+
+
+def _diverged(what: str, client_id: str, round: int) -> TrainingDiverged:
+    return TrainingDiverged(
+        f"training of client {client_id!r} in round {round} diverged: {what}; lower training.learning_rate or set "
+        "training.clip_norm",
+        client_id=client_id,
+        round=round,
+    )
