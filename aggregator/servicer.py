@@ -14,7 +14,8 @@ from typing import Any, ParamSpec, TypeAlias, TypeVar
 import grpc.aio
 
 from aggregator.history import FINAL_EVENTS
-from aggregator.service import Coordinator, Receiver
+from aggregator.service import Coordinator
+from aggregator.transfers import Receiver
 from shared import convert
 from shared.errors import MalformedRequest, NotAMember
 from shared.gen.fedplcc.v1 import round_service_pb2 as round_pb2
@@ -127,17 +128,17 @@ class RoundServicer(round_grpc.RoundServiceServicer):
     ) -> AsyncIterator[round_pb2.DownloadBlobResponse]:
         """See RoundService.DownloadBlob."""
         blob, kind, path = await _call(
-            self._coordinator.open_download, request.client_id, request.instance_token, request.sha256
+            self._coordinator.transfers.open_download, request.client_id, request.instance_token, request.sha256
         )
         if not 0 <= request.offset_bytes <= blob.size_bytes:
             raise MalformedRequest(f"offset_bytes = {request.offset_bytes}: the blob has {blob.size_bytes} bytes")
         if request.offset_bytes:
-            self._coordinator.count_resumed(direction="sent")
+            self._coordinator.transfers.count_resumed(direction="sent")
         offset = request.offset_bytes
         async for data in _read(path, offset):
             yield round_pb2.DownloadBlobResponse(chunk=round_pb2.Chunk(offset_bytes=offset, data=data))
             offset += len(data)
-            self._coordinator.count_transfer(len(data), direction="sent", kind=kind)
+            self._coordinator.transfers.count_transfer(len(data), direction="sent", kind=kind)
 
     async def GetUploadStatus(
         self, request: round_pb2.GetUploadStatusRequest, context: Context
@@ -145,7 +146,7 @@ class RoundServicer(round_grpc.RoundServiceServicer):
         """See RoundService.GetUploadStatus."""
         header = convert.upload_header_from_proto(request.header)
         offset, is_complete = await _call(
-            self._coordinator.upload_status,
+            self._coordinator.transfers.upload_status,
             header.client_id,
             header.instance_token,
             header.run_id,
@@ -208,7 +209,7 @@ class RoundServicer(round_grpc.RoundServiceServicer):
                         raise MalformedRequest("an upload begins with its header")
                     header = convert.upload_header_from_proto(part.header)
                     receiver = await _call(
-                        self._coordinator.begin_upload,
+                        self._coordinator.transfers.begin_upload,
                         header.client_id,
                         header.instance_token,
                         header.run_id,
@@ -222,7 +223,7 @@ class RoundServicer(round_grpc.RoundServiceServicer):
                     raise MalformedRequest("an upload has one header")
                 assert receiver is not None
                 await _call(receiver.write, part.chunk.offset_bytes, part.chunk.data)
-                self._coordinator.count_transfer(len(part.chunk.data), direction="received", kind=kind)
+                self._coordinator.transfers.count_transfer(len(part.chunk.data), direction="received", kind=kind)
             if header is None or receiver is None:
                 raise MalformedRequest("an upload has a header")
             await _call(receiver.finish)

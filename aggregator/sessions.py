@@ -6,7 +6,7 @@ a change of the wall clock ends no lease.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from shared.errors import ClientIdTaken, NotAMember, Unauthenticated
@@ -35,31 +35,33 @@ class Session:
 class Sessions:
     """Sessions by client id."""
 
-    def __init__(self, lease_s: float) -> None:
-        self.lease_s = lease_s
+    def __init__(self, lease_s: float, clock: Callable[[], float]) -> None:
+        self.lease_s, self._clock = lease_s, clock
         self._sessions: dict[str, Session] = {}
 
-    def join(self, client: Client, token: str, now: float) -> tuple[Session, bool]:
+    def join(self, client: Client, token: str) -> tuple[Session, bool]:
         """Open or take over a client's session; says whether the client was absent before.
 
         Raises:
             ClientIdTaken: Another token holds it and its lease lives.
         """
         known = self._sessions.get(client.client_id)
-        if known is not None and known.token != token and self._lives(known, now):
-            wait = max(1.0, self.lease_s - (now - known.last_seen))
+        if known is not None and known.token != token and self._lives(known):
+            wait = max(1.0, self.lease_s - self.silent_s(known))
             raise ClientIdTaken(
                 f"another trainer acts for client {client.client_id}; end it, or wait {wait:.0f} s for its lease to run out",
                 client_id=client.client_id,
             )
         is_new = known is None or known.token != token
-        session = Session(client=client, token=token, last_seen=now, heartbeat=Heartbeat(client_id=client.client_id))
+        session = Session(
+            client=client, token=token, last_seen=self._clock(), heartbeat=Heartbeat(client_id=client.client_id)
+        )
         if known is not None and not is_new:
             session.task, session.heartbeat = known.task, known.heartbeat
         self._sessions[client.client_id] = session
         return session, is_new
 
-    def check(self, client_id: str, token: str, now: float) -> Session:
+    def check(self, client_id: str, token: str) -> Session:
         """The session of a caller; a call is a sign of life.
 
         Raises:
@@ -74,25 +76,25 @@ class Sessions:
             raise NotAMember(f"client {client_id} has not joined", client_id=client_id)
         if session.token != token:
             raise ClientIdTaken(f"another trainer acts for client {client_id}", client_id=client_id)
-        session.last_seen = now
+        session.last_seen = self._clock()
         return session
 
     def find(self, client_id: str) -> Session | None:
         """A client's session, whatever its token."""
         return self._sessions.get(client_id)
 
-    def is_connected(self, client_id: str, now: float) -> bool:
+    def is_connected(self, client_id: str) -> bool:
         """Whether a client's lease lives."""
         session = self._sessions.get(client_id)
-        return session is not None and self._lives(session, now)
+        return session is not None and self._lives(session)
 
-    def connected(self, now: float) -> list[str]:
+    def connected(self) -> list[str]:
         """Clients whose lease lives, sorted."""
-        return sorted(client_id for client_id, session in self._sessions.items() if self._lives(session, now))
+        return sorted(client_id for client_id, session in self._sessions.items() if self._lives(session))
 
-    def expire(self, now: float) -> list[Session]:
+    def expire(self) -> list[Session]:
         """Remove and return the sessions whose lease has run out."""
-        gone = [session for session in self._sessions.values() if not self._lives(session, now)]
+        gone = [session for session in self._sessions.values() if not self._lives(session)]
         for session in gone:
             del self._sessions[session.client.client_id]
         return gone
@@ -100,5 +102,9 @@ class Sessions:
     def __iter__(self) -> Iterator[Session]:
         return iter(list(self._sessions.values()))
 
-    def _lives(self, session: Session, now: float) -> bool:
-        return now - session.last_seen <= self.lease_s
+    def silent_s(self, session: Session) -> float:
+        """Seconds since a trainer was last heard of."""
+        return self._clock() - session.last_seen
+
+    def _lives(self, session: Session) -> bool:
+        return self.silent_s(session) <= self.lease_s

@@ -61,17 +61,19 @@ class LocalFederation:
         """The task's model, downloaded the way a trainer does."""
         data = {}
         for blob in task.payload.blobs:
-            _blob, kind, path = self.coordinator.open_download(client.client_id, client.token, blob.sha256)
+            _blob, kind, path = self.coordinator.transfers.open_download(client.client_id, client.token, blob.sha256)
             data[kind] = path.read_bytes()
         return data.get("model")
 
     def upload(self, client: NumpyClient, task: Task, blobs: dict[BlobRef, bytes], chunk_bytes: int = 100) -> None:
         assert task.run is not None
         for blob, data in blobs.items():
-            receiver = self.coordinator.begin_upload(client.client_id, client.token, task.run.run_id, task.round, blob)
+            receiver = self.coordinator.transfers.begin_upload(
+                client.client_id, client.token, task.run.run_id, task.round, blob
+            )
             if receiver is None:
                 continue
-            offset, _complete = self.coordinator.upload_status(
+            offset, _complete = self.coordinator.transfers.upload_status(
                 client.client_id, client.token, task.run.run_id, task.round, blob
             )
             for begin in range(offset, len(data), chunk_bytes):

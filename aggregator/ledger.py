@@ -1,0 +1,241 @@
+"""The one way to change a run.
+
+A pure step from rounds.py gives the next state; what then happens by itself is settled; the state and the events that it all
+amounts to are written in one transaction; only then is the state in memory replaced and are those who wait told. A crash
+between any two lines loses nothing that was answered: the open runs are read back and settled by the same path.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from aggregator import results, rounds
+from aggregator.aggregation import config_of
+from aggregator.history import events_between
+from aggregator.metrics import AggregatorMetrics
+from aggregator.rounds import RunEvent
+from aggregator.sessions import Sessions
+from aggregator.store.base import Store
+from aggregator.store.blobs import BlobStore
+from shared.errors import RunNotFound
+from shared.log import get_logger
+from shared.methods.base import per_class_counts
+from shared.run_config import canonical_json
+from shared.tensors import prototypes_from_bytes
+from shared.types import Client, Evaluation, Event, RoundPhase, Run, RunStatus, Update
+
+log = get_logger(__name__)
+
+Listener = Callable[[bool], None]
+"""Called after every change, from any thread, with whether a task may have changed; must return at once."""
+
+
+class Ledger:
+    """Runs in memory and in the store, kept equal.
+
+    `lock` makes callers take turns: hold it from reading a run to changing it.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        blobs: BlobStore,
+        metrics: AggregatorMetrics,
+        sessions: Sessions,
+        *,
+        wall_clock: Callable[[], float],
+    ) -> None:
+        self.lock = threading.RLock()
+        self._store, self._blobs, self._metrics, self._sessions = store, blobs, metrics, sessions
+        self.now = wall_clock
+        self._listeners: list[Listener] = []
+        self._runs: dict[str, Run] = {run.run_id: run for run in store.open_runs()}
+
+    def recover(self) -> None:
+        """Take up the open runs again: each settles by the normal path, with a note in its history."""
+        if self._runs:
+            self._metrics.recoveries.inc()
+        for run in list(self._runs.values()):
+            event = Event(type="run_recovered", run_id=run.run_id, round=run.round_number, time=self.now())
+            self.step(run, run, extra=[event])
+            log.info("run_recovered", run_id=run.run_id, round=run.round_number, status=run.status.value)
+
+    def get(self, run_id: str) -> Run:
+        """One run.
+
+        Raises:
+            RunNotFound: There is none of this id.
+        """
+        with self.lock:
+            run = self._runs.get(run_id) or self._store.find_run(run_id)
+        if run is None:
+            raise RunNotFound(f"there is no run {run_id!r}", run_id=run_id)
+        return run
+
+    def open_runs(self) -> list[Run]:
+        """Runs that have not ended, oldest first."""
+        with self.lock:
+            return list(self._runs.values())
+
+    def find_open(self, run_id: str) -> Run | None:
+        """A run that has not ended."""
+        with self.lock:
+            return self._runs.get(run_id)
+
+    def create(self, run: Run, *, request_id: str, request_hash: str) -> Run:
+        """Write a new run; returns it settled."""
+        created = Event(type="run_created", run_id=run.run_id, data={"config_hash": run.config_hash}, time=self.now())
+        with self.lock:
+            with self._store.transaction() as transaction:
+                transaction.add_run(run, request_id=request_id, request_hash=request_hash)
+                if run.prototypes is not None:
+                    transaction.add_blob(run.prototypes)
+                transaction.add_event(created)
+            self._runs[run.run_id] = run
+            return self.step(run, run)
+
+    def record(self, event: Event, client: Client | None = None) -> None:
+        """Write something that changes no run, and what it changed of a client."""
+        with self.lock:
+            with self._store.transaction() as transaction:
+                if client is not None:
+                    transaction.save_client(client)
+                transaction.add_event(event)
+            self._notify(tasks_changed=False)
+
+    def subscribe(self, listener: Listener) -> None:
+        """Have a function called after every change."""
+        with self.lock:
+            self._listeners.append(listener)
+
+    def settle(self) -> None:
+        """Let what happens by itself happen: a client that came may complete a roster."""
+        with self.lock:
+            for run in self.open_runs():
+                self.step(run, run)
+
+    def change(self, run_id: str, change: Callable[[Run], Run]) -> Run:
+        """Take a run through a pure step.
+
+        Raises:
+            RunNotFound: There is none of this id.
+        """
+        with self.lock:
+            run = self.get(run_id)
+            return self.step(run, change(run))
+
+    def step(
+        self,
+        before: Run,
+        after: Run,
+        *,
+        update: Update | None = None,
+        evaluation: Evaluation | None = None,
+        extra: Sequence[Event] = (),
+    ) -> Run:
+        """Settle a changed run, write it with the events it amounts to, and tell those who wait."""
+        now = self.now()
+        states = [before, after]
+        while (settled := self._settled(states[-1], now)) is not states[-1]:
+            states.append(settled)
+        if all(state is before for state in states) and not extra:
+            return before
+        final = replace(states[-1], updated_at=now)
+        pairs = zip(states, [*states[1:-1], final], strict=False)
+        events = [*extra, *(event for old, new in pairs for event in self._events(old, new, now))]
+        with self._store.transaction() as transaction:
+            for state in states[1:-1]:
+                if state.round is not None and (final.round is None or state.round.number != final.round.number):
+                    transaction.save_run(state)
+            transaction.save_run(final)
+            if update is not None:
+                transaction.add_update(final.run_id, before.round_number, update)
+            if evaluation is not None:
+                transaction.add_evaluation(final.run_id, before.round_number, evaluation)
+            if final.round is not None:
+                for blob in (final.round.model, final.round.prototypes):
+                    if blob is not None:
+                        transaction.add_blob(blob)
+            for event in events:
+                transaction.add_event(event)
+        self._runs[final.run_id] = final
+        if final.status.is_final:
+            del self._runs[final.run_id]
+        self._observe(states)
+        self._notify(tasks_changed=any(_asks_differently(before, state) for state in states))
+        return final
+
+    def _settled(self, run: Run, now: float) -> Run:
+        """The run after the next thing that happens by itself, or the same run if nothing does."""
+        config = config_of(run).run
+        if run.status is RunStatus.PENDING:
+            connected = self._sessions.connected()
+            if config.clients is not None and set(config.clients) <= set(connected):
+                return rounds.move(run, RunEvent.ROSTER_MET)
+            if config.min_clients is not None and len(connected) >= config.min_clients:
+                return rounds.move(rounds.admit(run, connected), RunEvent.ROSTER_MET)
+            return run
+        if rounds.is_evaluated(run):
+            return self._committed(run, now)
+        if config.min_clients is not None and run.status is RunStatus.RUNNING and not rounds.has_open_round(run):
+            admitted = rounds.admit(run, self._sessions.connected())
+            if admitted.roster != run.roster:
+                return admitted
+        return rounds.next_step(run, cohort_size=config.cohort_size, now=now)
+
+    def _committed(self, run: Run, now: float) -> Run:
+        current = run.round
+        assert current is not None
+        assert current.prototypes is not None
+        domains = self._store.domains(current.cohort)
+        domains |= {client_id: evaluation.domain for client_id, evaluation in current.evaluations.items()}
+        num_global = len(prototypes_from_bytes(self._blobs.read(current.prototypes.sha256)))
+        line = results.metrics_line(current, domains=domains, num_global_prototypes=num_global)
+        timings = results.timings_line(current, now=now)
+        return rounds.commit_round(
+            run, metrics_json=canonical_json(line), timings_json=canonical_json(timings), now=now
+        )
+
+    def _events(self, before: Run, after: Run, now: float) -> list[Event]:
+        events = events_between(before, after, now=now)
+        admitted = set(after.roster) - set(before.roster)
+        has_started = before.status is RunStatus.PENDING and after.status is RunStatus.RUNNING
+        if has_started:
+            admitted = set(after.roster)
+        if not admitted:
+            return events
+        clients = [self._store.find_client(client_id) for client_id in sorted(admitted)]
+        entries = {client.client_id: results.roster_entry(client) for client in clients if client is not None}
+        if has_started:
+            return [replace(event, data={**event.data, "clients": entries}) for event in events]
+        admission = Event(type="clients_admitted", run_id=after.run_id, data={"clients": entries}, time=now)
+        return [admission, *events]
+
+    def _observe(self, states: Sequence[Run]) -> None:
+        self._metrics.observe_runs(self._runs.values())
+        for before, after in itertools.pairwise(states):
+            current = after.round
+            if current is None or current.phase is not RoundPhase.COMMITTED or current.number == 0:
+                continue
+            if before.round is not None and before.round.phase is RoundPhase.EVALUATING:
+                assert current.prototypes is not None
+                prototypes = prototypes_from_bytes(self._blobs.read(current.prototypes.sha256))
+                num_classes = len(config_of(after).data.classes)
+                counts = per_class_counts(prototypes.class_ids, num_classes).tolist()
+                self._metrics.round_committed(after, counts, now=self.now())
+
+    def _notify(self, *, tasks_changed: bool) -> None:
+        for listener in self._listeners:
+            listener(tasks_changed)
+
+
+def _asks_differently(before: Run, after: Run) -> bool:
+    """Whether a client may have another task now. A client's own update or report needs no telling."""
+
+    def what(run: Run) -> tuple[RunStatus, int, RoundPhase | None]:
+        return run.status, run.round_number, None if run.round is None else run.round.phase
+
+    return what(before) != what(after)

@@ -1,0 +1,173 @@
+"""Bytes in and out: which blobs a client may fetch, and how its uploads grow, end and are refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+
+from aggregator import rounds
+from aggregator.ledger import Ledger
+from aggregator.metrics import AggregatorMetrics
+from aggregator.sessions import Sessions
+from aggregator.store.base import Store
+from aggregator.store.blobs import BlobStore, Upload
+from shared.errors import BlobNotFound, BlobTooLarge, ChunkTooLarge, FedplccError
+from shared.types import BlobRef, Event, Payload
+
+
+class Receiver:
+    """One upload being received: chunks in order, then `finish`; `close` in any case."""
+
+    def __init__(
+        self,
+        blobs: BlobStore,
+        client_id: str,
+        upload: Upload,
+        guard: Callable[[], AbstractContextManager[None]],
+        max_chunk_bytes: int,
+    ) -> None:
+        self._blobs, self._client_id, self._upload = blobs, client_id, upload
+        self._guard, self._max_chunk_bytes = guard, max_chunk_bytes
+
+    def write(self, offset_bytes: int, data: bytes) -> None:
+        """Append a chunk.
+
+        Raises:
+            ChunkTooLarge, ChunkOutOfOrder, FailedPrecondition: It is over the limit, does not follow, or comes too late.
+        """
+        with self._guard():
+            if len(data) > self._max_chunk_bytes:
+                raise ChunkTooLarge(f"a chunk has at most {self._max_chunk_bytes} bytes, this one {len(data)}")
+            self._upload.write(offset_bytes, data)
+
+    def finish(self) -> None:
+        """Check the whole and give it its name.
+
+        Raises:
+            BlobCorrupt: Bytes are missing or do not have the announced SHA-256.
+        """
+        with self._guard():
+            self._upload.finish()
+
+    def close(self) -> None:
+        """Let go, whether the blob is complete or goes on later."""
+        self._blobs.end_upload(self._client_id, self._upload)
+
+
+class Transfers:
+    """Downloads and uploads of connected clients."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        sessions: Sessions,
+        store: Store,
+        blobs: BlobStore,
+        metrics: AggregatorMetrics,
+        *,
+        max_chunk_bytes: int,
+        max_blob_bytes: int,
+    ) -> None:
+        self._ledger, self._sessions, self._store = ledger, sessions, store
+        self._blobs, self._metrics = blobs, metrics
+        self._max_chunk_bytes, self._max_blob_bytes = max_chunk_bytes, max_blob_bytes
+        self._refused: set[tuple[str, int, str, str]] = set()
+
+    def open_download(self, client_id: str, token: str, sha256: str) -> tuple[BlobRef, str, Path]:
+        """A blob of the client's present task, its kind ("model" or "prototypes"), and the file to read it from.
+
+        Raises:
+            BlobNotFound: The task does not name this blob.
+        """
+        with self._ledger.lock:
+            session = self._sessions.check(client_id, token)
+            payload = session.task.payload if session.task else Payload()
+        for kind, blobs in (("model", payload.tensor_groups), ("prototypes", payload.prototype_sets)):
+            for blob in blobs:
+                if blob.sha256 == sha256:
+                    return blob, kind, self._blobs.path(sha256)
+        raise BlobNotFound("the client's present task does not name this blob", sha256=sha256[:64])
+
+    def upload_status(self, client_id: str, token: str, run_id: str, number: int, blob: BlobRef) -> tuple[int, bool]:
+        """Offset from which to send a blob, and whether it is stored already."""
+        self._check_upload(client_id, token, run_id, number, blob)
+        if self._blobs.uploaded(client_id, blob) or self._has_stored(client_id, blob):
+            return blob.size_bytes, True
+        return self._blobs.received_bytes(client_id, blob), False
+
+    def begin_upload(self, client_id: str, token: str, run_id: str, number: int, blob: BlobRef) -> Receiver | None:
+        """Go on with an upload; None where the blob is stored already."""
+        offset, is_complete = self.upload_status(client_id, token, run_id, number, blob)
+        if is_complete:
+            return None
+        if offset:
+            self.count_resumed(direction="received")
+        upload = self._blobs.begin_upload(client_id, blob)
+
+        @contextmanager
+        def guard() -> Iterator[None]:
+            with self.refusals(client_id, run_id, number):
+                with self._ledger.lock:  # a chunk is a sign of life too, so that a slow upload keeps its lease
+                    self._sessions.check(client_id, token)
+                yield
+
+        return Receiver(self._blobs, client_id, upload, guard, self._max_chunk_bytes)
+
+    def uploaded_path(self, client_id: str, blob: BlobRef) -> Path:
+        """The file of a blob that this client uploaded, now or for an earlier update.
+
+        Raises:
+            BlobNotFound: It did not.
+        """
+        path = self._blobs.uploaded_path(client_id, blob)
+        if path is None and self._has_stored(client_id, blob):
+            path = self._blobs.path(blob.sha256)
+        if path is None or not path.is_file() or path.stat().st_size != blob.size_bytes:
+            raise BlobNotFound(f"blob {blob.role!r} was not uploaded by client {client_id}", sha256=blob.sha256)
+        return path
+
+    @contextmanager
+    def refusals(self, client_id: str, run_id: str, number: int) -> Iterator[None]:
+        """Count a refused update, and name the client and the reason in the run's history, once each."""
+        try:
+            yield
+        except FedplccError as error:
+            self._metrics.update_refused(error)
+            key = (run_id, number, client_id, error.metadata.get("check", error.reason))
+            is_new = key not in self._refused and self._ledger.find_open(run_id) is not None
+            if is_new and self._sessions.find(client_id) is not None:
+                self._refused.add(key)
+                data = {"reason": error.reason, "detail": error.detail, **error.metadata}
+                self._ledger.record(
+                    Event(
+                        type="update_refused",
+                        run_id=run_id,
+                        round=number,
+                        client_id=client_id,
+                        data=data,
+                        time=self._ledger.now(),
+                    )
+                )
+            raise
+
+    def count_transfer(self, num_bytes: int, *, direction: str, kind: str) -> None:
+        """Count payload bytes that were "sent" or "received"; kind is "model" or "prototypes"."""
+        self._metrics.transfer_bytes.labels(direction, kind).inc(num_bytes)
+
+    def count_resumed(self, *, direction: str) -> None:
+        """Count a transfer that goes on from an offset."""
+        self._metrics.transfers_resumed.labels(direction).inc()
+
+    def _has_stored(self, client_id: str, blob: BlobRef) -> bool:
+        return self._store.has_stored(client_id, blob.sha256) and self._store.find_blob(blob.sha256) == blob.size_bytes
+
+    def _check_upload(self, client_id: str, token: str, run_id: str, number: int, blob: BlobRef) -> None:
+        with self.refusals(client_id, run_id, number), self._ledger.lock:
+            self._sessions.check(client_id, token)
+            if blob.size_bytes > self._max_blob_bytes:
+                raise BlobTooLarge(f"a blob has at most {self._max_blob_bytes} bytes, this one {blob.size_bytes}")
+            run = self._ledger.get(run_id)
+            current = run.round
+            if current is None or current.number != number or client_id not in current.updates:
+                rounds.check_takes_updates(run, number, client_id)
