@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ipaddress
 import os
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self, TypeVar
@@ -18,7 +17,7 @@ from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDic
 
 from shared.errors import InvalidConfig
 from shared.log import Level
-from shared.run_config import Name, explain
+from shared.run_config import Name, explain, read_document
 
 Port = Annotated[int, Field(ge=0, le=65_535)]
 """A TCP port; 0 takes any free one."""
@@ -170,12 +169,7 @@ def load(kind: type[_Kind], flags: Mapping[str, Any] | None = None, file: Path |
 
 
 def _table(file: Path, name: str) -> dict[str, Any]:
-    try:
-        document = tomllib.loads(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InvalidConfig(f"cannot read {file}: {error.strerror or error}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InvalidConfig(f"{file} is not TOML: {error}") from error
+    document = read_document(file)
     table = document.get(name, {})
     if not isinstance(table, dict):
         raise InvalidConfig(f"{file}: {name} is not a table")
@@ -186,6 +180,12 @@ def limit_threads(threads: int) -> None:
     """Tell the numerical libraries how many threads to start with; they look only when they load, so call this first."""
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS"):
         os.environ[name] = str(threads)
+
+
+def environment_without_settings() -> dict[str, str]:
+    """The environment less our variables, for a process whose settings are all given as flags."""
+    prefix = str(Settings.model_config["env_prefix"])
+    return {name: value for name, value in os.environ.items() if not name.startswith(prefix)}
 
 
 def split_address(address: str) -> tuple[str, int]:

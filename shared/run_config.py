@@ -260,13 +260,21 @@ def load_federation(path: Path) -> FederationFile:
     Raises:
         InvalidConfig: The file cannot be read, is not TOML, or its content is wrong.
     """
+    return parse_federation(read_document(path))
+
+
+def read_document(path: Path) -> dict[str, Any]:
+    """The tables of a TOML file, unchecked.
+
+    Raises:
+        InvalidConfig: The file cannot be read or is not TOML.
+    """
     try:
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise InvalidConfig(f"cannot read {path}: {error.strerror or error}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InvalidConfig(f"{path} is not TOML: {error}") from error
-    return parse_federation(document)
 
 
 def _validate(kind: type[_Model], values: Any, prefix: str) -> _Model:
