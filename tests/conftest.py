@@ -1,0 +1,23 @@
+"""What every test shares: hypothesis without deadlines (the machine is shared), and one way to get real processes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from tests.harness import Federation
+
+settings.register_profile(
+    "default", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
+settings.load_profile("default")
+
+
+@pytest.fixture
+def federation(tmp_path: Path) -> Iterator[Federation]:
+    """Real processes on loopback, ended with the test; their logs are shown if it fails."""
+    with Federation(tmp_path) as running:
+        yield running

@@ -1,0 +1,335 @@
+"""The contract over real gRPC against a real aggregator process: whole runs, and everything that must be refused."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import grpc
+import pytest
+
+from shared import convert, errors
+from shared.gen.fedplcc.v1 import round_service_pb2 as round_pb2
+from shared.gen.fedplcc.v1 import run_service_pb2 as run_pb2
+from shared.rpc import translated
+from shared.types import Task, TaskKind
+from tests.grpc_client import DEADLINE_S, GrpcClient, RunControl
+from tests.harness import Federation, Process, eventually
+from tests.local_federation import LocalFederation
+from tests.numpy_client import NumpyClient, a_document
+
+ANN, BOB = NumpyClient("ann"), NumpyClient("bob", counts=(2, 0, 1))
+
+
+@pytest.fixture
+def running(federation: Federation) -> Federation:
+    federation.start_aggregator("--heartbeat-interval-s", "0.2", "--max-chunk-bytes", "4096")
+    return federation
+
+
+@pytest.fixture
+def control(running: Federation) -> Iterator[RunControl]:
+    control = RunControl(running.address)
+    yield control
+    control.close()
+
+
+@pytest.fixture
+def ann(running: Federation) -> Iterator[GrpcClient]:
+    client = GrpcClient(running.address, ANN)
+    yield client
+    client.close()
+
+
+def undisturbed(folder: Path, method: str) -> list[str]:
+    """The metrics lines of the same run without sockets."""
+    folder.mkdir()
+    local = LocalFederation(folder, [ANN, BOB])
+    local.join()
+    run = local.coordinator.create_run("request", a_document(method))
+    local.run_to_end(run.run_id)
+    lines = local.metrics_lines(run.run_id)
+    local.store.close()
+    return lines
+
+
+def a_train_task(client: GrpcClient, control: RunControl, method: str = "fedavg") -> Task:
+    """Take a run of one client to its first TRAIN task."""
+    client.join()
+    control.create(a_document(method, clients=(client.client_id,)))
+    return client.follow(lambda task: task.kind is TaskKind.TRAIN)[-1]
+
+
+@pytest.mark.parametrize("method", ["fedavg", "fedplcc"])
+def test_a_run_over_grpc_gives_the_bytes_of_a_run_without_sockets(
+    running: Federation, control: RunControl, tmp_path: Path, method: str
+) -> None:
+    run_id = control.create(a_document(method)).run_id
+    watchers = [
+        threading.Thread(target=_until_completed, args=(running.address, client, control, run_id))
+        for client in (ANN, BOB)
+    ]
+    for watcher in watchers:
+        watcher.start()
+    for watcher in watchers:
+        watcher.join(30)
+    assert control.metrics_lines(run_id) == undisturbed(tmp_path / "local", method)
+
+
+def _until_completed(address: str, client: NumpyClient, control: RunControl, run_id: str) -> None:
+    dialled = GrpcClient(address, client)
+    dialled.join()
+    stream = dialled.tasks()
+    for response in stream:
+        task = convert.task_from_proto(response.task)
+        if task.kind in (TaskKind.INIT, TaskKind.TRAIN, TaskKind.EVALUATE):
+            dialled.perform(task)
+        if task.kind is TaskKind.WAIT and control.get(run_id).status == 6:
+            stream.close()
+            break
+    dialled.close()
+
+
+def test_every_event_reaches_a_watcher_once_and_the_stream_ends_with_the_run(
+    running: Federation, control: RunControl, ann: GrpcClient
+) -> None:
+    ann.join()
+    run_id = control.create(a_document(clients=("ann",))).run_id
+    seen: list[str] = []
+
+    def watch() -> None:
+        for response in control.stub.WatchRun(run_pb2.WatchRunRequest(run_id=run_id, follow=True)):
+            seen.append(response.event.type)
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    _until_completed(running.address, ANN, control, run_id)
+    watcher.join(20)
+    assert not watcher.is_alive()
+    listed = [r.event.type for r in control.stub.WatchRun(run_pb2.WatchRunRequest(run_id=run_id))]
+    assert seen == listed
+    assert seen[0] == "run_created"
+    assert seen[-1] == "run_completed"
+    assert seen.count("round_committed") == 3
+
+
+def test_a_chunk_that_does_not_follow_is_refused_and_the_upload_goes_on(ann: GrpcClient, control: RunControl) -> None:
+    task = a_train_task(ann, control)
+    update, blobs = ANN.work(task, ann.download(task.payload.tensor_groups[0]))
+    ((blob, data),) = blobs.items()
+    with pytest.raises(errors.ChunkOutOfOrder):
+        ann.upload_parts(task, blob, iter([(0, data[:100]), (150, data[150:200])]))
+    assert ann.upload_status(task, blob).offset_bytes == 100
+    ann.upload(task, blob, data)
+    ann.commit(task, update)
+
+
+def test_an_altered_blob_is_refused_and_starts_again_from_nothing(ann: GrpcClient, control: RunControl) -> None:
+    task = a_train_task(ann, control)
+    _update, blobs = ANN.work(task, ann.download(task.payload.tensor_groups[0]))
+    ((blob, data),) = blobs.items()
+    altered = data[:-1] + bytes([data[-1] ^ 1])
+    with pytest.raises(errors.BlobCorrupt):
+        ann.upload_parts(task, blob, iter([(0, altered)]))
+    assert ann.upload_status(task, blob).offset_bytes == 0
+
+
+def test_a_truncated_blob_is_refused_and_resumes_from_its_last_byte(ann: GrpcClient, control: RunControl) -> None:
+    task = a_train_task(ann, control)
+    update, blobs = ANN.work(task, ann.download(task.payload.tensor_groups[0]))
+    ((blob, data),) = blobs.items()
+    with pytest.raises(errors.BlobCorrupt):
+        ann.upload_parts(task, blob, iter([(0, data[:120])]))
+    assert ann.upload_status(task, blob).offset_bytes == 120
+    with pytest.raises(errors.BlobNotFound):
+        ann.commit(task, update)
+    ann.upload(task, blob, data)
+    assert ann.commit(task, update) == ann.commit(task, update)
+
+
+def test_a_blob_over_the_limit_and_a_chunk_over_the_limit_are_refused(ann: GrpcClient, control: RunControl) -> None:
+    task = a_train_task(ann, control)
+    _update, blobs = ANN.work(task, ann.download(task.payload.tensor_groups[0]))
+    ((blob, data),) = blobs.items()
+    with pytest.raises(errors.ChunkTooLarge):
+        ann.upload_parts(task, blob, iter([(0, data + bytes(5000))]))
+    huge = type(blob)(blob.role, blob.sha256, 1 << 40)
+    with pytest.raises(errors.BlobTooLarge):
+        ann.upload_status(task, huge)
+
+
+def test_a_message_over_the_limit_is_refused_by_the_transport(ann: GrpcClient, control: RunControl) -> None:
+    task = a_train_task(ann, control)
+    _update, blobs = ANN.work(task, ann.download(task.payload.tensor_groups[0]))
+    ((blob, _data),) = blobs.items()
+    with pytest.raises(errors.ResourceExhausted):
+        ann.upload_parts(task, blob, iter([(0, bytes(6 << 20))]))
+
+
+def test_an_upload_must_begin_with_its_header(ann: GrpcClient) -> None:
+    ann.join()
+    chunk = round_pb2.UploadModelRequest(chunk=round_pb2.Chunk(offset_bytes=0, data=b"x"))
+    with pytest.raises(errors.MalformedRequest), translated():
+        ann.stub.UploadModel(iter([chunk]), timeout=DEADLINE_S)
+    with pytest.raises(errors.MalformedRequest), translated():
+        ann.stub.UploadModel(iter([]), timeout=DEADLINE_S)
+
+
+def test_a_client_cannot_fetch_a_blob_that_its_task_does_not_name(ann: GrpcClient, control: RunControl) -> None:
+    task = a_train_task(ann, control)
+    _update, blobs = ANN.work(task, ann.download(task.payload.tensor_groups[0]))
+    ((blob, data),) = blobs.items()
+    ann.upload(task, blob, data)
+    with pytest.raises(errors.BlobNotFound):
+        ann.download(blob)
+
+
+def test_a_second_trainer_is_refused_while_the_lease_of_the_first_lives(running: Federation, ann: GrpcClient) -> None:
+    ann.join()
+    other = GrpcClient(running.address, NumpyClient("ann", token="another-instance-token"))
+    with pytest.raises(errors.ClientIdTaken, match="wait"):
+        other.join()
+    with pytest.raises(errors.ClientIdTaken):
+        other.heartbeat()
+
+    def joins() -> bool:
+        try:
+            other.join()
+        except errors.ClientIdTaken:
+            return False
+        return True
+
+    eventually(joins, "the lease of the first runs out", timeout_s=10)
+    with pytest.raises(errors.ClientIdTaken):
+        ann.heartbeat()
+    other.close()
+
+
+def test_the_same_instance_takes_over_its_stream_at_once(ann: GrpcClient) -> None:
+    ann.join()
+    older = ann.tasks()
+    assert next(older).WhichOneof("step") == "task"
+    ann.join()
+    newer = ann.tasks()
+    assert next(newer).WhichOneof("step") == "task"
+    assert next(older).end.reason == round_pb2.StreamEnd.REASON_SUPERSEDED
+    newer.close()
+
+
+def test_a_stream_ends_with_a_reason_when_the_lease_runs_out(ann: GrpcClient) -> None:
+    ann.join()
+    reasons = [step.end.reason for step in ann.tasks() if step.WhichOneof("step") == "end"]
+    assert reasons == [round_pb2.StreamEnd.REASON_LEASE_EXPIRED]
+
+
+def test_calls_without_joining_and_unknown_runs_are_refused(ann: GrpcClient, control: RunControl) -> None:
+    with pytest.raises(errors.NotAMember):
+        ann.heartbeat()
+    with pytest.raises(errors.RunNotFound):
+        control.get("no-such-run")
+    with pytest.raises(errors.InvalidConfig, match="did you mean 'fedplcc'"):
+        control.create(a_document("fedplc"))
+
+
+def test_ctrl_c_ends_the_aggregator_cleanly_and_the_next_start_goes_on(
+    running: Federation, control: RunControl, ann: GrpcClient, tmp_path: Path
+) -> None:
+    task = a_train_task(ann, control)
+    assert task.run is not None
+    stream = ann.tasks()
+    next(stream)
+    ending = threading.Thread(target=running.processes["aggregator"].end, args=(signal.SIGINT,))
+    ending.start()
+    assert next(stream).end.reason == round_pb2.StreamEnd.REASON_SHUTTING_DOWN
+    ending.join()
+    assert running.processes["aggregator"].end() == 0
+    running.start_aggregator()
+    ann.join()
+    _until_completed(running.address, ANN, control, task.run.run_id)
+    assert control.get(task.run.run_id).status == 6
+    with pytest.raises(AssertionError, match="ended"):
+        _second_aggregator(running, tmp_path)
+
+
+def _second_aggregator(running: Federation, folder: Path) -> None:
+    """Start another aggregator on the port that is taken."""
+    other = Federation(folder / "other")
+    other.folder.mkdir()
+    other.port = running.port
+    try:
+        other.start_aggregator()
+    finally:
+        log = other.processes["aggregator"].log()
+        assert "the port is taken" in log
+        assert "Traceback" not in log
+
+
+def test_an_aggregator_killed_at_any_round_ends_in_the_undisturbed_bytes(
+    running: Federation, control: RunControl, tmp_path: Path
+) -> None:
+    run_id = control.create(a_document("fedplcc")).run_id
+    stopped = threading.Event()
+
+    def act(client: NumpyClient) -> None:
+        while not stopped.is_set():
+            dialled = GrpcClient(running.address, client)
+            try:
+                dialled.join()
+                for response in dialled.tasks():
+                    if stopped.is_set():
+                        break
+                    if response.WhichOneof("step") == "end":
+                        break
+                    task = convert.task_from_proto(response.task)
+                    if task.kind in (TaskKind.INIT, TaskKind.TRAIN, TaskKind.EVALUATE):
+                        dialled.perform(task)
+            except (errors.Unavailable, errors.NotAMember, errors.FailedPrecondition):
+                stopped.wait(0.05)
+            finally:
+                dialled.close()
+
+    actors = [threading.Thread(target=act, args=(client,), daemon=True) for client in (ANN, BOB)]
+    for actor in actors:
+        actor.start()
+    aggregator: Process = running.processes["aggregator"]
+    for reached in (1, 2):
+        eventually(lambda reached=reached: _round_of(control, run_id) >= reached, f"round {reached} opens")
+        aggregator.kill()
+        running.start_aggregator()
+    eventually(lambda: _status_of(control, run_id) == 6, "the run completes")
+    lines = control.metrics_lines(run_id)
+    stopped.set()
+    aggregator.end()
+    for actor in actors:
+        actor.join(10)
+    assert lines == undisturbed(tmp_path / "local", "fedplcc")
+
+
+def _round_of(control: RunControl, run_id: str) -> int:
+    try:
+        return int(control.get(run_id).round)
+    except errors.Unavailable:
+        return -1
+
+
+def _status_of(control: RunControl, run_id: str) -> int:
+    try:
+        return int(control.get(run_id).status)
+    except errors.Unavailable:
+        return 0
+
+
+def test_reflection_and_health_are_served_on_loopback(running: Federation) -> None:
+    from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+
+    with grpc.insecure_channel(running.address) as channel:
+        stub = reflection_pb2_grpc.ServerReflectionStub(channel)
+        request = reflection_pb2.ServerReflectionRequest(list_services="")
+        names = {
+            service.name
+            for answer in stub.ServerReflectionInfo(iter([request]))
+            for service in answer.list_services_response.service
+        }
+    assert {"fedplcc.v1.RoundService", "fedplcc.v1.RunService", "grpc.health.v1.Health"} <= names
