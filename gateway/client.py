@@ -1,0 +1,195 @@
+"""A typed asyncio client of RunService: records in, records out, errors of shared/errors.py.
+
+The only module of the gateway that knows gRPC and the generated code. Unary calls have a deadline, streams a limit on
+silence where silence is not the point.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar
+
+import grpc.aio
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from shared import convert
+from shared.convert import RunView
+from shared.errors import AggregatorUnavailable, FedplccError, Internal, MalformedRequest, PayloadCorrupt, Unavailable
+from shared.gen.fedplcc.v1 import run_service_pb2 as pb2
+from shared.gen.fedplcc.v1 import run_service_pb2_grpc as pb2_grpc
+from shared.rpc import translated
+from shared.types import BlobRef, Client, Evaluation, Event, Round
+
+CALL_S = 10.0
+"""Deadline of a unary call, and longest silence of a download."""
+HEALTH_S = 1.0
+"""Deadline of a health check."""
+ROUNDS_PER_CALL = 100
+"""Rounds asked for at a time: their metrics and timings of many clients fit the limit on messages."""
+SERVICE = "fedplcc.v1.RunService"
+
+ArtifactKind = Literal["model", "prototypes"]
+_KINDS = {"model": pb2.ARTIFACT_KIND_MODEL, "prototypes": pb2.ARTIFACT_KIND_PROTOTYPES}
+
+_EOF: Any = grpc.aio.EOF  # type: ignore[attr-defined]
+
+Message = TypeVar("Message")
+Record = TypeVar("Record")
+
+
+@dataclass(frozen=True, slots=True)
+class Artifact:
+    """A model or prototypes: its name, and its bytes from the offset that was asked for. Close it in the end."""
+
+    blob: BlobRef
+    chunks: AsyncGenerator[bytes, None]
+    close: Callable[[], object]
+
+
+class AggregatorClient:
+    """RunService of one aggregator. Every method raises what the aggregator raised, or `Unavailable` if it is away."""
+
+    def __init__(self, channel: grpc.aio.Channel, address: str = "") -> None:
+        """Use a channel, which is the caller's to close; `address` is for sentences."""
+        self._runs: Any = pb2_grpc.RunServiceStub(channel)  # type: ignore[no-untyped-call]
+        self._health: Any = health_pb2_grpc.HealthStub(channel)
+        self._address = address
+
+    async def create_run(self, config_json: str, *, request_id: str) -> RunView:
+        """Create a run, or return the one that this request id created."""
+        request = pb2.CreateRunRequest(request_id=request_id, config_json=config_json)
+        return _decoded(convert.run_from_proto, (await self._call(self._runs.CreateRun, request)).run)
+
+    async def get_run(self, run_id: str) -> RunView:
+        """One run, with its manifest."""
+        return _decoded(
+            convert.run_from_proto, (await self._call(self._runs.GetRun, pb2.GetRunRequest(run_id=run_id))).run
+        )
+
+    async def list_runs(self, *, page_size: int, page_token: str = "") -> tuple[list[RunView], str]:
+        """Runs without manifests, newest first, and the next page's token."""
+        response = await self._call(
+            self._runs.ListRuns, pb2.ListRunsRequest(page_size=page_size, page_token=page_token)
+        )
+        return [_decoded(convert.run_from_proto, run) for run in response.runs], response.next_page_token
+
+    async def list_rounds(self, run_id: str, *, after: int = -1, limit: int) -> list[Round]:
+        """At most `limit` rounds after one, in order."""
+        found: list[Round] = []
+        while len(found) < limit:
+            wanted = min(ROUNDS_PER_CALL, limit - len(found))
+            request = pb2.ListRoundsRequest(run_id=run_id, after_round=after, page_size=wanted)
+            response = await self._call(self._runs.ListRounds, request)
+            found += [_decoded(convert.round_from_proto, entry) for entry in response.rounds]
+            if len(response.rounds) < wanted:
+                break
+            after = found[-1].number
+        return found
+
+    async def list_evaluations(self, run_id: str, round_number: int) -> list[tuple[int, Evaluation]]:
+        """The reports of a round with its number, by client."""
+        request = pb2.ListEvaluationsRequest(run_id=run_id, round=round_number)
+        response = await self._call(self._runs.ListEvaluations, request)
+        return [_decoded(convert.evaluation_from_proto, entry) for entry in response.evaluations]
+
+    async def pause_run(self, run_id: str, *, now: bool) -> RunView:
+        """Pause a run when its open round commits, or at once."""
+        response = await self._call(self._runs.PauseRun, pb2.PauseRunRequest(run_id=run_id, now=now))
+        return _decoded(convert.run_from_proto, response.run)
+
+    async def resume_run(self, run_id: str) -> RunView:
+        """Resume a run."""
+        response = await self._call(self._runs.ResumeRun, pb2.ResumeRunRequest(run_id=run_id))
+        return _decoded(convert.run_from_proto, response.run)
+
+    async def stop_run(self, run_id: str, *, reason: str) -> RunView:
+        """Stop a run."""
+        response = await self._call(self._runs.StopRun, pb2.StopRunRequest(run_id=run_id, reason=reason))
+        return _decoded(convert.run_from_proto, response.run)
+
+    async def list_events(self, run_id: str, *, after: int, limit: int) -> list[Event]:
+        """At most `limit` events after one, in order."""
+        request = pb2.WatchRunRequest(run_id=run_id, after_sequence=after, page_size=limit)
+        call = self._runs.WatchRun(request, timeout=CALL_S)
+        with translated(self._address):
+            return [_decoded(convert.event_from_proto, response.event) async for response in call]
+
+    async def follow_events(self, run_id: str, *, after: int) -> AsyncGenerator[Event, None]:
+        """Events after one, in order, as they happen; ends when the run has, or when the aggregator stops."""
+        call = self._runs.WatchRun(pb2.WatchRunRequest(run_id=run_id, after_sequence=after, follow=True))
+        try:
+            with translated(self._address):
+                async for response in call:
+                    yield _decoded(convert.event_from_proto, response.event)
+        finally:
+            call.cancel()
+
+    async def list_clients(self) -> Sequence[Client]:
+        """Every client that ever joined, by id."""
+        response = await self._call(self._runs.ListClients, pb2.ListClientsRequest())
+        return [_decoded(convert.client_from_proto, client) for client in response.clients]
+
+    async def fetch_artifact(
+        self, run_id: str, kind: ArtifactKind, *, round_number: int = -1, offset_bytes: int = 0
+    ) -> Artifact:
+        """The model or prototypes of a committed round, -1 for the last one, from an offset on."""
+        request = pb2.FetchArtifactRequest(
+            run_id=run_id, round=round_number, kind=_KINDS[kind], offset_bytes=offset_bytes
+        )
+        call = self._runs.FetchArtifact(request)
+        try:
+            first = await self._next_part(call)
+            if first is _EOF or first.WhichOneof("part") != "blob":
+                raise Internal("the aggregator sent bytes without their name")
+            blob = _decoded(convert.blob_from_proto, first.blob)
+        except BaseException:
+            call.cancel()
+            raise
+        return Artifact(blob, self._chunks(call, blob.size_bytes - offset_bytes), call.cancel)
+
+    async def check_health(self) -> None:
+        """Return if the aggregator serves.
+
+        Raises:
+            AggregatorUnavailable: It does not answer in time, or says that it does not serve.
+        """
+        request = health_pb2.HealthCheckRequest(service=SERVICE)
+        try:
+            response = await self._call(self._health.Check, request, timeout_s=HEALTH_S)
+        except FedplccError as error:
+            raise AggregatorUnavailable(error.detail, part="aggregator", address=self._address) from error
+        if response.status != health_pb2.HealthCheckResponse.SERVING:
+            detail = f"the aggregator at {self._address} does not serve yet, or not any more"
+            raise AggregatorUnavailable(detail, part="aggregator", address=self._address)
+
+    async def _chunks(self, call: Any, size_bytes: int) -> AsyncGenerator[bytes, None]:
+        missing = size_bytes
+        try:
+            while (part := await self._next_part(call)) is not _EOF:
+                missing -= len(part.data)
+                yield part.data
+        finally:
+            call.cancel()
+        if missing:
+            raise PayloadCorrupt(f"of {size_bytes} bytes, {size_bytes - missing} came")
+
+    async def _next_part(self, call: Any) -> Any:
+        try:
+            with translated(self._address):
+                return await asyncio.wait_for(call.read(), CALL_S)
+        except TimeoutError as error:
+            raise Unavailable(f"the aggregator at {self._address} sent nothing for {CALL_S:.0f} s") from error
+
+    async def _call(self, method: Any, request: Any, *, timeout_s: float = CALL_S) -> Any:
+        with translated(self._address):
+            return await method(request, timeout=timeout_s)
+
+
+def _decoded(decode: Callable[[Message], Record], message: Message) -> Record:
+    """The record of a message. One that the aggregator got wrong is no fault of the person who asked."""
+    try:
+        return decode(message)
+    except MalformedRequest as error:
+        raise Internal(f"the aggregator's answer is not understood: {error.detail}") from error

@@ -1,0 +1,137 @@
+"""What happens around every request: an id, one log line, the metrics, the last resort for bugs, a limit on bodies.
+
+Plain ASGI, because streams must pass through unbuffered.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+import uuid
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from gateway.metrics import UNKNOWN_ROUTE, GatewayMetrics
+from gateway.problem import respond, respond_http
+from gateway.streaming import StreamAborted
+from shared.errors import Internal
+from shared.log import bind, get_logger
+
+REQUEST_ID = "X-Request-ID"
+QUIET_ROUTES = frozenset({"/livez", "/readyz", "/metrics"})
+"""Routes whose successes are logged at level debug: probes come every few seconds."""
+
+_ACCEPTED_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
+
+log = get_logger("gateway.http")
+
+
+class RequestContext:
+    """Give every request an id, answer what nobody foresaw, write its one log line and count it. The outermost one."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        asked_for = Headers(scope=scope).get(REQUEST_ID, "")
+        request_id = asked_for if _ACCEPTED_ID.fullmatch(asked_for) else uuid.uuid4().hex
+        scope.setdefault("state", {})["request_id"] = request_id
+        with bind(request_id=request_id):
+            await _Exchange(self.app, scope, receive, send, request_id).run()
+
+
+class _Exchange:
+    """One request and its response."""
+
+    def __init__(self, app: ASGIApp, scope: Scope, receive: Receive, send: Send, request_id: str) -> None:
+        self._app, self._scope, self._receive, self._send = app, scope, receive, send
+        self._request_id = request_id
+        self._begin = time.perf_counter()
+        self._status = 0
+        self._sent_bytes = 0
+        self._is_complete = False
+
+    async def run(self) -> None:
+        """Pass the request on; nothing that is raised gets out, but for a cancellation."""
+        try:
+            await self._app(self._scope, self._receive, self._note)
+        except (StreamAborted, ClientDisconnect):
+            pass
+        except Exception as error:
+            log.exception("request_crashed", path=self._scope["path"], error=type(error).__name__)
+            if not self._status:
+                await respond(Internal(""), self._scope)(self._scope, self._receive, self._note)
+        finally:
+            self._write_line()
+
+    async def _note(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            MutableHeaders(scope=message)[REQUEST_ID] = self._request_id
+            self._status = message["status"]
+            metrics: GatewayMetrics = self._scope["app"].state.services.metrics
+            seconds = time.perf_counter() - self._begin
+            metrics.answered(route=self._route, method=self._scope["method"], status=self._status, seconds=seconds)
+        elif message["type"] == "http.response.body":
+            self._sent_bytes += len(message.get("body", b""))
+            self._is_complete = not message.get("more_body", False)
+        await self._send(message)
+
+    @property
+    def _route(self) -> str:
+        return getattr(self._scope.get("route"), "path", UNKNOWN_ROUTE)
+
+    def _write_line(self) -> None:
+        write = log.info
+        if self._status >= 500:
+            write = log.error
+        elif self._status < 400 and self._route in QUIET_ROUTES:
+            write = log.debug
+        client = self._scope.get("client")
+        write(
+            "request",
+            method=self._scope["method"],
+            path=self._scope["path"],
+            route=self._route,
+            status=self._status,
+            is_complete=self._is_complete,
+            sent_bytes=self._sent_bytes,
+            duration_s=round(time.perf_counter() - self._begin, 6),
+            peer=client[0] if client else None,
+            **self._scope.get("path_params", {}),
+        )
+
+
+class BodyLimit:
+    """Refuse requests whose body is larger than a limit, as soon as that is known."""
+
+    def __init__(self, app: ASGIApp, max_bytes: int) -> None:
+        self.app, self.max_bytes = app, max_bytes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request whose body is small enough."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        detail = f"the body has more than {self.max_bytes} bytes"
+        announced = Headers(scope=scope).get("content-length", "")
+        if announced.isdigit() and int(announced) > self.max_bytes:
+            await respond_http(413, detail, scope)(scope, receive, send)
+            return
+        received = 0
+
+        async def counted() -> Message:
+            nonlocal received
+            message = await receive()
+            received += len(message.get("body", b""))
+            if received > self.max_bytes:
+                raise HTTPException(413, detail)
+            return message
+
+        await self.app(scope, counted, send)

@@ -1,0 +1,304 @@
+"""The handlers: read the request, ask the aggregator, write the document. Nothing is decided here."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import Annotated
+
+from fastapi import Depends, Header, Path, Query, Request, Response
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+
+from gateway import problem, schemas, sse
+from gateway.client import AggregatorClient
+from gateway.download import download
+from gateway.json_body import read_json_object
+from gateway.metrics import GatewayMetrics
+from gateway.streaming import Stream
+from shared import types
+from shared.errors import MalformedRequest, NotFound, Overloaded
+from shared.run_config import canonical_json
+from shared.version import VERSION
+
+SERVICE = "fedplcc gateway"
+MAX_EVENT_STREAMS = 256
+"""Event streams open at a time; each holds a call to the aggregator open."""
+ROUNDS_PER_PART = 100
+"""Rounds whose lines are fetched and sent at a time."""
+MAX_SEQUENCE = 2**63 - 1
+MAX_ROUND = 2**31 - 1
+
+
+@dataclass(slots=True)
+class Services:
+    """What handlers work with, one of each per application."""
+
+    metrics: GatewayMetrics
+    stopping: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when the gateway stops; event streams end then."""
+    stream_slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_EVENT_STREAMS))
+    """Taken by open event streams."""
+    aggregator: AggregatorClient | None = None
+    """Set while the application is up."""
+
+
+def _services(request: Request) -> Services:
+    found: Services = request.app.state.services
+    return found
+
+
+def _aggregator(request: Request) -> AggregatorClient:
+    client = _services(request).aggregator
+    assert client is not None, "the application's lifespan has not begun"
+    return client
+
+
+Aggregator = Annotated[AggregatorClient, Depends(_aggregator)]
+RunId = Annotated[
+    str, Path(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$", description="The run's id.", examples=["digits-1f0c92ab"])
+]
+AfterRound = Annotated[int, Query(ge=-1, le=MAX_ROUND, description="Only rounds after this one.")]
+RoundChoice = Annotated[
+    int | None, Query(ge=0, le=MAX_ROUND, alias="round", description="The round; the last committed one if not given.")
+]
+IdempotencyKey = Annotated[
+    str | None,
+    Header(
+        alias="Idempotency-Key",
+        pattern=r"^[!-~]{1,128}$",
+        description="Chosen by the caller. The same key with the same configuration gives the same run, however often "
+        "it is sent; with another configuration it is refused. A random one if not given.",
+    ),
+]
+LastEventId = Annotated[
+    str | None, Header(alias="Last-Event-ID", description="Sequence of the last event that was received.")
+]
+
+
+# Runs
+
+
+async def create_run(
+    request: Request, response: Response, aggregator: Aggregator, idempotency_key: IdempotencyKey = None
+) -> schemas.Run:
+    """Create a run; it starts when its roster is met.
+
+    The body is the run's configuration as a person writes it in TOML, as JSON.
+    """
+    document = await read_json_object(request)
+    key = (idempotency_key or "").strip('"') or uuid.uuid4().hex
+    run = schemas.Run.of(await aggregator.create_run(canonical_json(document), request_id=key))
+    response.headers["Location"] = run.links.self
+    return run
+
+
+async def list_runs(
+    aggregator: Aggregator,
+    page_size: Annotated[int, Query(ge=1, le=200)] = 50,
+    page_token: Annotated[str, Query(pattern=r"^[!-~]{0,256}$", description="From the page before.")] = "",
+) -> schemas.RunPage:
+    """List runs, newest first."""
+    views, token = await aggregator.list_runs(page_size=page_size, page_token=page_token)
+    return schemas.RunPage.of(views, token)
+
+
+async def get_run(aggregator: Aggregator, run_id: RunId) -> schemas.Run:
+    """Show a run and its latest round."""
+    return schemas.Run.of(await aggregator.get_run(run_id))
+
+
+async def get_manifest(aggregator: Aggregator, run_id: RunId) -> Response:
+    """Fetch run.json: configuration, seed, versions and machine types."""
+    view = await aggregator.get_run(run_id)
+    return Response(view.manifest_json, media_type="application/json")
+
+
+async def pause_run(
+    aggregator: Aggregator,
+    run_id: RunId,
+    now: Annotated[bool, Query(description=schemas.PauseRequest.model_fields["now"].description)] = False,
+    request: schemas.PauseRequest | None = None,
+) -> schemas.Run:
+    """Pause a run when its open round commits, or at once. Pausing a paused run changes nothing."""
+    at_once = now or (request is not None and request.now)
+    return schemas.Run.of(await aggregator.pause_run(run_id, now=at_once))
+
+
+async def resume_run(aggregator: Aggregator, run_id: RunId) -> schemas.Run:
+    """Resume a run, or take back a pause that waits. Resuming a running run changes nothing."""
+    return schemas.Run.of(await aggregator.resume_run(run_id))
+
+
+async def stop_run(aggregator: Aggregator, run_id: RunId, request: schemas.StopRequest | None = None) -> schemas.Run:
+    """Stop a run; its last committed round is kept. Stopping a run that has ended changes nothing."""
+    return schemas.Run.of(await aggregator.stop_run(run_id, reason=request.reason if request else ""))
+
+
+# Results
+
+
+async def list_rounds(
+    aggregator: Aggregator,
+    run_id: RunId,
+    after: AfterRound = -1,
+    page_size: Annotated[int, Query(ge=1, le=1000)] = 200,
+) -> schemas.RoundPage:
+    """List rounds in order, with accuracy by domain, loss by term, prototypes and hashes."""
+    return schemas.RoundPage.of(await aggregator.list_rounds(run_id, after=after, limit=page_size), page_size)
+
+
+async def get_metrics_lines(aggregator: Aggregator, run_id: RunId) -> Response:
+    """Fetch metrics.jsonl: a line per committed round, computed values only."""
+    return await _lines(aggregator, run_id, lambda current: current.metrics_json)
+
+
+async def get_timings_lines(aggregator: Aggregator, run_id: RunId) -> Response:
+    """Fetch timings.jsonl: a line per committed round, seconds, bytes and retries."""
+    return await _lines(aggregator, run_id, lambda current: current.timings_json)
+
+
+async def list_evaluations(
+    aggregator: Aggregator,
+    run_id: RunId,
+    round_number: Annotated[
+        int | None, Query(ge=0, le=MAX_ROUND, alias="round", description="Only this round; `after` is ignored then.")
+    ] = None,
+    after: AfterRound = -1,
+    page_size: Annotated[int, Query(ge=1, le=100, description="Rounds, not reports.")] = 20,
+) -> schemas.EvaluationPage:
+    """List what clients reported, by round and client: correct and total predictions per class."""
+    last = (await aggregator.get_run(run_id)).run.round_number
+    wanted = [round_number] if round_number is not None else range(after + 1, min(after + page_size, last) + 1)
+    found = [entry for number in wanted for entry in await aggregator.list_evaluations(run_id, number)]
+    is_more = round_number is None and after + page_size < last
+    return schemas.EvaluationPage(
+        evaluations=[schemas.Evaluation.of(*entry) for entry in found],
+        next_after=after + page_size if is_more else None,
+    )
+
+
+async def get_model(
+    request: Request, aggregator: Aggregator, run_id: RunId, round_number: RoundChoice = None
+) -> Response:
+    """Download the global model of a round as safetensors."""
+    return await download(request, aggregator, run_id, "model", round_number)
+
+
+async def get_prototypes(
+    request: Request, aggregator: Aggregator, run_id: RunId, round_number: RoundChoice = None
+) -> Response:
+    """Download the global prototypes of a round as safetensors."""
+    return await download(request, aggregator, run_id, "prototypes", round_number)
+
+
+# Events
+
+
+async def get_events(
+    request: Request,
+    aggregator: Aggregator,
+    run_id: RunId,
+    after: Annotated[int | None, Query(ge=0, le=MAX_SEQUENCE, description="Only events after this sequence.")] = None,
+    page_size: Annotated[int, Query(ge=1, le=1000, description="Of a plain page.")] = 500,
+    last_event_id: LastEventId = None,
+) -> Response:
+    """Follow a run's history as server-sent events, or read a page of it.
+
+    A stream for who accepts text/event-stream, and for who asks for nothing special; it begins after `Last-Event-ID`, else
+    after `after`. A page for who accepts application/json only or gives `after`.
+    """
+    accepted = request.headers.get("accept", "")
+    wants_page = sse.MEDIA_TYPE not in accepted and (after is not None or "application/json" in accepted)
+    view = await aggregator.get_run(run_id)
+    if wants_page:
+        cursor = after or 0
+        events = await aggregator.list_events(run_id, after=cursor, limit=page_size)
+        page = schemas.EventPage(
+            events=[schemas.Event.of(event) for event in events],
+            next_after=events[-1].sequence if events else cursor,
+            # The run was asked for first: one that had ended by then has no more than this.
+            has_ended=view.run.status.is_final and len(events) < page_size,
+        )
+        return Response(page.model_dump_json(), media_type="application/json")
+    return _event_stream(_services(request), aggregator, run_id, _cursor(last_event_id, after))
+
+
+# The federation and the gateway itself
+
+
+async def list_clients(aggregator: Aggregator) -> schemas.ClientList:
+    """List every client that ever joined, and what it is doing."""
+    return schemas.ClientList(clients=[schemas.Client.of(client) for client in await aggregator.list_clients()])
+
+
+async def list_problems() -> schemas.ProblemKinds:
+    """Describe every kind of problem that this API answers with."""
+    return schemas.ProblemKinds(problems=[kind.document for kind in problem.KINDS.values()])
+
+
+async def get_problem(code: Annotated[str, Path(pattern=r"^[A-Z_]{1,64}$")]) -> schemas.ProblemKind:
+    """Describe a kind of problem; the `type` of a problem document refers to this."""
+    kind = problem.KINDS.get(code)
+    if kind is None:
+        raise NotFound(f"there is no problem {code}")
+    return kind.document
+
+
+async def live() -> schemas.Health:
+    """Say that the process serves; touches nothing else."""
+    return schemas.Health(status="ok", service=SERVICE, version=VERSION)
+
+
+async def ready(aggregator: Aggregator) -> schemas.Readiness:
+    """Say whether requests can be served: the aggregator answers and serves."""
+    await aggregator.check_health()
+    return schemas.Readiness(status="ok", service=SERVICE, version=VERSION, checks={"aggregator": "ok"})
+
+
+async def get_metrics(request: Request) -> Response:
+    """Expose this process's metrics for Prometheus."""
+    return Response(generate_latest(_services(request).metrics.registry), media_type=CONTENT_TYPE_LATEST)
+
+
+# Parts of the above
+
+
+async def _lines(aggregator: AggregatorClient, run_id: str, line: Callable[[types.Round], str]) -> Response:
+    """The lines of all committed rounds. The first ones are asked for at once, so that a refusal is an answer."""
+    first = await aggregator.list_rounds(run_id, limit=ROUNDS_PER_PART)
+
+    async def content() -> AsyncGenerator[str, None]:
+        rounds = first
+        while rounds:
+            yield "".join(f"{text}\n" for text in map(line, rounds) if text)
+            if len(rounds) < ROUNDS_PER_PART:
+                return
+            rounds = await aggregator.list_rounds(run_id, after=rounds[-1].number, limit=ROUNDS_PER_PART)
+
+    return Stream(content(), media_type="application/x-ndjson")
+
+
+def _event_stream(services: Services, aggregator: AggregatorClient, run_id: str, after: int) -> Response:
+    if services.stream_slots.locked():
+        raise Overloaded(f"{MAX_EVENT_STREAMS} event streams are open; read pages with ?after= instead")
+
+    async def content() -> AsyncGenerator[str, None]:
+        async with services.stream_slots:
+            with services.metrics.event_streams.track_inprogress():
+                items = sse.follow_run(aggregator, run_id, after=after)
+                async with aclosing(sse.frames(items, stopping=services.stopping)) as frames:
+                    async for frame in frames:
+                        yield frame
+
+    return Stream(content(), headers=sse.HEADERS, media_type=sse.MEDIA_TYPE)
+
+
+def _cursor(last_event_id: str | None, after: int | None) -> int:
+    if not last_event_id:
+        return after or 0
+    if not (last_event_id.isascii() and last_event_id.isdigit() and int(last_event_id[:20]) <= MAX_SEQUENCE):
+        raise MalformedRequest("header.Last-Event-ID: it is not the id of an event of this stream")
+    return int(last_event_id)

@@ -1,0 +1,77 @@
+"""The HTTP server: uvicorn, told what this project does otherwise."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from shared.errors import InvalidConfig
+
+STOP_S = 5
+"""What open requests have to finish in when the gateway stops; event streams are told at once."""
+BACKLOG = 1024
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket that is bound to an address; port 0 takes any free one.
+
+    Raises:
+        InvalidConfig: The port is taken, or the address is not of this machine.
+    """
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        return socket.create_server((host, port), family=family, backlog=BACKLOG)
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise InvalidConfig(f"cannot listen at {host}, port {port}: {reason}; choose another with --port") from error
+
+
+class Server(uvicorn.Server):
+    """A server that says when it serves, lets streams end when it stops, and then returns."""
+
+    def __init__(self, app: ASGIApp, *, started: Callable[[], None], stopping: Callable[[], None]) -> None:
+        """Prepare to serve; `started` and `stopping` are called when it does and when it begins to stop."""
+        super().__init__(
+            uvicorn.Config(
+                app,
+                lifespan="on",
+                ws="none",
+                # The application writes one line per request, with its id, to the log that the process has set up.
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                proxy_headers=False,
+                timeout_graceful_shutdown=STOP_S,
+            )
+        )
+        self._on_started, self._on_stopping = started, stopping
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to serve, and say so."""
+        await super().startup(sockets)
+        if self.started:
+            self._on_started()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Stop. Streams hear of it first: the server waits for open responses before it ends the application."""
+        self._on_stopping()
+        await super().shutdown(sockets)
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Stop on SIGINT and SIGTERM. Unlike uvicorn's own way this does not end the process by the signal afterwards."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = {number: signal.signal(number, self.handle_exit) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
