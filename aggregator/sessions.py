@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from shared.errors import ClientIdTaken, NotAMember, Unauthenticated
-from shared.types import Client, ClientProblem, Heartbeat, Task
+from shared.types import Client, ClientActivity, ClientProblem, Heartbeat, Task
 
 
 @dataclass(slots=True)
@@ -29,7 +29,8 @@ class Session:
     def works_for(self, run_id: str) -> bool:
         """Whether it computes for a run, or was given work of it and has not said that it is idle since."""
         was_given = self.task is not None and self.task.run is not None and self.task.run.run_id == run_id
-        return was_given or self.heartbeat.run_id == run_id
+        computes = self.heartbeat.activity is not ClientActivity.IDLE and self.heartbeat.run_id == run_id
+        return was_given or computes
 
 
 class Sessions:

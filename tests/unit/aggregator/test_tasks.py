@@ -1,0 +1,99 @@
+"""Which task a client has follows from the runs' states alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from aggregator.tasks import next_task, spec_of, task_in
+from shared.types import RoundPhase, Run, RunStatus, TaskKind
+from tests.builders import a_blob, a_round, a_run, an_evaluation, an_update
+
+IN_PHASE = {
+    RoundPhase.INITIALISING: TaskKind.INIT,
+    RoundPhase.COLLECTING: TaskKind.TRAIN,
+    RoundPhase.EVALUATING: TaskKind.EVALUATE,
+}
+
+
+def in_phase(phase: RoundPhase, **changes: object) -> Run:
+    number = 0 if phase is RoundPhase.INITIALISING else 1
+    return a_run(round=a_round(number, phase, model=a_blob("new"), **changes))
+
+
+@pytest.mark.parametrize("phase", IN_PHASE)
+def test_the_phase_of_the_round_decides_what_a_client_does(phase: RoundPhase) -> None:
+    task = task_in(in_phase(phase), "ann")
+    assert task is not None
+    assert (task.kind, task.round) == (IN_PHASE[phase], 0 if phase is RoundPhase.INITIALISING else 1)
+
+
+@pytest.mark.parametrize("phase", [RoundPhase.AGGREGATING, RoundPhase.COMMITTED])
+def test_while_the_aggregator_works_nobody_else_does(phase: RoundPhase) -> None:
+    assert task_in(in_phase(phase), "ann") is None
+
+
+@pytest.mark.parametrize("phase", IN_PHASE)
+def test_a_client_whose_part_is_done_has_nothing_to_do(phase: RoundPhase) -> None:
+    done = in_phase(phase, updates={"ann": an_update("ann")}, evaluations={"ann": an_evaluation("ann")})
+    assert task_in(done, "ann") is None
+
+
+@pytest.mark.parametrize("phase", IN_PHASE)
+def test_a_client_outside_the_cohort_has_nothing_to_do(phase: RoundPhase) -> None:
+    assert task_in(in_phase(phase), "eve") is None
+
+
+@pytest.mark.parametrize("status", [status for status in RunStatus if status is not RunStatus.RUNNING])
+def test_a_run_that_does_not_run_gives_no_task(status: RunStatus) -> None:
+    assert task_in(replace(in_phase(RoundPhase.COLLECTING), status=status), "ann") is None
+
+
+def test_training_starts_from_the_runs_model_and_evaluation_looks_at_the_rounds() -> None:
+    train, evaluate = task_in(in_phase(RoundPhase.COLLECTING), "ann"), task_in(in_phase(RoundPhase.EVALUATING), "ann")
+    assert train is not None
+    assert evaluate is not None
+    assert train.payload.tensor_groups == (a_blob("global"),)
+    assert evaluate.payload.tensor_groups == (a_blob("new"),)
+
+
+@pytest.mark.parametrize(("method", "count"), [("fedavg", 0), ("fedplcc", 1)])
+def test_prototypes_are_sent_where_the_method_has_them(method: str, count: int) -> None:
+    task = task_in(replace(in_phase(RoundPhase.COLLECTING), method=method), "ann")
+    assert task is not None
+    assert len(task.payload.prototype_sets) == count
+
+
+def test_the_oldest_run_with_work_comes_first() -> None:
+    older = replace(in_phase(RoundPhase.COLLECTING), run_id="older")
+    newer = replace(in_phase(RoundPhase.COLLECTING), run_id="newer")
+    assert next_task([older, newer], "ann", None).key == ("older", 1, TaskKind.TRAIN)
+    paused = replace(older, status=RunStatus.PAUSED)
+    assert next_task([paused, newer], "ann", None).key == ("newer", 1, TaskKind.TRAIN)
+
+
+def test_a_client_keeps_the_work_it_has_when_an_older_run_comes_back() -> None:
+    older = replace(in_phase(RoundPhase.COLLECTING), run_id="older")
+    newer = replace(in_phase(RoundPhase.COLLECTING), run_id="newer")
+    given = next_task([newer], "ann", None)
+    assert next_task([older, newer], "ann", given).key == given.key
+
+
+def test_the_client_of_a_stopping_run_is_told_to_stop_until_it_has_other_work() -> None:
+    run = in_phase(RoundPhase.COLLECTING)
+    given = next_task([run], "ann", None)
+    stopping = replace(run, status=RunStatus.STOPPING)
+    told = next_task([stopping], "ann", given)
+    assert (told.kind, told.run) == (TaskKind.STOP, spec_of(run))
+    assert next_task([stopping], "ann", told).kind is TaskKind.STOP
+    assert next_task([stopping], "ann", None).kind is TaskKind.WAIT, "who had no work of it needs no telling"
+    other = replace(run, run_id="other")
+    assert next_task([stopping, other], "ann", given).key == ("other", 1, TaskKind.TRAIN)
+
+
+def test_a_client_that_waits_is_told_why() -> None:
+    assert next_task([], "ann", None).detail == "no run names this client"
+    assert next_task([in_phase(RoundPhase.COLLECTING)], "eve", None).detail == "no run names this client"
+    assert next_task([a_run(RunStatus.PENDING)], "ann", None).detail == "run test-0000 is pending"
+    assert next_task([in_phase(RoundPhase.AGGREGATING)], "ann", None).detail == "run test-0000: round 1 is aggregating"
