@@ -210,9 +210,14 @@ class Ledger:
         clients = [self._store.find_client(client_id) for client_id in sorted(admitted)]
         entries = {client.client_id: results.roster_entry(client) for client in clients if client is not None}
         if has_started:
-            return [replace(event, data={**event.data, "clients": entries}) for event in events]
-        admission = Event(type="clients_admitted", run_id=after.run_id, data={"clients": entries}, time=now)
-        return [admission, *events]
+            events = [replace(event, data={**event.data, "clients": entries}) for event in events]
+        else:
+            events.insert(0, Event(type="clients_admitted", run_id=after.run_id, data={"clients": entries}, time=now))
+        environments = [entry["environment"] for entry in entries.values()]
+        if any(environment != environments[0] for environment in environments):
+            # Such a run is right, but nobody can repeat it to the byte on one machine type.
+            events.append(Event(type="environments_differ", run_id=after.run_id, time=now))
+        return events
 
     def _observe(self, states: Sequence[Run]) -> None:
         self._metrics.observe_runs(self._runs.values())

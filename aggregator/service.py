@@ -248,6 +248,8 @@ class Coordinator:
                 joined = {"domain": client.domain, "num_examples": client.num_examples}
                 event = Event(type="client_joined", client_id=client.client_id, data=joined, time=now)
                 self._ledger.record(event, record)
+            if known is not None and known.environment != client.environment:
+                self._record_environment_change(client)
             self._ledger.settle()
             return Membership(
                 heartbeat_interval_s=self._limits.heartbeat_interval_s,
@@ -461,6 +463,23 @@ class Coordinator:
             time=self._ledger.now(),
         )
         self._ledger.record(event, client)
+
+    def _record_environment_change(self, client: Client) -> None:
+        """Say in the history of every open run of this client that its bytes may not repeat from here on."""
+        for run in self._ledger.open_runs():
+            if client.client_id in run.roster and run.round is not None:
+                entry = results.roster_entry(client)["environment"]
+                self._ledger.record(
+                    Event(
+                        type="environment_changed",
+                        run_id=run.run_id,
+                        round=run.round_number,
+                        client_id=client.client_id,
+                        data={"environment": entry},
+                        time=self._ledger.now(),
+                    )
+                )
+                log.warning("environment_changed", run_id=run.run_id, client_id=client.client_id)
 
     def _record_lost(self, client_id: str) -> None:
         event = Event(type="client_lost", client_id=client_id, time=self._ledger.now())
