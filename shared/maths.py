@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -19,13 +20,14 @@ def weighted_mean(blocks: Iterable[Block], weights: Sequence[float]) -> Block:
 
     Args:
         blocks: K arrays of one shape and dtype, float32 or int64; read once, one at a time.
-        weights: K positive numbers.
+        weights: K positive, finite numbers.
 
     Raises:
-        ValueError: No block, a weight that is not positive, or another number of weights than blocks.
+        ValueError: No block, a weight that is not positive and finite, another number of weights than blocks, or blocks
+            of several shapes.
     """
-    if not weights or min(weights) <= 0:
-        raise ValueError("weights must be positive, and at least one")
+    if not weights or not all(0 < weight < math.inf for weight in weights):
+        raise ValueError("weights must be positive and finite, and at least one")
     total: Block | None = None
     product: Block | None = None
     for block, weight in zip(blocks, weights, strict=True):
@@ -33,6 +35,8 @@ def weighted_mean(blocks: Iterable[Block], weights: Sequence[float]) -> Block:
             is_integer = np.issubdtype(block.dtype, np.integer)
             total = block.copy() if is_integer else np.multiply(block, weight, dtype=np.float64)
             product = np.empty_like(total)
+        elif block.shape != total.shape:
+            raise ValueError(f"blocks must have one shape, not {total.shape} and {block.shape}")
         elif np.issubdtype(block.dtype, np.integer):
             np.maximum(total, block, out=total)
         else:

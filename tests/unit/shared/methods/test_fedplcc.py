@@ -1,0 +1,344 @@
+"""FedPLCC: published loss values, gradients, awkward points, and the two server equations."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import torch
+from pydantic import ValidationError
+
+from shared.methods.base import ClientStep
+from shared.methods.fedplcc import METHOD, Config, client_loss, client_report, server_prototypes
+from shared.types import PrototypeSet
+from tests.numpy_ops import a_step
+from trainer.ops import TorchOps, to_device
+
+PUBLISHED = PrototypeSet.of([(1, 0), (0.6, 0.8), (0.28, 0.96)], [0, 0, 1], [0.75, 0.25, 1])
+
+
+def values_of(step, config) -> dict[str, float]:
+    return {name: float(term.value) for name, term in client_loss(step, config).items()}
+
+
+def torch_loss(
+    features: npt.ArrayLike,
+    labels: list[int],
+    prototypes: PrototypeSet,
+    num_classes: int,
+    config: Config,
+    dtype: torch.dtype = torch.float32,
+) -> tuple[float, npt.NDArray[np.float64]]:
+    """The weighted sum of the prototype terms, and its gradient with respect to the features, as torch computes them."""
+    leaf = torch.tensor(np.asarray(features), dtype=dtype, requires_grad=True)
+    on_device = to_device(prototypes, num_classes, torch.device("cpu"))
+    assert on_device is not None
+    step = ClientStep(
+        ops=TorchOps(),
+        features_BD=leaf,
+        logits_BM=leaf,
+        labels_B=torch.tensor(labels),
+        task_loss=torch.zeros(()),
+        params={},
+        start={},
+        prototypes=replace(
+            on_device, vectors_GD=on_device.vectors_GD.to(dtype), weights_G=on_device.weights_G.to(dtype)
+        ),
+        round=2,
+        total_rounds=10,
+    )
+    total = torch.zeros((), dtype=dtype)
+    for term in client_loss(step, config).values():
+        total = total + term.coefficient * term.value
+    (gradient_BD,) = torch.autograd.grad(total, leaf)
+    return float(total.detach()), gradient_BD.double().numpy()
+
+
+class TestPublishedValues:
+    @pytest.mark.parametrize(
+        ("label", "phi", "contra", "corr"),
+        [(0, 0.5, 0.00157616, -0.75), (0, 1.0, 0.00157616, -0.943649), (1, 0.5, 6.453549, -0.529150)],
+    )
+    def test_one_sample(self, label, phi, contra, corr):
+        values = values_of(a_step([(1, 0)], [label], PUBLISHED), Config(phi=phi))
+        assert values["contra"] == pytest.approx(contra, abs=5e-7)
+        assert values["corr"] == pytest.approx(corr, abs=5e-7)
+
+    def test_one_sample_on_torch_in_float32(self):
+        total, _ = torch_loss([(1, 0)], [0], PUBLISHED, 2, Config())
+        assert total == pytest.approx(100 * 0.00157616 - 1000 * 0.75, rel=1e-5)
+
+    def test_a_batch_is_the_mean_of_its_samples(self):
+        values = values_of(a_step([(1, 0), (1, 0)], [0, 1], PUBLISHED), Config())
+        assert values["contra"] == pytest.approx((0.00157616 + 6.453549) / 2, abs=5e-7)
+        assert values["corr"] == pytest.approx(-(0.75 + 0.529150) / 2, abs=5e-7)
+
+    def test_coefficients_are_reported_apart_from_values(self):
+        terms = client_loss(a_step([(1, 0)], [0], PUBLISHED), Config())
+        assert {name: term.coefficient for name, term in terms.items()} == {"ce": 1, "contra": 100, "corr": 1000}
+
+
+class TestTopK:
+    SIX = PrototypeSet.of(np.c_[np.ones(6), np.linspace(0, 1, 6)], [0] * 6, [0.05, 0.1, 0.15, 0.2, 0.24, 0.26])
+
+    @pytest.mark.parametrize(("phi", "k"), [(0.01, 1), (0.5, 3), (0.51, 4), (1.0, 6)])
+    def test_k_is_the_ceiling_of_phi_times_the_class_size(self, phi, k):
+        similarity = (1 / np.hypot(1, np.linspace(0, 1, 6))) ** 0.5
+        largest = np.sort(similarity * self.SIX.weights)[::-1][:k]
+        assert values_of(a_step([(1, 0)], [0], self.SIX), Config(phi=phi))["corr"] == pytest.approx(-largest.sum())
+
+    def test_seven_of_a_hundred_are_seven_though_binary_fractions_say_eight(self):
+        assert 0.07 * 100 > 7
+        hundred = PrototypeSet.of(np.tile([1.0, 0.0], (100, 1)), [0] * 100, np.full(100, 0.01))
+        assert values_of(a_step([(1, 0)], [0], hundred), Config(phi=0.07))["corr"] == pytest.approx(-0.07)
+
+    def test_ranking_by_similarity_takes_the_nearest_and_still_weighs_them(self):
+        config = Config(phi=0.01, topk_rank="similarity")
+        assert values_of(a_step([(1, 0)], [0], self.SIX), config)["corr"] == pytest.approx(-0.05)
+
+    def test_of_equal_prototypes_exactly_k_count(self):
+        equal = PrototypeSet.of([(1, 0)] * 4, [0] * 4, [0.25] * 4)
+        assert values_of(a_step([(1, 0)], [0], equal), Config(phi=0.5))["corr"] == pytest.approx(-0.5)
+
+
+class TestWhatTermsApplyTo:
+    def test_without_prototypes_there_is_only_cross_entropy(self):
+        assert list(client_loss(a_step([(1, 0)], [0], None), Config())) == ["ce"]
+
+    @pytest.mark.parametrize(
+        ("lambda1", "lambda2", "names"),
+        [(0, 0, ["ce"]), (1, 0, ["ce", "contra"]), (0, 1, ["ce", "corr"]), (1, 1, ["ce", "contra", "corr"])],
+    )
+    def test_a_term_with_coefficient_zero_is_left_out(self, lambda1, lambda2, names):
+        config = Config(lambda1=lambda1, lambda2=lambda2)
+        assert list(client_loss(a_step([(1, 0)], [0], PUBLISHED), config)) == names
+
+    def test_a_class_without_prototypes_adds_nothing_but_counts_in_the_mean(self):
+        alone = values_of(a_step([(1, 0)], [1], PUBLISHED, num_classes=3), Config())
+        beside = values_of(a_step([(1, 0), (1, 0)], [1, 2], PUBLISHED, num_classes=3), Config())
+        assert beside["contra"] == pytest.approx(alone["contra"] / 2)
+        assert beside["corr"] == pytest.approx(alone["corr"] / 2)
+
+    def test_a_zero_feature_adds_nothing_but_counts_in_the_mean(self):
+        alone = values_of(a_step([(1, 0)], [1], PUBLISHED), Config())
+        beside = values_of(a_step([(1, 0), (0, 0)], [1, 1], PUBLISHED), Config())
+        assert beside["contra"] == pytest.approx(alone["contra"] / 2)
+        assert beside["corr"] == pytest.approx(alone["corr"] / 2)
+
+    def test_one_class_has_nothing_to_contrast_with(self):
+        one_class = PrototypeSet.of([(1, 0), (0.3, 1)], [0, 0], [0.4, 0.6])
+        assert values_of(a_step([(1, 0.2), (0.1, 1)], [0, 0], one_class), Config())["contra"] == 0
+
+
+def random_batch(seed: int):
+    rng = np.random.default_rng(seed)
+    features = rng.uniform(0.05, 2, size=(7, 6))
+    class_ids = np.array([0, 0, 0, 0, 1, 1, 2, 2, 2])
+    weights = rng.uniform(0.1, 1, size=9)
+    weights /= np.bincount(class_ids, weights)[class_ids]
+    prototypes = PrototypeSet.of(rng.uniform(0.05, 2, size=(9, 6)), class_ids, weights)
+    return features, [0, 1, 2, 3, 0, 1, 2], prototypes
+
+
+class TestGradient:
+    @pytest.mark.parametrize("config", [Config(), Config(alpha=0.25, tau=0.5, topk_rank="similarity"), Config(alpha=1)])
+    @pytest.mark.parametrize("seed", range(3))
+    def test_autograd_agrees_with_finite_differences_of_the_numpy_loss(self, seed, config):
+        features, labels, prototypes = random_batch(seed)
+        total, gradient_BD = torch_loss(features, labels, prototypes, 4, config, torch.float64)
+
+        def prototype_terms(point: np.ndarray) -> float:
+            terms = client_loss(a_step(point, labels, prototypes, num_classes=4), config)
+            return float(sum(term.coefficient * term.value for name, term in terms.items() if name != "ce"))
+
+        assert total == pytest.approx(prototype_terms(features), rel=1e-10)
+        width = 1e-6
+        for index in np.ndindex(features.shape):
+            ahead, behind = features.copy(), features.copy()
+            ahead[index] += width
+            behind[index] -= width
+            slope = (prototype_terms(ahead) - prototype_terms(behind)) / (2 * width)
+            assert gradient_BD[index] == pytest.approx(slope, rel=1e-5, abs=1e-4)
+
+    def test_gradient_is_zero_for_samples_that_the_terms_do_not_apply_to(self):
+        features, labels, prototypes = random_batch(0)
+        features[0] = 0
+        _, gradient_BD = torch_loss(features, labels, prototypes, 4, Config())
+        assert np.abs(gradient_BD[0]).max() == 0, "a zero feature has no direction"
+        assert np.abs(gradient_BD[3]).max() == 0, "class 3 has no prototype"
+        assert np.abs(gradient_BD[1]).max() > 0
+
+    @pytest.mark.parametrize("cosine", [-1.0, -1e-8, 0.0, 1e-8, 1e-4, 1.0])
+    @pytest.mark.parametrize("num_classes_known", [1, 2])
+    @pytest.mark.parametrize("scale", [1e-7, 1.0, 1e4])
+    def test_loss_and_gradient_are_finite_at_awkward_cosines(self, cosine, num_classes_known, scale):
+        feature = scale * np.array([cosine, np.sqrt(1 - cosine**2)])
+        prototypes = PrototypeSet.of([(1, 0), (1, 0), (0, 1)], [0, 0, num_classes_known - 1], [0.5, 0.5, 1])
+        features = [feature, feature, feature, (0, 0), (1e-12, 0)]
+        for dtype in (torch.float32, torch.float64):
+            total, gradient_BD = torch_loss(features, [0, 1, 2, 0, 0], prototypes, 3, Config(), dtype)
+            assert np.isfinite(total)
+            assert np.isfinite(gradient_BD).all()
+
+    def test_no_gradient_flows_below_the_floor_and_at_most_fifty_above(self):
+        only_pull = Config(lambda1=0, lambda2=1)
+        one = PrototypeSet.of([(1, 0)], [0], [1])
+        slopes = []
+        for cosine in (-0.5, 0.5e-4, 1.0001e-4, 1e-3):
+            _, gradient_BD = torch_loss([(cosine, 1)], [0], one, 2, only_pull, torch.float64)
+            slopes.append(-gradient_BD[0, 0])
+        assert slopes[:2] == [0, 0]
+        assert 0 < slopes[3] < slopes[2] <= 50.0
+
+
+class TestConfig:
+    def test_defaults_are_the_papers(self):
+        config = Config()
+        assert (config.alpha, config.tau, config.phi, config.lambda1, config.lambda2) == (0.5, 0.07, 0.5, 100, 1000)
+        assert (config.topk_rank, config.merge_mean, config.partition) == ("weighted", "plain", "last")
+        assert (config.min_cluster_size, config.averaging) == (1, "weighted")
+
+    def test_lambda2_does_not_follow_lambda1(self):
+        assert Config(lambda1=20).lambda2 == 1000
+
+    @pytest.mark.parametrize(
+        ("key", "value", "message"),
+        [
+            ("alpha", 0, "greater than 0"),
+            ("alpha", 1.5, "less than or equal to 1"),
+            ("tau", 0, "greater than or equal to 0.001"),
+            ("phi", 0, "greater than 0"),
+            ("phi", 1.01, "less than or equal to 1"),
+            ("lambda1", -1, "greater than or equal to 0"),
+            ("lambda2", float("nan"), "finite"),
+            ("topk_rank", "random", "'weighted' or 'similarity'"),
+            ("merge_mean", "median", "'plain' or 'weighted'"),
+            ("partition", "index:x", "'last', 'first' or 'index:<l>'"),
+            ("min_cluster_size", 0, "greater than or equal to 1"),
+        ],
+    )
+    def test_a_value_out_of_range_is_refused_with_the_range(self, key, value, message):
+        with pytest.raises(ValidationError, match=message) as caught:
+            Config.model_validate({key: value})
+        assert caught.value.errors()[0]["loc"] == (key,)
+
+
+def features_of(seed: int, counts: list[int]):
+    rng = np.random.default_rng(seed)
+    labels = np.repeat(np.arange(len(counts)), counts)
+    modes = rng.normal(size=(len(counts), 3, 8)) * 2
+    rows = modes[labels, rng.integers(0, 3, len(labels))] + rng.normal(size=(len(labels), 8))
+    return np.maximum(rows, 0).astype(np.float32), labels.astype(np.int64)
+
+
+class TestReport:
+    def test_every_sample_is_behind_one_prototype_of_its_class(self):
+        counts = [30, 0, 1, 7]
+        features, labels = features_of(1, counts)
+        report = client_report(features, labels, 4, Config())
+        prototypes = report.prototypes
+        assert np.bincount(prototypes.class_ids, prototypes.weights, 4).tolist() == counts
+        assert prototypes.class_ids.tolist() == sorted(prototypes.class_ids)
+        assert report.num_excluded == 0
+        np.testing.assert_array_equal(prototypes.vectors[prototypes.class_ids == 2][0], features[labels == 2][0])
+
+    def test_the_order_of_classes_in_the_data_does_not_matter(self):
+        features, labels = features_of(2, [12, 9, 15])
+        mixed_labels = np.random.default_rng(2).permutation(labels)
+        mixed_features = np.empty_like(features)
+        for class_id in range(3):
+            mixed_features[mixed_labels == class_id] = features[labels == class_id]
+        straight = client_report(features, labels, 3, Config()).prototypes
+        mixed = client_report(mixed_features, mixed_labels, 3, Config()).prototypes
+        assert mixed.vectors.tobytes() == straight.vectors.tobytes()
+        assert mixed.class_ids.tolist() == straight.class_ids.tolist()
+
+    def test_a_centre_is_the_mean_of_features_as_they_are(self):
+        features = np.array([[2, 0], [4, 0.1], [0, 6], [0.1, 2]], np.float32)
+        report = client_report(features, np.zeros(4, np.int64), 1, Config())
+        np.testing.assert_allclose(report.prototypes.vectors, [[3, 0.05], [0.05, 4]], rtol=1e-6)
+        assert report.prototypes.weights.tolist() == [2, 2]
+
+    def test_zero_features_are_excluded_and_counted(self):
+        features, labels = features_of(3, [10, 10])
+        features[[0, 5, 15]] = 0
+        report = client_report(features, labels, 2, Config())
+        assert report.num_excluded == 3
+        assert np.bincount(report.prototypes.class_ids, report.prototypes.weights).tolist() == [8, 9]
+
+    def test_clusters_below_the_minimum_size_stay_on_the_client(self):
+        features, labels = features_of(4, [40, 1, 2])
+        report = client_report(features, labels, 3, Config(min_cluster_size=3))
+        assert (report.prototypes.weights >= 3).all()
+        assert 1 not in report.prototypes.class_ids
+        assert report.prototypes.weights.sum() + report.num_excluded == 43
+        assert report.num_excluded >= 3
+
+    def test_a_client_whose_features_are_all_zero_reports_an_empty_set_of_its_dimension(self):
+        report = client_report(np.zeros((5, 8), np.float32), np.zeros(5, np.int64), 2, Config())
+        assert (len(report.prototypes), report.prototypes.vectors.shape, report.num_excluded) == (0, (0, 8), 5)
+
+    def test_features_that_are_not_finite_are_refused(self):
+        features, labels = features_of(5, [4])
+        features[2, 1] = np.nan
+        with pytest.raises(ValueError, match="finite"):
+            client_report(features, labels, 1, Config())
+
+
+def on_circle(degrees: list[float]) -> np.ndarray:
+    angles = np.deg2rad(np.asarray(degrees))
+    return np.stack([np.cos(angles), np.sin(angles)], axis=1)
+
+
+class TestServer:
+    DEGREES: ClassVar[list[float]] = [0, 4, 10, 30, 33, 70, 75, 77]
+    COUNTS: ClassVar[list[int]] = [5, 1, 1, 10, 2, 3, 3, 1]
+
+    def clients(self) -> list[PrototypeSet]:
+        """The published vector as class 1 of three clients, with another class in between."""
+        other = on_circle([0, 90])
+        sets = []
+        for part in (slice(0, 3), slice(3, 5), slice(5, 8)):
+            rows = np.concatenate([other[:1], on_circle(self.DEGREES[part]), other[1:]])
+            class_ids = [0] + [1] * (len(rows) - 2) + [2]
+            sets.append(PrototypeSet.of(rows, class_ids, [4, *self.COUNTS[part], 4]))
+        return sets
+
+    @pytest.mark.parametrize(
+        ("merge_mean", "first_centre"), [("plain", (0.994124, 0.081135)), ("weighted", (0.997482, 0.034772))]
+    )
+    def test_each_class_is_clustered_over_all_clients_and_normalised(self, merge_mean, first_centre):
+        merged = server_prototypes(self.clients(), 4, Config(merge_mean=merge_mean))
+        assert merged.class_ids.tolist() == [0, 1, 1, 1, 2]
+        np.testing.assert_allclose(merged.weights, [1, 7 / 26, 12 / 26, 7 / 26, 1], rtol=1e-6)
+        np.testing.assert_allclose(merged.vectors[1], first_centre, atol=1e-6)
+        assert merged.group_ids.tolist() == [-1] * 5
+
+    def test_a_client_that_is_missing_takes_only_its_own_rows_away(self):
+        two = server_prototypes(self.clients()[:2], 4, Config())
+        assert two.class_ids.tolist() == [0, 1, 1, 2]
+        np.testing.assert_allclose(two.weights[1:3], [7 / 19, 12 / 19], rtol=1e-6)
+
+    def test_partition_is_chosen_on_the_server_too(self):
+        rows = PrototypeSet.of(on_circle([0, 2, 9, 11, 40, 42, 49, 51]), [0] * 8, [1] * 8)
+        assert len(server_prototypes([rows], 1, Config(partition="first"))) == 4
+        assert len(server_prototypes([rows], 1, Config(partition="last"))) == 2
+
+    @pytest.mark.parametrize("sets", [[], [PrototypeSet.empty()], [PrototypeSet.empty(2), PrototypeSet.empty()]])
+    def test_no_prototypes_give_an_empty_set(self, sets):
+        assert len(server_prototypes(sets, 3, Config())) == 0
+
+    def test_clients_without_prototypes_do_not_matter(self):
+        sets = self.clients()
+        with_empty = [PrototypeSet.empty(), sets[0], PrototypeSet.empty(2), *sets[1:]]
+        expected = server_prototypes(sets, 4, Config())
+        assert server_prototypes(with_empty, 4, Config()).vectors.tobytes() == expected.vectors.tobytes()
+
+
+def test_the_record_says_what_the_aggregator_must_check():
+    assert METHOD.has_prototypes
+    assert METHOD.weights_are_counts
+    assert METHOD.prototype_kind == "local_cluster"
