@@ -1,0 +1,196 @@
+"""What FedPLCC's loss, upload and download guarantee for every input.
+
+Shape legend: B batch, D feature size, M classes, G prototypes.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from shared.methods.fedplcc import Config, client_loss, client_report, server_prototypes
+from shared.types import PrototypeSet
+from tests.numpy_ops import a_step
+
+unhurried = settings(deadline=None)
+SEEDS = st.integers(0, 2**32 - 1)
+
+configs = st.builds(
+    Config,
+    alpha=st.floats(0.05, 1),
+    tau=st.floats(0.02, 2),
+    phi=st.floats(0.01, 1),
+    topk_rank=st.sampled_from(["weighted", "similarity"]),
+)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Features that may point anywhere, or nowhere, and prototypes of some of the classes."""
+
+    features_BD: np.ndarray
+    labels_B: np.ndarray
+    prototypes: PrototypeSet
+    num_classes: int
+
+
+@st.composite
+def batches(draw, max_classes: int = 4):
+    rng = np.random.default_rng(draw(SEEDS))
+    num_classes = draw(st.integers(1, max_classes))
+    dim = draw(st.integers(1, 5))
+    class_sizes = draw(st.lists(st.integers(0, 5), min_size=num_classes, max_size=num_classes))
+    if not any(class_sizes):
+        class_sizes[0] = 1
+    class_ids = np.repeat(np.arange(num_classes), class_sizes)
+    counts = rng.integers(1, 1000, size=len(class_ids)).astype(np.float64)
+    counts /= np.bincount(class_ids, counts)[class_ids]
+    features = rng.normal(size=(draw(st.integers(1, 6)), dim))
+    features[rng.random(len(features)) < 0.2] = 0
+    return Batch(
+        features_BD=features,
+        labels_B=rng.integers(0, num_classes, size=len(features)),
+        prototypes=PrototypeSet.of(rng.normal(size=(len(class_ids), dim)), class_ids, counts),
+        num_classes=num_classes,
+    )
+
+
+def values_of(batch: Batch, config: Config) -> dict[str, float]:
+    step = a_step(batch.features_BD, batch.labels_B, batch.prototypes, num_classes=batch.num_classes)
+    return {name: float(term.value) for name, term in client_loss(step, config).items()}
+
+
+def cosine_of(left: np.ndarray, right: np.ndarray) -> float:
+    norms = math.hypot(*left.tolist()) * math.hypot(*right.tolist())
+    return float(sum(a * b for a, b in zip(left.tolist(), right.tolist(), strict=True))) / norms
+
+
+def terms_sample_by_sample(batch: Batch, config: Config) -> tuple[float, float]:
+    """Equations 6 to 8 as they are written, one sample and one prototype at a time."""
+    rows = [
+        (vector.astype(np.float64), int(class_id), float(weight))
+        for vector, class_id, weight in zip(
+            batch.prototypes.vectors, batch.prototypes.class_ids, batch.prototypes.weights, strict=True
+        )
+    ]
+    contra = corr = 0.0
+    for feature, label in zip(batch.features_BD, batch.labels_B, strict=True):
+        own_size = sum(class_id == label for _, class_id, _ in rows)
+        if own_size == 0 or not feature.any():
+            continue
+        similarity = [max(cosine_of(feature, vector), 1e-4) ** config.alpha for vector, _, _ in rows]
+        mass = [math.exp(s / config.tau) * weight for s, (_, _, weight) in zip(similarity, rows, strict=True)]
+        own_mass = [m for m, (_, class_id, _) in zip(mass, rows, strict=True) if class_id == label]
+        contra += -math.log(sum(own_mass) / sum(mass))
+        own = [(s, s * weight) for s, (_, class_id, weight) in zip(similarity, rows, strict=True) if class_id == label]
+        own.sort(key=lambda pair: -pair[1] if config.topk_rank == "weighted" else -pair[0])
+        corr -= sum(pull for _, pull in own[: max(1, math.ceil(config.phi * own_size - 1e-9))])
+    return contra / len(batch.labels_B), corr / len(batch.labels_B)
+
+
+@unhurried
+@given(batches(), configs)
+def test_the_loss_over_the_batch_is_the_loss_sample_by_sample(batch, config):
+    contra, corr = terms_sample_by_sample(batch, config)
+    values = values_of(batch, config)
+    assert values["contra"] == pytest.approx(contra, rel=1e-7, abs=1e-9)
+    assert values["corr"] == pytest.approx(corr, rel=1e-7, abs=1e-9)
+
+
+@unhurried
+@given(batches(), configs)
+def test_contrast_is_not_negative_and_correlation_lies_between_minus_one_and_zero(batch, config):
+    values = values_of(batch, config)
+    assert values["contra"] >= -1e-12
+    assert -1 - 1e-6 <= values["corr"] <= 0
+
+
+@unhurried
+@given(batches(max_classes=1), configs)
+def test_with_one_class_the_contrast_is_zero(batch, config):
+    assert values_of(batch, config)["contra"] == 0
+
+
+@unhurried
+@given(SEEDS, st.integers(1, 4), st.floats(0.02, 2))
+def test_with_even_weights_and_plain_cosines_the_contrast_is_fpls(seed, class_size, tau):
+    """FPL's cluster prototypes contrastive loss: no weights, every class with as many prototypes."""
+    rng = np.random.default_rng(seed)
+    class_ids = np.repeat(np.arange(3), class_size)
+    vectors = rng.uniform(0.01, 1, size=(len(class_ids), 4)).astype(np.float32)
+    features, labels = rng.uniform(0.01, 1, size=(5, 4)), rng.integers(0, 3, size=5)
+    expected = 0.0
+    for feature, label in zip(features, labels, strict=True):
+        exps = np.exp([cosine_of(feature, vector.astype(np.float64)) / tau for vector in vectors])
+        expected += -np.log(exps[class_ids == label].sum() / exps.sum()) / len(labels)
+    even = PrototypeSet.of(vectors, class_ids, np.full(len(class_ids), 1 / class_size))
+    values = values_of(Batch(features, labels, even, 3), Config(alpha=1, tau=tau, lambda2=0))
+    assert values["contra"] == pytest.approx(expected, rel=1e-6, abs=1e-9)
+
+
+clients_features = hnp.arrays(
+    np.float32, st.tuples(st.integers(1, 25), st.just(3)), elements=st.integers(-2, 3).map(float)
+)
+
+
+@unhurried
+@given(clients_features, st.integers(1, 4), st.integers(1, 4), SEEDS)
+def test_an_upload_stands_for_every_sample_once(features, num_classes, min_cluster_size, seed):
+    labels = np.random.default_rng(seed).integers(0, num_classes, size=len(features))
+    report = client_report(features, labels, num_classes, Config(min_cluster_size=min_cluster_size))
+    prototypes = report.prototypes
+    is_zero = ~features.any(axis=1)
+    represented = np.bincount(prototypes.class_ids, prototypes.weights, num_classes)
+    counts = np.bincount(labels[~is_zero], minlength=num_classes)
+    assert represented.sum() + report.num_excluded == len(features)
+    if min_cluster_size == 1:
+        assert represented.tolist() == counts.tolist()
+    assert (represented <= counts).all()
+    assert (prototypes.weights >= min_cluster_size).all()
+    assert prototypes.weights.tolist() == np.round(prototypes.weights).tolist()
+
+
+@unhurried
+@given(
+    st.lists(clients_features, min_size=1, max_size=5), st.integers(1, 3), SEEDS, st.sampled_from(["plain", "weighted"])
+)
+def test_a_download_weighs_every_class_one(clients, num_classes, seed, merge_mean):
+    rng = np.random.default_rng(seed)
+    config = Config(merge_mean=merge_mean)
+    sets = [
+        client_report(features, rng.integers(0, num_classes, len(features)), num_classes, config).prototypes
+        for features in clients
+    ]
+    merged = server_prototypes(sets, num_classes, config)
+    # A centre of opposite prototypes may be zero; then it is not one that FINCH* can pool.
+    pooled = {
+        int(class_id)
+        for uploaded in sets
+        for vector, class_id in zip(uploaded.vectors, uploaded.class_ids, strict=True)
+        if vector.any()
+    }
+    assert set(merged.class_ids.tolist()) == pooled
+    assert merged.class_ids.tolist() == sorted(merged.class_ids)
+    assert (merged.weights > 0).all()
+    for class_id in pooled:
+        assert merged.weights[merged.class_ids == class_id].sum(dtype=np.float64) == pytest.approx(1, abs=1e-6)
+
+
+@unhurried
+@given(st.lists(clients_features, min_size=1, max_size=4), SEEDS)
+def test_how_classes_are_interleaved_in_an_upload_changes_no_byte(clients, seed):
+    rng = np.random.default_rng(seed)
+    sets = [PrototypeSet.of(rows, rng.integers(0, 3, len(rows)), rng.integers(1, 99, len(rows))) for rows in clients]
+    by_class = []
+    for uploaded in sets:
+        order = np.argsort(uploaded.class_ids, kind="stable")
+        by_class.append(PrototypeSet.of(uploaded.vectors[order], uploaded.class_ids[order], uploaded.weights[order]))
+    left, right = (server_prototypes(each, 3, Config()) for each in (sets, by_class))
+    assert left.vectors.tobytes() == right.vectors.tobytes()
+    assert left.weights.tobytes() == right.weights.tobytes()
