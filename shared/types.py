@@ -71,6 +71,8 @@ class ClientActivity(StrEnum):
 
 MODEL = "model"
 """Role of the tensor group that holds the whole model."""
+FEATURE_DIM = "feature_dim"
+"""Integer list of round 0's update: the model's feature size D, one number."""
 LOCAL_CLUSTER = "local_cluster"
 """Kind of the prototypes that a client uploads (FINCH* centres with sample counts)."""
 GLOBAL_CLUSTER = "global_cluster"

@@ -1,0 +1,342 @@
+"""Tasks done to the end against a coordinator in memory: real data, real model, real training, no wire."""
+
+import hashlib
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from shared.errors import (
+    BlobCorrupt,
+    InvalidConfig,
+    InvalidData,
+    InvalidModel,
+    MalformedRequest,
+    Unavailable,
+)
+from shared.metrics import new_registry
+from shared.run_config import parse_run_config
+from shared.tensors import blob_ref, from_bytes, prototypes_from_bytes, prototypes_to_bytes, to_bytes
+from shared.types import (
+    FEATURE_DIM,
+    GLOBAL_CLUSTER,
+    LOCAL_CLUSTER,
+    MODEL,
+    ClientActivity,
+    CommittedUpdate,
+    Payload,
+    PrototypeSet,
+    RunSpec,
+    Task,
+    TaskKind,
+)
+from trainer.cancellation import Cancelled
+from trainer.metrics import TrainerMetrics
+from trainer.tasks import TaskRunner
+
+CLASSES = ("a", "b", "c")
+
+
+@dataclass
+class MemoryCoordinator:
+    """Holds blobs and remembers what it is given; errors that it is told to raise come once each."""
+
+    blobs: dict = field(default_factory=dict)
+    stored: dict = field(default_factory=dict)
+    updates: list = field(default_factory=list)
+    evaluations: list = field(default_factory=list)
+    failures: dict = field(default_factory=dict)
+
+    def offer(self, role, data):
+        blob = blob_ref(role, data)
+        self.blobs[blob.sha256] = data
+        return blob
+
+    def fetch(self, blob):
+        self._fail("fetch")
+        return self.blobs[blob.sha256]
+
+    def store(self, run_id, round_number, blob, data, *, is_prototypes):
+        self._fail("store")
+        assert hashlib.sha256(data).hexdigest() == blob.sha256
+        self.stored[blob.sha256] = (data, is_prototypes)
+
+    def commit_update(self, run_id, round_number, update):
+        self._fail("commit")
+        self.updates.append((round_number, update))
+        return CommittedUpdate(run_id, round_number, tuple(blob.sha256 for blob in update.payload.blobs))
+
+    def report_evaluation(self, run_id, round_number, evaluation):
+        self.evaluations.append((round_number, evaluation))
+
+    def _fail(self, where):
+        if self.failures.get(where):
+            raise self.failures[where].pop(0)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """Eight images of "a" and five of "c"; none of "b"."""
+    rng = np.random.default_rng(0)
+    path = tmp_path_factory.mktemp("data") / "images.npz"
+    labels = np.array([0] * 8 + [1] * 5)
+    images = (rng.integers(0, 60, (13, 16, 16, 3)) + 150 * labels[:, None, None, None]).astype(np.uint8)
+    np.savez(path, x_train=images, y_train=labels, x_test=images[::3], y_test=labels[::3], classes=["a", "c"])
+    return f"npz:{path}"
+
+
+def a_run(method="fedplcc", **sections):
+    document = {
+        "run": {"method": method, "rounds": 3, "clients": ["ann"]},
+        "model": {"name": "cnn4"},
+        "data": {"classes": list(CLASSES), "image_size": 16},
+        "training": {"local_steps": 2, "batch_size": 4},
+    }
+    for name, values in sections.items():
+        document[name] = {**document.get(name, {}), **values}
+    config = parse_run_config(document)
+    return RunSpec(run_id="run-1", config_json=config.canonical_json, config_hash=config.hash)
+
+
+def a_runner(data, **options):
+    return TaskRunner("ann", "hospital", data, device="cpu", **options)
+
+
+def first_model(data, run):
+    coordinator = MemoryCoordinator()
+    a_runner(data).perform(Task(kind=TaskKind.INIT, run=run, total_rounds=3), coordinator)
+    ((_, update),) = coordinator.updates
+    return update, coordinator.stored[update.payload.tensor_group(MODEL).sha256][0]
+
+
+def a_train_task(coordinator, data, run, prototypes=None, round_number=1):
+    _, model = first_model(data, run)
+    groups = (coordinator.offer(MODEL, model),)
+    sets = ()
+    if "fedplcc" in run.config_json:
+        sets = (coordinator.offer(GLOBAL_CLUSTER, prototypes_to_bytes(prototypes or PrototypeSet.empty())),)
+    payload = Payload(tensor_groups=groups, prototype_sets=sets)
+    return Task(kind=TaskKind.TRAIN, run=run, round=round_number, total_rounds=3, payload=payload)
+
+
+def test_the_first_model_depends_on_specification_and_seed_alone(data):
+    run = a_run()
+    update, model = first_model(data, run)
+    assert update.num_examples == 0
+    assert update.payload.int_lists[FEATURE_DIM] == (from_bytes(model)["classifier.weight"].shape[1],)
+    assert first_model(data, a_run("fedavg"))[1] == model
+    assert first_model(data, a_run(run={"seed": 1}))[1] != model
+
+
+def test_a_training_task_ends_in_a_committed_update_that_adds_up(data):
+    coordinator = MemoryCoordinator()
+    activities = []
+    task = a_train_task(coordinator, data, a_run())
+    a_runner(data).perform(task, coordinator, on_activity=lambda activity, _: activities.append(activity))
+    ((number, update),) = coordinator.updates
+    assert (number, update.client_id, update.num_examples, update.class_counts) == (1, "ann", 13, (8, 0, 5))
+    vectors, is_prototypes = coordinator.stored[update.payload.prototype_set(LOCAL_CLUSTER).sha256]
+    prototypes = prototypes_from_bytes(vectors)
+    assert is_prototypes
+    assert set(prototypes.class_ids.tolist()) == {0, 2}
+    assert prototypes.weights.sum() == 13 - update.num_excluded
+    assert len(prototypes) == update.num_prototypes
+    before = from_bytes(coordinator.blobs[task.payload.tensor_group(MODEL).sha256])
+    after = from_bytes(coordinator.stored[update.payload.tensor_group(MODEL).sha256][0])
+    assert before.keys() == after.keys()
+    assert any((before[name] != after[name]).any() for name in before)
+    assert {"ce"} <= update.losses.keys()
+    assert {"download_seconds", "train_seconds", "summarise_seconds", "upload_seconds"} <= update.timings.keys()
+    in_order = list(dict.fromkeys(activities))
+    assert in_order == [
+        ClientActivity.DOWNLOADING,
+        ClientActivity.TRAINING,
+        ClientActivity.SUMMARISING,
+        ClientActivity.UPLOADING,
+    ]
+
+
+def test_a_method_without_prototypes_sends_and_asks_for_none(data):
+    coordinator = MemoryCoordinator()
+    a_runner(data).perform(a_train_task(coordinator, data, a_run("fedavg")), coordinator)
+    ((_, update),) = coordinator.updates
+    assert update.payload.prototype_sets == ()
+    assert list(coordinator.stored) == [update.payload.tensor_group(MODEL).sha256]
+
+
+def test_doing_a_task_again_in_another_process_gives_the_same_bytes(data):
+    names = []
+    for _ in range(2):
+        coordinator = MemoryCoordinator()
+        a_runner(data).perform(a_train_task(coordinator, data, a_run()), coordinator)
+        names.append([blob.sha256 for blob in coordinator.updates[0][1].payload.blobs])
+    assert names[0] == names[1]
+
+
+def test_a_finished_update_that_could_not_be_sent_is_sent_without_training_again(data):
+    coordinator = MemoryCoordinator(failures={"store": [Unavailable("away")], "commit": [Unavailable("away")]})
+    runner, activities = a_runner(data), []
+    task = a_train_task(coordinator, data, a_run())
+    for _ in range(2):
+        with pytest.raises(Unavailable):
+            runner.perform(task, coordinator, on_activity=lambda activity, _: activities.append(activity))
+    runner.perform(task, coordinator, on_activity=lambda activity, _: activities.append(activity))
+    assert len(coordinator.updates) == 1
+    assert activities.count(ClientActivity.SUMMARISING) == 1
+    undisturbed = MemoryCoordinator()
+    a_runner(data).perform(a_train_task(undisturbed, data, a_run()), undisturbed)
+    assert undisturbed.updates[0][1].same_content(coordinator.updates[0][1])
+
+
+def test_a_finished_update_is_not_sent_for_another_round(data):
+    coordinator = MemoryCoordinator(failures={"commit": [Unavailable("away")]})
+    runner, task = a_runner(data), a_train_task(coordinator, data, a_run())
+    with pytest.raises(Unavailable):
+        runner.perform(task, coordinator)
+    runner.perform(replace(task, round=2), coordinator)
+    fresh = MemoryCoordinator()
+    a_runner(data).perform(replace(a_train_task(fresh, data, a_run()), round=2), fresh)
+    assert coordinator.updates[0][1].same_content(fresh.updates[0][1])
+
+
+def test_an_acknowledged_update_is_trained_anew_when_it_is_asked_for_again(data):
+    coordinator = MemoryCoordinator()
+    runner, task = a_runner(data), a_train_task(coordinator, data, a_run())
+    runner.perform(task, coordinator)
+    runner.perform(task, coordinator)
+    (_, first), (_, second) = coordinator.updates
+    assert first.same_content(second)
+
+
+def test_a_stop_ends_training_before_the_next_batch_and_leaves_nothing_behind(data):
+    coordinator, steps = MemoryCoordinator(), []
+    run = a_run(training={"local_steps": 50})
+
+    def on_activity(activity, progress):
+        if activity is ClientActivity.TRAINING and progress:
+            steps.append(progress)
+
+    runner, task = a_runner(data), a_train_task(coordinator, data, run)
+    with pytest.raises(Cancelled):
+        runner.perform(task, coordinator, should_stop=lambda: len(steps) >= 3, on_activity=on_activity)
+    assert len(steps) == 3
+    assert coordinator.updates == []
+    runner.perform(task, coordinator)
+    undisturbed = MemoryCoordinator()
+    a_runner(data).perform(a_train_task(undisturbed, data, run), undisturbed)
+    assert undisturbed.updates[0][1].same_content(coordinator.updates[0][1])
+
+
+def test_evaluation_counts_the_test_set_per_class_of_the_run(data):
+    coordinator = MemoryCoordinator()
+    train = a_train_task(coordinator, data, a_run())
+    payload = Payload(tensor_groups=train.payload.tensor_groups)
+    a_runner(data).perform(replace(train, kind=TaskKind.EVALUATE, payload=payload), coordinator)
+    ((number, evaluation),) = coordinator.evaluations
+    (counts,) = evaluation.counts
+    assert (number, evaluation.client_id, evaluation.domain) == (1, "ann", "hospital")
+    assert (counts.set_name, counts.model, counts.total) == ("test", "global", (3, 0, 2))
+    assert all(0 <= hits <= total for hits, total in zip(counts.correct, counts.total, strict=True))
+
+
+def test_waiting_and_stopping_are_nothing_to_do(data):
+    runner = a_runner(data)
+    runner.perform(Task(kind=TaskKind.WAIT), MemoryCoordinator())
+    runner.perform(Task(kind=TaskKind.STOP, run=a_run()), MemoryCoordinator())
+
+
+def test_bytes_that_are_not_what_they_are_called_are_fetched_once_more(data):
+    class Flaky(MemoryCoordinator):
+        bad = 1
+
+        def fetch(self, blob):
+            self.bad -= 1
+            return b"something else" if self.bad >= 0 else super().fetch(blob)
+
+    coordinator = Flaky()
+    task = a_train_task(coordinator, data, a_run())
+    a_runner(data).perform(task, coordinator)
+    assert len(coordinator.updates) == 1
+    coordinator.bad = 2
+    with pytest.raises(BlobCorrupt, match="SHA-256"):
+        a_runner(data).perform(task, coordinator)
+
+
+def test_another_model_than_the_runs_is_refused_before_training(data):
+    coordinator = MemoryCoordinator()
+    task = a_train_task(coordinator, data, a_run())
+    other = coordinator.offer(MODEL, to_bytes({"classifier.weight": np.zeros((3, 7), np.float32)}))
+    with pytest.raises(InvalidModel, match="another model"):
+        a_runner(data).perform(replace(task, payload=replace(task.payload, tensor_groups=(other,))), coordinator)
+
+
+def test_prototypes_of_another_feature_size_are_refused(data):
+    coordinator = MemoryCoordinator()
+    task = a_train_task(coordinator, data, a_run(), prototypes=PrototypeSet.of(np.ones((2, 5)), [0, 1], [1, 1]))
+    with pytest.raises(InvalidModel, match="5 features"):
+        a_runner(data).perform(task, coordinator)
+
+
+@pytest.mark.parametrize("missing", ["tensor_groups", "prototype_sets"])
+def test_a_payload_without_what_the_method_needs_is_refused(data, missing):
+    coordinator = MemoryCoordinator()
+    task = a_train_task(coordinator, data, a_run())
+    with pytest.raises(MalformedRequest, match="comes with"):
+        a_runner(data).perform(replace(task, payload=replace(task.payload, **{missing: ()})), coordinator)
+
+
+def test_a_configuration_that_is_not_what_its_hash_says_is_refused(data):
+    run = replace(a_run(), config_hash="0" * 64)
+    with pytest.raises(MalformedRequest, match="SHA-256"):
+        a_runner(data).perform(Task(kind=TaskKind.INIT, run=run), MemoryCoordinator())
+
+
+def test_data_that_do_not_fit_the_runs_contract_are_refused(data):
+    run = a_run(data={"classes": ["x", "y"]})
+    with pytest.raises(InvalidData, match="'a'"):
+        a_runner(data).client_for(run)
+
+
+def test_a_device_that_is_not_there_is_refused_at_once(data):
+    with pytest.raises(InvalidConfig, match="cuda:99"):
+        TaskRunner("ann", "hospital", data, device="cuda:99")
+
+
+def test_a_client_announces_its_own_classes_and_takes_part_with_the_runs(data):
+    runner = a_runner(data, samples_per_class=6)
+    announced, present = runner.announce(), runner.client_for(a_run())
+    assert announced.class_counts == {"a": 6, "c": 5}
+    assert present.class_counts == {"a": 6, "b": 0, "c": 5}
+    assert announced.num_examples == present.num_examples == 11
+    assert announced.environment.device == "cpu"
+
+
+def test_files_that_cannot_be_read_are_left_out_and_reported(tmp_path):
+    rng = np.random.default_rng(0)
+    for name in ("a", "b"):
+        for number in range(5):
+            path = tmp_path / name / f"{number}.png"
+            path.parent.mkdir(exist_ok=True)
+            Image.fromarray(rng.integers(0, 255, (16, 16, 3), dtype=np.uint8)).save(path)
+    (tmp_path / "a" / "0.png").write_bytes(b"no image")
+    registry, problems = new_registry("trainer"), []
+    runner = a_runner(f"folder:{tmp_path}", metrics=TrainerMetrics(registry))
+    client = runner.client_for(a_run(), problems.append)
+    assert client.num_examples < runner.announce().num_examples
+    (problem,) = problems
+    assert (problem.reason, problem.is_fatal) == ("UNREADABLE_FILES", False)
+    assert problem.detail.startswith("1 of the data set")
+    assert str(tmp_path) not in problem.detail + problem.hint
+    assert registry.get_sample_value("fedplcc_unreadable_files") == 1
+    assert runner.readings["unreadable_files"] == 1
+
+
+def test_training_is_measured(data):
+    registry = new_registry("trainer")
+    coordinator, runner = MemoryCoordinator(), a_runner(data, metrics=TrainerMetrics(registry))
+    runner.perform(a_train_task(coordinator, data, a_run()), coordinator)
+    assert registry.get_sample_value("fedplcc_training_samples_total") == 8
+    assert registry.get_sample_value("fedplcc_training_batch_seconds_count") == 2
+    assert registry.get_sample_value("fedplcc_local_prototypes") == coordinator.updates[0][1].num_prototypes
+    assert runner.readings["samples_per_second"] > 0

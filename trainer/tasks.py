@@ -1,0 +1,419 @@
+"""A trainer's tasks, from the aggregator's request to its acknowledgement: build, train and summarise, evaluate.
+
+The same code runs in a networked trainer and in a simulation; only the `Coordinator` differs. A task is a function of its
+content, the client's data and the configuration: every task builds its model anew, so nothing of an earlier one can leak in,
+and doing a task twice gives the same bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from time import perf_counter
+from typing import cast
+
+from torch import nn
+
+from shared.errors import BlobCorrupt, MalformedRequest
+from shared.log import get_logger
+from shared.run_config import DataSection, RunConfig, parse_run_config
+from shared.tensors import blob_ref, from_bytes, prototypes_from_bytes, prototypes_to_bytes, sha256_hex, to_bytes
+from shared.types import (
+    FEATURE_DIM,
+    GLOBAL_CLUSTER,
+    MODEL,
+    BlobRef,
+    Client,
+    ClientActivity,
+    ClientProblem,
+    Evaluation,
+    Payload,
+    PrototypeSet,
+    RunSpec,
+    Task,
+    TaskKind,
+    Update,
+)
+from trainer.cancellation import ShouldStop, check, never
+from trainer.coordinator import Coordinator
+from trainer.data import ClientData, describe, load_dataset
+from trainer.determinism import prepare_torch
+from trainer.device_images import DeviceImages
+from trainer.environment import environment, resolve_device
+from trainer.evaluation import collect_features, evaluate
+from trainer.metrics import TrainerMetrics
+from trainer.models import FeatureModel, build_model, load_arrays, state_arrays
+from trainer.randomness import derive_seed
+from trainer.training import local_train
+
+OnActivity = Callable[[ClientActivity, float], None]
+"""Told what the task is at, and which fraction of that is done."""
+OnProblem = Callable[[ClientProblem], None]
+"""Told what the operator of the data should know although the task goes on."""
+
+log = get_logger("trainer.tasks")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Loaded:
+    """The client's data under one run's data contract."""
+
+    contract: DataSection
+    seed: int
+    data: ClientData
+    train: DeviceImages
+    test: DeviceImages
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Job:
+    """One task with everything that it needs."""
+
+    task: Task
+    run: RunSpec
+    config: RunConfig
+    loaded: _Loaded
+    coordinator: Coordinator
+    should_stop: ShouldStop
+    on_activity: OnActivity
+    timings: dict[str, float] = field(default_factory=dict)
+
+    def begin(self, activity: ClientActivity) -> None:
+        """Say what comes next, unless the task is not wanted any more."""
+        check(self.should_stop)
+        self.on_activity(activity, 0.0)
+
+    @contextmanager
+    def timed(self, name: str) -> Iterator[None]:
+        """Add the block's seconds to the task's timings."""
+        begin = perf_counter()
+        yield
+        self.timings[name] = self.timings.get(name, 0.0) + perf_counter() - begin
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Result:
+    """A finished update that may not have arrived yet, and the task that it answers."""
+
+    identity: tuple[object, ...]
+    update: Update
+    blobs: Mapping[BlobRef, bytes]
+
+
+class TaskRunner:
+    """Does one client's tasks, one at a time. It keeps the loaded data and the last update that was not acknowledged."""
+
+    def __init__(
+        self,
+        client_id: str,
+        domain: str,
+        data: str,
+        *,
+        device: str = "auto",
+        samples_per_class: int | None = None,
+        metrics: TrainerMetrics | None = None,
+    ) -> None:
+        """Prepare a client.
+
+        Args:
+            client_id: Whose tasks they are.
+            domain: Label of the domain of its data.
+            data: Data specification.
+            device: auto, cpu, cuda or cuda:N.
+            samples_per_class: Size of a class-balanced training subset; all samples if None.
+            metrics: Where to count and measure.
+
+        Raises:
+            InvalidConfig: There is no such device.
+        """
+        self.client_id, self.domain = client_id, domain
+        self._spec, self._samples_per_class = data, samples_per_class
+        self._device = resolve_device(device)
+        self._metrics = metrics
+        self._configs: dict[str, RunConfig] = {}
+        self._loaded: _Loaded | None = None
+        self._finished: _Result | None = None
+        self.readings: Mapping[str, float] = {}
+        """The latest measurements, by name with the unit as suffix."""
+
+    def announce(self) -> Client:
+        """The client as it is before any run is known: sample counts by the data set's own class names.
+
+        Raises:
+            InvalidData: The data set cannot be opened.
+        """
+        return self._client(describe(self._spec, samples_per_class=self._samples_per_class))
+
+    def client_for(self, run: RunSpec, on_problem: OnProblem | None = None) -> Client:
+        """The client as it takes part in a run: sample counts of the data that were read, by the run's class names.
+
+        Raises:
+            InvalidData: The data set cannot be read or does not fit the run's data contract.
+            InvalidConfig, MalformedRequest: The run's configuration is none.
+        """
+        data = self._load(self._config(run), on_problem).data
+        return self._client(dict(zip(data.classes, data.class_counts, strict=True)))
+
+    def perform(
+        self,
+        task: Task,
+        coordinator: Coordinator,
+        should_stop: ShouldStop = never,
+        on_activity: OnActivity | None = None,
+        on_problem: OnProblem | None = None,
+    ) -> None:
+        """Do a task until the aggregator has acknowledged it; WAIT and STOP are nothing to do.
+
+        If storing or committing fails for a reason that passes, doing the same task again sends the finished update and
+        trains nothing.
+
+        Args:
+            task: What to do.
+            coordinator: Where blobs come from and results go to.
+            should_stop: Asked before every batch and between the parts of the task.
+            on_activity: Told of every part's beginning and progress.
+            on_problem: Told of files that could not be read.
+
+        Raises:
+            Cancelled: `should_stop()` held, or the coordinator says that the task is not wanted any more.
+            FedplccError: The task cannot be done, or the aggregator refused its result.
+        """
+        if task.run is None or task.kind in (TaskKind.WAIT, TaskKind.STOP):
+            return
+        config = self._config(task.run)
+        prepare_torch(config.training.threads, self._device)
+        job = _Job(
+            task=task,
+            run=task.run,
+            config=config,
+            loaded=self._load(config, on_problem),
+            coordinator=coordinator,
+            should_stop=should_stop,
+            on_activity=on_activity or _say_nothing,
+        )
+        if task.kind is TaskKind.EVALUATE:
+            self._evaluate(job)
+            return
+        identity = (task.key, task.payload, task.run.config_hash)
+        if self._finished is None or self._finished.identity != identity:
+            self._finished = None  # a stale update's blobs are let go before new ones are made
+            make = self._initialise if task.kind is TaskKind.INIT else self._train
+            update, blobs = make(job)
+            self._finished = _Result(identity=identity, update=update, blobs=blobs)
+        _hand_in(job, self._finished)
+        self._finished = None
+
+    def _initialise(self, job: _Job) -> tuple[Update, dict[BlobRef, bytes]]:
+        """Build the run's first model from (model specification, seed)."""
+        job.begin(ClientActivity.INITIALISING)
+        with job.timed("build_seconds"):
+            model = self._new_model(job.config)
+            data = to_bytes(state_arrays(model))
+        group = blob_ref(MODEL, data)
+        dim = cast(FeatureModel, model).feature_dim
+        payload = Payload(tensor_groups=(group,), int_lists={FEATURE_DIM: (dim,)})
+        return Update(client_id=self.client_id, payload=payload, num_examples=0), {group: data}
+
+    def _train(self, job: _Job) -> tuple[Update, dict[BlobRef, bytes]]:
+        """Train the round's model on the client's data and summarise the features under the result (eq. 9)."""
+        config, method, loaded = job.config, job.config.algorithm, job.loaded
+        model = self._received_model(job)
+        prototypes = _received_prototypes(job) if method.has_prototypes else PrototypeSet.empty()
+        job.begin(ClientActivity.TRAINING)
+        with job.timed("train_seconds"):
+            trained = local_train(
+                model,
+                loaded.train,
+                config,
+                method,
+                prototypes,
+                round=job.task.round,
+                client_id=self.client_id,
+                should_stop=job.should_stop,
+                on_progress=self._progress(job),
+            )
+        data = to_bytes(state_arrays(model))
+        group = blob_ref(MODEL, data)
+        blobs = {group: data}
+        sets: tuple[BlobRef, ...] = ()
+        num_excluded = num_prototypes = 0
+        if method.client_report is not None:
+            assert method.prototype_kind is not None
+            job.begin(ClientActivity.SUMMARISING)
+            with job.timed("summarise_seconds"):
+                features_ND, labels_N = collect_features(model, loaded.train, config, should_stop=job.should_stop)
+                report = method.client_report(features_ND, labels_N, len(config.data.classes), config.method)
+            vectors = prototypes_to_bytes(report.prototypes)
+            summary = blob_ref(method.prototype_kind, vectors)
+            blobs[summary], sets = vectors, (summary,)
+            num_excluded, num_prototypes = report.num_excluded, len(report.prototypes)
+        if self._metrics is not None:
+            self._metrics.prototypes.set(num_prototypes)
+        update = Update(
+            client_id=self.client_id,
+            payload=Payload(tensor_groups=(group,), prototype_sets=sets),
+            num_examples=len(loaded.train),
+            num_excluded=num_excluded,
+            class_counts=loaded.data.class_counts,
+            losses=trained.losses,
+            timings=dict(job.timings) | {"steps": float(trained.num_steps)},
+            num_prototypes=num_prototypes,
+        )
+        return update, blobs
+
+    def _evaluate(self, job: _Job) -> None:
+        """Count the global model's correct predictions on the client's test set."""
+        model = self._received_model(job)
+        job.begin(ClientActivity.EVALUATING)
+        with job.timed("evaluate_seconds"):
+            counts = evaluate(model, job.loaded.test, job.config, should_stop=job.should_stop)
+        evaluation = Evaluation(
+            client_id=self.client_id, domain=self.domain, counts=(counts,), timings=dict(job.timings)
+        )
+        job.coordinator.report_evaluation(job.run.run_id, job.task.round, evaluation)
+
+    def _received_model(self, job: _Job) -> nn.Module:
+        """The task's model on the device, in a model of the run's specification."""
+        job.begin(ClientActivity.DOWNLOADING)
+        blob = job.task.payload.tensor_group(MODEL)
+        if blob is None:
+            raise MalformedRequest(f"a task {job.task.kind} comes with a model", field="payload")
+        data = _fetch(job, blob)
+        with job.timed("build_seconds"):
+            model = self._new_model(job.config)
+            load_arrays(model, from_bytes(data))
+            return model.to(self._device)
+
+    def _new_model(self, config: RunConfig) -> nn.Module:
+        return build_model(config.model, len(config.data.classes), config.data.image_size, config.run.seed)
+
+    def _config(self, run: RunSpec) -> RunConfig:
+        """The run's configuration; the latest one is kept, as it is the same for every round."""
+        known = self._configs.get(run.config_hash)
+        if known is not None:
+            return known
+        if hashlib.sha256(run.config_json.encode()).hexdigest() != run.config_hash:
+            raise MalformedRequest("the run's configuration does not have its SHA-256", field="config_json")
+        config = parse_run_config(json.loads(run.config_json))
+        self._configs = {run.config_hash: config}
+        return config
+
+    def _load(self, config: RunConfig, on_problem: OnProblem | None) -> _Loaded:
+        """The client's data as the run's contract wants it; the latest are kept."""
+        known = self._loaded
+        if known is not None and (known.contract, known.seed) == (config.data, config.run.seed):
+            return known
+        self._loaded = None  # let go of the images before others are read
+        begin = perf_counter()
+        seed = derive_seed("subset", config.run.seed, self.client_id)
+        data = load_dataset(self._spec, contract=config.data, samples_per_class=self._samples_per_class, seed=seed)
+        loaded = _Loaded(
+            contract=config.data,
+            seed=config.run.seed,
+            data=data,
+            train=DeviceImages.put(data.train, config.data, self._device),
+            test=DeviceImages.put(data.test, config.data, self._device),
+        )
+        log.info(
+            "data_loaded",
+            client_id=self.client_id,
+            num_examples=len(data.train),
+            num_test_examples=len(data.test),
+            num_unreadable=len(data.unreadable),
+            duration_s=round(perf_counter() - begin, 3),
+        )
+        self._report_unreadable(data, on_problem)
+        self._loaded = loaded
+        return loaded
+
+    def _report_unreadable(self, data: ClientData, on_problem: OnProblem | None) -> None:
+        count = len(data.unreadable)
+        self.readings = {**self.readings, "unreadable_files": float(count)}
+        if self._metrics is not None:
+            self._metrics.unreadable_files.set(count)
+        if count:
+            log.warning("unreadable_files", client_id=self.client_id, count=count, first=data.unreadable[0])
+            if on_problem is not None:
+                on_problem(
+                    ClientProblem(
+                        reason="UNREADABLE_FILES",
+                        detail=f"{count} of the data set's files could not be read and are left out",
+                        hint=f"look at {data.unreadable[0]}, or remove the files",
+                    )
+                )
+
+    def _progress(self, job: _Job) -> Callable[[int, int], None]:
+        """Turn the training loop's steps into progress, readings and metrics."""
+        batch_size = min(job.config.training.batch_size, len(job.loaded.train))
+        last = perf_counter()
+
+        def on_progress(step: int, steps: int) -> None:
+            nonlocal last
+            now = perf_counter()
+            seconds, last = now - last, now
+            if self._metrics is not None:
+                self._metrics.batch_done(batch_size, seconds)
+            if seconds > 0:
+                speed = {"samples_per_second": batch_size / seconds, "batch_seconds": seconds}
+                self.readings = {**self.readings, **speed}
+            job.on_activity(ClientActivity.TRAINING, step / steps)
+
+        return on_progress
+
+    def _client(self, class_counts: Mapping[str, int]) -> Client:
+        return Client(
+            client_id=self.client_id,
+            domain=self.domain,
+            num_examples=sum(class_counts.values()),
+            class_counts=class_counts,
+            environment=environment(self._device),
+        )
+
+
+def _received_prototypes(job: _Job) -> PrototypeSet:
+    blob = job.task.payload.prototype_set(GLOBAL_CLUSTER)
+    if blob is None:
+        raise MalformedRequest(f"method {job.config.run.method} comes with prototypes", field="payload")
+    return prototypes_from_bytes(_fetch(job, blob))
+
+
+def _fetch(job: _Job, blob: BlobRef) -> bytes:
+    """A blob whose SHA-256 is the one that the task names; fetched anew once if it is not.
+
+    Raises:
+        BlobCorrupt: It was not, twice.
+    """
+    for _ in range(2):
+        check(job.should_stop)
+        with job.timed("download_seconds"):
+            data = job.coordinator.fetch(blob)
+        if sha256_hex(data) == blob.sha256:
+            job.timings["received_bytes"] = job.timings.get("received_bytes", 0.0) + len(data)
+            return data
+        log.warning("blob_corrupt", role=blob.role, sha256=blob.sha256)
+    raise BlobCorrupt(f"the {blob.role} that arrived does not have the announced SHA-256", sha256=blob.sha256)
+
+
+def _hand_in(job: _Job, result: _Result) -> None:
+    """Store the update's blobs and commit it."""
+    run_id, number, update = job.run.run_id, job.task.round, result.update
+    job.begin(ClientActivity.UPLOADING)
+    sent_bytes = 0
+    with job.timed("upload_seconds"):
+        blobs = update.payload.blobs
+        for number_sent, blob in enumerate(blobs, start=1):
+            check(job.should_stop)
+            is_prototypes = blob in update.payload.prototype_sets
+            job.coordinator.store(run_id, number, blob, result.blobs[blob], is_prototypes=is_prototypes)
+            sent_bytes += blob.size_bytes
+            job.on_activity(ClientActivity.UPLOADING, number_sent / len(blobs))
+    check(job.should_stop)
+    timings = {**update.timings, "upload_seconds": job.timings["upload_seconds"], "sent_bytes": float(sent_bytes)}
+    job.coordinator.commit_update(run_id, number, replace(update, timings=timings))
+
+
+def _say_nothing(activity: ClientActivity, progress: float) -> None:
+    """Nobody wants to know."""
