@@ -100,7 +100,7 @@ class BlobStore:
         with self._lock:
             key = (client_id, blob.sha256)
             if key in self._uploads:
-                self._uploads[key].supersede()
+                self._uploads[key].close()
             with _disk_errors():
                 self._incoming.joinpath(client_id).mkdir(exist_ok=True)
                 upload = Upload(self._part(client_id, blob.sha256), self._complete(client_id, blob.sha256), blob)
@@ -145,73 +145,103 @@ class BlobStore:
 
 
 class Upload:
-    """One client's upload of one blob: bytes in order, from where the last attempt ended."""
+    """One client's upload of one blob: bytes in order, from where the last attempt ended.
+
+    Bytes go to the file as they come, unbuffered: another stream that goes on from the file's end must find all of them, and
+    none may follow later.
+    """
 
     def __init__(self, part: Path, complete: Path, blob: BlobRef) -> None:
         self.blob = blob
         self._part, self._complete_path = part, complete
-        self._digest = hashlib.sha256()
-        self._file = part.open("a+b")
-        self._is_superseded = False
-        self._size = self._file.seek(0, os.SEEK_END)
+        self._lock = threading.Lock()
+        self._file = part.open("a+b", buffering=0)
+        self._size = os.fstat(self._file.fileno()).st_size
         if self._size > blob.size_bytes:
             self._file.truncate(0)
             self._size = 0
-        self._file.seek(0)
-        while piece := self._file.read(READ_BYTES):
-            self._digest.update(piece)
+        self._hashed: hashlib._Hash | None = None
 
     @property
     def offset_bytes(self) -> int:
         """Bytes received so far."""
         return self._size
 
-    def supersede(self) -> None:
-        """Refuse further bytes: a newer stream has taken over."""
-        self._is_superseded = True
-
     def write(self, offset_bytes: int, data: bytes) -> None:
         """Append a chunk.
 
         Raises:
             ChunkOutOfOrder: It does not begin where the bytes so far end, or runs past the end.
-            FailedPrecondition: A newer stream has taken over.
+            FailedPrecondition: The upload was closed, or a newer stream has taken over.
+            StoreUnavailable: The disk is full or away; begin the upload again to go on.
         """
-        if self._is_superseded:
-            raise FailedPrecondition("a newer stream of this upload has taken over", sha256=self.blob.sha256)
-        if offset_bytes != self._size:
-            raise ChunkOutOfOrder(
-                f"the chunk begins at byte {offset_bytes}, expected {self._size}", expected_offset_bytes=self._size
-            )
-        if self._size + len(data) > self.blob.size_bytes:
-            raise ChunkOutOfOrder(f"the chunk runs past the announced {self.blob.size_bytes} bytes")
-        with _disk_errors():
-            self._file.write(data)
-        self._digest.update(data)
-        self._size += len(data)
+        with self._lock:
+            self._check_is_open()
+            if offset_bytes != self._size:
+                raise ChunkOutOfOrder(
+                    f"the chunk begins at byte {offset_bytes}, expected {self._size}", expected_offset_bytes=self._size
+                )
+            if self._size + len(data) > self.blob.size_bytes:
+                raise ChunkOutOfOrder(f"the chunk runs past the announced {self.blob.size_bytes} bytes")
+            with _disk_errors():
+                self._append(data)
 
     def finish(self) -> None:
         """Check the blob and give it its name.
 
         Raises:
             BlobCorrupt: Bytes are missing (the part is kept) or do not have their SHA-256 (the part is dropped).
+            FailedPrecondition: The upload was closed, or a newer stream has taken over.
+            StoreUnavailable: The disk did not take the bytes.
         """
-        if self._is_superseded:
-            raise FailedPrecondition("a newer stream of this upload has taken over", sha256=self.blob.sha256)
-        with _disk_errors():
-            self._file.flush()
+        with self._lock:
+            self._check_is_open()
             if self._size < self.blob.size_bytes:
                 raise BlobCorrupt(f"the upload ended at byte {self._size} of {self.blob.size_bytes}")
-            if self._digest.hexdigest() != self.blob.sha256:
-                self._file.truncate(0)
-                raise BlobCorrupt("the bytes received do not have the announced SHA-256", sha256=self.blob.sha256)
-            os.fsync(self._file.fileno())
-            self._part.rename(self._complete_path)
+            with _disk_errors():
+                if self._digest().hexdigest() != self.blob.sha256:
+                    self._start_over()
+                    raise BlobCorrupt("the bytes received do not have the announced SHA-256", sha256=self.blob.sha256)
+                try:
+                    os.fsync(self._file.fileno())
+                except OSError:
+                    self._start_over()  # after a failed fsync nobody knows which bytes are on the disk
+                    raise
+                self._part.rename(self._complete_path)
 
     def close(self) -> None:
-        """Let go of the file."""
-        with _disk_errors():
+        """Let go of the file; bytes that still come are refused. Waits for a chunk that is being written."""
+        with self._lock, _disk_errors():
             self._file.close()
+
+    def _check_is_open(self) -> None:
+        if self._file.closed:
+            raise FailedPrecondition("this stream of the upload has ended; begin it again", sha256=self.blob.sha256)
+
+    def _append(self, data: bytes) -> None:
+        digest, rest = self._digest(), memoryview(data)
+        try:
+            while rest:
+                rest = rest[self._file.write(rest) :]
+        except OSError:
+            self._file.close()  # what was written of the chunk is only known to the file
+            raise
+        digest.update(data)
+        self._size += len(data)
+
+    def _digest(self) -> hashlib._Hash:
+        """The hash of the bytes so far; those of an earlier attempt are read when it is first needed."""
+        if self._hashed is None:
+            digest = hashlib.sha256()
+            self._file.seek(0)
+            while piece := self._file.read(READ_BYTES):
+                digest.update(piece)
+            self._hashed = digest
+        return self._hashed
+
+    def _start_over(self) -> None:
+        self._file.truncate(0)
+        self._size, self._hashed = 0, None
 
 
 @contextmanager
