@@ -84,7 +84,7 @@ class TestPublishedValues:
 class TestTopK:
     SIX = PrototypeSet.of(np.c_[np.ones(6), np.linspace(0, 1, 6)], [0] * 6, [0.05, 0.1, 0.15, 0.2, 0.24, 0.26])
 
-    @pytest.mark.parametrize(("phi", "k"), [(0.01, 1), (0.5, 3), (0.51, 4), (1.0, 6)])
+    @pytest.mark.parametrize(("phi", "k"), [(1e-12, 1), (0.01, 1), (0.5, 3), (0.51, 4), (1.0, 6)])
     def test_k_is_the_ceiling_of_phi_times_the_class_size(self, phi, k):
         similarity = (1 / np.hypot(1, np.linspace(0, 1, 6))) ** 0.5
         largest = np.sort(similarity * self.SIX.weights)[::-1][:k]
@@ -234,6 +234,11 @@ def features_of(seed: int, counts: list[int]):
     return np.maximum(rows, 0).astype(np.float32), labels.astype(np.int64)
 
 
+def on_circle(degrees: list[float]) -> np.ndarray:
+    angles = np.deg2rad(np.asarray(degrees))
+    return np.stack([np.cos(angles), np.sin(angles)], axis=1)
+
+
 class TestReport:
     def test_every_sample_is_behind_one_prototype_of_its_class(self):
         counts = [30, 0, 1, 7]
@@ -262,6 +267,11 @@ class TestReport:
         np.testing.assert_allclose(report.prototypes.vectors, [[3, 0.05], [0.05, 4]], rtol=1e-6)
         assert report.prototypes.weights.tolist() == [2, 2]
 
+    def test_partition_is_chosen_on_the_client_too(self):
+        features, labels = on_circle([0, 2, 9, 11, 40, 42, 49, 51]).astype(np.float32), np.zeros(8, np.int64)
+        assert client_report(features, labels, 1, Config(partition="first")).prototypes.weights.tolist() == [2, 2, 2, 2]
+        assert client_report(features, labels, 1, Config(partition="last")).prototypes.weights.tolist() == [4, 4]
+
     def test_zero_features_are_excluded_and_counted(self):
         features, labels = features_of(3, [10, 10])
         features[[0, 5, 15]] = 0
@@ -286,11 +296,6 @@ class TestReport:
         features[2, 1] = np.nan
         with pytest.raises(ValueError, match="finite"):
             client_report(features, labels, 1, Config())
-
-
-def on_circle(degrees: list[float]) -> np.ndarray:
-    angles = np.deg2rad(np.asarray(degrees))
-    return np.stack([np.cos(angles), np.sin(angles)], axis=1)
 
 
 class TestServer:
