@@ -341,13 +341,16 @@ async def _call(function: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs)
 
 
 async def _read(path: Path, offset_bytes: int) -> AsyncIterator[bytes]:
-    file = await _call(path.open, "rb")
-    try:
-        await _call(file.seek, offset_bytes)
-        while data := await _call(file.read, SEND_BYTES):
-            yield data
-    finally:
-        file.close()
+    # Each piece opens the file anew: a call that is cancelled at any moment leaves nothing open.
+    while data := await _call(_read_piece, path, offset_bytes):
+        yield data
+        offset_bytes += len(data)
+
+
+def _read_piece(path: Path, offset_bytes: int) -> bytes:
+    with path.open("rb") as file:
+        file.seek(offset_bytes)
+        return file.read(SEND_BYTES)
 
 
 async def _first(*events: asyncio.Event, timeout_s: float) -> None:
