@@ -2,6 +2,7 @@
 
 A transaction is atomic and durable: after the `with` block ends, a crash at any moment keeps all of it; if the block
 raises, none of it is kept. Only one transaction is open at a time (BEGIN IMMEDIATE); reads see the last committed state.
+Every call raises `StoreUnavailable` while the database is away, full or damaged.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ from sqlalchemy import (
 from sqlalchemy import (
     event as engine_event,
 )
-from sqlalchemy.exc import DatabaseError, OperationalError
+from sqlalchemy.exc import DatabaseError, DataError, IntegrityError, ProgrammingError
 
 from aggregator.store import schema
 from shared.errors import StoreUnavailable
@@ -62,10 +62,8 @@ class SqlStore:
             StoreUnavailable: It cannot be opened, or it has another schema version.
         """
         self._engine = _engine(url)
-        try:
+        with _database_errors("open"):
             self._prepare()
-        except (OperationalError, DatabaseError) as error:
-            raise StoreUnavailable(f"cannot open the database: {error.orig}") from error
 
     @classmethod
     def in_folder(cls, folder: Path) -> SqlStore:
@@ -75,23 +73,24 @@ class SqlStore:
     @contextmanager
     def transaction(self) -> Iterator[SqlTransaction]:
         """See `Store.transaction`."""
-        try:
-            with self._engine.connect().execution_options(immediate=True) as connection, connection.begin():
-                yield SqlTransaction(connection)
-        except OperationalError as error:
-            raise StoreUnavailable(f"cannot write to the database: {error.orig}") from error
+        with (
+            _database_errors("write to"),
+            self._engine.connect().execution_options(immediate=True) as connection,
+            connection.begin(),
+        ):
+            yield SqlTransaction(connection)
 
     def open_runs(self) -> list[Run]:
         """See `Store.open_runs`."""
         ended = [status.value for status in RunStatus if status.is_final]
         query = select(schema.runs).where(schema.runs.c.status.not_in(ended))
-        with self._engine.connect() as connection:
+        with self._reading() as connection:
             rows = connection.execute(query.order_by(schema.runs.c.created_at, schema.runs.c.run_id)).all()
             return [_with_round(connection, row, whole=True) for row in rows]
 
     def find_run(self, run_id: str) -> Run | None:
         """See `Store.find_run`."""
-        with self._engine.connect() as connection:
+        with self._reading() as connection:
             row = connection.execute(select(schema.runs).where(schema.runs.c.run_id == run_id)).first()
             return None if row is None else _with_round(connection, row, whole=True)
 
@@ -105,7 +104,7 @@ class SqlStore:
         """See `Store.list_runs`."""
         table = schema.runs
         query = select(table).order_by(table.c.created_at.desc(), table.c.run_id.desc()).limit(limit)
-        with self._engine.connect() as connection:
+        with self._reading() as connection:
             if before:
                 cursor = connection.execute(select(table.c.created_at).where(table.c.run_id == before)).scalar()
                 older = table.c.created_at < cursor
@@ -116,12 +115,12 @@ class SqlStore:
         """See `Store.list_rounds`."""
         table = schema.rounds
         query = select(table).where(table.c.run_id == run_id, table.c.number > after).order_by(table.c.number)
-        with self._engine.connect() as connection:
+        with self._reading() as connection:
             return [_round(row) for row in connection.execute(query.limit(limit)).all()]
 
     def find_round(self, run_id: str, number: int) -> Round | None:
         """See `Store.find_round`."""
-        with self._engine.connect() as connection:
+        with self._reading() as connection:
             return _find_round(connection, run_id, number, whole=True)
 
     def list_evaluations(self, run_id: str, number: int | None = None) -> list[tuple[int, Evaluation]]:
@@ -130,7 +129,7 @@ class SqlStore:
         query = select(table).where(table.c.run_id == run_id).order_by(table.c.round, table.c.client_id)
         if number is not None:
             query = query.where(table.c.round == number)
-        with self._engine.connect() as connection:
+        with self._reading() as connection:
             return [(row.round, _load(Evaluation, row.evaluation)) for row in connection.execute(query).all()]
 
     def list_events(
@@ -143,12 +142,12 @@ class SqlStore:
             query = query.where(table.c.run_id == run_id)
         if types:
             query = query.where(table.c.type.in_(types))
-        with self._engine.connect() as connection:
+        with self._reading() as connection:
             return [Event(**row._mapping) for row in connection.execute(query).all()]
 
     def list_clients(self) -> list[Client]:
         """See `Store.list_clients`."""
-        with self._engine.connect() as connection:
+        with self._reading() as connection:
             rows = connection.execute(select(schema.clients).order_by(schema.clients.c.client_id)).all()
         return [_client(row) for row in rows]
 
@@ -180,7 +179,7 @@ class SqlStore:
     def domains(self, clients: Sequence[str]) -> dict[str, str]:
         """See `Store.domains`."""
         wanted = set(clients)
-        with self._engine.connect() as connection:
+        with self._reading() as connection:
             rows = connection.execute(select(schema.clients.c.client_id, schema.clients.c.domain)).all()
         return {row.client_id: row.domain for row in rows if row.client_id in wanted}
 
@@ -189,8 +188,13 @@ class SqlStore:
         self._engine.dispose()
 
     def _first(self, query: Any) -> Row[Any] | None:
-        with self._engine.connect() as connection:
+        with self._reading() as connection:
             return connection.execute(query).first()
+
+    @contextmanager
+    def _reading(self) -> Iterator[Connection]:
+        with _database_errors("read"), self._engine.connect() as connection:
+            yield connection
 
     def _prepare(self) -> None:
         with self._engine.connect().execution_options(immediate=True) as connection, connection.begin():
@@ -267,6 +271,17 @@ class SqlTransaction:
             self._connection.execute(insert(table).values(**key, **values))
         elif values:
             self._connection.execute(update(table).where(*matches).values(**values))
+
+
+@contextmanager
+def _database_errors(verb: str) -> Iterator[None]:
+    """A database that is full, locked, damaged or away is `StoreUnavailable`; a wrong statement stays the bug it is."""
+    try:
+        yield
+    except DatabaseError as error:
+        if isinstance(error, (DataError, IntegrityError, ProgrammingError)):
+            raise
+        raise StoreUnavailable(f"cannot {verb} the database: {error.orig}") from error
 
 
 def _engine(url: str) -> Engine:

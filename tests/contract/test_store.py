@@ -1,0 +1,499 @@
+"""What every store must do (aggregator/store/base.py). Another store joins by a line in `STORES`."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TypeAlias
+
+import pytest
+
+from aggregator.store import schema
+from aggregator.store.base import Store, Transaction
+from aggregator.store.sql import SqlStore
+from shared.errors import StoreUnavailable
+from shared.types import (
+    ClientActivity,
+    ClientProblem,
+    CommittedUpdate,
+    Environment,
+    Event,
+    Round,
+    RoundPhase,
+    Run,
+    RunStatus,
+)
+from tests.builders import a_blob, a_client, a_round, a_run, an_evaluation, an_update
+from tests.folders import memory_folder
+
+Open: TypeAlias = Callable[[], Store]
+"""Opens the same store again, as the next start of an aggregator does."""
+
+STORES: dict[str, Callable[[Path], Store]] = {"sqlite": SqlStore.in_folder}
+
+
+@pytest.fixture(params=STORES)
+def open_store(request: pytest.FixtureRequest) -> Iterator[Open]:
+    opened: list[Store] = []
+    with memory_folder() as folder:
+
+        def open_it() -> Store:
+            opened.append(STORES[request.param](Path(folder)))
+            return opened[-1]
+
+        yield open_it
+        for store in opened:
+            store.close()
+
+
+@pytest.fixture
+def store(open_store: Open) -> Store:
+    return open_store()
+
+
+def add_run(store: Store, run: Run) -> Run:
+    with store.transaction() as transaction:
+        transaction.add_run(run, request_id=f"request of {run.run_id}", request_hash=run.config_hash)
+        if run.round is not None:
+            transaction.save_run(run)
+            for update in run.round.updates.values():
+                transaction.add_update(run.run_id, run.round.number, update)
+            for evaluation in run.round.evaluations.values():
+                transaction.add_evaluation(run.run_id, run.round.number, evaluation)
+    return run
+
+
+def add_events(store: Store, count: int) -> None:
+    with store.transaction() as transaction:
+        for _ in range(count):
+            transaction.add_event(Event(type="long", data={"text": "x" * 1000}))
+
+
+def a_full_run() -> Run:
+    """A run whose round 1 is being evaluated, with something in every field."""
+    current = a_round(
+        1,
+        RoundPhase.EVALUATING,
+        updates={"ann": an_update("ann"), "bob": an_update("bob", losses={"ce": 1e-300})},
+        evaluations={"bob": an_evaluation("bob")},
+        model=a_blob("new"),
+        prototypes=a_blob("new prototypes", "global_cluster"),
+        metrics_json='{"accuracy":0.1}',
+        timings_json='{"seconds":0.30000000000000004}',
+    )
+    return a_run(round=current, is_pause_requested=True, reason="weil «warum» nicht reicht: ü")
+
+
+# Transactions
+
+
+def test_what_a_transaction_wrote_is_there_after_the_next_start(store: Store, open_store: Open) -> None:
+    run = add_run(store, a_full_run())
+    assert store.find_run(run.run_id) == run, "what is read back is what was in memory"
+    store.close()
+    assert open_store().find_run(run.run_id) == run
+    assert open_store().open_runs() == [run]
+
+
+class Interrupted(Exception):
+    """Something goes wrong in the middle of a transaction."""
+
+
+def interrupted(store: Store, *writes: Callable[[Transaction], None]) -> None:
+    """Open a transaction, make these writes, and leave it by an exception."""
+
+    def block() -> None:
+        with store.transaction() as transaction:
+            for write in writes:
+                write(transaction)
+            raise Interrupted
+
+    with pytest.raises(Interrupted):
+        block()
+
+
+def test_a_block_that_raises_keeps_nothing(store: Store) -> None:
+    run, update, report = a_full_run(), an_update("ann"), an_evaluation("bob")
+    interrupted(
+        store,
+        lambda transaction: transaction.add_run(run, request_id="r", request_hash="h"),
+        lambda transaction: transaction.save_run(run),
+        lambda transaction: transaction.add_update(run.run_id, 1, update),
+        lambda transaction: transaction.add_evaluation(run.run_id, 1, report),
+        lambda transaction: transaction.save_client(a_client()),
+        lambda transaction: transaction.add_blob(a_blob("loose")),
+        lambda transaction: transaction.add_event(Event(type="run_created", run_id=run.run_id)),
+    )
+    assert store.find_run(run.run_id) is None
+    assert store.find_request("r") is None
+    assert store.find_round(run.run_id, 1) is None
+    assert store.list_evaluations(run.run_id) == []
+    assert store.list_events() == []
+    assert store.list_clients() == []
+    assert store.last_committed("ann") is None
+    for blob in (a_blob("loose"), *update.payload.blobs):
+        assert store.find_blob(blob.sha256) is None
+        assert not store.has_stored("ann", blob.sha256)
+
+
+def test_a_block_that_raises_keeps_what_was_there_before(store: Store) -> None:
+    run = add_run(store, a_full_run())
+    interrupted(store, lambda transaction: transaction.save_run(replace(run, status=RunStatus.FAILED, reason="no")))
+    assert store.find_run(run.run_id) == run
+
+
+def test_reads_see_the_last_committed_state_while_a_transaction_is_open(store: Store) -> None:
+    run = add_run(store, a_run())
+    with store.transaction() as transaction:
+        transaction.save_run(replace(run, status=RunStatus.STOPPING))
+        transaction.add_event(Event(type="run_stopping", run_id=run.run_id))
+        assert store.find_run(run.run_id) == run
+        assert store.list_events() == []
+    found = store.find_run(run.run_id)
+    assert found is not None
+    assert found.status is RunStatus.STOPPING
+
+
+def test_transactions_of_many_threads_take_turns_and_none_is_lost(store: Store) -> None:
+    def write(name: str) -> None:
+        for index in range(5):
+            with store.transaction() as transaction:
+                transaction.add_event(Event(type="step", client_id=name, data={"index": index}))
+
+    threads = [threading.Thread(target=write, args=(f"thread-{number}",)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    events = store.list_events()
+    assert [event.sequence for event in events] == list(range(1, 21))
+    for name in {event.client_id for event in events}:
+        assert [event.data["index"] for event in events if event.client_id == name] == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("again", ["run", "request", "update", "evaluation"])
+def test_a_key_that_must_be_new_is_not_overwritten(store: Store, again: str) -> None:
+    run = add_run(store, a_full_run())
+    request_id = f"request of {run.run_id}"
+
+    def write() -> None:
+        with store.transaction() as transaction:
+            transaction.add_event(Event(type="run_created"))
+            match again:
+                case "run":
+                    transaction.add_run(replace(run, name="other"), request_id="other", request_hash="")
+                case "request":
+                    transaction.add_run(replace(run, run_id="other"), request_id=request_id, request_hash="")
+                case "update":
+                    transaction.add_update(run.run_id, 1, an_update("ann", content="other"))
+                case "evaluation":
+                    transaction.add_evaluation(run.run_id, 1, an_evaluation("bob", correct=(0, 0, 0)))
+
+    with pytest.raises(Exception, match="UNIQUE constraint"):
+        write()
+    assert store.open_runs() == [run]
+    assert store.list_events() == []
+
+
+# Runs and rounds
+
+
+def test_saving_a_run_replaces_its_state_and_keeps_its_updates(store: Store) -> None:
+    run = add_run(store, a_full_run())
+    assert run.round is not None
+    moved = replace(
+        run,
+        status=RunStatus.PAUSED,
+        is_pause_requested=False,
+        reason="",
+        roster=("ann", "bob", "zoe"),
+        round=replace(run.round, phase=RoundPhase.COMMITTED, metrics_json="{}", phase_started_at={"committed": 5.0}),
+        model=a_blob("newer"),
+        prototypes=None,
+        updated_at=200.0,
+    )
+    with store.transaction() as transaction:
+        transaction.save_run(moved)
+    assert store.find_run(run.run_id) == moved
+
+
+def test_a_run_comes_with_its_latest_round_and_the_others_stay(store: Store) -> None:
+    run = add_run(store, a_full_run())
+    second = replace(run, round=a_round(2, updates={}))
+    with store.transaction() as transaction:
+        transaction.save_run(second)
+    assert store.find_run(run.run_id) == second
+    assert store.find_round(run.run_id, 1) == run.round
+    assert store.find_round(run.run_id, 3) is None
+    assert store.find_round("no such run", 1) is None
+
+
+def test_only_runs_that_have_not_ended_are_open_oldest_first(store: Store) -> None:
+    for index, status in enumerate(RunStatus):
+        add_run(store, a_run(status, run_id=f"run-{status}", created_at=100.0 - index))
+    found = store.open_runs()
+    assert [run.status for run in found] == [RunStatus.STOPPING, RunStatus.PAUSED, RunStatus.RUNNING, RunStatus.PENDING]
+    assert found == [store.find_run(run.run_id) for run in found]
+
+
+def test_runs_are_listed_newest_first_page_by_page_each_once(store: Store) -> None:
+    # Three were created at the same moment: their ids decide.
+    for run_id, created_at in (("d", 5.0), ("b", 7.0), ("a", 7.0), ("c", 7.0), ("e", 9.0)):
+        add_run(store, a_run(run_id=run_id, created_at=created_at))
+    assert [run.run_id for run in store.list_runs(limit=10)] == ["e", "c", "b", "a", "d"]
+    seen: list[str] = []
+    while page := store.list_runs(limit=2, before=seen[-1] if seen else ""):
+        seen += [run.run_id for run in page]
+    assert seen == ["e", "c", "b", "a", "d"]
+
+
+def test_listed_runs_and_rounds_carry_no_updates(store: Store) -> None:
+    run = add_run(store, a_full_run())
+    assert run.round is not None
+    bare = replace(run.round, updates={}, evaluations={})
+    assert store.list_runs(limit=1) == [replace(run, round=bare)]
+    assert store.list_rounds(run.run_id) == [bare]
+
+
+def test_rounds_are_listed_in_order_from_the_one_after(store: Store) -> None:
+    run = add_run(store, a_run(round=a_round(0)))
+    for number in (1, 2, 10, 11):
+        with store.transaction() as transaction:
+            transaction.save_run(replace(run, round=a_round(number)))
+    assert [found.number for found in store.list_rounds(run.run_id)] == [0, 1, 2, 10, 11]
+    assert [found.number for found in store.list_rounds(run.run_id, after=0, limit=2)] == [1, 2]
+    assert [found.number for found in store.list_rounds(run.run_id, after=2)] == [10, 11]
+    assert store.list_rounds("no such run") == []
+
+
+def test_evaluations_are_listed_by_round_and_client(store: Store) -> None:
+    run = add_run(store, a_full_run())
+    with store.transaction() as transaction:
+        transaction.add_evaluation(run.run_id, 1, an_evaluation("ann"))
+        transaction.add_evaluation(run.run_id, 10, an_evaluation("ann"))
+        transaction.add_evaluation(run.run_id, 2, an_evaluation("ann"))
+    listed = [(number, report.client_id) for number, report in store.list_evaluations(run.run_id)]
+    assert listed == [(1, "ann"), (1, "bob"), (2, "ann"), (10, "ann")]
+    assert store.list_evaluations(run.run_id, 10) == [(10, an_evaluation("ann"))]
+    assert store.list_evaluations(run.run_id, 3) == []
+
+
+def test_a_request_is_found_with_its_run_and_hash(store: Store) -> None:
+    run = add_run(store, a_run())
+    assert store.find_request(f"request of {run.run_id}") == (run.run_id, run.config_hash)
+    assert store.find_request("unknown") is None
+
+
+# Events
+
+
+def test_events_come_in_order_after_a_cursor_of_one_run_or_of_some_types(store: Store) -> None:
+    events = [
+        Event(type="run_created", run_id="one", time=1.5, data={"clients": {"ann": [1, 2.5, None, True]}}),
+        Event(type="client_joined", client_id="ann", time=1.0),
+        Event(type="run_created", run_id="two"),
+        Event(type="round_opened", run_id="one", round=0),
+    ]
+    for event in events:
+        with store.transaction() as transaction:
+            transaction.add_event(event)
+    stored = [replace(event, sequence=index + 1) for index, event in enumerate(events)]
+    assert store.list_events() == stored
+    assert store.list_events(after=2) == stored[2:]
+    assert store.list_events(after=99) == []
+    assert store.list_events(limit=3) == stored[:3]
+    assert store.list_events(run_id="one") == [stored[0], stored[3]]
+    assert store.list_events(run_id="one", after=1) == [stored[3]]
+    assert store.list_events(types=("client_joined", "round_opened")) == [stored[1], stored[3]]
+    assert store.list_events(run_id="two", types=("round_opened",)) == []
+
+
+def test_events_of_one_transaction_keep_their_order_and_sequences_never_go_back(store: Store, open_store: Open) -> None:
+    with store.transaction() as transaction:
+        for index in range(20):
+            transaction.add_event(Event(type="step", data={"index": index}))
+    interrupted(store, lambda transaction: transaction.add_event(Event(type="lost")))
+    store.close()
+    again = open_store()
+    with again.transaction() as transaction:
+        transaction.add_event(Event(type="step", data={"index": 20}))
+    events = again.list_events()
+    assert [event.data["index"] for event in events] == list(range(21))
+    sequences = [event.sequence for event in events]
+    assert sequences == sorted(set(sequences))
+
+
+# Clients, updates, blobs
+
+
+def test_a_client_is_kept_without_what_passes(store: Store) -> None:
+    client = a_client(problem=ClientProblem(reason="INVALID_DATA", detail="no images", hint="look", is_fatal=True))
+    busy = replace(client, is_connected=True, activity=ClientActivity.TRAINING, run_id="r", round=3, progress=0.5)
+    with store.transaction() as transaction:
+        transaction.save_client(replace(busy, readings={"loss": 1.0}))
+        transaction.save_client(a_client("abe"))
+    assert store.find_client("ann") == client
+    assert store.list_clients() == [a_client("abe"), client]
+    assert store.find_client("eve") is None
+
+
+def test_saving_a_client_again_replaces_it(store: Store) -> None:
+    changed = a_client(domain="other", num_examples=3, class_counts={"ä": 3}, environment=Environment(), problem=None)
+    for client in (a_client(problem=ClientProblem(reason="X", detail="x")), changed):
+        with store.transaction() as transaction:
+            transaction.save_client(client)
+    assert store.list_clients() == [changed]
+
+
+def test_domains_are_those_of_the_clients_asked_for(store: Store) -> None:
+    with store.transaction() as transaction:
+        for name in ("ann", "bob", "zoe"):
+            transaction.save_client(a_client(name))
+    assert store.domains(["zoe", "ann", "eve"]) == {"ann": "ann-domain", "zoe": "zoe-domain"}
+    assert store.domains([]) == {}
+
+
+def test_the_newest_committed_update_of_a_client_is_found_across_runs(store: Store) -> None:
+    first, second = add_run(store, a_run(run_id="first")), add_run(store, a_run(run_id="second"))
+    assert store.last_committed("ann") is None
+    for run, number in ((first, 5), (second, 1), (first, 4)):
+        update = an_update("ann", content=f"{run.run_id} {number}")
+        with store.transaction() as transaction:
+            transaction.add_update(run.run_id, number, update)
+            transaction.add_update(run.run_id, number, an_update("bob", content=f"{run.run_id} {number}"))
+        sha256s = tuple(blob.sha256 for blob in update.payload.blobs)
+        assert store.last_committed("ann") == CommittedUpdate(run.run_id, number, sha256s)
+
+
+def test_a_client_has_stored_what_it_committed_and_nobody_else_has(store: Store) -> None:
+    run = add_run(store, a_run())
+    update = an_update("ann")
+    with store.transaction() as transaction:
+        transaction.add_update(run.run_id, 1, update)
+        transaction.add_update(run.run_id, 2, update)  # the same blobs again
+        transaction.add_blob(a_blob("global"))
+    for blob in update.payload.blobs:
+        assert store.has_stored("ann", blob.sha256)
+        assert not store.has_stored("bob", blob.sha256)
+        assert store.find_blob(blob.sha256) == blob.size_bytes
+    assert not store.has_stored("ann", a_blob("global").sha256), "naming a blob stores it for nobody"
+
+
+def test_naming_a_blob_again_changes_nothing(store: Store) -> None:
+    for _ in range(2):
+        with store.transaction() as transaction:
+            transaction.add_blob(a_blob("x"))
+    assert store.find_blob(a_blob("x").sha256) == 1
+    assert store.find_blob(a_blob("y").sha256) is None
+
+
+@pytest.mark.parametrize("number", [2**31, 2**40, 2**62])
+def test_large_counts_are_kept_exactly(store: Store, number: int) -> None:
+    update = an_update("ann", num_examples=number, class_counts=(number, 0, 0))
+    run = add_run(store, a_run(round=a_round(1, updates={"ann": update})))
+    with store.transaction() as transaction:
+        transaction.save_client(a_client(num_examples=number, class_counts={"a": number}))
+    assert store.find_run(run.run_id) == run
+    assert store.find_client("ann") == a_client(num_examples=number, class_counts={"a": number})
+
+
+# Databases that cannot be used
+
+
+def test_a_database_of_another_schema_version_is_refused_and_left_alone(tmp_path: Path) -> None:
+    SqlStore.in_folder(tmp_path).close()
+    file = tmp_path / "aggregator.sqlite"
+    with sqlite3.connect(file) as connection:
+        connection.execute("UPDATE schema_version SET version = ?", (schema.SCHEMA_VERSION + 1,))
+    connection.close()
+    before = file.read_bytes()
+    with pytest.raises(StoreUnavailable, match=f"schema version {schema.SCHEMA_VERSION + 1}, this aggregator needs"):
+        SqlStore.in_folder(tmp_path)
+    assert file.read_bytes() == before
+
+
+def test_a_file_that_is_no_database_is_refused_and_left_alone(tmp_path: Path) -> None:
+    file = tmp_path / "aggregator.sqlite"
+    file.write_bytes(b"not a database, but somebody's file\n" * 100)
+    with pytest.raises(StoreUnavailable, match="not a database"):
+        SqlStore.in_folder(tmp_path)
+    assert file.read_bytes().startswith(b"not a database")
+
+
+def test_a_database_that_cannot_be_opened_is_store_unavailable(tmp_path: Path) -> None:
+    with pytest.raises(StoreUnavailable, match="cannot open the database"):
+        SqlStore.in_folder(tmp_path / "missing")
+    (tmp_path / "aggregator.sqlite").mkdir()
+    with pytest.raises(StoreUnavailable, match="cannot open the database"):
+        SqlStore.in_folder(tmp_path)
+
+
+def test_a_full_database_is_store_unavailable_and_goes_on_when_there_is_room(tmp_path: Path) -> None:
+    store = SqlStore.in_folder(tmp_path)
+    run = add_run(store, a_full_run())
+    with store._engine.connect() as connection:
+        pages = connection.exec_driver_sql("PRAGMA page_count").scalar_one()
+        connection.exec_driver_sql(f"PRAGMA max_page_count = {pages}")
+    with pytest.raises(StoreUnavailable, match="full"):
+        add_events(store, 100)
+    assert store.list_events() == []
+    with store._engine.connect() as connection:
+        connection.exec_driver_sql("PRAGMA max_page_count = 1073741823")
+    add_events(store, 2)
+    assert len(store.list_events()) == 2
+    assert store.find_run(run.run_id) == run
+    store.close()
+
+
+USES: dict[str, Callable[[Store], object]] = {
+    "open_runs": lambda store: store.open_runs(),
+    "find_run": lambda store: store.find_run("test-0000"),
+    "find_request": lambda store: store.find_request("x"),
+    "list_runs": lambda store: store.list_runs(limit=1),
+    "list_rounds": lambda store: store.list_rounds("test-0000"),
+    "find_round": lambda store: store.find_round("test-0000", 1),
+    "list_evaluations": lambda store: store.list_evaluations("test-0000"),
+    "list_events": lambda store: store.list_events(),
+    "list_clients": lambda store: store.list_clients(),
+    "find_client": lambda store: store.find_client("ann"),
+    "last_committed": lambda store: store.last_committed("ann"),
+    "has_stored": lambda store: store.has_stored("ann", "x"),
+    "find_blob": lambda store: store.find_blob("x"),
+    "domains": lambda store: store.domains(["ann"]),
+    "transaction": lambda store: add_events(store, 1),
+}
+
+
+@pytest.mark.parametrize("use", USES)
+def test_a_damaged_database_is_store_unavailable(use: str) -> None:
+    with memory_folder() as folder:
+        store = SqlStore.in_folder(Path(folder))
+        add_run(store, a_full_run())
+        store.close()
+        file = Path(folder) / "aggregator.sqlite"
+        data = bytearray(file.read_bytes())
+        with sqlite3.connect(file) as connection:
+            (page_bytes,) = connection.execute("PRAGMA page_size").fetchone()
+            roots = connection.execute(
+                "SELECT rootpage FROM sqlite_master WHERE tbl_name <> 'schema_version'"
+            ).fetchall()
+        connection.close()
+        # The schema and its version stay whole, so that the damage is only met in use.
+        for (page,) in roots:
+            data[(page - 1) * page_bytes : page * page_bytes] = b"\xa5" * page_bytes
+        file.write_bytes(data)
+        damaged = SqlStore.in_folder(Path(folder))
+        with pytest.raises(StoreUnavailable, match="malformed"):
+            USES[use](damaged)
+        damaged.close()
+
+
+def test_sqlite_is_told_to_be_durable(tmp_path: Path) -> None:
+    store = SqlStore.in_folder(tmp_path)
+    with store._engine.connect() as connection:
+        found = [connection.exec_driver_sql(f"PRAGMA {name}").scalar_one() for name in ("journal_mode", "synchronous")]
+    assert found == ["wal", 2], "2 is FULL: a commit is on the disk before it is answered"
+    store.close()
