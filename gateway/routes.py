@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import uuid
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
@@ -299,6 +300,6 @@ def _event_stream(services: Services, aggregator: AggregatorClient, run_id: str,
 def _cursor(last_event_id: str | None, after: int | None) -> int:
     if not last_event_id:
         return after or 0
-    if not (last_event_id.isascii() and last_event_id.isdigit() and int(last_event_id[:20]) <= MAX_SEQUENCE):
+    if not re.fullmatch(r"[0-9]{1,19}", last_event_id) or int(last_event_id) > MAX_SEQUENCE:
         raise MalformedRequest("header.Last-Event-ID: it is not the id of an event of this stream")
     return int(last_event_id)

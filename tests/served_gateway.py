@@ -17,6 +17,7 @@ import httpx
 
 from aggregator.servicer import RunServicer, Wakeups
 from gateway.app import serve
+from gateway.routes import Services
 from gateway.server import Server
 from shared.config import GatewaySettings
 from shared.gen.fedplcc.v1 import run_service_pb2, run_service_pb2_grpc
@@ -59,6 +60,12 @@ class ServedGateway:
         self._thread.join(WAIT_S)
         self._loop.close()
         self.federation.store.close()
+
+    @property
+    def services(self) -> Services:
+        """What the gateway's handlers work with."""
+        services: Services = self._server.config.app.state.services  # type: ignore[union-attr]
+        return services
 
     def stop(self) -> None:
         """Stop the gateway the way a signal does, and wait for its end."""

@@ -1,0 +1,503 @@
+"""The gateway in front of a real aggregator service, over real sockets; see tests/served_gateway.py."""
+
+import hashlib
+import json
+import threading
+from contextlib import contextmanager
+
+import httpx
+import pytest
+
+from gateway import schemas
+from shared.run_config import canonical_json
+from tests.numpy_client import a_document
+from tests.served_gateway import ServedGateway
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A gateway and the id of a run that has ended; tests of this fixture only read."""
+    with ServedGateway(tmp_path_factory.mktemp("finished")) as gateway:
+        yield gateway, gateway.create_and_finish(method="fedplcc", run={"rounds": 3})
+
+
+@pytest.fixture
+def gateway(tmp_path):
+    with ServedGateway(tmp_path) as gateway:
+        yield gateway
+
+
+@contextmanager
+def stream(gateway, run_id, **headers):
+    """The frames of an event stream as (id, name, data), comments as (None, "", text)."""
+    headers = {"Accept": "text/event-stream", **headers}
+    with gateway.http.stream("GET", f"/v1/runs/{run_id}/events", headers=headers) as response:
+        assert response.status_code == 200, response.read()
+        assert response.headers["content-type"].startswith("text/event-stream")
+        yield frames(response)
+
+
+def frames(response):
+    found: dict[str, str] = {}
+    for line in response.iter_lines():
+        if not line:
+            if "data" in found:
+                yield (int(found["id"]) if "id" in found else None, found["event"], json.loads(found["data"]))
+            found = {}
+        elif line.startswith(":"):
+            yield (None, "", line.removeprefix(": "))
+        else:
+            key, _, value = line.partition(": ")
+            found[key] = value
+
+
+def history(gateway, run_id):
+    return gateway.federation.coordinator.list_events(run_id=run_id)
+
+
+def problem(answer):
+    assert answer.headers["content-type"] == "application/problem+json", answer.text
+    return schemas.Problem.model_validate_json(answer.content)
+
+
+# Runs
+
+
+def test_a_run_is_accepted_with_its_location_and_pending(gateway):
+    answer = gateway.http.post("/v1/runs", json=a_document(run={"rounds": 7}))
+    assert answer.status_code == 202
+    run = schemas.Run.model_validate_json(answer.content)
+    assert answer.headers["location"] == run.links.self == f"/v1/runs/{run.run_id}"
+    assert (run.status, run.round, run.phase, run.total_rounds) == ("pending", -1, None, 7)
+    assert run.config["training"]["batch_size"] == 32
+    assert run.roster == ["ann", "bob"]
+    assert gateway.http.get(answer.headers["location"]).json() == answer.json()
+
+
+def test_the_same_key_and_configuration_give_the_same_run(gateway):
+    first = gateway.http.post("/v1/runs", json=a_document(), headers={"Idempotency-Key": "once"})
+    reordered = dict(reversed(list(a_document().items())))
+    again = gateway.http.post("/v1/runs", json=reordered, headers={"Idempotency-Key": '"once"'})
+    assert (first.status_code, again.status_code) == (202, 202)
+    assert first.json()["run_id"] == again.json()["run_id"]
+    assert len(gateway.http.get("/v1/runs").json()["runs"]) == 1
+
+
+def test_the_same_key_and_another_configuration_are_refused_with_the_run_that_exists(gateway):
+    run_id = gateway.create(key="once")
+    answer = gateway.http.post("/v1/runs", json=a_document(run={"seed": 9}), headers={"Idempotency-Key": "once"})
+    assert answer.status_code == 409
+    assert problem(answer).code == "REQUEST_ID_REUSED"
+    assert problem(answer).metadata == {"run_id": run_id}
+
+
+def test_requests_without_a_key_give_runs_of_their_own(gateway):
+    assert gateway.create() != gateway.create()
+
+
+def test_a_wrong_configuration_is_named_and_creates_nothing(gateway):
+    answer = gateway.http.post("/v1/runs", json=a_document(run={"rouns": 3}))
+    assert answer.status_code == 400
+    assert problem(answer).code == "INVALID_CONFIG"
+    assert "run.rounds" in problem(answer).detail
+    assert gateway.http.get("/v1/runs").json()["runs"] == []
+
+
+def test_pages_of_runs_hold_each_run_once_newest_first(gateway):
+    created = [gateway.create() for _ in range(5)]
+    seen, token, sizes = [], "", []
+    while True:
+        page = gateway.http.get("/v1/runs", params={"page_size": 2, "page_token": token}).json()
+        seen += [run["run_id"] for run in page["runs"]]
+        sizes.append(len(page["runs"]))
+        token = page["next_page_token"]
+        if token is None:
+            break
+    assert sizes == [2, 2, 1]
+    assert sorted(seen) == sorted(created)
+
+
+def test_pause_resume_and_stop_may_be_said_twice(gateway):
+    run_id = gateway.create()
+    gateway.federation.join()
+
+    def say(what, **options):
+        answers = [gateway.http.post(f"/v1/runs/{run_id}/{what}", **options) for _ in range(2)]
+        assert [answer.status_code for answer in answers] == [200, 200], answers[1].text
+        assert answers[0].json()["status"] == answers[1].json()["status"]
+        return schemas.Run.model_validate_json(answers[1].content)
+
+    assert say("pause").is_pause_requested
+    assert not say("resume").is_pause_requested
+    assert say("pause", json={"now": True}).status == "paused"
+    assert say("resume").status == "running"
+    assert say("pause", params={"now": "true"}).status == "paused"
+    stopped = say("stop", json={"reason": "enough"})
+    assert (stopped.status, stopped.reason) == ("stopped", "enough")
+    refused = gateway.http.post(f"/v1/runs/{run_id}/resume")
+    assert (refused.status_code, problem(refused).code) == (400, "INVALID_TRANSITION")
+
+
+# Results
+
+
+def test_rounds_show_accuracy_by_domain_loss_prototypes_and_hashes(finished):
+    gateway, run_id = finished
+    page = schemas.RoundPage.model_validate_json(gateway.http.get(f"/v1/runs/{run_id}/rounds").content)
+    assert [entry.round for entry in page.rounds] == [0, 1, 2, 3]
+    assert page.rounds[0].metrics is None
+    last, metrics = page.rounds[-1], page.rounds[-1].metrics
+    assert metrics is not None
+    assert last.model is not None
+    assert last.prototypes is not None
+    assert set(metrics.accuracy) == {"ann-domain", "bob-domain", "mean", "worst"}
+    assert metrics.loss == {"ce": 1 / 3}
+    assert metrics.prototypes.local == 12
+    assert metrics.prototypes.global_ > 0
+    assert (last.model.sha256, last.prototypes.sha256) == (metrics.model_sha256, metrics.prototypes_sha256)
+
+
+def test_pages_of_rounds_follow_each_other(finished):
+    gateway, run_id = finished
+    seen, after = [], -1
+    while after is not None:
+        page = gateway.http.get(f"/v1/runs/{run_id}/rounds", params={"after": after, "page_size": 2}).json()
+        seen += [entry["round"] for entry in page["rounds"]]
+        after = page["next_after"]
+    assert seen == [0, 1, 2, 3]
+
+
+def test_lines_are_those_of_the_rounds_to_the_byte(finished):
+    gateway, run_id = finished
+    rounds = gateway.federation.coordinator.list_rounds(run_id, after=0)
+    metrics = gateway.http.get(f"/v1/runs/{run_id}/metrics.jsonl")
+    timings = gateway.http.get(f"/v1/runs/{run_id}/timings.jsonl")
+    assert metrics.text == "".join(f"{current.metrics_json}\n" for current in rounds)
+    assert timings.text == "".join(f"{current.timings_json}\n" for current in rounds)
+    assert len(rounds) == 3
+
+
+def test_lines_of_more_rounds_than_one_call_brings_are_all_there(gateway, monkeypatch):
+    monkeypatch.setattr("gateway.routes.ROUNDS_PER_PART", 2)
+    monkeypatch.setattr("gateway.client.ROUNDS_PER_CALL", 1)
+    run_id = gateway.create_and_finish(run={"rounds": 5})
+    lines = gateway.http.get(f"/v1/runs/{run_id}/metrics.jsonl").text.splitlines()
+    assert [json.loads(line)["round"] for line in lines] == [1, 2, 3, 4, 5]
+
+
+def test_a_run_without_a_committed_round_has_no_lines(gateway):
+    answer = gateway.http.get(f"/v1/runs/{gateway.create()}/metrics.jsonl")
+    assert (answer.status_code, answer.text) == (200, "")
+
+
+def test_the_manifest_is_the_content_of_run_json(finished):
+    gateway, run_id = finished
+    coordinator = gateway.federation.coordinator
+    answer = gateway.http.get(f"/v1/runs/{run_id}/manifest")
+    assert answer.text == canonical_json(coordinator.manifest(coordinator.get_run(run_id)))
+    assert set(answer.json()["clients"]) == {"ann", "bob"}
+
+
+def test_evaluations_give_the_counts_behind_the_accuracy(finished):
+    gateway, run_id = finished
+    seen: list[schemas.Evaluation] = []
+    after: int | None = -1
+    while after is not None:
+        answer = gateway.http.get(f"/v1/runs/{run_id}/evaluations", params={"after": after, "page_size": 2})
+        page = schemas.EvaluationPage.model_validate_json(answer.content)
+        seen += page.evaluations
+        after = page.next_after
+    assert [(entry.round, entry.client_id) for entry in seen] == [
+        (number, name) for number in (1, 2, 3) for name in ("ann", "bob")
+    ]
+    accuracy = gateway.http.get(f"/v1/runs/{run_id}/rounds").json()["rounds"][3]["metrics"]["accuracy"]
+    for entry in seen[-2:]:
+        (counts,) = entry.counts
+        assert accuracy[entry.domain] == sum(counts.correct) / sum(counts.total)
+
+
+def test_evaluations_of_one_round_can_be_asked_for(finished):
+    gateway, run_id = finished
+    page = gateway.http.get(f"/v1/runs/{run_id}/evaluations", params={"round": 2}).json()
+    assert [(entry["round"], entry["client_id"]) for entry in page["evaluations"]] == [(2, "ann"), (2, "bob")]
+    assert page["next_after"] is None
+
+
+def test_clients_show_who_they_are_and_what_they_do(finished):
+    gateway, _ = finished
+    clients = schemas.ClientList.model_validate_json(gateway.http.get("/v1/clients").content).clients
+    assert [(client.client_id, client.domain, client.is_connected) for client in clients] == [
+        ("ann", "ann-domain", True),
+        ("bob", "bob-domain", True),
+    ]
+    assert clients[0].class_counts == {"a": 5, "b": 3, "c": 4}
+
+
+# Downloads
+
+
+@pytest.mark.parametrize("kind", ["model", "prototypes"])
+@pytest.mark.parametrize("number", [None, 1, 3])
+def test_a_download_has_the_bytes_of_the_round_under_their_hash(finished, kind, number):
+    gateway, run_id = finished
+    rounds = gateway.federation.coordinator.list_rounds(run_id)
+    answer = gateway.http.get(f"/v1/runs/{run_id}/{kind}", params={} if number is None else {"round": number})
+    blob = getattr(rounds[3 if number is None else number], kind)
+    assert hashlib.sha256(answer.content).hexdigest() == blob.sha256
+    assert answer.headers["etag"] == f'"{blob.sha256}"'
+    assert answer.headers["content-length"] == str(blob.size_bytes)
+    assert answer.headers["content-type"] == "application/octet-stream"
+    assert answer.headers["content-disposition"] == f'attachment; filename="{kind}.safetensors"'
+
+
+def test_a_download_goes_on_where_it_broke_off(finished):
+    gateway, run_id = finished
+    path = f"/v1/runs/{run_id}/model"
+    whole = gateway.http.get(path)
+    for offset in (1, 100, len(whole.content) - 1):
+        headers = {"Range": f"bytes={offset}-", "If-Range": whole.headers["etag"]}
+        rest = gateway.http.get(path, headers=headers)
+        assert rest.status_code == 206
+        assert whole.content[:offset] + rest.content == whole.content
+        size = len(whole.content)
+        assert rest.headers["content-range"] == f"bytes {offset}-{size - 1}/{size}"
+
+
+def test_a_download_of_another_file_since_begins_again(finished):
+    gateway, run_id = finished
+    headers = {"Range": "bytes=100-", "If-Range": '"another"'}
+    answer = gateway.http.get(f"/v1/runs/{run_id}/model", headers=headers)
+    assert (answer.status_code, len(answer.content)) == (200, int(answer.headers["content-length"]))
+
+
+def test_a_range_beyond_the_end_is_refused_with_the_size(finished):
+    gateway, run_id = finished
+    path = f"/v1/runs/{run_id}/model"
+    size = len(gateway.http.get(path).content)
+    for offset in (size, size + 7):
+        answer = gateway.http.get(path, headers={"Range": f"bytes={offset}-"})
+        assert (answer.status_code, problem(answer).code) == (416, "RANGE_NOT_SATISFIABLE")
+        assert answer.headers["content-range"] == f"bytes */{size}"
+
+
+@pytest.mark.parametrize("asked", ["bytes=-5", "bytes=0-3,7-9", "lines=1-", "bytes=a-", "bytes=0-"])
+def test_other_ranges_give_the_whole_file(finished, asked):
+    gateway, run_id = finished
+    path = f"/v1/runs/{run_id}/model"
+    answer = gateway.http.get(path, headers={"Range": asked})
+    assert (answer.status_code, answer.content) == (200, gateway.http.get(path).content)
+
+
+def test_a_file_that_the_reader_has_is_not_sent_again(finished):
+    gateway, run_id = finished
+    path = f"/v1/runs/{run_id}/prototypes"
+    etag = gateway.http.get(path).headers["etag"]
+    for known in (etag, f'"other", W/{etag}', "*"):
+        answer = gateway.http.get(path, headers={"If-None-Match": known})
+        assert (answer.status_code, answer.content, answer.headers["etag"]) == (304, b"", etag)
+    assert gateway.http.get(path, headers={"If-None-Match": '"other"'}).status_code == 200
+
+
+def test_head_tells_size_and_hash_without_the_bytes(finished):
+    gateway, run_id = finished
+    path = f"/v1/runs/{run_id}/model"
+    whole, head = gateway.http.get(path), gateway.http.head(path)
+    assert head.content == b""
+    for name in ("etag", "content-length", "content-type", "accept-ranges"):
+        assert head.headers[name] == whole.headers[name]
+
+
+def test_a_round_that_has_not_committed_has_nothing_to_download(gateway):
+    run_id = gateway.create()
+    for path in (f"/v1/runs/{run_id}/model", f"/v1/runs/{run_id}/prototypes?round=1"):
+        answer = gateway.http.get(path)
+        assert (answer.status_code, problem(answer).code) == (404, "ROUND_NOT_FOUND")
+
+
+# Events
+
+
+def test_a_stream_holds_the_whole_history_and_then_the_run(finished):
+    gateway, run_id = finished
+    with stream(gateway, run_id) as found:
+        *events, end = list(found)
+    assert [(sequence, name) for sequence, name, _ in events] == [
+        (event.sequence, event.type) for event in history(gateway, run_id)
+    ]
+    assert all(data["sequence"] == sequence and data["run_id"] == run_id for sequence, _, data in events)
+    assert end[:2] == (None, "end")
+    assert end[2] == gateway.http.get(f"/v1/runs/{run_id}").json()
+
+
+def test_a_stream_that_breaks_at_any_event_goes_on_after_it(finished):
+    gateway, run_id = finished
+    whole = [event.sequence for event in history(gateway, run_id)]
+    for count in range(1, len(whole) + 1):
+        with stream(gateway, run_id) as found:
+            before = [next(found)[0] for _ in range(count)]
+        with stream(gateway, run_id, **{"Last-Event-ID": str(before[-1])}) as found:
+            *after, end = list(found)
+        assert before + [sequence for sequence, _, _ in after] == whole
+        assert end[1] == "end"
+
+
+def test_a_stream_is_the_default_and_says_so_to_proxies(finished):
+    gateway, run_id = finished
+    answer = gateway.http.get(f"/v1/runs/{run_id}/events")
+    assert answer.headers["content-type"].startswith("text/event-stream")
+    assert answer.headers["x-accel-buffering"] == "no"
+    assert answer.headers["cache-control"] == "no-store"
+    assert answer.text.startswith("retry: 2000\n\n")
+
+
+def test_a_stream_may_begin_after_a_sequence_without_a_header(finished):
+    gateway, run_id = finished
+    whole = [event.sequence for event in history(gateway, run_id)]
+    answer = gateway.http.get(
+        f"/v1/runs/{run_id}/events", params={"after": whole[-2]}, headers={"Accept": "text/event-stream"}
+    )
+    assert f"id: {whole[-1]}\n" in answer.text
+    assert f"id: {whole[-2]}\n" not in answer.text
+
+
+def test_pages_of_events_hold_the_same_history(finished):
+    gateway, run_id = finished
+    seen, after, has_ended = [], 0, False
+    while not has_ended:
+        page = gateway.http.get(f"/v1/runs/{run_id}/events", params={"after": after, "page_size": 4})
+        page = schemas.EventPage.model_validate_json(page.content)
+        seen += page.events
+        after, has_ended = page.next_after, page.has_ended
+    assert [event.sequence for event in seen] == [event.sequence for event in history(gateway, run_id)]
+    committed = [event.data["metrics"]["round"] for event in seen if event.type == "round_committed" and event.round]
+    assert committed == [1, 2, 3]
+
+
+def test_a_page_of_a_run_that_goes_on_says_so(gateway):
+    run_id = gateway.create()
+    page = gateway.http.get(f"/v1/runs/{run_id}/events", headers={"Accept": "application/json"}).json()
+    assert page["has_ended"] is False
+    again = gateway.http.get(f"/v1/runs/{run_id}/events", params={"after": page["next_after"]}).json()
+    assert again == {"events": [], "next_after": page["next_after"], "has_ended": False}
+
+
+@pytest.mark.parametrize("cursor", ["abc", "-1", "1e3", "9" * 19, "9" * 40, "٣"])
+def test_a_cursor_that_is_none_is_refused(finished, cursor):
+    gateway, run_id = finished
+    answer = gateway.http.get(f"/v1/runs/{run_id}/events", headers={"Last-Event-ID": cursor.encode()})
+    assert (answer.status_code, problem(answer).code) == (400, "MALFORMED_REQUEST")
+
+
+def test_events_arrive_as_they_happen_and_the_stream_ends_with_the_run(gateway):
+    run_id = gateway.create()
+    with stream(gateway, run_id) as found:
+        assert next(found)[1] == "run_created"
+        gateway.federation.join()
+        assert [next(found)[1] for _ in range(2)] == ["run_started", "round_opened"]
+        gateway.federation.run_to_end(run_id)
+        rest = list(found)
+    assert rest[-1][1] == "end"
+    assert rest[-1][2]["status"] == "completed"
+    assert [sequence for sequence, _, _ in rest[:-1]] == [event.sequence for event in history(gateway, run_id)][3:]
+
+
+def test_a_stream_outlives_a_restart_of_the_aggregator(gateway):
+    run_id = gateway.create()
+    with stream(gateway, run_id) as found:
+        seen = [next(found)]
+        gateway.stop_aggregator()
+        gateway.federation.join()
+        gateway.federation.run_to_end(run_id)
+        gateway.start_aggregator()
+        seen += list(found)
+    assert [sequence for sequence, _, _ in seen[:-1]] == [event.sequence for event in history(gateway, run_id)]
+    assert seen[-1][1] == "end"
+
+
+def test_a_reader_that_leaves_frees_its_stream(gateway):
+    run_id = gateway.create()
+
+    def open_streams():
+        text = gateway.http.get("/metrics").text
+        return float(next(line for line in text.splitlines() if line.startswith("fedplcc_event_streams ")).split()[1])
+
+    with stream(gateway, run_id) as found:
+        next(found)
+        assert open_streams() == 1
+    deadline = threading.Event()
+    assert any(open_streams() == 0 or deadline.wait(0.02) for _ in range(200))
+
+
+def test_no_more_streams_are_opened_than_the_gateway_holds(gateway):
+    run_id = gateway.create()
+    slots = gateway.services.stream_slots
+    with stream(gateway, run_id) as found:
+        next(found)
+        slots._value = 0
+        answer = gateway.http.get(f"/v1/runs/{run_id}/events")
+    assert (answer.status_code, problem(answer).code) == (429, "OVERLOADED")
+    assert answer.headers["retry-after"] == "1"
+
+
+def test_open_streams_are_told_when_the_gateway_stops_and_do_not_hold_it(gateway):
+    run_id = gateway.create()
+    with stream(gateway, run_id) as found:
+        next(found)
+        gateway.stop()
+        assert list(found) == [(None, "", "the gateway stops; reconnect")]
+
+
+# Without an aggregator
+
+
+def test_without_an_aggregator_every_request_for_it_is_a_problem_and_the_process_lives(gateway):
+    run_id = gateway.create()
+    gateway.stop_aggregator()
+    for method, path in (
+        ("GET", "/v1/runs"),
+        ("GET", f"/v1/runs/{run_id}"),
+        ("GET", f"/v1/runs/{run_id}/events"),
+        ("GET", f"/v1/runs/{run_id}/model"),
+        ("GET", f"/v1/runs/{run_id}/metrics.jsonl"),
+        ("POST", f"/v1/runs/{run_id}/stop"),
+        ("GET", "/v1/clients"),
+        ("GET", "/readyz"),
+    ):
+        answer = gateway.http.request(method, path)
+        assert (answer.status_code, problem(answer).code) == (503, "AGGREGATOR_UNAVAILABLE"), path
+        assert gateway.settings.aggregator in problem(answer).detail
+        assert answer.headers["retry-after"] == "1"
+    assert problem(gateway.http.get("/readyz")).metadata["part"] == "aggregator"
+    assert gateway.http.get("/livez").status_code == 200
+    gateway.start_aggregator()
+    assert any(gateway.http.get("/readyz").status_code == 200 or threading.Event().wait(0.05) for _ in range(100))
+    assert gateway.http.get(f"/v1/runs/{run_id}").json()["status"] == "pending"
+
+
+def test_a_download_that_breaks_off_is_never_taken_for_the_whole_file(gateway):
+    run_id = gateway.create_and_finish()
+    coordinator = gateway.federation.coordinator
+    _blob, path = coordinator.artifact(run_id, -1, "model")
+    path.chmod(0o600)
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(httpx.RemoteProtocolError):
+        gateway.http.get(f"/v1/runs/{run_id}/model")
+
+
+def test_ready_says_what_was_checked(finished):
+    gateway, _ = finished
+    assert gateway.http.get("/readyz").json()["checks"] == {"aggregator": "ok"}
+
+
+# Metrics
+
+
+def test_requests_are_counted_by_route_and_not_by_path(finished):
+    gateway, run_id = finished
+    gateway.http.get(f"/v1/runs/{run_id}")
+    gateway.http.get("/v1/runs/no-such-run")
+    text = gateway.http.get("/metrics").text
+    assert 'fedplcc_build_info{service="gateway",version="' in text
+    assert 'fedplcc_http_requests_total{method="GET",route="/v1/runs/{run_id}",status="404"}' in text
+    assert 'fedplcc_http_request_duration_seconds_bucket{le="0.01",method="GET",route="/v1/runs/{run_id}"}' in text
+    assert run_id not in text

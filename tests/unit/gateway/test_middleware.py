@@ -1,0 +1,146 @@
+import asyncio
+
+import httpx
+import pytest
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, StreamingResponse
+from starlette.routing import Route
+from structlog.testing import capture_logs
+
+from gateway import problem
+from gateway.metrics import GatewayMetrics
+from gateway.middleware import BodyLimit, RequestContext
+from gateway.routes import Services
+
+LIMIT = 100
+
+
+async def echo(request: Request):
+    body = await request.body()
+    return JSONResponse({"size": len(body), "request_id": request.state.request_id})
+
+
+async def crash(request: Request):
+    raise KeyError("a secret")
+
+
+async def crash_late(request: Request):
+    async def content():
+        yield b"beginning"
+        raise KeyError("a secret")
+
+    return StreamingResponse(content())
+
+
+@pytest.fixture
+def app():
+    app = Starlette(
+        routes=[
+            Route("/echo", echo, methods=["POST"]),
+            Route("/crash", crash),
+            Route("/crash-late", crash_late),
+        ],
+        middleware=[Middleware(RequestContext), Middleware(BodyLimit, max_bytes=LIMIT)],
+        exception_handlers=dict(problem.HANDLERS),
+    )
+    app.state.services = Services(metrics=GatewayMetrics())
+    return app
+
+
+def send(app, method, path, **options):
+    async def exchange():
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://gateway") as client:
+            return await client.request(method, path, **options)
+
+    return asyncio.run(exchange())
+
+
+def test_a_request_keeps_the_id_that_it_came_with(app):
+    answer = send(app, "POST", "/echo", headers={"X-Request-ID": "from-the-proxy.7"})
+    assert answer.headers["x-request-id"] == answer.json()["request_id"] == "from-the-proxy.7"
+
+
+@pytest.mark.parametrize("given", ["", "two words", "x" * 129, 'a"b', "a\tb"])
+def test_an_id_that_could_harm_the_log_is_replaced(app, given):
+    answer = send(app, "POST", "/echo", headers={"X-Request-ID": given})
+    assert answer.headers["x-request-id"] != given
+    assert len(answer.headers["x-request-id"]) == 32
+
+
+def test_requests_have_ids_of_their_own(app):
+    assert send(app, "POST", "/echo").headers["x-request-id"] != send(app, "POST", "/echo").headers["x-request-id"]
+
+
+def test_what_nobody_foresaw_is_a_problem_with_a_fixed_text(app):
+    with capture_logs() as lines:
+        answer = send(app, "GET", "/crash")
+    assert (answer.status_code, answer.json()["code"]) == (500, "INTERNAL")
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert "secret" not in answer.text
+    assert [line["event"] for line in lines] == ["request_crashed", "request"]
+
+
+def test_each_request_writes_one_line(app):
+    with capture_logs() as lines:
+        send(app, "POST", "/echo", content=b"12345")
+    (line,) = lines
+    assert line["event"] == "request"
+    assert (line["method"], line["path"], line["route"]) == ("POST", "/echo", "/echo")
+    assert (line["status"], line["is_complete"], line["log_level"]) == (200, True, "info")
+    assert line["duration_s"] >= 0
+
+
+def test_each_response_is_counted_by_route_method_and_status(app):
+    send(app, "POST", "/echo")
+    send(app, "GET", "/nowhere/1")
+    send(app, "GET", "/nowhere/2")
+    send(app, "BREW", "/nowhere/3")
+
+    def count(route, method, status):
+        labels = {"route": route, "method": method, "status": status}
+        return app.state.services.metrics.registry.get_sample_value("fedplcc_http_requests_total", labels)
+
+    assert count("/echo", "POST", "200") == 1
+    assert count("unknown", "GET", "404") == 2
+    assert count("unknown", "other", "404") == 1
+
+
+def test_a_body_at_the_limit_is_taken(app):
+    assert send(app, "POST", "/echo", content=b"x" * LIMIT).json()["size"] == LIMIT
+
+
+def test_an_announced_body_over_the_limit_is_refused_unread(app):
+    answer = send(app, "POST", "/echo", content=b"x" * (LIMIT + 1))
+    assert (answer.status_code, answer.json()["code"]) == (413, "CONTENT_TOO_LARGE")
+    assert answer.json()["detail"] == f"the body has more than {LIMIT} bytes"
+
+
+def test_a_body_that_turns_out_to_be_over_the_limit_is_refused(app):
+    async def chunks():
+        for _ in range(LIMIT):
+            yield b"xx"
+
+    answer = send(app, "POST", "/echo", content=chunks())
+    assert (answer.status_code, answer.json()["code"]) == (413, "CONTENT_TOO_LARGE")
+
+
+def test_a_response_that_breaks_off_is_logged_and_left_incomplete(app):
+    sent = []
+
+    async def scene():
+        async def receive():
+            await asyncio.Event().wait()
+
+        async def note(message):
+            sent.append(message)
+
+        scope = {"type": "http", "method": "GET", "path": "/crash-late", "headers": [], "query_string": b""}
+        await app({**scope, "asgi": {"spec_version": "2.3"}}, receive, note)
+
+    with capture_logs() as lines:
+        asyncio.run(scene())
+    assert [line["event"] for line in lines] == ["request_crashed", "request"]
+    assert lines[-1]["is_complete"] is False
+    assert sent[-1].get("more_body") is True

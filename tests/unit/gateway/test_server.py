@@ -1,0 +1,104 @@
+import json
+import logging
+import signal
+import socket
+import subprocess
+import sys
+
+import httpx
+import pytest
+import structlog
+
+from gateway import app
+from gateway.__main__ import main
+from gateway.server import listen
+from shared.config import GatewaySettings, load
+from shared.errors import InvalidConfig
+
+
+@pytest.fixture
+def taken_port():
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        yield taken.getsockname()[1]
+
+
+def test_a_taken_port_is_one_clear_sentence(taken_port):
+    with pytest.raises(InvalidConfig, match=rf"^cannot listen at 127.0.0.1, port {taken_port}: address already in use"):
+        listen("127.0.0.1", taken_port)
+
+
+def test_an_address_of_another_machine_is_one_clear_sentence():
+    with pytest.raises(InvalidConfig, match=r"^cannot listen at 192\.0\.2\.1, port 0: cannot assign"):
+        listen("192.0.2.1", 0)
+
+
+def test_a_name_that_nobody_knows_is_one_clear_sentence():
+    with pytest.raises(InvalidConfig, match=r"cannot listen at no-such-host\.invalid"):
+        listen("no-such-host.invalid", 0)
+
+
+def test_any_free_port_can_be_asked_for():
+    with listen("127.0.0.1", 0) as sock:
+        assert sock.getsockname()[1] > 0
+
+
+@pytest.fixture
+def own_logs():
+    """What a process sets up for itself is taken back."""
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    yield
+    root.handlers[:], root.level = handlers, level
+    structlog.reset_defaults()
+
+
+@pytest.mark.usefixtures("own_logs")
+def test_the_process_ends_with_2_when_its_port_is_taken(taken_port, capfd):
+    assert app.run(GatewaySettings(port=taken_port)) == app.EXIT_CONFIG
+    written = capfd.readouterr().err
+    assert "address already in use" in written
+    assert "Traceback" not in written
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--host", "0.0.0.0"], "--insecure"),
+        (["--aggregator", "10.0.0.7:50051"], "--insecure"),
+        (["--aggregator", "nowhere"], "HOST:PORT"),
+        (["--port", "70000"], "port"),
+        (["--config", "/no/such/file.toml"], "cannot read"),
+    ],
+)
+def test_settings_that_do_not_work_are_one_sentence_and_2(arguments, words, capsys):
+    assert main(arguments) == app.EXIT_CONFIG
+    written = capsys.readouterr().err
+    assert written.startswith("python -m gateway: ")
+    assert words in written
+    assert len(written.splitlines()) == 1
+
+
+def test_plain_text_off_this_machine_can_be_asked_for():
+    settings = load(GatewaySettings, {"host": "0.0.0.0", "aggregator": "10.0.0.7:50051", "insecure": True})
+    assert (settings.host, settings.insecure) == ("0.0.0.0", True)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_process_answers_without_an_aggregator_and_ends_with_0_on_a_signal(number, taken_port):
+    command = [sys.executable, "-m", "gateway", "--port", "0", "--aggregator", f"127.0.0.1:{taken_port}"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        try:
+            line = json.loads(process.stderr.readline())
+            assert line["event"] == "gateway_ready"
+            assert httpx.get(f"http://127.0.0.1:{line['port']}/livez").json()["status"] == "ok"
+            process.send_signal(number)
+            assert process.wait(10) == app.EXIT_OK
+            assert "Traceback" not in process.stderr.read()
+        finally:
+            process.kill()
+
+
+def test_the_gateway_never_loads_torch():
+    code = "import sys, gateway.app, gateway.__main__; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
