@@ -21,7 +21,6 @@ from shared.types import (
     CommittedUpdate,
     Environment,
     Event,
-    Round,
     RoundPhase,
     Run,
     RunStatus,

@@ -1,0 +1,103 @@
+"""Who may import whom (design section 3), proved by the contracts in pyproject.toml and by fresh interpreters."""
+
+from __future__ import annotations
+
+import json
+import pkgutil
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import aggregator
+import gateway
+import shared
+
+ROOT = Path(__file__).parents[2]
+CONTRACTS = [
+    contract["name"]
+    for contract in tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+]
+
+
+def python(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, *arguments], cwd=cwd, capture_output=True, text=True, check=False)
+
+
+def lint_imports(cwd: Path) -> dict[str, str]:
+    """What import-linter says of each contract: KEPT or BROKEN."""
+    command = "from importlinter.cli import lint_imports_command; lint_imports_command()"
+    done = python("-c", command, "--no-cache", cwd=cwd)
+    verdicts = dict(re.findall(r"^(.+) (KEPT|BROKEN)$", done.stdout, re.MULTILINE))
+    assert done.returncode == int("BROKEN" in verdicts.values()), done.stdout + done.stderr
+    return verdicts
+
+
+def test_every_import_contract_holds() -> None:
+    assert lint_imports(ROOT) == dict.fromkeys(CONTRACTS, "KEPT")
+
+
+VIOLATIONS = {
+    "Services know shared, never each other": ("gateway/sse.py", "import aggregator.rounds"),
+    "Only the trainer and the command know torch": ("aggregator/history.py", "def lazily():\n    import torch"),
+    "Methods and maths are pure": ("shared/maths.py", "import sqlite3"),
+    "The coordinator does not know how it is called or where it stores": (
+        "aggregator/ledger.py",
+        "from aggregator.store.sql import SqlStore",
+    ),
+    "Aggregator layers": ("aggregator/rounds.py", "import aggregator.sessions"),
+    "Generated code stays at the edges": ("trainer/training.py", "from shared.gen.fedplcc.v1 import types_pb2"),
+}
+"""One forbidden import for each contract."""
+
+
+def test_every_import_contract_breaks_when_its_rule_is_broken(tmp_path: Path) -> None:
+    for package in ("aggregator", "fedplcc", "gateway", "shared", "trainer"):
+        shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    assert list(VIOLATIONS) == CONTRACTS, "a new contract needs a violation here that shows that it bites"
+    for file, line in VIOLATIONS.values():
+        with (tmp_path / file).open("a") as module:
+            module.write(f"\n{line}\n")
+    assert lint_imports(tmp_path) == dict.fromkeys(CONTRACTS, "BROKEN")
+
+
+def imported_by(*modules: str) -> set[str]:
+    """The top-level packages that a fresh interpreter holds after importing these modules."""
+    program = "import sys, json, importlib\nfor name in sys.argv[1:]: importlib.import_module(name)\n"
+    program += "print(json.dumps(sorted({name.partition('.')[0] for name in sys.modules})))"
+    done = python("-c", program, *modules)
+    assert done.returncode == 0, done.stderr
+    return set(json.loads(done.stdout))
+
+
+FORBIDDEN = {
+    "aggregator.app": {"torch", "torchvision", "fastapi", "uvicorn", "gateway", "trainer"},
+    "gateway.app": {"torch", "torchvision", "sqlalchemy", "aggregator", "trainer"},
+}
+"""What an installation with only that process's extra does not have, and what it must not need."""
+
+
+@pytest.mark.parametrize("app", FORBIDDEN)
+def test_a_service_starts_without_torch_and_without_the_other_services(app: str) -> None:
+    assert not imported_by(app) & FORBIDDEN[app]
+
+
+def test_no_module_of_shared_aggregator_or_gateway_brings_torch() -> None:
+    modules = [
+        module.name
+        for package in (shared, aggregator, gateway)
+        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")
+        if not module.name.endswith("__main__")
+    ]
+    assert {"aggregator.app", "gateway.app", "shared.finch", "shared.methods.fedplcc"} <= set(modules)
+    assert not imported_by(*modules) & {"torch", "torchvision"}
+
+
+def test_the_generated_code_is_what_the_protos_generate() -> None:
+    done = python("protos/generate.py", "--check")
+    assert done.returncode == 0, done.stderr
