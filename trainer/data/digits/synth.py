@@ -23,11 +23,13 @@ SIDE = 32
 SCALE = 2
 """Digits are drawn at this many times the size, then reduced."""
 NUM_TRAIN, NUM_TEST = 4000, 1000
-MIN_CONTRAST = 170
+MIN_CONTRAST = 255
 """Smallest sum over the channels of the difference between the colours of digit and background."""
-MAX_ANGLE_DEGREES = 22.0
+MAX_ANGLE_DEGREES = 15.0
 MAX_SHIFT_PIXELS = 1.7
 MAX_BLUR_PIXELS = 1.2
+NUM_NEIGHBOURS = (0, 0, 1, 2)
+"""Digits beside the labelled one, each entry equally likely: first to the right, then to the left."""
 FONT_SIZES = tuple(range(20, 29))
 """Height of the em square in pixels of the finished image."""
 FONTS = (
@@ -79,9 +81,8 @@ def draw(digit: int, seed: int) -> Pixels:
     centre = (side - 1) / 2 + rng.uniform(-MAX_SHIFT_PIXELS, MAX_SHIFT_PIXELS, 2) * SCALE
     text, width = str(digit), font.getlength(str(digit))
     pen.text((centre[0], centre[1]), text, fill=255, font=font, anchor="mm")
-    # 0, 1 or 2 neighbours: right first, then left.
     left, right = rng.integers(10, size=2)
-    num_neighbours = rng.integers(3)
+    num_neighbours = rng.choice(NUM_NEIGHBOURS)
     if num_neighbours >= 1:
         pen.text((centre[0] + width / 2, centre[1]), str(right), fill=255, font=font, anchor="lm")
     if num_neighbours == 2:

@@ -1,0 +1,92 @@
+"""Composition root of the trainer: where its concrete parts meet, and the life of its process."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable
+from types import FrameType
+
+from shared.config import TrainerSettings, limit_threads
+from shared.errors import FedplccError, StoreUnavailable
+from shared.log import bind, get_logger, set_up
+from shared.metrics import new_registry, serve_metrics
+from shared.version import VERSION
+from trainer.instance import held_state_dir
+
+EXIT_OK, EXIT_CONFIG, EXIT_REFUSED, EXIT_STORE, EXIT_INTERRUPTED = 0, 2, 3, 4, 130
+"""Exit codes: ended by SIGTERM or Ctrl-C; settings or data are wrong, or a port or the state directory is taken; the
+aggregator does not let this client in; the state directory cannot be used; a second signal ended it at once.
+"""
+
+log = get_logger("trainer.app")
+
+
+def run(settings: TrainerSettings) -> int:
+    """Act for a client until SIGTERM or SIGINT; returns the exit code.
+
+    A trainer that finds no aggregator says so and keeps trying. A signal ends it within one batch; a second one at once.
+    """
+    set_up(settings.log_level)
+    limit_threads(settings.threads)
+    try:
+        with held_state_dir(settings.state_dir) as token, bind(client_id=settings.client):
+            _serve(settings, token)
+    except StoreUnavailable as error:
+        log.error("cannot_start", reason=error.reason, detail=error.detail)
+        return EXIT_STORE
+    except FedplccError as error:
+        log.error("cannot_go_on", reason=error.reason, detail=error.detail)
+        return EXIT_CONFIG if error.code.http_status == 400 else EXIT_REFUSED
+    return EXIT_OK
+
+
+def _serve(settings: TrainerSettings, token: str) -> None:
+    # Not above: torch reads its thread settings when it loads, and whoever only asks for help need not wait for it.
+    from trainer.client import AggregatorClient
+    from trainer.metrics import TrainerMetrics
+    from trainer.tasks import TaskRunner
+    from trainer.worker import Worker
+
+    log.info("trainer_starting", version=VERSION, **settings.model_dump(mode="json"))
+    registry = new_registry("trainer")
+    metrics = TrainerMetrics(registry)
+    runner = TaskRunner(
+        settings.client,
+        settings.domain,
+        settings.data,
+        device=settings.device,
+        samples_per_class=settings.samples_per_class,
+        metrics=metrics,
+    )
+    client = AggregatorClient(settings.aggregator, settings.client, token, metrics, insecure=settings.insecure)
+    worker = Worker(runner, client, metrics)
+    scraped = None
+    if settings.metrics_port is not None:
+        scraped = serve_metrics(registry, settings.metrics_host, settings.metrics_port)
+        log.info("metrics_served", host=settings.metrics_host, port=scraped.port)
+    _end_on_signals(worker.end)
+    try:
+        worker.run()
+    finally:
+        if scraped is not None:
+            scraped.close()
+    log.info("trainer_ended")
+
+
+def _end_on_signals(end: Callable[[], None]) -> None:
+    """Call `end` at the first SIGTERM or SIGINT; the second ends the process at once."""
+    if threading.current_thread() is not threading.main_thread():
+        return
+    was_asked = False
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        nonlocal was_asked
+        if was_asked:
+            os._exit(EXIT_INTERRUPTED)
+        was_asked = True
+        end()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, handle)

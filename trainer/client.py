@@ -1,0 +1,435 @@
+"""The trainer's end of RoundService; the only module of the trainer that knows gRPC.
+
+`AggregatorClient` is one trainer's connection: join, follow tasks, give signs of life. `for_task` makes the `Coordinator` of
+one task, which moves blobs and hands in results; it rides out an aggregator that goes away and comes back, for as long as
+the task is wanted. Unary calls have deadlines; transfers have a limit on standing still, none on their whole time, and go
+on from the last byte that arrived.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from typing import Any, TypeVar
+
+import grpc
+
+from shared import convert
+from shared.errors import (
+    AggregatorUnavailable,
+    BlobCorrupt,
+    BlobNotFound,
+    ChunkOutOfOrder,
+    ClientIdTaken,
+    FedplccError,
+    MalformedRequest,
+    NotAMember,
+    NotInCohort,
+    Overloaded,
+    Unavailable,
+)
+from shared.gen.fedplcc.v1 import round_service_pb2, round_service_pb2_grpc
+from shared.log import get_logger
+from shared.rpc import backoff, open_channel, translated
+from shared.tensors import chunks
+from shared.types import MODEL, BlobRef, Client, CommittedUpdate, Evaluation, Heartbeat, Membership, Task, Update
+from shared.version import VERSION
+from trainer.cancellation import Cancelled, ShouldStop, check
+from trainer.metrics import TrainerMetrics
+
+CHUNK_BYTES = 512 << 10
+"""Size of a chunk, if the aggregator takes it."""
+JOIN_S, HEARTBEAT_S, STATUS_S, REPORT_S = 10.0, 5.0, 30.0, 30.0
+"""Deadlines of unary calls."""
+COMMIT_S, COMMIT_BYTES_PER_S = 60.0, 20e6
+"""Deadline of a commit: the aggregator reads every blob of the update before it answers."""
+STANDSTILL_S = 60.0
+"""How long a transfer may move nothing; hashing and fsync of a large blob are within it."""
+POLL_S = 0.1
+"""How often a transfer or a wait looks whether it is still wanted."""
+GIVE_UP_AFTER = 6
+"""Attempts where an error is expected to pass soon, but not certain to."""
+
+_T = TypeVar("_T")
+_Directive = round_service_pb2.HeartbeatResponse.Directive
+_End = round_service_pb2.StreamEnd.Reason
+
+log = get_logger("trainer.client")
+
+
+class StreamEnd(StrEnum):
+    """Why the aggregator ended the task stream."""
+
+    SUPERSEDED = "superseded"
+    SHUTTING_DOWN = "shutting_down"
+    LEASE_EXPIRED = "lease_expired"
+    REFRESHED = "refreshed"
+    """This client asked for the present task anew."""
+
+
+_ENDS = {
+    _End.REASON_SUPERSEDED: StreamEnd.SUPERSEDED,
+    _End.REASON_SHUTTING_DOWN: StreamEnd.SHUTTING_DOWN,
+    _End.REASON_LEASE_EXPIRED: StreamEnd.LEASE_EXPIRED,
+}
+
+
+class AggregatorClient:
+    """One trainer's connection to its aggregator, for any number of threads.
+
+    Its calls raise errors of shared/errors.py, and `Cancelled` once it is closed.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        client_id: str,
+        instance_token: str,
+        metrics: TrainerMetrics,
+        *,
+        insecure: bool = False,
+        rng: random.Random | None = None,
+    ) -> None:
+        """Prepare a connection; it is made when first used.
+
+        Args:
+            address: HOST:PORT of the aggregator.
+            client_id: For whom the trainer acts.
+            instance_token: Kept over the trainer's restarts.
+            metrics: Where to count bytes and retries.
+            insecure: Whether plain text is accepted off loopback.
+            rng: For the jitter of retries.
+
+        Raises:
+            InvalidConfig: No such address, or off loopback without `insecure`.
+        """
+        self.address, self.client_id, self.instance_token, self.metrics = address, client_id, instance_token, metrics
+        self.chunk_bytes = CHUNK_BYTES
+        self.rng = rng or random.Random()
+        self._channel = open_channel(address, insecure=insecure)
+        self.stub = round_service_pb2_grpc.RoundServiceStub(self._channel)  # type: ignore[no-untyped-call]
+        self._stream: Any = None
+        self._is_refreshing = False
+        self.is_closed = False
+
+    def join(self, client: Client) -> Membership:
+        """Become the instance that acts for the client.
+
+        Raises:
+            ClientIdTaken: Another instance does.
+        """
+        request = convert.client_to_join(client, instance_token=self.instance_token, version=VERSION)
+        with self.calling():
+            membership = convert.membership_from_proto(self.stub.Join(request, timeout=JOIN_S))
+        self.chunk_bytes = min(CHUNK_BYTES, membership.max_chunk_bytes)
+        return membership
+
+    def follow(self) -> Iterator[Task | StreamEnd]:
+        """Yield the client's task now, then whenever it changes, and at last why the stream ends.
+
+        Raises:
+            NotAMember: The client has not joined.
+            Unavailable: The connection broke.
+        """
+        request = round_service_pb2.SyncRoundRequest(client_id=self.client_id, instance_token=self.instance_token)
+        self._is_refreshing = False
+        try:
+            with self.calling():
+                self._stream = self.stub.SyncRound(request)
+                for response in self._stream:
+                    yield _step(response)
+        except FedplccError:
+            if not self._is_refreshing:
+                raise
+            yield StreamEnd.REFRESHED
+        finally:
+            if self._stream is not None:
+                self._stream.cancel()
+
+    def refresh(self) -> None:
+        """End the task stream, so that whoever follows it opens it again and is told the present task."""
+        self._is_refreshing = True
+        if self._stream is not None:
+            self._stream.cancel()
+
+    def heartbeat(self, heartbeat: Heartbeat) -> bool:
+        """Give a sign of life; says whether the work that it names is still wanted."""
+        request = convert.heartbeat_to_proto(heartbeat, instance_token=self.instance_token)
+        with self.calling():
+            response = self.stub.Heartbeat(request, timeout=HEARTBEAT_S)
+        return bool(response.directive != _Directive.DIRECTIVE_STOP)
+
+    def for_task(self, should_stop: ShouldStop) -> TaskConnection:
+        """The coordinator of one task, which gives up when `should_stop()` holds."""
+        return TaskConnection(self, should_stop)
+
+    def close(self) -> None:
+        """End every call and the connection."""
+        self.is_closed = True
+        self._channel.close()
+
+    @contextmanager
+    def calling(self) -> Iterator[None]:
+        """Within the block, gRPC's errors become ours, and `Cancelled` after `close`."""
+        try:
+            with translated(self.address):
+                yield
+        except grpc.FutureCancelledError as error:
+            if self.is_closed:
+                raise Cancelled from error
+            raise Unavailable("the call was cancelled") from error
+        except (FedplccError, ValueError) as error:  # a closed channel answers new calls with ValueError
+            if self.is_closed:
+                raise Cancelled from error
+            raise
+
+
+class TaskConnection:
+    """What one task asks of the aggregator; keeps `trainer.coordinator.Coordinator`.
+
+    Every call is tried again with backoff and jitter while the aggregator is away, restarts, or lets another instance act
+    for the client; all of them are idempotent.
+    """
+
+    def __init__(self, client: AggregatorClient, should_stop: ShouldStop) -> None:
+        self._client = client
+        self._should_stop: ShouldStop = lambda: client.is_closed or should_stop()
+
+    def announce(self, client: Client) -> None:
+        """Join again with other sample counts."""
+        self._persistently("join", lambda: self._client.join(client))
+
+    def fetch(self, blob: BlobRef) -> bytes:
+        """Download a blob, going on where a broken connection left off.
+
+        Raises:
+            BlobNotFound: The client's present task does not name it.
+            BlobCorrupt: What arrives is no piece of it.
+            Cancelled: The task is not wanted any more.
+        """
+        download = _Download(self._client, blob, self._should_stop)
+        self._persistently("download", download.go_on)
+        return download.data
+
+    def store(self, run_id: str, round_number: int, blob: BlobRef, data: bytes, *, is_prototypes: bool) -> None:
+        """Upload a blob from the offset that the aggregator names.
+
+        Raises:
+            RoundClosed, NotInCohort, BlobTooLarge: The aggregator does not take it.
+            Cancelled: The task is not wanted any more.
+        """
+        header = convert.upload_header_to_proto(
+            convert.UploadHeader(
+                run_id=run_id,
+                round=round_number,
+                client_id=self._client.client_id,
+                instance_token=self._client.instance_token,
+                blob=blob,
+            )
+        )
+        self._persistently("upload", lambda: self._upload(header, data, is_prototypes))
+
+    def commit_update(self, run_id: str, round_number: int, update: Update) -> CommittedUpdate:
+        """Make the update part of its round.
+
+        Raises:
+            MalformedUpdate, RoundClosed, NotInCohort, UpdateConflict: The aggregator refuses it.
+            Cancelled: The task is not wanted any more.
+        """
+        client = self._client
+        request = convert.update_to_commit(
+            update, run_id=run_id, round_number=round_number, instance_token=client.instance_token
+        )
+        deadline_s = COMMIT_S + sum(blob.size_bytes for blob in update.payload.blobs) / COMMIT_BYTES_PER_S
+
+        def commit() -> CommittedUpdate:
+            with client.calling():
+                return convert.committed_from_proto(client.stub.CommitUpdate(request, timeout=deadline_s).committed)
+
+        return self._persistently("commit", commit)
+
+    def report_evaluation(self, run_id: str, round_number: int, evaluation: Evaluation) -> None:
+        """Report counts.
+
+        Raises:
+            MalformedUpdate, RoundClosed, NotInCohort: The aggregator refuses them.
+            Cancelled: The task is not wanted any more.
+        """
+        client = self._client
+        request = convert.evaluation_to_report(
+            evaluation, run_id=run_id, round_number=round_number, instance_token=client.instance_token
+        )
+
+        def report() -> None:
+            with client.calling():
+                client.stub.ReportEvaluation(request, timeout=REPORT_S)
+
+        self._persistently("report", report)
+
+    def _upload(self, header: round_service_pb2.BlobHeader, data: bytes, is_prototypes: bool) -> None:
+        client = self._client
+        request = round_service_pb2.GetUploadStatusRequest(header=header)
+        with client.calling():
+            status = client.stub.GetUploadStatus(request, timeout=STATUS_S)
+        if status.is_complete:
+            return
+        if not 0 <= status.offset_bytes <= len(data):
+            raise MalformedRequest(f"offset_bytes: {status.offset_bytes} of {len(data)} bytes", field="offset_bytes")
+        if status.offset_bytes:
+            client.metrics.transfers_resumed.labels("sent").inc()
+        kind, method, make = (
+            ("prototypes", client.stub.UploadPrototypes, round_service_pb2.UploadPrototypesRequest)
+            if is_prototypes
+            else ("model", client.stub.UploadModel, round_service_pb2.UploadModelRequest)
+        )
+        sent_bytes = client.metrics.transfer_bytes.labels("sent", kind)
+        watch = _Watch(self._should_stop)
+
+        def parts() -> Iterator[Any]:
+            yield make(header=header)
+            for offset, piece in chunks(data, client.chunk_bytes, status.offset_bytes):
+                watch.moved()
+                yield make(chunk=round_service_pb2.Chunk(offset_bytes=offset, data=piece))
+                sent_bytes.inc(len(piece))
+            watch.moved()
+
+        with client.calling():
+            call = method.future(parts())
+            with watch.over(call):
+                call.result()
+
+    def _persistently(self, operation: str, attempt: Callable[[], _T]) -> _T:
+        """Try until it works, is refused for good, or the task is not wanted any more."""
+        waits = backoff(self._client.rng)
+        num_doubtful = 0
+        while True:
+            check(self._should_stop)
+            try:
+                return attempt()
+            except FedplccError as error:
+                if not _may_pass(error):
+                    raise
+                num_doubtful += not isinstance(error, _PASSING)
+                if num_doubtful >= GIVE_UP_AFTER:
+                    raise
+                if isinstance(error, (NotAMember, BlobNotFound)):
+                    # The aggregator has forgotten us, or which task we have: whoever follows joins and asks again.
+                    self._client.refresh()
+                log.debug("retrying", operation=operation, reason=error.reason, detail=error.detail)
+            self._client.metrics.retries.labels(operation).inc()
+            pause(next(waits), self._should_stop)
+
+
+_PASSING = (Unavailable, ClientIdTaken, NotAMember, Overloaded)
+"""Pass when the aggregator is back, the other instance is gone, this one has joined again, or it is less busy."""
+_DOUBTFUL = (BlobNotFound, BlobCorrupt, ChunkOutOfOrder)
+"""Pass when a transfer is begun anew or the task is asked for again, unless something is wrong for good."""
+
+
+def _may_pass(error: FedplccError) -> bool:
+    return isinstance(error, _PASSING + _DOUBTFUL) and not isinstance(error, NotInCohort)
+
+
+class _Download:
+    """The bytes of a blob that have arrived so far."""
+
+    def __init__(self, client: AggregatorClient, blob: BlobRef, should_stop: ShouldStop) -> None:
+        self._client, self._blob, self._should_stop = client, blob, should_stop
+        self._pieces: list[bytes] = []
+        self._size = 0
+
+    @property
+    def data(self) -> bytes:
+        """What has arrived."""
+        return b"".join(self._pieces)
+
+    def go_on(self) -> None:
+        """Ask for the rest of the blob."""
+        client = self._client
+        request = round_service_pb2.DownloadBlobRequest(
+            client_id=client.client_id,
+            instance_token=client.instance_token,
+            sha256=self._blob.sha256,
+            offset_bytes=self._size,
+        )
+        if self._size:
+            client.metrics.transfers_resumed.labels("received").inc()
+        kind = "model" if self._blob.role == MODEL else "prototypes"
+        received_bytes = client.metrics.transfer_bytes.labels("received", kind)
+        watch = _Watch(self._should_stop)
+        with client.calling():
+            call = client.stub.DownloadBlob(request)
+            with watch.over(call):
+                for response in call:
+                    self._take(response.chunk.offset_bytes, response.chunk.data)
+                    received_bytes.inc(len(response.chunk.data))
+                    watch.moved()
+        if self._size < self._blob.size_bytes:
+            raise AggregatorUnavailable(f"the download ended at byte {self._size} of {self._blob.size_bytes}")
+
+    def _take(self, offset: int, data: bytes) -> None:
+        if offset != self._size or not data or offset + len(data) > self._blob.size_bytes:
+            self._pieces, self._size = [], 0
+            raise BlobCorrupt(f"the aggregator sent {len(data)} bytes from {offset} that do not continue the blob")
+        self._pieces.append(data)
+        self._size += len(data)
+
+
+class _Watch:
+    """Ends a transfer that moves nothing for too long, or that is not wanted any more."""
+
+    def __init__(self, should_stop: ShouldStop) -> None:
+        self._should_stop = should_stop
+        self._moved_at = time.monotonic()
+
+    def moved(self) -> None:
+        """Say that something moved."""
+        self._moved_at = time.monotonic()
+
+    @contextmanager
+    def over(self, call: Any) -> Iterator[None]:
+        """Watch over a call within the block.
+
+        Raises:
+            Cancelled: The call was ended because it is not wanted any more.
+        """
+        is_over = threading.Event()
+
+        def look() -> None:
+            while not is_over.wait(POLL_S):
+                if self._should_stop() or time.monotonic() - self._moved_at > STANDSTILL_S:
+                    call.cancel()
+                    return
+
+        thread = threading.Thread(target=look, name="transfer-watch", daemon=True)
+        thread.start()
+        try:
+            yield
+        except (grpc.RpcError, grpc.FutureCancelledError):
+            check(self._should_stop)
+            raise
+        finally:
+            is_over.set()
+            call.cancel()  # after the last message this does nothing
+            thread.join()
+
+
+def pause(seconds: float, should_stop: ShouldStop) -> None:
+    """Wait; returns early when `should_stop()` holds."""
+    end = time.monotonic() + seconds
+    while (rest := end - time.monotonic()) > 0 and not should_stop():
+        time.sleep(min(rest, POLL_S))
+
+
+def _step(response: round_service_pb2.SyncRoundResponse) -> Task | StreamEnd:
+    which = response.WhichOneof("step")
+    if which == "task":
+        return convert.task_from_proto(response.task)
+    end = _ENDS.get(response.end.reason) if which == "end" else None
+    if end is None:
+        raise MalformedRequest("the task stream said something that this version does not know", field="step")
+    return end

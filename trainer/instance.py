@@ -1,0 +1,70 @@
+"""Who this trainer is over its restarts: a state directory that it holds alone, with its instance token."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from shared.convert import TOKEN_CHARACTERS
+from shared.errors import InvalidConfig, StoreUnavailable
+
+TOKEN_FILE = "instance-token"
+LOCK_FILE = "lock"
+
+
+@contextmanager
+def held_state_dir(folder: Path) -> Iterator[str]:
+    """Hold the state directory within the block, and give the instance token that is kept in it.
+
+    The token tells the aggregator that a restarted trainer is the same one, so that it takes over at once. Two trainers with
+    one token would push each other out; the lock, which the system drops when a process dies, keeps them apart.
+
+    Raises:
+        InvalidConfig: Another trainer holds the directory.
+        StoreUnavailable: It cannot be made, read or written.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = (folder / LOCK_FILE).open("a")
+    except OSError as error:
+        raise _unusable(folder, error) from error
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise InvalidConfig(
+                f"another trainer uses the state directory {folder}; end it, or give this one its own with --state-dir"
+            ) from None
+        except OSError as error:
+            raise _unusable(folder, error) from error
+        try:
+            token = _token(folder / TOKEN_FILE)
+        except OSError as error:
+            raise _unusable(folder, error) from error
+        yield token
+
+
+def _token(path: Path) -> str:
+    """The token in the file; a new one where there is none, or where a crash left no whole one."""
+    shortest, longest = TOKEN_CHARACTERS
+    if path.exists():
+        token = path.read_text(encoding="ascii", errors="replace").strip()
+        if shortest <= len(token) <= longest and token.isascii() and token.isprintable():
+            return token
+    token = secrets.token_urlsafe(32)
+    temporary = path.with_suffix(".tmp")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "w", encoding="ascii") as file:
+        file.write(token)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+    return token
+
+
+def _unusable(folder: Path, error: OSError) -> StoreUnavailable:
+    return StoreUnavailable(f"cannot use the state directory {folder}: {error.strerror or error}")
