@@ -6,9 +6,10 @@ FEDPLCC_STATE_DIR; a file is TOML with a table per process. What runs train is n
 
 from __future__ import annotations
 
+import argparse
 import ipaddress
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self, TypeVar
 
@@ -36,7 +37,9 @@ _Kind = TypeVar("_Kind", bound="Settings")
 class Settings(BaseSettings):
     """What every process has."""
 
-    model_config = SettingsConfigDict(env_prefix="FEDPLCC_", frozen=True, extra="forbid", allow_inf_nan=False)
+    model_config = SettingsConfigDict(
+        env_prefix="FEDPLCC_", frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True
+    )
     table: ClassVar[str]
     """Name of the process's table in a settings file."""
 
@@ -166,6 +169,30 @@ def load(kind: type[_Kind], flags: Mapping[str, Any] | None = None, file: Path |
         return kind(**values)
     except ValidationError as error:
         raise InvalidConfig("; ".join(explain(problem) for problem in error.errors())) from error
+
+
+def from_command_line(
+    kind: type[_Kind], program: str, description: str, arguments: Sequence[str] | None = None
+) -> _Kind:
+    """Read a process's settings with a flag for every field, for `python -m ...`; `--config` names a file.
+
+    Raises:
+        InvalidConfig: A value is wrong.
+        SystemExit: For `--help`, or with code 2 for a flag that does not exist.
+    """
+    parser = argparse.ArgumentParser(prog=program, description=description)
+    parser.add_argument("--config", type=Path, help=f"TOML file with a table [{kind.table}]")
+    for name, field in kind.model_fields.items():
+        flag = "--" + name.replace("_", "-")
+        has_default = not field.is_required() and field.default is not None and field.default is not False
+        text = (field.description or "") + (f" Default: {field.default}." if has_default else "")
+        if field.annotation is bool:
+            parser.add_argument(flag, action="store_const", const=True, help=text)
+        else:
+            parser.add_argument(flag, help=text, metavar=name.upper())
+    flags = vars(parser.parse_args(arguments))
+    file = flags.pop("config")
+    return load(kind, flags, file)
 
 
 def _table(file: Path, name: str) -> dict[str, Any]:
