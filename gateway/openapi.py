@@ -79,11 +79,27 @@ LINES: dict[int | str, Any] = {
 MANIFEST: dict[int | str, Any] = {
     200: {"description": "The content of run.json.", "content": {"application/json": {"schema": {"type": "object"}}}}
 }
+_FRAME = {
+    "type": "object",
+    "required": ["event", "data"],
+    "properties": {
+        "id": {"type": "string", "description": "Sequence of the event; `Last-Event-ID` resumes after it."},
+        "event": {
+            "type": "string",
+            "description": "The event's type; `end` and `problem` are the last frame of a stream.",
+        },
+        "data": {
+            "type": "string",
+            "contentMediaType": "application/json",
+            "contentSchema": {"oneOf": [{"$ref": REF.format(model=name)} for name in ("Event", "Run", "Problem")]},
+        },
+    },
+}
 EVENTS: dict[int | str, Any] = {
     200: {
         "description": "Server-sent events, or a page.",
         "content": {
-            "text/event-stream": {"schema": {"type": "string"}},
+            "text/event-stream": {"itemSchema": _FRAME},
             "application/json": {"schema": {"$ref": REF.format(model="EventPage")}},
         },
     }

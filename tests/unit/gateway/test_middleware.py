@@ -2,11 +2,10 @@ import asyncio
 
 import httpx
 import pytest
-from starlette.applications import Starlette
+from fastapi import FastAPI
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, StreamingResponse
-from starlette.routing import Route
 from structlog.testing import capture_logs
 
 from gateway import problem
@@ -36,15 +35,13 @@ async def crash_late(request: Request):
 
 @pytest.fixture
 def app():
-    app = Starlette(
-        routes=[
-            Route("/echo", echo, methods=["POST"]),
-            Route("/crash", crash),
-            Route("/crash-late", crash_late),
-        ],
+    app = FastAPI(
         middleware=[Middleware(RequestContext), Middleware(BodyLimit, max_bytes=LIMIT)],
         exception_handlers=dict(problem.HANDLERS),
     )
+    app.add_api_route("/echo", echo, methods=["POST"])
+    app.add_api_route("/crash", crash)
+    app.add_api_route("/crash-late", crash_late)
     app.state.services = Services(metrics=GatewayMetrics())
     return app
 
