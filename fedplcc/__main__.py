@@ -1,0 +1,5 @@
+"""`python -m fedplcc`: the same as the command `fedplcc`."""
+
+from fedplcc.cli import main
+
+main()

@@ -1,0 +1,71 @@
+"""Files that are there whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from shared.errors import StoreUnavailable
+
+
+@contextmanager
+def atomic_file(path: Path) -> Iterator[BinaryIO]:
+    """Write a file beside its place; it takes its name when the block ends well, and is gone if it raises.
+
+    Raises:
+        StoreUnavailable: The folder cannot be written, or the disk is full.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    with disk_errors(path):
+        try:
+            with temporary.open("wb") as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+        _fsync_folder(path.parent)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Replace a file's content.
+
+    Raises:
+        StoreUnavailable: It cannot be written.
+    """
+    with atomic_file(path) as file:
+        file.write(text.encode())
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder that can be written to, with its parents.
+
+    Raises:
+        StoreUnavailable: It cannot be made or written to.
+    """
+    with disk_errors(path):
+        path.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path):
+            pass
+
+
+@contextmanager
+def disk_errors(path: Path) -> Iterator[None]:
+    """Within the block, what the operating system refuses becomes one of our errors."""
+    try:
+        yield
+    except OSError as error:
+        raise StoreUnavailable(f"cannot write {path}: {error.strerror or error}; choose another with --out") from error
+
+
+def _fsync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,47 @@
+"""The one front door: every `fedplcc` command, as one list.
+
+This module and those that it imports load in a moment; what is heavy is loaded by the command that needs it.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from fedplcc import exit_codes, local_commands, run_commands, service_commands
+from shared.version import VERSION
+
+app = typer.Typer(
+    help="Federated prototype learning over many owners' data from different domains.",
+    epilog=exit_codes.HELP,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+TRY, STEER, SERVE = "Try it on this machine", "Steer runs of a federation", "Run a federation"
+
+app.command("demo", rich_help_panel=TRY)(local_commands.demo)
+app.command("simulate", rich_help_panel=TRY)(local_commands.simulate)
+app.add_typer(run_commands.app, name="run", rich_help_panel=STEER)
+for command in (service_commands.aggregator, service_commands.trainer, service_commands.gateway):
+    app.command(command.__name__, rich_help_panel=SERVE, context_settings=service_commands.PASSED_ON)(command)
+
+
+@app.callback()
+def _options(
+    version: Annotated[bool, typer.Option("--version", help="Say the version and exit.", is_eager=True)] = False,
+) -> None:
+    if version:
+        print(f"fedplcc {VERSION}")
+        raise typer.Exit
+
+
+def main() -> None:
+    """Run the command that the command line names; ends the process with its exit code."""
+    app(prog_name="fedplcc")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,27 @@
+"""Become another program that the kernel ends together with the process that started it.
+
+Run as a script by its path, with the parent's process id and the program's command line. Only Linux can do this; elsewhere
+the program simply starts, and whoever started it has to end it.
+"""
+
+import ctypes
+import os
+import signal
+import sys
+
+PR_SET_PDEATHSIG = 1
+"""From linux/prctl.h; the setting outlives execve, so the program that is started need not know of it."""
+
+
+def main() -> None:
+    """Ask the kernel for the signal, then replace this program."""
+    parent, command = int(sys.argv[1]), sys.argv[2:]
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:  # it ended before the kernel was asked
+            sys.exit(1)
+    os.execv(command[0], command)
+
+
+if __name__ == "__main__":
+    main()

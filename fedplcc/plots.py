@@ -1,0 +1,76 @@
+"""Pictures of a run; the only module that draws."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+SUMMARIES = ("mean", "worst")
+"""Entries of `accuracy` that are no domain."""
+FEW_ROUNDS = 40
+"""Up to this many rounds each one gets a mark."""
+
+
+def accuracy_curves(lines: Sequence[Mapping[str, Any]], *, title: str) -> bytes:
+    """Draw the accuracy of each domain and their mean over the rounds.
+
+    Args:
+        lines: Lines of metrics.jsonl, in order. A domain without a report in a round leaves a gap.
+        title: What the picture shows.
+
+    Returns:
+        A PNG file.
+
+    Raises:
+        ImportError: matplotlib is not installed.
+    """
+    # Neither pyplot nor its windows: a figure of its own works in any thread and without a display.
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
+
+    figure = Figure(figsize=(8.0, 4.8), dpi=150, layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    rounds = [line["round"] for line in lines]
+    marker = "o" if len(rounds) <= FEW_ROUNDS else None
+    for domain in domains_of(lines):
+        last = _last(lines, domain)
+        axes.plot(
+            rounds, _percent(lines, domain), marker=marker, markersize=3, linewidth=1.6, label=f"{domain}  {last}"
+        )
+    axes.plot(
+        rounds,
+        _percent(lines, "mean"),
+        color="black",
+        linestyle="--",
+        linewidth=2.0,
+        label=f"mean of domains  {_last(lines, 'mean')}",
+    )
+    axes.set_title(title)
+    axes.set_xlabel("Round")
+    axes.set_ylabel("Accuracy on the domain's test set (%)")
+    axes.set_ylim(0, 100)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.grid(visible=True, alpha=0.3)
+    # Beside the curves: whatever the accuracies are, it hides none of them.
+    axes.legend(title="Domain, last round", loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False)
+    picture = io.BytesIO()
+    figure.savefig(picture, format="png", metadata={"Software": None})
+    return picture.getvalue()
+
+
+def domains_of(lines: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Every domain that any line names, sorted."""
+    return sorted({domain for line in lines for domain in line["accuracy"]} - set(SUMMARIES))
+
+
+def _percent(lines: Sequence[Mapping[str, Any]], domain: str) -> list[float]:
+    values = [line["accuracy"].get(domain) for line in lines]
+    return [float("nan") if value is None else 100.0 * value for value in values]
+
+
+def _last(lines: Sequence[Mapping[str, Any]], domain: str) -> str:
+    value = lines[-1]["accuracy"].get(domain) if lines else None
+    return "no report" if value is None else f"{100 * value:.1f} %"

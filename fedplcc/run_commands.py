@@ -1,0 +1,224 @@
+"""`fedplcc run ...`: start and steer runs of a deployed federation through its gateway."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Coroutine
+from contextlib import aclosing
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import typer
+
+from fedplcc.exit_codes import HELP, ExitCode, explains_errors, say
+from fedplcc.interruption import run_interruptibly
+
+if TYPE_CHECKING:
+    from fedplcc.rest_client import Gateway
+    from gateway.schemas import Run
+
+app = typer.Typer(help="Start and steer runs through a gateway.", epilog=HELP, no_args_is_help=True)
+
+Result = TypeVar("Result")
+
+GatewayUrl = Annotated[
+    str, typer.Option("--gateway", envvar="FEDPLCC_GATEWAY", help="Where the gateway is: http://HOST:PORT.")
+]
+DEFAULT_GATEWAY = "http://127.0.0.1:8080"
+RunId = Annotated[
+    str, typer.Argument(metavar="RUN", help="The run's id, as 'fedplcc run list' shows it.", show_default=False)
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout; everything else goes to stderr.")]
+
+
+@app.command()
+@explains_errors
+def start(
+    config: Annotated[
+        Path, typer.Option(help="Configuration file; its [clients] tables are left out.", dir_okay=False)
+    ],
+    gateway: GatewayUrl = DEFAULT_GATEWAY,
+    request_id: Annotated[
+        str | None,
+        typer.Option(help="Names this request: the same one again gives the same run. A random one if not given."),
+    ] = None,
+    as_json: Json = False,
+) -> int:
+    """Start a run; it waits until its clients have joined."""
+    import json
+
+    from fedplcc.configuration import read_federation
+
+    federation = read_federation(config)
+    document = json.loads(federation.config.canonical_json)
+    key = request_id or uuid.uuid4().hex
+    run = _ask(gateway, lambda there: there.start_run(document, request_id=key))
+    _show(run, f"run {run.run_id} is {run.status}; follow it with: fedplcc run watch {run.run_id}", as_json=as_json)
+    return ExitCode.OK
+
+
+@app.command("list")
+@explains_errors
+def list_runs(
+    gateway: GatewayUrl = DEFAULT_GATEWAY,
+    limit: Annotated[int, typer.Option(help="Most runs to list.", min=1)] = 50,
+    as_json: Json = False,
+) -> int:
+    """List runs, newest first; with --json a line each."""
+    from fedplcc.progress import console_for, run_table
+
+    runs = _ask(gateway, lambda there: there.list_runs(limit=limit))
+    if as_json:
+        for run in runs:
+            print(run.model_dump_json())
+    elif runs:
+        console_for(json=False).print(run_table(runs))
+    else:
+        print("there are no runs; start one with: fedplcc run start --config FILE")
+    return ExitCode.OK
+
+
+@app.command()
+@explains_errors
+def status(run: RunId, gateway: GatewayUrl = DEFAULT_GATEWAY, as_json: Json = False) -> int:
+    """Show a run: where it stands, and the accuracy of its last round."""
+    from fedplcc.plots import domains_of
+    from fedplcc.progress import RoundTable, console_for
+    from shared.run_config import canonical_json
+
+    async def ask(there: Gateway) -> tuple[Run, dict[str, Any] | None]:
+        found = await there.get_run(run)
+        return found, await there.last_metrics(found)
+
+    found, metrics = _ask(gateway, ask)
+    if as_json:
+        print(canonical_json({**found.model_dump(mode="json"), "metrics": metrics}))
+        return ExitCode.OK
+    console = console_for(json=False)
+    console.print(_sentence(found))
+    if metrics is not None:
+        table = RoundTable(domains_of([metrics]))
+        console.print(table.heading())
+        console.print(table.line(metrics))
+    return ExitCode.OK
+
+
+@app.command()
+@explains_errors
+def watch(run: RunId, gateway: GatewayUrl = DEFAULT_GATEWAY, as_json: Json = False) -> int:
+    """Follow a run to its end, with a line per round, through restarts of gateway and aggregator.
+
+    With --json a line per event of the run's history, and the run itself at the end.
+    """
+    return _ask(gateway, lambda there: _watch(there, run, as_json=as_json))
+
+
+@app.command()
+@explains_errors
+def pause(
+    run: RunId,
+    gateway: GatewayUrl = DEFAULT_GATEWAY,
+    now: Annotated[bool, typer.Option("--now", help="Interrupt the open round; else it is finished first.")] = False,
+    as_json: Json = False,
+) -> int:
+    """Pause a run. Pausing a paused run changes nothing."""
+    return _change(gateway, lambda there: there.pause(run, now=now), as_json=as_json)
+
+
+@app.command()
+@explains_errors
+def resume(run: RunId, gateway: GatewayUrl = DEFAULT_GATEWAY, as_json: Json = False) -> int:
+    """Let a paused run go on, or take back a pause that waits."""
+    return _change(gateway, lambda there: there.resume(run), as_json=as_json)
+
+
+@app.command()
+@explains_errors
+def stop(
+    run: RunId,
+    gateway: GatewayUrl = DEFAULT_GATEWAY,
+    reason: Annotated[str, typer.Option(help="Why, for the run's history.")] = "",
+    as_json: Json = False,
+) -> int:
+    """Stop a run for good; its last committed round is kept. Stopping it again changes nothing."""
+    return _change(gateway, lambda there: there.stop(run, reason=reason), as_json=as_json)
+
+
+@app.command()
+@explains_errors
+def fetch(
+    run: RunId,
+    out: Annotated[Path, typer.Option(help="Folder for the files; made if it is not there.", file_okay=False)],
+    gateway: GatewayUrl = DEFAULT_GATEWAY,
+    as_json: Json = False,
+) -> int:
+    """Fetch what a run has committed so far: configuration, metrics, model, prototypes and a picture."""
+    from fedplcc.artifacts import describe, summary
+    from fedplcc.fetch import fetch_run
+    from fedplcc.progress import console_for, shown_transfers
+    from shared.run_config import canonical_json
+
+    console = console_for(json=as_json)
+    with shown_transfers(console) as on_bytes:
+        record = _ask(gateway, lambda there: fetch_run(there, run, out, on_bytes))
+    for line in describe(record, out):
+        console.print(line)
+    if as_json:
+        print(canonical_json(summary(record, out)))
+    return ExitCode.OK
+
+
+# Parts of the above
+
+
+def _ask(url: str, question: Callable[[Gateway], Coroutine[Any, Any, Result]]) -> Result:
+    """Ask a gateway something."""
+    from fedplcc.rest_client import Gateway
+
+    async def ask() -> Result:
+        async with Gateway(url) as there:
+            return await question(there)
+
+    return run_interruptibly(ask())
+
+
+def _change(url: str, change: Callable[[Gateway], Coroutine[Any, Any, Run]], *, as_json: bool) -> int:
+    run = _ask(url, change)
+    _show(run, _sentence(run), as_json=as_json)
+    return ExitCode.OK
+
+
+async def _watch(gateway: Gateway, run_id: str, *, as_json: bool) -> int:
+    from fedplcc.artifacts import ending_of
+    from fedplcc.progress import RunProgress, console_for
+    from gateway.schemas import Run
+
+    run = await gateway.get_run(run_id)
+    console = console_for(json=as_json)
+    with RunProgress(console, total_rounds=run.total_rounds) as progress:
+        if not as_json:
+            progress.note(_sentence(run))
+        async with aclosing(gateway.follow(run_id)) as items:
+            async for item in items:
+                if as_json:
+                    print(item.model_dump_json(), flush=True)
+                elif not isinstance(item, Run):
+                    progress.event(item)
+                if isinstance(item, Run):
+                    run = item
+    if run.status == "completed":
+        console.print(ending_of(run_id, run.status, run.reason))
+        return ExitCode.OK
+    say(ending_of(run_id, run.status, run.reason))
+    return ExitCode.FAILED
+
+
+def _show(run: Run, sentence: str, *, as_json: bool) -> None:
+    print(run.model_dump_json() if as_json else sentence)
+
+
+def _sentence(run: Run) -> str:
+    where = "not begun" if run.round < 0 else f"round {run.round} of {run.total_rounds} {run.phase}"
+    waits = ", a pause waits for the round to commit" if run.is_pause_requested else ""
+    reason = f" ({run.reason})" if run.reason else ""
+    return f"run {run.run_id}: {run.method}, {run.status}{reason}, {where}{waits}"
