@@ -1,33 +1,22 @@
-"""`python -m gateway`: settings from the environment and flags, then serve."""
+"""`python -m gateway`: settings from flags, the environment and a file, then serve."""
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 from gateway import app
-from shared.config import GatewaySettings, load
+from shared.config import GatewaySettings, from_command_line
 from shared.errors import InvalidConfig
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Parse the flags and serve; returns the exit code (see app.py)."""
-    parser = argparse.ArgumentParser(prog="python -m gateway", description="Serve an aggregator's runs over REST.")
-    parser.add_argument("--config", type=Path, help="TOML file with a table [gateway]")
-    for name, field in GatewaySettings.model_fields.items():
-        flag = "--" + name.replace("_", "-")
-        if field.annotation is bool:
-            parser.add_argument(flag, action="store_const", const=True, help=field.description)
-        else:
-            parser.add_argument(flag, help=f"default: {field.default}")
-    flags = vars(parser.parse_args(arguments))
-    file = flags.pop("config")
+    program = "python -m gateway"
     try:
-        settings = load(GatewaySettings, flags, file)
+        settings = from_command_line(GatewaySettings, program, "Serve an aggregator's runs over REST.", arguments)
     except InvalidConfig as error:
-        print(f"python -m gateway: {error.detail}", file=sys.stderr)
+        print(f"{program}: {error.detail}", file=sys.stderr)
         return app.EXIT_CONFIG
     return app.run(settings)
 
