@@ -29,7 +29,9 @@ from aggregator.store.blobs import BlobStore
 from aggregator.transfers import Transfers
 from aggregator.validation import FEATURE_DIM, check_evaluation, check_first_model, check_update
 from shared.errors import (
+    BlobNotFound,
     MalformedRequest,
+    MalformedUpdate,
     NotAMember,
     PayloadCorrupt,
     RequestIdReused,
@@ -371,21 +373,12 @@ class Coordinator:
         if not waiting:
             return False
         run = waiting[0]
-        assert run.round is not None
-        try:
-            model, prototypes = aggregate(run, self._table(run), self._blobs, self._limits.fold_block_elements)
-        except PayloadCorrupt as error:
-            log.error("aggregation_failed", run_id=run.run_id, round=run.round.number, exc_info=True)
-            reason = f"round {run.round.number} cannot be aggregated: {error.detail}"
-            self._ledger.change(run.run_id, lambda run: rounds.move(run, RunEvent.FAIL, reason=reason))
-            return True
+        outcome = self._aggregated(run)
         with self._ledger.lock:
             before = self._ledger.find_open(run.run_id)
-            if before is None or before.status not in (RunStatus.RUNNING, RunStatus.PAUSED):
-                return True  # stopped meanwhile: what was computed is not wanted
-            number = run.round.number
-            after = rounds.aggregated(before, number, model=model, prototypes=prototypes, now=self._ledger.now())
-            self._ledger.step(before, after)
+            if before is not None and before.status in (RunStatus.RUNNING, RunStatus.PAUSED):
+                self._ledger.step(before, outcome(before))
+            # Else it was stopped meanwhile: what was computed is not wanted.
         return True
 
     def has_ended(self, run_id: str) -> bool:
@@ -405,6 +398,22 @@ class Coordinator:
             with self._blobs.open(run.model.sha256) as file:
                 self._tables[run.run_id] = read_header(file)
         return self._tables[run.run_id]
+
+    def _aggregated(self, run: Run) -> Callable[[Run], Run]:
+        """Compute a round's result, outside the lock; returns the step that it amounts to, FAIL where it cannot be done."""
+        assert run.round is not None
+        number = run.round.number
+        try:
+            model, prototypes = aggregate(run, self._table(run), self._blobs, self._limits.fold_block_elements)
+        except (
+            PayloadCorrupt,
+            BlobNotFound,
+            MalformedUpdate,
+        ) as error:  # what is stored is gone, or not what was checked
+            log.error("aggregation_failed", run_id=run.run_id, round=number, exc_info=True)
+            reason = f"round {number} cannot be aggregated: {error.detail}"
+            return lambda run: rounds.move(run, RunEvent.FAIL, reason=reason)
+        return lambda run: rounds.aggregated(run, number, model=model, prototypes=prototypes, now=self._ledger.now())
 
     def _feature_dim(self, run: Run) -> int:
         first = self._store.find_round(run.run_id, 0)
@@ -450,7 +459,6 @@ class Coordinator:
         )
 
     def _record_problem(self, session: Session, problem: ClientProblem) -> None:
-        session.problem = problem
         self._metrics.client_problems.inc()
         client = replace(session.client, problem=problem, last_seen_at=self._ledger.now())
         data = {"reason": problem.reason, "detail": problem.detail, "hint": problem.hint, "is_fatal": problem.is_fatal}

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any, Self
 
 from aggregator.metrics import AggregatorMetrics
 from aggregator.service import Coordinator, Limits
 from aggregator.store.blobs import BlobStore
 from aggregator.store.sql import SqlStore
 from shared.metrics import new_registry
-from shared.types import BlobRef, ClientActivity, Heartbeat, Run, Task, TaskKind
-from tests.numpy_client import NumpyClient
+from shared.types import BlobRef, ClientActivity, CommittedUpdate, Event, Heartbeat, Run, Task, TaskKind, Update
+from tests.numpy_client import NumpyClient, a_document
 
 
 class Clock:
@@ -44,11 +45,25 @@ class LocalFederation:
             monotonic_clock=self.clock,
         )
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self.store.close()
+
     def restart(self) -> None:
         """Forget everything in memory, as a killed process does, and start again."""
         self.store.close()
         self._start()
         self.join()
+
+    def create(self, method: str = "fedavg", **sections: Any) -> Run:
+        """A run of all clients, under a request id of its own."""
+        document = a_document(method, clients=tuple(self.clients), **sections)
+        return self.coordinator.create_run(f"request {len(self.coordinator.list_runs(limit=100))}", document)
 
     def join(self) -> None:
         for client in self.clients.values():
@@ -73,13 +88,15 @@ class LocalFederation:
             )
             if receiver is None:
                 continue
-            offset, _complete = self.coordinator.transfers.upload_status(
-                client.client_id, client.token, task.run.run_id, task.round, blob
-            )
-            for begin in range(offset, len(data), chunk_bytes):
-                receiver.write(begin, data[begin : begin + chunk_bytes])
-            receiver.finish()
-            receiver.close()
+            try:
+                offset, _complete = self.coordinator.transfers.upload_status(
+                    client.client_id, client.token, task.run.run_id, task.round, blob
+                )
+                for begin in range(offset, len(data), chunk_bytes):
+                    receiver.write(begin, data[begin : begin + chunk_bytes])
+                receiver.finish()
+            finally:
+                receiver.close()
 
     def perform(self, client: NumpyClient, task: Task) -> bool:
         """Do a task to its end; says whether there was anything to do."""
@@ -93,13 +110,21 @@ class LocalFederation:
             self.coordinator.report_evaluation(client.client_id, client.token, task.run.run_id, task.round, report)
             return True
         update, blobs = client.work(task, model)
-        self.upload(client, task, blobs)
-        self.coordinator.commit_update(client.client_id, client.token, task.run.run_id, task.round, update)
+        self.submit(client, task, update, blobs)
         return True
 
+    def submit(self, client: NumpyClient, task: Task, update: Update, blobs: dict[BlobRef, bytes]) -> CommittedUpdate:
+        """Upload an update's blobs and commit it."""
+        assert task.run is not None
+        self.upload(client, task, blobs)
+        return self.coordinator.commit_update(client.client_id, client.token, task.run.run_id, task.round, update)
+
     def idle(self, client: NumpyClient) -> None:
-        heartbeat = Heartbeat(client_id=client.client_id, activity=ClientActivity.IDLE)
-        self.coordinator.heartbeat(heartbeat, client.token)
+        self.heartbeat(client, activity=ClientActivity.IDLE)
+
+    def heartbeat(self, client: NumpyClient, **fields: Any) -> bool:
+        """Say something of a client; returns whether its work is still wanted."""
+        return self.coordinator.heartbeat(Heartbeat(client_id=client.client_id, **fields), client.token)
 
     def step(self, order: Iterable[str] | None = None) -> bool:
         """Let every client do its task once, in this order, then let the aggregator work."""
@@ -120,3 +145,12 @@ class LocalFederation:
 
     def metrics_lines(self, run_id: str) -> list[str]:
         return [current.metrics_json for current in self.coordinator.list_rounds(run_id, after=0)]
+
+    def events(self, run_id: str = "", *types: str) -> list[Event]:
+        """The history of a run or of everything, of some types if given."""
+        found = self.coordinator.list_events(run_id=run_id)
+        return [event for event in found if not types or event.type in types]
+
+    def metric(self, name: str, **labels: str) -> float | None:
+        """A value that /metrics would show."""
+        return self.registry.get_sample_value(f"fedplcc_{name}", labels)

@@ -1,0 +1,421 @@
+"""Creating, pausing, resuming and stopping runs, as the gateway asks for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from aggregator.service import Limits
+from shared.errors import (
+    InvalidConfig,
+    InvalidTransition,
+    MalformedRequest,
+    PayloadCorrupt,
+    RequestIdReused,
+    RoundClosed,
+    RoundNotFound,
+    RunNotFound,
+)
+from shared.run_config import parse_run_config
+from shared.types import ClientActivity, Run, RunStatus, TaskKind
+from tests.folders import memory_folder
+from tests.local_federation import LocalFederation
+from tests.numpy_client import NumpyClient, a_document
+from tests.oracle import expected
+
+CLIENTS = ("ann", "bob")
+
+
+@pytest.fixture
+def federation() -> Iterator[LocalFederation]:
+    with memory_folder() as folder, LocalFederation(Path(folder), map(NumpyClient, CLIENTS)) as federation:
+        federation.join()
+        yield federation
+
+
+def undisturbed(method: str = "fedavg", rounds: int = 2) -> str:
+    config = parse_run_config(a_document(method, run={"rounds": rounds}))
+    return expected(config, [NumpyClient(name) for name in CLIENTS]).models[-1]
+
+
+def sha256(run: Run) -> str:
+    assert run.model is not None
+    return run.model.sha256
+
+
+def status(federation: LocalFederation, run: Run) -> RunStatus:
+    return federation.coordinator.get_run(run.run_id).status
+
+
+def until_round(federation: LocalFederation, run: Run, number: int) -> Run:
+    """Let everybody work until this round is open and nobody has begun with it: ann comes last, so she opens it."""
+    while federation.coordinator.get_run(run.run_id).round_number < number:
+        assert federation.step(["bob", "ann"])
+    return federation.coordinator.get_run(run.run_id)
+
+
+# Creating and looking
+
+
+def test_the_same_request_is_the_same_run(federation: LocalFederation) -> None:
+    first = federation.coordinator.create_run("mine", a_document())
+    again = federation.coordinator.create_run("mine", a_document())
+    assert again.run_id == first.run_id
+    federation.run_to_end(first.run_id)
+    federation.restart()
+    after = federation.coordinator.create_run("mine", a_document())
+    assert (after.run_id, after.status) == (first.run_id, RunStatus.COMPLETED)
+    assert len(federation.coordinator.list_runs(limit=10)) == 1
+
+
+def test_the_same_request_with_defaults_written_out_is_the_same_run(federation: LocalFederation) -> None:
+    first = federation.coordinator.create_run("mine", a_document())
+    again = federation.coordinator.create_run("mine", a_document(training={"momentum": 0.9}))
+    assert again.run_id == first.run_id
+
+
+def test_a_request_id_with_another_configuration_is_refused(federation: LocalFederation) -> None:
+    first = federation.coordinator.create_run("mine", a_document())
+    with pytest.raises(RequestIdReused) as refused:
+        federation.coordinator.create_run("mine", a_document(run={"seed": 1}))
+    assert refused.value.metadata == {"run_id": first.run_id}
+    assert len(federation.coordinator.list_runs(limit=10)) == 1
+
+
+@pytest.mark.parametrize("request_id", ["", "x" * 129])
+def test_a_request_id_has_1_to_128_characters(federation: LocalFederation, request_id: str) -> None:
+    with pytest.raises(MalformedRequest):
+        federation.coordinator.create_run(request_id, a_document())
+
+
+def test_a_wrong_configuration_creates_nothing(federation: LocalFederation) -> None:
+    with pytest.raises(InvalidConfig, match="fedplcc"):
+        federation.coordinator.create_run("mine", a_document("fedplc"))
+    assert federation.coordinator.list_runs(limit=10) == []
+    assert federation.events("", "run_created") == []
+
+
+def test_a_run_that_does_not_exist_is_named_whatever_is_asked_of_it(federation: LocalFederation) -> None:
+    coordinator = federation.coordinator
+    for ask in (
+        lambda: coordinator.get_run("nothing"),
+        lambda: coordinator.pause("nothing"),
+        lambda: coordinator.resume("nothing"),
+        lambda: coordinator.stop("nothing"),
+        lambda: coordinator.list_rounds("nothing"),
+        lambda: coordinator.list_evaluations("nothing"),
+        lambda: coordinator.list_events(run_id="nothing"),
+        lambda: coordinator.list_runs(limit=1, before="nothing"),
+        lambda: coordinator.artifact("nothing", -1, "model"),
+        lambda: coordinator.has_ended("nothing"),
+    ):
+        with pytest.raises(RunNotFound) as refused:
+            ask()
+        assert refused.value.metadata == {"run_id": "nothing"}
+
+
+def test_runs_are_listed_newest_first_with_their_present_state(federation: LocalFederation) -> None:
+    created = []
+    for _ in range(3):
+        federation.clock.now += 1
+        created.append(federation.create())
+    listed = federation.coordinator.list_runs(limit=2)
+    assert [run.run_id for run in listed] == [created[2].run_id, created[1].run_id]
+    assert listed[0] == federation.coordinator.get_run(created[2].run_id)
+    rest = federation.coordinator.list_runs(limit=2, before=listed[-1].run_id)
+    assert [run.run_id for run in rest] == [created[0].run_id]
+
+
+def test_there_is_no_artifact_before_a_round_committed_it(federation: LocalFederation) -> None:
+    run = federation.create("fedplcc")
+    for number in (-1, 0, 1, 7):
+        for kind in ("model", "prototypes"):
+            with pytest.raises(RoundNotFound):
+                federation.coordinator.artifact(run.run_id, number, kind)
+    run = until_round(federation, run, 1)
+    assert federation.coordinator.artifact(run.run_id, -1, "model")[0] == run.model
+    with pytest.raises(RoundNotFound):
+        federation.coordinator.artifact(run.run_id, 1, "model")
+
+
+# Pausing and resuming
+
+
+@pytest.mark.parametrize("now", [False, True])
+@pytest.mark.parametrize("method", ["fedavg", "fedplcc"])
+@pytest.mark.parametrize("steps", range(8))
+def test_a_run_paused_at_any_step_ends_in_the_unpaused_runs_model(
+    federation: LocalFederation, method: str, steps: int, now: bool
+) -> None:
+    run = federation.create(method)
+    names = list(CLIENTS)
+    for step in range(steps):  # one client at a time, so that pauses fall into the middle of every phase
+        federation.step([names[step % 2]])
+    before = federation.coordinator.get_run(run.run_id)
+    paused = federation.coordinator.pause(run.run_id, now=now)
+    if now:
+        assert (paused.status, paused.round) == (RunStatus.PAUSED, before.round)
+        assert all(federation.task(client).kind is TaskKind.WAIT for client in federation.clients.values())
+    else:
+        assert (paused.status, paused.is_pause_requested) == (RunStatus.RUNNING, True)
+        federation.run_to_end(run.run_id)
+        paused = federation.coordinator.get_run(run.run_id)
+        if paused.status is RunStatus.COMPLETED:  # the open round was the last
+            assert before.round_number == 2
+            assert sha256(paused) == undisturbed(method)
+            return
+        assert (paused.status, paused.round_number) == (RunStatus.PAUSED, before.round_number)
+    resumed = federation.coordinator.resume(run.run_id)
+    assert resumed.status is RunStatus.RUNNING
+    assert sha256(federation.run_to_end(run.run_id)) == undisturbed(method)
+
+
+def test_pausing_and_resuming_twice_says_nothing_new(federation: LocalFederation) -> None:
+    run = federation.create()
+    federation.coordinator.pause(run.run_id, now=True)
+    paused = federation.events(run.run_id)
+    again = federation.coordinator.pause(run.run_id, now=True)
+    assert again.status is RunStatus.PAUSED
+    assert federation.coordinator.pause(run.run_id).status is RunStatus.PAUSED
+    assert federation.events(run.run_id) == paused
+    federation.coordinator.resume(run.run_id)
+    resumed = federation.events(run.run_id)
+    assert federation.coordinator.resume(run.run_id).status is RunStatus.RUNNING
+    assert federation.events(run.run_id) == resumed
+    assert [event.type for event in resumed[-2:]] == ["run_paused", "run_resumed"]
+
+
+def test_resuming_takes_back_a_pause_that_waits(federation: LocalFederation) -> None:
+    run = federation.create()
+    federation.coordinator.pause(run.run_id)
+    federation.coordinator.pause(run.run_id)
+    assert not federation.coordinator.resume(run.run_id).is_pause_requested
+    assert federation.run_to_end(run.run_id).status is RunStatus.COMPLETED
+    types = [event.type for event in federation.events(run.run_id)]
+    assert (types.count("pause_requested"), types.count("pause_withdrawn"), types.count("run_paused")) == (1, 1, 0)
+
+
+def test_a_waiting_pause_survives_a_restart(federation: LocalFederation) -> None:
+    run = until_round(federation, federation.create(), 1)
+    federation.coordinator.pause(run.run_id)
+    federation.restart()
+    assert federation.run_to_end(run.run_id).status is RunStatus.PAUSED
+    federation.restart()
+    assert status(federation, run) is RunStatus.PAUSED
+    federation.coordinator.resume(run.run_id)
+    assert sha256(federation.run_to_end(run.run_id)) == undisturbed()
+
+
+def test_an_update_that_was_on_its_way_counts_although_the_run_is_paused(federation: LocalFederation) -> None:
+    run = until_round(federation, federation.create(), 1)
+    ann, bob = federation.clients.values()
+    task = federation.task(ann)
+    federation.coordinator.pause(run.run_id, now=True)
+    update, blobs = ann.work(task, _model(federation, run))
+    federation.submit(ann, task, update, blobs)
+    assert federation.task(bob).kind is TaskKind.WAIT
+    federation.coordinator.resume(run.run_id)
+    assert federation.task(ann).kind is TaskKind.WAIT, "its part is done"
+    assert sha256(federation.run_to_end(run.run_id)) == undisturbed()
+
+
+def _model(federation: LocalFederation, run: Run) -> bytes:
+    return federation.coordinator.artifact(run.run_id, -1, "model")[1].read_bytes()
+
+
+def test_a_run_that_waits_or_has_ended_can_be_neither_paused_nor_resumed(federation: LocalFederation) -> None:
+    pending = federation.coordinator.create_run("r", a_document(clients=("ann", "eve")))
+    done = federation.run_to_end(federation.create().run_id)
+    for run in (pending, done):
+        for now in (True, False):
+            with pytest.raises(InvalidTransition):
+                federation.coordinator.pause(run.run_id, now=now)
+        with pytest.raises(InvalidTransition):
+            federation.coordinator.resume(run.run_id)
+
+
+def test_a_trainer_of_a_paused_run_is_told_that_its_work_is_not_wanted(federation: LocalFederation) -> None:
+    run = until_round(federation, federation.create(), 1)
+    ann = federation.clients["ann"]
+    working = {"activity": ClientActivity.TRAINING, "run_id": run.run_id, "round": 1, "progress": 0.5}
+    federation.task(ann)
+    assert federation.heartbeat(ann, **working)
+    federation.coordinator.pause(run.run_id)
+    assert federation.heartbeat(ann, **working), "a pause waits for the round"
+    federation.coordinator.pause(run.run_id, now=True)
+    assert not federation.heartbeat(ann, **working)
+    assert federation.heartbeat(ann, activity=ClientActivity.IDLE)
+
+
+# Stopping
+
+
+def test_a_run_stopped_in_a_round_is_stopping_until_its_trainers_are_idle(federation: LocalFederation) -> None:
+    run = until_round(federation, federation.create(), 1)
+    ann, bob = federation.clients.values()
+    for client in (ann, bob):
+        assert federation.task(client).kind is TaskKind.TRAIN
+    working = {"activity": ClientActivity.TRAINING, "run_id": run.run_id, "round": 1}
+    assert federation.heartbeat(ann, **working)
+    stopped = federation.coordinator.stop(run.run_id, reason="enough")
+    assert (stopped.status, stopped.reason) == (RunStatus.STOPPING, "enough")
+    assert not federation.heartbeat(ann, **working)
+    for client in (ann, bob):
+        told = federation.task(client)
+        assert (told.kind, told.run and told.run.run_id) == (TaskKind.STOP, run.run_id)
+    federation.idle(ann)
+    assert status(federation, run) is RunStatus.STOPPING
+    assert federation.task(ann).kind is TaskKind.WAIT
+    federation.idle(bob)
+    after = federation.coordinator.get_run(run.run_id)
+    assert (after.status, after.reason, after.round_number) == (RunStatus.STOPPED, "enough", 1)
+    assert after.model == run.model, "the last committed round is kept"
+    types = [event.type for event in federation.events(run.run_id)]
+    assert types[-2:] == ["run_stopping", "run_stopped"]
+
+
+def test_stopping_twice_changes_nothing_the_second_time(federation: LocalFederation) -> None:
+    run = until_round(federation, federation.create(), 1)
+    for client in federation.clients.values():
+        federation.task(client)
+    first = federation.coordinator.stop(run.run_id, reason="first")
+    assert federation.coordinator.stop(run.run_id, reason="second") == first
+    federation.run_to_end(run.run_id)
+    ended = federation.coordinator.get_run(run.run_id)
+    assert (ended.status, ended.reason) == (RunStatus.STOPPED, "first")
+    assert federation.coordinator.stop(run.run_id, reason="third") == ended
+
+
+def test_a_run_that_nobody_works_for_stops_at_once(federation: LocalFederation) -> None:
+    pending = federation.coordinator.create_run("r", a_document(clients=("ann", "eve")))
+    stopped = federation.coordinator.stop(pending.run_id)
+    assert (stopped.status, stopped.reason) == (RunStatus.STOPPED, "stopped by request")
+    paused = federation.create()
+    federation.coordinator.pause(paused.run_id, now=True)
+    assert federation.coordinator.stop(paused.run_id).status is RunStatus.STOPPED
+
+
+def test_a_completed_run_stays_completed_when_it_is_stopped(federation: LocalFederation) -> None:
+    run = federation.run_to_end(federation.create().run_id)
+    assert federation.coordinator.stop(run.run_id) == run
+
+
+def test_a_stop_does_not_wait_for_a_trainer_that_has_vanished(federation: LocalFederation) -> None:
+    run = until_round(federation, federation.create(), 1)
+    ann, bob = federation.clients.values()
+    for client in (ann, bob):
+        federation.task(client)
+    federation.coordinator.stop(run.run_id)
+    federation.task(ann)
+    federation.idle(ann)
+    lease_s = Limits().lease_s
+    federation.clock.now += lease_s
+    federation.idle(ann)
+    federation.coordinator.tick()
+    assert status(federation, run) is RunStatus.STOPPING, "its lease still lives"
+    federation.clock.now += 0.1
+    federation.coordinator.tick()
+    assert status(federation, run) is RunStatus.STOPPED
+    (lost,) = federation.events("", "client_lost")
+    assert lost.client_id == "bob"
+
+
+def test_an_update_for_a_stopping_run_is_refused(federation: LocalFederation) -> None:
+    run = until_round(federation, federation.create(), 1)
+    ann, bob = federation.clients.values()
+    task = federation.task(ann)
+    federation.task(bob)
+    update, blobs = ann.work(task, _model(federation, run))
+    federation.upload(ann, task, blobs)
+    federation.coordinator.stop(run.run_id)
+    with pytest.raises(RoundClosed, match="the run is stopping"):
+        federation.coordinator.commit_update("ann", ann.token, run.run_id, 1, update)
+    with pytest.raises(RoundClosed):
+        federation.upload(bob, task, bob.work(task, _model(federation, run))[1])
+
+
+def test_a_stopping_run_ends_after_a_restart(federation: LocalFederation) -> None:
+    run = until_round(federation, federation.create(), 1)
+    for client in federation.clients.values():
+        federation.task(client)
+    federation.coordinator.stop(run.run_id, reason="enough")
+    federation.restart()
+    assert status(federation, run) is RunStatus.STOPPING
+    federation.coordinator.tick()
+    ended = federation.coordinator.get_run(run.run_id)
+    assert (ended.status, ended.reason) == (RunStatus.STOPPED, "enough")
+
+
+def test_a_run_stopped_while_it_aggregates_takes_no_result(federation: LocalFederation) -> None:
+    run = until_round(federation, federation.create(), 1)
+    for client in federation.clients.values():
+        federation.perform(client, federation.task(client))
+    assert federation.coordinator.get_run(run.run_id).round_number == 1
+    for client in federation.clients.values():
+        federation.task(client)
+    stopped = federation.coordinator.stop(run.run_id)
+    assert stopped.status is RunStatus.STOPPED
+    assert not federation.coordinator.work()
+    assert federation.coordinator.get_run(run.run_id).model == run.model
+
+
+def test_other_runs_go_on_when_one_is_stopped(federation: LocalFederation) -> None:
+    first, second = federation.create(), federation.create("fedplcc")
+    until_round(federation, first, 1)
+    federation.coordinator.stop(first.run_id)
+    after = federation.run_to_end(second.run_id)
+    assert status(federation, first) is RunStatus.STOPPED
+    assert sha256(after) == undisturbed("fedplcc")
+
+
+# A state directory that was tampered with
+
+
+@pytest.mark.parametrize("which", ["global model", "model", "prototypes"])
+@pytest.mark.parametrize("damage", ["gone", "empty"])
+def test_a_run_whose_stored_blobs_are_damaged_fails_with_a_reason(
+    federation: LocalFederation, which: str, damage: str
+) -> None:
+    run = until_round(federation, federation.create("fedplcc"), 1)
+    for client in federation.clients.values():
+        federation.perform(client, federation.task(client))
+    current = federation.coordinator.get_run(run.run_id).round
+    assert current is not None
+    payload = current.updates["bob"].payload
+    blob = {"global model": run.model, "model": payload.tensor_groups[0], "prototypes": payload.prototype_sets[0]}[
+        which
+    ]
+    assert blob is not None
+    path = federation.folder / "blobs" / blob.sha256[:2] / blob.sha256
+    if damage == "gone":
+        path.unlink()
+    else:
+        path.write_bytes(b"")
+    if which == "global model":
+        federation.restart()  # its layout is remembered otherwise
+    assert federation.coordinator.work()
+    failed = federation.coordinator.get_run(run.run_id)
+    assert failed.status is RunStatus.FAILED
+    assert failed.reason.startswith("round 1 cannot be aggregated: ")
+    (event,) = federation.events(run.run_id, "run_failed")
+    assert event.data == {"reason": failed.reason}
+    assert not federation.coordinator.work()
+
+
+def test_a_damaged_run_that_was_stopped_meanwhile_stays_stopped(
+    federation: LocalFederation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = until_round(federation, federation.create(), 1)
+    for client in federation.clients.values():
+        federation.perform(client, federation.task(client))
+        federation.task(client)
+
+    def stopped_and_damaged(*_arguments: object) -> None:
+        federation.coordinator.stop(run.run_id)
+        raise PayloadCorrupt("a blob that the round needs is gone")
+
+    monkeypatch.setattr("aggregator.service.aggregate", stopped_and_damaged)
+    assert federation.coordinator.work()
+    assert status(federation, run) is RunStatus.STOPPED
