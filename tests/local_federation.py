@@ -28,6 +28,8 @@ class Clock:
 class LocalFederation:
     """An aggregator on a state directory; `restart` is a crash and a new start on the same directory."""
 
+    chunk_bytes = 100
+
     def __init__(self, folder: Path, clients: Iterable[NumpyClient], limits: Limits | None = None) -> None:
         self.folder, self.limits, self.clock = folder, limits, Clock()
         self.clients = {client.client_id: client for client in clients}
@@ -80,7 +82,7 @@ class LocalFederation:
             data[kind] = path.read_bytes()
         return data.get("model")
 
-    def upload(self, client: NumpyClient, task: Task, blobs: dict[BlobRef, bytes], chunk_bytes: int = 100) -> None:
+    def upload(self, client: NumpyClient, task: Task, blobs: dict[BlobRef, bytes]) -> None:
         assert task.run is not None
         for blob, data in blobs.items():
             receiver = self.coordinator.transfers.begin_upload(
@@ -92,8 +94,8 @@ class LocalFederation:
                 offset, _complete = self.coordinator.transfers.upload_status(
                     client.client_id, client.token, task.run.run_id, task.round, blob
                 )
-                for begin in range(offset, len(data), chunk_bytes):
-                    receiver.write(begin, data[begin : begin + chunk_bytes])
+                for begin in range(offset, len(data), self.chunk_bytes):
+                    receiver.write(begin, data[begin : begin + self.chunk_bytes])
                 receiver.finish()
             finally:
                 receiver.close()

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ from aggregator.store.blobs import BlobStore
 from shared.errors import BlobCorrupt, BlobNotFound, ChunkOutOfOrder, FailedPrecondition, StoreUnavailable
 from shared.tensors import blob_ref
 from shared.types import BlobRef
+from tests.crashes import Disk, Killed
 from tests.folders import memory_folder
 
 DATA = bytes(range(256)) * 4
@@ -233,91 +233,75 @@ def test_a_kept_upload_survives_being_forgotten(blobs: BlobStore) -> None:
 # Crashes and a disk that fails
 
 
-class Killed(BaseException):
-    """The process ends here: no handler of errors sees it."""
+def attempt(state: Path) -> None:
+    """What an aggregator does for a client, from the first byte to the commit and after it."""
+    blobs = BlobStore(state)
+    upload(blobs)
+    blobs.keep("ann", [BLOB])
+    assert blobs.path(BLOB.sha256).read_bytes() == DATA, "only now may a row name the blob"
+    blobs.forget("ann")
 
 
-class Disk:
-    """Watches the calls that change what is on the disk, and kills the process at one of them."""
-
-    CALLS = ("fsync", "link", "rename", "unlink", "mkdir")
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self._count, self._killed_at, self._takes_effect = 0, 0, False
-        for name in self.CALLS:
-            monkeypatch.setattr(os, name, self._watched(getattr(os, name)))
-
-    def kill_at(self, call: int, *, after: bool) -> None:
-        """Die at this call, before or after it took effect; whatever is called then has no effect either."""
-        self._count, self._killed_at, self._takes_effect = 0, call, after
-
-    def revive(self) -> None:
-        self._killed_at = 0
-
-    def _watched(self, real: Callable[..., object]) -> Callable[..., object]:
-        def call(*args: object, **kwargs: object) -> object:
-            self._count += 1
-            if self._killed_at and self._count >= self._killed_at:
-                if self._count == self._killed_at and self._takes_effect:
-                    real(*args, **kwargs)
-                raise Killed
-            return real(*args, **kwargs)
-
-        return call
-
-
-@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-def test_an_upload_killed_at_any_step_goes_on_to_the_same_blob(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, after: bool
+def test_an_upload_killed_between_any_two_steps_goes_on_to_the_same_blob(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    disk, kills = Disk(monkeypatch), 0
-
-    def attempt(state: Path) -> None:
-        blobs = BlobStore(state)
-        upload(blobs)
-        blobs.keep("ann", [BLOB])
-        assert blobs.path(BLOB.sha256).read_bytes() == DATA, "only now may a row name the blob"
-        blobs.forget("ann")
-
-    while True:
-        state = folder / str(kills)
+    disk = Disk(monkeypatch)
+    for step in range(1, 100):
+        state = folder / str(step)
         state.mkdir()
-        disk.kill_at(kills + 1, after=after)
+        disk.kill_before(step)
         try:
             attempt(state)
         except Killed:
-            kills += 1
             disk.revive()
             attempt(state)
             assert BlobStore(state).read(BLOB.sha256) == DATA
-            continue
-        break
-    assert kills >= 8, "the kills did not reach into the steps"
+        else:
+            break
+    assert step > 8, "the kills did not reach into the steps"
 
 
-@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-def test_a_put_killed_at_any_step_leaves_a_whole_blob_or_none(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, after: bool
+def test_a_put_killed_between_any_two_steps_leaves_a_whole_blob_or_none(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    disk, kills = Disk(monkeypatch), 0
-    while True:
-        state = folder / str(kills)
+    disk = Disk(monkeypatch)
+    for step in range(1, 100):
+        state = folder / str(step)
         state.mkdir()
         blobs = BlobStore(state)
-        disk.kill_at(kills + 1, after=after)
+        disk.kill_before(step)
         try:
             blobs.put("model", [DATA])
         except Killed:
-            kills += 1
             disk.revive()
             found = BlobStore(state).path(BLOB.sha256)
             assert not found.exists() or found.read_bytes() == DATA
             assert list((state / "staging").iterdir()) == [], "a new start clears what was being written"
             assert BlobStore(state).put("model", [DATA]) == BLOB
             assert found.read_bytes() == DATA
-            continue
-        break
-    assert kills >= 5, "the kills did not reach into the steps"
+        else:
+            break
+    assert step > 5, "the kills did not reach into the steps"
+
+
+def test_a_blob_is_on_the_disk_before_it_is_named_and_its_name_before_it_is_returned(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = Disk(monkeypatch)
+    blobs = BlobStore(folder)
+    disk.revive()
+    blobs.put("model", [DATA])
+    assert disk.steps == ["fsync", "mkdir", "fsync folder", "link", "fsync folder", "unlink"]
+    assert disk.is_durable(folder, blobs.path(BLOB.sha256), BLOB.sha256)
+
+
+def test_a_kept_upload_survives_a_power_cut(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = Disk(monkeypatch)
+    blobs = BlobStore(folder)
+    upload(blobs)
+    assert not disk.is_durable(folder, blobs.path(BLOB.sha256), BLOB.sha256)
+    blobs.keep("ann", [BLOB])
+    assert disk.is_durable(folder, blobs.path(BLOB.sha256), BLOB.sha256)
 
 
 def failing(monkeypatch: pytest.MonkeyPatch, name: str, number: int = errno.ENOSPC) -> None:
@@ -406,22 +390,3 @@ def test_an_upload_into_a_folder_that_cannot_be_made_is_store_unavailable(blobs:
     (folder / "incoming" / "ann").write_text("a file where a folder should be")
     with pytest.raises(StoreUnavailable):
         blobs.begin_upload("ann", BLOB)
-
-
-def test_a_blob_is_on_the_disk_before_it_has_its_name_and_its_name_before_it_is_returned(
-    blobs: BlobStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    calls: list[str] = []
-
-    def recorded(name: str, real: Callable[..., object]) -> Callable[..., object]:
-        def call(*args: object, **kwargs: object) -> object:
-            of_folder = name == "fsync" and isinstance(args[0], int) and stat.S_ISDIR(os.fstat(args[0]).st_mode)
-            calls.append(f"{name} folder" if of_folder else name)
-            return real(*args, **kwargs)
-
-        return call
-
-    for name in ("fsync", "link", "rename", "mkdir"):
-        monkeypatch.setattr(os, name, recorded(name, getattr(os, name)))
-    blobs.put("model", [DATA])
-    assert calls == ["fsync", "mkdir", "fsync folder", "link", "fsync folder"]

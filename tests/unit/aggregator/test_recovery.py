@@ -1,0 +1,222 @@
+"""An aggregator that dies at any moment: the next one goes on, and ends where an undisturbed one ends."""
+
+from __future__ import annotations
+
+import hashlib
+import sqlite3
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aggregator.transfers import Receiver, Transfers
+from shared.types import RoundPhase, Run, RunStatus
+from tests.crashes import Disk, Killed
+from tests.folders import memory_folder
+from tests.local_federation import LocalFederation
+from tests.numpy_client import NumpyClient, a_document
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    with memory_folder() as path:
+        yield Path(path)
+
+
+def a_federation(folder: Path, kind: type[LocalFederation] = LocalFederation) -> LocalFederation:
+    return kind(folder, [NumpyClient("ann", size=3), NumpyClient("bob", size=3, counts=(2, 0, 7))])
+
+
+def whole_run(federation: LocalFederation, rounds: int = 2) -> Run:
+    """Everything from joining to the end; doing it again goes on with the same run."""
+    federation.join()
+    run = federation.coordinator.create_run("the run", a_document("fedplcc", run={"rounds": rounds}))
+    return federation.run_to_end(run.run_id)
+
+
+def undisturbed(folder: Path, rounds: int = 2) -> tuple[list[str], Counter[tuple[str, int, str]]]:
+    state = folder / "undisturbed"
+    state.mkdir()
+    with a_federation(state) as federation:
+        run = whole_run(federation, rounds)
+        return federation.metrics_lines(run.run_id), happenings(federation, run)
+
+
+def happenings(federation: LocalFederation, run: Run) -> Counter[tuple[str, int, str]]:
+    """How often each thing happened in a run; that an aggregator took it up again is beside the point."""
+    events = federation.events(run.run_id)
+    return Counter((event.type, event.round, event.client_id) for event in events if event.type != "run_recovered")
+
+
+class Interrupted(Exception):
+    """The answer to a call was lost: the aggregator died after it had done what was asked."""
+
+
+class Interruptible(LocalFederation):
+    """A federation whose aggregator dies after one of the calls that it gets."""
+
+    chunk_bytes = 300
+    calls, dies_after = 0, 0
+
+    def _start(self) -> None:
+        super()._start()
+        self.coordinator = _Watched(self.coordinator, self._count)  # type: ignore[assignment]
+
+    def _count(self) -> None:
+        self.calls += 1
+        if self.calls == self.dies_after:
+            raise Interrupted
+
+
+class _Watched:
+    """Passes every call on, and says when it has been answered."""
+
+    def __init__(self, inner: object, answered: Callable[[], None]) -> None:
+        self._inner, self._answered = inner, answered
+
+    def __getattr__(self, name: str) -> Any:
+        attribute = getattr(self._inner, name)
+        if isinstance(attribute, Transfers):
+            return _Watched(attribute, self._answered)
+
+        def call(*arguments: Any, **keywords: Any) -> Any:
+            result = attribute(*arguments, **keywords)
+            try:
+                self._answered()
+            except Interrupted:
+                if isinstance(result, Receiver):
+                    result.close()  # a process that died has closed its files
+                raise
+            return _Watched(result, self._answered) if isinstance(result, Receiver) else result
+
+        return call
+
+
+def test_an_aggregator_that_dies_after_any_call_ends_where_an_undisturbed_one_ends(folder: Path) -> None:
+    lines, happened = undisturbed(folder)
+    for call in range(1, 1000):
+        state = folder / str(call)
+        state.mkdir()
+        with a_federation(state, Interruptible) as federation:
+            assert isinstance(federation, Interruptible)
+            federation.dies_after = call
+            try:
+                whole_run(federation)
+            except Interrupted:
+                federation.restart()
+                run = whole_run(federation)
+                assert run.status is RunStatus.COMPLETED, f"died after call {call}"
+                assert federation.metrics_lines(run.run_id) == lines, f"died after call {call}"
+                assert happenings(federation, run) == happened, f"died after call {call}"
+            else:
+                break
+    assert call > 80, "the calls did not reach through the run"
+
+
+def test_an_aggregator_killed_between_any_two_steps_on_disk_ends_where_an_undisturbed_one_ends(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines, happened = undisturbed(folder, rounds=1)
+    disk = Disk(monkeypatch)
+    for step in range(1, 1000):
+        state = folder / str(step)
+        state.mkdir()
+        federation = a_federation(state)
+        disk.kill_before(step)
+        try:
+            whole_run(federation, rounds=1)
+        except Killed:
+            disk.revive()
+            assert_named_blobs_are_whole(state)
+            federation.restart()
+            run = whole_run(federation, rounds=1)
+            assert run.status is RunStatus.COMPLETED, f"killed before step {step}"
+            assert federation.metrics_lines(run.run_id) == lines, f"killed before step {step}"
+            assert happenings(federation, run) == happened, f"killed before step {step}"
+        else:
+            break
+        finally:
+            federation.close()
+    assert step > 60, "the kills did not reach through the run"
+
+
+def named_blobs(state: Path) -> dict[str, Path]:
+    """The blobs that rows of the database name, and where they must be."""
+    with closing(sqlite3.connect(state / "aggregator.sqlite")) as connection:
+        rows = connection.execute("SELECT sha256 FROM blobs").fetchall()
+    return {sha256: state / "blobs" / sha256[:2] / sha256 for (sha256,) in rows}
+
+
+def assert_named_blobs_are_whole(state: Path) -> None:
+    for sha256, path in named_blobs(state).items():
+        assert hashlib.sha256(path.read_bytes()).hexdigest() == sha256
+
+
+def test_a_row_names_a_blob_only_when_a_power_cut_would_keep_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = Disk(monkeypatch)
+    named: set[str] = set()
+    with a_federation(folder) as federation:
+
+        def check() -> None:
+            for sha256, path in named_blobs(folder).items():
+                assert disk.is_durable(folder, path, sha256)
+                named.add(sha256)
+
+        def after_each_call(_tasks_changed: bool) -> None:
+            check()
+
+        federation.coordinator.subscribe(after_each_call)
+        run = whole_run(federation)
+        check()
+    assert run.model is not None
+    # Empty prototypes; then models of round 0, and of two clients and the global one in each round; the same of prototypes.
+    assert len(named) == 1 + 1 + 2 * 3 + 2 * 3
+    assert run.model.sha256 in named
+
+
+def test_what_is_in_memory_is_what_the_next_start_reads(folder: Path) -> None:
+    with a_federation(folder) as federation:
+        federation.join()
+        run = federation.create("fedplcc")
+        seen = set()
+        while federation.step(["bob"]) or federation.step(["ann"]):
+            before = federation.coordinator.get_run(run.run_id)
+            federation.restart()
+            after = federation.coordinator.get_run(run.run_id)
+            assert after.round == before.round
+            assert (after.status, after.model, after.prototypes) == (before.status, before.model, before.prototypes)
+            seen.add(after.round.phase if after.round else None)
+        assert seen == {RoundPhase.COLLECTING, RoundPhase.EVALUATING, RoundPhase.COMMITTED}
+        assert federation.coordinator.get_run(run.run_id).status is RunStatus.COMPLETED
+
+
+def test_a_restart_is_counted_and_noted_in_each_open_run_and_in_no_other(folder: Path) -> None:
+    with a_federation(folder) as federation:
+        done = whole_run(federation)
+        open_run = federation.create()
+        federation.restart()
+        assert federation.metric("recoveries_total") == 1
+        assert [event.round for event in federation.events(open_run.run_id, "run_recovered")] == [0]
+        assert federation.events(done.run_id, "run_recovered") == []
+        federation.run_to_end(open_run.run_id)
+        federation.restart()
+        assert federation.metric("recoveries_total") == 0, "nothing was open"
+
+
+def test_nobody_is_connected_after_a_restart_until_it_joins_again(folder: Path) -> None:
+    with a_federation(folder) as federation:
+        federation.join()
+        run = federation.create()
+        federation.store.close()
+        federation._start()
+        assert [client.is_connected for client in federation.coordinator.list_clients()] == [False, False]
+        ann = federation.clients["ann"]
+        membership = federation.coordinator.join(ann.record, ann.token)
+        assert membership.last_committed is None
+        assert federation.run_to_end(run.run_id, ["ann"]).round_number == 1
+        committed = federation.coordinator.join(ann.record, ann.token).last_committed
+        assert committed is not None
+        assert (committed.run_id, committed.round, len(committed.sha256s)) == (run.run_id, 1, 1)
