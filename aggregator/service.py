@@ -471,6 +471,7 @@ class Coordinator:
             time=self._ledger.now(),
         )
         self._ledger.record(event, client)
+        session.problem = problem
 
     def _record_environment_change(self, client: Client) -> None:
         """Say in the history of every open run of this client that its bytes may not repeat from here on."""

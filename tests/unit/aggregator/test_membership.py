@@ -1,0 +1,284 @@
+"""Who acts for a client: instance tokens, leases, heartbeats, and what the history says of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aggregator.service import Limits
+from shared.errors import ClientIdTaken, FedplccError, NotAMember, Unauthenticated
+from shared.types import ClientActivity, ClientProblem, Environment, Event, RunStatus, Task, TaskKind
+from shared.version import VERSION
+from tests.builders import a_blob, an_evaluation, an_update
+from tests.folders import memory_folder
+from tests.local_federation import LocalFederation
+from tests.numpy_client import NumpyClient
+
+LEASE_S = Limits().lease_s
+
+
+@pytest.fixture
+def federation() -> Iterator[LocalFederation]:
+    with memory_folder() as folder, LocalFederation(Path(folder), map(NumpyClient, ("ann", "bob"))) as federation:
+        federation.join()
+        yield federation
+
+
+@pytest.fixture
+def ann(federation: LocalFederation) -> NumpyClient:
+    return federation.clients["ann"]
+
+
+def test_a_member_is_told_its_terms(federation: LocalFederation, ann: NumpyClient) -> None:
+    membership = federation.coordinator.join(ann.record, ann.token)
+    assert (membership.heartbeat_interval_s, membership.lease_s) == (2.0, 10.0)
+    assert (membership.max_chunk_bytes, membership.max_blob_bytes) == (1 << 20, 4 << 30)
+    assert (membership.version, membership.last_committed) == (VERSION, None)
+
+
+def test_two_trainers_cannot_claim_one_client_id(federation: LocalFederation, ann: NumpyClient) -> None:
+    with pytest.raises(ClientIdTaken, match="another trainer acts for client ann"):
+        federation.coordinator.join(ann.record, "another-instance-token")
+    assert federation.heartbeat(ann), "the first one is not disturbed"
+    assert [event.client_id for event in federation.events("", "client_joined")] == ["ann", "bob"]
+
+
+def test_the_same_token_joins_again_at_once_without_a_new_entry(federation: LocalFederation, ann: NumpyClient) -> None:
+    federation.coordinator.join(ann.record, ann.token)
+    assert len(federation.events("", "client_joined")) == 2
+
+
+def test_a_client_that_comes_back_changed_is_recorded_anew(federation: LocalFederation, ann: NumpyClient) -> None:
+    changed = replace(ann.record, num_examples=3, class_counts={"a": 3}, environment=Environment(device="cuda:0"))
+    federation.coordinator.join(changed, ann.token)
+    assert len(federation.events("", "client_joined")) == 3
+    (known, _bob) = federation.coordinator.list_clients()
+    assert (known.num_examples, known.environment.device) == (3, "cuda:0")
+
+
+def test_another_token_takes_over_when_the_lease_has_run_out(federation: LocalFederation, ann: NumpyClient) -> None:
+    federation.clock.now += LEASE_S
+    with pytest.raises(ClientIdTaken):
+        federation.coordinator.join(ann.record, "another-instance-token")
+    federation.clock.now += 0.1
+    federation.coordinator.join(ann.record, "another-instance-token")
+    with pytest.raises(ClientIdTaken):
+        federation.heartbeat(ann)
+
+
+def calls_of_a_trainer(federation: LocalFederation, run_id: str) -> dict[str, Any]:
+    coordinator, blob = federation.coordinator, a_blob()
+    return {
+        "task": coordinator.task,
+        "heartbeat": lambda client_id, token: (
+            federation.heartbeat(NumpyClient(client_id or "x", token=token))
+            if client_id and token
+            else coordinator.task(client_id, token)
+        ),
+        "open_download": lambda *who: coordinator.transfers.open_download(*who, blob.sha256),
+        "upload_status": lambda *who: coordinator.transfers.upload_status(*who, run_id, 0, blob),
+        "begin_upload": lambda *who: coordinator.transfers.begin_upload(*who, run_id, 0, blob),
+        "commit_update": lambda *who: coordinator.commit_update(*who, run_id, 0, an_update("ann")),
+        "report_evaluation": lambda *who: coordinator.report_evaluation(*who, run_id, 0, an_evaluation("ann")),
+    }
+
+
+STRANGERS: dict[tuple[str, str], type[FedplccError]] = {
+    ("", "token"): Unauthenticated,
+    ("ann", ""): Unauthenticated,
+    ("eve", "token"): NotAMember,
+    ("ann", "token"): ClientIdTaken,
+}
+
+
+@pytest.mark.parametrize("who", STRANGERS)
+@pytest.mark.parametrize(
+    "call",
+    ["task", "heartbeat", "open_download", "upload_status", "begin_upload", "commit_update", "report_evaluation"],
+)
+def test_every_call_of_a_stranger_is_refused(federation: LocalFederation, call: str, who: tuple[str, str]) -> None:
+    run = federation.create()
+    with pytest.raises(STRANGERS[who]):
+        calls_of_a_trainer(federation, run.run_id)[call](*who)
+    assert federation.coordinator.get_run(run.run_id) == run
+
+
+def test_a_trainer_that_falls_silent_is_lost_once_its_lease_has_run_out(
+    federation: LocalFederation, ann: NumpyClient
+) -> None:
+    federation.clock.now += LEASE_S - 1
+    federation.heartbeat(ann)
+    federation.clock.now += 1.1
+    federation.coordinator.tick()
+    assert [event.client_id for event in federation.events("", "client_lost")] == ["bob"]
+    assert federation.metric("clients", state="connected") == 1
+    federation.coordinator.tick()
+    assert len(federation.events("", "client_lost")) == 1
+    with pytest.raises(NotAMember):
+        federation.heartbeat(federation.clients["bob"])
+
+
+def test_an_open_stream_alone_keeps_no_lease(federation: LocalFederation, ann: NumpyClient) -> None:
+    federation.clock.now += LEASE_S
+    assert federation.coordinator.task_if_connected("ann", ann.token).kind is TaskKind.WAIT
+    with pytest.raises(NotAMember):
+        federation.coordinator.task_if_connected("ann", "another-instance-token")
+    federation.clock.now += 0.1
+    federation.coordinator.tick()
+    with pytest.raises(NotAMember):
+        federation.coordinator.task_if_connected("ann", ann.token)
+
+
+def test_a_slow_upload_keeps_the_lease(federation: LocalFederation, ann: NumpyClient) -> None:
+    run = federation.create()
+    task = federation.task(ann)
+    _update, blobs = ann.work(task, None)
+    ((blob, data),) = blobs.items()
+    receiver = federation.coordinator.transfers.begin_upload("ann", ann.token, run.run_id, 0, blob)
+    assert receiver is not None
+    for begin in range(0, len(data), 100):
+        federation.clock.now += LEASE_S - 1
+        receiver.write(begin, data[begin : begin + 100])
+        federation.coordinator.tick()
+    receiver.finish()
+    receiver.close()
+    assert {event.client_id for event in federation.events("", "client_lost")} == {"bob"}
+
+
+def test_a_client_that_came_back_goes_on_where_the_run_waits_for_it(
+    federation: LocalFederation, ann: NumpyClient
+) -> None:
+    run = federation.create()
+    federation.step(["ann"])
+    federation.clock.now += LEASE_S + 1
+    federation.coordinator.tick()
+    assert federation.coordinator.get_run(run.run_id).status is RunStatus.RUNNING, "a round waits for its cohort"
+    federation.join()
+    assert federation.run_to_end(run.run_id).status is RunStatus.COMPLETED
+
+
+# Heartbeats
+
+
+def test_what_a_heartbeat_says_is_shown_while_the_client_is_connected(
+    federation: LocalFederation, ann: NumpyClient
+) -> None:
+    run = federation.create()
+    federation.task(ann)
+    said = {
+        "activity": ClientActivity.INITIALISING,
+        "run_id": run.run_id,
+        "round": 0,
+        "progress": 0.25,
+        "readings": {"loss": 1.5},
+    }
+    assert federation.heartbeat(ann, **said)
+    federation.clock.now += 3
+    known, bob = federation.coordinator.list_clients()
+    assert {name: getattr(known, name) for name in said} == said
+    assert (known.is_connected, known.last_seen_at) == (True, federation.clock.now - 3)
+    assert (bob.is_connected, bob.activity) == (True, ClientActivity.IDLE)
+    federation.coordinator.tick()
+    assert federation.metric("clients", state="initialising") == 1
+    assert federation.metric("clients", state="idle") == 1
+    federation.clock.now += LEASE_S
+    known, _bob = federation.coordinator.list_clients()
+    assert (known.is_connected, known.progress, known.readings) == (False, 0.0, {})
+
+
+@pytest.mark.parametrize(
+    ("run_id", "number", "is_wanted"), [("", 1, False), ("other", 1, False), (None, 2, False), (None, 0, True)]
+)
+def test_work_is_wanted_as_long_as_it_is_the_clients_task(
+    federation: LocalFederation, ann: NumpyClient, run_id: str | None, number: int, is_wanted: bool
+) -> None:
+    run = federation.create()
+    named = run.run_id if run_id is None else run_id
+    said = federation.heartbeat(ann, activity=ClientActivity.INITIALISING, run_id=named, round=number)
+    assert said is is_wanted
+
+
+def test_work_that_is_done_is_not_wanted_any_more(federation: LocalFederation, ann: NumpyClient) -> None:
+    run = federation.create()
+    federation.perform(ann, federation.task(ann))
+    federation.perform(ann, federation.task(ann))
+    assert not federation.heartbeat(ann, activity=ClientActivity.UPLOADING, run_id=run.run_id, round=1)
+
+
+# Problems
+
+PROBLEM = ClientProblem(reason="INVALID_DATA", detail="no images in /data", hint="check the mount", is_fatal=True)
+
+
+def problems(federation: LocalFederation) -> list[Event]:
+    return federation.events("", "client_problem")
+
+
+def test_a_problem_is_in_the_history_and_with_the_client(federation: LocalFederation, ann: NumpyClient) -> None:
+    run = federation.create()
+    federation.heartbeat(ann, run_id=run.run_id, round=0, problem=PROBLEM)
+    (event,) = problems(federation)
+    assert (event.run_id, event.round, event.client_id) == (run.run_id, 0, "ann")
+    assert event.data == {
+        "reason": "INVALID_DATA",
+        "detail": "no images in /data",
+        "hint": "check the mount",
+        "is_fatal": True,
+    }
+    assert event in federation.events(run.run_id)
+    assert federation.coordinator.list_clients()[0].problem == PROBLEM
+    assert federation.metric("client_problems_total") == 1
+
+
+def test_a_problem_that_is_said_again_is_one_problem(federation: LocalFederation, ann: NumpyClient) -> None:
+    for _ in range(3):
+        federation.heartbeat(ann, problem=PROBLEM)
+    assert len(problems(federation)) == 1
+    federation.heartbeat(ann, problem=replace(PROBLEM, detail="still none"))
+    assert [event.data["detail"] for event in problems(federation)] == ["no images in /data", "still none"]
+
+
+def test_a_problem_outside_a_run_belongs_to_no_run(federation: LocalFederation, ann: NumpyClient) -> None:
+    federation.heartbeat(ann, run_id="made up", problem=PROBLEM)
+    (event,) = problems(federation)
+    assert event.run_id == ""
+
+
+def test_a_problem_outlives_the_connection_and_ends_when_the_client_joins_again(
+    federation: LocalFederation, ann: NumpyClient
+) -> None:
+    federation.heartbeat(ann, problem=PROBLEM)
+    federation.clock.now += LEASE_S + 1
+    federation.coordinator.tick()
+    assert federation.coordinator.list_clients()[0].problem == PROBLEM
+    federation.coordinator.join(ann.record, ann.token)
+    assert federation.coordinator.list_clients()[0].problem is None
+
+
+def test_a_client_that_never_joined_is_not_listed(federation: LocalFederation) -> None:
+    with pytest.raises(NotAMember):
+        federation.coordinator.task("eve", "token")
+    assert [client.client_id for client in federation.coordinator.list_clients()] == ["ann", "bob"]
+
+
+def test_those_who_subscribe_hear_of_every_change_and_whether_tasks_changed(
+    federation: LocalFederation, ann: NumpyClient
+) -> None:
+    heard: list[bool] = []
+    federation.coordinator.subscribe(heard.append)
+    run = federation.create()
+    assert heard == [True], "the run started"
+    federation.heartbeat(ann, problem=PROBLEM)
+    assert heard.pop() is False
+    federation.perform(ann, federation.task(ann))
+    assert heard.pop() is True, "round 1 opened"
+    task: Task = federation.task(ann)
+    federation.perform(ann, task)
+    assert heard.pop() is False, "a client's own update asks nothing of anybody"
+    federation.perform(federation.clients["bob"], federation.task(federation.clients["bob"]))
+    assert heard.pop() is True, "the round aggregates"
+    assert federation.coordinator.get_run(run.run_id).round_number == 1
