@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from aggregator.service import Limits
 from shared.errors import ClientIdTaken, FedplccError, NotAMember, Unauthenticated
-from shared.types import ClientActivity, ClientProblem, Environment, Event, RunStatus, Task, TaskKind
+from shared.types import ClientActivity, ClientProblem, Environment, Event, Heartbeat, RunStatus, Task, TaskKind
 from shared.version import VERSION
 from tests.builders import a_blob, an_evaluation, an_update
 from tests.folders import memory_folder
@@ -70,20 +69,16 @@ def test_another_token_takes_over_when_the_lease_has_run_out(federation: LocalFe
         federation.heartbeat(ann)
 
 
-def calls_of_a_trainer(federation: LocalFederation, run_id: str) -> dict[str, Any]:
-    coordinator, blob = federation.coordinator, a_blob()
+def calls_of_a_trainer(federation: LocalFederation, run_id: str) -> dict[str, Callable[[str, str], object]]:
+    coordinator, transfers, blob = federation.coordinator, federation.coordinator.transfers, a_blob()
     return {
         "task": coordinator.task,
-        "heartbeat": lambda client_id, token: (
-            federation.heartbeat(NumpyClient(client_id or "x", token=token))
-            if client_id and token
-            else coordinator.task(client_id, token)
-        ),
-        "open_download": lambda *who: coordinator.transfers.open_download(*who, blob.sha256),
-        "upload_status": lambda *who: coordinator.transfers.upload_status(*who, run_id, 0, blob),
-        "begin_upload": lambda *who: coordinator.transfers.begin_upload(*who, run_id, 0, blob),
-        "commit_update": lambda *who: coordinator.commit_update(*who, run_id, 0, an_update("ann")),
-        "report_evaluation": lambda *who: coordinator.report_evaluation(*who, run_id, 0, an_evaluation("ann")),
+        "heartbeat": lambda name, token: coordinator.heartbeat(Heartbeat(client_id=name), token),
+        "open_download": lambda name, token: transfers.open_download(name, token, blob.sha256),
+        "upload_status": lambda name, token: transfers.upload_status(name, token, run_id, 0, blob),
+        "begin_upload": lambda name, token: transfers.begin_upload(name, token, run_id, 0, blob),
+        "commit_update": lambda name, token: coordinator.commit_update(name, token, run_id, 0, an_update()),
+        "report_evaluation": lambda name, token: coordinator.report_evaluation(name, token, run_id, 0, an_evaluation()),
     }
 
 
