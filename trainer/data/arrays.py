@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import zipfile
 import zlib
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
+from numpy.lib.npyio import NpzFile
 
 from shared.errors import InvalidData
 from shared.types import IntArray
@@ -44,9 +46,8 @@ def open_npz(path: Path) -> Source:
         InvalidData: The file cannot be read, or an array is missing or wrong.
     """
     try:
-        with np.load(path, allow_pickle=False) as archive:
-            if not isinstance(archive, np.lib.npyio.NpzFile):
-                raise InvalidData(f"{path} holds one array; npz: needs an archive with {', '.join(REQUIRED)}")
+        # numpy leaves a file open that it cannot read, unless the file is ours.
+        with path.open("rb") as file, closing(_archive(file, path)) as archive:
             missing = [name for name in REQUIRED if name not in archive]
             if missing:
                 raise InvalidData(
@@ -58,6 +59,13 @@ def open_npz(path: Path) -> Source:
     except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise InvalidData(f"cannot read {path} as an npz file of plain arrays: {error}") from error
     return source_of(DatasetArrays(**arrays), str(path))
+
+
+def _archive(file: BinaryIO, path: Path) -> NpzFile:
+    loaded = np.load(file, allow_pickle=False)
+    if not isinstance(loaded, NpzFile):
+        raise InvalidData(f"{path} holds one array; npz: needs an archive with {', '.join(REQUIRED)}")
+    return loaded
 
 
 def open_factory(spec: str) -> Source:

@@ -1,0 +1,69 @@
+"""What tests of the trainer's core start from."""
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from shared.run_config import DataSection, RunConfig, parse_run_config
+from shared.types import PrototypeSet
+from trainer.data import ImageSet
+from trainer.device_images import DeviceImages
+from trainer.models import build_model, state_arrays
+
+CPU = torch.device("cpu")
+CLASSES = ("cat", "dog", "owl")
+
+
+def a_config(method: str = "fedavg", /, **sections: Mapping[str, Any]) -> RunConfig:
+    """A run over three classes of 16 x 16 images with cnn4: a step takes about a millisecond."""
+    document: dict[str, dict[str, Any]] = {
+        "run": {"method": method, "clients": ["a", "b"], "seed": 0},
+        "model": {"name": "cnn4"},
+        "data": {"classes": list(CLASSES), "image_size": 16},
+        "training": {"local_steps": 3, "batch_size": 4},
+    }
+    for name, values in sections.items():
+        document[name] = {**document.get(name, {}), **values}
+    return parse_run_config(document)
+
+
+def a_contract(**values: Any) -> DataSection:
+    return DataSection(**{"classes": CLASSES, "image_size": 16, **values})
+
+
+def some_images(num_images: int = 12, image_size: int = 16, num_classes: int = 3, seed: int = 0) -> ImageSet:
+    rng = np.random.default_rng(seed)
+    images = rng.integers(256, size=(num_images, image_size, image_size, 3), dtype=np.uint8)
+    return ImageSet(images, np.arange(num_images, dtype=np.int64) % num_classes)
+
+
+def some_data(num_images: int = 12, config: RunConfig | None = None, seed: int = 0) -> DeviceImages:
+    contract = (config or a_config()).data
+    images = some_images(num_images, contract.image_size, len(contract.classes), seed)
+    return DeviceImages.put(images, contract, CPU)
+
+
+def a_model(config: RunConfig | None = None) -> Any:
+    """The run's model, loosely typed: tests reach into its layers."""
+    config = config or a_config()
+    return build_model(config.model, len(config.data.classes), config.data.image_size, config.run.seed)
+
+
+def some_prototypes(dim: int = 128, num_prototypes: int = 7, num_classes: int = 3) -> PrototypeSet:
+    rng = np.random.default_rng(0)
+    class_ids = np.arange(num_prototypes) % num_classes
+    weights = rng.uniform(0.1, 1, num_prototypes)
+    weights /= np.bincount(class_ids, weights)[class_ids]
+    return PrototypeSet.of(np.abs(rng.standard_normal((num_prototypes, dim))), class_ids, weights)
+
+
+def digest(model: nn.Module) -> str:
+    """SHA-256 over the names and bytes of the model's state."""
+    content = hashlib.sha256()
+    for name, array in state_arrays(model).items():
+        content.update(name.encode() + array.tobytes())
+    return content.hexdigest()

@@ -1,0 +1,86 @@
+import numpy as np
+import pytest
+import torch
+
+from tests.unit.trainer.builders import CPU, a_contract, some_images
+from trainer.device_images import Augmentation, DeviceImages
+
+CONTRACT = a_contract(mean=(0.1, 0.5, 0.9), std=(0.5, 0.25, 1.0))
+
+
+def normalised(images):
+    values = (images / 255.0 - np.array(CONTRACT.mean)) / np.array(CONTRACT.std)
+    return values.transpose(0, 3, 1, 2).astype(np.float32)
+
+
+def test_the_set_is_held_as_bytes():
+    data = DeviceImages.put(some_images(), CONTRACT, CPU)
+    assert data.images_NSS3.dtype == torch.uint8
+    assert (len(data), data.num_classes, data.device) == (12, 3, CPU)
+
+
+def test_a_batch_is_gathered_and_normalised():
+    images = some_images()
+    x, labels = DeviceImages.put(images, CONTRACT, CPU).batch(torch.tensor([7, 0, 7]))
+    assert x.dtype == torch.float32
+    assert x.is_contiguous()
+    np.testing.assert_allclose(x.numpy(), normalised(images.images_NSS3[[7, 0, 7]]), atol=2e-6)
+    assert labels.tolist() == [1, 0, 1]
+
+
+def test_all_images_come_in_order_and_none_is_dropped():
+    images = some_images(11)
+    pieces = list(DeviceImages.put(images, CONTRACT, CPU).in_order(4))
+    assert [len(labels) for _, labels in pieces] == [4, 4, 3]
+    np.testing.assert_allclose(torch.cat([x for x, _ in pieces]), normalised(images.images_NSS3), atol=2e-6)
+    assert torch.cat([labels for _, labels in pieces]).tolist() == images.labels_N.tolist()
+
+
+def test_the_data_set_does_not_change_with_the_arrays_it_came_from():
+    images = some_images()
+    data = DeviceImages.put(images, CONTRACT, CPU)
+    before = data.images_NSS3.clone()
+    images.images_NSS3[:] = 0
+    assert torch.equal(data.images_NSS3, before)
+
+
+def test_no_augmentation_changes_nothing():
+    images = torch.from_numpy(some_images().images_NSS3)
+    assert torch.equal(Augmentation((), 0).apply(images), images)
+
+
+def test_a_crop_is_a_window_of_the_image_with_a_black_margin_of_an_eighth():
+    images = some_images(40).images_NSS3
+    cropped = Augmentation(("crop",), 0).apply(torch.from_numpy(images)).numpy()
+    padded = np.pad(images, ((0, 0), (2, 2), (2, 2), (0, 0)))
+    found = set()
+    for i in range(40):
+        corners = [
+            (top, left)
+            for top in range(5)
+            for left in range(5)
+            if np.array_equal(padded[i, top : top + 16, left : left + 16], cropped[i])
+        ]
+        assert len(corners) == 1
+        found.add(corners[0])
+    assert {top for top, _ in found} == {left for _, left in found} == set(range(5))
+
+
+def test_a_flip_mirrors_about_half_of_the_images_left_to_right():
+    images = some_images(64).images_NSS3
+    flipped = Augmentation(("flip",), 0).apply(torch.from_numpy(images)).numpy()
+    is_same = np.array([np.array_equal(flipped[i], images[i]) for i in range(64)])
+    is_mirrored = np.array([np.array_equal(flipped[i], images[i][:, ::-1]) for i in range(64)])
+    assert np.array_equal(is_mirrored, ~is_same)
+    assert 16 <= is_mirrored.sum() <= 48
+
+
+@pytest.mark.parametrize("names", [("crop",), ("flip",), ("crop", "flip")])
+def test_augmentation_is_a_function_of_its_seed(names):
+    images = torch.from_numpy(some_images(30).images_NSS3)
+    draws = [[Augmentation(names, seed).apply(images) for _ in range(2)] for seed in (1, 1, 2)]
+    assert torch.equal(draws[0][0], draws[1][0])
+    assert torch.equal(draws[0][1], draws[1][1])
+    assert not torch.equal(draws[0][0], draws[2][0])
+    one = Augmentation(names, 1)
+    assert not torch.equal(one.apply(images), one.apply(images))

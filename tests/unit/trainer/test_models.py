@@ -1,0 +1,219 @@
+import random
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+from shared.errors import InvalidModel
+from shared.run_config import ModelSection
+from tests.unit.trainer.builders import digest
+from trainer.models import build_model as strictly_build_model
+from trainer.models import head_names
+
+
+def build_model(section, num_classes, image_size, seed):
+    """Loosely typed: tests reach into layers."""
+    return strictly_build_model(section, num_classes, image_size, seed)
+
+
+BUILTIN = [ModelSection(), ModelSection(stem="cifar3x3"), ModelSection(name="cnn4")]
+
+
+@pytest.mark.parametrize(("stem", "count"), [("imagenet5x5", 4_906_314), ("cifar3x3", 4_903_242)])
+def test_resnet10_has_the_published_number_of_parameters(stem, count):
+    model = build_model(ModelSection(stem=stem), 10, 32, 0)
+    assert sum(parameter.numel() for parameter in model.parameters()) == count
+    assert model.feature_dim == 512
+
+
+def test_cnn4_has_two_convolutions_and_two_linear_layers():
+    model = build_model(ModelSection(name="cnn4"), 10, 28, 0)
+    shapes = [tuple(parameter.shape) for parameter in model.parameters() if parameter.ndim > 1]
+    assert shapes == [(32, 3, 5, 5), (64, 32, 5, 5), (128, 64 * 4 * 4), (10, 128)]
+
+
+@pytest.mark.parametrize("section", BUILTIN, ids=["imagenet5x5", "cifar3x3", "cnn4"])
+@pytest.mark.parametrize("image_size", [16, 33])
+def test_logits_are_the_classifier_of_non_negative_features(section, image_size):
+    model = build_model(section, 7, image_size, 0).eval()
+    x = torch.randn(3, 3, image_size, image_size, generator=torch.Generator().manual_seed(0))
+    features = model.features(x)
+    assert features.shape == (3, model.feature_dim)
+    assert features.min() >= 0
+    assert features.max() > 0
+    assert torch.equal(model(x), model.classifier(features))
+    assert model(x).shape == (3, 7)
+
+
+@pytest.mark.parametrize("section", BUILTIN, ids=["imagenet5x5", "cifar3x3", "cnn4"])
+def test_the_head_is_the_classifier_and_the_rest_is_the_base(section):
+    assert head_names(build_model(section, 10, 32, 0)) == ("classifier.weight", "classifier.bias")
+
+
+def test_resnet10_takes_the_smallest_image_that_a_contract_allows():
+    assert build_model(ModelSection(), 2, 8, 0)(torch.zeros(2, 3, 8, 8)).shape == (2, 2)
+
+
+def test_cnn4_says_which_images_are_too_small():
+    with pytest.raises(InvalidModel, match="image_size >= 16, not 15"):
+        build_model(ModelSection(name="cnn4"), 10, 15, 0)
+
+
+@pytest.mark.parametrize("section", BUILTIN, ids=["imagenet5x5", "cifar3x3", "cnn4"])
+def test_weights_are_a_function_of_specification_and_seed_alone(section):
+    first = digest(build_model(section, 10, 32, 5))
+    torch.manual_seed(123)
+    torch.rand(17)
+    assert digest(build_model(section, 10, 32, 5)) == first
+    assert digest(build_model(section, 10, 32, 6)) != first
+
+
+def test_making_a_model_leaves_global_random_states_alone():
+    def states():
+        return torch.get_rng_state().tolist(), np.random.get_state(legacy=False), random.getstate()
+
+    before = states()
+    build_model(ModelSection(name="cnn4"), 10, 32, 0)
+    after = states()
+    assert (after[0], after[2]) == (before[0], before[2])
+    np.testing.assert_equal(after[1], before[1])
+
+
+def test_a_built_in_model_takes_no_options():
+    with pytest.raises(InvalidModel, match="takes no options"):
+        build_model(ModelSection(name="cnn4", options={"width": 2}), 10, 32, 0)
+
+
+def test_an_unknown_model_is_named_with_the_known_ones():
+    with pytest.raises(InvalidModel, match="unknown model 'resnet11'; known: resnet10, cnn4"):
+        build_model(ModelSection.model_construct(name="resnet11", options={}), 10, 32, 0)
+
+
+PLUGIN = """
+import random
+import numpy as np
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    feature_dim = 4
+    def __init__(self, num_classes, image_size, width=4, classifier=None, dtype=None):
+        super().__init__()
+        self.feature_dim = width
+        self.extractor = nn.Linear(3 * image_size**2, width)
+        self.classifier = nn.Linear(width, num_classes, dtype=dtype)
+        self.register_buffer("noise", torch.tensor([random.random(), np.random.rand()], dtype=torch.float32))
+    def features(self, x):
+        return self.extractor(x.flatten(1))
+    def forward(self, x):
+        return self.classifier(self.features(x))
+
+def good(**options):
+    return Net(**options)
+
+def not_a_module(num_classes, image_size):
+    return "resnet"
+
+def no_features(num_classes, image_size):
+    return nn.Linear(2, 2)
+
+def no_classifier(num_classes, image_size):
+    net = Net(num_classes, image_size)
+    del net.classifier
+    return net
+
+def no_dim(num_classes, image_size):
+    net = Net(num_classes, image_size)
+    net.feature_dim = "4"
+    return net
+
+def wrong_dim(num_classes, image_size):
+    net = Net(num_classes, image_size)
+    net.feature_dim = 5
+    return net
+
+def wrong_classes(num_classes, image_size):
+    return Net(num_classes + 1, image_size)
+
+def wrong_input(num_classes, image_size):
+    return Net(num_classes, image_size + 1)
+
+def tied(num_classes, image_size):
+    net = Net(num_classes, image_size)
+    net.again = net.classifier
+    return net
+
+def half(num_classes, image_size):
+    net = Net(num_classes, image_size)
+    net.register_buffer("scale", torch.ones(1, dtype=torch.float16))
+    return net
+
+def broken(num_classes, image_size):
+    raise RuntimeError("no weights here")
+
+number = 3
+"""
+
+
+@pytest.fixture
+def plugin(tmp_path, monkeypatch):
+    """A module in the working directory, found there without any installation."""
+    (tmp_path / "my_models.py").write_text(PLUGIN)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    yield "my_models"
+    sys.modules.pop("my_models", None)
+
+
+def test_a_factory_is_called_with_classes_image_size_and_options(plugin):
+    model = build_model(ModelSection(name=f"{plugin}:good", options={"width": 6}), 5, 16, 0)
+    assert model.feature_dim == 6
+    assert model.classifier.weight.shape == (5, 6)
+    assert head_names(model) == ("classifier.weight", "classifier.bias")
+
+
+def test_a_factory_that_draws_from_global_states_is_seeded(plugin):
+    section = ModelSection(name=f"{plugin}:good")
+    first = digest(build_model(section, 5, 16, 1))
+    np.random.rand()
+    random.random()
+    torch.rand(1)
+    assert digest(build_model(section, 5, 16, 1)) == first
+    assert digest(build_model(section, 5, 16, 2)) != first
+
+
+@pytest.mark.parametrize(
+    ("factory", "sentence"),
+    [
+        ("not_a_module", "must return a torch.nn.Module, not str"),
+        ("no_features", r"give it features\(...\)"),
+        ("no_classifier", r"give it classifier\(...\)"),
+        ("no_dim", "set feature_dim to the number of features"),
+        ("wrong_dim", r"features\(x\) must have the shape \[2, 5\] for two images, not \[2, 4\]"),
+        ("wrong_classes", r"classifier\(z\) must have the shape \[2, 3\] for two images, not \[2, 4\]"),
+        ("wrong_input", r"must take images \[B, 3, 16, 16\]; it raised RuntimeError"),
+        ("tied", "share memory; register each tensor under one name"),
+        ("half", "'scale' is float16; convert it to float32 or int64"),
+        ("broken", "cannot be made: RuntimeError: no weights here"),
+        ("absent", "has no callable 'absent'"),
+        ("number", "has no callable 'number'"),
+    ],
+)
+def test_a_factory_that_gives_no_usable_model_is_told_what_to_do(plugin, factory, sentence):
+    with pytest.raises(InvalidModel, match=sentence):
+        build_model(ModelSection(name=f"{plugin}:{factory}"), 3, 16, 0)
+
+
+def test_a_module_that_is_not_there_is_named():
+    with pytest.raises(InvalidModel, match=r"cannot import 'no_such_package\.models'"):
+        build_model(ModelSection(name="no_such_package.models:make"), 3, 16, 0)
+
+
+def test_head_prefixes_may_name_something_else(plugin):
+    model = build_model(ModelSection(name=f"{plugin}:good"), 3, 16, 0)
+    model.head_prefixes = ("extractor.", "noise")
+    assert head_names(model) == ("noise", "extractor.weight", "extractor.bias")
+    model.head_prefixes = ("fc.",)
+    with pytest.raises(InvalidModel, match="set head_prefixes"):
+        head_names(model)
