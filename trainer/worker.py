@@ -190,34 +190,36 @@ class Worker:
         kind = task.kind.value
         with bind(run_id=task.run.run_id, round=task.round, client_id=self._client.client_id):
             begin = time.monotonic()
-            outcome, failure = "failed", None
-            try:
-                self._perform(work)
-                outcome = "done"
-            except Cancelled:
-                outcome = "cancelled"
-            except (RoundClosed, NotInCohort, UpdateConflict) as error:
-                outcome = "cancelled"
-                log.warning("result_dropped", task=kind, reason=error.reason, detail=error.detail)
-            except FedplccError as error:
-                failure = self._report(work, error.reason, error.detail)
-            except MemoryError:
-                failure = self._report(work, "OUT_OF_MEMORY", "there is not enough memory for this task")
-            except Exception as error:
-                # A bug, or somebody's model: it must not take the trainer along, and its text may hold data.
-                log.exception("task_crashed", task=kind)
-                out_of_memory = type(error).__name__ == "OutOfMemoryError"  # torch's, of an accelerator
-                reason = "OUT_OF_MEMORY" if out_of_memory else "INTERNAL"
-                failure = self._report(work, reason, f"the task failed with {type(error).__name__}")
-            finally:
-                with self._lock:
-                    self._work = None
-                self._beat_now.put(None)
+            outcome, failure = self._attempt(work)
+            self._handled(task, failure)
             self._metrics.tasks.labels(kind, outcome).inc()
             log.info("task_ended", task=kind, outcome=outcome, duration_s=round(time.monotonic() - begin, 3))
-        self._handled(task, failure)
+        with self._lock:
+            self._work = None
+        self._beat_now.put(None)
         if outcome == "cancelled":
             self._ask_again(task)
+
+    def _attempt(self, work: _Work) -> tuple[str, _Failure | None]:
+        """Do a task; says how it ended, and what failed if something did."""
+        try:
+            self._perform(work)
+        except Cancelled:
+            return "cancelled", None
+        except (RoundClosed, NotInCohort, UpdateConflict) as error:
+            log.warning("result_dropped", reason=error.reason, detail=error.detail)
+            return "cancelled", None
+        except FedplccError as error:
+            return "failed", self._report(work, error.reason, error.detail)
+        except MemoryError:
+            return "failed", self._report(work, "OUT_OF_MEMORY", "there is not enough memory for this task")
+        except Exception as error:
+            # A bug, or somebody's model: it must not take the trainer along, and its text may hold data.
+            log.exception("task_crashed")
+            is_memory = type(error).__name__ == "OutOfMemoryError"  # torch's, of an accelerator
+            reason = "OUT_OF_MEMORY" if is_memory else "INTERNAL"
+            return "failed", self._report(work, reason, f"the task failed with {type(error).__name__}")
+        return "done", None
 
     def _perform(self, work: _Work) -> None:
         task, run = work.task, work.task.run

@@ -1,0 +1,299 @@
+"""The trainer's shell against a real aggregator process: it follows tasks, and what happens to either end loses no work."""
+
+from __future__ import annotations
+
+import json
+import logging
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from shared import convert
+from shared.errors import InvalidArgument, InvalidData
+from shared.gen.fedplcc.v1 import run_service_pb2 as run_pb2
+from shared.gen.fedplcc.v1 import types_pb2
+from shared.metrics import new_registry
+from shared.types import Client, ClientActivity
+from tests.grpc_client import RunControl
+from tests.harness import Federation, eventually, free_port
+from trainer.client import AggregatorClient
+from trainer.metrics import TrainerMetrics
+from trainer.tasks import TaskRunner
+from trainer.worker import Worker
+
+NUM_EXAMPLES, BATCH = 12, 4
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Twelve small images of two classes that differ in brightness."""
+    rng = np.random.default_rng(0)
+    labels = np.arange(NUM_EXAMPLES) % 2
+    images = (rng.integers(0, 100, (NUM_EXAMPLES, 16, 16, 3)) + 120 * labels[:, None, None, None]).astype(np.uint8)
+    path = tmp_path_factory.mktemp("data") / "images.npz"
+    np.savez(path, x_train=images, y_train=labels, x_test=images, y_test=labels, classes=["a", "b"])
+    return f"npz:{path}"
+
+
+def a_document(steps: int = 2, rounds: int = 2, **sections: Any) -> dict[str, Any]:
+    document: dict[str, Any] = {
+        "run": {"method": "fedplcc", "rounds": rounds, "clients": ["ann"]},
+        "model": {"name": "cnn4"},
+        "data": {"classes": ["a", "b"], "image_size": 16},
+        "training": {"local_steps": steps, "batch_size": BATCH, "learning_rate": 1e-4},
+    }
+    for name, values in sections.items():
+        document[name] = {**document[name], **values}
+    return document
+
+
+class RunningTrainer:
+    """A worker in a thread of this process, with the registry that it counts in."""
+
+    def __init__(self, address: str, data: str, token: str = "t" * 20, **options: Any) -> None:
+        self.registry = new_registry("trainer")
+        metrics = TrainerMetrics(self.registry)
+        runner = TaskRunner("ann", "hospital", data, device="cpu", metrics=metrics)
+        self.worker = Worker(runner, AggregatorClient(address, "ann", token, metrics), metrics, **options)
+        self.error: Exception | None = None
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self.worker.run()
+        except Exception as error:
+            self.error = error
+
+    def end(self) -> None:
+        self.worker.end()
+        self._thread.join(20)
+        assert not self._thread.is_alive()
+
+    def wait(self) -> None:
+        """Wait for it to end by itself."""
+        self._thread.join(20)
+        assert not self._thread.is_alive()
+
+    def value(self, name: str, **labels: str) -> float:
+        value = self.registry.get_sample_value(f"fedplcc_{name}", labels)
+        assert value is not None
+        return value
+
+    @property
+    def num_samples(self) -> float:
+        return self.value("training_samples_total")
+
+
+@pytest.fixture
+def aggregator(federation: Federation) -> Federation:
+    federation.start_aggregator("--heartbeat-interval-s", "0.2", "--max-chunk-bytes", "65536")
+    return federation
+
+
+@pytest.fixture
+def control(aggregator: Federation) -> Iterator[RunControl]:
+    control = RunControl(aggregator.address)
+    yield control
+    control.close()
+
+
+@pytest.fixture
+def trainer(aggregator: Federation, data: str) -> Iterator[RunningTrainer]:
+    trainer = RunningTrainer(aggregator.address, data)
+    yield trainer
+    trainer.end()
+
+
+def completed(control: RunControl, run_id: str, status: int = types_pb2.RUN_STATUS_COMPLETED) -> list[dict[str, Any]]:
+    """The run's metrics once it has ended so."""
+    eventually(lambda: control.get(run_id).status == status, "the run ends", 30)
+    return [json.loads(line) for line in control.metrics_lines(run_id) if line]
+
+
+def said(caplog: pytest.LogCaptureFixture, level: int) -> list[dict[str, Any]]:
+    """The events of a level that were logged."""
+    return [vars(record)["msg"] for record in caplog.records if record.levelno == level]
+
+
+def the_client(control: RunControl) -> Client:
+    (client,) = control.stub.ListClients(run_pb2.ListClientsRequest(), timeout=10).clients
+    return convert.client_from_proto(client)
+
+
+def is_idle(control: RunControl) -> bool:
+    client = the_client(control)
+    return client.is_connected and client.activity is ClientActivity.IDLE and client.run_id == ""
+
+
+def test_a_trainer_serves_one_run_after_another(trainer: RunningTrainer, control: RunControl) -> None:
+    first = completed(control, control.create(a_document(), "first").run_id)
+    second = completed(control, control.create(a_document(), "second").run_id)
+    assert first == second
+    assert first[-1]["accuracy"]["hospital"] is not None
+    assert trainer.value("tasks_total", kind="train", outcome="done") == 4
+    assert trainer.value("tasks_total", kind="evaluate", outcome="done") == 4
+    assert trainer.value("transfer_bytes_total", direction="sent", kind="model") > 0
+    assert trainer.value("transfer_bytes_total", direction="received", kind="prototypes") > 0
+    eventually(lambda: is_idle(control), "the trainer is idle")
+
+
+def test_a_training_that_runs_while_the_aggregator_dies_is_not_thrown_away(
+    aggregator: Federation, trainer: RunningTrainer, control: RunControl
+) -> None:
+    undisturbed = completed(control, control.create(a_document(steps=200), "undisturbed").run_id)
+    before = trainer.num_samples
+    run_id = control.create(a_document(steps=200), "disturbed").run_id
+    eventually(lambda: trainer.num_samples > before, "training begins")
+    aggregator.processes["aggregator"].kill()
+    eventually(lambda: trainer.value("retries_total", operation="upload") > 0, "the update waits for the aggregator")
+    assert trainer.value("aggregator_connected") == 0
+    aggregator.start_aggregator()
+    assert completed(control, run_id) == undisturbed
+    assert trainer.num_samples == 2 * before
+    assert trainer.value("tasks_total", kind="train", outcome="cancelled") == 0
+    assert trainer.value("aggregator_connected") == 1
+
+
+def test_a_stop_in_the_middle_of_training_leaves_the_trainer_idle_and_of_use(
+    trainer: RunningTrainer, control: RunControl
+) -> None:
+    run_id = control.create(a_document(steps=100_000), "endless").run_id
+    eventually(lambda: trainer.num_samples > 0, "training begins")
+    control.stop(run_id)
+    eventually(lambda: is_idle(control), "the trainer is idle", 5)
+    completed(control, run_id, types_pb2.RUN_STATUS_STOPPED)
+    assert trainer.value("tasks_total", kind="train", outcome="cancelled") == 1
+    assert len(completed(control, control.create(a_document(), "next").run_id)) == 2
+
+
+def test_a_round_that_is_paused_at_once_begins_anew_and_ends_in_the_same_bytes(
+    trainer: RunningTrainer, control: RunControl
+) -> None:
+    undisturbed = completed(control, control.create(a_document(steps=150), "undisturbed").run_id)
+    before = trainer.num_samples
+    run_id = control.create(a_document(steps=150), "paused").run_id
+    eventually(lambda: trainer.num_samples > before, "training begins")
+    control.stub.PauseRun(run_pb2.PauseRunRequest(run_id=run_id, now=True), timeout=10)
+    eventually(lambda: is_idle(control), "the trainer is idle", 5)
+    control.stub.ResumeRun(run_pb2.ResumeRunRequest(run_id=run_id), timeout=10)
+    assert completed(control, run_id) == undisturbed
+
+
+def test_a_pause_that_is_taken_back_at_once_cannot_leave_the_trainer_without_work(
+    trainer: RunningTrainer, control: RunControl
+) -> None:
+    run_id = control.create(a_document(steps=300), "hurried").run_id
+    eventually(lambda: trainer.num_samples > 0, "training begins")
+    for _ in range(5):
+        control.stub.PauseRun(run_pb2.PauseRunRequest(run_id=run_id, now=True), timeout=10)
+        control.stub.ResumeRun(run_pb2.ResumeRunRequest(run_id=run_id), timeout=10)
+    assert len(completed(control, run_id)) == 2
+
+
+def test_a_trainer_that_finds_no_aggregator_says_so_and_comes_in_when_there_is_one(
+    federation: Federation, data: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    federation.port = free_port()
+    with caplog.at_level(logging.INFO, "trainer"):
+        trainer = RunningTrainer(federation.address, data)
+        try:
+            eventually(lambda: trainer.value("retries_total", operation="join") >= 2, "it tries again")
+            (warning,) = said(caplog, logging.WARNING)
+            assert warning["reason"] == "AGGREGATOR_UNAVAILABLE"
+            assert f"no aggregator answers at {federation.address}" in warning["detail"]
+            federation.start_aggregator()
+            eventually(lambda: trainer.value("aggregator_connected") == 1, "it comes in")
+        finally:
+            trainer.end()
+    assert trainer.error is None
+
+
+def test_of_two_trainers_for_one_client_the_second_waits_until_the_first_is_gone(
+    aggregator: Federation, trainer: RunningTrainer, control: RunControl, data: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    eventually(lambda: trainer.value("aggregator_connected") == 1, "the first is in")
+    with caplog.at_level(logging.INFO, "trainer"):
+        second = RunningTrainer(aggregator.address, data, token="another-token-of-some-length")
+        try:
+            eventually(lambda: second.value("retries_total", operation="join") >= 1, "the second tries")
+            assert [warning["reason"] for warning in said(caplog, logging.WARNING)] == ["CLIENT_ID_TAKEN"]
+            trainer.end()
+            eventually(lambda: second.value("aggregator_connected") == 1, "the second takes over", 20)
+            assert len(completed(control, control.create(a_document()).run_id)) == 2
+        finally:
+            second.end()
+    assert second.value("tasks_total", kind="train", outcome="done") == 2
+
+
+def test_data_that_do_not_fit_are_reported_once_and_the_trainer_is_there_for_the_next_run(
+    aggregator: Federation, control: RunControl, data: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    trainer = RunningTrainer(aggregator.address, data, retry_failed_s=0.05)
+    try:
+        with caplog.at_level(logging.INFO, "trainer"):
+            run_id = control.create(a_document(data={"classes": ["x", "y"]}), "wrong").run_id
+            eventually(lambda: trainer.value("tasks_total", kind="init", outcome="failed") >= 3, "it tries again")
+        (failure,) = said(caplog, logging.ERROR)
+        assert failure["reason"] == "INVALID_DATA"
+        problem = eventually(lambda: the_client(control).problem, "the aggregator knows")
+        assert (problem.reason, problem.is_fatal) == ("INVALID_DATA", True)
+        assert "--data" in problem.hint
+        control.stop(run_id)
+        assert len(completed(control, control.create(a_document(), "right").run_id)) == 2
+    finally:
+        trainer.end()
+
+
+def test_a_client_that_has_more_samples_than_it_announced_says_so_before_it_commits(
+    aggregator: Federation, control: RunControl, tmp_path: Path
+) -> None:
+    rng = np.random.default_rng(0)
+    for name in ("a", "b"):
+        (tmp_path / "images" / name).mkdir(parents=True)
+        for number in range(10):
+            image = Image.fromarray(rng.integers(0, 255, (16, 16, 3), dtype=np.uint8))
+            image.save(tmp_path / "images" / name / f"{number}.png")
+    trainer = RunningTrainer(aggregator.address, f"folder:{tmp_path / 'images'}")
+    try:
+        eventually(lambda: trainer.value("aggregator_connected") == 1, "it is in")
+        assert the_client(control).num_examples == 16
+        assert len(completed(control, control.create(a_document(data={"test_every": 10})).run_id)) == 2
+        assert the_client(control).num_examples == 18
+    finally:
+        trainer.end()
+
+
+def test_a_trainer_without_data_ends_with_a_sentence(aggregator: Federation) -> None:
+    trainer = RunningTrainer(aggregator.address, "npz:/nowhere.npz")
+    trainer.wait()
+    assert isinstance(trainer.error, InvalidData)
+    assert "nowhere.npz" in trainer.error.detail
+
+
+def test_a_trainer_that_the_aggregator_refuses_for_good_ends(aggregator: Federation, data: str) -> None:
+    trainer = RunningTrainer(aggregator.address, data, token="short")
+    trainer.wait()
+    assert isinstance(trainer.error, InvalidArgument)
+    assert "instance_token" in trainer.error.detail
+
+
+def test_a_process_ends_cleanly_on_a_signal_and_shares_its_state_directory_with_none(
+    aggregator: Federation, control: RunControl, data: str
+) -> None:
+    process = aggregator.start_trainer("ann", data)
+    control.create(a_document(steps=100_000))
+    eventually(lambda: "task_begun" in process.log() and the_client(control).progress > 0, "training begins")
+    twin = aggregator.start_trainer("twin", data, "--state-dir", str(aggregator.folder / "trainer-ann"))
+    eventually(lambda: not twin.is_running, "the twin ends")
+    assert twin.end() == 2
+    assert "another trainer uses the state directory" in twin.log()
+    assert process.end(signal.SIGTERM, timeout_s=15) == 0
+    assert "trainer_ended" in process.log()
+    assert "Traceback" not in process.log() + twin.log()

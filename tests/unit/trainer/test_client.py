@@ -1,0 +1,306 @@
+"""The trainer's connection against a server that breaks off, forgets and stands still, as real ones do on bad days."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import grpc
+import pytest
+
+from shared import convert, errors
+from shared.gen.fedplcc.v1 import round_service_pb2 as pb
+from shared.gen.fedplcc.v1 import round_service_pb2_grpc as pb_grpc
+from shared.metrics import new_registry
+from shared.rpc import SERVER_OPTIONS, to_status
+from shared.tensors import blob_ref
+from shared.types import MODEL, Client, Membership, Payload, RunSpec, Task, TaskKind, Update
+from trainer import client as client_module
+from trainer.cancellation import Cancelled, never
+from trainer.client import AggregatorClient, StreamEnd
+from trainer.coordinator import Coordinator
+from trainer.metrics import TrainerMetrics
+
+DATA = bytes(range(256)) * 40
+BLOB = blob_ref(MODEL, DATA)
+TOKEN = "t" * 20
+
+
+class Server(pb_grpc.RoundServiceServicer):
+    """Keeps one blob; `trouble[method]` holds what goes wrong next: an error to answer with, or a function to call."""
+
+    def __init__(self) -> None:
+        self.trouble: dict[str, list[Any]] = {}
+        self.received = bytearray()
+        self.calls: list[str] = []
+        self.offsets: list[int] = []
+        self.steps: list[pb.SyncRoundResponse] = []
+        self.closing = threading.Event()
+
+    def _answer(self, method: str, context: Any) -> None:
+        self.calls.append(method)
+        trouble = self.trouble.get(method)
+        if trouble:
+            error = trouble.pop(0)
+            if callable(error):
+                error()
+            elif isinstance(error, errors.FedplccError):
+                refuse(context, error)
+
+    def Join(self, request: pb.JoinRequest, context: Any) -> pb.JoinResponse:
+        self._answer("Join", context)
+        terms = Membership(heartbeat_interval_s=0.1, lease_s=1.0, max_chunk_bytes=1000, max_blob_bytes=1 << 20)
+        return convert.membership_to_proto(terms)
+
+    def SyncRound(self, request: pb.SyncRoundRequest, context: Any) -> Iterator[pb.SyncRoundResponse]:
+        self._answer("SyncRound", context)
+        yield from self.steps
+        if not self.steps or self.steps[-1].WhichOneof("step") != "end":
+            while context.is_active() and not self.closing.wait(0.02):
+                pass
+
+    def DownloadBlob(self, request: pb.DownloadBlobRequest, context: Any) -> Iterator[pb.DownloadBlobResponse]:
+        self.offsets.append(request.offset_bytes)
+        trouble = self.trouble.get("DownloadBlob")
+        limit = trouble.pop(0) if trouble else len(DATA)
+        if isinstance(limit, errors.FedplccError):
+            refuse(context, limit)
+        for offset in range(request.offset_bytes, len(DATA), 1000):
+            if offset >= limit:
+                refuse(context, errors.Unavailable("broken off"))
+            yield pb.DownloadBlobResponse(chunk=pb.Chunk(offset_bytes=offset, data=DATA[offset : offset + 1000]))
+
+    def GetUploadStatus(self, request: pb.GetUploadStatusRequest, context: Any) -> pb.GetUploadStatusResponse:
+        self._answer("GetUploadStatus", context)
+        return pb.GetUploadStatusResponse(
+            offset_bytes=len(self.received), is_complete=len(self.received) == request.header.blob.size_bytes
+        )
+
+    def UploadModel(self, request_iterator: Iterator[pb.UploadModelRequest], context: Any) -> pb.UploadModelResponse:
+        trouble = self.trouble.get("UploadModel")
+        limit = trouble.pop(0) if trouble else None
+        assert next(request_iterator).WhichOneof("part") == "header"
+        self.offsets.append(len(self.received))
+        for part in request_iterator:
+            assert part.chunk.offset_bytes == len(self.received)
+            assert len(part.chunk.data) <= 1000
+            self.received += part.chunk.data
+            if callable(limit):
+                limit()
+            elif isinstance(limit, errors.FedplccError):
+                self.received.clear()
+                refuse(context, limit)
+            elif limit is not None and len(self.received) >= limit:
+                refuse(context, errors.Unavailable("broken off"))
+        return pb.UploadModelResponse(offset_bytes=len(self.received))
+
+    def CommitUpdate(self, request: pb.CommitUpdateRequest, context: Any) -> pb.CommitUpdateResponse:
+        self._answer("CommitUpdate", context)
+        sha256s = [blob.sha256 for blob in request.payload.tensor_groups]
+        return pb.CommitUpdateResponse(
+            committed=pb.CommittedUpdate(run_id=request.run_id, round=request.round, sha256s=sha256s)
+        )
+
+
+def refuse(context: Any, error: errors.FedplccError) -> None:
+    from grpc_status import rpc_status
+
+    context.abort_with_status(rpc_status.to_status(to_status(error)))
+
+
+class Quick(random.Random):
+    """Jitter that makes every wait short."""
+
+    def uniform(self, a: float, b: float) -> float:
+        return 0.01
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    servicer = Server()
+    with ThreadPoolExecutor(8) as pool:
+        grpc_server = grpc.server(pool, options=SERVER_OPTIONS)
+        pb_grpc.add_RoundServiceServicer_to_server(servicer, grpc_server)
+        servicer.port = grpc_server.add_insecure_port("127.0.0.1:0")  # type: ignore[attr-defined]
+        grpc_server.start()
+        yield servicer
+        servicer.closing.set()
+        grpc_server.stop(0).wait()
+
+
+@pytest.fixture
+def client(server: Server) -> Iterator[AggregatorClient]:
+    metrics = TrainerMetrics(new_registry("trainer"))
+    address = f"127.0.0.1:{server.port}"  # type: ignore[attr-defined]
+    client = AggregatorClient(address, "ann", TOKEN, metrics, rng=Quick())
+    client.join(Client(client_id="ann", domain="d", num_examples=1, class_counts={"a": 1}))
+    server.calls.clear()
+    yield client
+    client.close()
+
+
+def value(client: AggregatorClient, metric: str, *labels: str) -> float:
+    (sample,) = [
+        sample for sample in getattr(client.metrics, metric).labels(*labels)._child_samples() if sample.name == "_total"
+    ]
+    return float(sample.value)
+
+
+def store(client: AggregatorClient, should_stop: Callable[[], bool] = never) -> None:
+    client.for_task(should_stop).store("run", 1, BLOB, DATA, is_prototypes=False)
+
+
+def commit(client: AggregatorClient) -> Any:
+    update = Update(client_id="ann", payload=Payload(tensor_groups=(BLOB,)), num_examples=1)
+    return client.for_task(never).commit_update("run", 1, update)
+
+
+def test_it_keeps_the_protocol_that_tasks_need(client: AggregatorClient) -> None:
+    connection: Coordinator = client.for_task(never)
+    assert connection.fetch(BLOB) == DATA
+
+
+def test_a_download_goes_on_from_the_last_byte_that_arrived(server: Server, client: AggregatorClient) -> None:
+    server.trouble["DownloadBlob"] = [3000, 3000, 7000]
+    assert client.for_task(never).fetch(BLOB) == DATA
+    assert server.offsets == [0, 3000, 3000, 7000]
+    assert value(client, "transfers_resumed", "received") == 3
+    assert value(client, "transfer_bytes", "received", "model") == len(DATA)
+    assert value(client, "retries", "download") == 3
+
+
+def test_a_blob_that_the_task_does_not_name_yet_is_asked_for_again(server: Server, client: AggregatorClient) -> None:
+    server.trouble["DownloadBlob"] = [errors.BlobNotFound("not named")] * 2
+    assert client.for_task(never).fetch(BLOB) == DATA
+
+
+def test_a_blob_that_the_task_never_names_is_given_up(server: Server, client: AggregatorClient) -> None:
+    server.trouble["DownloadBlob"] = [errors.BlobNotFound("not named")] * 100
+    with pytest.raises(errors.BlobNotFound):
+        client.for_task(never).fetch(BLOB)
+    assert len(server.offsets) == client_module.GIVE_UP_AFTER
+
+
+def test_an_upload_goes_on_from_the_offset_that_the_server_names(server: Server, client: AggregatorClient) -> None:
+    server.trouble["UploadModel"] = [2000, 5000]
+    store(client)
+    assert bytes(server.received) == DATA
+    assert server.offsets == [0, 2000, 5000]
+    assert value(client, "transfers_resumed", "sent") == 2
+
+
+def test_a_blob_that_the_server_holds_is_not_sent_again(server: Server, client: AggregatorClient) -> None:
+    server.received += DATA
+    store(client)
+    assert server.offsets == []
+    assert value(client, "transfer_bytes", "sent", "model") == 0
+
+
+def test_an_upload_that_arrived_corrupt_is_sent_anew(server: Server, client: AggregatorClient) -> None:
+    server.trouble["UploadModel"] = [errors.BlobCorrupt("other bytes")]
+    store(client)
+    assert bytes(server.received) == DATA
+
+
+def test_an_upload_that_stands_still_is_ended_and_goes_on(
+    server: Server, client: AggregatorClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client_module, "STANDSTILL_S", 0.2)
+    server.trouble["UploadModel"] = [server.closing.wait]
+    thread = threading.Timer(1.0, server.closing.set)
+    thread.start()
+    store(client)
+    thread.join()
+    assert value(client, "retries", "upload") >= 1
+
+
+def test_a_transfer_that_is_not_wanted_any_more_is_ended_at_once(server: Server, client: AggregatorClient) -> None:
+    stopped = threading.Event()
+
+    def stop_and_hang() -> None:
+        stopped.set()
+        server.closing.wait(20)
+
+    server.trouble["UploadModel"] = [stop_and_hang]
+    with pytest.raises(Cancelled):
+        store(client, stopped.is_set)
+
+
+@pytest.mark.parametrize("error", [errors.StoreUnavailable, errors.Overloaded, errors.NotAMember, errors.ClientIdTaken])
+def test_what_passes_is_waited_for(server: Server, client: AggregatorClient, error: type[errors.FedplccError]) -> None:
+    server.trouble["CommitUpdate"] = [error("for now")] * 10
+    assert commit(client).sha256s == (BLOB.sha256,)
+    assert server.calls.count("CommitUpdate") == 11
+    assert value(client, "retries", "commit") == 10
+
+
+@pytest.mark.parametrize(
+    "error", [errors.RoundClosed, errors.NotInCohort, errors.UpdateConflict, errors.MalformedUpdate, errors.Internal]
+)
+def test_what_is_refused_for_good_is_not_tried_again(
+    server: Server, client: AggregatorClient, error: type[errors.FedplccError]
+) -> None:
+    server.trouble["CommitUpdate"] = [error("for good")] * 10
+    with pytest.raises(error, match="for good"):
+        commit(client)
+    assert server.calls == ["CommitUpdate"]
+
+
+def test_waiting_for_an_aggregator_ends_when_the_task_is_not_wanted(server: Server, client: AggregatorClient) -> None:
+    server.trouble["GetUploadStatus"] = [errors.StoreUnavailable("away")] * 1000
+    with pytest.raises(Cancelled):
+        store(client, lambda: len(server.calls) > 3)
+
+
+def test_closing_ends_a_call_that_hangs(server: Server, client: AggregatorClient) -> None:
+    hanging = threading.Event()
+
+    def hang() -> None:
+        hanging.set()
+        server.closing.wait(20)
+
+    def close() -> None:
+        assert hanging.wait(20)
+        client.close()
+
+    server.trouble["CommitUpdate"] = [hang]
+    closer = threading.Thread(target=close)
+    closer.start()
+    with pytest.raises(Cancelled):
+        commit(client)
+    closer.join()
+    with pytest.raises(Cancelled):
+        commit(client)
+
+
+TASK = Task(kind=TaskKind.TRAIN, run=RunSpec(run_id="r", config_json="{}", config_hash=""), round=3)
+
+
+def test_the_stream_brings_tasks_and_at_last_why_it_ends(server: Server, client: AggregatorClient) -> None:
+    end = pb.StreamEnd(reason=pb.StreamEnd.REASON_SHUTTING_DOWN)
+    server.steps = [pb.SyncRoundResponse(task=convert.task_to_proto(TASK)), pb.SyncRoundResponse(end=end)]
+    assert list(client.follow()) == [TASK, StreamEnd.SHUTTING_DOWN]
+
+
+def test_a_refreshed_stream_ends_quietly_and_a_lost_one_does_not(server: Server, client: AggregatorClient) -> None:
+    server.steps = [pb.SyncRoundResponse(task=convert.task_to_proto(TASK))]
+    steps = client.follow()
+    assert next(steps) == TASK
+    client.refresh()
+    assert list(steps) == [StreamEnd.REFRESHED]
+    server.trouble["SyncRound"] = [errors.NotAMember("join first")]
+    with pytest.raises(errors.NotAMember):
+        list(client.follow())
+
+
+def test_a_stream_of_a_later_version_is_refused_by_name(server: Server, client: AggregatorClient) -> None:
+    server.steps = [pb.SyncRoundResponse()]
+    with pytest.raises(errors.MalformedRequest, match="does not know"):
+        list(client.follow())
+
+
+def test_chunks_are_no_larger_than_the_aggregator_takes(client: AggregatorClient) -> None:
+    assert client.chunk_bytes == 1000

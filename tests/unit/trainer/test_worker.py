@@ -1,0 +1,346 @@
+"""What the worker makes of tasks, heartbeats and failures; runner and connection are scripted, so there is no wire."""
+
+from __future__ import annotations
+
+import queue
+import random
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from shared.errors import InvalidData, NotAMember, RoundClosed, Unavailable
+from shared.metrics import new_registry
+from shared.types import Client, ClientActivity, ClientProblem, Heartbeat, Membership, RunSpec, Task, TaskKind
+from tests.harness import eventually
+from trainer.cancellation import Cancelled
+from trainer.client import StreamEnd
+from trainer.metrics import TrainerMetrics
+from trainer.worker import Worker
+
+WAIT_S = 20.0
+RUN = RunSpec(run_id="run-1", config_json="{}", config_hash="")
+ROUND_1 = Task(kind=TaskKind.TRAIN, run=RUN, round=1)
+ROUND_2 = Task(kind=TaskKind.TRAIN, run=RUN, round=2)
+IDLE = Task(kind=TaskKind.WAIT, detail="nothing to do")
+
+
+class ScriptedClient:
+    """An aggregator's end: tasks are pushed by the test, heartbeats are kept, and answered as `is_wanted` says."""
+
+    address, client_id = "nowhere:1", "ann"
+
+    def __init__(self) -> None:
+        self.rng = random.Random(0)
+        self.pushed: queue.Queue[Task | StreamEnd | Exception] = queue.Queue()
+        self.heartbeats: queue.Queue[Heartbeat] = queue.Queue()
+        self.joined: list[Client] = []
+        self.announced: list[Client] = []
+        self.refreshed = threading.Semaphore(0)
+        self.is_wanted: Callable[[Heartbeat], bool] = lambda heartbeat: True
+        self.failing_heartbeats: list[Exception] = []
+        self.is_closed = False
+
+    def join(self, client: Client) -> Membership:
+        self.joined.append(client)
+        return Membership(heartbeat_interval_s=0.02, lease_s=1, max_chunk_bytes=1, max_blob_bytes=1)
+
+    def follow(self) -> Iterator[Task | StreamEnd]:
+        while not self.is_closed:
+            try:
+                step = self.pushed.get(timeout=0.02)
+            except queue.Empty:
+                continue
+            if isinstance(step, Exception):
+                raise step
+            yield step
+            if isinstance(step, StreamEnd):
+                return
+        raise Cancelled
+
+    def heartbeat(self, heartbeat: Heartbeat) -> bool:
+        if self.is_closed:
+            raise Cancelled
+        if self.failing_heartbeats:
+            raise self.failing_heartbeats.pop(0)
+        self.heartbeats.put(heartbeat)
+        return self.is_wanted(heartbeat)
+
+    def for_task(self, should_stop: Callable[[], bool]) -> Any:
+        return self
+
+    def announce(self, client: Client) -> None:
+        self.announced.append(client)
+
+    def refresh(self) -> None:
+        self.refreshed.release()
+        self.pushed.put(StreamEnd.REFRESHED)
+
+    def close(self) -> None:
+        self.is_closed = True
+
+    def await_heartbeat(self, holds: Callable[[Heartbeat], bool]) -> Heartbeat:
+        while not holds(heartbeat := self.heartbeats.get(timeout=WAIT_S)):
+            pass
+        return heartbeat
+
+
+class ScriptedRunner:
+    """Does what the test says for each (round, attempt); by default a task is done at once."""
+
+    def __init__(self) -> None:
+        self.client = Client(client_id="ann", domain="d", num_examples=3, class_counts={"a": 3})
+        self.readings: dict[str, float] = {}
+        self.begun: queue.Queue[Task] = queue.Queue()
+        self.behaviour: Callable[..., None] = lambda *arguments: None
+
+    def announce(self) -> Client:
+        return self.client
+
+    def client_for(self, run: RunSpec, on_problem: Any) -> Client:
+        return self.client
+
+    def perform(self, task: Task, coordinator: Any, should_stop: Any, on_activity: Any, on_problem: Any) -> None:
+        self.begun.put(task)
+        on_activity(ClientActivity.TRAINING, 0.5)
+        self.behaviour(task, should_stop, on_problem)
+
+
+class Shell:
+    """A worker that runs, and both ends of it."""
+
+    def __init__(self) -> None:
+        self.registry = new_registry("trainer")
+        self.client, self.runner = ScriptedClient(), ScriptedRunner()
+        metrics = TrainerMetrics(self.registry)
+        self.worker = Worker(self.runner, self.client, metrics, retry_failed_s=0.1)  # type: ignore[arg-type]
+        self.thread = threading.Thread(target=self.worker.run)
+        self.thread.start()
+
+    def push(self, *tasks: Task) -> None:
+        for task in tasks:
+            self.client.pushed.put(task)
+
+    def begun(self) -> Task:
+        return self.runner.begun.get(timeout=WAIT_S)
+
+    def await_idle(self) -> Heartbeat:
+        return self.client.await_heartbeat(lambda beat: beat.activity is ClientActivity.IDLE and not beat.run_id)
+
+    def await_problem(self) -> ClientProblem:
+        problem = self.client.await_heartbeat(lambda beat: beat.problem is not None).problem
+        assert problem is not None
+        return problem
+
+    def outcome(self, outcome: str) -> float | None:
+        return self.registry.get_sample_value("fedplcc_tasks_total", {"kind": "train", "outcome": outcome})
+
+    def await_outcome(self, outcome: str, count: int = 1) -> None:
+        eventually(lambda: self.outcome(outcome) == count, f"{count} tasks are {outcome}", WAIT_S)
+
+    def await_pushed(self, count: int) -> None:
+        def have_arrived() -> bool:
+            newest = self.worker._newest
+            return newest is not None and newest.number == count
+
+        eventually(have_arrived, "what was pushed has arrived", WAIT_S)
+
+    def await_joins(self, count: int) -> None:
+        eventually(lambda: len(self.client.joined) >= count, "it joins again", WAIT_S)
+
+
+@pytest.fixture
+def shell() -> Iterator[Shell]:
+    shell = Shell()
+    yield shell
+    shell.worker.end()
+    shell.thread.join(WAIT_S)
+    assert not shell.thread.is_alive()
+
+
+def until(event: threading.Event) -> Callable[..., None]:
+    def wait(*arguments: Any) -> None:
+        assert event.wait(WAIT_S)
+
+    return wait
+
+
+def until_stopped(task: Task, should_stop: Callable[[], bool], on_problem: Any) -> None:
+    waiting = threading.Event()
+    while not should_stop():
+        waiting.wait(0.005)
+    raise Cancelled
+
+
+def test_a_task_is_done_once_however_often_it_is_pushed_meanwhile(shell: Shell) -> None:
+    going_on = threading.Event()
+    shell.runner.behaviour = until(going_on)
+    shell.push(ROUND_1)
+    assert shell.begun() == ROUND_1
+    shell.push(ROUND_1, replace(ROUND_1, detail="the same work in other words"))
+    shell.client.await_heartbeat(lambda beat: beat.activity is ClientActivity.TRAINING)
+    shell.await_pushed(3)
+    going_on.set()
+    shell.await_outcome("done", 1)
+    shell.push(ROUND_2)
+    assert shell.begun() == ROUND_2
+    shell.await_outcome("done", 2)
+
+
+def test_a_task_that_is_pushed_again_after_its_end_is_done_again(shell: Shell) -> None:
+    shell.push(ROUND_1)
+    shell.begun()
+    shell.await_outcome("done")
+    shell.push(ROUND_1)
+    assert shell.begun() == ROUND_1
+
+
+def test_another_task_cancels_the_one_at_hand(shell: Shell) -> None:
+    shell.runner.behaviour = until_stopped
+    shell.push(ROUND_1)
+    assert shell.begun() == ROUND_1
+    shell.push(ROUND_2)
+    assert shell.begun() == ROUND_2
+    assert shell.outcome("cancelled") == 1
+    shell.push(IDLE)
+    shell.await_idle()
+
+
+def test_only_the_newest_of_several_tasks_is_done(shell: Shell) -> None:
+    going_on = threading.Event()
+    shell.runner.behaviour = until(going_on)
+    shell.push(ROUND_1)
+    shell.begun()
+    shell.push(ROUND_2, IDLE, replace(ROUND_2, round=3))
+    shell.await_pushed(4)
+    going_on.set()
+    assert shell.begun().round == 3
+
+
+def test_a_stop_in_a_heartbeat_ends_the_task_and_asks_what_is_wanted_instead(shell: Shell) -> None:
+    shell.runner.behaviour = until_stopped
+    shell.client.is_wanted = lambda heartbeat: heartbeat.activity is not ClientActivity.TRAINING
+    shell.push(ROUND_1)
+    shell.begun()
+    assert shell.client.refreshed.acquire(timeout=WAIT_S)
+    shell.client.is_wanted = lambda heartbeat: True
+    shell.push(ROUND_1)
+    assert shell.begun() == ROUND_1
+
+
+def test_a_lost_connection_cancels_nothing(shell: Shell) -> None:
+    going_on = threading.Event()
+    shell.runner.behaviour = until(going_on)
+    shell.push(ROUND_1)
+    shell.begun()
+    shell.client.pushed.put(Unavailable("the connection broke"))
+    shell.client.pushed.put(ROUND_1)
+    shell.await_joins(2)
+    going_on.set()
+    shell.await_outcome("done")
+    assert shell.outcome("cancelled") == 0
+
+
+def test_a_heartbeat_of_one_who_has_not_joined_has_the_stream_opened_anew(shell: Shell) -> None:
+    shell.push(IDLE)
+    shell.await_idle()
+    shell.client.failing_heartbeats = [NotAMember("join first")]
+    assert shell.client.refreshed.acquire(timeout=WAIT_S)
+    shell.await_joins(2)
+
+
+def fails_with(error: BaseException) -> Callable[..., None]:
+    def fail(*arguments: Any) -> None:
+        raise error
+
+    return fail
+
+
+@pytest.mark.parametrize(
+    ("error", "reason", "detail"),
+    [
+        (InvalidData("data 'x' has the class 'b'"), "INVALID_DATA", "data 'x' has the class 'b'"),
+        (MemoryError(), "OUT_OF_MEMORY", "not enough memory"),
+        (ZeroDivisionError("a patient's name"), "INTERNAL", "the task failed with ZeroDivisionError"),
+    ],
+)
+def test_a_task_that_cannot_be_done_is_reported_with_its_run_and_a_hint(
+    shell: Shell, error: Exception, reason: str, detail: str
+) -> None:
+    shell.runner.behaviour = fails_with(error)
+    shell.push(ROUND_1)
+    heartbeat = shell.client.await_heartbeat(lambda beat: beat.problem is not None)
+    assert (heartbeat.run_id, heartbeat.round) == ("run-1", 1)
+    problem = heartbeat.problem
+    assert problem is not None
+    assert (problem.reason, problem.is_fatal) == (reason, True)
+    assert detail in problem.detail
+    assert problem.hint
+    assert "patient" not in problem.detail
+    shell.await_idle()
+
+
+def test_a_failed_task_is_tried_again_after_a_while_and_reported_once(shell: Shell) -> None:
+    shell.runner.behaviour = fails_with(InvalidData("no"))
+    shell.push(ROUND_1)
+    for _ in range(3):
+        assert shell.begun() == ROUND_1
+    shell.await_problem()
+    shell.runner.behaviour = lambda *arguments: None
+    shell.await_outcome("done")
+    shell.await_idle()
+    while not shell.client.heartbeats.empty():
+        assert shell.client.heartbeats.get().problem is None
+
+
+def test_a_failed_task_gives_way_to_another_at_once(shell: Shell) -> None:
+    shell.worker._retry_failed_s = 1000.0
+    shell.runner.behaviour = fails_with(InvalidData("no"))
+    shell.push(ROUND_1)
+    shell.await_problem()
+    shell.push(ROUND_1, ROUND_2)
+    assert shell.begun() == ROUND_1
+    assert shell.begun() == ROUND_2
+    assert shell.runner.begun.empty()
+
+
+def test_a_result_that_comes_too_late_is_dropped_and_no_problem(shell: Shell) -> None:
+    shell.runner.behaviour = fails_with(RoundClosed("round 1 takes no more updates"))
+    shell.push(ROUND_1)
+    shell.begun()
+    assert shell.client.refreshed.acquire(timeout=WAIT_S)
+    shell.await_outcome("cancelled")
+    assert shell.outcome("failed") == 0
+
+
+def test_what_the_operator_should_know_is_sent_while_the_task_goes_on(shell: Shell) -> None:
+    note = ClientProblem(reason="UNREADABLE_FILES", detail="1 of the data set's files")
+    shell.runner.behaviour = lambda task, should_stop, on_problem: on_problem(note)
+    shell.push(ROUND_1)
+    assert shell.await_problem() == note
+    shell.await_outcome("done")
+
+
+def test_other_sample_counts_than_announced_are_announced_again_before_the_task(shell: Shell) -> None:
+    shell.runner.client = replace(shell.runner.client, num_examples=2, class_counts={"a": 2})
+    shell.push(ROUND_1)
+    shell.begun()
+    assert [client.num_examples for client in shell.client.announced] == [2]
+
+
+def test_readings_travel_with_the_heartbeats(shell: Shell) -> None:
+    shell.push(IDLE)
+    shell.runner.readings = {"samples_per_second": 7.0}
+    shell.client.await_heartbeat(lambda beat: beat.readings == {"samples_per_second": 7.0})
+
+
+def test_ending_cancels_the_task_at_hand(shell: Shell) -> None:
+    shell.runner.behaviour = until_stopped
+    shell.push(ROUND_1)
+    shell.begun()
+    shell.worker.end()
+    shell.thread.join(WAIT_S)
+    assert not shell.thread.is_alive()
+    assert shell.client.is_closed
