@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from shared.methods.base import Prototypes
+from shared.methods.base import Prototypes, per_class_counts
 from shared.types import PrototypeSet
 
 MIN_NORM = 1e-8
@@ -66,10 +66,10 @@ def to_device(prototypes: PrototypeSet, num_classes: int, device: torch.device) 
     """Return the round's global prototypes as constants on the device, or None if there is none."""
     if not len(prototypes):
         return None
-    class_ids_G = torch.tensor(prototypes.class_ids, device=device)
+    class_sizes_M = per_class_counts(prototypes.class_ids, num_classes)
     return Prototypes(
         vectors_GD=torch.tensor(prototypes.vectors, device=device),
-        class_ids_G=class_ids_G,
+        class_ids_G=torch.tensor(prototypes.class_ids, device=device),
         weights_G=torch.tensor(prototypes.weights, device=device),
-        class_sizes_M=torch.bincount(class_ids_G, minlength=num_classes).to(torch.float64),
+        class_sizes_M=torch.tensor(class_sizes_M, dtype=torch.float64, device=device),
     )
