@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from aggregator import rounds
@@ -13,7 +14,7 @@ from aggregator.sessions import Sessions
 from aggregator.store.base import Store
 from aggregator.store.blobs import BlobStore, Upload
 from shared.errors import BlobNotFound, BlobTooLarge, ChunkTooLarge, FedplccError
-from shared.types import BlobRef, Event, Payload
+from shared.types import BlobRef, Event, Payload, Run
 
 
 class Receiver:
@@ -72,7 +73,7 @@ class Transfers:
         self._ledger, self._sessions, self._store = ledger, sessions, store
         self._blobs, self._metrics = blobs, metrics
         self._max_chunk_bytes, self._max_blob_bytes = max_chunk_bytes, max_blob_bytes
-        self._refused: set[tuple[str, int, str, str]] = set()
+        self._refused: set[tuple[str, int, int, str, str]] = set()
 
     def open_download(self, client_id: str, token: str, sha256: str) -> tuple[BlobRef, str, Path]:
         """A blob of the client's present task, its kind ("model" or "prototypes"), and the file to read it from.
@@ -134,22 +135,26 @@ class Transfers:
             yield
         except FedplccError as error:
             self._metrics.update_refused(error)
-            key = (run_id, number, client_id, error.metadata.get("check", error.reason))
-            is_new = key not in self._refused and self._ledger.find_open(run_id) is not None
-            if is_new and self._sessions.find(client_id) is not None:
-                self._refused.add(key)
-                data = {"reason": error.reason, "detail": error.detail, **error.metadata}
-                self._ledger.record(
-                    Event(
-                        type="update_refused",
-                        run_id=run_id,
-                        round=number,
-                        client_id=client_id,
-                        data=data,
-                        time=self._ledger.now(),
-                    )
-                )
+            with self._ledger.lock:
+                run = self._ledger.find_open(run_id)
+                if run is not None and self._sessions.find(client_id) is not None:
+                    self._record_refusal(run, number, client_id, error)
             raise
+
+    def _record_refusal(self, run: Run, number: int, client_id: str, error: FedplccError) -> None:
+        # Rounds that the client makes up, or that are over, share one entry while a round lasts: it cannot fill the history.
+        named = number if number == run.round_number else -1
+        key = (run.run_id, run.round_number, named, client_id, error.metadata.get("check", error.reason))
+        if key in self._refused:
+            return
+        data = {"reason": error.reason, "detail": error.detail, **error.metadata}
+        event = Event(type="update_refused", run_id=run.run_id, round=number, client_id=client_id, data=data)
+        self._ledger.record(replace(event, time=self._ledger.now()))
+        self._refused = {known for known in self._refused if self._is_of_open_round(known)} | {key}
+
+    def _is_of_open_round(self, key: tuple[str, int, int, str, str]) -> bool:
+        run = self._ledger.find_open(key[0])
+        return run is not None and run.round_number == key[1]
 
     def count_transfer(self, num_bytes: int, *, direction: str, kind: str) -> None:
         """Count payload bytes that were "sent" or "received"; kind is "model" or "prototypes"."""

@@ -1,0 +1,428 @@
+"""An update counts once: a duplicate is answered as the first time, and what does not belong is refused by name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from aggregator.service import Limits
+from shared.errors import (
+    BlobCorrupt,
+    BlobNotFound,
+    BlobTooLarge,
+    ChunkOutOfOrder,
+    ChunkTooLarge,
+    FailedPrecondition,
+    NotInCohort,
+    RoundClosed,
+    RunNotFound,
+    UpdateConflict,
+)
+from shared.run_config import parse_run_config
+from shared.tensors import blob_ref, to_bytes
+from shared.types import BlobRef, CommittedUpdate, Payload, Run, RunStatus, Task, TaskKind, Update
+from tests.builders import a_blob
+from tests.folders import memory_folder
+from tests.local_federation import LocalFederation
+from tests.numpy_client import NumpyClient, a_document
+from tests.oracle import expected
+
+NAMES = ("ann", "bob")
+
+
+@pytest.fixture
+def federation() -> Iterator[LocalFederation]:
+    limits = Limits(max_chunk_bytes=200, max_blob_bytes=5000)
+    with memory_folder() as folder, LocalFederation(Path(folder), map(NumpyClient, NAMES), limits) as federation:
+        federation.join()
+        yield federation
+
+
+@pytest.fixture
+def ann(federation: LocalFederation) -> NumpyClient:
+    return federation.clients["ann"]
+
+
+@pytest.fixture
+def bob(federation: LocalFederation) -> NumpyClient:
+    return federation.clients["bob"]
+
+
+@pytest.fixture
+def run(federation: LocalFederation) -> Run:
+    """A run whose round 1 has opened; nobody has trained in it."""
+    run = federation.create("fedplcc")
+    federation.step(["ann"])
+    return federation.coordinator.get_run(run.run_id)
+
+
+def work(federation: LocalFederation, client: NumpyClient) -> tuple[Task, Update, dict[BlobRef, bytes]]:
+    """The client's update for its present task, not yet sent."""
+    task = federation.task(client)
+    assert task.kind is TaskKind.TRAIN
+    return task, *client.work(task, federation.fetch(client, task))
+
+
+def assert_undisturbed(federation: LocalFederation, run: Run) -> None:
+    """The run goes on to the end it would have had."""
+    after = federation.run_to_end(run.run_id)
+    right = expected(parse_run_config(a_document("fedplcc")), [NumpyClient(name) for name in NAMES])
+    assert after.status is RunStatus.COMPLETED
+    assert after.model is not None
+    assert after.prototypes is not None
+    assert (after.model.sha256, after.prototypes.sha256) == (right.models[-1], right.prototypes[-1])
+
+
+def committed(federation: LocalFederation, run: Run) -> list[tuple[int, str]]:
+    return [(event.round, event.client_id) for event in federation.events(run.run_id, "update_committed")]
+
+
+def refused(federation: LocalFederation, run: Run) -> list[tuple[int, str, str]]:
+    events = federation.events(run.run_id, "update_refused")
+    return [(event.round, event.client_id, event.data["reason"]) for event in events]
+
+
+# Once and again
+
+
+def test_a_duplicate_is_answered_as_the_first_time_and_changes_nothing(
+    federation: LocalFederation, run: Run, ann: NumpyClient
+) -> None:
+    task, update, blobs = work(federation, ann)
+    first = federation.submit(ann, task, update, blobs)
+    assert first == CommittedUpdate(run.run_id, 1, tuple(blob.sha256 for blob in blobs))
+    before = federation.coordinator.get_run(run.run_id)
+    retried = replace(update, timings={"train_seconds": 99.0})
+    assert federation.submit(ann, task, retried, blobs) == first
+    assert federation.coordinator.get_run(run.run_id) == before
+    assert federation.metric("client_updates_total", outcome="duplicate") == 1
+    assert committed(federation, run).count((1, "ann")) == 1
+    assert_undisturbed(federation, run)
+
+
+@pytest.mark.parametrize("rounds_later", [0, 1, 2])
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_duplicate_is_answered_however_late_it_comes(
+    federation: LocalFederation, run: Run, ann: NumpyClient, rounds_later: int, restarts: bool
+) -> None:
+    task, update, blobs = work(federation, ann)
+    first = federation.submit(ann, task, update, blobs)
+    if rounds_later == 1:
+        federation.step(["bob", "ann"])
+        federation.step(["bob", "ann"])
+        assert federation.coordinator.get_run(run.run_id).round_number == 2
+    elif rounds_later == 2:
+        assert federation.run_to_end(run.run_id).status is RunStatus.COMPLETED
+    if restarts:
+        federation.restart()
+    before = federation.coordinator.get_run(run.run_id)
+    assert federation.coordinator.commit_update("ann", ann.token, run.run_id, 1, update) == first
+    assert federation.coordinator.get_run(run.run_id) == before
+    assert refused(federation, run) == []
+    assert_undisturbed(federation, run)
+
+
+def test_a_different_update_of_the_same_client_is_a_conflict(
+    federation: LocalFederation, run: Run, ann: NumpyClient
+) -> None:
+    task, update, blobs = work(federation, ann)
+    federation.submit(ann, task, update, blobs)
+    for other in (replace(update, losses={"ce": 7.0}), replace(update, num_examples=11, class_counts=(4, 3, 4))):
+        with pytest.raises(UpdateConflict):
+            federation.coordinator.commit_update("ann", ann.token, run.run_id, 1, other)
+    assert federation.metric("client_updates_total", outcome="update_conflict") == 2
+    assert refused(federation, run) == [(1, "ann", "UPDATE_CONFLICT")], "named once"
+    assert_undisturbed(federation, run)
+
+
+def test_a_report_counts_once_and_its_repetition_is_answered_however_late(
+    federation: LocalFederation, run: Run, ann: NumpyClient
+) -> None:
+    federation.step(["ann", "bob"])
+    task = federation.task(ann)
+    model = federation.fetch(ann, task)
+    assert model is not None
+    report = ann.evaluation(task, model)
+    nothing = replace(report, counts=tuple(replace(counts, correct=(0, 0, 0)) for counts in report.counts))
+    for said in (report, report, nothing):
+        federation.coordinator.report_evaluation("ann", ann.token, run.run_id, 1, said)
+    assert federation.coordinator.list_evaluations(run.run_id, 1) == [(1, report)]
+    federation.run_to_end(run.run_id)
+    federation.coordinator.report_evaluation("ann", ann.token, run.run_id, 1, nothing)
+    assert federation.coordinator.list_evaluations(run.run_id, 1)[0] == (1, report)
+    assert_undisturbed(federation, run)
+
+
+def test_the_domain_of_a_report_is_the_one_the_client_joined_with(
+    federation: LocalFederation, run: Run, ann: NumpyClient
+) -> None:
+    federation.step(["ann", "bob"])
+    task = federation.task(ann)
+    model = federation.fetch(ann, task)
+    assert model is not None
+    report = replace(ann.evaluation(task, model), domain="bob-domain")
+    federation.coordinator.report_evaluation("ann", ann.token, run.run_id, 1, report)
+    assert federation.coordinator.list_evaluations(run.run_id, 1)[0][1].domain == "ann-domain"
+
+
+# What does not belong
+
+
+@pytest.mark.parametrize("number", [0, 2, 99, -1])
+def test_an_update_for_another_round_is_refused(
+    federation: LocalFederation, run: Run, ann: NumpyClient, number: int
+) -> None:
+    task, update, blobs = work(federation, ann)
+    federation.upload(ann, task, blobs)
+    with pytest.raises(RoundClosed):
+        federation.coordinator.commit_update("ann", ann.token, run.run_id, number, update)
+    assert refused(federation, run) == [(number, "ann", "ROUND_CLOSED")]
+    assert_undisturbed(federation, run)
+
+
+def test_an_update_of_the_round_before_is_late(federation: LocalFederation, run: Run, ann: NumpyClient) -> None:
+    task, update, blobs = work(federation, ann)
+    federation.submit(ann, task, update, blobs)
+    federation.step(["bob", "ann"])
+    federation.step(["bob", "ann"])
+    late = replace(update, losses={"ce": 7.0})
+    with pytest.raises(RoundClosed, match="the latest round is 2"):
+        federation.coordinator.commit_update("ann", ann.token, run.run_id, 1, late)
+    with pytest.raises(RoundClosed):
+        federation.upload(ann, task, {a_blob("late"): b"late"})
+    assert federation.metric("client_updates_total", outcome="round_closed") == 2
+    assert refused(federation, run) == [(1, "ann", "ROUND_CLOSED")]
+    assert_undisturbed(federation, run)
+
+
+def test_an_update_of_a_client_that_was_not_asked_is_refused(
+    federation: LocalFederation, run: Run, bob: NumpyClient
+) -> None:
+    eve = NumpyClient("eve")
+    federation.coordinator.join(eve.record, eve.token)
+    task, _update, _blobs = work(federation, bob)
+    update, blobs = eve.work(task, federation.fetch(bob, task))
+    with pytest.raises(NotInCohort):
+        federation.upload(eve, task, blobs)
+    with pytest.raises(NotInCohort):
+        federation.coordinator.commit_update("eve", eve.token, run.run_id, 1, update)
+    assert federation.metric("client_updates_total", outcome="not_in_cohort") == 2
+    assert refused(federation, run) == [(1, "eve", "NOT_IN_COHORT")]
+    assert not (federation.folder / "incoming" / "eve").exists()
+    assert_undisturbed(federation, run)
+
+
+def test_an_update_for_an_unknown_run_is_refused(federation: LocalFederation, run: Run, ann: NumpyClient) -> None:
+    task, update, blobs = work(federation, ann)
+    assert task.run is not None
+    with pytest.raises(RunNotFound):
+        federation.coordinator.commit_update("ann", ann.token, "nothing", 1, update)
+    with pytest.raises(RunNotFound):
+        federation.upload(ann, replace(task, run=replace(task.run, run_id="nothing")), blobs)
+    assert federation.events("", "update_refused") == []
+    assert_undisturbed(federation, run)
+
+
+def test_an_update_for_a_run_that_has_ended_is_refused(federation: LocalFederation, run: Run, ann: NumpyClient) -> None:
+    _task, update, _blobs = work(federation, ann)
+    federation.run_to_end(run.run_id)
+    with pytest.raises(RoundClosed, match="the run is completed"):
+        federation.coordinator.commit_update("ann", ann.token, run.run_id, 2, update)
+
+
+def test_what_a_client_makes_up_about_rounds_does_not_fill_the_history(
+    federation: LocalFederation, run: Run, ann: NumpyClient
+) -> None:
+    _task, update, _blobs = work(federation, ann)
+    for number in range(2, 50):
+        with pytest.raises(RoundClosed):
+            federation.coordinator.commit_update("ann", ann.token, run.run_id, number, update)
+    assert len(refused(federation, run)) == 1
+    assert federation.metric("client_updates_total", outcome="round_closed") == 48
+
+
+# Blobs
+
+
+def test_an_update_whose_blobs_were_not_uploaded_is_refused(
+    federation: LocalFederation, run: Run, ann: NumpyClient
+) -> None:
+    task, update, blobs = work(federation, ann)
+    model, prototypes = blobs
+    with pytest.raises(BlobNotFound) as caught:
+        federation.coordinator.commit_update("ann", ann.token, run.run_id, 1, update)
+    assert caught.value.metadata == {"sha256": model.sha256}
+    federation.upload(ann, task, {model: blobs[model]})
+    with pytest.raises(BlobNotFound) as caught:
+        federation.coordinator.commit_update("ann", ann.token, run.run_id, 1, update)
+    assert caught.value.metadata == {"sha256": prototypes.sha256}
+    assert federation.metric("client_updates_total", outcome="blob_not_found") == 2
+    assert_undisturbed(federation, run)
+
+
+@pytest.mark.parametrize("is_committed", [False, True])
+def test_a_client_can_neither_claim_nor_probe_for_nor_fetch_anothers_blobs(
+    federation: LocalFederation, run: Run, ann: NumpyClient, bob: NumpyClient, is_committed: bool
+) -> None:
+    task, update, blobs = work(federation, ann)
+    federation.upload(ann, task, blobs)
+    if is_committed:
+        federation.coordinator.commit_update("ann", ann.token, run.run_id, 1, update)
+    federation.task(bob)
+    transfers = federation.coordinator.transfers
+    for blob in blobs:
+        assert transfers.upload_status("bob", bob.token, run.run_id, 1, blob) == (0, False)
+        with pytest.raises(BlobNotFound):
+            transfers.open_download("bob", bob.token, blob.sha256)
+        with pytest.raises(BlobNotFound):
+            transfers.open_download("ann", ann.token, blob.sha256)
+    with pytest.raises(BlobNotFound):
+        federation.coordinator.commit_update("bob", bob.token, run.run_id, 1, replace(update, client_id="bob"))
+    assert_undisturbed(federation, run)
+
+
+def test_only_the_present_tasks_blobs_can_be_fetched(federation: LocalFederation, run: Run, ann: NumpyClient) -> None:
+    task, update, blobs = work(federation, ann)
+    transfers = federation.coordinator.transfers
+    model, prototypes = task.payload.blobs
+    for blob, kind in ((model, "model"), (prototypes, "prototypes")):
+        assert transfers.open_download("ann", ann.token, blob.sha256)[:2] == (blob, kind)
+    with pytest.raises(BlobNotFound):
+        transfers.open_download("ann", ann.token, "0" * 64)
+    federation.submit(ann, task, update, blobs)
+    assert federation.task(ann).kind is TaskKind.WAIT
+    with pytest.raises(BlobNotFound):
+        transfers.open_download("ann", ann.token, model.sha256)
+
+
+def test_a_blob_that_the_client_committed_before_is_not_sent_again(
+    federation: LocalFederation, run: Run, ann: NumpyClient, bob: NumpyClient
+) -> None:
+    task, update, blobs = work(federation, ann)
+    federation.submit(ann, task, update, blobs)
+    federation.step(["bob", "ann"])
+    federation.step(["bob", "ann"])
+    task = federation.task(ann)
+    assert task.round == 2
+    transfers = federation.coordinator.transfers
+    for blob in blobs:
+        assert transfers.upload_status("ann", ann.token, run.run_id, 2, blob) == (blob.size_bytes, True)
+        assert transfers.begin_upload("ann", ann.token, run.run_id, 2, blob) is None
+        bigger = replace(blob, size_bytes=blob.size_bytes + 1)
+        assert transfers.upload_status("ann", ann.token, run.run_id, 2, bigger) == (0, False)
+        assert transfers.upload_status("bob", bob.token, run.run_id, 2, blob) == (0, False)
+    federation.coordinator.commit_update("ann", ann.token, run.run_id, 2, update)
+    assert federation.run_to_end(run.run_id).status is RunStatus.COMPLETED
+
+
+def test_a_blob_announced_with_a_wrong_size_cannot_be_committed(
+    federation: LocalFederation, run: Run, ann: NumpyClient
+) -> None:
+    task, update, blobs = work(federation, ann)
+    federation.upload(ann, task, blobs)
+    model, prototypes = blobs
+    wrong = Payload(tensor_groups=(replace(model, size_bytes=1),), prototype_sets=(prototypes,))
+    with pytest.raises(BlobNotFound):
+        federation.coordinator.commit_update("ann", ann.token, run.run_id, 1, replace(update, payload=wrong))
+    assert_undisturbed(federation, run)
+
+
+def test_an_upload_that_was_cut_goes_on_and_is_counted(federation: LocalFederation, run: Run, ann: NumpyClient) -> None:
+    task, _update, blobs = work(federation, ann)
+    (model, data), *_rest = blobs.items()
+    transfers = federation.coordinator.transfers
+    receiver = transfers.begin_upload("ann", ann.token, run.run_id, 1, model)
+    assert receiver is not None
+    receiver.write(0, data[:150])
+    receiver.close()
+    assert transfers.upload_status("ann", ann.token, run.run_id, 1, model) == (150, False)
+    federation.restart()
+    assert federation.metric("transfers_resumed_total", direction="received") == 0
+    federation.upload(ann, task, blobs)
+    assert federation.metric("transfers_resumed_total", direction="received") == 1
+    assert_undisturbed(federation, run)
+
+
+def test_bad_chunks_are_refused_by_name_and_the_upload_goes_on(
+    federation: LocalFederation, run: Run, ann: NumpyClient
+) -> None:
+    _task, _update, blobs = work(federation, ann)
+    (model, data), *_rest = blobs.items()
+    transfers = federation.coordinator.transfers
+    receiver = transfers.begin_upload("ann", ann.token, run.run_id, 1, model)
+    assert receiver is not None
+    with pytest.raises(ChunkTooLarge, match="at most 200 bytes, this one 201"):
+        receiver.write(0, data[:201])
+    with pytest.raises(ChunkOutOfOrder):
+        receiver.write(1, data[1:100])
+    receiver.write(0, data[:200])
+    with pytest.raises(BlobCorrupt):
+        receiver.finish()
+    newer = transfers.begin_upload("ann", ann.token, run.run_id, 1, model)
+    assert newer is not None
+    with pytest.raises(FailedPrecondition):
+        receiver.write(200, data[200:300])
+    receiver.close()
+    newer.close()
+    too_large = BlobRef("model", "0" * 64, 5001)
+    with pytest.raises(BlobTooLarge, match="at most 5000 bytes, this one 5001"):
+        transfers.begin_upload("ann", ann.token, run.run_id, 1, too_large)
+    for outcome in ("chunk_too_large", "chunk_out_of_order", "blob_corrupt", "blob_too_large"):
+        assert federation.metric("client_updates_total", outcome=outcome) == 1, outcome
+    assert [reason for _, _, reason in refused(federation, run)] == [
+        "CHUNK_TOO_LARGE",
+        "CHUNK_OUT_OF_ORDER",
+        "BLOB_CORRUPT",
+        "FAILED_PRECONDITION",
+        "BLOB_TOO_LARGE",
+    ]
+    assert_undisturbed(federation, run)
+
+
+def test_an_altered_upload_is_refused_and_can_be_sent_again(
+    federation: LocalFederation, run: Run, ann: NumpyClient
+) -> None:
+    task, _update, blobs = work(federation, ann)
+    (model, data), *_rest = blobs.items()
+    with pytest.raises(BlobCorrupt):
+        federation.upload(ann, task, {model: data[:-1] + bytes([data[-1] ^ 1])})
+    assert federation.coordinator.transfers.upload_status("ann", ann.token, run.run_id, 1, model) == (0, False)
+    assert_undisturbed(federation, run)
+
+
+def test_uploads_are_gone_once_their_update_is_committed(
+    federation: LocalFederation, run: Run, ann: NumpyClient
+) -> None:
+    task, update, blobs = work(federation, ann)
+    federation.upload(ann, task, {a_blob("left over", "model"): b"left over", **blobs})
+    federation.coordinator.commit_update("ann", ann.token, run.run_id, 1, update)
+    assert not (federation.folder / "incoming" / "ann").exists()
+    assert_undisturbed(federation, run)
+
+
+def test_payload_bytes_are_counted_by_direction_and_kind(federation: LocalFederation) -> None:
+    federation.coordinator.transfers.count_transfer(100, direction="sent", kind="model")
+    federation.coordinator.transfers.count_transfer(7, direction="received", kind="prototypes")
+    federation.coordinator.transfers.count_resumed(direction="sent")
+    assert federation.metric("transfer_bytes_total", direction="sent", kind="model") == 100
+    assert federation.metric("transfer_bytes_total", direction="received", kind="prototypes") == 7
+    assert federation.metric("transfer_bytes_total", direction="sent", kind="prototypes") == 0
+    assert federation.metric("transfers_resumed_total", direction="sent") == 1
+
+
+def test_equal_models_of_two_clients_are_one_blob_and_two_updates(federation: LocalFederation) -> None:
+    """Deduplication is per client: the second one sends its bytes although they are stored."""
+
+    class Parrot(NumpyClient):
+        def trained(self, task: Task, model: dict[str, object]) -> dict[str, object]:  # type: ignore[override]
+            return model
+
+    federation.clients = {name: Parrot(name) for name in NAMES}
+    run = federation.create("fedavg", run={"rounds": 1})
+    run = federation.run_to_end(run.run_id)
+    first = federation.coordinator.artifact(run.run_id, 0, "model")[0]
+    assert run.model == first == blob_ref("model", to_bytes(NumpyClient("ann").first_model()))
+    assert committed(federation, run) == [(0, "ann"), (1, "bob"), (1, "ann")]
