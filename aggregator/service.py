@@ -243,9 +243,9 @@ class Coordinator:
         """
         with self._ledger.lock:
             now = self._ledger.now()
-            _session, is_new = self._sessions.join(client, token)
+            session, is_new = self._sessions.join(client, token)
             known = self._store.find_client(client.client_id)
-            record = replace(client, last_seen_at=now, problem=None)
+            record = replace(client, last_seen_at=now, problem=session.problem)
             if is_new or known is None or replace(known, last_seen_at=now) != record:
                 joined = {"domain": client.domain, "num_examples": client.num_examples}
                 event = Event(type="client_joined", client_id=client.client_id, data=joined, time=now)
@@ -318,6 +318,7 @@ class Coordinator:
             update = self._checked(run, number, update, session.client)
             self._blobs.keep(client_id, update.payload.blobs)
             with self._ledger.lock:
+                session = self._sessions.check(client_id, token)  # another instance may have taken over since
                 run = self._ledger.get(run_id)
                 after = rounds.add_update(run, number, update, now=self._ledger.now())
                 if after is run:
@@ -325,6 +326,7 @@ class Coordinator:
                     return committed
                 self._ledger.step(run, after, update=update)
                 self._metrics.updates.labels("accepted").inc()
+                session.has_worked()
             self._blobs.forget(client_id)
             return committed
 
@@ -344,6 +346,7 @@ class Coordinator:
                 return
             after = rounds.add_evaluation(run, number, evaluation)
             self._ledger.step(run, after, evaluation=evaluation)
+            session.has_worked()
 
     # Time and work, driven by app.py or by a simulation
 

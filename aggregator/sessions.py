@@ -25,6 +25,12 @@ class Session:
     task: Task | None = None
     """What it was last given."""
     problem: ClientProblem | None = None
+    """What its operator should know; a fatal one until it has done a task again."""
+
+    def has_worked(self) -> None:
+        """Note that a task was done: what kept the client from its work is over."""
+        if self.problem is not None and self.problem.is_fatal:
+            self.problem = None
 
     def works_for(self, run_id: str) -> bool:
         """Whether it computes for a run, or was given work of it and has not said that it is idle since."""
@@ -58,7 +64,7 @@ class Sessions:
             client=client, token=token, last_seen=self._clock(), heartbeat=Heartbeat(client_id=client.client_id)
         )
         if known is not None and not is_new:
-            session.task, session.heartbeat = known.task, known.heartbeat
+            session.task, session.heartbeat, session.problem = known.task, known.heartbeat, known.problem
         self._sessions[client.client_id] = session
         return session, is_new
 
