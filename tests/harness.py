@@ -153,13 +153,19 @@ class Federation:
 
             eventually(is_serving, "the aggregator is healthy")
 
-    def start_trainer(self, client: str, data: str, *flags: str, domain: str = "") -> Process:
+    def start_trainer(self, client: str, data: str, *flags: str) -> Process:
+        """Start the client's trainer, or start it again on the same state directory."""
         name = f"trainer-{client}"
         if name not in self.processes:
-            arguments = ["trainer", "--aggregator", self.address, "--client", client, "--domain", domain or client]
-            arguments += ["--data", data, "--state-dir", str(self.folder / name), "--device", "cpu", *flags]
-            self.processes[name] = Process(name, self.folder, arguments)
+            self.trainer(name, client, data, *flags, state_dir=self.folder / name)
         self.processes[name].start()
+        return self.processes[name]
+
+    def trainer(self, name: str, client: str, data: str, *flags: str, state_dir: Path) -> Process:
+        """A trainer that has not started yet."""
+        arguments = ["trainer", "--aggregator", self.address, "--client", client, "--domain", client, "--data", data]
+        arguments += ["--state-dir", str(state_dir), "--device", "cpu", *flags]
+        self.processes[name] = Process(name, self.folder, arguments)
         return self.processes[name]
 
     def start_gateway(self, *flags: str) -> Process:

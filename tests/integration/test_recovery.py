@@ -1,0 +1,197 @@
+"""Real trainers and a real aggregator, killed, stopped, paused and started again: the bytes are the undisturbed ones."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests import tiny
+from tests.harness import Federation, eventually
+
+RUN_S = 120.0
+"""Bound on a whole tiny run on a busy machine."""
+
+
+class Rest:
+    """A person's hand on the gateway."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+
+    def call(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
+        request = urllib.request.Request(
+            self.url + path,
+            method=method,
+            data=None if body is None else json.dumps(body).encode(),
+            headers={"Content-Type": "application/json"},
+        )
+        with urllib.request.urlopen(request, timeout=20) as answer:
+            return json.load(answer)
+
+    def start(self, values: dict[str, Any]) -> str:
+        return str(self.call("POST", "/v1/runs", tiny.run_document(values))["run_id"])
+
+    def run(self, run_id: str) -> dict[str, Any]:
+        run: dict[str, Any] = self.call("GET", f"/v1/runs/{run_id}")
+        return run
+
+    def activities(self) -> dict[str, str]:
+        return {client["client_id"]: client["activity"] for client in self.call("GET", "/v1/clients")["clients"]}
+
+    def metrics(self, run_id: str) -> list[dict[str, Any]]:
+        with urllib.request.urlopen(f"{self.url}/v1/runs/{run_id}/metrics.jsonl", timeout=20) as answer:
+            return [json.loads(line) for line in answer]
+
+    def wait(self, run_id: str, status: str) -> dict[str, Any]:
+        def has_status() -> dict[str, Any] | None:
+            run = self.run(run_id)
+            assert run["status"] not in ("failed",) or status == "failed", run["reason"]
+            return run if run["status"] == status else None
+
+        return eventually(has_status, f"run {run_id} is {status}", RUN_S)
+
+    def wait_training(self, run_id: str, number: int) -> None:
+        """Until a client trains in this round or a later one."""
+
+        def trains() -> bool:
+            return self.run(run_id)["round"] >= number and "training" in self.activities().values()
+
+        eventually(trains, f"somebody trains in round {number}", RUN_S)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("data")
+    tiny.write_data(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def federation(tmp_path_factory: pytest.TempPathFactory, data: Path) -> Iterator[Federation]:
+    """An aggregator, two trainers and a gateway that live through all tests of this module, as deployed ones do."""
+    with Federation(tmp_path_factory.mktemp("federation")) as running:
+        running.start_aggregator("--heartbeat-interval-s", "0.3")
+        for name in tiny.CLIENTS:
+            running.start_trainer(name, f"npz:{data / name}.npz")
+        running.start_gateway()
+        yield running
+
+
+@pytest.fixture
+def rest(federation: Federation) -> Iterator[Rest]:
+    """The gateway; runs that a test leaves open are stopped, and a failed test shows the logs."""
+    rest = Rest(federation.gateway_url)
+    yield rest
+    for run in rest.call("GET", "/v1/runs")["runs"]:
+        if run["status"] not in ("stopped", "completed", "failed"):
+            rest.call("POST", f"/v1/runs/{run['run_id']}/stop")
+            rest.wait(run["run_id"], "stopped")
+
+
+def test_processes_that_are_killed_change_no_byte(
+    federation: Federation, rest: Rest, data: Path, tmp_path: Path
+) -> None:
+    """SIGKILL of a trainer in the middle of its training, then of the aggregator, each started again."""
+    values = tiny.document(data, training={"local_steps": 40})
+    run_id = rest.start(values)
+    trainer = federation.processes[f"trainer-{tiny.CLIENTS[1]}"]
+    rest.wait_training(run_id, 1)
+    trainer.kill()
+    trainer.start()
+    rest.wait_training(run_id, 2)
+    federation.processes["aggregator"].kill()
+    federation.start_aggregator()
+    rest.wait(run_id, "completed")
+    assert rest.metrics(run_id) == tiny.simulated(tmp_path / "reference", values)
+    types = [event["type"] for event in rest.call("GET", f"/v1/runs/{run_id}/events?after=0")["events"]]
+    assert "run_recovered" in types
+
+
+def test_a_paused_run_ends_in_the_unpaused_bytes(rest: Rest, data: Path, tmp_path: Path) -> None:
+    values = tiny.document(data, "fedavg", training={"local_steps": 30})
+    run_id = rest.start(values)
+    rest.wait_training(run_id, 1)
+    rest.call("POST", f"/v1/runs/{run_id}/pause")
+    paused = rest.wait(run_id, "paused")
+    assert paused["phase"] == "committed"
+    rest.call("POST", f"/v1/runs/{run_id}/resume")
+    rest.wait_training(run_id, paused["round"] + 1)
+    rest.call("POST", f"/v1/runs/{run_id}/pause?now=true")
+    assert rest.run(run_id)["status"] == "paused"
+    eventually(lambda: set(rest.activities().values()) == {"idle"}, "everybody is idle", 10)
+    rest.call("POST", f"/v1/runs/{run_id}/resume")
+    rest.wait(run_id, "completed")
+    assert rest.metrics(run_id) == tiny.simulated(tmp_path / "reference", values)
+
+
+def test_stop_in_the_middle_of_an_epoch_leaves_everybody_idle_within_two_seconds(rest: Rest, data: Path) -> None:
+    values = tiny.document(data, training={"local_steps": 1_000_000})
+    run_id = rest.start(values)
+    eventually(lambda: set(rest.activities().values()) == {"training"}, "everybody trains", RUN_S)
+    began = time.monotonic()
+    first = rest.call("POST", f"/v1/runs/{run_id}/stop")
+    eventually(lambda: set(rest.activities().values()) == {"idle"}, "everybody is idle", 10)
+    elapsed = time.monotonic() - began
+    stopped = rest.wait(run_id, "stopped")
+    assert elapsed < 2.5, f"idle after {elapsed:.2f} s; 2 s and one batch are allowed"
+    assert first["status"] in ("stopping", "stopped")
+    assert rest.call("POST", f"/v1/runs/{run_id}/stop")["status"] == "stopped"
+    assert stopped["round"] == 1
+    with urllib.request.urlopen(f"{rest.url}/v1/runs/{run_id}/model", timeout=20) as answer:
+        assert answer.status == 200  # the last committed round is kept: here round 0
+    # Trainers are long-lived: the next run finds them waiting.
+    again = rest.start(tiny.document(data, "fedavg", run={"rounds": 1}))
+    rest.wait(again, "completed")
+
+
+def test_a_second_trainer_of_the_same_client_is_refused_and_says_so(
+    federation: Federation, rest: Rest, data: Path, tmp_path: Path
+) -> None:
+    name = tiny.CLIENTS[0]
+    with Federation(tmp_path) as rivals:
+        rivals.port = federation.port
+        elsewhere = rivals.start_trainer(name, f"npz:{data / name}.npz")
+        state_of_the_first = federation.folder / f"trainer-{name}"
+        same_folder = federation.trainer("rival", name, f"npz:{data / name}.npz", state_dir=state_of_the_first)
+        same_folder.start()
+        eventually(lambda: "another trainer acts for client" in elsewhere.log(), "the trainer elsewhere says so")
+        eventually(lambda: not same_folder.is_running, "the trainer on the first one's state gives up")
+        assert elsewhere.end() == 0
+    assert same_folder.end() != 0
+    assert "state directory" in same_folder.log()
+    assert "Traceback" not in same_folder.log() + elsewhere.log()
+    rest.wait(rest.start(tiny.document(data, "fedavg", run={"rounds": 1})), "completed")
+
+
+def test_a_trainer_without_an_aggregator_says_so_keeps_trying_and_ends_cleanly(tmp_path: Path, data: Path) -> None:
+    with Federation(tmp_path) as alone:
+        alone.port = 1  # nobody listens there
+        trainer = alone.start_trainer(tiny.CLIENTS[0], f"npz:{data / tiny.CLIENTS[0]}.npz")
+        eventually(lambda: "no aggregator answers" in trainer.log(), "the trainer says so")
+        assert trainer.is_running
+        assert trainer.end(signal.SIGTERM) == 0
+        assert "Traceback" not in trainer.log()
+
+
+def test_a_client_whose_data_do_not_fit_is_named_and_the_run_waits(
+    federation: Federation, rest: Rest, data: Path
+) -> None:
+    run_id = rest.start(tiny.document(data, "fedavg", data={"classes": ["thin", "wide"]}))
+
+    def problem() -> str | None:
+        clients = rest.call("GET", "/v1/clients")["clients"]
+        return next((client["problem"]["detail"] for client in clients if client["problem"]), None)
+
+    assert "plain" in eventually(problem, "a client reports its problem", 15)
+    assert rest.run(run_id)["status"] == "running"
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        rest.call("GET", "/v1/runs/no-such-run")
+    assert json.load(refused.value)["code"] == "RUN_NOT_FOUND"
