@@ -30,9 +30,10 @@ def run(settings: TrainerSettings) -> int:
     """
     set_up(settings.log_level)
     limit_threads(settings.threads)
+    signals = _Signals()
     try:
         with held_state_dir(settings.state_dir) as token, bind(client_id=settings.client):
-            _serve(settings, token)
+            _serve(settings, token, signals)
     except StoreUnavailable as error:
         log.error("cannot_start", reason=error.reason, detail=error.detail)
         return EXIT_STORE
@@ -42,7 +43,7 @@ def run(settings: TrainerSettings) -> int:
     return EXIT_OK
 
 
-def _serve(settings: TrainerSettings, token: str) -> None:
+def _serve(settings: TrainerSettings, token: str, signals: _Signals) -> None:
     # Not above: torch reads its thread settings when it loads, and whoever only asks for help need not wait for it.
     from trainer.client import AggregatorClient
     from trainer.metrics import TrainerMetrics
@@ -66,7 +67,7 @@ def _serve(settings: TrainerSettings, token: str) -> None:
     if settings.metrics_port is not None:
         scraped = serve_metrics(registry, settings.metrics_host, settings.metrics_port)
         log.info("metrics_served", host=settings.metrics_host, port=scraped.port)
-    _end_on_signals(worker.end)
+    signals.end = worker.end
     try:
         worker.run()
     finally:
@@ -75,18 +76,20 @@ def _serve(settings: TrainerSettings, token: str) -> None:
     log.info("trainer_ended")
 
 
-def _end_on_signals(end: Callable[[], None]) -> None:
-    """Call `end` at the first SIGTERM or SIGINT; the second ends the process at once."""
-    if threading.current_thread() is not threading.main_thread():
-        return
-    was_asked = False
+class _Signals:
+    """The first SIGTERM or SIGINT ends the trainer within one batch, or at once while it is starting; the second at once."""
 
-    def handle(number: int, frame: FrameType | None) -> None:
-        nonlocal was_asked
-        if was_asked:
+    def __init__(self) -> None:
+        self.end: Callable[[], None] | None = None
+        self._was_asked = False
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGTERM, signal.SIGINT):
+                signal.signal(number, self._handle)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        if self._was_asked:
             os._exit(EXIT_INTERRUPTED)
-        was_asked = True
-        end()
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, handle)
+        self._was_asked = True
+        if self.end is None:
+            raise SystemExit(EXIT_OK)
+        self.end()

@@ -263,17 +263,21 @@ class Worker:
             self._client.refresh()
 
     def _report(self, work: _Work, reason: str, detail: str) -> _Failure:
-        """Tell the aggregator and the log, once, that a task cannot be done."""
-        last, key = self._failure, work.task.key
+        """Tell the aggregator that a task cannot be done, and the log unless it knows.
+
+        The aggregator is told at every attempt: it may have restarted since, and the same problem again changes nothing.
+        """
+        last, key, hint = self._failure, work.task.key, HINTS.get(reason, "see this trainer's log")
         if last is None or (last.key, last.reason) != (key, reason):
-            hint = HINTS.get(reason, "see this trainer's log")
             log.error("task_failed", task=work.task.kind.value, reason=reason, detail=detail, hint=hint)
-            self._send(work, ClientProblem(reason=reason, detail=detail, hint=hint, is_fatal=True))
+        self._send(work, ClientProblem(reason=reason, detail=detail, hint=hint, is_fatal=True))
         return _Failure(key, reason, time.monotonic() + self._retry_failed_s)
 
     def _send(self, work: _Work, problem: ClientProblem) -> None:
+        heartbeat = replace(self._heartbeat_of(work), problem=problem)
         with self._lock:
-            self._outbox.append(replace(self._heartbeat_of(work), problem=problem))
+            # What could not be sent yet and says the same is replaced, so that a long absence gathers nothing.
+            self._outbox = [waiting for waiting in self._outbox if waiting.problem != problem] + [heartbeat]
         self._beat_now.put(None)
 
     # The thread that follows the task stream
@@ -356,7 +360,7 @@ class Worker:
             if report is None:
                 break
             with self._lock:
-                self._outbox.pop(0)
+                self._outbox = [waiting for waiting in self._outbox if waiting is not report]
         with self._lock:
             if not is_wanted and work is not None and work is self._work:
                 work.is_cancelled = True

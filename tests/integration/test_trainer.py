@@ -296,4 +296,7 @@ def test_a_process_ends_cleanly_on_a_signal_and_shares_its_state_directory_with_
     assert "another trainer uses the state directory" in twin.log()
     assert process.end(signal.SIGTERM, timeout_s=15) == 0
     assert "trainer_ended" in process.log()
-    assert "Traceback" not in process.log() + twin.log()
+    early = aggregator.start_trainer("early", data)
+    eventually(lambda: "trainer_starting" in early.log(), "it starts")
+    assert early.end(signal.SIGINT, timeout_s=15) == 0
+    assert "Traceback" not in process.log() + twin.log() + early.log()

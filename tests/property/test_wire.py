@@ -2,6 +2,7 @@
 
 import io
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -176,7 +177,7 @@ UPLOAD_HEADER = st.builds(
     convert.UploadHeader, run_id=SOME_TEXT, round=NUMBER, client_id=NAME, instance_token=TOKEN, blob=BLOB
 )
 
-PAIRS = {
+PAIRS: dict[str, tuple[Any, Any, Any]] = {
     "blob": (BLOB, convert.blob_to_proto, convert.blob_from_proto),
     "payload": (PAYLOAD, convert.payload_to_proto, convert.payload_from_proto),
     "task": (TASK, convert.task_to_proto, convert.task_from_proto),
@@ -300,7 +301,7 @@ def draw_scalar(draw, field):
     return draw(NUMBERS[field.cpp_type])
 
 
-PARSERS = [
+PARSERS: list[tuple[Any, Any]] = [
     (types_pb2.BlobRef, convert.blob_from_proto),
     (types_pb2.Payload, convert.payload_from_proto),
     (types_pb2.RoundTask, convert.task_from_proto),

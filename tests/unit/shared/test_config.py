@@ -1,3 +1,4 @@
+import os
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ TRAINER = {"client": "mnist", "data": "digits:mnist"}
 
 @pytest.fixture(autouse=True)
 def _clean_environment(monkeypatch):
-    for name in [name for name in config.os.environ if name.startswith("FEDPLCC_")]:
+    for name in [name for name in os.environ if name.startswith("FEDPLCC_")]:
         monkeypatch.delenv(name)
 
 
@@ -103,4 +104,4 @@ def test_everything_else_is_not_loopback(host):
 def test_libraries_are_told_their_threads_before_they_load(monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "64")
     config.limit_threads(2)
-    assert config.os.environ["OMP_NUM_THREADS"] == "2"
+    assert os.environ["OMP_NUM_THREADS"] == "2"

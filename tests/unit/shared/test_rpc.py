@@ -58,7 +58,7 @@ async def serving(servicer, **options):
     try:
         yield round_service_pb2_grpc.RoundServiceStub(channel), channel, port
     finally:
-        await channel.close()
+        await channel.close(None)
         await server.stop(0)
 
 
@@ -204,7 +204,8 @@ def lines():
 
 
 def test_every_call_leaves_one_line_and_is_observed(lines):
-    observed, started = [], []
+    observed: list[tuple[str, str]] = []
+    started: list[str] = []
 
     async def three_calls():
         servicer = Servicer()

@@ -1,6 +1,7 @@
 import io
 import json
 import struct
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from shared import tensors
 from shared.errors import MalformedUpdate
 from shared.types import PrototypeSet
 
-MODEL = {
+MODEL: dict[str, Any] = {
     "layer.weight": np.arange(6, dtype=np.float32).reshape(2, 3),
     "bias": np.array([1.5, -2.0], dtype=np.float32),
     "steps": np.array(7, dtype=np.int64),

@@ -2,6 +2,7 @@
 
 import hashlib
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -42,11 +43,11 @@ CLASSES = ("a", "b", "c")
 class MemoryCoordinator:
     """Holds blobs and remembers what it is given; errors that it is told to raise come once each."""
 
-    blobs: dict = field(default_factory=dict)
-    stored: dict = field(default_factory=dict)
-    updates: list = field(default_factory=list)
-    evaluations: list = field(default_factory=list)
-    failures: dict = field(default_factory=dict)
+    blobs: dict[str, bytes] = field(default_factory=dict)
+    stored: dict[str, tuple[bytes, bool]] = field(default_factory=dict)
+    updates: list[Any] = field(default_factory=list)
+    evaluations: list[Any] = field(default_factory=list)
+    failures: dict[str, list[Exception]] = field(default_factory=dict)
 
     def offer(self, role, data):
         blob = blob_ref(role, data)
@@ -113,7 +114,7 @@ def first_model(data, run):
 def a_train_task(coordinator, data, run, prototypes=None, round_number=1):
     _, model = first_model(data, run)
     groups = (coordinator.offer(MODEL, model),)
-    sets = ()
+    sets: tuple[Any, ...] = ()
     if "fedplcc" in run.config_json:
         sets = (coordinator.offer(GLOBAL_CLUSTER, prototypes_to_bytes(prototypes or PrototypeSet.empty())),)
     payload = Payload(tensor_groups=groups, prototype_sets=sets)
@@ -320,7 +321,8 @@ def test_files_that_cannot_be_read_are_left_out_and_reported(tmp_path):
             path.parent.mkdir(exist_ok=True)
             Image.fromarray(rng.integers(0, 255, (16, 16, 3), dtype=np.uint8)).save(path)
     (tmp_path / "a" / "0.png").write_bytes(b"no image")
-    registry, problems = new_registry("trainer"), []
+    registry = new_registry("trainer")
+    problems: list[Any] = []
     runner = a_runner(f"folder:{tmp_path}", metrics=TrainerMetrics(registry))
     client = runner.client_for(a_run(), problems.append)
     assert client.num_examples < runner.announce().num_examples

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import queue
 import random
 import threading
@@ -282,17 +283,30 @@ def test_a_task_that_cannot_be_done_is_reported_with_its_run_and_a_hint(
     shell.await_idle()
 
 
-def test_a_failed_task_is_tried_again_after_a_while_and_reported_once(shell: Shell) -> None:
+def test_a_failed_task_is_tried_again_after_a_while_and_logged_once(
+    shell: Shell, caplog: pytest.LogCaptureFixture
+) -> None:
     shell.runner.behaviour = fails_with(InvalidData("no"))
     shell.push(ROUND_1)
     for _ in range(3):
         assert shell.begun() == ROUND_1
-    shell.await_problem()
+        assert shell.await_problem().reason == "INVALID_DATA"
     shell.runner.behaviour = lambda *arguments: None
     shell.await_outcome("done")
+    assert [vars(record)["msg"]["event"] for record in caplog.records if record.levelno == logging.ERROR] == [
+        "task_failed"
+    ]
+
+
+def test_what_could_not_be_reported_is_reported_later_and_once(shell: Shell) -> None:
+    shell.push(IDLE)
     shell.await_idle()
-    while not shell.client.heartbeats.empty():
-        assert shell.client.heartbeats.get().problem is None
+    shell.client.failing_heartbeats = [Unavailable("away")] * 30
+    shell.runner.behaviour = fails_with(InvalidData("no"))
+    shell.push(ROUND_1)
+    shell.await_problem()
+    shell.worker._retry_failed_s = 1000.0
+    assert len(shell.worker._outbox) <= 1
 
 
 def test_a_failed_task_gives_way_to_another_at_once(shell: Shell) -> None:
