@@ -29,13 +29,19 @@ for command in (service_commands.aggregator, service_commands.trainer, service_c
     app.command(command.__name__, rich_help_panel=SERVE, context_settings=service_commands.PASSED_ON)(command)
 
 
-@app.callback()
-def _options(
-    version: Annotated[bool, typer.Option("--version", help="Say the version and exit.", is_eager=True)] = False,
-) -> None:
-    if version:
+def _say_version(wanted: bool) -> None:
+    if wanted:
         print(f"fedplcc {VERSION}")
         raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", help="Say the version and exit.", is_eager=True, callback=_say_version)
+    ] = False,
+) -> None:
+    """Options of no command."""
 
 
 def main() -> None:

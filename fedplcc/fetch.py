@@ -31,7 +31,7 @@ async def fetch_run(
     # A round may commit at any moment: from here on everything is of the last round whose metrics came.
     number = json.loads(metrics[-1])["round"] if metrics else 0
     timings = [line for line in timings if json.loads(line)["round"] <= number]
-    blobs = [await gateway.find_artifact(run_id, kind, number) for kind in ("model", "prototypes")]
+    blobs = await gateway.results(run_id, number)
     claim_folder(folder, run_id)
     for name, blob in zip((MODEL, PROTOTYPES), blobs, strict=True):
         await _download(gateway, run_id, number, blob, folder / name, on_bytes)

@@ -10,6 +10,11 @@ SUMMARIES = ("mean", "worst")
 """Entries of `accuracy` that are no domain."""
 FEW_ROUNDS = 40
 """Up to this many rounds each one gets a mark."""
+COLOURS = 10
+"""Of matplotlib's cycle; further domains take them again with another stroke."""
+STROKES = ("-", "-.", ":")
+LEGEND_ROWS = 40
+"""Most domains in one column of the legend."""
 
 
 def accuracy_curves(lines: Sequence[Mapping[str, Any]], *, title: str) -> bytes:
@@ -30,32 +35,40 @@ def accuracy_curves(lines: Sequence[Mapping[str, Any]], *, title: str) -> bytes:
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
-    figure = Figure(figsize=(8.0, 4.8), dpi=150, layout="constrained")
+    domains, rounds = domains_of(lines), [line["round"] for line in lines]
+    labels = {domain: f"{domain}  {_last(lines, domain)}" for domain in (*domains, "mean")}
+    columns = -(-len(labels) // LEGEND_ROWS)
+    # The legend stands beside the curves, so that it hides none of them; the figure grows with it.
+    legend_width = columns * (0.8 + 0.085 * max(map(len, labels.values())))
+    figure = Figure(figsize=(6.0 + legend_width, max(4.8, 0.25 * len(labels) / columns)), dpi=150, layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
-    rounds = [line["round"] for line in lines]
     marker = "o" if len(rounds) <= FEW_ROUNDS else None
-    for domain in domains_of(lines):
-        last = _last(lines, domain)
+    for number, domain in enumerate(domains):
         axes.plot(
-            rounds, _percent(lines, domain), marker=marker, markersize=3, linewidth=1.6, label=f"{domain}  {last}"
+            rounds,
+            _percent(lines, domain),
+            color=f"C{number % COLOURS}",
+            linestyle=STROKES[number // COLOURS % len(STROKES)],
+            linewidth=1.6,
+            marker=marker,
+            markersize=3,
+            label=labels[domain],
         )
-    axes.plot(
-        rounds,
-        _percent(lines, "mean"),
-        color="black",
-        linestyle="--",
-        linewidth=2.0,
-        label=f"mean of domains  {_last(lines, 'mean')}",
-    )
+    axes.plot(rounds, _percent(lines, "mean"), color="black", linestyle="--", linewidth=2.0, label=labels["mean"])
     axes.set_title(title)
     axes.set_xlabel("Round")
     axes.set_ylabel("Accuracy on the domain's test set (%)")
     axes.set_ylim(0, 100)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.grid(visible=True, alpha=0.3)
-    # Beside the curves: whatever the accuracies are, it hides none of them.
-    axes.legend(title="Domain, last round", loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False)
+    axes.legend(
+        title="Domain and its last accuracy",
+        loc="center left",
+        bbox_to_anchor=(1.01, 0.5),
+        ncols=columns,
+        frameon=False,
+    )
     picture = io.BytesIO()
     figure.savefig(picture, format="png", metadata={"Software": None})
     return picture.getvalue()

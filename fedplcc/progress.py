@@ -22,7 +22,6 @@ from rich.progress import (
     TimeElapsedColumn,
     TransferSpeedColumn,
 )
-from rich.table import Table
 
 from fedplcc.plots import domains_of
 from gateway.schemas import Event, Run
@@ -168,14 +167,15 @@ def shown_transfers(console: Console) -> Iterator[Callable[[str, int, int], None
         yield on_bytes
 
 
-def run_table(runs: Sequence[Run]) -> Table:
-    """Runs for people, a line each."""
-    table = Table("run", "method", "status", "round", "created", "reason", box=None, pad_edge=False)
+def run_lines(runs: Sequence[Run]) -> list[str]:
+    """Runs for people: a heading and a line each."""
+    rows = [("run", "method", "status", "round", "created", "reason")]
     for run in runs:
         created = run.created_at.astimezone().strftime("%Y-%m-%d %H:%M:%S")
         round_text = f"{max(run.round, 0)}/{run.total_rounds}"
-        table.add_row(run.run_id, run.method, run.status.value, round_text, created, run.reason)
-    return table
+        rows.append((run.run_id, run.method, run.status.value, round_text, created, run.reason))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 
 def _percent(value: float | None) -> str:

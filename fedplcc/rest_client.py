@@ -21,8 +21,8 @@ from pydantic import ValidationError
 from fedplcc.sse import read_events
 from gateway.schemas import Client, ClientList, Document, Event, Problem, RoundPage, Run, RunPage
 from shared.config import is_loopback
-from shared.errors import Code, FedplccError, Internal, InvalidConfig, Unavailable, from_reason
-from shared.types import BlobRef
+from shared.errors import Code, FedplccError, Internal, InvalidConfig, RoundNotFound, Unavailable, from_reason
+from shared.types import BlobRef, RoundPhase
 
 CONNECT_S, ANSWER_S = 5.0, 30.0
 """Longest wait for a connection, and for an answer to go on: longer than the gateway waits for its aggregator."""
@@ -36,7 +36,6 @@ PAUSE_S = (0.25, 5.0)
 """First and longest pause between attempts; each lasts between half and all of it."""
 PAGE_SIZE = 200
 
-ArtifactKind = Literal["model", "prototypes"]
 Answer = TypeVar("Answer", bound=Document)
 
 _CODES = {code.http_status: code for code in reversed(Code)}
@@ -136,14 +135,22 @@ class Gateway:
         metrics = [current.metrics for current in page.rounds if current.metrics is not None]
         return metrics[-1].model_dump(by_alias=True) if metrics else None
 
-    async def find_artifact(self, run_id: str, kind: ArtifactKind, round_number: int | None = None) -> BlobRef:
-        """The name of the model or the prototypes of a committed round; None is the last one.
+    async def results(self, run_id: str, number: int) -> tuple[BlobRef, BlobRef]:
+        """The names of the global model and the global prototypes of a committed round.
 
         Raises:
             RoundNotFound: It has not committed.
         """
-        answer = await self._request("HEAD", _path(run_id, kind), params=_round(round_number))
-        return BlobRef(kind, answer.headers["ETag"].strip('"'), int(answer.headers["Content-Length"]))
+        params = {"after": number - 1, "page_size": 1}
+        page = _document(RoundPage, await self._request("GET", _path(run_id, "rounds"), params=params))
+        found = next((current for current in page.rounds if current.round == number), None)
+        if found is None or found.phase is not RoundPhase.COMMITTED or not (found.model and found.prototypes):
+            raise RoundNotFound(f"run {run_id} has not committed round {number} yet", run_id=run_id, round=number)
+        model, prototypes = found.model, found.prototypes
+        return (
+            BlobRef("model", model.sha256, model.size_bytes),
+            BlobRef("prototypes", prototypes.sha256, prototypes.size_bytes),
+        )
 
     async def download(
         self,
@@ -151,7 +158,7 @@ class Gateway:
         blob: BlobRef,
         file: BinaryIO,
         *,
-        round_number: int | None = None,
+        round_number: int,
         on_bytes: Callable[[int], None] = lambda count: None,
     ) -> None:
         """Write a model or prototypes into a file; a transfer that breaks goes on where it was.
@@ -160,9 +167,9 @@ class Gateway:
 
         Args:
             run_id: Of which run.
-            blob: What `find_artifact` named.
+            blob: What `results` named; its role says which of the two it is.
             file: Empty, to be written to.
-            round_number: As given to `find_artifact`.
+            round_number: Of which round.
             on_bytes: Told how many bytes came, after each piece.
         """
         received, failures = 0, 0
@@ -171,7 +178,7 @@ class Gateway:
             before = received
             try:
                 async with self._stream(
-                    "GET", _path(run_id, blob.role), params=_round(round_number), headers=headers
+                    "GET", _path(run_id, blob.role), params={"round": round_number}, headers=headers
                 ) as answer:
                     if received and answer.status_code != httpx.codes.PARTIAL_CONTENT:
                         raise Unavailable(f"the {blob.role} changed while it was being downloaded; try again")
@@ -295,10 +302,6 @@ def _checked(url: str) -> str:
 def _path(run_id: str, part: str = "") -> str:
     # Whatever somebody types as a run's id stays one part of the path.
     return f"/v1/runs/{quote(run_id, safe='')}/{part}".rstrip("/")
-
-
-def _round(number: int | None) -> dict[str, int]:
-    return {} if number is None else {"round": number}
 
 
 def _successful(answer: httpx.Response) -> httpx.Response:

@@ -65,14 +65,14 @@ def list_runs(
     as_json: Json = False,
 ) -> int:
     """List runs, newest first; with --json a line each."""
-    from fedplcc.progress import console_for, run_table
+    from fedplcc.progress import run_lines
 
     runs = _ask(gateway, lambda there: there.list_runs(limit=limit))
     if as_json:
         for run in runs:
             print(run.model_dump_json())
     elif runs:
-        console_for(json=False).print(run_table(runs))
+        print("\n".join(run_lines(runs)))
     else:
         print("there are no runs; start one with: fedplcc run start --config FILE")
     return ExitCode.OK

@@ -1,0 +1,247 @@
+"""`fedplcc run ...` against a real gateway and aggregator: what a person and a script get."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from fedplcc.artifacts import FILES
+from fedplcc.cli import app
+from tests.numpy_client import CLASSES
+from tests.served_gateway import ServedGateway
+
+CONFIG = f"""
+[run]
+name = "shops"
+method = "fedplcc"
+rounds = 3
+[data]
+classes = {list(CLASSES)}
+[clients.ann]
+data = "digits:mnist"
+[clients.bob]
+data = "digits:synth"
+samples_per_class = 3
+"""
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[ServedGateway]:
+    state = tmp_path / "state"
+    state.mkdir()
+    with ServedGateway(state) as gateway:
+        yield gateway
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    path = tmp_path / "run.toml"
+    path.write_text(CONFIG)
+    return path
+
+
+def called(gateway: ServedGateway, *arguments: object) -> tuple[int, str, str]:
+    command = ["run", *map(str, arguments), "--gateway", gateway.url]
+    result = CliRunner().invoke(app, command)
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result.exit_code, result.stdout, result.stderr
+
+
+def answered(gateway: ServedGateway, *arguments: object) -> Any:
+    code, text, error = called(gateway, *arguments, "--json")
+    assert (code, error) == (0, ""), error
+    return json.loads(text)
+
+
+def test_a_run_is_started_without_its_clients_tables_and_with_the_roster_that_they_make(
+    served: ServedGateway, config: Path
+) -> None:
+    run = answered(served, "start", "--config", config)
+    assert run["status"] == "pending"
+    assert run["roster"] == ["ann", "bob"]
+    assert "clients" not in run["config"]
+    assert served.federation.coordinator.get_run(run["run_id"]).method == "fedplcc"
+
+
+def test_starting_twice_with_one_request_id_starts_one_run(served: ServedGateway, config: Path, tmp_path: Path) -> None:
+    first = answered(served, "start", "--config", config, "--request-id", "once")
+    assert answered(served, "start", "--config", config, "--request-id", "once")["run_id"] == first["run_id"]
+    assert answered(served, "start", "--config", config)["run_id"] != first["run_id"]
+    other = tmp_path / "other.toml"
+    other.write_text(CONFIG.replace("rounds = 3", "rounds = 4"))
+    code, _, error = called(served, "start", "--config", other, "--request-id", "once")
+    assert code == 1
+    assert first["run_id"] in error
+
+
+def test_a_person_is_told_how_to_follow_the_run(served: ServedGateway, config: Path) -> None:
+    code, text, _ = called(served, "start", "--config", config)
+    assert code == 0
+    assert "fedplcc run watch shops-" in text
+
+
+def test_runs_are_listed_newest_first(served: ServedGateway, config: Path) -> None:
+    assert "there are no runs" in called(served, "list")[1]
+    first = answered(served, "start", "--config", config)["run_id"]
+    served.federation.clock.now += 1
+    second = answered(served, "start", "--config", config)["run_id"]
+    lines = called(served, "list")[1].splitlines()
+    assert [line.split()[0] for line in lines] == ["run", second, first]
+    documents = [json.loads(line) for line in called(served, "list", "--json", "--limit", "1")[1].splitlines()]
+    assert [run["run_id"] for run in documents] == [second]
+
+
+def test_the_status_shows_the_last_rounds_accuracy_by_domain(served: ServedGateway, config: Path) -> None:
+    run_id = answered(served, "start", "--config", config)["run_id"]
+    assert answered(served, "status", run_id)["metrics"] is None
+    assert "pending" in called(served, "status", run_id)[1]
+    served.federation.join()
+    served.federation.run_to_end(run_id)
+    code, text, _ = called(served, "status", run_id)
+    assert code == 0
+    assert "completed" in text
+    assert "ann-domain" in text
+    last = json.loads(served.federation.metrics_lines(run_id)[-1])
+    metrics = answered(served, "status", run_id)["metrics"]
+    assert (metrics["round"], metrics["accuracy"]) == (3, last["accuracy"])
+
+
+def test_pause_resume_and_stop_may_be_said_twice(served: ServedGateway, config: Path) -> None:
+    run_id = answered(served, "start", "--config", config)["run_id"]
+    served.federation.join()
+    for command, status in (("pause --now", "paused"), ("resume", "running"), ("stop --reason enough", "stopped")):
+        for _ in range(2):
+            assert answered(served, *command.split(), run_id)["status"] == status
+    code, text, _ = called(served, "stop", run_id)
+    assert code == 0
+    assert "stopped (enough)" in text
+
+
+def test_what_a_run_does_not_allow_is_refused_with_a_sentence(served: ServedGateway, config: Path) -> None:
+    run_id = answered(served, "start", "--config", config)["run_id"]
+    called(served, "stop", run_id)
+    code, out, error = called(served, "resume", run_id)
+    assert (code, out) == (1, "")
+    assert "stopp" in error
+
+
+@pytest.mark.parametrize("command", ["status", "watch", "pause", "resume", "stop", "fetch"])
+def test_an_unknown_run_is_one_sentence_and_exit_code_1(served: ServedGateway, command: str, tmp_path: Path) -> None:
+    extra = ("--out", tmp_path / "out") if command == "fetch" else ()
+    code, out, error = called(served, command, "nothing-1234", *extra)
+    assert (code, out) == (1, "")
+    assert error == "fedplcc: there is no run 'nothing-1234'\n"
+    assert not (tmp_path / "out").exists()
+
+
+def test_watching_a_live_run_prints_a_line_per_round_and_ends_with_it(served: ServedGateway, config: Path) -> None:
+    run_id = answered(served, "start", "--config", config)["run_id"]
+
+    def train() -> None:
+        served.federation.join()
+        served.federation.run_to_end(run_id)
+
+    training = threading.Thread(target=train)
+    training.start()
+    code, text, _ = called(served, "watch", run_id)
+    training.join()
+    assert code == 0
+    lines = [line.split() for line in text.splitlines()]
+    assert [line[0] for line in lines if line[0].isdigit()] == ["1", "2", "3"]
+    assert next(line for line in lines if line[0] == "round")[1:3] == ["ann-domain", "bob-domain"]
+    assert lines[-1] == ["run", run_id, "has", "completed"]
+
+
+def test_watching_for_a_script_prints_every_event_and_then_the_run(served: ServedGateway, config: Path) -> None:
+    run_id = answered(served, "start", "--config", config)["run_id"]
+    served.federation.join()
+    served.federation.run_to_end(run_id)
+    code, text, error = called(served, "watch", run_id, "--json")
+    *events, run = [json.loads(line) for line in text.splitlines()]
+    assert code == 0
+    assert "completed" in error
+    assert [event["sequence"] for event in events] == sorted({event["sequence"] for event in events})
+    committed = [event["data"]["metrics"] for event in events if event["type"] == "round_committed" and event["round"]]
+    assert committed == [json.loads(line) for line in served.federation.metrics_lines(run_id)]
+    assert run["status"] == "completed"
+
+
+def test_watching_a_run_that_was_stopped_fails_with_the_reason(served: ServedGateway, config: Path) -> None:
+    run_id = answered(served, "start", "--config", config)["run_id"]
+    called(served, "stop", run_id, "--reason", "the data were wrong")
+    code, _, error = called(served, "watch", run_id)
+    assert code == 1
+    assert error == f"fedplcc: run {run_id} was stopped: the data were wrong\n"
+
+
+def test_what_is_fetched_is_what_the_run_committed(served: ServedGateway, config: Path, tmp_path: Path) -> None:
+    run_id = answered(served, "start", "--config", config)["run_id"]
+    served.federation.join()
+    served.federation.run_to_end(run_id)
+    out = tmp_path / "deep" / "out"
+    summary = answered_with_progress(served, "fetch", run_id, "--out", out)
+    assert {path.name for path in out.iterdir()} == set(FILES)
+    lines = served.federation.metrics_lines(run_id)
+    assert (out / "metrics.jsonl").read_text() == "".join(f"{line}\n" for line in lines)
+    last = json.loads(lines[-1])
+    for name in ("model", "prototypes"):
+        digest = hashlib.sha256((out / f"{name}.safetensors").read_bytes()).hexdigest()
+        assert digest == last[f"{name}_sha256"] == summary[f"{name}_sha256"]
+    assert summary == {**last, "run_id": run_id, "rounds": 3, "status": "completed", "directory": str(out)}
+    manifest = json.loads((out / "run.json").read_text())
+    assert manifest == served.federation.coordinator.manifest(served.federation.coordinator.get_run(run_id))
+    timings = [json.loads(line) for line in (out / "timings.jsonl").read_text().splitlines()]
+    assert [line["round"] for line in timings] == [1, 2, 3]
+
+
+def answered_with_progress(gateway: ServedGateway, *arguments: object) -> dict[str, Any]:
+    code, text, error = called(gateway, *arguments, "--json")
+    assert code == 0, error
+    document: dict[str, Any] = json.loads(text)
+    return document
+
+
+def test_fetching_from_a_run_that_goes_on_takes_what_has_committed_so_far(
+    served: ServedGateway, config: Path, tmp_path: Path
+) -> None:
+    run_id = answered(served, "start", "--config", config)["run_id"]
+    code, _, error = called(served, "fetch", run_id, "--out", tmp_path / "early")
+    assert code == 1
+    assert "has not committed" in error
+    served.federation.join()
+    while served.federation.coordinator.get_run(run_id).round_number < 2:
+        served.federation.step()
+    assert called(served, "fetch", run_id, "--out", tmp_path / "out")[0] == 0
+    assert len((tmp_path / "out" / "metrics.jsonl").read_text().splitlines()) == 1
+    served.federation.run_to_end(run_id)
+    assert called(served, "fetch", run_id, "--out", tmp_path / "out")[0] == 0
+    assert len((tmp_path / "out" / "metrics.jsonl").read_text().splitlines()) == 3
+
+
+def test_a_folder_of_another_run_or_one_that_cannot_be_written_is_refused(
+    served: ServedGateway, config: Path, tmp_path: Path
+) -> None:
+    first, second = (served.create_and_finish() for _ in range(2))
+    assert called(served, "fetch", first, "--out", tmp_path / "out")[0] == 0
+    code, _, error = called(served, "fetch", second, "--out", tmp_path / "out")
+    assert code == 2
+    assert f"holds the run {first}" in error
+    (tmp_path / "file").write_text("")
+    code, _, error = called(served, "fetch", first, "--out", tmp_path / "file" / "out")
+    assert code == 4
+    assert "choose another with --out" in error
+
+
+def test_an_aggregator_that_is_away_is_said_by_the_gateway(served: ServedGateway) -> None:
+    served.stop_aggregator()
+    code, _, error = called(served, "list")
+    served.start_aggregator()
+    assert code == 3
+    assert "aggregator" in error

@@ -1,0 +1,46 @@
+"""Lines of metrics.jsonl and records of runs, as small as they can be."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fedplcc.artifacts import RunRecord
+from gateway.schemas import Run
+from shared.convert import RunView
+from shared.run_config import canonical_json
+from shared.tensors import blob_ref
+from shared.types import RunStatus
+from tests.builders import a_run
+
+MODEL = b"the model"
+PROTOTYPES = b"the prototypes"
+
+
+def a_line(number: int, **accuracy: float | None) -> dict[str, Any]:
+    known = [value for value in accuracy.values() if value is not None]
+    return {
+        "round": number,
+        "accuracy": {**accuracy, "mean": sum(known) / len(known) if known else None, "worst": min(known, default=None)},
+        "loss": {"ce": 1.0 / number},
+        "prototypes": {"local": 8, "global": 4},
+        "model_sha256": blob_ref("model", MODEL).sha256,
+        "prototypes_sha256": blob_ref("prototypes", PROTOTYPES).sha256,
+    }
+
+
+def a_record(*lines: dict[str, Any], status: str = "completed", reason: str = "") -> RunRecord:
+    lines = lines or (a_line(1, north=0.25, south=0.5), a_line(2, north=0.5, south=0.75))
+    return RunRecord(
+        manifest={"run_id": "digits-1", "name": "digits", "method": "fedplcc", "seed": 3, "total_rounds": 2},
+        status=status,
+        reason=reason,
+        metrics_lines=[canonical_json(line) for line in lines],
+        timings_lines=[canonical_json({"round": line["round"]}) for line in lines],
+        model=blob_ref("model", MODEL),
+        prototypes=blob_ref("prototypes", PROTOTYPES),
+    )
+
+
+def a_run_document(status: RunStatus = RunStatus.COMPLETED) -> Run:
+    """A run as the gateway shows it."""
+    return Run.of(RunView(run=a_run(status), done_clients=()))

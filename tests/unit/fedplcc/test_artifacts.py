@@ -1,0 +1,191 @@
+"""What a run leaves: whole files, the right bytes, a summary."""
+
+from __future__ import annotations
+
+import json
+import struct
+from pathlib import Path
+
+import pytest
+
+from fedplcc import artifacts, plots
+from fedplcc.artifacts import (
+    FILES,
+    RunRecord,
+    blob_file,
+    claim_folder,
+    describe,
+    ending_of,
+    read_record,
+    summary,
+    write_record,
+)
+from fedplcc.atomic_file import atomic_file, make_folder, write_text
+from shared.errors import InvalidConfig, PayloadCorrupt, StoreUnavailable
+from shared.tensors import blob_ref
+from tests.unit.fedplcc.records import MODEL, PROTOTYPES, a_line, a_record
+
+
+def write_all(folder: Path, record: RunRecord) -> None:
+    for name, blob, data in (
+        (artifacts.MODEL, record.model, MODEL),
+        (artifacts.PROTOTYPES, record.prototypes, PROTOTYPES),
+    ):
+        with blob_file(folder / name, blob) as file:
+            file.write(data)
+    write_record(folder, record)
+
+
+def test_a_run_leaves_exactly_its_files(tmp_path: Path) -> None:
+    record = a_record()
+    write_all(tmp_path, record)
+    assert {path.name for path in tmp_path.iterdir()} == set(FILES)
+    assert (tmp_path / "metrics.jsonl").read_text() == "".join(f"{line}\n" for line in record.metrics_lines)
+    assert json.loads((tmp_path / "run.json").read_text()) == record.manifest
+    assert (tmp_path / "model.safetensors").read_bytes() == MODEL
+
+
+def test_writing_the_same_run_again_changes_no_byte(tmp_path: Path) -> None:
+    write_all(tmp_path, a_record())
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    write_all(tmp_path, a_record())
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_what_a_completed_run_left_is_read_back(tmp_path: Path) -> None:
+    write_all(tmp_path, a_record())
+    assert read_record(tmp_path) == a_record()
+
+
+@pytest.mark.parametrize("name", [name for name in FILES if name != "accuracy.png"])
+def test_a_folder_that_misses_a_file_is_no_completed_run(tmp_path: Path, name: str) -> None:
+    write_all(tmp_path, a_record())
+    (tmp_path / name).unlink()
+    with pytest.raises(InvalidConfig, match="--out"):
+        read_record(tmp_path)
+
+
+def test_bytes_of_another_hash_get_no_name(tmp_path: Path) -> None:
+    with pytest.raises(PayloadCorrupt, match="SHA-256"), blob_file(tmp_path / "m", blob_ref("model", MODEL)) as file:
+        file.write(MODEL[:-1])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_that_fails_half_way_leaves_the_old_one(tmp_path: Path) -> None:
+    path = tmp_path / "run.json"
+    write_text(path, "old")
+
+    def fail_half_way() -> None:
+        with atomic_file(path) as file:
+            file.write(b"half")
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail_half_way()
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_folder_that_cannot_be_made_is_said_with_a_way_out(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreUnavailable, match=r"cannot write .*--out"):
+        make_folder(tmp_path / "file" / "below")
+
+
+def test_a_folder_of_another_run_is_left_alone(tmp_path: Path) -> None:
+    write_all(tmp_path, a_record())
+    claim_folder(tmp_path, "digits-1")
+    with pytest.raises(InvalidConfig, match="holds the run digits-1"):
+        claim_folder(tmp_path, "digits-2")
+    (tmp_path / "run.json").write_text("[]")
+    with pytest.raises(InvalidConfig, match="no run's"):
+        claim_folder(tmp_path, "digits-1")
+
+
+def test_the_summary_is_the_last_round_and_where_the_rest_is(tmp_path: Path) -> None:
+    assert summary(a_record(), tmp_path) == {
+        "run_id": "digits-1",
+        "status": "completed",
+        "rounds": 2,
+        "directory": str(tmp_path),
+        **a_line(2, north=0.5, south=0.75),
+    }
+
+
+def test_the_summary_of_a_run_that_committed_no_round_has_every_key(tmp_path: Path) -> None:
+    record = a_record(status="stopped")
+    nothing = RunRecord(
+        manifest=record.manifest,
+        status="stopped",
+        reason="",
+        metrics_lines=[],
+        timings_lines=[],
+        model=record.model,
+        prototypes=record.prototypes,
+    )
+    assert summary(nothing, tmp_path).keys() == summary(record, tmp_path).keys()
+    write_record(tmp_path, nothing)
+    assert (tmp_path / "metrics.jsonl").read_text() == ""
+
+
+def test_a_person_is_told_the_accuracy_the_worst_domain_and_the_files(tmp_path: Path) -> None:
+    write_all(tmp_path, a_record())
+    told = "\n".join(describe(a_record(), tmp_path))
+    assert "2 of 2 rounds, completed" in told
+    assert "mean 62.5%, worst 50.0% (north)" in told
+    assert "accuracy.png" in told
+
+
+def test_without_matplotlib_everything_but_the_picture_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing(*args: object, **kwargs: object) -> bytes:
+        raise ImportError("No module named 'matplotlib'")
+
+    write_all(tmp_path, a_record())
+    monkeypatch.setattr(artifacts, "accuracy_curves", missing)
+    write_all(tmp_path, a_record())
+    assert {path.name for path in tmp_path.iterdir()} == set(FILES) - {"accuracy.png"}
+    assert "matplotlib is not installed" in describe(a_record(), tmp_path)[-1]
+
+
+def test_an_ending_is_a_sentence() -> None:
+    assert ending_of("r-1", "completed", "") == "run r-1 has completed"
+    assert ending_of("r-1", "stopped", "by hand") == "run r-1 was stopped: by hand"
+    assert ending_of("r-1", "paused", "") == "run r-1 is paused"
+
+
+# The picture
+
+
+def png_size(picture: bytes) -> tuple[int, int]:
+    assert picture.startswith(b"\x89PNG\r\n\x1a\n")
+    width, height = struct.unpack(">II", picture[16:24])
+    return width, height
+
+
+def test_the_picture_is_a_png_of_a_readable_size_and_the_same_each_time() -> None:
+    lines = a_record().metrics
+    picture = plots.accuracy_curves(lines, title="digits")
+    width, height = png_size(picture)
+    assert width >= 1000
+    assert height >= 600
+    assert plots.accuracy_curves(lines, title="digits") == picture
+
+
+def test_a_domain_without_a_report_leaves_a_gap_and_not_a_zero() -> None:
+    lines = [a_line(1, north=0.5, south=None), a_line(2, north=0.5, south=0.25)]
+    gap = plots.accuracy_curves(lines, title="")
+    zero = plots.accuracy_curves([a_line(1, north=0.5, south=0.0), lines[1]], title="")
+    assert png_size(gap) == png_size(zero)
+    assert gap != zero
+
+
+def test_no_rounds_and_many_domains_can_be_drawn_too() -> None:
+    assert png_size(plots.accuracy_curves([], title=""))
+    many = {f"domain-{number:02d}": number / 40 for number in range(40)}
+    assert png_size(plots.accuracy_curves([a_line(1, **many)], title=""))
+
+
+def test_domains_are_sorted_and_summaries_are_none() -> None:
+    assert plots.domains_of([a_line(1, south=0.1, north=0.2), a_line(2, east=0.3)]) == ["east", "north", "south"]

@@ -1,0 +1,149 @@
+"""The command line as a person meets it: help, wrong usage, wrong files, nobody there."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from fedplcc.cli import app
+from shared.config import AggregatorSettings, GatewaySettings, Settings, TrainerSettings
+from shared.version import VERSION
+
+runner = CliRunner()
+NOBODY = "http://127.0.0.1:1"
+
+GOOD = """
+[run]
+method = "fedavg"
+[data]
+classes = ["a", "b"]
+[clients.ann]
+data = "digits:mnist"
+"""
+
+
+def called(*arguments: object) -> tuple[int, str, str]:
+    result = runner.invoke(app, [str(argument) for argument in arguments])
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result.exit_code, result.stdout, result.stderr
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    path = tmp_path / "run.toml"
+    path.write_text(GOOD)
+    return path
+
+
+def test_the_help_names_every_command_and_the_exit_codes() -> None:
+    code, text, _ = called("--help")
+    assert code == 0
+    assert all(name in text for name in ("aggregator", "trainer", "gateway", "demo", "simulate", "run", "130"))
+    code, text, _ = called("run", "--help")
+    assert all(name in text for name in ("start", "list", "status", "watch", "pause", "resume", "stop", "fetch"))
+
+
+def test_the_version_is_said() -> None:
+    assert called("--version") == (0, f"fedplcc {VERSION}\n", "")
+
+
+def test_help_loads_nothing_heavy() -> None:
+    """A person who asks for help does not wait for torch."""
+    heavy = ("torch", "numpy", "grpc", "fastapi", "httpx", "matplotlib", "sqlalchemy")
+    script = (
+        "import sys\n"
+        "from fedplcc.cli import app\n"
+        "app(['demo', '--help'], standalone_mode=False)\n"
+        f"print('loaded', [name for name in {heavy!r} if name in sys.modules])"
+    )
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert ended.stdout.splitlines()[-1] == "loaded []"
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [("aggregator", AggregatorSettings), ("trainer", TrainerSettings), ("gateway", GatewaySettings)],
+)
+def test_a_services_flags_are_its_settings(name: str, settings: type[Settings]) -> None:
+    code, text, _ = called(name, "--help")
+    assert code == 0
+    assert all(f"--{field.replace('_', '-')}" in text for field in settings.model_fields)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("aggregator", "--port", "70000"), "port"),
+        (("aggregator", "--host", "0.0.0.0"), "--insecure"),
+        (("trainer", "--client", "a b", "--data", "digits:mnist"), "client"),
+        (("gateway", "--aggregator", "nowhere"), "HOST:PORT"),
+    ],
+)
+def test_a_service_with_wrong_settings_says_which_and_does_not_start(arguments: tuple[str, ...], said: str) -> None:
+    code, _, text = called(*arguments)
+    assert code == 2
+    assert text.startswith("fedplcc: ")
+    assert said in text
+
+
+def test_an_unknown_command_or_flag_is_wrong_usage() -> None:
+    assert called("trian")[0] == 2
+    assert called("run", "start")[0] == 2
+    assert called("aggregator", "--prot", "1", "--pot", "2")[0] == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[run", "is not TOML"),
+        (GOOD.replace("method", "methud"), "did you mean 'run.method'"),
+        (GOOD.replace("fedavg", "fedavgg"), "did you mean 'fedavg'"),
+        (GOOD.replace('"fedavg"', '"fedplcc"\n[method]\ntau = 0'), "method.tau = 0"),
+    ],
+)
+def test_a_wrong_configuration_is_one_sentence_everywhere(tmp_path: Path, text: str, said: str) -> None:
+    path = tmp_path / "wrong.toml"
+    path.write_text(text)
+    for command in (("run", "start", "--gateway", NOBODY), ("simulate",), ("demo",)):
+        code, out, error = called(*command, "--config", path)
+        assert (code, out) == (2, "")
+        assert error.count("\n") == 1
+        assert said in error
+
+
+def test_a_missing_configuration_is_named(tmp_path: Path) -> None:
+    for command in (("run", "start"), ("simulate",)):
+        code, _, error = called(*command, "--config", tmp_path / "missing.toml")
+        assert code == 2
+        assert "cannot read" in error
+        assert "missing.toml" in error
+
+
+@pytest.mark.parametrize(
+    "command", [("list",), ("status", "x"), ("watch", "x"), ("pause", "x"), ("resume", "x"), ("stop", "x")]
+)
+def test_no_gateway_there_is_exit_code_3_and_what_to_do(command: tuple[str, ...]) -> None:
+    code, out, error = called("run", *command, "--gateway", NOBODY)
+    assert (code, out) == (3, "")
+    assert f"no gateway answers at {NOBODY}; start one with 'fedplcc gateway'" in error
+
+
+def test_no_gateway_there_leaves_nothing_in_the_folder(tmp_path: Path, config: Path) -> None:
+    assert called("run", "fetch", "x", "--out", tmp_path / "out", "--gateway", NOBODY)[0] == 3
+    assert called("run", "start", "--config", config, "--gateway", NOBODY)[0] == 3
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_gateway_may_be_named_by_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FEDPLCC_GATEWAY", "http://127.0.0.1:2")
+    assert "127.0.0.1:2" in called("run", "list")[2]
+
+
+def test_a_gateways_wrong_address_is_wrong_usage() -> None:
+    code, _, error = called("run", "list", "--gateway", "ftp://host")
+    assert code == 2
+    assert "http://HOST:PORT" in error

@@ -1,0 +1,119 @@
+"""Errors and interruptions become one sentence and a documented exit code."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+
+import pytest
+import typer
+
+from fedplcc.exit_codes import HELP, ExitCode, exit_code_of, explains_errors
+from fedplcc.interruption import Interrupted, interruptible, run_interruptibly
+from shared.errors import (
+    AggregatorUnavailable,
+    FedplccError,
+    InvalidConfig,
+    InvalidData,
+    InvalidTransition,
+    RunNotFound,
+    StoreUnavailable,
+)
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (InvalidConfig("x"), ExitCode.USAGE),
+        (InvalidData("x"), ExitCode.USAGE),
+        (AggregatorUnavailable("x"), ExitCode.UNREACHABLE),
+        (StoreUnavailable("x"), ExitCode.STORAGE),
+        (RunNotFound("x"), ExitCode.FAILED),
+        (InvalidTransition("x"), ExitCode.FAILED),
+    ],
+)
+def test_every_error_has_the_exit_code_of_its_kind(error: FedplccError, code: ExitCode) -> None:
+    assert exit_code_of(error) == code
+
+
+def test_the_help_names_every_exit_code() -> None:
+    assert all(f"{int(code)} " in HELP for code in ExitCode)
+
+
+def ended(error: BaseException | None, result: int | None = None) -> int:
+    @explains_errors
+    def command() -> int | None:
+        if error is not None:
+            raise error
+        return result
+
+    with pytest.raises(typer.Exit) as caught:
+        command()
+    return caught.value.exit_code
+
+
+def test_an_error_is_one_sentence_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
+    assert ended(RunNotFound("there is no run 'x'")) == 1
+    captured = capsys.readouterr()
+    assert captured.err == "fedplcc: there is no run 'x'\n"
+    assert captured.out == ""
+
+
+def test_an_interruption_says_how_to_go_on(capsys: pytest.CaptureFixture[str]) -> None:
+    assert ended(Interrupted("the same command goes on")) == 130
+    assert ended(KeyboardInterrupt()) == 130
+    assert capsys.readouterr().err == "fedplcc: the same command goes on\nfedplcc: interrupted\n"
+
+
+def test_what_a_command_returns_is_its_exit_code() -> None:
+    assert ended(None) == 0
+    assert ended(None, 1) == 1
+
+
+def test_a_bug_keeps_its_traceback() -> None:
+    @explains_errors
+    def command() -> int:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        command()
+
+
+def test_the_first_signal_is_a_wish_and_the_second_interrupts() -> None:
+    def interrupt_twice() -> None:
+        with interruptible() as wished:
+            assert not wished.is_set()
+            os.kill(os.getpid(), signal.SIGINT)
+            assert wished.wait(5)
+            os.kill(os.getpid(), signal.SIGINT)
+            assert wished.wait(5)  # the interpreter runs handlers between instructions
+
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        interrupt_twice()
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_cancels_a_coroutine_which_may_put_things_in_order(number: signal.Signals) -> None:
+    steps = []
+
+    async def work() -> None:
+        try:
+            os.kill(os.getpid(), number)
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0)
+            steps.append("in order")
+
+    with pytest.raises(Interrupted):
+        run_interruptibly(work())
+    assert steps == ["in order"]
+
+
+def test_without_a_signal_the_result_is_returned() -> None:
+    async def work() -> int:
+        return 3
+
+    assert run_interruptibly(work()) == 3
