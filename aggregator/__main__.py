@@ -1,32 +1,22 @@
-"""`python -m aggregator`: settings from the environment and flags, then serve."""
+"""`python -m aggregator`: settings from flags, the environment and a file, then serve."""
 
 from __future__ import annotations
 
-import argparse
 import sys
-from pathlib import Path
+from collections.abc import Sequence
 
 from aggregator import app
-from shared.config import AggregatorSettings, load
+from shared.config import AggregatorSettings, from_command_line
 from shared.errors import InvalidConfig
 
 
-def main() -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Parse the flags and serve; returns the exit code (see app.py)."""
-    parser = argparse.ArgumentParser(prog="python -m aggregator", description="Aggregate a federation's rounds.")
-    parser.add_argument("--config", type=Path, help="TOML file with a table [aggregator]")
-    for name, field in AggregatorSettings.model_fields.items():
-        flag = "--" + name.replace("_", "-")
-        if field.annotation is bool:
-            parser.add_argument(flag, action="store_const", const=True)
-        else:
-            parser.add_argument(flag, help=f"default: {field.default}")
-    flags = vars(parser.parse_args())
-    file = flags.pop("config")
+    program = "python -m aggregator"
     try:
-        settings = load(AggregatorSettings, flags, file)
+        settings = from_command_line(AggregatorSettings, program, "Aggregate a federation's rounds.", arguments)
     except InvalidConfig as error:
-        print(f"python -m aggregator: {error.detail}", file=sys.stderr)
+        print(f"{program}: {error.detail}", file=sys.stderr)
         return app.EXIT_CONFIG
     return app.run(settings)
 

@@ -376,8 +376,9 @@ def _page_size(asked: int, *, default: int, most: int) -> int:
 def _json_object(text: str) -> dict[str, Any]:
     try:
         document = json.loads(text)
-    except ValueError as error:
-        raise MalformedRequest("config_json is not JSON") from error
+        json.dumps(document, ensure_ascii=False).encode()
+    except (ValueError, RecursionError) as error:  # also a lone surrogate, which no database can hold
+        raise MalformedRequest("config_json is not JSON of Unicode text, or too deep") from error
     if not isinstance(document, dict):
         raise MalformedRequest("config_json is not a JSON object")
     return document

@@ -24,6 +24,10 @@ MAX_ENTRIES = 64
 """Most named scalars, lists, losses or timings of a message."""
 MAX_SETS = 16
 """Most evaluation sets of a report."""
+MAX_EXAMPLES = 2**29
+"""Most samples that an update may stand for: up to here their products with float32 are exact in float64."""
+MAX_PROTOTYPE_BYTES = 2**28
+"""Largest prototype set; unlike a model it is read whole."""
 BLOCK_ELEMENTS = 1 << 18
 
 
@@ -56,7 +60,7 @@ def check_update(
         dim: The run's feature size D.
 
     Raises:
-        MalformedUpdate: check is roles, or one of `check_counts`, `check_model` and `check_prototypes`.
+        MalformedUpdate: check is roles, size, or one of `check_counts`, `check_model` and `check_prototypes`.
     """
     method = config.algorithm
     kinds = [] if method.prototype_kind is None else [method.prototype_kind]
@@ -65,7 +69,10 @@ def check_update(
     check_model(paths[update.payload.tensor_groups[0]], table)
     if not kinds:
         return update
-    prototypes = prototypes_from_bytes(paths[update.payload.prototype_sets[0]].read_bytes())
+    path = paths[update.payload.prototype_sets[0]]
+    if path.stat().st_size > MAX_PROTOTYPE_BYTES:
+        raise _malformed("size", f"a prototype set has at most {MAX_PROTOTYPE_BYTES} bytes")
+    prototypes = prototypes_from_bytes(path.read_bytes())
     check_prototypes(prototypes, update, method=method, dim=dim, class_counts=update.class_counts)
     return replace(update, num_prototypes=len(prototypes))
 
@@ -101,10 +108,8 @@ def check_counts(update: Update, client: Client, num_classes: int) -> None:
     Raises:
         MalformedUpdate: check is num_examples, class_counts, num_excluded or entries.
     """
-    if update.num_examples < 1:
-        raise _malformed(
-            "num_examples", f"num_examples = {update.num_examples}: an update stands for at least one sample"
-        )
+    if not 1 <= update.num_examples <= MAX_EXAMPLES:
+        raise _malformed("num_examples", f"num_examples = {update.num_examples}: 1 to {MAX_EXAMPLES}")
     if update.num_examples > client.num_examples:
         raise _malformed(
             "num_examples",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import uuid
 from collections.abc import Iterator
 from typing import Any
 
@@ -156,8 +157,8 @@ class RunControl:
     def close(self) -> None:
         self.channel.close()
 
-    def create(self, document: dict[str, Any], request_id: str = "request") -> types_pb2.Run:
-        request = run_pb2.CreateRunRequest(request_id=request_id, config_json=json.dumps(document))
+    def create(self, document: dict[str, Any], request_id: str = "") -> types_pb2.Run:
+        request = run_pb2.CreateRunRequest(request_id=request_id or uuid.uuid4().hex, config_json=json.dumps(document))
         with translated():
             return self.stub.CreateRun(request, timeout=DEADLINE_S).run
 

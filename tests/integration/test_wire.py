@@ -23,10 +23,12 @@ from tests.numpy_client import NumpyClient, a_document
 ANN, BOB = NumpyClient("ann"), NumpyClient("bob", counts=(2, 0, 1))
 
 
-@pytest.fixture
-def running(federation: Federation) -> Federation:
-    federation.start_aggregator("--heartbeat-interval-s", "0.2", "--max-chunk-bytes", "4096")
-    return federation
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]:
+    """One aggregator for all tests of this module; it outlives whatever they do to it."""
+    with Federation(tmp_path_factory.mktemp("federation")) as federation:
+        federation.start_aggregator("--heartbeat-interval-s", "0.2", "--max-chunk-bytes", "4096")
+        yield federation
 
 
 @pytest.fixture
@@ -37,8 +39,9 @@ def control(running: Federation) -> Iterator[RunControl]:
 
 
 @pytest.fixture
-def ann(running: Federation) -> Iterator[GrpcClient]:
-    client = GrpcClient(running.address, ANN)
+def ann(running: Federation, request: pytest.FixtureRequest) -> Iterator[GrpcClient]:
+    """A client of this test's own, so that no other test's run asks it for anything."""
+    client = GrpcClient(running.address, NumpyClient(f"ann-{abs(hash(request.node.name)) % 10**9}"))
     yield client
     client.close()
 
@@ -96,7 +99,7 @@ def test_every_event_reaches_a_watcher_once_and_the_stream_ends_with_the_run(
     running: Federation, control: RunControl, ann: GrpcClient
 ) -> None:
     ann.join()
-    run_id = control.create(a_document(clients=("ann",))).run_id
+    run_id = control.create(a_document(clients=(ann.client_id,))).run_id
     seen: list[str] = []
 
     def watch() -> None:
@@ -105,7 +108,7 @@ def test_every_event_reaches_a_watcher_once_and_the_stream_ends_with_the_run(
 
     watcher = threading.Thread(target=watch)
     watcher.start()
-    _until_completed(running.address, ANN, control, run_id)
+    _until_completed(running.address, ann.client, control, run_id)
     watcher.join(20)
     assert not watcher.is_alive()
     listed = [r.event.type for r in control.stub.WatchRun(run_pb2.WatchRunRequest(run_id=run_id))]
@@ -117,7 +120,7 @@ def test_every_event_reaches_a_watcher_once_and_the_stream_ends_with_the_run(
 
 def test_a_chunk_that_does_not_follow_is_refused_and_the_upload_goes_on(ann: GrpcClient, control: RunControl) -> None:
     task = a_train_task(ann, control)
-    update, blobs = ANN.work(task, ann.download(task.payload.tensor_groups[0]))
+    update, blobs = ann.client.work(task, ann.download(task.payload.tensor_groups[0]))
     ((blob, data),) = blobs.items()
     with pytest.raises(errors.ChunkOutOfOrder):
         ann.upload_parts(task, blob, iter([(0, data[:100]), (150, data[150:200])]))
@@ -128,7 +131,7 @@ def test_a_chunk_that_does_not_follow_is_refused_and_the_upload_goes_on(ann: Grp
 
 def test_an_altered_blob_is_refused_and_starts_again_from_nothing(ann: GrpcClient, control: RunControl) -> None:
     task = a_train_task(ann, control)
-    _update, blobs = ANN.work(task, ann.download(task.payload.tensor_groups[0]))
+    _update, blobs = ann.client.work(task, ann.download(task.payload.tensor_groups[0]))
     ((blob, data),) = blobs.items()
     altered = data[:-1] + bytes([data[-1] ^ 1])
     with pytest.raises(errors.BlobCorrupt):
@@ -138,7 +141,7 @@ def test_an_altered_blob_is_refused_and_starts_again_from_nothing(ann: GrpcClien
 
 def test_a_truncated_blob_is_refused_and_resumes_from_its_last_byte(ann: GrpcClient, control: RunControl) -> None:
     task = a_train_task(ann, control)
-    update, blobs = ANN.work(task, ann.download(task.payload.tensor_groups[0]))
+    update, blobs = ann.client.work(task, ann.download(task.payload.tensor_groups[0]))
     ((blob, data),) = blobs.items()
     with pytest.raises(errors.BlobCorrupt):
         ann.upload_parts(task, blob, iter([(0, data[:120])]))
@@ -151,7 +154,7 @@ def test_a_truncated_blob_is_refused_and_resumes_from_its_last_byte(ann: GrpcCli
 
 def test_a_blob_over_the_limit_and_a_chunk_over_the_limit_are_refused(ann: GrpcClient, control: RunControl) -> None:
     task = a_train_task(ann, control)
-    _update, blobs = ANN.work(task, ann.download(task.payload.tensor_groups[0]))
+    _update, blobs = ann.client.work(task, ann.download(task.payload.tensor_groups[0]))
     ((blob, data),) = blobs.items()
     with pytest.raises(errors.ChunkTooLarge):
         ann.upload_parts(task, blob, iter([(0, data + bytes(5000))]))
@@ -162,7 +165,7 @@ def test_a_blob_over_the_limit_and_a_chunk_over_the_limit_are_refused(ann: GrpcC
 
 def test_a_message_over_the_limit_is_refused_by_the_transport(ann: GrpcClient, control: RunControl) -> None:
     task = a_train_task(ann, control)
-    _update, blobs = ANN.work(task, ann.download(task.payload.tensor_groups[0]))
+    _update, blobs = ann.client.work(task, ann.download(task.payload.tensor_groups[0]))
     ((blob, _data),) = blobs.items()
     with pytest.raises(errors.ResourceExhausted):
         ann.upload_parts(task, blob, iter([(0, bytes(6 << 20))]))
@@ -179,7 +182,7 @@ def test_an_upload_must_begin_with_its_header(ann: GrpcClient) -> None:
 
 def test_a_client_cannot_fetch_a_blob_that_its_task_does_not_name(ann: GrpcClient, control: RunControl) -> None:
     task = a_train_task(ann, control)
-    _update, blobs = ANN.work(task, ann.download(task.payload.tensor_groups[0]))
+    _update, blobs = ann.client.work(task, ann.download(task.payload.tensor_groups[0]))
     ((blob, data),) = blobs.items()
     ann.upload(task, blob, data)
     with pytest.raises(errors.BlobNotFound):
@@ -188,7 +191,7 @@ def test_a_client_cannot_fetch_a_blob_that_its_task_does_not_name(ann: GrpcClien
 
 def test_a_second_trainer_is_refused_while_the_lease_of_the_first_lives(running: Federation, ann: GrpcClient) -> None:
     ann.join()
-    other = GrpcClient(running.address, NumpyClient("ann", token="another-instance-token"))
+    other = GrpcClient(running.address, NumpyClient(ann.client_id, token="another-instance-token"))
     with pytest.raises(errors.ClientIdTaken, match="wait"):
         other.join()
     with pytest.raises(errors.ClientIdTaken):
@@ -233,9 +236,17 @@ def test_calls_without_joining_and_unknown_runs_are_refused(ann: GrpcClient, con
         control.create(a_document("fedplc"))
 
 
-def test_ctrl_c_ends_the_aggregator_cleanly_and_the_next_start_goes_on(
-    running: Federation, control: RunControl, ann: GrpcClient, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize("text", ["", "[]", "{", '{"run": "\\ud800"}', "[" * 100_000])
+def test_a_configuration_that_is_no_json_object_is_refused(control: RunControl, text: str) -> None:
+    request = run_pb2.CreateRunRequest(request_id="request", config_json=text)
+    with pytest.raises(errors.MalformedRequest), translated():
+        control.stub.CreateRun(request, timeout=DEADLINE_S)
+
+
+def test_ctrl_c_ends_the_aggregator_cleanly_and_the_next_start_goes_on(federation: Federation, tmp_path: Path) -> None:
+    running = federation
+    running.start_aggregator()
+    control, ann = RunControl(running.address), GrpcClient(running.address, ANN)
     task = a_train_task(ann, control)
     assert task.run is not None
     stream = ann.tasks()
@@ -251,6 +262,8 @@ def test_ctrl_c_ends_the_aggregator_cleanly_and_the_next_start_goes_on(
     assert control.get(task.run.run_id).status == 6
     with pytest.raises(AssertionError, match="ended"):
         _second_aggregator(running, tmp_path)
+    control.close()
+    ann.close()
 
 
 def _second_aggregator(running: Federation, folder: Path) -> None:
@@ -267,8 +280,11 @@ def _second_aggregator(running: Federation, folder: Path) -> None:
 
 
 def test_an_aggregator_killed_at_any_round_ends_in_the_undisturbed_bytes(
-    running: Federation, control: RunControl, tmp_path: Path
+    federation: Federation, tmp_path: Path
 ) -> None:
+    running = federation
+    running.start_aggregator("--heartbeat-interval-s", "0.2")
+    control = RunControl(running.address)
     run_id = control.create(a_document("fedplcc")).run_id
     stopped = threading.Event()
 
@@ -304,6 +320,7 @@ def test_an_aggregator_killed_at_any_round_ends_in_the_undisturbed_bytes(
     aggregator.end()
     for actor in actors:
         actor.join(10)
+    control.close()
     assert lines == undisturbed(tmp_path / "local", "fedplcc")
 
 
