@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import Any
 
 from shared import convert
@@ -44,7 +44,7 @@ class GrpcClient:
         with translated():
             return self.stub.Join(request, timeout=DEADLINE_S)
 
-    def tasks(self) -> Iterator[round_pb2.SyncRoundResponse]:
+    def tasks(self) -> Generator[round_pb2.SyncRoundResponse, None, None]:
         request = round_pb2.SyncRoundRequest(client_id=self.client_id, instance_token=self.token)
         with translated():
             yield from self.stub.SyncRound(request)

@@ -20,10 +20,10 @@ def write_data(folder: Path, num_per_class: int = 8) -> None:
     """One npz file per client: the same stripes, in another colour and under other noise."""
     for domain, name in enumerate(CLIENTS):
         rng = np.random.default_rng(domain)
-        sets = {}
+        sets: dict[str, np.ndarray] = {}
         for split in ("train", "test"):
             labels = np.repeat(np.arange(len(CLASSES)), num_per_class)
-            images = np.stack([_picture(label, domain, rng) for label in labels])
+            images = np.stack([_picture(int(label), domain, rng) for label in labels])
             sets |= {f"x_{split}": images, f"y_{split}": labels}
         np.savez(folder / f"{name}.npz", classes=np.array(CLASSES), **sets)
 
@@ -33,7 +33,8 @@ def _picture(label: int, domain: int, rng: np.random.Generator) -> np.ndarray:
     stripes = (columns // (2 + 4 * label) % 2 if label < 2 else np.zeros(32)) * 120
     picture = np.broadcast_to(stripes[None, :, None], (32, 32, 3)) + rng.integers(0, 60, (32, 32, 3))
     picture = picture + np.array([0, 60 * domain, 30])
-    return picture.clip(0, 255).astype(np.uint8)
+    pixels: np.ndarray = picture.clip(0, 255).astype(np.uint8)
+    return pixels
 
 
 def document(folder: Path, method: str = "fedplcc", **sections: Any) -> dict[str, Any]:

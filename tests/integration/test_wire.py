@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import grpc
@@ -311,7 +312,7 @@ def test_an_aggregator_killed_at_any_round_ends_in_the_undisturbed_bytes(
         actor.start()
     aggregator: Process = running.processes["aggregator"]
     for reached in (1, 2):
-        eventually(lambda reached=reached: _round_of(control, run_id) >= reached, f"round {reached} opens")
+        eventually(partial(_has_reached, control, run_id, reached), f"round {reached} opens")
         aggregator.kill()
         running.start_aggregator()
     eventually(lambda: _status_of(control, run_id) == 6, "the run completes")
@@ -324,11 +325,11 @@ def test_an_aggregator_killed_at_any_round_ends_in_the_undisturbed_bytes(
     assert lines == undisturbed(tmp_path / "local", "fedplcc")
 
 
-def _round_of(control: RunControl, run_id: str) -> int:
+def _has_reached(control: RunControl, run_id: str, number: int) -> bool:
     try:
-        return int(control.get(run_id).round)
+        return control.get(run_id).round >= number
     except errors.Unavailable:
-        return -1
+        return False
 
 
 def _status_of(control: RunControl, run_id: str) -> int:
