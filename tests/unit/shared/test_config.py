@@ -105,3 +105,25 @@ def test_libraries_are_told_their_threads_before_they_load(monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "64")
     config.limit_threads(2)
     assert os.environ["OMP_NUM_THREADS"] == "2"
+
+
+def test_every_field_has_a_flag_and_its_docstring_is_the_help(capsys):
+    arguments = ["--client", "mnist", "--data", "digits:mnist", "--metrics-port", "off", "--threads", "2"]
+    settings = config.from_command_line(TrainerSettings, "python -m trainer", "Trains.", arguments)
+    assert (settings.client, settings.metrics_port, settings.threads) == ("mnist", None, 2)
+    with pytest.raises(SystemExit) as ended:
+        config.from_command_line(TrainerSettings, "python -m trainer", "Trains.", ["--help"])
+    assert ended.value.code == 0
+    text = capsys.readouterr().out
+    for name in TrainerSettings.model_fields:
+        assert "--" + name.replace("_", "-") in text
+    assert "HOST:PORT of the aggregator." in text
+    assert "Default: 127.0.0.1:50051." in text
+    assert "Undefined" not in text
+
+
+def test_a_flag_that_does_not_exist_ends_with_code_2(capsys):
+    with pytest.raises(SystemExit) as ended:
+        config.from_command_line(TrainerSettings, "python -m trainer", "Trains.", ["--colour", "red"])
+    assert ended.value.code == 2
+    assert "--colour" in capsys.readouterr().err

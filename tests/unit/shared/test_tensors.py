@@ -145,7 +145,11 @@ def test_a_header_that_lies_is_refused_under_the_name_of_the_check(data, check):
 
 
 def test_a_tensor_without_elements_may_stand_anywhere():
-    arrays = {"a": np.zeros((0, 3), np.float32), "b": np.ones(1, np.float32), "c": np.zeros((2, 0), np.int64)}
+    arrays: dict[str, Any] = {
+        "a": np.zeros((0, 3), np.float32),
+        "b": np.ones(1, np.float32),
+        "c": np.zeros((2, 0), np.int64),
+    }
     back = tensors.from_bytes(tensors.to_bytes(arrays))
     assert {name: array.shape for name, array in back.items()} == {"a": (0, 3), "b": (1,), "c": (2, 0)}
 

@@ -1,0 +1,179 @@
+"""Messages that no honest peer sends are refused by the name of the field; the round trips are in tests/property."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from shared import convert
+from shared.errors import MalformedRequest
+from shared.gen.fedplcc.v1 import round_service_pb2 as round_pb
+from shared.gen.fedplcc.v1 import types_pb2
+from shared.types import (
+    BlobRef,
+    Client,
+    ClientProblem,
+    Evaluation,
+    EvaluationCounts,
+    Payload,
+    Round,
+    RoundPhase,
+    Run,
+    RunStatus,
+    Task,
+    TaskKind,
+    Update,
+)
+
+BLOB = types_pb2.BlobRef(role="model", sha256="ab" * 32, size_bytes=1)
+
+
+def a_join(**changes: Any) -> round_pb.JoinRequest:
+    fields: dict[str, Any] = {
+        "client_id": "ann",
+        "domain": "hospital",
+        "instance_token": "t" * 16,
+        "num_examples": 3,
+        "class_counts": [types_pb2.ClassCount(class_name="a", num_examples=3)],
+    }
+    return round_pb.JoinRequest(**{**fields, **changes})
+
+
+def a_blob(**changes: Any) -> types_pb2.BlobRef:
+    blob = types_pb2.BlobRef()
+    blob.CopyFrom(BLOB)
+    for field, value in changes.items():
+        setattr(blob, field, value)
+    return blob
+
+
+def a_heartbeat(**changes: Any) -> round_pb.HeartbeatRequest:
+    return round_pb.HeartbeatRequest(**{"client_id": "ann", "activity": types_pb2.CLIENT_ACTIVITY_IDLE, **changes})
+
+
+def a_count(name: str, count: int) -> types_pb2.ClassCount:
+    return types_pb2.ClassCount(class_name=name, num_examples=count)
+
+
+@pytest.mark.parametrize(
+    ("parse", "message", "field"),
+    [
+        (convert.blob_from_proto, a_blob(sha256="AB" * 32), "sha256"),
+        (convert.blob_from_proto, a_blob(sha256="ab" * 32 + "\n"), "sha256"),
+        (convert.blob_from_proto, a_blob(sha256="../../etc/passwd"), "sha256"),
+        (convert.blob_from_proto, a_blob(size_bytes=0), "size_bytes"),
+        (convert.blob_from_proto, a_blob(role=""), "role"),
+        (convert.blob_from_proto, a_blob(role="x" * 5000), "role"),
+        (convert.payload_from_proto, types_pb2.Payload(tensor_groups=[BLOB, BLOB]), "tensor_groups"),
+        (convert.payload_from_proto, types_pb2.Payload(prototype_sets=[BLOB] * 100), "prototype_sets"),
+        (convert.payload_from_proto, types_pb2.Payload(metadata={"key": "x" * 5000}), "metadata"),
+        (convert.payload_from_proto, types_pb2.Payload(scalars={str(i): 0.0 for i in range(500)}), "scalars"),
+        (convert.task_from_proto, types_pb2.RoundTask(), "kind"),
+        (convert.task_from_proto, types_pb2.RoundTask(kind=99), "kind"),  # type: ignore[arg-type]
+        (convert.task_from_proto, types_pb2.RoundTask(kind=types_pb2.TASK_KIND_TRAIN), "run"),
+        (convert.task_from_proto, types_pb2.RoundTask(kind=types_pb2.TASK_KIND_WAIT, round=-1), "round"),
+        (convert.client_from_join, a_join(client_id=""), "client_id"),
+        (convert.client_from_join, a_join(client_id="../ann"), "client_id"),
+        (convert.client_from_join, a_join(client_id="ann\n"), "client_id"),
+        (convert.client_from_join, a_join(client_id="x" * 65), "client_id"),
+        (convert.client_from_join, a_join(domain="a b"), "domain"),
+        (convert.client_from_join, a_join(instance_token="short"), "instance_token"),
+        (convert.client_from_join, a_join(instance_token="x" * 129), "instance_token"),
+        (convert.client_from_join, a_join(num_examples=0), "num_examples"),
+        (convert.client_from_join, a_join(num_examples=4), "class_counts"),
+        (convert.client_from_join, a_join(class_counts=[a_count("a", 5), a_count("b", -2)]), "num_examples"),
+        (convert.client_from_join, a_join(class_counts=[a_count("a", 2), a_count("a", 1)]), "class_counts"),
+        (convert.client_from_join, a_join(version="x" * 5000), "version"),
+        (convert.heartbeat_from_proto, a_heartbeat(activity=types_pb2.CLIENT_ACTIVITY_UNSPECIFIED), "activity"),
+        (convert.heartbeat_from_proto, a_heartbeat(progress=1.5), "progress"),
+        (convert.heartbeat_from_proto, a_heartbeat(progress=math.nan), "progress"),
+        (convert.heartbeat_from_proto, a_heartbeat(readings={"x": math.inf}), "readings"),
+        (convert.heartbeat_from_proto, a_heartbeat(readings={str(i): 0.0 for i in range(33)}), "readings"),
+        (convert.membership_from_proto, round_pb.JoinResponse(), "heartbeat_interval"),
+        (convert.upload_header_from_proto, round_pb.BlobHeader(blob=BLOB), "run_id"),
+        (convert.upload_header_from_proto, round_pb.BlobHeader(run_id="r", round=-1, blob=BLOB), "round"),
+        (convert.update_from_commit, round_pb.CommitUpdateRequest(), "run_id"),
+        (convert.event_from_proto, types_pb2.Event(type="x", data_json="[1]"), "data_json"),
+        (convert.event_from_proto, types_pb2.Event(type="x", data_json="{"), "data_json"),
+        (convert.event_from_proto, types_pb2.Event(data_json="{}"), "type"),
+        (convert.round_from_proto, types_pb2.Round(phase=types_pb2.ROUND_PHASE_UNSPECIFIED), "phase"),
+        (
+            convert.run_from_proto,
+            types_pb2.Run(run_id="r", status=types_pb2.RUN_STATUS_RUNNING, round=-1, config_json='{"run": {}}'),
+            "config_json",
+        ),
+    ],
+)
+def test_an_impossible_field_is_refused_by_its_name(parse: Callable[[Any], Any], message: Any, field: str) -> None:
+    with pytest.raises(MalformedRequest) as refusal:
+        parse(message)
+    assert refusal.value.metadata == {"field": field}
+
+
+def test_what_an_updates_numbers_mean_is_left_to_the_aggregator() -> None:
+    request = round_pb.CommitUpdateRequest(
+        run_id="r", round=1, num_examples=-5, class_counts=[-1], losses={"ce": math.nan}
+    )
+    update = convert.update_from_commit(request)
+    assert (update.num_examples, update.class_counts) == (-5, (-1,))
+    assert math.isnan(update.losses["ce"])
+
+
+def test_waiting_needs_no_run() -> None:
+    task = Task(kind=TaskKind.WAIT, detail="nothing yet")
+    assert convert.task_from_proto(convert.task_to_proto(task)) == task
+
+
+def test_a_run_without_a_round_is_shown_as_round_minus_one() -> None:
+    run = Run(
+        run_id="r",
+        name="n",
+        status=RunStatus.PENDING,
+        config_json='{"run":{"seed":3}}',
+        config_hash="h",
+        method="fedavg",
+        total_rounds=2,
+        seed=3,
+    )
+    message = convert.run_to_proto(run)
+    assert (message.round, message.phase) == (-1, types_pb2.ROUND_PHASE_UNSPECIFIED)
+    assert convert.run_from_proto(message).run == run
+
+
+def test_who_is_done_is_shown_by_the_phase() -> None:
+    updates = {name: Update(client_id=name, payload=Payload(), num_examples=1) for name in ("bob", "ann")}
+    counts = (EvaluationCounts("test", "global", (1,), (2,)),)
+    evaluations = {"bob": Evaluation(client_id="bob", domain="d", counts=counts)}
+    for phase, done in ((RoundPhase.COLLECTING, ["ann", "bob"]), (RoundPhase.EVALUATING, ["bob"])):
+        current = Round(number=1, phase=phase, cohort=("ann", "bob"), updates=updates, evaluations=evaluations)
+        run = Run(
+            run_id="r",
+            name="n",
+            status=RunStatus.RUNNING,
+            config_json="{}",
+            config_hash="h",
+            method="fedavg",
+            total_rounds=2,
+            seed=0,
+            round=current,
+        )
+        assert list(convert.run_to_proto(run).done_clients) == done
+
+
+def test_a_long_sentence_of_a_problem_is_cut_and_not_refused() -> None:
+    problem = ClientProblem(reason="INVALID_DATA", detail="x" * 5000, hint="y" * 5000)
+    back = convert.problem_from_proto(convert.problem_to_proto(problem))
+    assert len(back.detail) == len(back.hint) == convert.MAX_TEXT
+
+
+def test_records_keep_the_order_of_a_clients_classes() -> None:
+    client = Client(client_id="ann", domain="d", num_examples=3, class_counts={"zebra": 1, "ant": 2})
+    request = convert.client_to_join(client, instance_token="t" * 16, version="1")
+    assert list(convert.client_from_join(request).class_counts) == ["zebra", "ant"]
+
+
+def test_blobs_are_named_alike_on_both_sides() -> None:
+    assert convert.blob_from_proto(BLOB) == BlobRef("model", "ab" * 32, 1)
