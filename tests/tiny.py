@@ -20,12 +20,12 @@ def write_data(folder: Path, num_per_class: int = 8) -> None:
     """One npz file per client: the same stripes, in another colour and under other noise."""
     for domain, name in enumerate(CLIENTS):
         rng = np.random.default_rng(domain)
-        sets: dict[str, np.ndarray] = {}
+        arrays: dict[str, Any] = {"classes": np.array(CLASSES)}
         for split in ("train", "test"):
             labels = np.repeat(np.arange(len(CLASSES)), num_per_class)
             images = np.stack([_picture(int(label), domain, rng) for label in labels])
-            sets |= {f"x_{split}": images, f"y_{split}": labels}
-        np.savez(folder / f"{name}.npz", classes=np.array(CLASSES), **sets)
+            arrays |= {f"x_{split}": images, f"y_{split}": labels}
+        np.savez(folder / f"{name}.npz", **arrays)
 
 
 def _picture(label: int, domain: int, rng: np.random.Generator) -> np.ndarray:

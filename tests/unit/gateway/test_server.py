@@ -45,11 +45,11 @@ def test_any_free_port_can_be_asked_for():
 @pytest.fixture
 def own_logs():
     """What a process sets up for itself is taken back."""
-    root = logging.getLogger()
+    root, configured = logging.getLogger(), structlog.get_config()
     handlers, level = list(root.handlers), root.level
     yield
     root.handlers[:], root.level = handlers, level
-    structlog.reset_defaults()
+    structlog.configure(**configured)
 
 
 @pytest.mark.usefixtures("own_logs")
