@@ -39,6 +39,7 @@ from shared.types import (
     RoundPhase,
     Run,
     RunSpec,
+    Task,
     TaskKind,
     Update,
 )
@@ -172,7 +173,10 @@ class Simulation:
         """
         while not (run := self._service.get_run(self._run_id)).status.is_final:
             self._tell()
-            has_moved = [self._perform(client, should_stop) for client in self._clients]
+            # All are asked first: what one client's task opens, the others begin in the next pass, in the order of ids.
+            tasks = [self._service.task(client.client_id, client.token) for client in self._clients]
+            pairs = zip(self._clients, tasks, strict=True)
+            has_moved = [self._perform(client, task, should_stop) for client, task in pairs]
             while self._service.work():
                 has_moved.append(True)
             self._service.tick()
@@ -220,9 +224,8 @@ class Simulation:
             coordinator=InProcessCoordinator(self._service, client_id, token),
         )
 
-    def _perform(self, client: SimulatedClient, should_stop: ShouldStop) -> bool:
-        """Let a client do its task, if it has one."""
-        task = self._service.task(client.client_id, client.token)
+    def _perform(self, client: SimulatedClient, task: Task, should_stop: ShouldStop) -> bool:
+        """Let a client do its task; says whether it had one."""
         if task.kind in (TaskKind.WAIT, TaskKind.STOP):
             return False
         with _naming(client.client_id):

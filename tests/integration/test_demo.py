@@ -1,0 +1,223 @@
+"""The demo's machinery: real processes that end in the simulation's bytes, clear ends, and nobody left behind."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedplcc.artifacts import FILES
+from tests import tiny
+from tests.harness import ROOT, eventually
+from tests.simulations import hashed, simulated, write_config
+
+RUN_S = 150.0
+SIX = ("aggregator", "gateway", "trainer-east", "trainer-north", "trainer-south", "trainer-west")
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("data")
+    tiny.write_data(folder)
+    return folder
+
+
+def document(data: Path, *names: str, method: str = "fedplcc", **sections: Any) -> dict[str, Any]:
+    """A tiny run of these clients; two and two share a data set."""
+    specs = [f"npz:{data / name}.npz" for name in tiny.CLIENTS]
+    values = tiny.document(data, method, **sections)
+    values["clients"] = {
+        name: {"domain": f"{name}-side", "data": specs[number % 2], "samples_per_class": 4 + number}
+        for number, name in enumerate(names)
+    }
+    values["run"]["clients"] = list(names)
+    return values
+
+
+class RunningDemo:
+    """`fedplcc demo` as a process; whatever happens to it, its own processes are looked for afterwards."""
+
+    def __init__(self, config: Path, out: Path, *flags: str) -> None:
+        self.out, self.progress = out, out.with_suffix(".progress")
+        arguments = ["demo", "--config", str(config), "--out", str(out), "--device", "cpu", "--json", *flags]
+        # What somebody has set for services of their own must not reach the demo's.
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), "FEDPLCC_PORT": "1", "FEDPLCC_SAMPLES_PER_CLASS": "1"}
+        with self.progress.open("ab") as progress:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "fedplcc", *arguments],
+                stdout=subprocess.PIPE,
+                stderr=progress,
+                text=True,
+                env=environment,
+            )
+        self.children: dict[int, str] = {}
+
+    def said(self) -> str:
+        return self.progress.read_text()
+
+    def wait_for(self, text: str) -> None:
+        """Until the progress says this; remembers the processes that run then."""
+        eventually(lambda: text in self.said() or self.process.poll() is not None, f"{text!r} is said", RUN_S)
+        assert text in self.said(), self.said()
+        self.children = children_of(self.process.pid)
+
+    def end(self) -> tuple[int, str]:
+        """Wait for the exit code and what came on stdout."""
+        out, _ = self.process.communicate(timeout=RUN_S)
+        return self.process.returncode, out
+
+
+@contextmanager
+def running(config: Path, out: Path, *flags: str) -> Iterator[RunningDemo]:
+    demo = RunningDemo(config, out, *flags)
+    try:
+        yield demo
+    finally:
+        demo.process.kill()
+        demo.process.communicate()
+    eventually(lambda: not any(map(lives, demo.children)), f"the processes {demo.children} have ended", 10)
+
+
+def children_of(parent: int) -> dict[int, str]:
+    """Process ids and command lines of a process's living children."""
+    found = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            state, ppid = (folder / "stat").read_text().rpartition(")")[2].split()[:2]
+            command = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+        except OSError:
+            continue
+        if int(ppid) == parent and state != "Z":
+            found[int(folder.name)] = command
+    return found
+
+
+def lives(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+linux = pytest.mark.skipif(sys.platform != "linux", reason="processes are looked for in /proc")
+
+
+@linux
+@pytest.mark.parametrize("method", ["fedavg", "fedplcc"])
+def test_six_processes_and_a_simulation_end_in_the_same_bytes(data: Path, tmp_path: Path, method: str) -> None:
+    values = document(data, "north", "east", "south", "west", method=method, run={"rounds": 2})
+    config = write_config(tmp_path / "tiny.toml", values)
+    with running(config, tmp_path / "demo") as demo:
+        demo.wait_for("run tiny-")
+        code, text = demo.end()
+    assert code == 0, demo.said()
+
+    commands = sorted(" ".join(command.split()[1:4]) for command in demo.children.values())
+    assert commands == ["-P -m aggregator", "-P -m gateway", *["-P -m trainer"] * 4]
+    expected = simulated(values, tmp_path / "simulation")
+    assert hashed(tmp_path / "demo") == hashed(tmp_path / "simulation")
+
+    (line,) = text.splitlines()
+    answer = json.loads(line)
+    assert {key: answer[key] for key in expected} == expected
+    assert (answer["status"], answer["rounds"], answer["directory"]) == ("completed", 2, str(tmp_path / "demo"))
+    assert answer["accuracy"].keys() == {"north-side", "east-side", "south-side", "west-side", "mean", "worst"}
+
+    left = {path.name for path in (tmp_path / "demo").iterdir()}
+    assert left == {*FILES, "federation.json", "logs"}
+    assert sorted(path.stem for path in (tmp_path / "demo" / "logs").iterdir()) == list(SIX)
+    manifests = [json.loads((tmp_path / name / "run.json").read_text()) for name in ("demo", "simulation")]
+    for key in ("config", "config_hash", "clients", "aggregator", "seed"):
+        assert manifests[0][key] == manifests[1][key]
+    lines = [line.split() for line in demo.said().splitlines()]
+    assert [line[0] for line in lines if line[-1] == "s" and line[0].isdigit()] == ["1", "2"]
+
+
+@linux
+def test_ctrl_c_ends_every_process_and_the_same_command_goes_on(data: Path, tmp_path: Path) -> None:
+    values = document(data, "north", "east", training={"local_steps": 60}, run={"rounds": 4})
+    config = write_config(tmp_path / "tiny.toml", values)
+    with running(config, tmp_path / "demo") as demo:
+        demo.wait_for("\n     1 ")
+        demo.process.send_signal(signal.SIGINT)
+        code, text = demo.end()
+    assert (code, text) == (130, "")
+    assert len(demo.children) == 4
+    assert f"fedplcc: interrupted; what was committed is kept: the same command with --out {demo.out}" in demo.said()
+    assert "Traceback" not in demo.said()
+
+    with running(config, tmp_path / "demo") as demo:
+        assert demo.end()[0] == 0, demo.said()
+    simulated(values, tmp_path / "simulation")
+    assert hashed(tmp_path / "demo") == hashed(tmp_path / "simulation")
+
+
+@linux
+def test_a_killed_demo_leaves_no_process_behind(data: Path, tmp_path: Path) -> None:
+    config = write_config(tmp_path / "tiny.toml", document(data, "north", run={"rounds": 1000}))
+    with running(config, tmp_path / "demo") as demo:
+        demo.wait_for("run tiny-")
+        demo.process.kill()
+        assert demo.end()[0] == -signal.SIGKILL
+    assert len(demo.children) == 3  # and `running` has seen all of them end
+
+
+@linux
+def test_a_process_that_is_killed_ends_the_demo_with_its_log(data: Path, tmp_path: Path) -> None:
+    config = write_config(tmp_path / "tiny.toml", document(data, "north", run={"rounds": 1000}))
+    with running(config, tmp_path / "demo") as demo:
+        demo.wait_for("\n     1 ")
+        aggregator = next(pid for pid, command in demo.children.items() if "-m aggregator" in command)
+        os.kill(aggregator, signal.SIGKILL)
+        code, text = demo.end()
+    assert (code, text) == (1, "")
+    assert "fedplcc: aggregator ended with exit code -9; the end of" in demo.said()
+    assert "aggregator_ready" in demo.said() or "update" in demo.said()
+
+
+@linux
+def test_a_client_that_cannot_read_its_data_ends_the_demo_with_its_sentence(data: Path, tmp_path: Path) -> None:
+    values = document(data, "north", "east")
+    values["clients"]["east"]["data"] = "npz:/nowhere/at-all.npz"
+    with running(write_config(tmp_path / "tiny.toml", values), tmp_path / "demo") as demo:
+        code, text = demo.end()
+    assert text == ""
+    assert code in (1, 2)
+    assert "east" in demo.said().splitlines()[-1]
+    assert "at-all.npz" in demo.said().splitlines()[-1]
+
+
+@linux
+def test_a_taken_port_is_said_and_nothing_stays(data: Path, tmp_path: Path) -> None:
+    config = write_config(tmp_path / "tiny.toml", document(data, "north"))
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with running(config, tmp_path / "demo", "--gateway-port", str(port)) as demo:
+            code, text = demo.end()
+    assert (code, text) == (2, "")
+    assert f"gateway ended: cannot listen at 127.0.0.1, port {port}" in demo.said()
+
+
+@linux
+def test_kept_processes_serve_until_ctrl_c_and_then_the_results_are_printed(data: Path, tmp_path: Path) -> None:
+    config = write_config(tmp_path / "tiny.toml", document(data, "north", run={"rounds": 1}))
+    with running(config, tmp_path / "demo", "--keep") as demo:
+        demo.wait_for("the processes stay until Ctrl-C")
+        assert len(demo.children) == 3
+        demo.process.send_signal(signal.SIGINT)
+        code, text = demo.end()
+    assert code == 0, demo.said()
+    assert json.loads(text)["round"] == 1
+    assert (tmp_path / "demo" / "state" / "aggregator").is_dir()
+    model = hashlib.sha256((tmp_path / "demo" / "model.safetensors").read_bytes()).hexdigest()
+    assert model == json.loads(text)["model_sha256"]

@@ -1,0 +1,220 @@
+"""Whole federations in one process: the same bytes each time, whatever interrupts them, and clear ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedplcc.artifacts import FILES
+from fedplcc.interruption import Interrupted
+from fedplcc.simulation import Observers, Simulation
+from gateway.schemas import Event
+from shared.errors import InvalidConfig, InvalidData, RequestIdReused
+from tests import tiny
+from tests.harness import ROOT, eventually
+from tests.simulations import hashed, simulated, write_config
+
+RUN_S = 120.0
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("data")
+    tiny.write_data(folder)
+    return folder
+
+
+def command(*arguments: object) -> list[str]:
+    return [sys.executable, "-m", "fedplcc", *map(str, arguments)]
+
+
+def environment() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(ROOT)}
+
+
+@pytest.mark.parametrize("method", ["fedavg", "fedplcc"])
+def test_a_simulation_run_twice_gives_the_same_bytes_and_leaves_every_file(
+    data: Path, tmp_path: Path, method: str
+) -> None:
+    values = tiny.document(data, method)
+    last = simulated(values, tmp_path / "one")
+    simulated(values, tmp_path / "two")
+    assert hashed(tmp_path / "one") == hashed(tmp_path / "two")
+    assert set(FILES) <= {path.name for path in (tmp_path / "one").iterdir()}
+    assert hashed(tmp_path / "one")["model.safetensors"] == last["model_sha256"]
+    assert hashed(tmp_path / "one")["prototypes.safetensors"] == last["prototypes_sha256"]
+    assert last["round"] == 3
+    assert (last["prototypes"]["global"] > 0) == (method == "fedplcc")
+    manifest = json.loads((tmp_path / "one" / "run.json").read_text())
+    assert manifest["config"]["run"]["method"] == method
+    assert {entry["num_examples"] for entry in manifest["clients"].values()} == {24}
+    assert all(entry["environment"]["packages"]["torch"] for entry in manifest["clients"].values())
+
+
+def test_prototype_terms_that_are_off_give_fedavgs_model(data: Path, tmp_path: Path) -> None:
+    fedavg = simulated(tiny.document(data, "fedavg"), tmp_path / "fedavg")
+    off = {"lambda1": 0.0, "lambda2": 0.0}
+    neutral = simulated({**tiny.document(data, "fedplcc"), "method": off}, tmp_path / "neutral")
+    assert neutral["model_sha256"] == fedavg["model_sha256"]
+    on = simulated(tiny.document(data, "fedplcc"), tmp_path / "on")
+    assert on["model_sha256"] != fedavg["model_sha256"]
+
+
+@pytest.mark.parametrize("num_asked", [0, 1, 9, 25, 40])
+def test_interrupted_and_continued_equals_uninterrupted(data: Path, tmp_path: Path, num_asked: int) -> None:
+    """Interrupted when it asks for the n-th time whether to stop: before, within and between tasks."""
+    values = tiny.document(data)
+    simulated(values, tmp_path / "whole")
+    asked = 0
+
+    def stop_once() -> bool:
+        nonlocal asked
+        asked += 1
+        return asked > num_asked
+
+    with pytest.raises(Interrupted):
+        simulated(values, tmp_path / "parts", should_stop=stop_once)
+    assert not (tmp_path / "parts" / "run.json").exists()
+    simulated(values, tmp_path / "parts")
+    assert hashed(tmp_path / "parts") == hashed(tmp_path / "whole")
+
+
+def test_the_history_is_told_once_and_in_order(data: Path, tmp_path: Path) -> None:
+    events: list[Event] = []
+    simulation = Simulation(
+        tiny.federation(tiny.document(data)),
+        tmp_path,
+        request_id="r",
+        device="cpu",
+        observers=Observers(on_event=events.append),
+    )
+    try:
+        simulation.run_to_end()
+    finally:
+        simulation.close()
+    sequences = [event.sequence for event in events]
+    assert sequences == sorted(set(sequences))
+    types = [event.type for event in events]
+    assert types[0] == "run_created"
+    assert types[-1] == "run_completed"
+    updates = [(event.round, event.client_id) for event in events if event.type == "update_committed"]
+    assert updates == [(0, "left"), *((number, name) for number in (1, 2, 3) for name in tiny.CLIENTS)]
+
+
+def test_another_configuration_on_the_same_state_is_refused(data: Path, tmp_path: Path) -> None:
+    Simulation(tiny.federation(tiny.document(data)), tmp_path, request_id="r", device="cpu").close()
+    other = tiny.federation(tiny.document(data, training={"local_steps": 5}))
+    with pytest.raises(RequestIdReused):
+        Simulation(other, tmp_path, request_id="r", device="cpu")
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        ("npz:/nowhere/at-all.npz", "at-all.npz"),
+        ("digits:mnits", "mnits"),
+        ("no_such_module:factory", "no_such_module"),
+    ],
+)
+def test_a_client_whose_data_cannot_be_used_ends_it_with_a_sentence(
+    data: Path, tmp_path: Path, spec: str, said: str
+) -> None:
+    values = tiny.document(data)
+    values["clients"]["right"] = {"data": spec}
+    with pytest.raises(InvalidData, match=f"client right: .*{said}"):
+        simulated(values, tmp_path / "out")
+
+
+def test_data_that_are_mended_go_on_from_where_the_run_was(data: Path, tmp_path: Path) -> None:
+    late = tmp_path / "late.npz"
+    values = tiny.document(data)
+    values["clients"]["right"] = {"data": f"npz:{late}"}
+    with pytest.raises(InvalidData, match="client right"):
+        simulated(values, tmp_path / "out")
+    late.write_bytes((data / "right.npz").read_bytes())
+    simulated(values, tmp_path / "out")
+    simulated(tiny.document(data), tmp_path / "whole")
+    assert hashed(tmp_path / "out") == hashed(tmp_path / "whole")
+
+
+def test_a_device_that_is_not_there_is_said_before_anything_begins(data: Path, tmp_path: Path) -> None:
+    with pytest.raises(InvalidConfig, match="cuda:99"):
+        Simulation(tiny.federation(tiny.document(data)), tmp_path, request_id="r", device="cuda:99")
+
+
+def test_a_client_without_a_test_set_is_null_and_not_zero(data: Path, tmp_path: Path) -> None:
+    with np.load(data / "right.npz") as whole:
+        parts = dict(whole)
+    parts["x_test"], parts["y_test"] = parts["x_test"][:0], parts["y_test"][:0]
+    np.savez(tmp_path / "untested.npz", **parts)
+    values = tiny.document(data, run={"rounds": 1})
+    values["clients"]["right"] = {"data": f"npz:{tmp_path / 'untested.npz'}"}
+    accuracy = simulated(values, tmp_path / "out")["accuracy"]
+    assert accuracy["right"] is None
+    assert accuracy["mean"] == accuracy["left"]
+
+
+def test_a_killed_command_goes_on_and_prints_one_json_line_at_the_end(data: Path, tmp_path: Path) -> None:
+    values = tiny.document(data, training={"local_steps": 40})
+    simulated(values, tmp_path / "whole")
+    config, out = write_config(tmp_path / "tiny.toml", values), tmp_path / "out"
+    arguments = command("simulate", "--config", config, "--device", "cpu", "--out", out, "--json")
+    with (tmp_path / "progress").open("wb") as progress:
+        first = subprocess.Popen(arguments, stdout=subprocess.DEVNULL, stderr=progress, env=environment())
+        eventually(lambda: " 1 " in (tmp_path / "progress").read_text() or first.poll() is not None, "round 1", RUN_S)
+        first.send_signal(signal.SIGKILL)
+        first.wait()
+    assert not (out / "run.json").exists(), "it was too quick to be killed"
+
+    second = subprocess.run(arguments, capture_output=True, text=True, env=environment(), timeout=RUN_S, check=False)
+    assert second.returncode == 0, second.stderr
+    (line,) = second.stdout.splitlines()
+    document = json.loads(line)
+    assert hashed(out) == hashed(tmp_path / "whole")
+    assert document.keys() >= {
+        "run_id",
+        "rounds",
+        "directory",
+        "round",
+        "accuracy",
+        "loss",
+        "prototypes",
+        "model_sha256",
+        "prototypes_sha256",
+    }
+    assert (document["rounds"], document["round"], document["directory"]) == (3, 3, str(out))
+    assert document["accuracy"].keys() == {"left", "right", "mean", "worst"}
+    assert document["prototypes"].keys() == {"local", "global"}
+    assert not (out / "state").exists()
+
+    third = subprocess.run(arguments, capture_output=True, text=True, env=environment(), timeout=RUN_S, check=False)
+    assert (third.returncode, third.stdout) == (0, second.stdout)
+    assert "holds this run already" in third.stderr
+    other = subprocess.run([*arguments, "--seed", "1"], capture_output=True, text=True, env=environment(), check=False)
+    assert other.returncode == 2
+    assert "another configuration" in other.stderr
+
+
+def test_ctrl_c_ends_the_command_cleanly_and_says_how_to_go_on(data: Path, tmp_path: Path) -> None:
+    values = tiny.document(data, run={"rounds": 1000})
+    config, out = write_config(tmp_path / "tiny.toml", values), tmp_path / "out"
+    arguments = command("simulate", "--config", config, "--device", "cpu", "--out", out)
+    with subprocess.Popen(
+        arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment()
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert "round" in process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        text = process.stderr.read()
+        assert process.wait(RUN_S) == 130
+    assert text.startswith("fedplcc: interrupted; ")
+    assert f"--out {out}" in text
+    assert "Traceback" not in text

@@ -1,0 +1,46 @@
+"""Simulations for tests: run in this process into a folder, and compared by what must be equal."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from fedplcc.progress import RunProgress, console_for
+from fedplcc.run_folder import claimed_folder
+from fedplcc.simulation import simulate_in_folder
+from tests import tiny
+from trainer.cancellation import never
+
+
+def simulated(values: dict[str, Any], out: Path, should_stop: Callable[[], bool] = never) -> dict[str, Any]:
+    """The last line of metrics.jsonl of a simulation, and the bytes that must be equal, by name."""
+    federation = tiny.federation(values)
+    with claimed_folder(out, federation) as folder:
+        folder.prepare()
+        progress = RunProgress(console_for(json=True), total_rounds=federation.config.run.rounds)
+        simulate_in_folder(federation, folder, progress, device="cpu", should_stop=should_stop)
+    last: dict[str, Any] = json.loads((out / "metrics.jsonl").read_text().splitlines()[-1])
+    return last
+
+
+def hashed(out: Path) -> dict[str, str]:
+    """What equal federations agree on."""
+    names = ("metrics.jsonl", "model.safetensors", "prototypes.safetensors")
+    return {name: hashlib.sha256((out / name).read_bytes()).hexdigest() for name in names}
+
+
+def write_config(path: Path, values: dict[str, Any]) -> Path:
+    """The configuration as TOML, in the few forms that these tests need."""
+    lines = []
+    for section, table in values.items():
+        tables = (
+            {f"{section}.{name}": entry for name, entry in table.items()} if section == "clients" else {section: table}
+        )
+        for name, entry in tables.items():
+            lines.append(f"[{name}]")
+            lines += [f"{key} = {json.dumps(value)}" for key, value in entry.items()]
+    path.write_text("\n".join(lines) + "\n")
+    return path
