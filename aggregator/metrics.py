@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
@@ -27,6 +27,10 @@ REFUSALS = (
 )
 """Reasons for which an update, or a blob of one, is refused."""
 KINDS = ("model", "prototypes")
+DOMAINS = 256
+"""Most domains with series of their own."""
+CLASSES = 32
+"""A run with more classes has no series by class."""
 LOSS_TERMS = 8
 """Most loss terms with series of their own."""
 
@@ -36,7 +40,7 @@ class AggregatorMetrics:
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._runs: list[str] = []
-        self._label_values: dict[str, set[tuple[str, str]]] = {}
+        self._label_values: dict[tuple[str, str], set[str]] = {}
 
         def counter(name: str, text: str, *labels: str) -> Counter:
             return Counter(f"{PREFIX}_{name}", text, labels, registry=registry)
@@ -156,18 +160,18 @@ class AggregatorMetrics:
         metrics = json.loads(current.metrics_json)
         accuracy = metrics["accuracy"]
         for name, gauge in (("worst", self.worst_accuracy), ("mean", self.mean_accuracy)):
-            if accuracy[name] is not None:
+            if accuracy[name] is None:
+                gauge.remove_by_labels({"run": run.run_id})
+            else:
                 gauge.labels(run.run_id).set(accuracy[name])
-        for domain, value in accuracy.items():
-            if domain not in ("worst", "mean") and value is not None:
-                self._labelled(self.accuracy, run.run_id, domain, bound=256).set(value)
-        for term, value in metrics["loss"].items():
-            self._labelled(self.loss, run.run_id, term, bound=LOSS_TERMS).set(value)
+        domains = {name: value for name, value in accuracy.items() if name not in ("worst", "mean")}
+        self._set_all(self.accuracy, run.run_id, domains, label="domain", bound=DOMAINS)
+        self._set_all(self.loss, run.run_id, metrics["loss"], label="term", bound=LOSS_TERMS)
         for scope, count in metrics["prototypes"].items():
-            self._labelled(self.prototypes, run.run_id, scope, bound=2).set(count)
-        if len(class_counts) <= 32:
+            self.prototypes.labels(run.run_id, scope).set(count)
+        if len(class_counts) <= CLASSES:
             for class_id, count in enumerate(class_counts):
-                self._labelled(self.class_prototypes, run.run_id, str(class_id), bound=32).set(count)
+                self.class_prototypes.labels(run.run_id, str(class_id)).set(count)
 
     def _observe_durations(self, current: Round, now: float) -> None:
         phases = [phase for phase in RoundPhase if phase.value in current.phase_started_at]
@@ -179,13 +183,20 @@ class AggregatorMetrics:
             if phase is not RoundPhase.COMMITTED:
                 self.phase_seconds.labels(phase.value).observe(max(0.0, end - start))
 
-    def _labelled(self, gauge: Gauge, run_id: str, value: str, *, bound: int) -> Gauge:
-        known = self._label_values.setdefault(run_id, set())
-        name = str(gauge)
-        if (name, value) not in known and sum(metric == name for metric, _ in known) >= bound:
-            value = OTHER
-        known.add((name, value))
-        return gauge.labels(run_id, value)
+    def _set_all(
+        self, gauge: Gauge, run_id: str, values: Mapping[str, float | None], *, label: str, bound: int
+    ) -> None:
+        """Show a gauge's values of this round; what this round does not know is not shown, never the value of one before."""
+        known = self._label_values.setdefault((run_id, label), set())
+        shown = set()
+        for name, value in values.items():
+            if value is not None:
+                bounded = name if name in known or len(known - {OTHER}) < bound else OTHER
+                gauge.labels(run_id, bounded).set(value)
+                shown.add(bounded)
+                known.add(bounded)
+        for name in known - shown:
+            gauge.remove_by_labels({"run": run_id, label: name})
 
     def _remove(self, run_id: str) -> None:
         self._runs.remove(run_id)
@@ -193,7 +204,8 @@ class AggregatorMetrics:
             gauge.remove_by_labels({"run": run_id})
         for gauge in (self.accuracy, self.loss, self.prototypes, self.class_prototypes):
             gauge.remove_by_labels({"run": run_id})
-        self._label_values.pop(run_id, None)
+        for key in [key for key in self._label_values if key[0] == run_id]:
+            del self._label_values[key]
 
 
 def _service_and_method(method: str) -> tuple[str, str]:

@@ -16,6 +16,8 @@ from shared.types import Client, Evaluation, Event, Round, RoundPhase, Run, Upda
 from shared.version import VERSION
 
 TEST_SET = "test"
+SUMMARIES = ("mean", "worst")
+"""Names beside the domains' in an accuracy, so no domain can have them."""
 PACKAGES = ("numpy", "scipy", "grpcio", "protobuf", "safetensors", "SQLAlchemy")
 
 

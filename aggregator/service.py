@@ -27,7 +27,7 @@ from aggregator.sessions import Session, Sessions
 from aggregator.store.base import Store
 from aggregator.store.blobs import BlobStore
 from aggregator.transfers import Transfers
-from aggregator.validation import FEATURE_DIM, check_evaluation, check_first_model, check_update
+from aggregator.validation import check_evaluation, check_first_model, check_update
 from shared.errors import (
     BlobNotFound,
     MalformedRequest,
@@ -41,6 +41,7 @@ from shared.log import get_logger
 from shared.run_config import parse_run_config
 from shared.tensors import TensorTable, prototypes_to_bytes, read_header
 from shared.types import (
+    FEATURE_DIM,
     GLOBAL_CLUSTER,
     BlobRef,
     Client,
@@ -240,7 +241,10 @@ class Coordinator:
 
         Raises:
             ClientIdTaken: Another instance holds the client id.
+            MalformedRequest: The domain's name is reserved.
         """
+        if client.domain in results.SUMMARIES:
+            raise MalformedRequest(f"a domain cannot be called {client.domain!r}: tables of accuracy have that column")
         with self._ledger.lock:
             now = self._ledger.now()
             session, is_new = self._sessions.join(client, token)

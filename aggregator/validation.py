@@ -16,10 +16,8 @@ from shared.errors import MalformedUpdate
 from shared.methods.base import Method, per_class_counts
 from shared.run_config import RunConfig
 from shared.tensors import DTYPES, TensorTable, check_schema, prototypes_from_bytes, read_blocks, read_header
-from shared.types import MODEL, BlobRef, Client, Evaluation, PrototypeSet, Update
+from shared.types import FEATURE_DIM, MODEL, BlobRef, Client, Evaluation, PrototypeSet, Update
 
-FEATURE_DIM = "feature_dim"
-"""Integer list of round 0's update: the feature size D, one number."""
 MAX_ENTRIES = 64
 """Most named scalars, lists, losses or timings of a message."""
 MAX_SETS = 16

@@ -60,7 +60,7 @@ class AggregatorSettings(Settings):
     """Address to listen at."""
     port: Port = 50051
     """Port to listen at."""
-    metrics_port: OptionalPort = 9100
+    metrics_port: OptionalPort = 9464
     """Port of /metrics."""
     state_dir: Path = Path("fedplcc-state/aggregator")
     """Folder of the database and the blobs; made if it is not there."""
