@@ -91,17 +91,12 @@ class Demo:
 
     async def _blocked(self, gateway: Gateway) -> FedplccError:
         """Wait until a client says that it cannot go on; here nobody could mend it, so the run would wait for ever."""
-        told: set[tuple[str, str]] = set()
         while True:
             for client in await gateway.list_clients():
-                problem = client.problem
-                if problem is None or (client.client_id, problem.detail) in told:
-                    continue
-                sentence = f"client {client.client_id}: {problem.detail}" + (
-                    f"; {problem.hint}" if problem.hint else ""
-                )
-                if problem.is_fatal:
+                if client.problem is not None and client.problem.is_fatal:
+                    problem = client.problem
+                    sentence = f"client {client.client_id}: {problem.detail}" + (
+                        f"; {problem.hint}" if problem.hint else ""
+                    )
                     return from_reason(problem.reason, sentence, {}, Code.FAILED_PRECONDITION)
-                told.add((client.client_id, problem.detail))
-                self._progress.note(sentence)
             await asyncio.sleep(PROBLEM_POLL_S)

@@ -38,6 +38,9 @@ HELP = (
     "3 nobody answers there; 4 a folder cannot be used; 130 interrupted."
 )
 
+OURS = ("aggregator", "fedplcc", "gateway", "shared", "trainer")
+"""Packages that are always installed: one that misses a module is a bug."""
+
 Arguments = ParamSpec("Arguments")
 
 
@@ -65,6 +68,11 @@ def explains_errors(command: Callable[Arguments, int | None]) -> Callable[Argume
         except FedplccError as error:
             say(error.detail)
             code = exit_code_of(error)
+        except ModuleNotFoundError as error:
+            if error.name is None or error.name.partition(".")[0] in OURS:
+                raise
+            say(f"this command needs {error.name}, which is not installed: pip install 'fedplcc[demo]'")
+            code = ExitCode.USAGE
         except Interrupted as interruption:
             say(str(interruption) or "interrupted")
             code = ExitCode.INTERRUPTED

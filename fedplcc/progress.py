@@ -33,6 +33,7 @@ NOTES = {
     "pause_requested": "the run pauses when the open round has committed",
     "pause_withdrawn": "the run does not pause",
     "run_stopping": "the run is being stopped",
+    "environments_differ": "the clients compute on different machine types: the same run elsewhere may give other last bits",
 }
 """Events of a run that a person wants to know of, beside rounds and problems."""
 PHASES = {
@@ -125,6 +126,13 @@ class RunProgress(AbstractContextManager["RunProgress"]):
             self._begin(event.round, event.type.removeprefix("round_"))
         elif event.type == "update_refused":
             self.note(f"client {event.client_id}: an update was refused: {event.data.get('detail')}")
+        elif event.type == "client_problem":
+            hint = event.data.get("hint")
+            self.note(f"client {event.client_id}: {event.data.get('detail')}" + (f"; {hint}" if hint else ""))
+        elif event.type == "environment_changed":
+            self.note(
+                f"client {event.client_id} computes on another machine type now; last bits may differ from here on"
+            )
         elif event.type in NOTES:
             self.note(NOTES[event.type])
 

@@ -20,7 +20,7 @@ from pydantic import ValidationError
 
 from fedplcc.sse import read_events
 from gateway.schemas import Client, ClientList, Document, Event, Problem, RoundPage, Run, RunPage
-from shared.config import is_loopback
+from shared.config import is_loopback, require_secure
 from shared.errors import Code, FedplccError, Internal, InvalidConfig, RoundNotFound, Unavailable, from_reason
 from shared.types import BlobRef, RoundPhase
 
@@ -48,6 +48,7 @@ class Gateway:
         self,
         url: str,
         *,
+        insecure: bool = False,
         transport: httpx.AsyncBaseTransport | None = None,
         sleep: Callable[[float], Any] = asyncio.sleep,
     ) -> None:
@@ -55,13 +56,14 @@ class Gateway:
 
         Args:
             url: `http://HOST:PORT`; the scheme may be left out.
+            insecure: Whether plain text is accepted off loopback.
             transport: How to reach it, for tests.
             sleep: How to pause, for tests.
 
         Raises:
-            InvalidConfig: It is no such URL.
+            InvalidConfig: It is no such URL, or off loopback without TLS and `insecure`.
         """
-        self.url = _checked(url)
+        self.url = _checked(url, insecure)
         self._sleep = sleep
         self._http = httpx.AsyncClient(
             base_url=self.url,
@@ -288,7 +290,7 @@ class GatewayAbsent(Unavailable):
     """Nobody listens at the address."""
 
 
-def _checked(url: str) -> str:
+def _checked(url: str, insecure: bool) -> str:
     text = url if "://" in url else f"http://{url}"
     try:
         parsed = httpx.URL(text)
@@ -296,6 +298,8 @@ def _checked(url: str) -> str:
         parsed = httpx.URL("")
     if parsed.scheme not in ("http", "https") or not parsed.host:
         raise InvalidConfig(f"gateway = {url!r}: write http://HOST:PORT")
+    if parsed.scheme == "http":
+        require_secure(parsed.host, insecure=insecure, what=f"the gateway at {text}")
     return text.rstrip("/")
 
 

@@ -25,6 +25,14 @@ GatewayUrl = Annotated[
     str, typer.Option("--gateway", envvar="FEDPLCC_GATEWAY", help="Where the gateway is: http://HOST:PORT.")
 ]
 DEFAULT_GATEWAY = "http://127.0.0.1:8080"
+Insecure = Annotated[
+    bool,
+    typer.Option(
+        "--insecure",
+        envvar="FEDPLCC_INSECURE",
+        help="Accept plain text to a gateway on another machine; trust the network.",
+    ),
+]
 RunId = Annotated[
     str, typer.Argument(metavar="RUN", help="The run's id, as 'fedplcc run list' shows it.", show_default=False)
 ]
@@ -38,6 +46,7 @@ def start(
         Path, typer.Option(help="Configuration file; its [clients] tables are left out.", dir_okay=False)
     ],
     gateway: GatewayUrl = DEFAULT_GATEWAY,
+    insecure: Insecure = False,
     request_id: Annotated[
         str | None,
         typer.Option(help="Names this request: the same one again gives the same run. A random one if not given."),
@@ -52,7 +61,7 @@ def start(
     federation = read_federation(config)
     document = json.loads(federation.config.canonical_json)
     key = request_id or uuid.uuid4().hex
-    run = _ask(gateway, lambda there: there.start_run(document, request_id=key))
+    run = _ask(gateway, insecure, lambda there: there.start_run(document, request_id=key))
     _show(run, f"run {run.run_id} is {run.status}; follow it with: fedplcc run watch {run.run_id}", as_json=as_json)
     return ExitCode.OK
 
@@ -61,13 +70,14 @@ def start(
 @explains_errors
 def list_runs(
     gateway: GatewayUrl = DEFAULT_GATEWAY,
+    insecure: Insecure = False,
     limit: Annotated[int, typer.Option(help="Most runs to list.", min=1)] = 50,
     as_json: Json = False,
 ) -> int:
     """List runs, newest first; with --json a line each."""
     from fedplcc.progress import run_lines
 
-    runs = _ask(gateway, lambda there: there.list_runs(limit=limit))
+    runs = _ask(gateway, insecure, lambda there: there.list_runs(limit=limit))
     if as_json:
         for run in runs:
             print(run.model_dump_json())
@@ -80,7 +90,7 @@ def list_runs(
 
 @app.command()
 @explains_errors
-def status(run: RunId, gateway: GatewayUrl = DEFAULT_GATEWAY, as_json: Json = False) -> int:
+def status(run: RunId, gateway: GatewayUrl = DEFAULT_GATEWAY, insecure: Insecure = False, as_json: Json = False) -> int:
     """Show a run: where it stands, and the accuracy of its last round."""
     from fedplcc.plots import domains_of
     from fedplcc.progress import RoundTable, console_for
@@ -90,7 +100,7 @@ def status(run: RunId, gateway: GatewayUrl = DEFAULT_GATEWAY, as_json: Json = Fa
         found = await there.get_run(run)
         return found, await there.last_metrics(found)
 
-    found, metrics = _ask(gateway, ask)
+    found, metrics = _ask(gateway, insecure, ask)
     if as_json:
         print(canonical_json({**found.model_dump(mode="json"), "metrics": metrics}))
         return ExitCode.OK
@@ -105,12 +115,12 @@ def status(run: RunId, gateway: GatewayUrl = DEFAULT_GATEWAY, as_json: Json = Fa
 
 @app.command()
 @explains_errors
-def watch(run: RunId, gateway: GatewayUrl = DEFAULT_GATEWAY, as_json: Json = False) -> int:
+def watch(run: RunId, gateway: GatewayUrl = DEFAULT_GATEWAY, insecure: Insecure = False, as_json: Json = False) -> int:
     """Follow a run to its end, with a line per round, through restarts of gateway and aggregator.
 
     With --json a line per event of the run's history, and the run itself at the end.
     """
-    return _ask(gateway, lambda there: _watch(there, run, as_json=as_json))
+    return _ask(gateway, insecure, lambda there: _watch(there, run, as_json=as_json))
 
 
 @app.command()
@@ -118,18 +128,19 @@ def watch(run: RunId, gateway: GatewayUrl = DEFAULT_GATEWAY, as_json: Json = Fal
 def pause(
     run: RunId,
     gateway: GatewayUrl = DEFAULT_GATEWAY,
+    insecure: Insecure = False,
     now: Annotated[bool, typer.Option("--now", help="Interrupt the open round; else it is finished first.")] = False,
     as_json: Json = False,
 ) -> int:
     """Pause a run. Pausing a paused run changes nothing."""
-    return _change(gateway, lambda there: there.pause(run, now=now), as_json=as_json)
+    return _change(gateway, insecure, lambda there: there.pause(run, now=now), as_json=as_json)
 
 
 @app.command()
 @explains_errors
-def resume(run: RunId, gateway: GatewayUrl = DEFAULT_GATEWAY, as_json: Json = False) -> int:
+def resume(run: RunId, gateway: GatewayUrl = DEFAULT_GATEWAY, insecure: Insecure = False, as_json: Json = False) -> int:
     """Let a paused run go on, or take back a pause that waits."""
-    return _change(gateway, lambda there: there.resume(run), as_json=as_json)
+    return _change(gateway, insecure, lambda there: there.resume(run), as_json=as_json)
 
 
 @app.command()
@@ -137,11 +148,12 @@ def resume(run: RunId, gateway: GatewayUrl = DEFAULT_GATEWAY, as_json: Json = Fa
 def stop(
     run: RunId,
     gateway: GatewayUrl = DEFAULT_GATEWAY,
+    insecure: Insecure = False,
     reason: Annotated[str, typer.Option(help="Why, for the run's history.")] = "",
     as_json: Json = False,
 ) -> int:
     """Stop a run for good; its last committed round is kept. Stopping it again changes nothing."""
-    return _change(gateway, lambda there: there.stop(run, reason=reason), as_json=as_json)
+    return _change(gateway, insecure, lambda there: there.stop(run, reason=reason), as_json=as_json)
 
 
 @app.command()
@@ -150,6 +162,7 @@ def fetch(
     run: RunId,
     out: Annotated[Path, typer.Option(help="Folder for the files; made if it is not there.", file_okay=False)],
     gateway: GatewayUrl = DEFAULT_GATEWAY,
+    insecure: Insecure = False,
     as_json: Json = False,
 ) -> int:
     """Fetch what a run has committed so far: configuration, metrics, model, prototypes and a picture."""
@@ -160,7 +173,7 @@ def fetch(
 
     console = console_for(json=as_json)
     with shown_transfers(console) as on_bytes:
-        record = _ask(gateway, lambda there: fetch_run(there, run, out, on_bytes))
+        record = _ask(gateway, insecure, lambda there: fetch_run(there, run, out, on_bytes))
     for line in describe(record, out):
         console.print(line)
     if as_json:
@@ -171,19 +184,19 @@ def fetch(
 # Parts of the above
 
 
-def _ask(url: str, question: Callable[[Gateway], Coroutine[Any, Any, Result]]) -> Result:
+def _ask(url: str, insecure: bool, question: Callable[[Gateway], Coroutine[Any, Any, Result]]) -> Result:
     """Ask a gateway something."""
     from fedplcc.rest_client import Gateway
 
     async def ask() -> Result:
-        async with Gateway(url) as there:
+        async with Gateway(url, insecure=insecure) as there:
             return await question(there)
 
     return run_interruptibly(ask())
 
 
-def _change(url: str, change: Callable[[Gateway], Coroutine[Any, Any, Run]], *, as_json: bool) -> int:
-    run = _ask(url, change)
+def _change(url: str, insecure: bool, change: Callable[[Gateway], Coroutine[Any, Any, Run]], *, as_json: bool) -> int:
+    run = _ask(url, insecure, change)
     _show(run, _sentence(run), as_json=as_json)
     return ExitCode.OK
 

@@ -147,3 +147,9 @@ def test_a_gateways_wrong_address_is_wrong_usage() -> None:
     code, _, error = called("run", "list", "--gateway", "ftp://host")
     assert code == 2
     assert "http://HOST:PORT" in error
+
+
+def test_a_gateway_on_another_machine_needs_tls_or_an_explicit_flag() -> None:
+    code, _, error = called("run", "list", "--gateway", "http://192.0.2.1:8080")
+    assert code == 2
+    assert "--insecure" in error

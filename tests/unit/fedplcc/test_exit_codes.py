@@ -71,6 +71,13 @@ def test_what_a_command_returns_is_its_exit_code() -> None:
     assert ended(None, 1) == 1
 
 
+def test_a_package_that_is_not_installed_is_named_with_what_installs_it(capsys: pytest.CaptureFixture[str]) -> None:
+    assert ended(ModuleNotFoundError("No module named 'torch'", name="torch")) == 2
+    assert "torch, which is not installed: pip install 'fedplcc[demo]'" in capsys.readouterr().err
+    with pytest.raises(ModuleNotFoundError):
+        ended(ModuleNotFoundError("No module named 'shared.nothing'", name="shared.nothing"))
+
+
 def test_a_bug_keeps_its_traceback() -> None:
     @explains_errors
     def command() -> int:

@@ -152,6 +152,14 @@ def test_the_scheme_may_be_left_out() -> None:
     assert Gateway("localhost:8080/").url == "http://localhost:8080"
 
 
+def test_plain_text_stays_on_this_machine_unless_somebody_accepts_it() -> None:
+    for url in ("http://127.0.0.1:1", "http://[::1]:1", "https://elsewhere:1"):
+        assert Gateway(url).url == url
+    with pytest.raises(InvalidConfig, match="--insecure"):
+        Gateway("http://elsewhere:1")
+    assert Gateway("http://elsewhere:1", insecure=True).url == "http://elsewhere:1"
+
+
 def test_a_runs_id_stays_one_part_of_the_path() -> None:
     gateway = Recorded(ok())
     gateway.ask(lambda there: there.get_run("../a b/ü?x#y"))
