@@ -300,7 +300,9 @@ def from_reason(reason: str, detail: str, metadata: Mapping[str, str], code: int
     kind = BY_REASON.get(reason)
     if kind is None:
         kind = next((found for found in _BY_CODE if found.code == code), Internal)
-    return kind(detail, **metadata)
+    error = kind(detail)
+    error.metadata = dict(metadata)  # not as keywords: a peer chose the names
+    return error
 
 
 _BY_CODE = (

@@ -12,11 +12,11 @@ import hashlib
 import json
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, field_validator, model_validator
 
 from shared.errors import InvalidConfig
 from shared.methods import METHODS
@@ -25,7 +25,10 @@ from shared.methods.base import Method, MethodConfig
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 """Client ids, domains and run names."""
 Name = Annotated[str, Field(pattern=NAME_PATTERN)]
+Positive = Annotated[float, Field(gt=0)]
 
+MAX_CLASS_CHARACTERS = 128
+"""Longest name of a class."""
 BUILTIN_MODELS = ("resnet10", "cnn4")
 FACTORY = re.compile(r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")
 """`package.module:factory`."""
@@ -35,7 +38,8 @@ _Model = TypeVar("_Model", bound=BaseModel)
 
 
 class _Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    # Strict: `rounds = true` or "30" is a slip to be told of, not a 1 or a 30. Only lists pass for tuples.
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, strict=True)
 
 
 class RunSection(_Section):
@@ -49,7 +53,7 @@ class RunSection(_Section):
     """Rounds after round 0."""
     seed: int = Field(0, ge=0, lt=2**31)
     """Everything random in the run derives from it."""
-    clients: tuple[Name, ...] | None = None
+    clients: tuple[Name, ...] | None = Field(None, strict=False)
     """The roster. Either this or `min_clients`."""
     min_clients: int | None = Field(None, ge=1, le=100_000)
     """Start when this many clients have joined, and let later ones in at a round's boundary."""
@@ -91,7 +95,7 @@ class ModelSection(_Section):
     """resnet10, cnn4 or package.module:factory."""
     stem: Literal["imagenet5x5", "cifar3x3"] = "imagenet5x5"
     """Stem of resnet10: 5x5 stride 2 with max-pool (FedPLVM, FedPLCC), or 3x3 stride 1 (FPL)."""
-    options: Mapping[str, Any] = Field(default_factory=dict)
+    options: Mapping[str, JsonValue] = Field(default_factory=dict)
     """Keyword arguments for package.module:factory."""
 
     @field_validator("name")
@@ -105,17 +109,13 @@ class ModelSection(_Section):
 class DataSection(_Section):
     """`[data]`: the run's data contract."""
 
-    classes: tuple[str, ...] = Field(min_length=2, max_length=10_000)
+    classes: tuple[str, ...] = Field(min_length=2, max_length=10_000, strict=False)
     """Class names in the order of the model's outputs; client folders map to them by name."""
     image_size: int = Field(32, ge=8, le=1024)
     """Height and width of the model's input in pixels."""
-    mean: tuple[float, float, float] = (0.5, 0.5, 0.5)
+    mean: tuple[float, float, float] = Field((0.5, 0.5, 0.5), strict=False)
     """Subtracted per channel from values in [0, 1]."""
-    std: tuple[Annotated[float, Field(gt=0)], Annotated[float, Field(gt=0)], Annotated[float, Field(gt=0)]] = (
-        0.5,
-        0.5,
-        0.5,
-    )
+    std: tuple[Positive, Positive, Positive] = Field((0.5, 0.5, 0.5), strict=False)
     """Divided by, per channel."""
     test_every: int = Field(5, ge=2, le=1000)
     """Where a folder has no train/ and test/, every n-th file by sorted name is for testing."""
@@ -125,6 +125,9 @@ class DataSection(_Section):
     def _unique(cls, classes: tuple[str, ...]) -> tuple[str, ...]:
         if len(set(classes)) < len(classes):
             raise ValueError("a class is named twice")
+        wrong = [name for name in classes if not name.isprintable() or not 1 <= len(name) <= MAX_CLASS_CHARACTERS]
+        if wrong:
+            raise ValueError(f"{wrong[0][:20]!a} is no name of 1 to {MAX_CLASS_CHARACTERS} printable characters")
         return classes
 
 
@@ -141,7 +144,7 @@ class TrainingSection(_Section):
     weight_decay: float = Field(1e-5, ge=0, le=1)
     clip_norm: float | None = Field(None, gt=0)
     """Largest norm of the whole gradient; no clipping if not set."""
-    augment: tuple[Literal["crop", "flip"], ...] = ()
+    augment: tuple[Literal["crop", "flip"], ...] = Field((), strict=False)
     """Random crop with a margin of 1/8, random horizontal flip."""
     threads: int = Field(1, ge=1, le=256)
     """Processor threads of local training; other numbers give other last bits."""
@@ -160,8 +163,10 @@ class TrainingSection(_Section):
         return values
 
 
-class RunConfig(_Section):
+class RunConfig(BaseModel):
     """A run, with the defaults filled in."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     run: RunSection
     method: MethodConfig
@@ -196,8 +201,10 @@ class ClientSection(_Section):
     """A seeded, class-balanced subset of the training set; all samples if not set."""
 
 
-class FederationFile(_Section):
+class FederationFile(BaseModel):
     """A configuration file: a run, and the clients that demo and simulate make for it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     config: RunConfig
     clients: Mapping[str, ClientSection] = Field(default_factory=dict)
@@ -302,13 +309,16 @@ def _check_keys(table: Any, kind: type[BaseModel], prefix: str) -> None:
         raise InvalidConfig(f"{prefix.rstrip('.')} is a table of keys, not {json.dumps(table, default=str)}")
     for key, value in table.items():
         if key not in kind.model_fields:
-            raise InvalidConfig(_unknown("key", f"{prefix}{key}", [prefix + name for name in kind.model_fields]))
+            raise InvalidConfig(_unknown("key", str(key), kind.model_fields, prefix))
         annotation = kind.model_fields[key].annotation
         if isinstance(annotation, type) and issubclass(annotation, _Section):
             _check_keys(value, annotation, f"{prefix}{key}.")
 
 
-def _unknown(what: str, name: str, known: Any) -> str:
-    nearest = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
-    hint = f"did you mean {nearest[0]!r}?" if nearest else f"known: {', '.join(sorted(known))}"
-    return f"unknown {what} {name!r}; {hint}"
+def _unknown(what: str, name: str, known: Iterable[str], prefix: str = "") -> str:
+    """What to say of a name that nothing has; the prefix of a key says nothing about which key was meant."""
+    names = sorted(known)
+    nearest = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    known_names = ", ".join(prefix + known_name for known_name in names)
+    hint = f"did you mean {prefix + nearest[0]!r}?" if nearest else f"known: {known_names}"
+    return f"unknown {what} {prefix + name!r}; {hint}"

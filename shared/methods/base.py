@@ -29,7 +29,7 @@ Block = npt.NDArray[Any]
 class MethodConfig(BaseModel):
     """Hyper-parameters that every method has. Subclasses add theirs, defaulted to the paper's values."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, strict=True)
 
     averaging: Literal["weighted", "equal"] = "weighted"
     """Weight of a client in the fold: its number of samples, or one."""

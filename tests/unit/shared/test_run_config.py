@@ -1,0 +1,352 @@
+"""The run configuration: what it accepts, what its hash rests on, and the sentence that each mistake gets."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shared.errors import InvalidConfig
+from shared.methods import METHODS
+from shared.run_config import (
+    FederationFile,
+    canonical_json,
+    load_federation,
+    parse_federation,
+    parse_run_config,
+)
+
+ISSUE = """
+[run]
+name = "digits"
+method = "fedplcc"
+rounds = 30
+seed = 0
+clients = ["mnist", "optdigits", "mnistm", "synth"]   # the roster; or min_clients = 4
+[method]            # this method's hyper-parameters, defaults from its paper
+lambda1 = 100.0
+[model]
+name = "resnet10"
+[data]
+classes = ["0", "1", "2", "3", "4", "5", "6", "7", "8", "9"]
+image_size = 32
+[training]
+local_steps = 10    # or local_epochs; exactly one
+batch_size = 32
+threads = 1
+[clients.mnist]     # only demo and simulate read these; deployed trainers say it on their command line
+domain = "mnist"
+data = "digits:mnist"
+samples_per_class = 30
+"""
+
+
+def a_document(**sections: Any) -> dict[str, Any]:
+    """The least that a person must write, with changes; a section given as None is left out."""
+    document: dict[str, Any] = {
+        "run": {"method": "fedplcc", "clients": ["ann", "bob"]},
+        "data": {"classes": ["cat", "dog"]},
+    }
+    for name, values in sections.items():
+        document[name] = {**document.get(name, {}), **values} if isinstance(values, dict) else values
+    return {name: values for name, values in document.items() if values is not None}
+
+
+def problem(document: Any) -> str:
+    with pytest.raises(InvalidConfig) as refused:
+        parse_run_config(document)
+    return refused.value.detail
+
+
+# What is accepted
+
+
+def test_the_configuration_of_the_readme_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "run.toml"
+    path.write_text(ISSUE)
+    found = load_federation(path)
+    assert found.config.run.clients == ("mnist", "mnistm", "optdigits", "synth")
+    assert found.config.method.model_dump()["lambda1"] == 100.0
+    assert found.clients["mnist"].samples_per_class == 30
+
+
+def test_everything_has_a_default_but_the_method_the_clients_and_the_classes() -> None:
+    config = parse_run_config(a_document())
+    assert (config.run.name, config.run.rounds, config.run.seed) == ("run", 30, 0)
+    assert (config.model.name, config.model.stem) == ("resnet10", "imagenet5x5")
+    assert (config.training.local_steps, config.training.local_epochs) == (10, None)
+    assert config.algorithm is METHODS["fedplcc"]
+    for section, key in (("run", "method"), ("data", "classes")):
+        document = a_document()
+        del document[section][key]
+        assert f"{section}.{key} is missing" in problem(document)
+    assert problem({}) == "run is missing; data is missing"
+
+
+def test_the_order_of_the_roster_does_not_matter() -> None:
+    one, other = a_document(run={"clients": ["ann", "bob"]}), a_document(run={"clients": ["bob", "ann"]})
+    assert parse_run_config(one) == parse_run_config(other)
+
+
+def test_whole_numbers_pass_for_floats_and_lists_for_tuples() -> None:
+    document = a_document(training={"learning_rate": 1}, method={"lambda1": 3}, data={"mean": [0, 0.5, 1]})
+    config = parse_run_config(document)
+    assert config.training.learning_rate == 1.0
+    assert config.data.mean == (0.0, 0.5, 1.0)
+
+
+@pytest.mark.parametrize("name", ["cnn4", "resnet10", "my_package.models:make", "models:Net"])
+def test_models_are_built_in_or_factories(name: str) -> None:
+    assert parse_run_config(a_document(model={"name": name})).model.name == name
+
+
+# Hash
+
+
+def test_the_canonical_json_and_its_hash_do_not_change_between_releases() -> None:
+    """Golden: request ids in the store and trainers of another version rest on these bytes."""
+    config = parse_run_config(a_document(run={"method": "fedavg"}))
+    assert config.canonical_json == (
+        '{"data":{"classes":["cat","dog"],"image_size":32,"mean":[0.5,0.5,0.5],"std":[0.5,0.5,0.5],"test_every":5},'
+        '"method":{"averaging":"weighted"},'
+        '"model":{"name":"resnet10","options":{},"stem":"imagenet5x5"},'
+        '"run":{"clients":["ann","bob"],"cohort_size":null,"method":"fedavg","min_clients":null,"name":"run",'
+        '"rounds":30,"seed":0},'
+        '"training":{"augment":[],"batch_size":32,"clip_norm":null,"evaluation_batch_size":256,'
+        '"learning_rate":0.01,"local_epochs":null,"local_steps":10,"momentum":0.9,"threads":1,"weight_decay":1e-05}}'
+    )
+    assert config.hash == "81a1692e2b2e5d77a596806fc810f573238ebc97e3d29ce67ffd0ee91d94b02a"
+
+
+def test_defaults_written_out_give_the_same_hash() -> None:
+    plain, config = a_document(), parse_run_config(a_document())
+    written = {**plain, "model": {"name": "resnet10"}, "method": {"tau": 0.07}, "training": {"local_steps": 10}}
+    assert parse_run_config(written).hash == config.hash
+    assert parse_run_config(a_document(method={"tau": 0.08})).hash != config.hash
+
+
+@st.composite
+def documents(draw: st.DrawFn) -> dict[str, Any]:
+    """Valid configurations of all kinds."""
+    names = st.text("abcXYZ019", min_size=1, max_size=8)
+    clients = draw(st.lists(names, min_size=1, max_size=5, unique=True))
+    roster = {"clients": clients} if draw(st.booleans()) else {"min_clients": draw(st.integers(1, 9))}
+    length = draw(st.sampled_from(["local_steps", "local_epochs"]))
+    method = draw(st.sampled_from(sorted(METHODS)))
+    values = st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False)
+    options = st.dictionaries(
+        st.text(max_size=5), values | st.text(max_size=5) | st.lists(values, max_size=3), max_size=3
+    )
+    return {
+        "run": {
+            **roster,
+            "method": method,
+            "rounds": draw(st.integers(1, 1000)),
+            "seed": draw(st.integers(0, 2**31 - 1)),
+        },
+        "method": {"lambda2": draw(st.floats(0, 1e6))} if method == "fedplcc" and draw(st.booleans()) else {},
+        "model": {"name": "a.b:c", "options": draw(options)},
+        "data": {"classes": draw(st.lists(names, min_size=2, max_size=5, unique=True))},
+        "training": {length: draw(st.integers(1, 100)), "learning_rate": draw(st.floats(1e-6, 10))},
+    }
+
+
+@given(documents())
+def test_a_configuration_is_read_back_from_its_canonical_json(document: dict[str, Any]) -> None:
+    config = parse_run_config(document)
+    again = parse_run_config(json.loads(config.canonical_json))
+    assert again == config
+    assert (again.canonical_json, again.hash) == (config.canonical_json, config.hash)
+    assert config.canonical_json.isascii()
+
+
+def test_canonical_json_sorts_and_refuses_what_is_no_json() -> None:
+    assert canonical_json({"b": [1.0, None], "a": "é"}) == '{"a":"\\u00e9","b":[1.0,null]}'
+    with pytest.raises(ValueError, match="JSON compliant"):
+        canonical_json({"a": float("nan")})
+
+
+# Mistakes
+
+UNKNOWN = {
+    "a key": (a_document(run={"round": 3}), "unknown key 'run.round'; did you mean 'run.rounds'?"),
+    "a section": (a_document(trainin={"threads": 2}), "unknown key 'trainin'; did you mean 'training'?"),
+    "a key like no other": (
+        a_document(model={"qqq": 3}),
+        "unknown key 'model.qqq'; known: model.name, model.options, model.stem",
+    ),
+    "a hyper-parameter": (
+        a_document(method={"lambda_1": 3}),
+        "unknown key 'method.lambda_1'; did you mean 'method.lambda1'?",
+    ),
+    "a hyper-parameter of another method": (
+        a_document(run={"method": "fedavg"}, method={"lambda1": 3}),
+        "unknown key 'method.lambda1'; known: method.averaging",
+    ),
+    "a method": (a_document(run={"method": "fedplc"}), "unknown method 'fedplc'; did you mean 'fedplcc'?"),
+    "a method like no other": (a_document(run={"method": "zzz"}), "unknown method 'zzz'; known: "),
+    "a model": (a_document(model={"name": "resnet11"}), "unknown model 'resnet11'; did you mean 'resnet10'?"),
+    "a model like no other": (a_document(model={"name": "zzz"}), "or write package.module:factory"),
+}
+
+
+@pytest.mark.parametrize("what", UNKNOWN)
+def test_what_is_unknown_is_named_with_the_nearest_known(what: str) -> None:
+    document, sentence = UNKNOWN[what]
+    assert sentence in problem(document)
+
+
+OUT_OF_RANGE: dict[str, tuple[dict[str, Any], str]] = {
+    "run.rounds": ({"run": {"rounds": 0}}, "run.rounds = 0: input should be greater than or equal to 1"),
+    "run.rounds, high": ({"run": {"rounds": 10**9}}, "run.rounds = 1000000000: input should be less than or equal to"),
+    "run.seed": ({"run": {"seed": -1}}, "run.seed = -1: input should be greater than or equal to 0"),
+    "run.seed, high": ({"run": {"seed": 2**31}}, "run.seed = 2147483648: input should be less than 2147483648"),
+    "method.tau": ({"method": {"tau": 0}}, "method.tau = 0: input should be greater than or equal to 0.001"),
+    "method.phi": ({"method": {"phi": 1.5}}, "method.phi = 1.5: input should be less than or equal to 1"),
+    "method.lambda1": ({"method": {"lambda1": -1}}, "method.lambda1 = -1: input should be greater than or equal to 0"),
+    "not a number": ({"method": {"lambda1": float("nan")}}, "method.lambda1 = NaN: input should be a finite number"),
+    "infinity": ({"training": {"learning_rate": float("inf")}}, "training.learning_rate = Infinity: input should be a"),
+    "training.momentum": ({"training": {"momentum": 1}}, "training.momentum = 1: input should be less than 1"),
+    "batch_size": (
+        {"training": {"batch_size": 1}},
+        "training.batch_size = 1: input should be greater than or equal to",
+    ),
+    "image_size": ({"data": {"image_size": 7}}, "data.image_size = 7: input should be greater than or equal to 8"),
+    "std": ({"data": {"std": [0.5, 0, 0.5]}}, "data.std.1 = 0: input should be greater than 0"),
+    "mean": ({"data": {"mean": [0.5, 0.5]}}, "data.mean.2 is missing"),
+    "stem": ({"model": {"stem": "big"}}, "model.stem = \"big\": input should be 'imagenet5x5' or 'cifar3x3'"),
+    "augment": (
+        {"training": {"augment": ["crop", "turn"]}},
+        "training.augment.1 = \"turn\": input should be 'crop' or",
+    ),
+    "partition": ({"method": {"partition": "best"}}, 'method.partition = "best": '),
+    "a text for a number": ({"run": {"rounds": "30"}}, 'run.rounds = "30": input should be a valid integer'),
+    "a truth for a number": ({"run": {"rounds": True}}, "run.rounds = true: input should be a valid integer"),
+    "a truth for a float": ({"method": {"tau": True}}, "method.tau = true: input should be a valid number"),
+    "a fraction for a count": ({"run": {"rounds": 2.5}}, "run.rounds = 2.5: input should be a valid integer"),
+    "a number for a class": ({"data": {"classes": [0, 1]}}, "data.classes.0 = 0: input should be a valid string"),
+}
+
+
+@pytest.mark.parametrize("what", OUT_OF_RANGE)
+def test_a_value_out_of_range_is_named_with_its_key_and_its_range(what: str) -> None:
+    sections, sentence = OUT_OF_RANGE[what]
+    assert sentence in problem(a_document(**sections))
+
+
+def test_every_problem_is_named_at_once() -> None:
+    found = problem(a_document(run={"rounds": 0, "seed": -1}, training={"batch_size": 1}))
+    assert [part.split(" = ")[0] for part in found.split("; ")] == ["run.rounds", "run.seed", "training.batch_size"]
+
+
+CONTRADICTIONS: dict[str, tuple[dict[str, Any], str]] = {
+    "roster and number": ({"run": {"min_clients": 2}}, "set exactly one of 'clients' (the roster) and 'min_clients'"),
+    "neither": ({"run": {"clients": None}}, "set exactly one of 'clients' (the roster) and 'min_clients'"),
+    "no client": ({"run": {"clients": []}}, "run.clients: the roster must name at least one client"),
+    "a client twice": ({"run": {"clients": ["ann", "ann"]}}, "run.clients: the roster names a client twice"),
+    "a bad name": ({"run": {"clients": ["ann", "../etc"]}}, 'run.clients.1 = "../etc": string should match pattern'),
+    "a large cohort": ({"run": {"cohort_size": 3}}, "cohort_size = 3 is more than the 2 clients of the run"),
+    "two lengths": (
+        {"training": {"local_steps": 1, "local_epochs": 1}},
+        "training: set exactly one of 'local_steps' and 'local_epochs'",
+    ),
+    "one class": ({"data": {"classes": ["cat"]}}, "data.classes: tuple should have at least 2 items"),
+    "a class twice": ({"data": {"classes": ["cat", "cat"]}}, "data.classes: a class is named twice"),
+    "a class without a name": ({"data": {"classes": ["cat", ""]}}, "data.classes: '' is no name of 1 to 128"),
+    "an unprintable class": ({"data": {"classes": ["cat", "\ud800"]}}, "data.classes: '\\ud800' is no name of"),
+    "options that are no JSON": ({"model": {"options": {"x": {1, 2}}}}, "model.options.x: input was not a valid JSON"),
+    "a date among options": ({"model": {"options": {"x": datetime.date(2020, 1, 1)}}}, "not a valid JSON value"),
+    "NaN among options": ({"model": {"options": {"x": float("nan")}}}, "input should be a finite number"),
+    "a number for a section": ({"training": 3}, "training is a table of keys, not 3"),
+    "a number for hyper-parameters": ({"method": 3}, "method is a table of keys, not 3"),
+    "a text for the run": ({"run": "fedavg"}, 'run is a table of keys, not "fedavg"'),
+}
+
+
+@pytest.mark.parametrize("what", CONTRADICTIONS)
+def test_what_cannot_be_meant_is_explained(what: str) -> None:
+    sections, sentence = CONTRADICTIONS[what]
+    assert sentence in problem(a_document(**sections))
+
+
+@pytest.mark.parametrize("document", [None, [], "fedavg", 3])
+def test_what_is_no_table_is_told_so(document: Any) -> None:
+    assert problem(document).startswith("a run configuration is a table with the sections run, method, model, data")
+
+
+def test_either_length_may_be_given() -> None:
+    assert parse_run_config(a_document(training={"local_epochs": 2})).training.local_steps is None
+    assert parse_run_config(a_document(training={"local_steps": 2})).training.local_epochs is None
+
+
+# Files
+
+
+def federation(**sections: Any) -> FederationFile:
+    return parse_federation(a_document(run={"clients": None}, **sections))
+
+
+def test_the_clients_tables_are_the_roster_where_the_run_names_none() -> None:
+    tables = {"zoe": {"data": "digits:mnist"}, "ann": {"data": "folder:/data", "domain": "city"}}
+    found = federation(clients=tables)
+    assert found.config.run.clients == ("ann", "zoe")
+    assert (found.clients["ann"].domain, found.clients["zoe"].domain) == ("city", None)
+    named = parse_federation(a_document(clients=tables))
+    assert named.config.run.clients == ("ann", "bob")
+    waiting = parse_federation(a_document(run={"clients": None, "min_clients": 2}, clients=tables))
+    assert waiting.config.run.clients is None
+
+
+def test_a_run_document_does_not_take_clients_tables() -> None:
+    assert "unknown key 'clients'" in problem(a_document(clients={"ann": {"data": "digits:mnist"}}))
+
+
+BAD_CLIENTS = {
+    "no data": ({"ann": {"domain": "city"}}, "clients.ann.data is missing"),
+    "an unknown key": ({"ann": {"data": "x", "sample_per_class": 3}}, "did you mean 'clients.ann.samples_per_class'?"),
+    "no samples": (
+        {"ann": {"data": "x", "samples_per_class": 0}},
+        "clients.ann.samples_per_class = 0: input should be",
+    ),
+    "a bad name": ({"a b": {"data": "x"}}, "clients.a b: a client's name is up to 64 letters, digits"),
+    "a bad domain": ({"ann": {"data": "x", "domain": "a b"}}, 'clients.ann.domain = "a b": string should match'),
+    "no table": ({"ann": "digits:mnist"}, 'clients.ann is a table of keys, not "digits:mnist"'),
+    "no tables": (["ann"], "[clients] holds one table per client: [clients.NAME]"),
+}
+
+
+@pytest.mark.parametrize("what", BAD_CLIENTS)
+def test_a_wrong_client_table_is_explained(what: str) -> None:
+    tables, sentence = BAD_CLIENTS[what]
+    with pytest.raises(InvalidConfig, match=re.escape(sentence)):
+        federation(clients=tables)
+
+
+FILES = {
+    "a syntax error": (b"[run\nmethod = 3", r"run\.toml is not TOML: .*line 1"),
+    "a key twice": (b"[run]\nseed = 1\nseed = 2", r"run\.toml is not TOML: Cannot overwrite a value"),
+    "no text": (b"\xff\xfe\x00", r"run\.toml is not TOML: "),
+    "an empty file": (b"", "run is missing; data is missing"),
+}
+
+
+@pytest.mark.parametrize("what", FILES)
+def test_a_file_that_is_no_configuration_is_explained(tmp_path: Path, what: str) -> None:
+    content, sentence = FILES[what]
+    path = tmp_path / "run.toml"
+    path.write_bytes(content)
+    with pytest.raises(InvalidConfig, match=sentence):
+        load_federation(path)
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InvalidConfig, match=r"cannot read .*nothing\.toml: No such file"):
+        load_federation(tmp_path / "nothing.toml")
+    with pytest.raises(InvalidConfig, match=r"cannot read .*: Is a directory"):
+        load_federation(tmp_path)
