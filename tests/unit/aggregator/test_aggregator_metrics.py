@@ -1,0 +1,226 @@
+"""What /metrics shows: everything known from the start, active runs only, and no more series than the bounds allow."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from aggregator.metrics import CLASSES, DOMAINS, LOSS_TERMS, MAX_RUNS, REFUSALS, AggregatorMetrics
+from shared import errors
+from shared.metrics import new_registry
+from shared.types import ClientActivity, RoundPhase, Run, RunStatus
+from tests.builders import a_round, a_run
+from tests.folders import memory_folder
+from tests.local_federation import LocalFederation
+from tests.numpy_client import NumpyClient
+
+
+@pytest.fixture
+def registry() -> CollectorRegistry:
+    return new_registry("aggregator")
+
+
+@pytest.fixture
+def metrics(registry: CollectorRegistry) -> AggregatorMetrics:
+    return AggregatorMetrics(registry)
+
+
+def series(registry: CollectorRegistry, name: str) -> dict[tuple[str, ...], float]:
+    """Values of a metric by its labels' values, in the order of the labels' names."""
+    return {
+        tuple(value for _, value in sorted(sample.labels.items())): sample.value
+        for family in registry.collect()
+        for sample in family.samples
+        if sample.name == f"fedplcc_{name}"
+    }
+
+
+def a_committed_run(run_id: str = "one", number: int = 1, **values: Any) -> Run:
+    line: Mapping[str, Any] = {
+        "accuracy": {"city": 0.5, "mean": 0.5, "worst": 0.5},
+        "loss": {"ce": 1.0},
+        "prototypes": {"local": 4, "global": 2},
+        **values,
+    }
+    started = {"collecting": 100.0, "aggregating": 103.0, "evaluating": 103.5, "committed": 104.0}
+    current = a_round(number, RoundPhase.COMMITTED, metrics_json=json.dumps(line), phase_started_at=started)
+    return a_run(run_id=run_id, round=current)
+
+
+def test_every_known_label_is_there_from_the_start(registry: CollectorRegistry, metrics: AggregatorMetrics) -> None:
+    outcomes = {refusal.reason.lower() for refusal in REFUSALS} | {"accepted", "duplicate"}
+    assert series(registry, "client_updates_total") == {(outcome,): 0 for outcome in outcomes}
+    assert set(series(registry, "round_phase_duration_seconds_count")) == {
+        ("initialising",),
+        ("collecting",),
+        ("aggregating",),
+        ("evaluating",),
+    }
+    assert set(series(registry, "transfer_bytes_total")) == {
+        (direction, kind) for direction in ("sent", "received") for kind in ("model", "prototypes")
+    }
+    assert set(series(registry, "transfers_resumed_total")) == {("sent",), ("received",)}
+    assert set(series(registry, "clients")) == {("connected",), *((activity.value,) for activity in ClientActivity)}
+    assert set(series(registry, "runs")) == {(status.value,) for status in RunStatus if not status.is_final}
+    assert series(registry, "rounds_total") == {("committed",): 0}
+    assert series(registry, "recoveries_total") == {(): 0}
+    assert series(registry, "client_problems_total") == {(): 0}
+
+
+def test_every_refusal_is_counted_under_its_reason_and_nothing_else_is(
+    registry: CollectorRegistry, metrics: AggregatorMetrics
+) -> None:
+    for refusal in REFUSALS:
+        metrics.update_refused(refusal("no"))
+    for other in (errors.StoreUnavailable("away"), errors.RunNotFound("none"), errors.Internal("a bug")):
+        metrics.update_refused(other)
+    counted = series(registry, "client_updates_total")
+    assert counted == {
+        **{(refusal.reason.lower(),): 1 for refusal in REFUSALS},
+        ("accepted",): 0,
+        ("duplicate",): 0,
+    }
+
+
+def test_a_committed_round_shows_its_results_and_durations(
+    registry: CollectorRegistry, metrics: AggregatorMetrics
+) -> None:
+    run = a_committed_run(
+        accuracy={"city": 0.25, "farm": 0.75, "mean": 0.5, "worst": 0.25}, loss={"ce": 1.5, "contra": 0.5}
+    )
+    metrics.observe_runs([run])
+    metrics.round_committed(run, [2, 0, 1], now=104.0)
+    assert series(registry, "domain_accuracy_ratio") == {("city", "one"): 0.25, ("farm", "one"): 0.75}
+    assert series(registry, "worst_domain_accuracy_ratio") == {("one",): 0.25}
+    assert series(registry, "mean_domain_accuracy_ratio") == {("one",): 0.5}
+    assert series(registry, "training_loss") == {("one", "ce"): 1.5, ("one", "contra"): 0.5}
+    assert series(registry, "prototypes") == {("one", "local"): 4, ("one", "global"): 2}
+    assert series(registry, "class_prototypes") == {("0", "one"): 2, ("1", "one"): 0, ("2", "one"): 1}
+    assert series(registry, "round") == {("one",): 1}
+    assert series(registry, "rounds_total") == {("committed",): 1}
+    assert series(registry, "round_duration_seconds_sum") == {(): 4.0}
+    assert series(registry, "round_phase_duration_seconds_sum") == {
+        ("collecting",): 3.0,
+        ("aggregating",): 0.5,
+        ("evaluating",): 0.5,
+        ("initialising",): 0.0,
+    }
+
+
+def test_a_value_that_this_round_does_not_know_is_not_carried_forward(
+    registry: CollectorRegistry, metrics: AggregatorMetrics
+) -> None:
+    first = a_committed_run(accuracy={"city": 0.25, "farm": 0.75, "mean": 0.5, "worst": 0.25}, loss={"ce": 1, "x": 2})
+    metrics.observe_runs([first])
+    metrics.round_committed(first, [1], now=104.0)
+    metrics.round_committed(
+        a_committed_run(accuracy={"city": None, "sea": 0.1, "mean": 0.1, "worst": 0.1}), [1], now=104.0
+    )
+    assert series(registry, "domain_accuracy_ratio") == {("sea", "one"): 0.1}
+    assert series(registry, "training_loss") == {("one", "ce"): 1}
+    metrics.round_committed(a_committed_run(accuracy={"city": None, "mean": None, "worst": None}), [1], now=104.0)
+    for name in ("domain_accuracy_ratio", "mean_domain_accuracy_ratio", "worst_domain_accuracy_ratio"):
+        assert series(registry, name) == {}
+    metrics.round_committed(first, [1], now=104.0)
+    assert series(registry, "domain_accuracy_ratio") == {("city", "one"): 0.25, ("farm", "one"): 0.75}
+
+
+@pytest.mark.parametrize("status", [status for status in RunStatus if status.is_final])
+def test_the_series_of_a_run_are_gone_when_it_has_ended(
+    registry: CollectorRegistry, metrics: AggregatorMetrics, status: RunStatus
+) -> None:
+    for run in (a_committed_run("one"), a_committed_run("two")):
+        metrics.observe_runs([a_committed_run("one"), a_committed_run("two")])
+        metrics.round_committed(run, [1, 1], now=104.0)
+    metrics.observe_runs([a_run(status, run_id="one"), a_committed_run("two")])
+    shown = {
+        sample.labels["run"] for family in registry.collect() for sample in family.samples if "run" in sample.labels
+    }
+    assert shown == {"two"}
+    assert series(registry, "rounds_total") == {("committed",): 2}, "counters do not go back"
+
+
+def test_at_most_four_runs_have_series_and_the_next_follows_when_one_ends(
+    registry: CollectorRegistry, metrics: AggregatorMetrics
+) -> None:
+    runs = [a_committed_run(f"run{index}") for index in range(MAX_RUNS + 2)]
+    metrics.observe_runs(runs)
+    for run in runs:
+        metrics.round_committed(run, [1], now=104.0)
+    assert set(series(registry, "round")) == {("run0",), ("run1",), ("run2",), ("run3",)}
+    assert set(series(registry, "mean_domain_accuracy_ratio")) == set(series(registry, "round"))
+    assert series(registry, "rounds_total") == {("committed",): 6}, "every run's rounds are counted"
+    assert series(registry, "runs")[("running",)] == 6
+    metrics.observe_runs(runs[1:])
+    assert set(series(registry, "round")) == {("run1",), ("run2",), ("run3",), ("run4",)}
+
+
+def test_names_beyond_the_bound_share_one_series(registry: CollectorRegistry, metrics: AggregatorMetrics) -> None:
+    """Loss terms and domains are named by clients: they must not be able to fill the memory of a Prometheus."""
+    metrics.observe_runs([a_committed_run()])
+    for number in range(3):
+        domains = {f"domain-{number}-{index}": 0.5 for index in range(DOMAINS)}
+        terms = {f"term-{number}-{index}": 2.0 for index in range(LOSS_TERMS)}
+        run = a_committed_run(accuracy={**domains, "mean": 0.5, "worst": 0.5}, loss=terms)
+        metrics.round_committed(run, [1], now=104.0)
+        assert len(series(registry, "domain_accuracy_ratio")) == (1 if number else DOMAINS)
+        assert len(series(registry, "training_loss")) == (1 if number else LOSS_TERMS)
+    assert series(registry, "domain_accuracy_ratio") == {("other", "one"): 0.5}
+    assert series(registry, "training_loss") == {("one", "other"): 2.0}
+
+
+def test_a_run_of_many_classes_has_no_series_by_class(registry: CollectorRegistry, metrics: AggregatorMetrics) -> None:
+    run = a_committed_run()
+    metrics.observe_runs([run])
+    metrics.round_committed(run, [1] * (CLASSES + 1), now=104.0)
+    assert series(registry, "class_prototypes") == {}
+    metrics.round_committed(run, [1] * CLASSES, now=104.0)
+    assert len(series(registry, "class_prototypes")) == CLASSES
+
+
+def test_clocks_that_go_back_give_no_negative_duration(registry: CollectorRegistry, metrics: AggregatorMetrics) -> None:
+    metrics.round_committed(a_committed_run(), [1], now=50.0)
+    assert series(registry, "round_duration_seconds_sum") == {(): 0.0}
+
+
+def test_round_0_is_counted_with_the_rounds_but_has_no_duration(
+    registry: CollectorRegistry, metrics: AggregatorMetrics
+) -> None:
+    metrics.round_committed(a_committed_run(number=0), [1], now=104.0)
+    assert series(registry, "round_duration_seconds_count") == {(): 0}
+
+
+# Through the coordinator
+
+
+@pytest.fixture
+def federation() -> Iterator[LocalFederation]:
+    with memory_folder() as folder, LocalFederation(Path(folder), map(NumpyClient, ("ann", "bob"))) as federation:
+        federation.join()
+        yield federation
+
+
+def test_a_whole_run_is_counted_and_leaves_no_series_of_its_own(federation: LocalFederation) -> None:
+    run = federation.create("fedplcc", run={"rounds": 3})
+    while federation.coordinator.get_run(run.run_id).round_number < 2:
+        federation.step()
+    line = json.loads(federation.metrics_lines(run.run_id)[0])
+    for scope, count in line["prototypes"].items():
+        assert federation.metric("prototypes", run=run.run_id, scope=scope) == count
+    by_class = [federation.metric("class_prototypes", run=run.run_id, class_id=str(index)) for index in range(3)]
+    assert sum(count or 0 for count in by_class) == line["prototypes"]["global"]
+    assert federation.metric("training_loss", run=run.run_id, term="ce") == line["loss"]["ce"]
+    assert federation.metric("domain_accuracy_ratio", run=run.run_id, domain="ann-domain") is not None
+    assert federation.metric("runs", status="running") == 1
+    federation.run_to_end(run.run_id)
+    assert federation.metric("rounds_total", result="committed") == 3
+    assert federation.metric("round_duration_seconds_count") == 3
+    assert federation.metric("client_updates_total", outcome="accepted") == 7
+    assert federation.metric("runs", status="running") == 0
+    assert federation.metric("round", run=run.run_id) is None
+    assert federation.metric("prototypes", run=run.run_id, scope="local") is None

@@ -1,0 +1,157 @@
+"""What a round comes to: accuracy by domain, losses, and the lines and the manifest that a run leaves."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from aggregator import results
+from shared.errors import MalformedRequest
+from shared.run_config import canonical_json
+from shared.types import EvaluationCounts, Event, RoundPhase
+from shared.version import VERSION
+from tests.builders import a_blob, a_client, a_round, a_run, an_evaluation, an_update
+from tests.local_federation import LocalFederation
+from tests.numpy_client import NumpyClient
+
+
+def report(client_id: str, domain: str, correct: int, total: int, **names: str) -> Any:
+    counts = EvaluationCounts(names.get("set_name", "test"), names.get("model", "global"), (correct, 0), (total, 0))
+    return replace(an_evaluation(client_id, domain=domain), counts=(counts,))
+
+
+def test_a_domains_predictions_are_pooled_over_its_clients() -> None:
+    reports = [report("ann", "city", 1, 1), report("bob", "city", 0, 9), report("zoe", "farm", 3, 4)]
+    assert results.accuracy_by_domain(reports, ["city", "farm"]) == {
+        "city": 0.1,
+        "farm": 0.75,
+        "mean": pytest.approx((0.1 + 0.75) / 2),
+        "worst": 0.1,
+    }
+
+
+def test_a_domain_without_a_report_or_test_samples_is_none_and_left_out_of_mean_and_worst() -> None:
+    reports = [report("ann", "city", 1, 2), report("bob", "sea", 0, 0)]
+    assert results.accuracy_by_domain(reports, ["city", "farm", "sea"]) == {
+        "city": 0.5,
+        "farm": None,
+        "sea": None,
+        "mean": 0.5,
+        "worst": 0.5,
+    }
+
+
+def test_with_no_report_at_all_everything_is_none() -> None:
+    assert results.accuracy_by_domain([], ["city"]) == {"city": None, "mean": None, "worst": None}
+    assert results.accuracy_by_domain([], []) == {"mean": None, "worst": None}
+
+
+def test_a_domain_that_gets_everything_wrong_is_zero_and_not_none() -> None:
+    reports = [report("ann", "city", 0, 5), report("bob", "farm", 5, 5)]
+    assert results.accuracy_by_domain(reports, ["city", "farm"])["worst"] == 0.0
+
+
+def test_only_the_global_model_on_the_test_set_counts() -> None:
+    reports = [
+        report("ann", "city", 1, 2),
+        report("ann", "city", 2, 2, model="local"),
+        report("ann", "city", 2, 2, set_name="train"),
+    ]
+    assert results.accuracy_by_domain(reports, ["city"])["city"] == 0.5
+
+
+def test_domains_come_in_order_with_the_summaries_last() -> None:
+    reports = [report("zoe", "sea", 1, 1), report("ann", "city", 1, 1)]
+    assert list(results.accuracy_by_domain(reports, ["sea", "city"])) == ["city", "sea", "mean", "worst"]
+
+
+@pytest.mark.parametrize("domain", results.SUMMARIES)
+def test_a_domain_cannot_be_called_as_a_summary(tmp_path: Any, domain: str) -> None:
+    with LocalFederation(tmp_path, [NumpyClient("ann", domain=domain)]) as federation:
+        with pytest.raises(MalformedRequest, match=domain):
+            federation.join()
+        assert federation.coordinator.list_clients() == []
+
+
+def test_losses_are_means_over_samples_by_term() -> None:
+    updates = [
+        an_update("ann", num_examples=3, losses={"ce": 1.0, "contra": 2.0}),
+        an_update("bob", num_examples=1, losses={"ce": 5.0}),
+    ]
+    assert results.mean_losses(updates) == {"ce": 2.0, "contra": 2.0}
+    assert results.mean_losses([]) == {}
+
+
+def a_committed_round(**changes: Any) -> Any:
+    return a_round(
+        3,
+        RoundPhase.COMMITTED,
+        updates={"bob": an_update("bob", num_prototypes=2), "ann": an_update("ann", num_excluded=2)},
+        evaluations={"bob": an_evaluation("bob"), "ann": an_evaluation("ann", correct=(10, 10, 10))},
+        model=a_blob("new"),
+        prototypes=a_blob("new prototypes", "global_cluster"),
+        phase_started_at={"collecting": 10.0, "aggregating": 14.0, "evaluating": 14.5},
+        **changes,
+    )
+
+
+DOMAINS = {"ann": "ann-domain", "bob": "bob-domain"}
+
+
+def test_a_metrics_line_sums_up_its_round() -> None:
+    line = results.metrics_line(a_committed_round(), domains=DOMAINS, num_global_prototypes=5)
+    assert line == {
+        "round": 3,
+        "accuracy": {"ann-domain": 1.0, "bob-domain": 0.2, "mean": 0.6, "worst": 0.2},
+        "loss": {"ce": pytest.approx(1 / 3), "contra": 2.0},
+        "prototypes": {"local": 6, "global": 5},
+        "num_examples": 24,
+        "num_excluded": 3,
+        "cohort": ["ann", "bob"],
+        "model_sha256": a_blob("new").sha256,
+        "prototypes_sha256": a_blob("new prototypes").sha256,
+    }
+
+
+def test_a_metrics_line_has_the_same_bytes_in_any_order_of_arrival_and_at_any_speed() -> None:
+    current = a_committed_round()
+    slower = replace(
+        current,
+        updates={
+            name: replace(current.updates[name], timings={"train_seconds": 9.0}) for name in sorted(current.updates)
+        },
+        evaluations=dict(sorted(current.evaluations.items())),
+        phase_started_at={"collecting": 0.0},
+    )
+    lines = {
+        canonical_json(results.metrics_line(one, domains=DOMAINS, num_global_prototypes=5)) for one in (current, slower)
+    }
+    assert len(lines) == 1
+
+
+def test_a_timings_line_says_where_the_time_went() -> None:
+    line = results.timings_line(a_committed_round(), now=16.0)
+    assert line["seconds"] == {"collecting": 4.0, "aggregating": 0.5, "evaluating": 1.5, "total": 6.0}
+    assert line["clients"]["ann"] == {"train_seconds": 0.7, "evaluation_seconds": 0.2}
+    sizes = [blob.size_bytes for update in a_committed_round().updates.values() for blob in update.payload.blobs]
+    assert line["bytes_received"] == sum(sizes)
+    json.dumps(line, allow_nan=False)
+
+
+def test_the_manifest_names_everybody_who_was_admitted_with_their_machines() -> None:
+    entries = [results.roster_entry(a_client(name)) for name in ("ann", "zoe")]
+    admissions = [
+        Event(type="run_started", data={"clients": {"zoe": entries[1]}}),
+        Event(type="clients_admitted", data={"clients": {"ann": entries[0]}}),
+    ]
+    run = a_run()
+    manifest = results.manifest(run, json.loads(run.config_json), admissions)
+    assert list(manifest["clients"]) == ["ann", "zoe"]
+    assert manifest["clients"]["ann"]["environment"]["cpu"] == "x86-64"
+    assert (manifest["config_hash"], manifest["config"]["run"]["method"]) == (run.config_hash, "fedavg")
+    assert manifest["aggregator"]["fedplcc"] == VERSION
+    assert set(manifest["aggregator"]["packages"]) == set(results.PACKAGES)
+    json.dumps(manifest, allow_nan=False)
