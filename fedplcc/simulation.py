@@ -71,6 +71,8 @@ class Observers:
 class InProcessCoordinator:
     """The trainer's view of an aggregator that lives in the same process."""
 
+    retries: int = 0
+
     def __init__(self, service: Coordinator, client_id: str, token: str) -> None:
         self._service, self._client_id, self._token = service, client_id, token
 
@@ -143,19 +145,19 @@ class Simulation:
         clients = local_clients(federation)
         self._device = device
         self._observers = observers or Observers()
-        self._store = SqlStore.in_folder(state_dir)
-        # Clients wait for each other here, however long one trains: no lease may end, no heartbeat is missed.
-        limits = Limits(heartbeat_interval_s=math.inf, max_chunk_bytes=CHUNK_BYTES)
-        self._service = Coordinator(
-            self._store, BlobStore(state_dir), AggregatorMetrics(new_registry("aggregator")), limits
-        )
-        self._service = Coordinator(
-            self._store, BlobStore(state_dir), AggregatorMetrics(new_registry("aggregator")), limits
-        )
-        self._clients = [self._join(name, client, federation.config) for name, client in clients.items()]
-        document = json.loads(federation.config.canonical_json)
-        self._run_id = self._service.create_run(request_id, document).run_id
         self._cursor = 0
+        self._store = SqlStore.in_folder(state_dir)
+        try:
+            # Clients wait for each other here, however long one trains: no lease may end, no heartbeat is missed.
+            limits = Limits(heartbeat_interval_s=math.inf, max_chunk_bytes=CHUNK_BYTES)
+            metrics = AggregatorMetrics(new_registry("aggregator"))
+            self._service = Coordinator(self._store, BlobStore(state_dir), metrics, limits)
+            self._clients = [self._join(name, client, federation.config) for name, client in clients.items()]
+            document = json.loads(federation.config.canonical_json)
+            self._run_id = self._service.create_run(request_id, document).run_id
+        except BaseException:
+            self._store.close()
+            raise
 
     def close(self) -> None:
         """Let go of the state directory."""

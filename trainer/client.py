@@ -196,6 +196,7 @@ class TaskConnection:
     """
 
     def __init__(self, client: AggregatorClient, should_stop: ShouldStop) -> None:
+        self.retries = 0
         self._client = client
         self._should_stop: ShouldStop = lambda: client.is_closed or should_stop()
 
@@ -320,6 +321,7 @@ class TaskConnection:
                     # The aggregator has forgotten us, or which task we have: whoever follows joins and asks again.
                     self._client.refresh()
                 log.debug("retrying", operation=operation, reason=error.reason, detail=error.detail)
+            self.retries += 1
             self._client.metrics.retries.labels(operation).inc()
             pause(next(waits), self._should_stop)
 

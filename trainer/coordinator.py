@@ -18,6 +18,9 @@ class Coordinator(Protocol):
     shared/errors.py that the aggregator answers with.
     """
 
+    retries: int
+    """Attempts after the first ones that this task has needed so far."""
+
     def fetch(self, blob: BlobRef) -> bytes:
         """The bytes of a blob of the client's present task. The caller checks their SHA-256."""
 

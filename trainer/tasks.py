@@ -412,6 +412,7 @@ def _hand_in(job: _Job, result: _Result) -> None:
             job.on_activity(ClientActivity.UPLOADING, number_sent / len(blobs))
     check(job.should_stop)
     timings = {**update.timings, "upload_seconds": job.timings["upload_seconds"], "sent_bytes": float(sent_bytes)}
+    timings["retries"] = float(job.coordinator.retries)
     job.coordinator.commit_update(run_id, number, replace(update, timings=timings))
 
 

@@ -43,6 +43,7 @@ CLASSES = ("a", "b", "c")
 class MemoryCoordinator:
     """Holds blobs and remembers what it is given; errors that it is told to raise come once each."""
 
+    retries: int = 2
     blobs: dict[str, bytes] = field(default_factory=dict)
     stored: dict[str, tuple[bytes, bool]] = field(default_factory=dict)
     updates: list[Any] = field(default_factory=list)
@@ -149,6 +150,7 @@ def test_a_training_task_ends_in_a_committed_update_that_adds_up(data):
     assert any((before[name] != after[name]).any() for name in before)
     assert {"ce"} <= update.losses.keys()
     assert {"download_seconds", "train_seconds", "summarise_seconds", "upload_seconds"} <= update.timings.keys()
+    assert update.timings["retries"] == 2.0
     in_order = list(dict.fromkeys(activities))
     assert in_order == [
         ClientActivity.DOWNLOADING,
