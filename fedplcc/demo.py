@@ -93,10 +93,9 @@ class Demo:
         """Wait until a client says that it cannot go on; here nobody could mend it, so the run would wait for ever."""
         while True:
             for client in await gateway.list_clients():
-                if client.problem is not None and client.problem.is_fatal:
-                    problem = client.problem
-                    sentence = f"client {client.client_id}: {problem.detail}" + (
-                        f"; {problem.hint}" if problem.hint else ""
-                    )
-                    return from_reason(problem.reason, sentence, {}, Code.FAILED_PRECONDITION)
+                problem = client.problem
+                if problem is not None and problem.is_fatal:
+                    sentence = "; ".join(filter(None, (problem.detail, problem.hint)))
+                    detail = f"client {client.client_id}: {sentence}"
+                    return from_reason(problem.reason, detail, {}, Code.FAILED_PRECONDITION)
             await asyncio.sleep(PROBLEM_POLL_S)

@@ -127,8 +127,8 @@ class RunProgress(AbstractContextManager["RunProgress"]):
         elif event.type == "update_refused":
             self.note(f"client {event.client_id}: an update was refused: {event.data.get('detail')}")
         elif event.type == "client_problem":
-            hint = event.data.get("hint")
-            self.note(f"client {event.client_id}: {event.data.get('detail')}" + (f"; {hint}" if hint else ""))
+            sentence = "; ".join(filter(None, (event.data.get("detail"), event.data.get("hint"))))
+            self.note(f"client {event.client_id}: {sentence}")
         elif event.type == "environment_changed":
             self.note(
                 f"client {event.client_id} computes on another machine type now; last bits may differ from here on"
