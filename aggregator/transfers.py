@@ -9,7 +9,7 @@ from pathlib import Path
 
 from aggregator import rounds
 from aggregator.ledger import Ledger
-from aggregator.metrics import AggregatorMetrics
+from aggregator.metrics import REFUSALS, AggregatorMetrics
 from aggregator.sessions import Sessions
 from aggregator.store.base import Store
 from aggregator.store.blobs import BlobStore, Upload
@@ -134,11 +134,12 @@ class Transfers:
         try:
             yield
         except FedplccError as error:
-            self._metrics.update_refused(error)
-            with self._ledger.lock:
-                run = self._ledger.find_open(run_id)
-                if run is not None and self._sessions.find(client_id) is not None:
-                    self._record_refusal(run, number, client_id, error)
+            if isinstance(error, REFUSALS):  # not a disk that is away, nor a stream that a newer one took over
+                self._metrics.update_refused(error)
+                with self._ledger.lock:
+                    run = self._ledger.find_open(run_id)
+                    if run is not None and self._sessions.find(client_id) is not None:
+                        self._record_refusal(run, number, client_id, error)
             raise
 
     def _record_refusal(self, run: Run, number: int, client_id: str, error: FedplccError) -> None:

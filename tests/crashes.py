@@ -1,4 +1,4 @@
-"""A disk that a process can be killed at: between any two calls that change what is on it, and between those and commits.
+"""A disk that fails once, or that a process is killed at: at any call that changes what is on it, commits included.
 
 A killed process runs no handler and no clean-up. So once it is killed every further call raises too, without effect, until
 `revive` lets the next process begin.
@@ -6,6 +6,7 @@ A killed process runs no handler and no clean-up. So once it is killed every fur
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import stat
@@ -18,6 +19,7 @@ import pytest
 
 from aggregator.store.base import Transaction
 from aggregator.store.sql import SqlStore
+from shared.errors import StoreUnavailable
 
 
 class Killed(BaseException):
@@ -34,7 +36,7 @@ class Disk:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.steps: list[str] = []
-        self._killed_before = 0
+        self._killed_before, self._fails_at = 0, 0
         self._contents: dict[int, str] = {}
         self._names: dict[int, dict[str, int]] = {}
         for name in self.CALLS:
@@ -43,7 +45,11 @@ class Disk:
 
     def kill_before(self, step: int) -> None:
         """Kill the process before its `step`-th step from here, counted from 1; 0 lets it live."""
-        self.steps, self._killed_before = [], step
+        self.steps, self._killed_before, self._fails_at = [], step, 0
+
+    def fail_at(self, step: int) -> None:
+        """Have the `step`-th step from here fail for want of room, and every other one succeed."""
+        self.steps, self._killed_before, self._fails_at = [], 0, step
 
     def revive(self) -> None:
         """Let the next process begin."""
@@ -63,6 +69,11 @@ class Disk:
         self.steps.append(name)
         if self._killed_before and len(self.steps) >= self._killed_before:
             raise Killed(name)
+        if len(self.steps) == self._fails_at:
+            assert name != "committed", "what is committed cannot fail any more"
+            if name == "begin":
+                raise StoreUnavailable("cannot write to the database: database or disk is full")
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def _watched(self, name: str, real: Callable[..., Any]) -> Callable[..., Any]:
         def call(*arguments: Any, **keywords: Any) -> Any:

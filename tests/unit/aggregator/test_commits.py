@@ -376,7 +376,6 @@ def test_bad_chunks_are_refused_by_name_and_the_upload_goes_on(
         "CHUNK_TOO_LARGE",
         "CHUNK_OUT_OF_ORDER",
         "BLOB_CORRUPT",
-        "FAILED_PRECONDITION",
         "BLOB_TOO_LARGE",
     ]
     assert_undisturbed(federation, run)

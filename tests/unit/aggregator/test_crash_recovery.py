@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from aggregator.transfers import Receiver, Transfers
+from shared.errors import StoreUnavailable
 from shared.types import RoundPhase, Run, RunStatus
 from tests.crashes import Disk, Killed
 from tests.folders import memory_folder
@@ -116,31 +117,60 @@ def test_an_aggregator_that_dies_after_any_call_ends_where_an_undisturbed_one_en
     assert call > 80, "the calls did not reach through the run"
 
 
+def steps_of_a_run(folder: Path, disk: Disk) -> list[str]:
+    """What an undisturbed run of one round does to the disk, step by step."""
+    state = folder / "steps"
+    state.mkdir()
+    with a_federation(state) as federation:
+        disk.revive()
+        whole_run(federation, rounds=1)
+        return list(disk.steps)
+
+
 def test_an_aggregator_killed_between_any_two_steps_on_disk_ends_where_an_undisturbed_one_ends(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lines, happened = undisturbed(folder, rounds=1)
     disk = Disk(monkeypatch)
-    for step in range(1, 1000):
+    for step, name in enumerate(steps_of_a_run(folder, disk), start=1):
         state = folder / str(step)
         state.mkdir()
-        federation = a_federation(state)
-        disk.kill_before(step)
-        try:
-            whole_run(federation, rounds=1)
-        except Killed:
+        with a_federation(state) as federation:
+            disk.kill_before(step)
+            with pytest.raises(Killed):
+                whole_run(federation, rounds=1)
             disk.revive()
             assert_named_blobs_are_whole(state)
             federation.restart()
             run = whole_run(federation, rounds=1)
-            assert run.status is RunStatus.COMPLETED, f"killed before step {step}"
-            assert federation.metrics_lines(run.run_id) == lines, f"killed before step {step}"
-            assert happenings(federation, run) == happened, f"killed before step {step}"
-        else:
-            break
-        finally:
-            federation.close()
-    assert step > 60, "the kills did not reach through the run"
+            assert run.status is RunStatus.COMPLETED, f"killed before step {step}, {name}"
+            assert federation.metrics_lines(run.run_id) == lines, f"killed before step {step}, {name}"
+            assert happenings(federation, run) == happened, f"killed before step {step}, {name}"
+
+
+def test_a_disk_that_fails_at_any_step_is_told_and_the_same_aggregator_goes_on(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines, happened = undisturbed(folder, rounds=1)
+    disk = Disk(monkeypatch)
+    told = set()
+    for step, name in enumerate(steps_of_a_run(folder, disk), start=1):
+        if name == "committed":
+            continue
+        state = folder / str(step)
+        state.mkdir()
+        with a_federation(state) as federation:
+            disk.fail_at(step)
+            try:
+                run = whole_run(federation, rounds=1)
+            except StoreUnavailable:
+                told.add(name)
+                run = whole_run(federation, rounds=1)
+            disk.revive()
+            assert run.status is RunStatus.COMPLETED, f"failed at step {step}, {name}"
+            assert federation.metrics_lines(run.run_id) == lines, f"failed at step {step}, {name}"
+            assert happenings(federation, run) == happened, f"failed at step {step}, {name}"
+    assert told == {"begin", "fsync", "fsync folder", "link", "mkdir", "rename", "unlink"}
 
 
 def named_blobs(state: Path) -> dict[str, Path]:
