@@ -116,12 +116,18 @@ class BlobStore:
                 del self._uploads[key]
 
     def keep(self, client_id: str, blobs: Iterable[BlobRef]) -> None:
-        """Make complete uploads durable as blobs. They stay uploads too, until `forget`, so that a crash loses nothing."""
+        """Make complete uploads durable as blobs. They stay uploads too, until `forget`, so that a crash loses nothing.
+
+        Raises:
+            BlobNotFound: A blob is neither an upload of this client nor stored; it may have been, before a `forget`.
+        """
         for blob in blobs:
             path = self._complete(client_id, blob.sha256)
             if path.is_file():
                 with _disk_errors():
                     self._name(path, blob.sha256)
+            elif not self.path(blob.sha256).is_file():
+                raise BlobNotFound(f"the upload of blob {blob.role!r} is gone; send it again", sha256=blob.sha256)
 
     def forget(self, client_id: str) -> None:
         """Drop a client's uploads; what was kept stays."""

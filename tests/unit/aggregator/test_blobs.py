@@ -230,6 +230,13 @@ def test_a_kept_upload_survives_being_forgotten(blobs: BlobStore) -> None:
     blobs.keep("ann", [BLOB])  # nothing is there to keep, and nothing is lost
 
 
+def test_an_upload_that_was_forgotten_before_it_was_kept_is_missed(blobs: BlobStore) -> None:
+    upload(blobs)
+    blobs.forget("ann")
+    with pytest.raises(BlobNotFound, match="send it again"):
+        blobs.keep("ann", [BLOB])
+
+
 # Crashes and a disk that fails
 
 
