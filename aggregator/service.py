@@ -111,6 +111,7 @@ class Coordinator:
             max_blob_bytes=self._limits.max_blob_bytes,
         )
         self._tables: dict[str, TensorTable] = {}
+        self._attempts: dict[str, int] = {}
         self._ledger.recover()
 
     # Runs, as the gateway sees them
@@ -379,7 +380,10 @@ class Coordinator:
             ]
         if not waiting:
             return False
-        run = waiting[0]
+        # The one tried least: a run whose aggregation crashes must not keep the others waiting.
+        run = min(waiting, key=lambda run: self._attempts.get(run.run_id, 0))
+        self._attempts = {run.run_id: self._attempts.get(run.run_id, 0) for run in waiting}
+        self._attempts[run.run_id] += 1
         outcome = self._aggregated(run)
         with self._ledger.lock:
             before = self._ledger.find_open(run.run_id)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from aggregator.aggregation import aggregate
 from aggregator.service import Limits
+from aggregator.store.blobs import BlobStore
 from shared.errors import (
+    BlobNotFound,
     InvalidConfig,
     InvalidTransition,
     MalformedRequest,
@@ -19,7 +23,7 @@ from shared.errors import (
     RunNotFound,
 )
 from shared.run_config import parse_run_config
-from shared.types import ClientActivity, Run, RunStatus, TaskKind
+from shared.types import BlobRef, ClientActivity, RoundPhase, Run, RunStatus, TaskKind
 from tests.folders import memory_folder
 from tests.local_federation import LocalFederation
 from tests.numpy_client import NumpyClient, a_document
@@ -402,6 +406,57 @@ def test_a_run_whose_stored_blobs_are_damaged_fails_with_a_reason(
     (event,) = federation.events(run.run_id, "run_failed")
     assert event.data == {"reason": failed.reason}
     assert not federation.coordinator.work()
+
+
+def test_a_client_that_works_for_two_runs_at_once_can_break_neither(
+    federation: LocalFederation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Uploads are forgotten when any update of the client commits: here one of another run, at the worst moment."""
+    run = until_round(federation, federation.create(), 1)
+    ann = federation.clients["ann"]
+    task = federation.task(ann)
+    update, blobs = ann.work(task, federation.fetch(ann, task))
+    keep = BlobStore.keep
+
+    def keep_too_late(store: BlobStore, client_id: str, kept: Iterable[BlobRef]) -> None:
+        store.forget(client_id)
+        keep(store, client_id, kept)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(BlobStore, "keep", keep_too_late)
+        with pytest.raises(BlobNotFound):
+            federation.submit(ann, task, update, blobs)
+    federation.submit(ann, task, update, blobs)
+    assert federation.run_to_end(run.run_id).status is RunStatus.COMPLETED
+
+
+def test_a_run_whose_aggregation_crashes_keeps_no_other_run_waiting(
+    federation: LocalFederation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    crashing, other = federation.create(), federation.create()
+    while any([federation.perform(client, federation.task(client)) for client in federation.clients.values()]):
+        pass  # until both runs wait for the aggregator
+
+    def crash_for_one(run: Run, *arguments: Any) -> tuple[BlobRef, BlobRef]:
+        if run.run_id == crashing.run_id:
+            raise ZeroDivisionError
+        return aggregate(run, *arguments)
+
+    def phases() -> list[RoundPhase]:
+        runs = (federation.coordinator.get_run(run.run_id) for run in (crashing, other))
+        return [run.round.phase for run in runs if run.round]
+
+    with monkeypatch.context() as patched:
+        patched.setattr("aggregator.service.aggregate", crash_for_one)
+        assert phases() == [RoundPhase.AGGREGATING, RoundPhase.AGGREGATING]
+        with pytest.raises(ZeroDivisionError):
+            federation.coordinator.work()
+        assert federation.coordinator.work()
+        assert phases() == [RoundPhase.AGGREGATING, RoundPhase.EVALUATING]
+        with pytest.raises(ZeroDivisionError):
+            federation.coordinator.work()
+    for run in (crashing, other):
+        assert federation.run_to_end(run.run_id).status is RunStatus.COMPLETED
 
 
 def test_a_damaged_run_that_was_stopped_meanwhile_stays_stopped(
