@@ -36,6 +36,7 @@ class BlobStore:
         self._incoming = folder / "incoming"
         self._staging = folder / "staging"
         self._uploads: dict[tuple[str, str], Upload] = {}
+        self._durable: set[Path] = set()
         self._lock = threading.Lock()
         with _disk_errors():
             shutil.rmtree(self._staging, ignore_errors=True)
@@ -141,9 +142,11 @@ class BlobStore:
 
     def _name(self, source: Path, sha256: str) -> None:
         target = self.path(sha256)
-        if not target.parent.is_dir():
+        if target.parent not in self._durable:
+            # Also where it is there: whoever made it may have died, or may not have come to its fsync yet.
             target.parent.mkdir(exist_ok=True)
             _fsync_folder(self._blobs)
+            self._durable.add(target.parent)
         if not target.exists():
             with suppress(FileExistsError):
                 os.link(source, target)

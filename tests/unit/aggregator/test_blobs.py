@@ -286,6 +286,7 @@ def test_a_put_killed_between_any_two_steps_leaves_a_whole_blob_or_none(
             assert list((state / "staging").iterdir()) == [], "a new start clears what was being written"
             assert BlobStore(state).put("model", [DATA]) == BLOB
             assert found.read_bytes() == DATA
+            assert disk.is_durable(state, found, BLOB.sha256), f"killed before step {step}"
         else:
             break
     assert step > 5, "the kills did not reach into the steps"
