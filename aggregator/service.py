@@ -10,9 +10,11 @@ blob) is done outside the lock, by `work` and in the caller's thread.
 from __future__ import annotations
 
 import json
+import threading
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -111,6 +113,7 @@ class Coordinator:
             max_blob_bytes=self._limits.max_blob_bytes,
         )
         self._tables: dict[str, TensorTable] = {}
+        self._turns: dict[str, threading.Lock] = {}
         self._attempts: dict[str, int] = {}
         self._ledger.recover()
 
@@ -311,7 +314,7 @@ class Coordinator:
             BlobNotFound: A blob was not uploaded by this client.
             RoundClosed, NotInCohort, UpdateConflict, RunNotFound: See rounds.py.
         """
-        with self.transfers.refusals(client_id, run_id, number):
+        with self.transfers.refusals(client_id, run_id, number), self._turn_of(client_id, token):
             committed = CommittedUpdate(run_id, number, tuple(blob.sha256 for blob in update.payload.blobs))
             with self._ledger.lock:
                 session = self._sessions.check(client_id, token)
@@ -431,6 +434,15 @@ class Coordinator:
         assert first is not None
         (update,) = first.updates.values()
         return update.payload.int_lists[FEATURE_DIM][0]
+
+    @contextmanager
+    def _turn_of(self, client_id: str, token: str) -> Iterator[None]:
+        """Let a client commit once at a time: a retry that comes too early must not find its blobs half put away."""
+        with self._ledger.lock:
+            self._sessions.check(client_id, token)
+            turn = self._turns.setdefault(client_id, threading.Lock())
+        with turn:
+            yield
 
     def _is_committed(self, run: Run, number: int, update: Update) -> bool:
         """Whether this very update was committed, in the open round or an earlier one."""
