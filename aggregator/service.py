@@ -67,6 +67,9 @@ from shared.version import VERSION
 
 log = get_logger(__name__)
 
+MAX_PROBLEMS = 32
+"""Problems of one client that the history tells of until the client has done a task again; it cannot fill the history."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
@@ -78,7 +81,6 @@ class Limits:
     max_blob_bytes: int = 4 << 30
     fold_block_elements: int = BLOCK_ELEMENTS
     max_classes: int = 10_000
-    max_readings: int = 32
 
     @property
     def lease_s(self) -> float:
@@ -296,7 +298,7 @@ class Coordinator:
             session = self._sessions.check(heartbeat.client_id, token)
             session.heartbeat = heartbeat
             if heartbeat.problem is not None and heartbeat.problem != session.problem:
-                self._record_problem(session, heartbeat.problem)
+                self._note_problem(session, heartbeat.problem)
             if heartbeat.activity is ClientActivity.IDLE:
                 if session.task is not None and session.task.kind is TaskKind.STOP:
                     session.task = None
@@ -362,7 +364,7 @@ class Coordinator:
         """Let time pass: leases run out, stopping runs end, gauges follow."""
         with self._ledger.lock:
             for session in self._sessions.expire():
-                self._record_lost(session.client.client_id)
+                self._record_lost(session)
             self._end_stopping_runs()
             self._metrics.observe_clients(session.heartbeat.activity for session in self._sessions)
             self._metrics.observe_runs(self._ledger.open_runs())
@@ -481,8 +483,14 @@ class Coordinator:
             readings=session.heartbeat.readings,
         )
 
-    def _record_problem(self, session: Session, problem: ClientProblem) -> None:
+    def _note_problem(self, session: Session, problem: ClientProblem) -> None:
         self._metrics.client_problems.inc()
+        session.num_problems += 1
+        if session.num_problems <= MAX_PROBLEMS:
+            self._record_problem(session, problem)
+        session.problem = problem
+
+    def _record_problem(self, session: Session, problem: ClientProblem) -> None:
         client = replace(session.client, problem=problem, last_seen_at=self._ledger.now())
         data = {"reason": problem.reason, "detail": problem.detail, "hint": problem.hint, "is_fatal": problem.is_fatal}
         event = Event(
@@ -494,7 +502,6 @@ class Coordinator:
             time=self._ledger.now(),
         )
         self._ledger.record(event, client)
-        session.problem = problem
 
     def _record_environment_change(self, client: Client) -> None:
         """Say in the history of every open run of this client that its bytes may not repeat from here on."""
@@ -513,7 +520,9 @@ class Coordinator:
                 )
                 log.warning("environment_changed", run_id=run.run_id, client_id=client.client_id)
 
-    def _record_lost(self, client_id: str) -> None:
-        event = Event(type="client_lost", client_id=client_id, time=self._ledger.now())
-        self._ledger.record(event)
+    def _record_lost(self, session: Session) -> None:
+        now, client_id = self._ledger.now(), session.client.client_id
+        last_seen_at = now - self._sessions.silent_s(session)
+        client = replace(session.client, last_seen_at=last_seen_at, problem=session.problem)
+        self._ledger.record(Event(type="client_lost", client_id=client_id, time=now), client)
         log.warning("client_lost", client_id=client_id)

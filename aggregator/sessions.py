@@ -26,9 +26,12 @@ class Session:
     """What it was last given."""
     problem: ClientProblem | None = None
     """What its operator should know; a fatal one until it has done a task again."""
+    num_problems: int = 0
+    """Problems that it has reported since it last did a task."""
 
     def has_worked(self) -> None:
         """Note that a task was done: what kept the client from its work is over."""
+        self.num_problems = 0
         if self.problem is not None and self.problem.is_fatal:
             self.problem = None
 
@@ -65,6 +68,7 @@ class Sessions:
         )
         if known is not None and not is_new:
             session.task, session.heartbeat, session.problem = known.task, known.heartbeat, known.problem
+            session.num_problems = known.num_problems
         self._sessions[client.client_id] = session
         return session, is_new
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from aggregator.service import Limits
+from aggregator.service import MAX_PROBLEMS, Limits
 from shared.errors import ClientIdTaken, FedplccError, NotAMember, Unauthenticated
 from shared.types import ClientActivity, ClientProblem, Environment, Event, Heartbeat, RunStatus, Task, TaskKind
 from shared.version import VERSION
@@ -156,6 +156,20 @@ def test_a_client_that_came_back_goes_on_where_the_run_waits_for_it(
     assert federation.run_to_end(run.run_id).status is RunStatus.COMPLETED
 
 
+def test_when_a_lost_client_was_last_heard_of_is_known_after_a_restart_too(
+    federation: LocalFederation, ann: NumpyClient
+) -> None:
+    federation.clock.now += LEASE_S
+    federation.heartbeat(ann)
+    heard_of = federation.clock.now
+    federation.clock.now += LEASE_S + 1
+    federation.coordinator.tick()
+    assert federation.coordinator.list_clients()[0].last_seen_at == heard_of
+    federation.store.close()
+    federation._start()
+    assert federation.coordinator.list_clients()[0].last_seen_at == heard_of
+
+
 # Heartbeats
 
 
@@ -235,6 +249,23 @@ def test_a_problem_that_is_said_again_is_one_problem(federation: LocalFederation
     assert len(problems(federation)) == 1
     federation.heartbeat(ann, problem=replace(PROBLEM, detail="still none"))
     assert [event.data["detail"] for event in problems(federation)] == ["no images in /data", "still none"]
+
+
+def test_problems_without_end_do_not_fill_the_history(federation: LocalFederation, ann: NumpyClient) -> None:
+    def report(count: int) -> None:
+        for number in range(count):
+            federation.heartbeat(ann, problem=replace(PROBLEM, detail=f"problem {number}"))
+
+    report(MAX_PROBLEMS)
+    federation.coordinator.join(ann.record, ann.token)
+    report(5)
+    assert len(problems(federation)) == MAX_PROBLEMS
+    assert federation.coordinator.list_clients()[0].problem == replace(PROBLEM, detail="problem 4"), "it is still shown"
+    assert federation.metric("client_problems_total") == MAX_PROBLEMS + 5, "and counted"
+    federation.create()
+    federation.perform(ann, federation.task(ann))
+    report(1)
+    assert len(problems(federation)) == MAX_PROBLEMS + 1, "who works again is heard again"
 
 
 def test_a_problem_outside_a_run_belongs_to_no_run(federation: LocalFederation, ann: NumpyClient) -> None:
