@@ -21,11 +21,20 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from shared.errors import BlobCorrupt, BlobNotFound, ChunkOutOfOrder, FailedPrecondition, StoreUnavailable
+from shared.errors import (
+    BlobCorrupt,
+    BlobNotFound,
+    ChunkOutOfOrder,
+    FailedPrecondition,
+    PayloadCorrupt,
+    StoreUnavailable,
+)
 from shared.types import BlobRef
 
 READ_BYTES = 1 << 20
 """Piece in which files are read."""
+MAX_UPLOADS = 16
+"""Uploads that one client may have beside each other; far more than an update has blobs."""
 
 
 class BlobStore:
@@ -47,6 +56,17 @@ class BlobStore:
     def path(self, sha256: str) -> Path:
         """Where a blob is, or would be."""
         return self._blobs / sha256[:2] / sha256
+
+    def stored_path(self, sha256: str) -> Path:
+        """The file of a blob that a row names.
+
+        Raises:
+            PayloadCorrupt: It is gone.
+        """
+        path = self.path(sha256)
+        if not path.is_file():
+            raise PayloadCorrupt("a stored blob is gone; somebody changed the state directory", sha256=sha256)
+        return path
 
     def open(self, sha256: str) -> BinaryIO:
         """Open a blob for reading.
@@ -97,13 +117,18 @@ class BlobStore:
             return 0
 
     def begin_upload(self, client_id: str, blob: BlobRef) -> Upload:
-        """Go on with an upload from its last byte. An older stream of the same upload loses it."""
+        """Go on with an upload from its last byte. An older stream of the same upload loses it.
+
+        Of more than `MAX_UPLOADS` of one client the ones that lay longest are dropped: what a client begins and never
+        commits can fill neither the disk nor the table of open files.
+        """
         with self._lock:
             key = (client_id, blob.sha256)
             if key in self._uploads:
                 self._uploads[key].close()
             with _disk_errors():
                 self._incoming.joinpath(client_id).mkdir(exist_ok=True)
+                self._make_room(client_id, blob)
                 upload = Upload(self._part(client_id, blob.sha256), self._complete(client_id, blob.sha256), blob)
             self._uploads[key] = upload
             return upload
@@ -133,6 +158,19 @@ class BlobStore:
     def forget(self, client_id: str) -> None:
         """Drop a client's uploads; what was kept stays."""
         shutil.rmtree(self._incoming / client_id, ignore_errors=True)
+
+    def _make_room(self, client_id: str, blob: BlobRef) -> None:
+        age: dict[str, int] = {}
+        for path in self._incoming.joinpath(client_id).iterdir():
+            with suppress(FileNotFoundError):  # forgotten meanwhile
+                age[path.name.removesuffix(".part")] = path.stat().st_mtime_ns
+        age.pop(blob.sha256, None)
+        newest_first = sorted(age, key=lambda sha256: (age[sha256], sha256), reverse=True)
+        for sha256 in newest_first[MAX_UPLOADS - 1 :]:
+            if (client_id, sha256) in self._uploads:
+                self._uploads[client_id, sha256].close()
+            for path in (self._part(client_id, sha256), self._complete(client_id, sha256)):
+                path.unlink(missing_ok=True)
 
     def _complete(self, client_id: str, sha256: str) -> Path:
         return self._incoming / client_id / sha256

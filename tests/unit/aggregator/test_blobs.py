@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from aggregator.store.blobs import BlobStore
+from aggregator.store.blobs import MAX_UPLOADS, BlobStore
 from shared.errors import BlobCorrupt, BlobNotFound, ChunkOutOfOrder, FailedPrecondition, StoreUnavailable
 from shared.tensors import blob_ref
 from shared.types import BlobRef
@@ -235,6 +235,32 @@ def test_an_upload_that_was_forgotten_before_it_was_kept_is_missed(blobs: BlobSt
     blobs.forget("ann")
     with pytest.raises(BlobNotFound, match="send it again"):
         blobs.keep("ann", [BLOB])
+
+
+def test_uploads_that_are_begun_and_never_committed_do_not_fill_the_disk(blobs: BlobStore, folder: Path) -> None:
+    datas = [bytes([number]) * 50 for number in range(MAX_UPLOADS + 5)]
+    opened = []
+    for number, data in enumerate(datas):
+        receiving = blobs.begin_upload("ann", blob_ref("model", data))
+        receiving.write(0, data[:-1] if number % 2 else data)
+        opened.append(receiving)
+        if not number % 2:
+            receiving.finish()
+        name = f"{receiving.blob.sha256}.part" if number % 2 else receiving.blob.sha256
+        os.utime(folder / "incoming" / "ann" / name, (number, number))  # a file system's clock may be coarse
+    upload(blobs, client_id="bob")
+    left = {path.name.removesuffix(".part") for path in (folder / "incoming" / "ann").iterdir()}
+    assert left == {receiving.blob.sha256 for receiving in opened[-MAX_UPLOADS:]}, "the oldest are gone"
+    assert blobs.uploaded("bob", BLOB), "nobody else's"
+    with pytest.raises(FailedPrecondition):
+        opened[1].write(49, b"x")
+    assert blobs.received_bytes("ann", opened[1].blob) == 0
+    again = blobs.begin_upload("ann", opened[-2].blob)
+    again.write(49, datas[-2][49:])
+    again.finish()
+    assert len(list((folder / "incoming" / "ann").iterdir())) == MAX_UPLOADS, "going on with one drops no other"
+    for receiving in (*opened, again):
+        blobs.end_upload("ann", receiving)
 
 
 # Crashes and a disk that fails
