@@ -8,7 +8,6 @@ from pathlib import Path
 
 from aggregator.fold import WeightedModel, fold_models
 from aggregator.store.blobs import BlobStore
-from shared.errors import PayloadCorrupt
 from shared.methods.base import fold_weights
 from shared.run_config import RunConfig, parse_run_config
 from shared.tensors import TensorTable, prototypes_from_bytes, prototypes_to_bytes
@@ -47,9 +46,8 @@ def aggregate(run: Run, table: TensorTable, blobs: BlobStore, block_elements: in
 
 
 def _stored(blobs: BlobStore, blob: BlobRef | None) -> Path:
-    if blob is None or not blobs.path(blob.sha256).is_file():
-        raise PayloadCorrupt("a blob that the round needs is gone", sha256="" if blob is None else blob.sha256)
-    return blobs.path(blob.sha256)
+    assert blob is not None
+    return blobs.stored_path(blob.sha256)
 
 
 @functools.lru_cache(maxsize=64)

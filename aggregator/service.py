@@ -229,6 +229,7 @@ class Coordinator:
 
         Raises:
             RunNotFound, RoundNotFound: There is no such run or committed round.
+            PayloadCorrupt: Its file is gone.
         """
         run = self._ledger.get(run_id)
         current: Run | Round | None = run if number < 0 else self._store.find_round(run_id, number)
@@ -238,7 +239,7 @@ class Coordinator:
         if blob is None:
             which = "any round" if number < 0 else f"round {number}"
             raise RoundNotFound(f"run {run_id} has not committed {which}", run_id=run_id, round=number)
-        return blob, self._blobs.path(blob.sha256)
+        return blob, self._blobs.stored_path(blob.sha256)
 
     # Trainers
 

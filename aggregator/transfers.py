@@ -80,6 +80,7 @@ class Transfers:
 
         Raises:
             BlobNotFound: The task does not name this blob.
+            PayloadCorrupt: Its file is gone.
         """
         with self._ledger.lock:
             session = self._sessions.check(client_id, token)
@@ -87,7 +88,7 @@ class Transfers:
         for kind, blobs in (("model", payload.tensor_groups), ("prototypes", payload.prototype_sets)):
             for blob in blobs:
                 if blob.sha256 == sha256:
-                    return blob, kind, self._blobs.path(sha256)
+                    return blob, kind, self._blobs.stored_path(sha256)
         raise BlobNotFound("the client's present task does not name this blob", sha256=sha256[:64])
 
     def upload_status(self, client_id: str, token: str, run_id: str, number: int, blob: BlobRef) -> tuple[int, bool]:

@@ -459,6 +459,18 @@ def test_a_run_whose_aggregation_crashes_keeps_no_other_run_waiting(
         assert federation.run_to_end(run.run_id).status is RunStatus.COMPLETED
 
 
+def test_a_stored_blob_that_is_gone_is_told_to_who_asks_for_it(federation: LocalFederation) -> None:
+    run = until_round(federation, federation.create(), 1)
+    assert run.model is not None
+    ann = federation.clients["ann"]
+    federation.task(ann)
+    (federation.folder / "blobs" / run.model.sha256[:2] / run.model.sha256).unlink()
+    with pytest.raises(PayloadCorrupt):
+        federation.coordinator.transfers.open_download("ann", ann.token, run.model.sha256)
+    with pytest.raises(PayloadCorrupt):
+        federation.coordinator.artifact(run.run_id, -1, "model")
+
+
 def test_a_damaged_run_that_was_stopped_meanwhile_stays_stopped(
     federation: LocalFederation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
