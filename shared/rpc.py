@@ -45,7 +45,9 @@ PACKAGE = "/fedplcc."
 INTERNAL_TEXT = "internal error; the log of the process that answered says more"
 """All that a peer learns of a bug."""
 MAX_DETAIL = 1000
-"""Most characters of an error's sentence on the wire; statuses travel in headers, which are limited."""
+"""Most characters of an error's sentence, and of each of its facts, on the wire; statuses travel in headers, which are
+limited, and a fact may be a name that the peer made up.
+"""
 MAX_MESSAGE_BYTES = 5 << 20
 """Largest message: a chunk of up to 4 MiB, or a run's configuration and record, with room around it."""
 
@@ -279,7 +281,8 @@ async def abort(context: Any, error: FedplccError) -> None:
 
 def to_status(error: FedplccError) -> Status:
     """The status that stands for an error."""
-    info = ErrorInfo(reason=error.reason, domain=ERROR_DOMAIN, metadata=error.metadata)
+    metadata = {name: value[:MAX_DETAIL] for name, value in error.metadata.items()}
+    info = ErrorInfo(reason=error.reason, domain=ERROR_DOMAIN, metadata=metadata)
     packed = AnyMessage()
     packed.Pack(info)
     return Status(code=int(error.code), message=error.detail[:MAX_DETAIL], details=[packed])

@@ -125,6 +125,12 @@ def test_a_very_long_sentence_still_arrives_as_its_error():
     assert error.detail == "ä" * rpc.MAX_DETAIL
 
 
+def test_a_very_long_fact_still_arrives_with_its_error():
+    error = asyncio.run(error_of(call_unary, errors.RunNotFound("there is no such run", run_id="ä" * 100_000)))
+    assert type(error) is errors.RunNotFound
+    assert error.metadata == {"run_id": "ä" * rpc.MAX_DETAIL}
+
+
 def test_a_synchronous_channel_translates_the_same_way():
     started, done, ports = threading.Event(), threading.Event(), []
 
