@@ -51,10 +51,12 @@ MAX_ENTRIES = 64
 MAX_READINGS = 32
 """Most readings of a heartbeat."""
 MAX_CLASSES = 10_000
-"""Most classes of a client's data."""
+"""Most classes of a client's data, and most integers of a list."""
 TOKEN_CHARACTERS = (16, 128)
 """Least and most characters of an instance token."""
 
+_YEARS_1_TO_9999_S = (-62_135_596_800, 253_402_300_799)
+"""First and last second of a Timestamp, by its definition."""
 _NAME = re.compile(NAME_PATTERN)
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
@@ -126,7 +128,10 @@ def payload_from_proto(message: types_pb2.Payload) -> Payload:
         tensor_groups=groups,
         prototype_sets=sets,
         scalars=_map("scalars", message.scalars),
-        int_lists={name: tuple(entry.values) for name, entry in _map("int_lists", message.int_lists).items()},
+        int_lists={
+            name: tuple(_limited("int_lists", entry.values, MAX_CLASSES))
+            for name, entry in _map("int_lists", message.int_lists).items()
+        },
         metadata=_texts("metadata", message.metadata),
     )
 
@@ -240,7 +245,7 @@ def client_from_proto(message: types_pb2.Client) -> Client:
         run_id=_text("run_id", message.run_id),
         round=message.round,
         progress=_fraction("progress", message.progress),
-        last_seen_at=_seconds(message.last_seen_time),
+        last_seen_at=_seconds("last_seen_time", message.last_seen_time),
         problem=problem_from_proto(message.problem) if message.HasField("problem") else None,
         readings=_finite_map("readings", message.readings, MAX_READINGS),
     )
@@ -531,8 +536,8 @@ def run_from_proto(message: types_pb2.Run) -> RunView:
         round=current,
         is_pause_requested=message.is_pause_requested,
         reason=message.reason,
-        created_at=_seconds(message.create_time),
-        updated_at=_seconds(message.update_time),
+        created_at=_seconds("create_time", message.create_time),
+        updated_at=_seconds("update_time", message.update_time),
     )
     return RunView(run=run, done_clients=tuple(message.done_clients), manifest_json=message.manifest_json)
 
@@ -585,7 +590,7 @@ def event_from_proto(message: types_pb2.Event) -> Event:
         client_id=message.client_id,
         data=_json_object("data_json", message.data_json),
         sequence=message.sequence,
-        time=_seconds(message.time),
+        time=_seconds("time", message.time),
     )
 
 
@@ -686,7 +691,10 @@ def _timestamp(seconds: float) -> Timestamp:
     return stamp
 
 
-def _seconds(stamp: Timestamp) -> float:
+def _seconds(field: str, stamp: Timestamp) -> float:
+    first, last = _YEARS_1_TO_9999_S
+    if not (first <= stamp.seconds <= last and 0 <= stamp.nanos < 10**9):
+        raise _malformed(field, "it is no time in the years 1 to 9999")
     return stamp.ToMicroseconds() / 1e6
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from google.protobuf.timestamp_pb2 import Timestamp
 
 from shared import convert
 from shared.errors import MalformedRequest
@@ -54,6 +55,10 @@ def a_heartbeat(**changes: Any) -> round_pb.HeartbeatRequest:
     return round_pb.HeartbeatRequest(**{"client_id": "ann", "activity": types_pb2.CLIENT_ACTIVITY_IDLE, **changes})
 
 
+def an_event(**time: int) -> types_pb2.Event:
+    return types_pb2.Event(type="round_opened", data_json="{}", time=Timestamp(**time))
+
+
 def a_count(name: str, count: int) -> types_pb2.ClassCount:
     return types_pb2.ClassCount(class_name=name, num_examples=count)
 
@@ -71,6 +76,14 @@ def a_count(name: str, count: int) -> types_pb2.ClassCount:
         (convert.payload_from_proto, types_pb2.Payload(prototype_sets=[BLOB] * 100), "prototype_sets"),
         (convert.payload_from_proto, types_pb2.Payload(metadata={"key": "x" * 5000}), "metadata"),
         (convert.payload_from_proto, types_pb2.Payload(scalars={str(i): 0.0 for i in range(500)}), "scalars"),
+        (
+            convert.payload_from_proto,
+            types_pb2.Payload(int_lists={"sizes": types_pb2.IntList(values=range(convert.MAX_CLASSES + 1))}),
+            "int_lists",
+        ),
+        (convert.event_from_proto, an_event(nanos=-1), "time"),
+        (convert.event_from_proto, an_event(nanos=10**9), "time"),
+        (convert.event_from_proto, an_event(seconds=253_402_300_800), "time"),
         (convert.task_from_proto, types_pb2.RoundTask(), "kind"),
         (convert.task_from_proto, types_pb2.RoundTask(kind=99), "kind"),  # type: ignore[arg-type]
         (convert.task_from_proto, types_pb2.RoundTask(kind=types_pb2.TASK_KIND_TRAIN), "run"),
