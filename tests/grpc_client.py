@@ -14,7 +14,7 @@ from shared.gen.fedplcc.v1 import run_service_pb2 as run_pb2
 from shared.gen.fedplcc.v1 import run_service_pb2_grpc as run_grpc
 from shared.gen.fedplcc.v1 import types_pb2
 from shared.rpc import open_channel, translated
-from shared.types import BlobRef, ClientActivity, Heartbeat, Task, TaskKind
+from shared.types import MODEL, BlobRef, ClientActivity, Heartbeat, Task, TaskKind
 from tests.numpy_client import NumpyClient
 
 DEADLINE_S = 20.0
@@ -85,13 +85,19 @@ class GrpcClient:
     def upload_parts(self, task: Task, blob: BlobRef, chunks: Iterator[tuple[int, bytes]]) -> int:
         """Send a header, then these chunks as they are."""
 
-        def parts() -> Iterator[round_pb2.UploadModelRequest]:
-            yield round_pb2.UploadModelRequest(header=self.header(task, blob))
+        call, make = (
+            (self.stub.UploadModel, round_pb2.UploadModelRequest)
+            if blob.role == MODEL
+            else (self.stub.UploadPrototypes, round_pb2.UploadPrototypesRequest)
+        )
+
+        def parts() -> Iterator[Any]:
+            yield make(header=self.header(task, blob))
             for offset, data in chunks:
-                yield round_pb2.UploadModelRequest(chunk=round_pb2.Chunk(offset_bytes=offset, data=data))
+                yield make(chunk=round_pb2.Chunk(offset_bytes=offset, data=data))
 
         with translated():
-            return int(self.stub.UploadModel(parts(), timeout=DEADLINE_S).offset_bytes)
+            return int(call(parts(), timeout=DEADLINE_S).offset_bytes)
 
     def upload(self, task: Task, blob: BlobRef, data: bytes, chunk_bytes: int = 200) -> None:
         status = self.upload_status(task, blob)

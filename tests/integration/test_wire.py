@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import signal
 import threading
+import urllib.request
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
 import grpc
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from shared import convert, errors
 from shared.gen.fedplcc.v1 import round_service_pb2 as round_pb2
 from shared.gen.fedplcc.v1 import run_service_pb2 as run_pb2
 from shared.rpc import translated
 from shared.types import Task, TaskKind
+from shared.version import VERSION
 from tests.grpc_client import DEADLINE_S, GrpcClient, RunControl
 from tests.harness import Federation, Process, eventually
 from tests.local_federation import LocalFederation
@@ -28,7 +31,10 @@ ANN, BOB = NumpyClient("ann"), NumpyClient("bob", counts=(2, 0, 1))
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]:
     """One aggregator for all tests of this module; it outlives whatever they do to it."""
     with Federation(tmp_path_factory.mktemp("federation")) as federation:
-        federation.start_aggregator("--heartbeat-interval-s", "0.2", "--max-chunk-bytes", "4096")
+        # Clients here send no heartbeats: a lease of 3 s is what a busy machine may stall between two calls.
+        federation.start_aggregator(
+            "--heartbeat-interval-s", "0.2", "--lease-heartbeats", "15", "--max-chunk-bytes", "4096"
+        )
         yield federation
 
 
@@ -337,6 +343,45 @@ def _status_of(control: RunControl, run_id: str) -> int:
         return int(control.get(run_id).status)
     except errors.Unavailable:
         return 0
+
+
+def test_what_a_scraper_sees_of_the_aggregator_counts_what_was_done(
+    running: Federation, control: RunControl, ann: GrpcClient
+) -> None:
+    def scraped() -> dict[str, float]:
+        with urllib.request.urlopen(f"http://127.0.0.1:{running.metrics_port}/metrics", timeout=10) as answer:
+            families = text_string_to_metric_families(answer.read().decode())
+            return {
+                " ".join([sample.name, *sorted(sample.labels.values())]): sample.value
+                for family in families
+                for sample in family.samples
+            }
+
+    before = scraped()
+    task = a_train_task(ann, control, "fedplcc")
+    update, blobs = ann.client.work(task, ann.download(task.payload.tensor_groups[0]))
+    for number, (blob, data) in enumerate(blobs.items()):
+        if not number:
+            with pytest.raises(errors.BlobCorrupt):
+                ann.upload_parts(task, blob, iter([(0, data[:100])]))
+        ann.upload(task, blob, data)
+    ann.commit(task, update)
+    ann.commit(task, update)
+    after = scraped()
+
+    def grew(*names: str) -> float:
+        return after[" ".join(names)] - before[" ".join(names)]
+
+    assert grew("fedplcc_client_updates_total", "accepted") == 2, "round 0 and round 1"
+    assert grew("fedplcc_client_updates_total", "duplicate") == 1
+    assert grew("fedplcc_client_updates_total", "blob_corrupt") == 1
+    assert grew("fedplcc_transfers_resumed_total", "received") == 1
+    assert grew("fedplcc_transfer_bytes_total", "prototypes", "received") > 0
+    assert grew("fedplcc_transfer_bytes_total", "model", "sent") > 0
+    assert after[" ".join(["fedplcc_build_info", *sorted(["aggregator", VERSION])])] == 1
+    for name in ("fedplcc_round_duration_seconds_count", "fedplcc_round_phase_duration_seconds_count evaluating"):
+        assert name in after
+    assert after["fedplcc_runs running"] >= 1
 
 
 def test_reflection_and_health_are_served_on_loopback(running: Federation) -> None:
