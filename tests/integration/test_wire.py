@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import signal
 import threading
 import urllib.request
@@ -24,6 +25,7 @@ from tests.harness import Federation, Process, eventually
 from tests.local_federation import LocalFederation
 from tests.numpy_client import NumpyClient, a_document
 
+NUMBERS = itertools.count()
 ANN, BOB = NumpyClient("ann"), NumpyClient("bob", counts=(2, 0, 1))
 
 
@@ -46,9 +48,9 @@ def control(running: Federation) -> Iterator[RunControl]:
 
 
 @pytest.fixture
-def ann(running: Federation, request: pytest.FixtureRequest) -> Iterator[GrpcClient]:
+def ann(running: Federation) -> Iterator[GrpcClient]:
     """A client of this test's own, so that no other test's run asks it for anything."""
-    client = GrpcClient(running.address, NumpyClient(f"ann-{abs(hash(request.node.name)) % 10**9}"))
+    client = GrpcClient(running.address, NumpyClient(f"ann-{next(NUMBERS)}"))
     yield client
     client.close()
 
