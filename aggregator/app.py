@@ -183,6 +183,9 @@ def _locked(folder: Path) -> IO[str]:
         raise InvalidConfig(
             f"another aggregator runs on the state directory {folder}; end it, or choose another with --state-dir"
         ) from None
+    except OSError as error:
+        file.close()
+        raise StoreUnavailable(f"cannot lock the state directory {folder}: {error.strerror or error}") from error
     return file
 
 

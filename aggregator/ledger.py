@@ -20,7 +20,7 @@ from aggregator.rounds import RunEvent
 from aggregator.sessions import Sessions
 from aggregator.store.base import Store
 from aggregator.store.blobs import BlobStore
-from shared.errors import RunNotFound
+from shared.errors import InvalidConfig, RunNotFound
 from shared.log import get_logger
 from shared.methods.base import per_class_counts
 from shared.run_config import canonical_json
@@ -60,8 +60,24 @@ class Ledger:
             self._metrics.recoveries.inc()
         for run in list(self._runs.values()):
             event = Event(type="run_recovered", run_id=run.run_id, round=run.round_number, time=self.now())
-            self.step(run, run, extra=[event])
+            try:
+                self.step(run, run, extra=[event])
+            except InvalidConfig as error:
+                # Written by another version. It must not keep the other runs from going on.
+                log.error("run_unreadable", run_id=run.run_id, detail=error.detail)
+                self._fail(run, f"this version cannot read the run's configuration: {error.detail}")
+                continue
             log.info("run_recovered", run_id=run.run_id, round=run.round_number, status=run.status.value)
+
+    def _fail(self, run: Run, reason: str) -> None:
+        """End a run that cannot even be settled."""
+        now = self.now()
+        failed = replace(run, status=RunStatus.FAILED, reason=reason, updated_at=now)
+        with self._store.transaction() as transaction:
+            transaction.save_run(failed)
+            for event in events_between(run, failed, now=now):
+                transaction.add_event(event)
+        del self._runs[run.run_id]
 
     def get(self, run_id: str) -> Run:
         """One run.
@@ -180,7 +196,7 @@ class Ledger:
             return run
         if rounds.is_evaluated(run):
             return self._committed(run, now)
-        if config.min_clients is not None and run.status is RunStatus.RUNNING and not rounds.has_open_round(run):
+        if config.min_clients is not None and rounds.may_open_another(run):
             admitted = rounds.admit(run, self._sessions.connected())
             if admitted.roster != run.roster:
                 return admitted
@@ -220,7 +236,7 @@ class Ledger:
         return events
 
     def _observe(self, states: Sequence[Run]) -> None:
-        self._metrics.observe_runs(self._runs.values())
+        self._metrics.observe_runs(self._runs.values(), now=self.now())
         for before, after in itertools.pairwise(states):
             current = after.round
             if current is None or current.phase is not RoundPhase.COMMITTED or current.number == 0:

@@ -12,7 +12,9 @@ from shared.metrics import OTHER, PHASE_SECONDS, PREFIX, RPC_SECONDS
 from shared.types import ClientActivity, Round, RoundPhase, Run, RunStatus
 
 MAX_RUNS = 4
-"""Active runs that have series of their own at a time."""
+"""Runs that have series of their own at a time."""
+KEEP_ENDED_S = 120.0
+"""How long an ended run keeps its series: several scrape intervals, so that its last round is seen."""
 REFUSALS = (
     errors.MalformedUpdate,
     errors.RoundClosed,
@@ -40,6 +42,7 @@ class AggregatorMetrics:
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._runs: list[str] = []
+        self._ended_at: dict[str, float] = {}
         self._label_values: dict[tuple[str, str], set[str]] = {}
 
         def counter(name: str, text: str, *labels: str) -> Counter:
@@ -128,15 +131,19 @@ class AggregatorMetrics:
         if isinstance(error, REFUSALS):
             self.updates.labels(error.reason.lower()).inc()
 
-    def observe_runs(self, runs: Iterable[Run]) -> None:
-        """Set the gauges of open runs; series of ended ones are removed."""
+    def observe_runs(self, runs: Iterable[Run], *, now: float) -> None:
+        """Set the gauges of open runs; series of ended ones are removed once scrapers have seen them for the last time."""
         open_runs = [run for run in runs if not run.status.is_final]
         for status in RunStatus:
             if not status.is_final:
                 self.runs.labels(status.value).set(sum(run.status is status for run in open_runs))
-        for run_id in [run_id for run_id in self._runs if run_id not in {run.run_id for run in open_runs}]:
-            self._remove(run_id)
+        open_ids = {run.run_id for run in open_runs}
+        for run_id in [run_id for run_id in self._runs if run_id not in open_ids]:
+            if now - self._ended_at.setdefault(run_id, now) >= KEEP_ENDED_S:
+                self._remove(run_id)
         for run in open_runs:
+            if run.run_id not in self._runs:
+                self._make_room()
             if run.run_id not in self._runs and len(self._runs) < MAX_RUNS:
                 self._runs.append(run.run_id)
             if run.run_id in self._runs:
@@ -198,8 +205,14 @@ class AggregatorMetrics:
         for name in known - shown:
             gauge.remove_by_labels({"run": run_id, label: name})
 
+    def _make_room(self) -> None:
+        """Let an ended run's series go where a new run needs their place."""
+        if len(self._runs) >= MAX_RUNS and self._ended_at:
+            self._remove(min(self._ended_at, key=lambda run_id: self._ended_at[run_id]))
+
     def _remove(self, run_id: str) -> None:
         self._runs.remove(run_id)
+        self._ended_at.pop(run_id, None)
         for gauge in (self.worst_accuracy, self.mean_accuracy, self.round):
             gauge.remove_by_labels({"run": run_id})
         for gauge in (self.accuracy, self.loss, self.prototypes, self.class_prototypes):

@@ -115,6 +115,11 @@ def has_open_round(run: Run) -> bool:
     return run.round is not None and run.round.phase is not RoundPhase.COMMITTED
 
 
+def may_open_another(run: Run) -> bool:
+    """Whether the run stands between two rounds."""
+    return run.status is RunStatus.RUNNING and not has_open_round(run) and run.round_number < run.total_rounds
+
+
 def next_step(run: Run, *, cohort_size: int | None, now: float) -> Run:
     """Return the run one step on from a committed round: paused, completed, or with the next round open.
 
@@ -184,7 +189,7 @@ def aggregated(run: Run, number: int, *, model: BlobRef, prototypes: BlobRef, no
     if current is None or current.number != number or current.phase is not RoundPhase.AGGREGATING:
         raise RoundClosed(f"round {number} is not being aggregated", run_id=run.run_id, round=number)
     current = replace(current, model=model, prototypes=prototypes)
-    return replace(run, round=_advance(current, RoundEvent.AGGREGATED, now))
+    return replace(run, reason="", round=_advance(current, RoundEvent.AGGREGATED, now))
 
 
 def add_evaluation(run: Run, number: int, evaluation: Evaluation) -> Run:

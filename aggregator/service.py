@@ -38,6 +38,7 @@ from shared.errors import (
     PayloadCorrupt,
     RequestIdReused,
     RoundNotFound,
+    StoreUnavailable,
 )
 from shared.log import get_logger
 from shared.run_config import parse_run_config
@@ -67,6 +68,8 @@ from shared.version import VERSION
 
 log = get_logger(__name__)
 
+MAX_ANNOUNCED = 32
+"""Joins of one instance with other facts that the history tells of; it cannot fill the history."""
 MAX_PROBLEMS = 32
 """Problems of one client that the history tells of until the client has done a task again; it cannot fill the history."""
 
@@ -257,12 +260,14 @@ class Coordinator:
             session, is_new = self._sessions.join(client, token)
             known = self._store.find_client(client.client_id)
             record = replace(client, last_seen_at=now, problem=session.problem)
-            if is_new or known is None or replace(known, last_seen_at=now) != record:
+            has_changed = is_new or known is None or replace(known, last_seen_at=now) != record
+            if has_changed and session.num_announced < MAX_ANNOUNCED:
+                session.num_announced += 1
                 joined = {"domain": client.domain, "num_examples": client.num_examples}
                 event = Event(type="client_joined", client_id=client.client_id, data=joined, time=now)
                 self._ledger.record(event, record)
-            if known is not None and known.environment != client.environment:
-                self._record_environment_change(client)
+                if known is not None and known.environment != client.environment:
+                    self._record_environment_change(client)
             self._ledger.settle()
             return Membership(
                 heartbeat_interval_s=self._limits.heartbeat_interval_s,
@@ -364,11 +369,15 @@ class Coordinator:
     def tick(self) -> None:
         """Let time pass: leases run out, stopping runs end, gauges follow."""
         with self._ledger.lock:
-            for session in self._sessions.expire():
-                self._record_lost(session)
+            for session in self._sessions.expired():
+                self._record_lost(session)  # first: if the store is away, the next tick finds it again
+                self._sessions.remove(session)
             self._end_stopping_runs()
             self._metrics.observe_clients(session.heartbeat.activity for session in self._sessions)
-            self._metrics.observe_runs(self._ledger.open_runs())
+            open_runs = self._ledger.open_runs()
+            self._metrics.observe_runs(open_runs, now=self._ledger.now())
+            for run_id in self._tables.keys() - {run.run_id for run in open_runs}:
+                del self._tables[run_id]
 
     def work(self) -> bool:
         """Aggregate one round if one waits for it; says whether there was one. Call it from one thread at a time.
@@ -390,7 +399,13 @@ class Coordinator:
         run = min(waiting, key=lambda run: self._attempts.get(run.run_id, 0))
         self._attempts = {run.run_id: self._attempts.get(run.run_id, 0) for run in waiting}
         self._attempts[run.run_id] += 1
-        outcome = self._aggregated(run)
+        try:
+            outcome = self._aggregated(run)
+        except StoreUnavailable:
+            raise
+        except Exception:
+            self._record_crash(run)
+            raise
         with self._ledger.lock:
             before = self._ledger.find_open(run.run_id)
             if before is not None and before.status in (RunStatus.RUNNING, RunStatus.PAUSED):
@@ -520,6 +535,23 @@ class Coordinator:
                     )
                 )
                 log.warning("environment_changed", run_id=run.run_id, client_id=client.client_id)
+
+    def _record_crash(self, run: Run) -> None:
+        """Say, once a start, why a run waits whose aggregation met a bug; it is tried again, by a mended version too."""
+        if self._attempts[run.run_id] > 1:
+            return
+        reason = f"round {run.round_number} cannot be aggregated: internal error; the aggregator's log says more"
+        event = Event(
+            type="aggregation_failed",
+            run_id=run.run_id,
+            round=run.round_number,
+            data={"reason": "INTERNAL", "detail": reason},
+            time=self._ledger.now(),
+        )
+        with self._ledger.lock:
+            before = self._ledger.find_open(run.run_id)
+            if before is not None:
+                self._ledger.step(before, replace(before, reason=reason), extra=[event])
 
     def _record_lost(self, session: Session) -> None:
         now, client_id = self._ledger.now(), session.client.client_id

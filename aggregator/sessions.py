@@ -26,6 +26,8 @@ class Session:
     """What it was last given."""
     problem: ClientProblem | None = None
     """What its operator should know; a fatal one until it has done a task again."""
+    num_announced: int = 0
+    """Joins of this instance that changed something and were written down."""
     num_problems: int = 0
     """Problems that it has reported since it last did a task."""
 
@@ -68,7 +70,7 @@ class Sessions:
         )
         if known is not None and not is_new:
             session.task, session.heartbeat, session.problem = known.task, known.heartbeat, known.problem
-            session.num_problems = known.num_problems
+            session.num_announced, session.num_problems = known.num_announced, known.num_problems
         self._sessions[client.client_id] = session
         return session, is_new
 
@@ -103,12 +105,13 @@ class Sessions:
         """Clients whose lease lives, sorted."""
         return sorted(client_id for client_id, session in self._sessions.items() if self._lives(session))
 
-    def expire(self) -> list[Session]:
-        """Remove and return the sessions whose lease has run out."""
-        gone = [session for session in self._sessions.values() if not self._lives(session)]
-        for session in gone:
-            del self._sessions[session.client.client_id]
-        return gone
+    def expired(self) -> list[Session]:
+        """Sessions whose lease has run out."""
+        return [session for session in self._sessions.values() if not self._lives(session)]
+
+    def remove(self, session: Session) -> None:
+        """Forget a session."""
+        del self._sessions[session.client.client_id]
 
     def __iter__(self) -> Iterator[Session]:
         return iter(list(self._sessions.values()))

@@ -129,8 +129,9 @@ class TrainerSettings(Settings):
     @model_validator(mode="before")
     @classmethod
     def _named_after_the_client(cls, values: Any) -> Any:
-        if isinstance(values, dict) and isinstance(values.get("client"), str):
-            client = values["client"]
+        if isinstance(values, dict):
+            # Without a client these names are never used: what is missing then is the client alone.
+            client = values["client"] if isinstance(values.get("client"), str) else "client"
             return {"domain": client, "state_dir": Path("fedplcc-state") / f"trainer-{client}", **values}
         return values
 

@@ -101,7 +101,7 @@ class ModelSection(_Section):
     @field_validator("name")
     @classmethod
     def _known_model(cls, name: str) -> str:
-        if name not in BUILTIN_MODELS and not FACTORY.match(name):
+        if name not in BUILTIN_MODELS and not FACTORY.fullmatch(name):
             raise ValueError(_unknown("model", name, BUILTIN_MODELS) + "; or write package.module:factory")
         return name
 
@@ -251,7 +251,7 @@ def parse_federation(document: Mapping[str, Any]) -> FederationFile:
         raise InvalidConfig("[clients] holds one table per client: [clients.NAME]")
     clients = {}
     for name, table in tables.items():
-        if not re.match(NAME_PATTERN, name):
+        if not re.fullmatch(NAME_PATTERN, name):
             raise InvalidConfig(f"clients.{name}: a client's name is up to 64 letters, digits, '.', '_' or '-'")
         _check_keys(table, ClientSection, f"clients.{name}.")
         clients[name] = _validate(ClientSection, table, f"clients.{name}.")

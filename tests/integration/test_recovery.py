@@ -58,11 +58,13 @@ class Rest:
 
         return eventually(has_status, f"run {run_id} is {status}", RUN_S)
 
-    def wait_training(self, run_id: str, number: int) -> None:
-        """Until a client trains in this round or a later one."""
+    def wait_training(self, run_id: str, number: int, client_id: str = "") -> None:
+        """Until this client, or any, trains in this round or a later one."""
 
         def trains() -> bool:
-            return self.run(run_id)["round"] >= number and "training" in self.activities().values()
+            activities = self.activities()
+            training = {name for name, activity in activities.items() if activity == "training"}
+            return self.run(run_id)["round"] >= number and (client_id in training if client_id else bool(training))
 
         eventually(trains, f"somebody trains in round {number}", RUN_S)
 
@@ -102,8 +104,9 @@ def test_processes_that_are_killed_change_no_byte(
     """SIGKILL of a trainer in the middle of its training, then of the aggregator, each started again."""
     values = tiny.document(data, training={"local_steps": 40})
     run_id = rest.start(values)
-    trainer = federation.processes[f"trainer-{tiny.CLIENTS[1]}"]
-    rest.wait_training(run_id, 1)
+    victim = tiny.CLIENTS[1]
+    trainer = federation.processes[f"trainer-{victim}"]
+    rest.wait_training(run_id, 1, victim)
     trainer.kill()
     trainer.start()
     rest.wait_training(run_id, 2)

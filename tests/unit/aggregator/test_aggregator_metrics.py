@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from aggregator.metrics import CLASSES, DOMAINS, LOSS_TERMS, MAX_RUNS, REFUSALS, AggregatorMetrics
+from aggregator.metrics import CLASSES, DOMAINS, KEEP_ENDED_S, LOSS_TERMS, MAX_RUNS, REFUSALS, AggregatorMetrics
 from shared import errors
 from shared.metrics import new_registry
 from shared.types import ClientActivity, RoundPhase, Run, RunStatus
@@ -93,7 +93,7 @@ def test_a_committed_round_shows_its_results_and_durations(
     run = a_committed_run(
         accuracy={"city": 0.25, "farm": 0.75, "mean": 0.5, "worst": 0.25}, loss={"ce": 1.5, "contra": 0.5}
     )
-    metrics.observe_runs([run])
+    metrics.observe_runs([run], now=100.0)
     metrics.round_committed(run, [2, 0, 1], now=104.0)
     assert series(registry, "domain_accuracy_ratio") == {("city", "one"): 0.25, ("farm", "one"): 0.75}
     assert series(registry, "worst_domain_accuracy_ratio") == {("one",): 0.25}
@@ -116,7 +116,7 @@ def test_a_value_that_this_round_does_not_know_is_not_carried_forward(
     registry: CollectorRegistry, metrics: AggregatorMetrics
 ) -> None:
     first = a_committed_run(accuracy={"city": 0.25, "farm": 0.75, "mean": 0.5, "worst": 0.25}, loss={"ce": 1, "x": 2})
-    metrics.observe_runs([first])
+    metrics.observe_runs([first], now=100.0)
     metrics.round_committed(first, [1], now=104.0)
     metrics.round_committed(
         a_committed_run(accuracy={"city": None, "sea": 0.1, "mean": 0.1, "worst": 0.1}), [1], now=104.0
@@ -135,9 +135,12 @@ def test_the_series_of_a_run_are_gone_when_it_has_ended(
     registry: CollectorRegistry, metrics: AggregatorMetrics, status: RunStatus
 ) -> None:
     for run in (a_committed_run("one"), a_committed_run("two")):
-        metrics.observe_runs([a_committed_run("one"), a_committed_run("two")])
+        metrics.observe_runs([a_committed_run("one"), a_committed_run("two")], now=100.0)
         metrics.round_committed(run, [1, 1], now=104.0)
-    metrics.observe_runs([a_run(status, run_id="one"), a_committed_run("two")])
+    left = [a_run(status, run_id="one"), a_committed_run("two")]
+    metrics.observe_runs(left, now=200.0)
+    assert set(series(registry, "round")) == {("one",), ("two",)}, "scrapers still see its last round"
+    metrics.observe_runs(left, now=200.0 + KEEP_ENDED_S)
     shown = {
         sample.labels["run"] for family in registry.collect() for sample in family.samples if "run" in sample.labels
     }
@@ -149,20 +152,20 @@ def test_at_most_four_runs_have_series_and_the_next_follows_when_one_ends(
     registry: CollectorRegistry, metrics: AggregatorMetrics
 ) -> None:
     runs = [a_committed_run(f"run{index}") for index in range(MAX_RUNS + 2)]
-    metrics.observe_runs(runs)
+    metrics.observe_runs(runs, now=100.0)
     for run in runs:
         metrics.round_committed(run, [1], now=104.0)
     assert set(series(registry, "round")) == {("run0",), ("run1",), ("run2",), ("run3",)}
     assert set(series(registry, "mean_domain_accuracy_ratio")) == set(series(registry, "round"))
     assert series(registry, "rounds_total") == {("committed",): 6}, "every run's rounds are counted"
     assert series(registry, "runs")[("running",)] == 6
-    metrics.observe_runs(runs[1:])
+    metrics.observe_runs(runs[1:], now=100.0)
     assert set(series(registry, "round")) == {("run1",), ("run2",), ("run3",), ("run4",)}
 
 
 def test_names_beyond_the_bound_share_one_series(registry: CollectorRegistry, metrics: AggregatorMetrics) -> None:
     """Loss terms and domains are named by clients: they must not be able to fill the memory of a Prometheus."""
-    metrics.observe_runs([a_committed_run()])
+    metrics.observe_runs([a_committed_run()], now=100.0)
     for number in range(3):
         domains = {f"domain-{number}-{index}": 0.5 for index in range(DOMAINS)}
         terms = {f"term-{number}-{index}": 2.0 for index in range(LOSS_TERMS)}
@@ -176,7 +179,7 @@ def test_names_beyond_the_bound_share_one_series(registry: CollectorRegistry, me
 
 def test_a_run_of_many_classes_has_no_series_by_class(registry: CollectorRegistry, metrics: AggregatorMetrics) -> None:
     run = a_committed_run()
-    metrics.observe_runs([run])
+    metrics.observe_runs([run], now=100.0)
     metrics.round_committed(run, [1] * (CLASSES + 1), now=104.0)
     assert series(registry, "class_prototypes") == {}
     metrics.round_committed(run, [1] * CLASSES, now=104.0)
@@ -222,5 +225,9 @@ def test_a_whole_run_is_counted_and_leaves_no_series_of_its_own(federation: Loca
     assert federation.metric("round_duration_seconds_count") == 3
     assert federation.metric("client_updates_total", outcome="accepted") == 7
     assert federation.metric("runs", status="running") == 0
+    last = json.loads(federation.metrics_lines(run.run_id)[-1])
+    assert federation.metric("worst_domain_accuracy_ratio", run=run.run_id) == last["accuracy"]["worst"]
+    federation.clock.now += KEEP_ENDED_S
+    federation.coordinator.tick()
     assert federation.metric("round", run=run.run_id) is None
     assert federation.metric("prototypes", run=run.run_id, scope="local") is None

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from aggregator.service import MAX_PROBLEMS, Limits
+from aggregator.service import MAX_ANNOUNCED, MAX_PROBLEMS, Limits
 from shared.errors import ClientIdTaken, FedplccError, NotAMember, Unauthenticated
 from shared.types import ClientActivity, ClientProblem, Environment, Event, Heartbeat, RunStatus, Task, TaskKind
 from shared.version import VERSION
@@ -57,6 +57,13 @@ def test_a_client_that_comes_back_changed_is_recorded_anew(federation: LocalFede
     assert len(federation.events("", "client_joined")) == 3
     (known, _bob) = federation.coordinator.list_clients()
     assert (known.num_examples, known.environment.device) == (3, "cuda:0")
+
+
+def test_joins_without_end_do_not_fill_the_history(federation: LocalFederation, ann: NumpyClient) -> None:
+    before = len(federation.events("", "client_joined"))
+    for number in range(3 * MAX_ANNOUNCED):
+        federation.coordinator.join(replace(ann.record, domain=f"domain-{number}"), ann.token)
+    assert len(federation.events("", "client_joined")) - before == MAX_ANNOUNCED - 1
 
 
 def test_another_token_takes_over_when_the_lease_has_run_out(federation: LocalFederation, ann: NumpyClient) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from aggregator.aggregation import aggregate
+from aggregator.aggregation import aggregate, config_of
 from aggregator.service import Limits
 from aggregator.store.blobs import BlobStore
 from shared.errors import (
@@ -455,6 +455,14 @@ def test_a_run_whose_aggregation_crashes_keeps_no_other_run_waiting(
         assert phases() == [RoundPhase.AGGREGATING, RoundPhase.EVALUATING]
         with pytest.raises(ZeroDivisionError):
             federation.coordinator.work()
+    (event,) = federation.events(crashing.run_id, "aggregation_failed")
+    waiting = federation.coordinator.get_run(crashing.run_id)
+    assert event.data["detail"] == waiting.reason
+    assert "the aggregator's log says more" in waiting.reason
+    assert "ZeroDivision" not in waiting.reason
+    while federation.coordinator.work():
+        pass
+    assert federation.coordinator.get_run(crashing.run_id).reason == ""
     for run in (crashing, other):
         assert federation.run_to_end(run.run_id).status is RunStatus.COMPLETED
 
@@ -486,3 +494,23 @@ def test_a_damaged_run_that_was_stopped_meanwhile_stays_stopped(
     monkeypatch.setattr("aggregator.service.aggregate", stopped_and_damaged)
     assert federation.coordinator.work()
     assert status(federation, run) is RunStatus.STOPPED
+
+
+def test_a_run_whose_stored_configuration_cannot_be_read_fails_alone(
+    federation: LocalFederation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unreadable, other = federation.create(), federation.create()
+
+    def refuse(run: Run) -> Any:
+        if run.run_id == unreadable.run_id:
+            raise InvalidConfig("a key that another version wrote")
+        return config_of(run)
+
+    with monkeypatch.context() as patched:
+        patched.setattr("aggregator.ledger.config_of", refuse)
+        federation.restart()
+    failed = federation.coordinator.get_run(unreadable.run_id)
+    assert failed.status is RunStatus.FAILED
+    assert "a key that another version wrote" in failed.reason
+    assert [event.type for event in federation.events(unreadable.run_id)][-1] == "run_failed"
+    assert federation.run_to_end(other.run_id).status is RunStatus.COMPLETED
