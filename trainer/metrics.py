@@ -33,6 +33,9 @@ class TrainerMetrics:
             return Gauge(f"{PREFIX}_{name}", text, registry=registry)
 
         self.samples = counter("training_samples_total", "Samples that went through local training.")
+        self.clipped_steps = counter(
+            "training_clipped_steps_total", "Steps of local training whose gradient was longer than clip_norm."
+        )
         self.samples_per_second = gauge("training_samples_per_second", "Speed of the last mini-batches of training.")
         self.batch_seconds = Histogram(
             f"{PREFIX}_training_batch_seconds",

@@ -251,7 +251,9 @@ class TaskRunner:
             blobs[summary], sets = vectors, (summary,)
             num_excluded, num_prototypes = report.num_excluded, len(report.prototypes)
         if self._metrics is not None:
+            self._metrics.clipped_steps.inc(trained.num_clipped_steps)
             self._metrics.prototypes.set(num_prototypes)
+        steps = {"steps": float(trained.num_steps), "clipped_steps": float(trained.num_clipped_steps)}
         update = Update(
             client_id=self.client_id,
             payload=Payload(tensor_groups=(group,), prototype_sets=sets),
@@ -259,7 +261,7 @@ class TaskRunner:
             num_excluded=num_excluded,
             class_counts=loaded.data.class_counts,
             losses=trained.losses,
-            timings=dict(job.timings) | {"steps": float(trained.num_steps)},
+            timings=dict(job.timings) | steps,
             num_prototypes=num_prototypes,
         )
         return update, blobs

@@ -344,3 +344,14 @@ def test_training_is_measured(data):
     assert registry.get_sample_value("fedplcc_training_batch_seconds_count") == 2
     assert registry.get_sample_value("fedplcc_local_prototypes") == coordinator.updates[0][1].num_prototypes
     assert runner.readings["samples_per_second"] > 0
+
+
+@pytest.mark.parametrize(("clip_norm", "num_clipped"), [(1e-6, 2), (1e6, 0), (None, 0)])
+def test_clipped_steps_are_told_with_the_update_and_counted(data, clip_norm, num_clipped):
+    registry = new_registry("trainer")
+    coordinator, runner = MemoryCoordinator(), a_runner(data, metrics=TrainerMetrics(registry))
+    run = a_run(training={"clip_norm": clip_norm})
+    runner.perform(a_train_task(coordinator, data, run), coordinator)
+    timings = coordinator.updates[0][1].timings
+    assert (timings["steps"], timings["clipped_steps"]) == (2.0, float(num_clipped))
+    assert registry.get_sample_value("fedplcc_training_clipped_steps_total") == num_clipped
