@@ -6,7 +6,9 @@ import json
 import struct
 from pathlib import Path
 
+import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
 from fedplcc import artifacts, plots
 from fedplcc.artifacts import (
@@ -171,6 +173,23 @@ def test_the_picture_is_a_png_of_a_readable_size_and_the_same_each_time() -> Non
     assert width >= 1000
     assert height >= 600
     assert plots.accuracy_curves(lines, title="digits") == picture
+
+
+def test_the_picture_names_its_axes_and_every_domain_with_its_last_accuracy(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[Figure] = []
+    monkeypatch.setattr(Figure, "savefig", lambda figure, *_args, **_options: drawn.append(figure))
+    plots.accuracy_curves([a_line(1, north=0.5, south=0.125), a_line(2, north=0.75, south=None)], title="digits")
+    (axes,) = drawn[0].axes
+    assert axes.get_title() == "digits"
+    assert axes.get_xlabel() == "Round"
+    assert axes.get_ylabel() == "Accuracy on the domain's test set (%)"
+    legend = axes.get_legend()
+    assert legend is not None
+    names = [text.get_text() for text in legend.get_texts()]
+    assert [name.split()[0] for name in names] == ["north", "south", "mean"]
+    assert names[0].endswith("75.0 %")
+    assert names[1].endswith("no report")
+    assert np.array_equal(np.asarray(axes.get_lines()[0].get_ydata()), [50.0, 75.0])
 
 
 def test_a_domain_without_a_report_leaves_a_gap_and_not_a_zero() -> None:
