@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from shared.errors import MalformedUpdate
-from shared.methods.base import Method, per_class_counts
+from shared.methods.base import Method, excess_rows, per_class_counts
 from shared.run_config import RunConfig
 from shared.tensors import DTYPES, TensorTable, check_schema, prototypes_from_bytes, read_blocks, read_header
 from shared.types import FEATURE_DIM, MODEL, BlobRef, Client, Evaluation, PrototypeSet, Update
@@ -156,6 +156,9 @@ def check_prototypes(
     num_classes = len(class_counts)
     if len(prototypes) and not (prototypes.class_ids.min() >= 0 and prototypes.class_ids.max() < num_classes):
         raise _malformed("class_id", f"a prototype's class id is outside [0, {num_classes})")
+    excess = excess_rows(prototypes, num_classes)
+    if excess is not None:
+        raise _malformed("count", f"the update has {excess}")
     if not (np.isfinite(prototypes.vectors).all() and np.isfinite(prototypes.weights).all()):
         raise _malformed("finite", "a prototype or its weight is NaN or infinite")
     if len(prototypes) and prototypes.weights.min() <= 0:

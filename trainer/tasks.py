@@ -17,8 +17,9 @@ from typing import cast
 
 from torch import nn
 
-from shared.errors import BlobCorrupt, MalformedRequest
+from shared.errors import BlobCorrupt, Code, FedplccError, MalformedRequest
 from shared.log import get_logger
+from shared.methods.base import excess_rows
 from shared.run_config import DataSection, RunConfig, parse_run_config
 from shared.tensors import blob_ref, from_bytes, prototypes_from_bytes, prototypes_to_bytes, sha256_hex, to_bytes
 from shared.types import (
@@ -55,6 +56,13 @@ OnProblem = Callable[[ClientProblem], None]
 """Told what the operator of the data should know although the task goes on."""
 
 log = get_logger("trainer.tasks")
+
+
+class TooManyPrototypes(FedplccError):
+    """The client's samples give more prototypes than the aggregator takes; the same run will always give as many."""
+
+    code = Code.FAILED_PRECONDITION
+    reason = "TOO_MANY_PROTOTYPES"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -179,7 +187,8 @@ class TaskRunner:
 
         Raises:
             Cancelled: `should_stop()` held, or the coordinator says that the task is not wanted any more.
-            FedplccError: The task cannot be done, or the aggregator refused its result.
+            TooManyPrototypes: The client's data do not fit into an update.
+            FedplccError: The task cannot be done otherwise, or the aggregator refused its result.
         """
         if task.run is None or task.kind in (TaskKind.WAIT, TaskKind.STOP):
             return
@@ -246,6 +255,12 @@ class TaskRunner:
             with job.timed("summarise_seconds"):
                 features_ND, labels_N = collect_features(model, loaded.train, config, should_stop=job.should_stop)
                 report = method.client_report(features_ND, labels_N, len(config.data.classes), config.method)
+            excess = excess_rows(report.prototypes, len(config.data.classes))
+            if excess is not None:
+                raise TooManyPrototypes(
+                    f'the client\'s data give {excess} of an update; set partition = "last" or a larger '
+                    "min_cluster_size in the run's [method] section"
+                )
             vectors = prototypes_to_bytes(report.prototypes)
             summary = blob_ref(method.prototype_kind, vectors)
             blobs[summary], sets = vectors, (summary,)

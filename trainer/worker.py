@@ -49,6 +49,7 @@ HINTS: Mapping[str, str] = {
     "MALFORMED_UPDATE": "the aggregator refused this client's update; compare versions and data",
     "BLOB_CORRUPT": "check the network path and the aggregator's disk",
     "TRAINING_DIVERGED": "lower the run's learning rate or set training.clip_norm",
+    "TOO_MANY_PROTOTYPES": 'set partition = "last" or a larger min_cluster_size in the run\'s [method] section',
     "OUT_OF_MEMORY": "use a smaller training.batch_size or evaluation_batch_size, or another device",
 }
 """What to do about a problem, by reason."""

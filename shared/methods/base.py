@@ -25,6 +25,17 @@ Array = Any
 Block = npt.NDArray[Any]
 """A piece of one tensor, flattened: float32, or int64 for integer buffers."""
 
+# The aggregator's clustering costs n^2 D for n rows of a class, and an update's sample counts are what its sender claims:
+# so the rows themselves are bounded. FINCH joins every row to a neighbour, so a cluster has two members or more (or is a
+# class of one sample): 8192 samples of a class give at most 4096 rows even in the finest partition; the last has tens.
+# The dearest set within both limits has 16 full classes, 16 * 4096^2 * D products: seconds for D = 512.
+# A class's rows over all clients have no limit of their own: they are at most the number of clients times this one, and
+# the roster is the operator's.
+MAX_ROWS_PER_CLASS = 4096
+"""Most prototypes of one class in an uploaded set."""
+MAX_ROWS = 65536
+"""Most prototypes of an uploaded set."""
+
 
 class MethodConfig(BaseModel):
     """Hyper-parameters that every method has. Subclasses add theirs, defaulted to the paper's values."""
@@ -170,3 +181,19 @@ def fold_weights(num_examples: Sequence[int], config: MethodConfig) -> list[floa
 def per_class_counts(class_ids: IntArray, num_classes: int) -> IntArray:
     """How many entries each class has, int64 `[M]`."""
     return np.bincount(class_ids, minlength=num_classes).astype(np.int64)
+
+
+def excess_rows(prototypes: PrototypeSet, num_classes: int) -> str | None:
+    """Say how a set has too many prototypes to be uploaded, or None where it has not.
+
+    Args:
+        prototypes: The set; its class ids lie in [0, M).
+        num_classes: M.
+    """
+    if len(prototypes) > MAX_ROWS:
+        return f"{len(prototypes)} prototypes, at most {MAX_ROWS}"
+    counts_M = per_class_counts(prototypes.class_ids, num_classes)
+    largest = int(counts_M.argmax())
+    if counts_M[largest] > MAX_ROWS_PER_CLASS:
+        return f"{counts_M[largest]} prototypes of class {largest}, at most {MAX_ROWS_PER_CLASS}"
+    return None

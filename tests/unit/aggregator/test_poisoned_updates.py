@@ -15,6 +15,8 @@ import safetensors.numpy
 
 from aggregator import validation
 from shared.errors import MalformedUpdate
+from shared.methods import fedplcc
+from shared.methods.base import MAX_ROWS, MAX_ROWS_PER_CLASS, excess_rows
 from shared.run_config import parse_run_config
 from shared.tensors import blob_ref, prototypes_to_bytes, to_bytes
 from shared.types import (
@@ -403,6 +405,48 @@ def test_samples_that_no_prototype_stands_for_are_told_and_taken(federation: Loc
     federation.submit(BOB, task, replace(update, num_excluded=excluded), blobs)
     run = federation.run_to_end(run.run_id)
     assert json.loads(federation.metrics_lines(run.run_id)[0])["num_excluded"] == excluded
+
+
+def claimed(class_counts: tuple[int, ...]) -> tuple[PrototypeSet, Update]:
+    """One prototype of one sample for everything that a client claims to have."""
+    class_ids = np.repeat(np.arange(len(class_counts)), class_counts)
+    prototypes = PrototypeSet.of(np.ones((len(class_ids), 1)), class_ids, np.ones(len(class_ids)))
+    return prototypes, Update(
+        client_id="bob", payload=Payload(), num_examples=len(class_ids), class_counts=class_counts
+    )
+
+
+def check_claimed(class_counts: tuple[int, ...]) -> None:
+    prototypes, update = claimed(class_counts)
+    validation.check_prototypes(prototypes, update, method=fedplcc.METHOD, dim=1, class_counts=class_counts)
+
+
+@pytest.mark.parametrize(
+    ("class_counts", "sentence"),
+    [
+        ((3, MAX_ROWS_PER_CLASS + 1, 2), "4097 prototypes of class 1, at most 4096"),
+        ((MAX_ROWS_PER_CLASS,) * 16 + (1,), "65537 prototypes, at most 65536"),
+    ],
+)
+def test_a_set_that_would_cost_the_aggregator_hours_is_refused_though_its_counts_add_up(
+    class_counts: tuple[int, ...], sentence: str
+) -> None:
+    with pytest.raises(MalformedUpdate, match=sentence) as refused:
+        check_claimed(class_counts)
+    assert refused.value.metadata["check"] == "count"
+
+
+def test_the_largest_sets_are_taken() -> None:
+    check_claimed((MAX_ROWS_PER_CLASS,) * (MAX_ROWS // MAX_ROWS_PER_CLASS))
+
+
+def test_the_finest_partition_of_8192_samples_of_a_class_is_taken() -> None:
+    # Pairs of directions that are each other's first neighbours: as many clusters as FINCH can give.
+    angles_N = np.repeat(np.linspace(0, np.pi, 4096), 2) + np.tile([0, 1e-4], 4096)
+    rows_ND = np.stack([np.cos(angles_N), np.sin(angles_N)], axis=1).astype(np.float32)
+    report = fedplcc.client_report(rows_ND, np.zeros(8192, np.int64), 1, fedplcc.Config(partition="first"))
+    assert len(report.prototypes) == MAX_ROWS_PER_CLASS
+    assert excess_rows(report.prototypes, 1) is None
 
 
 FIRST_POISONS: dict[str, tuple[Callable[[Update], Update], bytes | None, str]] = {

@@ -16,6 +16,7 @@ from shared.errors import (
     MalformedRequest,
     Unavailable,
 )
+from shared.methods import base
 from shared.metrics import new_registry
 from shared.run_config import parse_run_config
 from shared.tensors import blob_ref, from_bytes, prototypes_from_bytes, prototypes_to_bytes, to_bytes
@@ -34,7 +35,8 @@ from shared.types import (
 )
 from trainer.cancellation import Cancelled
 from trainer.metrics import TrainerMetrics
-from trainer.tasks import TaskRunner
+from trainer.tasks import TaskRunner, TooManyPrototypes
+from trainer.worker import HINTS
 
 CLASSES = ("a", "b", "c")
 
@@ -88,9 +90,9 @@ def data(tmp_path_factory):
     return f"npz:{path}"
 
 
-def a_run(method="fedplcc", **sections):
+def a_run(method_name="fedplcc", /, **sections):
     document = {
-        "run": {"method": method, "rounds": 3, "clients": ["ann"]},
+        "run": {"method": method_name, "rounds": 3, "clients": ["ann"]},
         "model": {"name": "cnn4"},
         "data": {"classes": list(CLASSES), "image_size": 16},
         "training": {"local_steps": 2, "batch_size": 4},
@@ -355,3 +357,19 @@ def test_clipped_steps_are_told_with_the_update_and_counted(data, clip_norm, num
     timings = coordinator.updates[0][1].timings
     assert (timings["steps"], timings["clipped_steps"]) == (2.0, float(num_clipped))
     assert registry.get_sample_value("fedplcc_training_clipped_steps_total") == num_clipped
+
+
+def test_more_prototypes_than_the_aggregator_takes_are_not_sent_and_the_error_says_what_to_do(data, monkeypatch):
+    monkeypatch.setattr(base, "MAX_ROWS_PER_CLASS", 1)
+    coordinator = MemoryCoordinator()
+    task = a_train_task(coordinator, data, a_run(method={"partition": "first"}))
+    with pytest.raises(
+        TooManyPrototypes, match=r"prototypes of class 0, at most 1 .* partition = \"last\" or a larger"
+    ):
+        a_runner(data).perform(task, coordinator)
+    assert coordinator.updates == []
+    assert TooManyPrototypes.reason in HINTS
+    a_runner(data).perform(
+        a_train_task(coordinator, data, a_run(method={"partition": "first", "min_cluster_size": 8})), coordinator
+    )
+    assert len(coordinator.updates) == 1
