@@ -197,10 +197,10 @@ class Coordinator:
             self._ledger.get(run_id)
         return self._store.list_events(run_id=run_id, after=after, limit=limit)
 
-    def list_clients(self) -> list[Client]:
-        """Every client that ever joined, with what is known of it now."""
+    def list_clients(self, *, after: str = "", limit: int | None = None) -> list[Client]:
+        """Clients that ever joined, by id, from the one after `after`, with what is known of them now."""
         with self._ledger.lock:
-            return [self._client_now(client) for client in self._store.list_clients()]
+            return [self._client_now(client) for client in self._store.list_clients(after=after, limit=limit)]
 
     def manifest(self, run: Run) -> dict[str, Any]:
         """The content of run.json."""

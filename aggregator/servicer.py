@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+import re
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, ParamSpec, TypeAlias, TypeVar
 
 import grpc.aio
+from google.protobuf.message import Message
 
 from aggregator.history import FINAL_EVENTS
 from aggregator.service import Coordinator
@@ -23,16 +25,22 @@ from shared.gen.fedplcc.v1 import round_service_pb2_grpc as round_grpc
 from shared.gen.fedplcc.v1 import run_service_pb2 as run_pb2
 from shared.gen.fedplcc.v1 import run_service_pb2_grpc as run_grpc
 from shared.run_config import canonical_json
-from shared.types import Run, Task
+from shared.types import Evaluation, Run, Task
 
 SEND_BYTES = 512 << 10
 """Size of the pieces in which blobs are sent."""
 MAX_PAGE = 1000
+MAX_PAGE_BYTES = 2 << 20
+"""Size that a page of more than one entry keeps to; well below the limit on messages, which one entry may come near."""
+READ_AT_ONCE = 20
+"""Records read from the store at a time: a page of large ones ends soon, and what lies behind it is not read."""
 
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 _End = round_pb2.StreamEnd.Reason
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
+_Cursor = TypeVar("_Cursor", int, str)
+_Message = TypeVar("_Message", bound=Message)
 
 
 class Wakeups:
@@ -257,26 +265,34 @@ class RunServicer(run_grpc.RunServiceServicer):
     async def ListRuns(self, request: run_pb2.ListRunsRequest, context: Context) -> run_pb2.ListRunsResponse:
         """See RunService.ListRuns."""
         limit = _page_size(request.page_size, default=50, most=200)
-        runs = await _call(self._coordinator.list_runs, limit=limit + 1, before=request.page_token)
-        token = runs[limit - 1].run_id if len(runs) > limit else ""
-        return run_pb2.ListRunsResponse(
-            runs=[convert.run_to_proto(run) for run in runs[:limit]],
-            next_page_token=token,
+        runs = _listing(
+            lambda last, most: self._coordinator.list_runs(before=last, limit=most),
+            request.page_token,
+            lambda run: run.run_id,
         )
+        page, is_cut = await _call(_page, map(convert.run_to_proto, runs), limit)
+        return run_pb2.ListRunsResponse(runs=page, next_page_token=page[-1].run_id if is_cut else "")
 
     async def ListRounds(self, request: run_pb2.ListRoundsRequest, context: Context) -> run_pb2.ListRoundsResponse:
         """See RunService.ListRounds."""
         limit = _page_size(request.page_size, default=MAX_PAGE, most=MAX_PAGE)
-        found = await _call(self._coordinator.list_rounds, request.run_id, after=request.after_round, limit=limit)
-        return run_pb2.ListRoundsResponse(rounds=map(convert.round_to_proto, found))
+        rounds = _listing(
+            lambda last, most: self._coordinator.list_rounds(request.run_id, after=last, limit=most),
+            request.after_round,
+            lambda current: current.number,
+        )
+        page, is_cut = await _call(_page, map(convert.round_to_proto, rounds), limit)
+        return run_pb2.ListRoundsResponse(rounds=page, has_more=is_cut)
 
     async def ListEvaluations(
         self, request: run_pb2.ListEvaluationsRequest, context: Context
     ) -> run_pb2.ListEvaluationsResponse:
         """See RunService.ListEvaluations."""
-        number = None if request.round < 0 else request.round
-        found = await _call(self._coordinator.list_evaluations, request.run_id, number)
-        return run_pb2.ListEvaluationsResponse(evaluations=[convert.evaluation_to_proto(*entry) for entry in found])
+        limit = _page_size(request.page_size, default=MAX_PAGE, most=MAX_PAGE)
+        reports = self._reports(request.run_id, request.round, after=_report_cursor(request.page_token))
+        page, is_cut = await _call(_page, (convert.evaluation_to_proto(*entry) for entry in reports), limit)
+        token = f"{page[-1].round}:{page[-1].client_id}" if is_cut else ""
+        return run_pb2.ListEvaluationsResponse(evaluations=page, next_page_token=token)
 
     async def PauseRun(self, request: run_pb2.PauseRunRequest, context: Context) -> run_pb2.PauseRunResponse:
         """See RunService.PauseRun."""
@@ -313,8 +329,14 @@ class RunServicer(run_grpc.RunServiceServicer):
 
     async def ListClients(self, request: run_pb2.ListClientsRequest, context: Context) -> run_pb2.ListClientsResponse:
         """See RunService.ListClients."""
-        clients = await _call(self._coordinator.list_clients)
-        return run_pb2.ListClientsResponse(clients=map(convert.client_to_proto, clients))
+        limit = _page_size(request.page_size, default=MAX_PAGE, most=MAX_PAGE)
+        clients = _listing(
+            lambda last, most: self._coordinator.list_clients(after=last, limit=most),
+            request.page_token,
+            lambda client: client.client_id,
+        )
+        page, is_cut = await _call(_page, map(convert.client_to_proto, clients), limit)
+        return run_pb2.ListClientsResponse(clients=page, next_page_token=page[-1].client_id if is_cut else "")
 
     async def FetchArtifact(
         self, request: run_pb2.FetchArtifactRequest, context: Context
@@ -330,6 +352,14 @@ class RunServicer(run_grpc.RunServiceServicer):
         yield run_pb2.FetchArtifactResponse(blob=convert.blob_to_proto(blob))
         async for data in _read(path, request.offset_bytes):
             yield run_pb2.FetchArtifactResponse(data=data)
+
+    def _reports(self, run_id: str, number: int, *, after: tuple[int, str]) -> Iterator[tuple[int, Evaluation]]:
+        """Reports of one round, of all if it is negative, from the one after a cursor; read by round."""
+        last = self._coordinator.get_run(run_id).round_number
+        for current in range(max(after[0], 0), last + 1) if number < 0 else (number,):
+            for entry in self._coordinator.list_evaluations(run_id, current):
+                if (current, entry[1].client_id) > after:
+                    yield entry
 
     async def _encode(self, run: Run) -> Any:
         manifest = await _call(self._coordinator.manifest, run)
@@ -371,6 +401,38 @@ def _page_size(asked: int, *, default: int, most: int) -> int:
     if not 0 <= asked <= most:
         raise MalformedRequest(f"page_size = {asked}: 1 to {most}")
     return asked or default
+
+
+def _listing(read: Callable[[_Cursor, int], list[_T]], last: _Cursor, cursor: Callable[[_T], _Cursor]) -> Iterator[_T]:
+    """What a listing has after `last`, read in parts as it is taken: `read(last, most)` is one part."""
+    while True:
+        part = read(last, READ_AT_ONCE)
+        yield from part
+        if len(part) < READ_AT_ONCE:
+            return
+        last = cursor(part[-1])
+
+
+def _page(entries: Iterable[_Message], most: int) -> tuple[list[_Message], bool]:
+    """The entries that one answer holds, at least one if there is one, and whether there are more."""
+    page: list[_Message] = []
+    size_bytes = 0
+    for entry in entries:
+        size_bytes += entry.ByteSize()
+        if len(page) == most or (page and size_bytes > MAX_PAGE_BYTES):
+            return page, True
+        page.append(entry)
+    return page, False
+
+
+def _report_cursor(token: str) -> tuple[int, str]:
+    """Round and client of the last report of a page; before all of them for an empty token."""
+    if not token:
+        return -1, ""
+    number, _, client_id = token.partition(":")
+    if not re.fullmatch(r"[0-9]{1,10}", number) or not client_id:
+        raise MalformedRequest("page_token: it is none that an answer gave")
+    return int(number), client_id
 
 
 def _json_object(text: str) -> dict[str, Any]:

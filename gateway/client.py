@@ -27,7 +27,7 @@ CALL_S = 10.0
 HEALTH_S = 1.0
 """Deadline of a health check."""
 ROUNDS_PER_CALL = 100
-"""Rounds asked for at a time: their metrics and timings of many clients fit the limit on messages."""
+"""Rounds asked for at a time; fewer come where their metrics and timings of many clients are large."""
 SERVICE = "fedplcc.v1.RunService"
 
 ArtifactKind = Literal["model", "prototypes"]
@@ -69,30 +69,38 @@ class AggregatorClient:
         )
 
     async def list_runs(self, *, page_size: int, page_token: str = "") -> tuple[list[RunView], str]:
-        """Runs without manifests, newest first, and the next page's token."""
-        response = await self._call(
-            self._runs.ListRuns, pb2.ListRunsRequest(page_size=page_size, page_token=page_token)
-        )
-        return [_decoded(convert.run_from_proto, run) for run in response.runs], response.next_page_token
+        """Runs without manifests, newest first, `page_size` while there are so many, and the next page's token."""
+        found: list[RunView] = []
+        while True:
+            request = pb2.ListRunsRequest(page_size=page_size - len(found), page_token=page_token)
+            response = await self._call(self._runs.ListRuns, request)
+            found += [_decoded(convert.run_from_proto, run) for run in response.runs]
+            page_token = response.next_page_token
+            if not page_token or len(found) == page_size:
+                return found, page_token
 
     async def list_rounds(self, run_id: str, *, after: int = -1, limit: int) -> list[Round]:
         """At most `limit` rounds after one, in order."""
         found: list[Round] = []
-        while len(found) < limit:
-            wanted = min(ROUNDS_PER_CALL, limit - len(found))
-            request = pb2.ListRoundsRequest(run_id=run_id, after_round=after, page_size=wanted)
-            response = await self._call(self._runs.ListRounds, request)
-            found += [_decoded(convert.round_from_proto, entry) for entry in response.rounds]
-            if len(response.rounds) < wanted:
-                break
+        while True:
+            rounds, has_more = await self.some_rounds(run_id, after=after, limit=limit - len(found))
+            found += rounds
+            if not has_more or len(found) == limit:
+                return found
             after = found[-1].number
-        return found
+
+    async def some_rounds(
+        self, run_id: str, *, after: int = -1, limit: int = ROUNDS_PER_CALL
+    ) -> tuple[list[Round], bool]:
+        """As many of the rounds after one as a single answer brings, in order, and whether there are more."""
+        request = pb2.ListRoundsRequest(run_id=run_id, after_round=after, page_size=min(ROUNDS_PER_CALL, limit))
+        response = await self._call(self._runs.ListRounds, request)
+        return [_decoded(convert.round_from_proto, entry) for entry in response.rounds], response.has_more
 
     async def list_evaluations(self, run_id: str, round_number: int) -> list[tuple[int, Evaluation]]:
         """The reports of a round with its number, by client."""
-        request = pb2.ListEvaluationsRequest(run_id=run_id, round=round_number)
-        response = await self._call(self._runs.ListEvaluations, request)
-        return [_decoded(convert.evaluation_from_proto, entry) for entry in response.evaluations]
+        pages = self._pages(self._runs.ListEvaluations, pb2.ListEvaluationsRequest(run_id=run_id, round=round_number))
+        return [_decoded(convert.evaluation_from_proto, entry) async for page in pages for entry in page.evaluations]
 
     async def pause_run(self, run_id: str, *, now: bool) -> RunView:
         """Pause a run when its open round commits, or at once."""
@@ -128,8 +136,8 @@ class AggregatorClient:
 
     async def list_clients(self) -> Sequence[Client]:
         """Every client that ever joined, by id."""
-        response = await self._call(self._runs.ListClients, pb2.ListClientsRequest())
-        return [_decoded(convert.client_from_proto, client) for client in response.clients]
+        pages = self._pages(self._runs.ListClients, pb2.ListClientsRequest())
+        return [_decoded(convert.client_from_proto, client) async for page in pages for client in page.clients]
 
     async def fetch_artifact(
         self, run_id: str, kind: ArtifactKind, *, round_number: int = -1, offset_bytes: int = 0
@@ -181,6 +189,15 @@ class AggregatorClient:
                 return await asyncio.wait_for(call.read(), CALL_S)
         except TimeoutError as error:
             raise Unavailable(f"the aggregator at {self._address} sent nothing for {CALL_S:.0f} s") from error
+
+    async def _pages(self, method: Any, request: Any) -> AsyncGenerator[Any, None]:
+        """The answers to a request until one says that it is the last; writes their tokens into the request."""
+        while True:
+            response = await self._call(method, request)
+            yield response
+            if not response.next_page_token:
+                return
+            request.page_token = response.next_page_token
 
     async def _call(self, method: Any, request: Any, *, timeout_s: float = CALL_S) -> Any:
         with translated(self._address):

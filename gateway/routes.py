@@ -27,8 +27,6 @@ from shared.version import VERSION
 SERVICE = "fedplcc gateway"
 MAX_EVENT_STREAMS = 256
 """Event streams open at a time; each holds a call to the aggregator open."""
-ROUNDS_PER_PART = 100
-"""Rounds whose lines are fetched and sent at a time."""
 MAX_SEQUENCE = 2**63 - 1
 MAX_ROUND = 2**31 - 1
 
@@ -269,15 +267,15 @@ async def get_metrics(request: Request) -> Response:
 
 async def _lines(aggregator: AggregatorClient, run_id: str, line: Callable[[types.Round], str]) -> Response:
     """The lines of all committed rounds. The first ones are asked for at once, so that a refusal is an answer."""
-    first = await aggregator.list_rounds(run_id, limit=ROUNDS_PER_PART)
+    first = await aggregator.some_rounds(run_id)
 
     async def content() -> AsyncGenerator[str, None]:
-        rounds = first
-        while rounds:
+        rounds, has_more = first
+        while True:
             yield "".join(f"{text}\n" for text in map(line, rounds) if text)
-            if len(rounds) < ROUNDS_PER_PART:
+            if not has_more:
                 return
-            rounds = await aggregator.list_rounds(run_id, after=rounds[-1].number, limit=ROUNDS_PER_PART)
+            rounds, has_more = await aggregator.some_rounds(run_id, after=rounds[-1].number)
 
     return Stream(content(), media_type="application/x-ndjson")
 

@@ -75,8 +75,8 @@ class Store(Protocol):
     ) -> list[Event]:
         """Events with a greater sequence, in order; of one run or of some types if given."""
 
-    def list_clients(self) -> list[Client]:
-        """Every client that ever joined, by id."""
+    def list_clients(self, *, after: str = "", limit: int | None = None) -> list[Client]:
+        """Clients that ever joined, by id, from the one after `after`; all of them without a limit."""
 
     def find_client(self, client_id: str) -> Client | None:
         """One client."""

@@ -145,11 +145,12 @@ class SqlStore:
         with self._reading() as connection:
             return [Event(**row._mapping) for row in connection.execute(query).all()]
 
-    def list_clients(self) -> list[Client]:
+    def list_clients(self, *, after: str = "", limit: int | None = None) -> list[Client]:
         """See `Store.list_clients`."""
+        table = schema.clients
+        query = select(table).where(table.c.client_id > after).order_by(table.c.client_id).limit(limit)
         with self._reading() as connection:
-            rows = connection.execute(select(schema.clients).order_by(schema.clients.c.client_id)).all()
-        return [_client(row) for row in rows]
+            return [_client(row) for row in connection.execute(query).all()]
 
     def find_client(self, client_id: str) -> Client | None:
         """See `Store.find_client`."""

@@ -339,6 +339,17 @@ def test_a_client_is_kept_without_what_passes(store: Store) -> None:
     assert store.find_client("eve") is None
 
 
+def test_clients_come_by_id_in_parts(store: Store) -> None:
+    with store.transaction() as transaction:
+        for client_id in ("bob", "ann", "Zoe", "éva", "abe"):
+            transaction.save_client(a_client(client_id))
+    assert [client.client_id for client in store.list_clients()] == ["Zoe", "abe", "ann", "bob", "éva"]
+    assert [client.client_id for client in store.list_clients(limit=2)] == ["Zoe", "abe"]
+    assert [client.client_id for client in store.list_clients(after="abe", limit=2)] == ["ann", "bob"]
+    assert [client.client_id for client in store.list_clients(after="bob")] == ["éva"]
+    assert store.list_clients(after="éva") == []
+
+
 def test_saving_a_client_again_replaces_it(store: Store) -> None:
     changed = a_client(domain="other", num_examples=3, class_counts={"ä": 3}, environment=Environment(), problem=None)
     for client in (a_client(problem=ClientProblem(reason="X", detail="x")), changed):

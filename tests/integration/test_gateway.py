@@ -178,8 +178,7 @@ def test_lines_are_those_of_the_rounds_to_the_byte(finished):
 
 
 def test_lines_of_more_rounds_than_one_call_brings_are_all_there(gateway, monkeypatch):
-    monkeypatch.setattr("gateway.routes.ROUNDS_PER_PART", 2)
-    monkeypatch.setattr("gateway.client.ROUNDS_PER_CALL", 1)
+    monkeypatch.setattr("gateway.client.ROUNDS_PER_CALL", 2)
     run_id = gateway.create_and_finish(run={"rounds": 5})
     lines = gateway.http.get(f"/v1/runs/{run_id}/metrics.jsonl").text.splitlines()
     assert [json.loads(line)["round"] for line in lines] == [1, 2, 3, 4, 5]

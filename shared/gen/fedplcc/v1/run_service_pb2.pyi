@@ -70,18 +70,24 @@ class ListRoundsRequest(_message.Message):
     def __init__(self, run_id: _Optional[str] = ..., after_round: _Optional[int] = ..., page_size: _Optional[int] = ...) -> None: ...
 
 class ListRoundsResponse(_message.Message):
-    __slots__ = ("rounds",)
+    __slots__ = ("rounds", "has_more")
     ROUNDS_FIELD_NUMBER: _ClassVar[int]
+    HAS_MORE_FIELD_NUMBER: _ClassVar[int]
     rounds: _containers.RepeatedCompositeFieldContainer[_types_pb2.Round]
-    def __init__(self, rounds: _Optional[_Iterable[_Union[_types_pb2.Round, _Mapping]]] = ...) -> None: ...
+    has_more: bool
+    def __init__(self, rounds: _Optional[_Iterable[_Union[_types_pb2.Round, _Mapping]]] = ..., has_more: bool = ...) -> None: ...
 
 class ListEvaluationsRequest(_message.Message):
-    __slots__ = ("run_id", "round")
+    __slots__ = ("run_id", "round", "page_size", "page_token")
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
     ROUND_FIELD_NUMBER: _ClassVar[int]
+    PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
+    PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
     run_id: str
     round: int
-    def __init__(self, run_id: _Optional[str] = ..., round: _Optional[int] = ...) -> None: ...
+    page_size: int
+    page_token: str
+    def __init__(self, run_id: _Optional[str] = ..., round: _Optional[int] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
 
 class ClientEvaluation(_message.Message):
     __slots__ = ("round", "client_id", "domain", "counts")
@@ -96,10 +102,12 @@ class ClientEvaluation(_message.Message):
     def __init__(self, round: _Optional[int] = ..., client_id: _Optional[str] = ..., domain: _Optional[str] = ..., counts: _Optional[_Iterable[_Union[_types_pb2.EvaluationCounts, _Mapping]]] = ...) -> None: ...
 
 class ListEvaluationsResponse(_message.Message):
-    __slots__ = ("evaluations",)
+    __slots__ = ("evaluations", "next_page_token")
     EVALUATIONS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
     evaluations: _containers.RepeatedCompositeFieldContainer[ClientEvaluation]
-    def __init__(self, evaluations: _Optional[_Iterable[_Union[ClientEvaluation, _Mapping]]] = ...) -> None: ...
+    next_page_token: str
+    def __init__(self, evaluations: _Optional[_Iterable[_Union[ClientEvaluation, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
 
 class PauseRunRequest(_message.Message):
     __slots__ = ("run_id", "now")
@@ -160,14 +168,20 @@ class WatchRunResponse(_message.Message):
     def __init__(self, event: _Optional[_Union[_types_pb2.Event, _Mapping]] = ...) -> None: ...
 
 class ListClientsRequest(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("page_size", "page_token")
+    PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
+    PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    page_size: int
+    page_token: str
+    def __init__(self, page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
 
 class ListClientsResponse(_message.Message):
-    __slots__ = ("clients",)
+    __slots__ = ("clients", "next_page_token")
     CLIENTS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
     clients: _containers.RepeatedCompositeFieldContainer[_types_pb2.Client]
-    def __init__(self, clients: _Optional[_Iterable[_Union[_types_pb2.Client, _Mapping]]] = ...) -> None: ...
+    next_page_token: str
+    def __init__(self, clients: _Optional[_Iterable[_Union[_types_pb2.Client, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
 
 class FetchArtifactRequest(_message.Message):
     __slots__ = ("run_id", "round", "kind", "offset_bytes")

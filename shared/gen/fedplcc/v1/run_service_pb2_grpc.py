@@ -27,6 +27,9 @@ if _version_not_supported:
 
 class RunServiceStub(object):
     """Runs as a person sees them. Refusals that every call can meet: RUN_NOT_FOUND, STORE_UNAVAILABLE, INTERNAL.
+
+    A List call answers with a page: at most as many entries as asked for, and fewer where more would not fit a message of
+    about 2 MiB, but at least one if there is one. How many came says nothing about the end: go on until the answer says so.
     """
 
     def __init__(self, channel):
@@ -94,6 +97,9 @@ class RunServiceStub(object):
 
 class RunServiceServicer(object):
     """Runs as a person sees them. Refusals that every call can meet: RUN_NOT_FOUND, STORE_UNAVAILABLE, INTERNAL.
+
+    A List call answers with a page: at most as many entries as asked for, and fewer where more would not fit a message of
+    about 2 MiB, but at least one if there is one. How many came says nothing about the end: go on until the answer says so.
     """
 
     def CreateRun(self, request, context):
@@ -161,7 +167,7 @@ class RunServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ListClients(self, request, context):
-        """Lists clients by id.
+        """Lists every client that ever joined, by id.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -242,6 +248,9 @@ def add_RunServiceServicer_to_server(servicer, server):
  # This class is part of an EXPERIMENTAL API.
 class RunService(object):
     """Runs as a person sees them. Refusals that every call can meet: RUN_NOT_FOUND, STORE_UNAVAILABLE, INTERNAL.
+
+    A List call answers with a page: at most as many entries as asked for, and fewer where more would not fit a message of
+    about 2 MiB, but at least one if there is one. How many came says nothing about the end: go on until the answer says so.
     """
 
     @staticmethod
