@@ -186,10 +186,12 @@ class Coordinator:
         self._ledger.get(run_id)
         return self._store.list_rounds(run_id, after=after, limit=limit)
 
-    def list_evaluations(self, run_id: str, number: int | None = None) -> list[tuple[int, Evaluation]]:
-        """Evaluation reports of a run by round and client."""
+    def list_evaluations(
+        self, run_id: str, number: int | None = None, *, after: tuple[int, str] = (-1, ""), limit: int | None = None
+    ) -> list[tuple[int, Evaluation]]:
+        """Evaluation reports of a run or of one round, by round and client, from the one after `after`."""
         self._ledger.get(run_id)
-        return self._store.list_evaluations(run_id, number)
+        return self._store.list_evaluations(run_id, number, after=after, limit=limit)
 
     def list_events(self, *, run_id: str = "", after: int = 0, limit: int = 1000) -> list[Event]:
         """Events with a greater sequence, in order."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, ParamSpec, TypeAlias, TypeVar
 
@@ -19,16 +19,18 @@ from aggregator.history import FINAL_EVENTS
 from aggregator.service import Coordinator
 from aggregator.transfers import Receiver
 from shared import convert
-from shared.errors import MalformedRequest, NotAMember
+from shared.errors import MalformedRequest, NotAMember, TransferIdle
 from shared.gen.fedplcc.v1 import round_service_pb2 as round_pb2
 from shared.gen.fedplcc.v1 import round_service_pb2_grpc as round_grpc
 from shared.gen.fedplcc.v1 import run_service_pb2 as run_pb2
 from shared.gen.fedplcc.v1 import run_service_pb2_grpc as run_grpc
 from shared.run_config import canonical_json
-from shared.types import Evaluation, Run, Task
+from shared.types import Run, Task
 
 SEND_BYTES = 512 << 10
 """Size of the pieces in which blobs are sent."""
+IDLE_S = 60.0
+"""How long the peer of a transfer may send, or read, nothing."""
 MAX_PAGE = 1000
 MAX_PAGE_BYTES = 2 << 20
 """Size that a page of more than one entry keeps to; well below the limit on messages, which one entry may come near."""
@@ -39,7 +41,7 @@ Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 _End = round_pb2.StreamEnd.Reason
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
-_Cursor = TypeVar("_Cursor", int, str)
+_Cursor = TypeVar("_Cursor")
 _Message = TypeVar("_Message", bound=Message)
 
 
@@ -80,8 +82,11 @@ class Wakeups:
 class RoundServicer(round_grpc.RoundServiceServicer):
     """What trainers call."""
 
-    def __init__(self, coordinator: Coordinator, wakeups: Wakeups, lease_check_s: float) -> None:
+    def __init__(
+        self, coordinator: Coordinator, wakeups: Wakeups, lease_check_s: float, *, idle_s: float = IDLE_S
+    ) -> None:
         self._coordinator, self._wakeups, self._lease_check_s = coordinator, wakeups, lease_check_s
+        self._idle_s = idle_s
         self._streams: dict[str, asyncio.Event] = {}
 
     async def Join(self, request: round_pb2.JoinRequest, context: Context) -> round_pb2.JoinResponse:
@@ -144,9 +149,14 @@ class RoundServicer(round_grpc.RoundServiceServicer):
             self._coordinator.transfers.count_resumed(direction="sent")
         offset = request.offset_bytes
         async for data in _read(path, offset):
-            yield round_pb2.DownloadBlobResponse(chunk=round_pb2.Chunk(offset_bytes=offset, data=data))
+            response = round_pb2.DownloadBlobResponse(chunk=round_pb2.Chunk(offset_bytes=offset, data=data))
+            await self._in_time(context.write(response), "the client reads")
             offset += len(data)
             self._coordinator.transfers.count_transfer(len(data), direction="sent", kind=kind)
+        # A generator by its signature, but pieces are written: how long a yield may take cannot be bounded from here.
+        nothing: tuple[round_pb2.DownloadBlobResponse, ...] = ()
+        for response in nothing:
+            yield response
 
     async def GetUploadStatus(
         self, request: round_pb2.GetUploadStatusRequest, context: Context
@@ -210,7 +220,8 @@ class RoundServicer(round_grpc.RoundServiceServicer):
         header: convert.UploadHeader | None = None
         receiver: Receiver | None = None
         try:
-            async for part in parts:
+            stream = aiter(parts)
+            while (part := await self._in_time(anext(stream, None), "the client sends")) is not None:
                 which = part.WhichOneof("part")
                 if header is None:
                     if which != "header":
@@ -239,6 +250,14 @@ class RoundServicer(round_grpc.RoundServiceServicer):
         finally:
             if receiver is not None:
                 receiver.close()
+
+    async def _in_time(self, step: Awaitable[_T], what: str) -> _T:
+        """Wait for one step of a transfer; total time has no limit, standing still has."""
+        try:
+            async with asyncio.timeout(self._idle_s):
+                return await step
+        except TimeoutError as error:
+            raise TransferIdle(f"{what} nothing for {self._idle_s:g} s") from error
 
     def _end_reason(self, superseded: asyncio.Event) -> round_pb2.StreamEnd.Reason | None:
         if self._wakeups.is_closing:
@@ -289,7 +308,12 @@ class RunServicer(run_grpc.RunServiceServicer):
     ) -> run_pb2.ListEvaluationsResponse:
         """See RunService.ListEvaluations."""
         limit = _page_size(request.page_size, default=MAX_PAGE, most=MAX_PAGE)
-        reports = self._reports(request.run_id, request.round, after=_report_cursor(request.page_token))
+        number = None if request.round < 0 else request.round
+        reports = _listing(
+            lambda last, most: self._coordinator.list_evaluations(request.run_id, number, after=last, limit=most),
+            _report_cursor(request.page_token),
+            lambda entry: (entry[0], entry[1].client_id),
+        )
         page, is_cut = await _call(_page, (convert.evaluation_to_proto(*entry) for entry in reports), limit)
         token = f"{page[-1].round}:{page[-1].client_id}" if is_cut else ""
         return run_pb2.ListEvaluationsResponse(evaluations=page, next_page_token=token)
@@ -352,14 +376,6 @@ class RunServicer(run_grpc.RunServiceServicer):
         yield run_pb2.FetchArtifactResponse(blob=convert.blob_to_proto(blob))
         async for data in _read(path, request.offset_bytes):
             yield run_pb2.FetchArtifactResponse(data=data)
-
-    def _reports(self, run_id: str, number: int, *, after: tuple[int, str]) -> Iterator[tuple[int, Evaluation]]:
-        """Reports of one round, of all if it is negative, from the one after a cursor; read by round."""
-        last = self._coordinator.get_run(run_id).round_number
-        for current in range(max(after[0], 0), last + 1) if number < 0 else (number,):
-            for entry in self._coordinator.list_evaluations(run_id, current):
-                if (current, entry[1].client_id) > after:
-                    yield entry
 
     async def _encode(self, run: Run) -> Any:
         manifest = await _call(self._coordinator.manifest, run)

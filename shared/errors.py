@@ -26,6 +26,7 @@
     |-- Unavailable
     |   |-- StoreUnavailable           disk or database
     |   `-- AggregatorUnavailable      no aggregator answers
+    |-- TransferIdle             a transfer whose peer sent or read nothing for too long
     |-- PayloadCorrupt             stored bytes fail their checksum
     `-- Internal                   a bug; the text is fixed
 
@@ -272,6 +273,13 @@ class AggregatorUnavailable(Unavailable):
     reason = "AGGREGATOR_UNAVAILABLE"
 
 
+class TransferIdle(FedplccError):
+    """The peer sent or read nothing for too long; what arrived is kept, and the transfer goes on from there."""
+
+    code = Code.DEADLINE_EXCEEDED
+    reason = "TRANSFER_IDLE"
+
+
 class PayloadCorrupt(FedplccError):
     """Stored bytes do not have their SHA-256; somebody must look."""
 
@@ -314,5 +322,6 @@ _BY_CODE = (
     FailedPrecondition,
     ResourceExhausted,
     Unavailable,
+    TransferIdle,
     PayloadCorrupt,
 )

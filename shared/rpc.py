@@ -48,6 +48,8 @@ MAX_DETAIL = 1000
 """Most characters of an error's sentence, and of each of its facts, on the wire; statuses travel in headers, which are
 limited, and a fact may be a name that the peer made up.
 """
+STATUS_S = 5.0
+"""How long a call is held for its status to leave; it waits behind what the peer has not read."""
 MAX_MESSAGE_BYTES = 5 << 20
 """Largest message: a chunk of up to 4 MiB, or a run's configuration and record, with room around it."""
 
@@ -274,9 +276,18 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  #
 
 
 async def abort(context: Any, error: FedplccError) -> None:
-    """End a call of a grpc.aio servicer with the status that stands for an error; raises always."""
+    """End a call of a grpc.aio servicer with the status that stands for an error; raises always.
+
+    Raises:
+        grpc.aio.AbortError: The status is on its way.
+        asyncio.CancelledError: The peer reads nothing. gRPC keeps the status for when it does; the call is let go of.
+    """
     status = rpc_status.to_status(to_status(error))
-    await context.abort(status.code, status.details, status.trailing_metadata)
+    try:
+        async with asyncio.timeout(STATUS_S):
+            await context.abort(status.code, status.details, status.trailing_metadata)
+    except TimeoutError:
+        raise asyncio.CancelledError from error
 
 
 def to_status(error: FedplccError) -> Status:

@@ -30,6 +30,7 @@ from shared.errors import (
     NotAMember,
     NotInCohort,
     Overloaded,
+    TransferIdle,
     Unavailable,
 )
 from shared.gen.fedplcc.v1 import round_service_pb2, round_service_pb2_grpc
@@ -326,8 +327,9 @@ class TaskConnection:
             pause(next(waits), self._should_stop)
 
 
-_PASSING = (Unavailable, ClientIdTaken, NotAMember, Overloaded)
-"""Pass when the aggregator is back, the other instance is gone, this one has joined again, or it is less busy."""
+_PASSING = (Unavailable, ClientIdTaken, NotAMember, Overloaded, TransferIdle)
+"""Pass when the aggregator is back, the other instance is gone, this one has joined again, it is less busy, or this machine
+or the network moves again."""
 _DOUBTFUL = (BlobNotFound, BlobCorrupt, ChunkOutOfOrder)
 """Pass when a transfer is begun anew or the task is asked for again, unless something is wrong for good."""
 

@@ -67,8 +67,10 @@ class Store(Protocol):
     def find_round(self, run_id: str, number: int) -> Round | None:
         """One round with its updates and evaluations."""
 
-    def list_evaluations(self, run_id: str, number: int | None = None) -> list[tuple[int, Evaluation]]:
-        """Reports of a run or of one round, by round and client id."""
+    def list_evaluations(
+        self, run_id: str, number: int | None = None, *, after: tuple[int, str] = (-1, ""), limit: int | None = None
+    ) -> list[tuple[int, Evaluation]]:
+        """Reports of a run or of one round, by round and client id, from the one after `after`; all without a limit."""
 
     def list_events(
         self, *, run_id: str = "", after: int = 0, limit: int = 1000, types: Sequence[str] = ()

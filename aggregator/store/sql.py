@@ -22,6 +22,7 @@ from sqlalchemy import (
     insert,
     inspect,
     select,
+    tuple_,
     update,
 )
 from sqlalchemy import (
@@ -123,10 +124,14 @@ class SqlStore:
         with self._reading() as connection:
             return _find_round(connection, run_id, number, whole=True)
 
-    def list_evaluations(self, run_id: str, number: int | None = None) -> list[tuple[int, Evaluation]]:
+    def list_evaluations(
+        self, run_id: str, number: int | None = None, *, after: tuple[int, str] = (-1, ""), limit: int | None = None
+    ) -> list[tuple[int, Evaluation]]:
         """See `Store.list_evaluations`."""
         table = schema.evaluations
-        query = select(table).where(table.c.run_id == run_id).order_by(table.c.round, table.c.client_id)
+        is_after = tuple_(table.c.round, table.c.client_id) > after
+        query = select(table).where(table.c.run_id == run_id, is_after)
+        query = query.order_by(table.c.round, table.c.client_id).limit(limit)
         if number is not None:
             query = query.where(table.c.round == number)
         with self._reading() as connection:

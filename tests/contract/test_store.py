@@ -278,6 +278,12 @@ def test_evaluations_are_listed_by_round_and_client(store: Store) -> None:
     assert listed == [(1, "ann"), (1, "bob"), (2, "ann"), (10, "ann")]
     assert store.list_evaluations(run.run_id, 10) == [(10, an_evaluation("ann"))]
     assert store.list_evaluations(run.run_id, 3) == []
+    in_parts = [store.list_evaluations(run.run_id, after=cursor, limit=1) for cursor in [(-1, ""), *listed]]
+    assert [[(number, report.client_id) for number, report in part] for part in in_parts] == [
+        *([c] for c in listed),
+        [],
+    ]
+    assert store.list_evaluations(run.run_id, 10, after=(10, "ann")) == []
 
 
 def test_a_request_is_found_with_its_run_and_hash(store: Store) -> None:

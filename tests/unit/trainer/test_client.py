@@ -217,6 +217,18 @@ def test_an_upload_that_stands_still_is_ended_and_goes_on(
     assert value(client, "retries", "upload") >= 1
 
 
+@pytest.mark.parametrize("method", ["GetUploadStatus", "DownloadBlob"])
+def test_a_transfer_that_the_aggregator_found_idle_goes_on_however_often(
+    server: Server, client: AggregatorClient, method: str
+) -> None:
+    server.trouble[method] = [errors.TransferIdle("the client moves nothing")] * 10
+    if method == "DownloadBlob":
+        assert client.for_task(never).fetch(BLOB) == DATA
+    else:
+        store(client)
+        assert bytes(server.received) == DATA
+
+
 def test_a_transfer_that_is_not_wanted_any_more_is_ended_at_once(server: Server, client: AggregatorClient) -> None:
     stopped = threading.Event()
 

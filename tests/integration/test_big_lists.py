@@ -1,0 +1,223 @@
+"""Lists that no single message can hold, written into the store and read over real gRPC and through a real gateway."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from gateway import schemas
+from shared import convert
+from shared.errors import MalformedRequest
+from shared.gen.fedplcc.v1 import run_service_pb2 as pb2
+from shared.rpc import MAX_MESSAGE_BYTES, translated
+from shared.types import EvaluationCounts, RoundPhase, RunStatus
+from tests.builders import a_blob, a_client, a_round, a_run, an_evaluation
+from tests.grpc_client import DEADLINE_S, RunControl
+from tests.served_gateway import ServedGateway
+
+NUM_ROUNDS = 60
+COHORT = tuple(f"client-{number:04}" for number in range(400))
+CLIENTS = tuple(f"client-{number:04}" for number in range(2000))
+BUSY_ROUND = NUM_ROUNDS
+"""The round that every client of the cohort reported on."""
+NUM_RUNS = 12
+CORRECT = tuple(range(2**27, 2**27 + 1500))
+
+
+def timings_line(number):
+    """What 400 clients measured, about 500 bytes each."""
+    measured = {f"measurement_{index:02}_seconds": number + index / 7 for index in range(12)}
+    return json.dumps({"clients": dict.fromkeys(COHORT, measured), "round": number})
+
+
+def metrics_line(number):
+    line = {
+        "round": number,
+        "accuracy": {f"{name}-domain": number / NUM_ROUNDS for name in COHORT},
+        "loss": {"ce": 1 / number},
+        "prototypes": {"local": 12, "global": 3},
+        "num_examples": 12 * len(COHORT),
+        "cohort": COHORT,
+        "model_sha256": a_blob(f"model {number}").sha256,
+        "prototypes_sha256": a_blob(f"prototypes {number}").sha256,
+    }
+    return json.dumps(line)
+
+
+def committed(number):
+    lines = {"metrics_json": metrics_line(number), "timings_json": timings_line(number)} if number else {}
+    return a_round(number, RoundPhase.COMMITTED, cohort=COHORT, **lines)
+
+
+def report(name):
+    """Counts of 1,500 classes: 400 of these are more than one message holds."""
+    counts = EvaluationCounts("test", "global", CORRECT, tuple(range(2**28, 2**28 + 1500)))
+    return replace(an_evaluation(name), counts=(counts,))
+
+
+@pytest.fixture(scope="module")
+def big(tmp_path_factory):
+    """A gateway in front of big runs and many clients, and the id of the run with rounds; tests only read."""
+    with ServedGateway(tmp_path_factory.mktemp("big")) as gateway:
+        run = a_run(RunStatus.COMPLETED, run_id="big", roster=COHORT, total_rounds=NUM_ROUNDS)
+        with gateway.federation.store.transaction() as transaction:
+            transaction.add_run(run, request_id="big", request_hash="")
+            for number in range(NUM_ROUNDS + 1):
+                transaction.save_run(replace(run, round=committed(number)))
+            for name in ("client-0000", "client-0001"):
+                transaction.add_evaluation("big", 1, an_evaluation(name))
+            for name in COHORT:
+                transaction.add_evaluation("big", BUSY_ROUND, report(name))
+            for name in CLIENTS:
+                transaction.save_client(
+                    a_client(name, class_counts={f"class {name} {index}": 7 for index in range(100)})
+                )
+            for index in range(1, NUM_RUNS):
+                document = {**json.loads(run.config_json), "data": {"classes": ["x" * 120] * 5000}}
+                other = replace(
+                    run, run_id=f"run-{index:02}", config_json=json.dumps(document), created_at=100.0 - index
+                )
+                transaction.add_run(other, request_id=other.run_id, request_hash="")
+        yield gateway
+
+
+@pytest.fixture(scope="module")
+def control(big):
+    control = RunControl(big.settings.aggregator)
+    yield control
+    control.close()
+
+
+def tokened_pages(call, request):
+    """The answers of a listing by token, each checked to fit."""
+    while True:
+        answer = call(request, timeout=DEADLINE_S)
+        assert answer.ByteSize() < MAX_MESSAGE_BYTES / 2
+        yield answer
+        if not answer.next_page_token:
+            return
+        request.page_token = answer.next_page_token
+
+
+# Rounds
+
+
+def test_rounds_larger_than_a_message_come_in_pages_that_say_whether_there_are_more(control):
+    found, sizes, after = [], [], -1
+    while True:
+        answer = control.stub.ListRounds(pb2.ListRoundsRequest(run_id="big", after_round=after), timeout=DEADLINE_S)
+        sizes.append(answer.ByteSize())
+        found += answer.rounds
+        if not answer.has_more:
+            break
+        after = answer.rounds[-1].round
+    assert sum(sizes) > 2 * MAX_MESSAGE_BYTES
+    assert max(sizes) < MAX_MESSAGE_BYTES / 2
+    assert [convert.round_from_proto(entry).number for entry in found] == list(range(NUM_ROUNDS + 1))
+
+
+def test_a_page_that_is_full_says_whether_it_was_the_last(control):
+    for after, has_more in ((NUM_ROUNDS - 3, True), (NUM_ROUNDS - 2, False), (NUM_ROUNDS, False)):
+        request = pb2.ListRoundsRequest(run_id="big", after_round=after, page_size=2)
+        answer = control.stub.ListRounds(request, timeout=DEADLINE_S)
+        assert len(answer.rounds) == min(2, NUM_ROUNDS - after)
+        assert answer.has_more is has_more
+
+
+def test_an_entry_larger_than_the_bound_comes_alone(control, monkeypatch):
+    monkeypatch.setattr("aggregator.servicer.MAX_PAGE_BYTES", 1000)
+    request = pb2.ListRoundsRequest(run_id="big", after_round=3)
+    answer = control.stub.ListRounds(request, timeout=DEADLINE_S)
+    assert ([entry.round for entry in answer.rounds], answer.has_more) == ([4], True)
+
+
+@pytest.mark.parametrize(("name", "line"), [("metrics", metrics_line), ("timings", timings_line)])
+def test_lines_of_a_run_of_many_clients_are_complete(big, name, line):
+    answer = big.http.get(f"/v1/runs/big/{name}.jsonl")
+    assert answer.status_code == 200
+    assert answer.text.splitlines() == [line(number) for number in range(1, NUM_ROUNDS + 1)]
+
+
+def test_a_page_of_rounds_holds_as_many_as_were_asked_for_however_large_they_are(big):
+    page = big.http.get("/v1/runs/big/rounds", params={"page_size": 50}).json()
+    assert [entry["round"] for entry in page["rounds"]] == list(range(50))
+    assert page["next_after"] == 49
+    rest = big.http.get("/v1/runs/big/rounds", params={"page_size": 50, "after": 49}).json()
+    assert [entry["round"] for entry in rest["rounds"]] == list(range(50, NUM_ROUNDS + 1))
+    assert rest["next_after"] is None
+
+
+# Reports
+
+
+def test_reports_larger_than_a_message_come_in_pages_across_rounds(control):
+    pages = list(tokened_pages(control.stub.ListEvaluations, pb2.ListEvaluationsRequest(run_id="big", round=-1)))
+    assert sum(page.ByteSize() for page in pages) > MAX_MESSAGE_BYTES
+    listed = [(entry.round, entry.client_id) for page in pages for entry in page.evaluations]
+    assert listed == [(1, "client-0000"), (1, "client-0001"), *((BUSY_ROUND, name) for name in COHORT)]
+
+
+def test_pages_of_reports_may_end_with_a_round(control):
+    request = pb2.ListEvaluationsRequest(run_id="big", round=-1, page_size=2)
+    first = control.stub.ListEvaluations(request, timeout=DEADLINE_S)
+    assert [(entry.round, entry.client_id) for entry in first.evaluations] == [(1, "client-0000"), (1, "client-0001")]
+    request.page_token = first.next_page_token
+    second = control.stub.ListEvaluations(request, timeout=DEADLINE_S)
+    assert [(entry.round, entry.client_id) for entry in second.evaluations] == [
+        (BUSY_ROUND, "client-0000"),
+        (BUSY_ROUND, "client-0001"),
+    ]
+
+
+@pytest.mark.parametrize("token", ["nonsense", "1", "1:", ":ann", "-1:ann", "٣:ann", "99999999999:ann"])
+def test_a_token_that_no_page_of_reports_gave_is_refused(control, token):
+    request = pb2.ListEvaluationsRequest(run_id="big", page_token=token)
+    with pytest.raises(MalformedRequest, match="page_token"), translated():
+        control.stub.ListEvaluations(request, timeout=DEADLINE_S)
+
+
+def test_evaluations_of_a_round_of_many_clients_are_complete(big):
+    answer = big.http.get("/v1/runs/big/evaluations", params={"round": BUSY_ROUND})
+    page = schemas.EvaluationPage.model_validate_json(answer.content)
+    assert [entry.client_id for entry in page.evaluations] == list(COHORT)
+    assert page.evaluations[-1].counts[0].correct == list(CORRECT)
+
+
+# Clients
+
+
+def test_clients_larger_than_a_message_come_in_pages(control):
+    pages = list(tokened_pages(control.stub.ListClients, pb2.ListClientsRequest()))
+    assert len(pages) > 2
+    assert [client.client_id for page in pages for client in page.clients] == list(CLIENTS)
+
+
+def test_clients_can_be_asked_for_by_number(control):
+    request = pb2.ListClientsRequest(page_size=3, page_token="client-1995")
+    pages = list(tokened_pages(control.stub.ListClients, request))
+    assert [[client.client_id for client in page.clients] for page in pages] == [
+        ["client-1996", "client-1997", "client-1998"],
+        ["client-1999"],
+    ]
+
+
+def test_every_one_of_two_thousand_clients_is_listed(big):
+    clients = schemas.ClientList.model_validate_json(big.http.get("/v1/clients").content).clients
+    assert [client.client_id for client in clients] == list(CLIENTS)
+
+
+# Runs
+
+
+def test_runs_larger_than_a_message_come_in_pages(control):
+    pages = list(tokened_pages(control.stub.ListRuns, pb2.ListRunsRequest()))
+    assert sum(page.ByteSize() for page in pages) > MAX_MESSAGE_BYTES
+    assert [run.run_id for page in pages for run in page.runs] == ["big", *(f"run-{n:02}" for n in range(1, NUM_RUNS))]
+
+
+def test_a_page_of_runs_holds_as_many_as_were_asked_for_however_large_they_are(big):
+    page = big.http.get("/v1/runs", params={"page_size": NUM_RUNS - 1}).json()
+    assert len(page["runs"]) == NUM_RUNS - 1
+    rest = big.http.get("/v1/runs", params={"page_token": page["next_page_token"]}).json()
+    assert [run["run_id"] for run in rest["runs"]] == [f"run-{NUM_RUNS - 1:02}"]
+    assert rest["next_page_token"] is None

@@ -1,0 +1,150 @@
+"""A live client that sends or reads nothing holds a transfer for the idle limit, not for ever, and then goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from aggregator.servicer import RoundServicer, Wakeups
+from shared import rpc
+from shared.errors import Code, TransferIdle
+from shared.gen.fedplcc.v1 import round_service_pb2 as round_pb2
+from shared.gen.fedplcc.v1 import round_service_pb2_grpc as round_grpc
+from shared.rpc import translated
+from shared.types import Task, TaskKind
+from tests.folders import memory_folder
+from tests.grpc_client import DEADLINE_S, GrpcClient
+from tests.local_federation import LocalFederation
+from tests.numpy_client import NumpyClient
+
+IDLE_S = 0.2
+MODEL_ROWS = 1_500_000
+"""Rows of a model of 36 MB: more than the buffers of a connection take in while nobody reads."""
+
+
+class Served:
+    """A coordinator's RoundService on a port, and how its calls ended."""
+
+    def __init__(self, federation: LocalFederation) -> None:
+        self.ended: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
+        self._federation = federation
+        self._is_up = threading.Event()
+        self._pool = ThreadPoolExecutor(1)
+        self._serving = self._pool.submit(asyncio.run, self._serve())
+        assert self._is_up.wait(DEADLINE_S)
+
+    async def _serve(self) -> None:
+        self._loop, self._closing = asyncio.get_running_loop(), asyncio.Event()
+        server = rpc.RpcServer("127.0.0.1", 0, observe=lambda method, code, _s: self.ended.put((method, code)))
+        servicer = RoundServicer(
+            self._federation.coordinator, Wakeups(self._loop), lease_check_s=DEADLINE_S, idle_s=IDLE_S
+        )
+        server.add(
+            round_grpc.add_RoundServiceServicer_to_server,
+            servicer,
+            round_pb2.DESCRIPTOR.services_by_name["RoundService"],
+        )
+        self.address = f"127.0.0.1:{await server.start()}"
+        self._is_up.set()
+        await self._closing.wait()
+        await server.stop(0)
+
+    def end_of(self, method: str) -> str:
+        """The status code with which the next call of a method ends."""
+        while True:
+            name, code = self.ended.get(timeout=DEADLINE_S)
+            if name.endswith(f"/{method}"):
+                return code
+
+    def close(self) -> None:
+        self._loop.call_soon_threadsafe(self._closing.set)
+        self._serving.result(DEADLINE_S)
+        self._pool.shutdown()
+
+
+@pytest.fixture
+def federation() -> Iterator[LocalFederation]:
+    client = NumpyClient("ann", size=MODEL_ROWS)
+    with memory_folder() as folder, LocalFederation(Path(folder), (client,)) as federation:
+        federation.chunk_bytes = 1 << 20
+        federation.join()
+        federation.create()
+        yield federation
+
+
+@pytest.fixture
+def served(federation: LocalFederation) -> Iterator[Served]:
+    served = Served(federation)
+    yield served
+    served.close()
+
+
+@pytest.fixture
+def ann(federation: LocalFederation, served: Served) -> Iterator[GrpcClient]:
+    client = GrpcClient(served.address, federation.clients["ann"])
+    yield client
+    client.close()
+
+
+def present_task(federation: LocalFederation) -> Task:
+    return federation.task(federation.clients["ann"])
+
+
+def test_an_upload_that_stands_still_ends_with_its_reason_and_goes_on_from_its_last_byte(
+    federation: LocalFederation, served: Served, ann: GrpcClient
+) -> None:
+    task = present_task(federation)
+    assert task.kind is TaskKind.INIT
+    ((blob, data),) = ann.client.work(task, None)[1].items()
+    is_over = threading.Event()
+
+    def then_nothing() -> Iterator[tuple[int, bytes]]:
+        yield 0, data[:1000]
+        is_over.wait(DEADLINE_S)
+
+    with pytest.raises(TransferIdle, match=r"the client sends nothing for 0\.2 s") as ended:
+        ann.upload_parts(task, blob, then_nothing())
+    is_over.set()
+    assert ended.value.code is Code.DEADLINE_EXCEEDED
+    assert ann.upload_status(task, blob).offset_bytes == 1000
+    ann.upload(task, blob, data, chunk_bytes=1 << 20)
+    assert ann.upload_status(task, blob).is_complete
+
+
+def test_an_upload_without_even_a_header_ends(served: Served, ann: GrpcClient) -> None:
+    is_over = threading.Event()
+
+    def nothing() -> Iterator[round_pb2.UploadModelRequest]:
+        is_over.wait(DEADLINE_S)
+        yield from ()
+
+    with pytest.raises(TransferIdle), translated():
+        ann.stub.UploadModel(nothing(), timeout=DEADLINE_S)
+    is_over.set()
+
+
+def test_a_download_that_nobody_reads_is_let_go_and_goes_on_from_its_last_byte(
+    federation: LocalFederation, served: Served, ann: GrpcClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rpc, "STATUS_S", IDLE_S)
+    federation.step()
+    task = present_task(federation)
+    assert task.kind is TaskKind.TRAIN
+    (blob,) = task.payload.tensor_groups
+    request = round_pb2.DownloadBlobRequest(client_id="ann", instance_token=ann.token, sha256=blob.sha256)
+    call = ann.stub.DownloadBlob(request, timeout=DEADLINE_S)
+    assert served.end_of("DownloadBlob") == "DEADLINE_EXCEEDED", "while nobody reads"
+    pieces: list[bytes] = []
+    with pytest.raises(TransferIdle, match="the client reads nothing"), translated():
+        pieces.extend(part.chunk.data for part in call)
+    data = b"".join(pieces)
+    assert 0 < len(data) < blob.size_bytes
+    data += ann.download(blob, len(data))
+    assert served.end_of("DownloadBlob") == "OK"
+    assert federation.fetch(ann.client, task) == data
