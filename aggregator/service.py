@@ -408,6 +408,7 @@ class Coordinator:
         except Exception:
             self._record_crash(run)
             raise
+        del self._attempts[run.run_id]
         with self._ledger.lock:
             before = self._ledger.find_open(run.run_id)
             if before is not None and before.status in (RunStatus.RUNNING, RunStatus.PAUSED):
@@ -439,11 +440,8 @@ class Coordinator:
         number = run.round.number
         try:
             model, prototypes = aggregate(run, self._table(run), self._blobs, self._limits.fold_block_elements)
-        except (
-            PayloadCorrupt,
-            BlobNotFound,
-            MalformedUpdate,
-        ) as error:  # what is stored is gone, or not what was checked
+        except (PayloadCorrupt, BlobNotFound, MalformedUpdate) as error:
+            # What is stored is gone, or not what was checked.
             log.error("aggregation_failed", run_id=run.run_id, round=number, exc_info=True)
             reason = f"round {number} cannot be aggregated: {error.detail}"
             return lambda run: rounds.move(run, RunEvent.FAIL, reason=reason)
@@ -539,7 +537,7 @@ class Coordinator:
                 log.warning("environment_changed", run_id=run.run_id, client_id=client.client_id)
 
     def _record_crash(self, run: Run) -> None:
-        """Say, once a start, why a run waits whose aggregation met a bug; it is tried again, by a mended version too."""
+        """Say, once a round, why a run waits whose aggregation met a bug; it is tried again, by a mended version too."""
         if self._attempts[run.run_id] > 1:
             return
         reason = f"round {run.round_number} cannot be aggregated: internal error; the aggregator's log says more"

@@ -463,6 +463,12 @@ def test_a_run_whose_aggregation_crashes_keeps_no_other_run_waiting(
     while federation.coordinator.work():
         pass
     assert federation.coordinator.get_run(crashing.run_id).reason == ""
+    with monkeypatch.context() as patched:
+        patched.setattr("aggregator.service.aggregate", crash_for_one)
+        with pytest.raises(ZeroDivisionError):
+            federation.run_to_end(crashing.run_id)
+    numbers = [event.round for event in federation.events(crashing.run_id, "aggregation_failed")]
+    assert numbers == [1, 2], "every round's first crash is told"
     for run in (crashing, other):
         assert federation.run_to_end(run.run_id).status is RunStatus.COMPLETED
 
