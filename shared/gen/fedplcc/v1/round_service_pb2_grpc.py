@@ -116,7 +116,8 @@ class RoundServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def DownloadBlob(self, request, context):
-        """Streams a blob of the client's present task from an offset. Fails with BLOB_NOT_FOUND for any other blob.
+        """Streams a blob of the client's present task from an offset. Fails with BLOB_NOT_FOUND for any other blob, and with
+        TRANSFER_IDLE (begin again from the next offset) where the client reads nothing for a while.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -132,7 +133,8 @@ class RoundServiceServicer(object):
     def UploadModel(self, request_iterator, context):
         """Stores one tensor group of this client's update: header, then chunks in order from the offset that GetUploadStatus
         named. Nothing has its name before its SHA-256 agrees. A blob that this client already stored is complete at once.
-        Fails with BLOB_CORRUPT, CHUNK_OUT_OF_ORDER, BLOB_TOO_LARGE, CHUNK_TOO_LARGE or ROUND_CLOSED. Idempotent.
+        Fails with BLOB_CORRUPT, CHUNK_OUT_OF_ORDER, BLOB_TOO_LARGE, CHUNK_TOO_LARGE, ROUND_CLOSED or TRANSFER_IDLE (nothing
+        came for a while; what came is kept). Idempotent.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
