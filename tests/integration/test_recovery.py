@@ -139,7 +139,7 @@ def test_a_paused_run_ends_in_the_unpaused_bytes(rest: Rest, data: Path, tmp_pat
 
 def test_stop_in_the_middle_of_an_epoch_leaves_everybody_idle_within_two_seconds(rest: Rest, data: Path) -> None:
     values = tiny.document(data, training={"local_steps": 1_000_000})
-    elapsed = []
+    elapsed: list[float] = []
     while not elapsed or (len(elapsed) < 3 and elapsed[-1] > 2.5):  # another machine's load is not our delay
         run_id = rest.start(values)
         eventually(lambda: set(rest.activities().values()) == {"training"}, "everybody trains", RUN_S)
