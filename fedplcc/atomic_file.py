@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
+from shared.disk import fsync_folder
 from shared.errors import StoreUnavailable
 
 
@@ -29,7 +30,7 @@ def atomic_file(path: Path) -> Iterator[BinaryIO]:
             temporary.replace(path)
         finally:
             temporary.unlink(missing_ok=True)
-        _fsync_folder(path.parent)
+        fsync_folder(path.parent)
 
 
 def write_text(path: Path, text: str) -> None:
@@ -61,11 +62,3 @@ def disk_errors(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise StoreUnavailable(f"cannot write {path}: {error.strerror or error}; choose another with --out") from error
-
-
-def _fsync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -21,6 +21,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
+from shared.disk import fsync_folder
 from shared.errors import (
     BlobCorrupt,
     BlobNotFound,
@@ -51,7 +52,7 @@ class BlobStore:
             shutil.rmtree(self._staging, ignore_errors=True)
             for path in (self._blobs, self._incoming, self._staging):
                 path.mkdir(parents=True, exist_ok=True)
-            _fsync_folder(folder)
+            fsync_folder(folder)
 
     def path(self, sha256: str) -> Path:
         """Where a blob is, or would be."""
@@ -183,12 +184,12 @@ class BlobStore:
         if target.parent not in self._durable:
             # Also where it is there: whoever made it may have died, or may not have come to its fsync yet.
             target.parent.mkdir(exist_ok=True)
-            _fsync_folder(self._blobs)
+            fsync_folder(self._blobs)
             self._durable.add(target.parent)
         if not target.exists():
             with suppress(FileExistsError):
                 os.link(source, target)
-        _fsync_folder(target.parent)
+        fsync_folder(target.parent)
 
 
 class Upload:
@@ -297,11 +298,3 @@ def _disk_errors() -> Iterator[None]:
         yield
     except OSError as error:
         raise StoreUnavailable(f"the aggregator cannot write to its disk: {error.strerror or error}") from error
-
-
-def _fsync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

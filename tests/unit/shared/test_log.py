@@ -38,7 +38,7 @@ def test_the_standard_librarys_loggers_write_the_same_lines():
     log.set_up("info", stream=stream)
     with log.bind(run_id="r"):
         logging.getLogger("aggregator.store").info("recovered", extra={"round": 3})
-        logging.getLogger("some.library").warning("careful %s", "now")
+        logging.getLogger("some.package").warning("careful %s", "now")
     recovered, careful = events(stream)
     assert (recovered["event"], recovered["round"], recovered["run_id"]) == ("recovered", 3, "r")
     assert careful["event"] == "careful now"
@@ -48,7 +48,7 @@ def test_levels_hold_for_ours_and_libraries_write_from_warning_on():
     stream = io.StringIO()
     log.set_up("info", stream=stream)
     log.get_logger("trainer.worker").debug("unseen")
-    logging.getLogger("some.library").info("unseen")
+    logging.getLogger("some.package").info("unseen")
     assert stream.getvalue() == ""
     log.set_up("debug", stream=stream)
     log.get_logger("trainer.worker").debug("seen")
