@@ -6,19 +6,13 @@ import sys
 from collections.abc import Sequence
 
 from aggregator import app
-from shared.config import AggregatorSettings, from_command_line
-from shared.errors import InvalidConfig
+from shared.config import AggregatorSettings, run_from_command_line
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Parse the flags and serve; returns the exit code (see app.py)."""
-    program = "python -m aggregator"
-    try:
-        settings = from_command_line(AggregatorSettings, program, "Aggregate a federation's rounds.", arguments)
-    except InvalidConfig as error:
-        print(f"{program}: {error.detail}", file=sys.stderr)
-        return app.EXIT_CONFIG
-    return app.run(settings)
+    program, description = "python -m aggregator", "Aggregate a federation's rounds."
+    return run_from_command_line(AggregatorSettings, app.run, program, description, arguments)
 
 
 if __name__ == "__main__":

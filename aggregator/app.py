@@ -17,6 +17,7 @@ from aggregator.service import Coordinator, Limits
 from aggregator.servicer import RoundServicer, RunServicer, Wakeups
 from aggregator.store.blobs import BlobStore
 from aggregator.store.sql import SqlStore
+from shared.config import EXIT_CONFIG as EXIT_CONFIG
 from shared.config import AggregatorSettings
 from shared.errors import FedplccError, InvalidConfig, StoreUnavailable
 from shared.gen.fedplcc.v1 import round_service_pb2, round_service_pb2_grpc, run_service_pb2, run_service_pb2_grpc
@@ -29,8 +30,8 @@ log = get_logger("aggregator.app")
 
 ENDPOINT_FILE = "endpoint.json"
 """In the state directory while the aggregator serves: its ports and process id, for scripts that let it choose a port."""
-EXIT_OK, EXIT_CONFIG, EXIT_STORE = 0, 2, 4
-"""Exit codes: ended by a signal; settings are wrong or a port is taken; the state directory cannot be used."""
+EXIT_OK, EXIT_STORE = 0, 4
+"""Exit codes: ended by a signal; the state directory cannot be used. `EXIT_CONFIG`: wrong settings, or a port is taken."""
 
 BLOCKING_CALLS = 16
 """Threads in which the coordinator is called."""

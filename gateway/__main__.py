@@ -6,19 +6,13 @@ import sys
 from collections.abc import Sequence
 
 from gateway import app
-from shared.config import GatewaySettings, from_command_line
-from shared.errors import InvalidConfig
+from shared.config import GatewaySettings, run_from_command_line
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Parse the flags and serve; returns the exit code (see app.py)."""
-    program = "python -m gateway"
-    try:
-        settings = from_command_line(GatewaySettings, program, "Serve an aggregator's runs over REST.", arguments)
-    except InvalidConfig as error:
-        print(f"{program}: {error.detail}", file=sys.stderr)
-        return app.EXIT_CONFIG
-    return app.run(settings)
+    program, description = "python -m gateway", "Serve an aggregator's runs over REST."
+    return run_from_command_line(GatewaySettings, app.run, program, description, arguments)
 
 
 if __name__ == "__main__":

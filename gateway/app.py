@@ -18,6 +18,7 @@ from gateway.metrics import GatewayMetrics
 from gateway.middleware import BodyLimit, RequestContext
 from gateway.routes import Services
 from gateway.server import Server, listen
+from shared.config import EXIT_CONFIG as EXIT_CONFIG
 from shared.config import GatewaySettings
 from shared.errors import (
     FedplccError,
@@ -36,8 +37,8 @@ from shared.version import VERSION
 
 MAX_BODY_BYTES = 1 << 20
 """Largest request body."""
-EXIT_OK, EXIT_CONFIG = 0, 2
-"""Exit codes: ended by a signal; settings are wrong or the port is taken."""
+EXIT_OK = 0
+"""Exit code: ended by a signal. `EXIT_CONFIG`: wrong settings, or the port is taken."""
 
 log = get_logger("gateway.app")
 

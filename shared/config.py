@@ -9,7 +9,8 @@ from __future__ import annotations
 import argparse
 import ipaddress
 import os
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self, TypeVar
 
@@ -30,6 +31,9 @@ def _off(value: object) -> object:
 
 OptionalPort = Annotated[Port | None, BeforeValidator(_off)]
 """A TCP port, or "off"."""
+
+EXIT_CONFIG = 2
+"""Exit code of a process whose settings are wrong."""
 
 _Kind = TypeVar("_Kind", bound="Settings")
 
@@ -194,6 +198,22 @@ def from_command_line(
     flags = vars(parser.parse_args(arguments))
     file = flags.pop("config")
     return load(kind, flags, file)
+
+
+def run_from_command_line(
+    kind: type[_Kind],
+    run: Callable[[_Kind], int],
+    program: str,
+    description: str,
+    arguments: Sequence[str] | None = None,
+) -> int:
+    """Run a process with the settings of its command line; returns its exit code, or 2 and a sentence on stderr."""
+    try:
+        settings = from_command_line(kind, program, description, arguments)
+    except InvalidConfig as error:
+        print(f"{program}: {error.detail}", file=sys.stderr)
+        return EXIT_CONFIG
+    return run(settings)
 
 
 def _table(file: Path, name: str) -> dict[str, Any]:

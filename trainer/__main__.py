@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 
-from shared.config import TrainerSettings, from_command_line
-from shared.errors import InvalidConfig
+from shared.config import TrainerSettings, run_from_command_line
 from trainer import app
 
 
-def main() -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Parse the flags and run; returns the exit code (see app.py)."""
-    program = "python -m trainer"
-    try:
-        settings = from_command_line(TrainerSettings, program, "Train for one client of a federation.")
-    except InvalidConfig as error:
-        print(f"{program}: {error.detail}", file=sys.stderr)
-        return app.EXIT_CONFIG
-    return app.run(settings)
+    program, description = "python -m trainer", "Train for one client of a federation."
+    return run_from_command_line(TrainerSettings, app.run, program, description, arguments)
 
 
 if __name__ == "__main__":

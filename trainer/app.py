@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable
 from types import FrameType
 
+from shared.config import EXIT_CONFIG as EXIT_CONFIG
 from shared.config import TrainerSettings, limit_threads
 from shared.errors import FedplccError, StoreUnavailable
 from shared.log import bind, get_logger, set_up
@@ -15,9 +16,9 @@ from shared.metrics import new_registry, serve_metrics
 from shared.version import VERSION
 from trainer.instance import held_state_dir
 
-EXIT_OK, EXIT_CONFIG, EXIT_REFUSED, EXIT_STORE, EXIT_INTERRUPTED = 0, 2, 3, 4, 130
-"""Exit codes: ended by SIGTERM or Ctrl-C; settings or data are wrong, or a port or the state directory is taken; the
-aggregator does not let this client in; the state directory cannot be used; a second signal ended it at once.
+EXIT_OK, EXIT_REFUSED, EXIT_STORE, EXIT_INTERRUPTED = 0, 3, 4, 130
+"""Exit codes: ended by SIGTERM or Ctrl-C; the aggregator does not let this client in; the state directory cannot be used; a
+second signal ended it at once. `EXIT_CONFIG`: settings or data are wrong, or a port or the state directory is taken.
 """
 
 log = get_logger("trainer.app")
