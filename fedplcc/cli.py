@@ -10,23 +10,23 @@ from typing import Annotated
 import typer
 
 from fedplcc import exit_codes, local_commands, run_commands, service_commands
+from fedplcc.front_door import SERVE, STEER, TRY, FrontDoor
 from shared.version import VERSION
 
 app = typer.Typer(
+    cls=FrontDoor,
     help="Federated prototype learning over many owners' data from different domains.",
     epilog=exit_codes.HELP,
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 
-TRY, STEER, SERVE = "Try it on this machine", "Steer runs of a federation", "Run a federation"
-
+# One line per command or group of commands; front_door.py names the headings under which help lists them.
 app.command("demo", rich_help_panel=TRY)(local_commands.demo)
 app.command("simulate", rich_help_panel=TRY)(local_commands.simulate)
-app.add_typer(run_commands.app, name="run", rich_help_panel=STEER)
 for command in (service_commands.aggregator, service_commands.trainer, service_commands.gateway):
     app.command(command.__name__, rich_help_panel=SERVE, context_settings=service_commands.PASSED_ON)(command)
+app.add_typer(run_commands.app, name="run", rich_help_panel=STEER)
 
 
 def _say_version(wanted: bool) -> None:
