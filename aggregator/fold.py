@@ -7,6 +7,7 @@ not on arrival order, the number of clients, or the size of the model.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,8 +19,8 @@ from shared.errors import PayloadCorrupt
 from shared.methods.base import Method, MethodConfig
 from shared.tensors import DTYPES, TensorEntry, TensorTable
 
-BLOCK_ELEMENTS = 1 << 18
-"""Elements of a block: 1 MiB of float32."""
+BLOCK_ELEMENTS = 1 << 16
+"""Elements of a block: 256 KiB of float32, so that a block, its product and the sum in float64 stay in a core's cache."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +79,16 @@ def _regions(table: TensorTable) -> Iterator[TensorEntry]:
 
 def _read(path: Path, region: TensorEntry, first: int, count: int) -> np.ndarray[Any, np.dtype[Any]]:
     dtype = DTYPES[region.dtype]
+    block = np.empty(count, dtype)
     try:
         # Opened anew for each block: a thousand clients must not need a thousand descriptors.
-        block = np.fromfile(path, dtype, count, offset=region.begin + first * dtype.itemsize)
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
         raise PayloadCorrupt("a stored model is gone", sha256=path.name) from None
-    if len(block) != count:
+    try:
+        num_bytes = os.preadv(descriptor, [block.data], region.begin + first * dtype.itemsize)
+    finally:
+        os.close(descriptor)
+    if num_bytes != block.nbytes:
         raise PayloadCorrupt("a stored model is shorter than its header says", sha256=path.name)
     return block

@@ -31,19 +31,23 @@ def weighted_mean(blocks: Iterable[Block], weights: Sequence[float]) -> Block:
     total: Block | None = None
     product: Block | None = None
     for block, weight in zip(blocks, weights, strict=True):
+        is_integer = np.issubdtype(block.dtype, np.integer)
         if total is None or product is None:
-            is_integer = np.issubdtype(block.dtype, np.integer)
-            total = block.copy() if is_integer else np.multiply(block, weight, dtype=np.float64)
+            total = block.copy() if is_integer else block.astype(np.float64)
+            if not is_integer:
+                total *= weight
             product = np.empty_like(total)
         elif block.shape != total.shape:
             raise ValueError(f"blocks must have one shape, not {total.shape} and {block.shape}")
-        elif np.issubdtype(block.dtype, np.integer):
+        elif is_integer:
             np.maximum(total, block, out=total)
         else:
-            np.multiply(block, weight, out=product, dtype=np.float64)
-            np.add(total, product, out=total)
+            # Widened first, then multiplied in place: a ufunc that widens as it goes does so in small pieces.
+            product[...] = block
+            product *= weight
+            total += product
     assert total is not None
     if np.issubdtype(total.dtype, np.integer):
         return total
-    np.divide(total, float(sum(weights)), out=total)
+    total /= float(sum(weights))
     return total.astype(np.float32)
