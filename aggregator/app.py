@@ -119,7 +119,7 @@ async def _serve(settings: AggregatorSettings) -> int:
         insecure=settings.insecure,
         observe=metrics.rpc_ended,
         started=metrics.rpc_begun,
-        quiet=("Heartbeat", "GetRun", "ListRuns", "ListRounds", "ListClients", "GetUploadStatus"),
+        quiet=("Heartbeat", "SyncRound", "GetRun", "ListRuns", "ListRounds", "ListClients", "GetUploadStatus"),
     )
     round_servicer = RoundServicer(coordinator, wakeups, lease_check_s=limits.lease_s)
     server.add(

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import re
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, ParamSpec, TypeAlias, TypeVar
@@ -25,12 +27,14 @@ from shared.gen.fedplcc.v1 import round_service_pb2_grpc as round_grpc
 from shared.gen.fedplcc.v1 import run_service_pb2 as run_pb2
 from shared.gen.fedplcc.v1 import run_service_pb2_grpc as run_grpc
 from shared.run_config import canonical_json
-from shared.types import Run, Task
+from shared.types import Run
 
 SEND_BYTES = 512 << 10
 """Size of the pieces in which blobs are sent."""
 IDLE_S = 60.0
 """How long the peer of a transfer may send, or read, nothing."""
+MAX_HOLD_S = 20.0
+"""How long a poll is held at most: well below the 30 to 60 s after which common proxies cut what is idle."""
 MAX_PAGE = 1000
 MAX_PAGE_BYTES = 2 << 20
 """Size that a page of more than one entry keeps to; well below the limit on messages, which one entry may come near."""
@@ -83,10 +87,16 @@ class RoundServicer(round_grpc.RoundServiceServicer):
     """What trainers call."""
 
     def __init__(
-        self, coordinator: Coordinator, wakeups: Wakeups, lease_check_s: float, *, idle_s: float = IDLE_S
+        self,
+        coordinator: Coordinator,
+        wakeups: Wakeups,
+        lease_check_s: float,
+        *,
+        idle_s: float = IDLE_S,
+        max_hold_s: float = MAX_HOLD_S,
     ) -> None:
         self._coordinator, self._wakeups, self._lease_check_s = coordinator, wakeups, lease_check_s
-        self._idle_s = idle_s
+        self._idle_s, self._max_hold_s = idle_s, max_hold_s
         self._streams: dict[str, asyncio.Event] = {}
 
     async def Join(self, request: round_pb2.JoinRequest, context: Context) -> round_pb2.JoinResponse:
@@ -100,7 +110,9 @@ class RoundServicer(round_grpc.RoundServiceServicer):
     ) -> AsyncIterator[round_pb2.SyncRoundResponse]:
         """See RoundService.SyncRound."""
         client_id, token = request.client_id, request.instance_token
-        sent: Task | None = None
+        poll = convert.poll_from_proto(request.poll) if request.HasField("poll") else None
+        known = None if poll is None else poll.known
+        held_until = math.inf if poll is None else time.monotonic() + min(poll.hold_s, self._max_hold_s)
         superseded = asyncio.Event()
         changed = self._wakeups.tasks()
         task = await _call(self._coordinator.task, client_id, token)
@@ -109,11 +121,15 @@ class RoundServicer(round_grpc.RoundServiceServicer):
         self._streams[client_id] = superseded
         try:
             while True:
-                if sent is None or task.key != sent.key:
+                if task.key != known:
                     yield round_pb2.SyncRoundResponse(task=convert.task_to_proto(task))
-                    sent = task
-                await _first(changed, superseded, timeout_s=self._lease_check_s)
-                reason = self._end_reason(superseded)
+                    known = task.key
+                    if poll is not None:
+                        yield _stream_end(_End.REASON_POLL_ANSWERED)
+                        return
+                rest_s = max(0.0, held_until - time.monotonic())
+                await _first(changed, superseded, timeout_s=min(self._lease_check_s, rest_s))
+                reason = self._end_reason(superseded, held_until)
                 if reason is not None:
                     yield _stream_end(reason)
                     return
@@ -259,10 +275,12 @@ class RoundServicer(round_grpc.RoundServiceServicer):
         except TimeoutError as error:
             raise TransferIdle(f"{what} nothing for {self._idle_s:g} s") from error
 
-    def _end_reason(self, superseded: asyncio.Event) -> round_pb2.StreamEnd.Reason | None:
+    def _end_reason(self, superseded: asyncio.Event, held_until: float) -> round_pb2.StreamEnd.Reason | None:
         if self._wakeups.is_closing:
             return _End.REASON_SHUTTING_DOWN
-        return _End.REASON_SUPERSEDED if superseded.is_set() else None
+        if superseded.is_set():
+            return _End.REASON_SUPERSEDED
+        return _End.REASON_POLL_ANSWERED if time.monotonic() >= held_until else None
 
 
 class RunServicer(run_grpc.RunServiceServicer):

@@ -12,7 +12,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Self, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
 
 from pydantic import BeforeValidator, Field, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict
@@ -119,6 +119,10 @@ class TrainerSettings(Settings):
     """Label of the domain that the data come from; the client's id if not set."""
     data: str = Field(min_length=1)
     """Data specification: digits:DOMAIN, folder:PATH, npz:PATH or package.module:factory."""
+    sync: Literal["stream", "poll"] = "stream"
+    """How it waits for tasks: by one stream that stays open, or by short calls, for proxies that cut idle streams."""
+    poll_hold_s: float = Field(20.0, ge=0.05, le=3600)
+    """With sync = poll: longest time that a call is idle, less than what cuts it; the aggregator allows 20."""
     device: str = Field("auto", pattern=r"^(auto|cpu|cuda|cuda:\d{1,3})$")
     """auto, cpu, cuda or cuda:N."""
     samples_per_class: int | None = Field(None, ge=1)

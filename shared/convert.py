@@ -34,6 +34,7 @@ from shared.types import (
     Heartbeat,
     Membership,
     Payload,
+    Poll,
     Round,
     RoundPhase,
     Run,
@@ -171,6 +172,27 @@ def _run_spec_to_proto(run: RunSpec) -> types_pb2.RunSpec:
 def _run_spec_from_proto(message: types_pb2.RunSpec) -> RunSpec:
     run_id = _present("run_id", message.run_id)
     return RunSpec(run_id=run_id, config_json=message.config_json, config_hash=message.config_hash)
+
+
+def poll_to_proto(poll: Poll) -> round_service_pb2.Poll:
+    """The message of a poll."""
+    known = None
+    if poll.known is not None:
+        run_id, number, kind = poll.known
+        known = round_service_pb2.TaskKey(run_id=run_id, round=number, kind=_TASK.number(kind))
+    return round_service_pb2.Poll(known=known, hold=_duration(poll.hold_s))
+
+
+def poll_from_proto(message: round_service_pb2.Poll) -> Poll:
+    """The poll of a message."""
+    hold_s = message.hold.ToNanoseconds() / 1e9
+    if hold_s < 0:
+        raise _malformed("hold", f"{hold_s:g} s is no time to wait")
+    known = None
+    if message.HasField("known"):
+        key = message.known
+        known = (_text("run_id", key.run_id), _at_least(0, "round", key.round), _TASK.member(key.kind, "kind"))
+    return Poll(known, hold_s)
 
 
 # Clients

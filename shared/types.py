@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -294,6 +294,10 @@ class RunSpec:
     config_hash: str
 
 
+TaskKey: TypeAlias = tuple[str, int, TaskKind]
+"""Run (or ""), round and kind: equal keys mean the same work."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
     """One thing for a trainer to do; a function of the run's state."""
@@ -306,9 +310,17 @@ class Task:
     detail: str = ""
 
     @property
-    def key(self) -> tuple[str, int, TaskKind]:
+    def key(self) -> TaskKey:
         """Names the work: equal keys mean the same work, whatever the text."""
         return (self.run.run_id if self.run else "", self.round, self.kind)
+
+
+@dataclass(frozen=True, slots=True)
+class Poll:
+    """A short call for a task other than the one that is known, held for at most `hold_s` seconds."""
+
+    known: TaskKey | None
+    hold_s: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,7 +62,14 @@ def _serve(settings: TrainerSettings, token: str, signals: _Signals) -> None:
         samples_per_class=settings.samples_per_class,
         metrics=metrics,
     )
-    client = AggregatorClient(settings.aggregator, settings.client, token, metrics, insecure=settings.insecure)
+    client = AggregatorClient(
+        settings.aggregator,
+        settings.client,
+        token,
+        metrics,
+        insecure=settings.insecure,
+        poll_hold_s=settings.poll_hold_s if settings.sync == "poll" else None,
+    )
     worker = Worker(runner, client, metrics)
     scraped = None
     if settings.metrics_port is not None:

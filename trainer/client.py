@@ -37,7 +37,19 @@ from shared.gen.fedplcc.v1 import round_service_pb2, round_service_pb2_grpc
 from shared.log import get_logger
 from shared.rpc import backoff, open_channel, translated
 from shared.tensors import chunks
-from shared.types import MODEL, BlobRef, Client, CommittedUpdate, Evaluation, Heartbeat, Membership, Task, Update
+from shared.types import (
+    MODEL,
+    BlobRef,
+    Client,
+    CommittedUpdate,
+    Evaluation,
+    Heartbeat,
+    Membership,
+    Poll,
+    Task,
+    TaskKey,
+    Update,
+)
 from shared.version import VERSION
 from trainer.cancellation import Cancelled, ShouldStop, check
 from trainer.metrics import TrainerMetrics
@@ -50,6 +62,8 @@ COMMIT_S, COMMIT_BYTES_PER_S = 60.0, 20e6
 """Deadline of a commit: the aggregator reads every blob of the update before it answers."""
 STANDSTILL_S = 60.0
 """How long a transfer may move nothing; hashing and fsync of a large blob are within it."""
+POLL_ANSWER_S = 10.0
+"""How long the answer to a poll may take beyond the time that the poll is held."""
 POLL_S = 0.1
 """How often a transfer or a wait looks whether it is still wanted."""
 GIVE_UP_AFTER = 6
@@ -68,6 +82,8 @@ class StreamEnd(StrEnum):
     SUPERSEDED = "superseded"
     SHUTTING_DOWN = "shutting_down"
     LEASE_EXPIRED = "lease_expired"
+    POLL_ANSWERED = "poll_answered"
+    """A short call is over, and the next one follows; those who follow tasks never see it."""
     REFRESHED = "refreshed"
     """This client asked for the present task anew."""
 
@@ -76,6 +92,7 @@ _ENDS = {
     _End.REASON_SUPERSEDED: StreamEnd.SUPERSEDED,
     _End.REASON_SHUTTING_DOWN: StreamEnd.SHUTTING_DOWN,
     _End.REASON_LEASE_EXPIRED: StreamEnd.LEASE_EXPIRED,
+    _End.REASON_POLL_ANSWERED: StreamEnd.POLL_ANSWERED,
 }
 
 
@@ -93,6 +110,7 @@ class AggregatorClient:
         metrics: TrainerMetrics,
         *,
         insecure: bool = False,
+        poll_hold_s: float | None = None,
         rng: random.Random | None = None,
     ) -> None:
         """Prepare a connection; it is made when first used.
@@ -103,17 +121,19 @@ class AggregatorClient:
             instance_token: Kept over the trainer's restarts.
             metrics: Where to count bytes and retries.
             insecure: Whether plain text is accepted off loopback.
+            poll_hold_s: Follow tasks by short calls, each held for at most so long; by one stream if None.
             rng: For the jitter of retries.
 
         Raises:
             InvalidConfig: No such address, or off loopback without `insecure`.
         """
         self.address, self.client_id, self.instance_token, self.metrics = address, client_id, instance_token, metrics
-        self.chunk_bytes = CHUNK_BYTES
+        self.chunk_bytes, self.poll_hold_s = CHUNK_BYTES, poll_hold_s
         self.rng = rng or random.Random()
         self._channel = open_channel(address, insecure=insecure)
         self.stub = round_service_pb2_grpc.RoundServiceStub(self._channel)  # type: ignore[no-untyped-call]
         self._stream: Any = None
+        self._stream_lock = threading.Lock()
         self._is_refreshing = False
         self.is_closed = False
 
@@ -136,13 +156,24 @@ class AggregatorClient:
             NotAMember: The client has not joined.
             Unavailable: The connection broke.
         """
-        request = round_service_pb2.SyncRoundRequest(client_id=self.client_id, instance_token=self.instance_token)
+        known: TaskKey | None = None
         self._is_refreshing = False
         try:
             with self.calling():
-                self._stream = self.stub.SyncRound(request)
-                for response in self._stream:
-                    yield _step(response)
+                end: StreamEnd | None = StreamEnd.POLL_ANSWERED
+                while end is StreamEnd.POLL_ANSWERED and not self._is_refreshing:
+                    end = None
+                    for response in self._opened(known):
+                        step = _step(response)
+                        if isinstance(step, StreamEnd):
+                            end = step
+                        else:
+                            known = step.key
+                            yield step
+            if self._is_refreshing:
+                end = StreamEnd.REFRESHED
+            if end is not None:
+                yield end
         except FedplccError:
             if not self._is_refreshing:
                 raise
@@ -153,9 +184,24 @@ class AggregatorClient:
 
     def refresh(self) -> None:
         """End the task stream, so that whoever follows it opens it again and is told the present task."""
-        self._is_refreshing = True
-        if self._stream is not None:
-            self._stream.cancel()
+        with self._stream_lock:
+            self._is_refreshing = True
+            if self._stream is not None:
+                self._stream.cancel()
+
+    def _opened(self, known: TaskKey | None) -> Any:
+        """A new task stream; with polling one that is over when there is another task than the known one."""
+        request = round_service_pb2.SyncRoundRequest(client_id=self.client_id, instance_token=self.instance_token)
+        deadline_s = None
+        if self.poll_hold_s is not None:
+            request.poll.CopyFrom(convert.poll_to_proto(Poll(known, self.poll_hold_s)))
+            deadline_s = self.poll_hold_s + POLL_ANSWER_S
+        # A wish to refresh comes before the stream is opened, and is seen here, or after, and then cancels it.
+        with self._stream_lock:
+            self._stream = self.stub.SyncRound(request, timeout=deadline_s)
+            if self._is_refreshing:
+                self._stream.cancel()
+        return self._stream
 
     def heartbeat(self, heartbeat: Heartbeat) -> bool:
         """Give a sign of life; says whether the work that it names is still wanted."""

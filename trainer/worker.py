@@ -34,6 +34,7 @@ from shared.rpc import backoff
 from shared.types import Client, ClientActivity, ClientProblem, Heartbeat, Task, TaskKind
 from trainer.cancellation import Cancelled
 from trainer.client import AggregatorClient, StreamEnd, pause
+from trainer.cuts import Cuts
 from trainer.metrics import WORK, TrainerMetrics
 from trainer.tasks import TaskRunner
 
@@ -284,22 +285,28 @@ class Worker:
     # The thread that follows the task stream
 
     def _follow(self) -> None:
-        waits = backoff(self._client.rng)
+        waits, cuts = backoff(self._client.rng), Cuts()
         trouble: str | None = None
         while not self._is_ending:
             assert self._record is not None
             try:
                 self._heartbeat_interval_s = self._client.join(self._record).heartbeat_interval_s
+                self._warn_of_cuts(cuts.joined())
                 end: StreamEnd | None = None
                 for step in self._client.follow():
                     if isinstance(step, StreamEnd):
                         end = step
                         continue
+                    cuts.spoke(time.monotonic())
                     trouble, waits = None, backoff(self._client.rng)
                     self._connected(True)
                     self._push(step)
                 if end is StreamEnd.REFRESHED:
                     continue
+                if end is None:
+                    cuts.broke(time.monotonic())
+                else:
+                    cuts.ended()
                 trouble = self._say(trouble, end.value if end else "stream_ended", "the aggregator ended the stream")
             except Cancelled:
                 return
@@ -308,6 +315,7 @@ class Worker:
                 self.end()
                 return
             except FedplccError as error:
+                cuts.broke(time.monotonic())
                 trouble = self._say(trouble, error.reason, error.detail)
             self._metrics.retries.labels("join").inc()
             pause(next(waits), lambda: self._is_ending)
@@ -318,6 +326,15 @@ class Worker:
         if reason != trouble and not self._is_ending:
             log.warning("disconnected", reason=reason, detail=f"{detail}; trying again until it works")
         return reason
+
+    def _warn_of_cuts(self, idle_s: float | None) -> None:
+        """Say what helps where something on the way cuts what is idle for so long."""
+        if idle_s is None:
+            return
+        hold_s = self._client.poll_hold_s
+        hint = "use --sync poll" if hold_s is None else f"use a --poll-hold-s below {min(idle_s, hold_s):.1f}"
+        detail = f"something between here and the aggregator cuts calls that are idle for {idle_s:.1f} s"
+        log.warning("idle_calls_are_cut", idle_s=round(idle_s, 1), detail=detail, hint=hint)
 
     def _connected(self, is_connected: bool) -> None:
         if is_connected and not self._is_connected:

@@ -62,12 +62,32 @@ class CommittedUpdate(_message.Message):
     def __init__(self, run_id: _Optional[str] = ..., round: _Optional[int] = ..., sha256s: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class SyncRoundRequest(_message.Message):
-    __slots__ = ("client_id", "instance_token")
+    __slots__ = ("client_id", "instance_token", "poll")
     CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
     INSTANCE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    POLL_FIELD_NUMBER: _ClassVar[int]
     client_id: str
     instance_token: str
-    def __init__(self, client_id: _Optional[str] = ..., instance_token: _Optional[str] = ...) -> None: ...
+    poll: Poll
+    def __init__(self, client_id: _Optional[str] = ..., instance_token: _Optional[str] = ..., poll: _Optional[_Union[Poll, _Mapping]] = ...) -> None: ...
+
+class Poll(_message.Message):
+    __slots__ = ("known", "hold")
+    KNOWN_FIELD_NUMBER: _ClassVar[int]
+    HOLD_FIELD_NUMBER: _ClassVar[int]
+    known: TaskKey
+    hold: _duration_pb2.Duration
+    def __init__(self, known: _Optional[_Union[TaskKey, _Mapping]] = ..., hold: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+
+class TaskKey(_message.Message):
+    __slots__ = ("run_id", "round", "kind")
+    RUN_ID_FIELD_NUMBER: _ClassVar[int]
+    ROUND_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    run_id: str
+    round: int
+    kind: _types_pb2.TaskKind
+    def __init__(self, run_id: _Optional[str] = ..., round: _Optional[int] = ..., kind: _Optional[_Union[_types_pb2.TaskKind, str]] = ...) -> None: ...
 
 class SyncRoundResponse(_message.Message):
     __slots__ = ("task", "end")
@@ -85,10 +105,12 @@ class StreamEnd(_message.Message):
         REASON_SUPERSEDED: _ClassVar[StreamEnd.Reason]
         REASON_SHUTTING_DOWN: _ClassVar[StreamEnd.Reason]
         REASON_LEASE_EXPIRED: _ClassVar[StreamEnd.Reason]
+        REASON_POLL_ANSWERED: _ClassVar[StreamEnd.Reason]
     REASON_UNSPECIFIED: StreamEnd.Reason
     REASON_SUPERSEDED: StreamEnd.Reason
     REASON_SHUTTING_DOWN: StreamEnd.Reason
     REASON_LEASE_EXPIRED: StreamEnd.Reason
+    REASON_POLL_ANSWERED: StreamEnd.Reason
     REASON_FIELD_NUMBER: _ClassVar[int]
     reason: StreamEnd.Reason
     def __init__(self, reason: _Optional[_Union[StreamEnd.Reason, str]] = ...) -> None: ...
