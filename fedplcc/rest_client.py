@@ -20,7 +20,7 @@ from pydantic import ValidationError
 
 from fedplcc.sse import read_events
 from gateway.schemas import Client, ClientList, Document, Event, Problem, RoundPage, Run, RunPage
-from shared.config import is_loopback, require_secure
+from shared.addresses import is_loopback, require_secure
 from shared.errors import Code, FedplccError, Internal, InvalidConfig, RoundNotFound, Unavailable, from_reason
 from shared.types import BlobRef, RoundPhase
 

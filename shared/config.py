@@ -7,7 +7,6 @@ FEDPLCC_STATE_DIR; a file is TOML with a table per process. What runs train is n
 from __future__ import annotations
 
 import argparse
-import ipaddress
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -17,6 +16,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
 from pydantic import BeforeValidator, Field, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict
 
+from shared.addresses import require_secure, split_address
 from shared.errors import InvalidConfig
 from shared.log import Level
 from shared.run_config import Name, explain, read_document
@@ -238,41 +238,3 @@ def environment_without_settings() -> dict[str, str]:
     """The environment less our variables, for a process whose settings are all given as flags."""
     prefix = str(Settings.model_config["env_prefix"])
     return {name: value for name, value in os.environ.items() if not name.startswith(prefix)}
-
-
-def split_address(address: str) -> tuple[str, int]:
-    """Host and port of HOST:PORT or [IPV6]:PORT.
-
-    Raises:
-        InvalidConfig: It is no such address.
-    """
-    host, _, port = address.rpartition(":")
-    if host.startswith("[") and host.endswith("]"):
-        host = host[1:-1]
-    elif ":" in host:
-        host = ""
-    if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65_536:
-        raise InvalidConfig(f"aggregator = {address!r}: write HOST:PORT, with a port from 1 to 65535")
-    return host, int(port)
-
-
-def is_loopback(host: str) -> bool:
-    """Whether nothing from another machine arrives at this address."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
-def require_secure(host: str, *, insecure: bool, what: str) -> None:
-    """Refuse plain text off loopback unless somebody asked for it.
-
-    Raises:
-        InvalidConfig: The host is not this machine and `insecure` is not set.
-    """
-    if not insecure and not is_loopback(host):
-        raise InvalidConfig(
-            f"{what}: traffic off this machine would be plain text; use --insecure to accept that on a trusted network"
-        )

@@ -24,7 +24,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 from grpc_status import rpc_status
 
-from shared.config import is_loopback, require_secure, split_address
+from shared.addresses import is_loopback, join_address, require_secure, split_address
 from shared.errors import (
     AggregatorUnavailable,
     Code,
@@ -106,7 +106,7 @@ def open_aio_channel(address: str, *, insecure: bool = False) -> grpc.aio.Channe
 def _target(address: str, insecure: bool) -> str:
     host, port = split_address(address)
     require_secure(host, insecure=insecure, what=f"the aggregator at {address}")
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    return join_address(host, port)
 
 
 class RpcServer:
@@ -158,7 +158,7 @@ class RpcServer:
         if is_loopback(self._host):
             names = (*self._names, health.SERVICE_NAME, reflection.SERVICE_NAME)
             reflection.enable_server_reflection(names, self._server)
-        where = f"[{self._host}]:{self._port}" if ":" in self._host else f"{self._host}:{self._port}"
+        where = join_address(self._host, self._port)
         try:
             port = self._server.add_insecure_port(where)
         except RuntimeError:

@@ -52,6 +52,8 @@ def test_a_metrics_port_can_be_switched_off(monkeypatch, off):
         (TrainerSettings, {}, ["client", "missing"]),
         (TrainerSettings, {**TRAINER, "client": "../x"}, ["client", "../x"]),
         (TrainerSettings, {**TRAINER, "device": "gpu"}, ["device", "gpu", "cuda"]),
+        (TrainerSettings, {**TRAINER, "sync": "push"}, ["sync", "push", "stream", "poll"]),
+        (TrainerSettings, {**TRAINER, "poll_hold_s": 0}, ["poll_hold_s", "0", "0.05"]),
         (TrainerSettings, {**TRAINER, "samples_per_class": 0}, ["samples_per_class", "0", "1"]),
         (TrainerSettings, {**TRAINER, "aggregator": "10.0.0.1:50051"}, ["10.0.0.1", "--insecure"]),
     ],
@@ -75,30 +77,6 @@ def test_a_wrong_file_is_named(tmp_path, text):
 
 def test_plain_text_off_loopback_is_accepted_when_asked_for():
     assert load(AggregatorSettings, {"host": "0.0.0.0", "insecure": True}).host == "0.0.0.0"
-
-
-@pytest.mark.parametrize(
-    ("address", "parts"),
-    [("localhost:1", ("localhost", 1)), ("[::1]:50051", ("::1", 50051)), ("a.example:65535", ("a.example", 65535))],
-)
-def test_addresses_are_split(address, parts):
-    assert config.split_address(address) == parts
-
-
-@pytest.mark.parametrize("address", ["", "host", "host:", ":1", "host:0", "host:65536", "host:1x", "::1:50051", "h:²"])
-def test_what_is_no_address_is_refused(address):
-    with pytest.raises(InvalidConfig, match="HOST:PORT"):
-        config.split_address(address)
-
-
-@pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "127.8.9.1", "::1"])
-def test_loopback_is_recognised(host):
-    assert config.is_loopback(host)
-
-
-@pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.1", "example.org", "localhost.example.org", ""])
-def test_everything_else_is_not_loopback(host):
-    assert not config.is_loopback(host)
 
 
 def test_libraries_are_told_their_threads_before_they_load(monkeypatch):

@@ -1,0 +1,54 @@
+"""HOST:PORT, and the rule that plain text stays on this machine unless somebody asked for it. Loads in a moment."""
+
+from __future__ import annotations
+
+import ipaddress
+
+from shared.errors import InvalidConfig
+
+
+def split_address(address: str, name: str = "aggregator") -> tuple[str, int]:
+    """Host and port of HOST:PORT or [IPV6]:PORT.
+
+    Args:
+        address: What a person wrote.
+        name: What it was written for, for the sentence.
+
+    Raises:
+        InvalidConfig: It is no such address.
+    """
+    host, _, port = address.rpartition(":")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        host = ""
+    if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65_536:
+        raise InvalidConfig(f"{name} = {address!r}: write HOST:PORT, with a port from 1 to 65535")
+    return host, int(port)
+
+
+def join_address(host: str, port: int) -> str:
+    """HOST:PORT, or [IPV6]:PORT."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def is_loopback(host: str) -> bool:
+    """Whether nothing from another machine arrives at this address."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def require_secure(host: str, *, insecure: bool, what: str) -> None:
+    """Refuse plain text off loopback unless somebody asked for it.
+
+    Raises:
+        InvalidConfig: The host is not this machine and `insecure` is not set.
+    """
+    if not insecure and not is_loopback(host):
+        raise InvalidConfig(
+            f"{what}: traffic off this machine would be plain text; use --insecure to accept that on a trusted network"
+        )
