@@ -1,114 +1,149 @@
-"""Tables of the store. `SCHEMA_VERSION` is written once; an aggregator refuses a database of another version."""
+"""Tables of the store at the present revision, each column with its meaning.
+
+A change here needs a migration: README.md beside this file says how. It also shows these tables as a picture and in words,
+both generated from here.
+"""
 
 from __future__ import annotations
 
 from sqlalchemy import JSON, Boolean, Column, Float, ForeignKey, Index, Integer, MetaData, String, Table, Text
 
-SCHEMA_VERSION = 1
+REVISION = "0002"
+"""Name of the newest migration: what the tables below are the result of."""
 
-metadata = MetaData()
-
-schema_version = Table(
-    "schema_version",
-    metadata,
-    Column("version", Integer, primary_key=True, autoincrement=False),
+metadata = MetaData(
+    # SQLite changes a table by copying it: only what has a name can be left out or changed in the copy.
+    naming_convention={
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_N_name)s",
+        "ck": "ck_%(table_name)s_%(constraint_name)s",
+    }
 )
 
 clients = Table(
     "clients",
     metadata,
-    Column("client_id", String(64), primary_key=True),
-    Column("domain", String(64), nullable=False),
-    Column("num_examples", Integer, nullable=False),
-    Column("class_counts", JSON, nullable=False),
-    Column("environment", JSON, nullable=False),
-    Column("last_seen_at", Float, nullable=False),
-    Column("problem", JSON),
+    Column("client_id", String(64), primary_key=True, comment="Name of the client in rosters."),
+    Column("domain", String(64), nullable=False, comment="Label of the domain that its data come from."),
+    Column("num_examples", Integer, nullable=False, comment="Training samples that it has."),
+    Column("class_counts", JSON, nullable=False, comment="Training samples by the name of their class."),
+    Column("environment", JSON, nullable=False, comment="What it computes on: packages, processor, device, platform."),
+    Column(
+        "last_seen_at",
+        Float,
+        nullable=False,
+        comment="Its last sign of life that was recorded; seconds since the epoch.",
+    ),
+    Column("problem", JSON, comment="What keeps it from going on: reason, detail, hint; null if nothing does."),
+    comment="Every client that ever joined. Progress and connection are not kept.",
 )
 
 runs = Table(
     "runs",
     metadata,
-    Column("run_id", String(64), primary_key=True),
-    Column("request_id", String(128), nullable=False, unique=True),
-    Column("request_hash", String(64), nullable=False),
-    Column("name", String(64), nullable=False),
-    Column("status", String(16), nullable=False),
-    Column("method", String(64), nullable=False),
-    Column("config_json", Text, nullable=False),
-    Column("config_hash", String(64), nullable=False),
-    Column("total_rounds", Integer, nullable=False),
-    Column("seed", Integer, nullable=False),
-    Column("roster", JSON, nullable=False),
-    Column("round", Integer, nullable=False),
-    Column("model", JSON),
-    Column("prototypes", JSON),
-    Column("is_pause_requested", Boolean, nullable=False),
-    Column("reason", Text, nullable=False),
-    Column("created_at", Float, nullable=False),
-    Column("updated_at", Float, nullable=False),
+    Column("run_id", String(64), primary_key=True, comment="Id of the run; unique for ever."),
+    Column(
+        "request_id",
+        String(128),
+        nullable=False,
+        unique=True,
+        comment="Id that the caller gave its request; the same again means this run.",
+    ),
+    Column("request_hash", String(64), nullable=False, comment="SHA-256 of what that request asked for."),
+    Column("name", String(64), nullable=False, comment="A name for people; not unique."),
+    Column(
+        "status",
+        String(16),
+        nullable=False,
+        comment="pending, running, paused, stopping, stopped, completed or failed.",
+    ),
+    Column("method", String(64), nullable=False, comment="Name of its method in shared/methods."),
+    Column("config_json", Text, nullable=False, comment="Its configuration as canonical JSON, defaults filled in."),
+    Column("config_hash", String(64), nullable=False, comment="SHA-256 of config_json."),
+    Column("total_rounds", Integer, nullable=False, comment="Rounds after round 0."),
+    Column("seed", Integer, nullable=False, comment="Everything random in the run derives from it."),
+    Column("roster", JSON, nullable=False, comment="Ids of the clients that take part, sorted."),
+    Column("round", Integer, nullable=False, comment="The latest round that opened; -1 before round 0."),
+    Column("model", JSON, comment="Blob of the last committed round's model: role, sha256, size_bytes."),
+    Column("prototypes", JSON, comment="Blob of the last committed round's global prototypes, likewise."),
+    Column("is_pause_requested", Boolean, nullable=False, comment="Whether it pauses when the open round commits."),
+    Column("reason", Text, nullable=False, comment="Why it failed, was stopped or waits; else empty."),
+    Column("created_at", Float, nullable=False, comment="Seconds since the epoch."),
+    Column("updated_at", Float, nullable=False, comment="When it changed last; seconds since the epoch."),
     Index("runs_by_status", "status"),
     Index("runs_by_age", "created_at", "run_id"),
+    comment="Training jobs.",
 )
 
 rounds = Table(
     "rounds",
     metadata,
-    Column("run_id", ForeignKey("runs.run_id"), primary_key=True),
-    Column("number", Integer, primary_key=True, autoincrement=False),
-    Column("phase", String(16), nullable=False),
-    Column("cohort", JSON, nullable=False),
-    Column("model", JSON),
-    Column("prototypes", JSON),
-    Column("metrics_json", Text, nullable=False),
-    Column("timings_json", Text, nullable=False),
-    Column("phase_started_at", JSON, nullable=False),
+    Column("run_id", ForeignKey("runs.run_id"), primary_key=True, comment="Of which run."),
+    Column("number", Integer, primary_key=True, autoincrement=False, comment="0 makes the first model."),
+    Column(
+        "phase",
+        String(16),
+        nullable=False,
+        comment="initialising, collecting, aggregating, evaluating or committed.",
+    ),
+    Column("cohort", JSON, nullable=False, comment="Ids of the clients that were selected, sorted."),
+    Column("model", JSON, comment="Blob of the model that it made; null before it is aggregated."),
+    Column("prototypes", JSON, comment="Blob of the global prototypes that it made, likewise."),
+    Column("metrics_json", Text, nullable=False, comment="Its line of metrics.jsonl; empty before it commits."),
+    Column("timings_json", Text, nullable=False, comment="Its line of timings.jsonl; empty before it commits."),
+    Column("phase_started_at", JSON, nullable=False, comment="When each phase began; seconds since the epoch."),
+    comment="Rounds of the runs; the latest one of a run changes until it commits.",
 )
 
 updates = Table(
     "updates",
     metadata,
-    Column("run_id", ForeignKey("runs.run_id"), primary_key=True),
-    Column("round", Integer, primary_key=True, autoincrement=False),
-    Column("client_id", String(64), primary_key=True),
-    Column("commit_order", Integer, nullable=False),
-    Column("update", JSON, nullable=False),
+    Column("run_id", ForeignKey("runs.run_id"), primary_key=True, comment="Of which run."),
+    Column("round", Integer, primary_key=True, autoincrement=False, comment="For which round."),
+    Column("client_id", String(64), primary_key=True, comment="By which client."),
+    Column("commit_order", Integer, nullable=False, comment="Grows with every commit of any client."),
+    Column("update", JSON, nullable=False, comment="The record Update of shared/types.py; names its blobs."),
     Index("updates_by_client", "client_id", "commit_order"),
+    comment="What clients committed, one for each client and round.",
 )
 
 evaluations = Table(
     "evaluations",
     metadata,
-    Column("run_id", ForeignKey("runs.run_id"), primary_key=True),
-    Column("round", Integer, primary_key=True, autoincrement=False),
-    Column("client_id", String(64), primary_key=True),
-    Column("evaluation", JSON, nullable=False),
+    Column("run_id", ForeignKey("runs.run_id"), primary_key=True, comment="Of which run."),
+    Column("round", Integer, primary_key=True, autoincrement=False, comment="Of which round's model."),
+    Column("client_id", String(64), primary_key=True, comment="By which client."),
+    Column("evaluation", JSON, nullable=False, comment="The record Evaluation of shared/types.py."),
+    comment="Correct and total predictions that clients reported, one for each client and round.",
 )
 
 blobs = Table(
     "blobs",
     metadata,
-    Column("sha256", String(64), primary_key=True),
-    Column("size_bytes", Integer, nullable=False),
+    Column("sha256", String(64), primary_key=True, comment="Name of the file below blobs/."),
+    Column("size_bytes", Integer, nullable=False, comment="Its size."),
+    comment="Models and prototype sets that are whole and durable on the disk.",
 )
 
 client_blobs = Table(
     "client_blobs",
     metadata,
-    Column("client_id", String(64), primary_key=True),
-    Column("sha256", ForeignKey("blobs.sha256"), primary_key=True),
+    Column("client_id", String(64), primary_key=True, comment="By which client."),
+    Column("sha256", ForeignKey("blobs.sha256"), primary_key=True, comment="Which blob."),
+    comment="Which client committed which blob: it need not send that one again, and nobody else learns of it.",
 )
 
 events = Table(
     "events",
     metadata,
-    Column("sequence", Integer, primary_key=True, autoincrement=True),
-    Column("time", Float, nullable=False),
-    Column("type", String(64), nullable=False),
-    Column("run_id", String(64), nullable=False),
-    Column("round", Integer, nullable=False),
-    Column("client_id", String(64), nullable=False),
-    Column("data", JSON, nullable=False),
+    Column("sequence", Integer, primary_key=True, autoincrement=True, comment="Cursor; never used twice."),
+    Column("time", Float, nullable=False, comment="Seconds since the epoch."),
+    Column("type", String(64), nullable=False, comment="What happened: run_created, round_committed and so on."),
+    Column("run_id", String(64), nullable=False, comment="To which run; empty if to none."),
+    Column("round", Integer, nullable=False, comment="To which round; -1 if to none."),
+    Column("client_id", String(64), nullable=False, comment="To which client; empty if to none."),
+    Column("data", JSON, nullable=False, comment="What else there is to say, by name."),
     Index("events_by_run", "run_id", "sequence"),
+    comment="The history of all runs; only ever appended to. It feeds the server-sent events.",
     sqlite_autoincrement=True,
 )

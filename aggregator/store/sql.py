@@ -20,7 +20,6 @@ from sqlalchemy import (
     create_engine,
     func,
     insert,
-    inspect,
     select,
     tuple_,
     update,
@@ -30,7 +29,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.exc import DatabaseError, DataError, IntegrityError, ProgrammingError
 
-from aggregator.store import schema
+from aggregator.store import revisions, schema
 from shared.errors import StoreUnavailable
 from shared.types import (
     BlobRef,
@@ -57,14 +56,15 @@ class SqlStore:
     """A `Store` (see base.py) on one database."""
 
     def __init__(self, url: str) -> None:
-        """Open the database, and create its tables where it is new.
+        """Open the database; a new one gets its tables, and an old one is brought to the present revision.
 
         Raises:
-            StoreUnavailable: It cannot be opened, or it has another schema version.
+            StoreUnavailable: It cannot be opened or migrated, or a newer version wrote it.
         """
         self._engine = _engine(url)
+        file = self._engine.url.database if url.startswith("sqlite") else None
         with _database_errors("open"):
-            self._prepare()
+            revisions.prepare(self._engine, Path(file) if file and file != ":memory:" else None)
 
     @classmethod
     def in_folder(cls, folder: Path) -> SqlStore:
@@ -202,18 +202,6 @@ class SqlStore:
         with _database_errors("read"), self._engine.connect() as connection:
             yield connection
 
-    def _prepare(self) -> None:
-        with self._engine.connect().execution_options(immediate=True) as connection, connection.begin():
-            if not inspect(connection).has_table(schema.schema_version.name):
-                schema.metadata.create_all(connection)
-                connection.execute(insert(schema.schema_version).values(version=schema.SCHEMA_VERSION))
-            version = connection.execute(select(schema.schema_version.c.version)).scalar()
-        if version != schema.SCHEMA_VERSION:
-            raise StoreUnavailable(
-                f"the database has schema version {version}, this aggregator needs {schema.SCHEMA_VERSION}: "
-                "use the version of fedplcc that wrote it, or another state directory"
-            )
-
 
 class SqlTransaction:
     """A `Transaction` (see base.py) on one connection."""
@@ -303,8 +291,10 @@ def _engine(url: str) -> Engine:
 
     @engine_event.listens_for(engine, "begin")
     def _begin(connection: Connection) -> None:
-        immediate = connection.get_execution_options().get("immediate", False)
-        connection.exec_driver_sql("BEGIN IMMEDIATE" if immediate else "BEGIN")
+        options = connection.get_execution_options()
+        if options.get("migrating", False):
+            connection.exec_driver_sql("PRAGMA foreign_keys = OFF")  # too late once a transaction has begun
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if options.get("immediate", False) else "BEGIN")
 
     return engine
 

@@ -11,7 +11,6 @@ from typing import TypeAlias
 
 import pytest
 
-from aggregator.store import schema
 from aggregator.store.base import Store, Transaction
 from aggregator.store.sql import SqlStore
 from shared.errors import StoreUnavailable
@@ -419,18 +418,6 @@ def test_large_counts_are_kept_exactly(store: Store, number: int) -> None:
 # Databases that cannot be used
 
 
-def test_a_database_of_another_schema_version_is_refused_and_left_alone(tmp_path: Path) -> None:
-    SqlStore.in_folder(tmp_path).close()
-    file = tmp_path / "aggregator.sqlite"
-    with sqlite3.connect(file) as connection:
-        connection.execute("UPDATE schema_version SET version = ?", (schema.SCHEMA_VERSION + 1,))
-    connection.close()
-    before = file.read_bytes()
-    with pytest.raises(StoreUnavailable, match=f"schema version {schema.SCHEMA_VERSION + 1}, this aggregator needs"):
-        SqlStore.in_folder(tmp_path)
-    assert file.read_bytes() == before
-
-
 def test_a_file_that_is_no_database_is_refused_and_left_alone(tmp_path: Path) -> None:
     file = tmp_path / "aggregator.sqlite"
     file.write_bytes(b"not a database, but somebody's file\n" * 100)
@@ -494,10 +481,10 @@ def test_a_damaged_database_is_store_unavailable(use: str) -> None:
         with sqlite3.connect(file) as connection:
             (page_bytes,) = connection.execute("PRAGMA page_size").fetchone()
             roots = connection.execute(
-                "SELECT rootpage FROM sqlite_master WHERE tbl_name <> 'schema_version'"
+                "SELECT rootpage FROM sqlite_master WHERE tbl_name <> 'alembic_version'"
             ).fetchall()
         connection.close()
-        # The schema and its version stay whole, so that the damage is only met in use.
+        # The schema and its revision stay whole, so that the damage is only met in use.
         for (page,) in roots:
             data[(page - 1) * page_bytes : page * page_bytes] = b"\xa5" * page_bytes
         file.write_bytes(data)
