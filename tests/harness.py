@@ -42,10 +42,10 @@ def eventually(probe: Callable[[], _T | None], what: str, timeout_s: float = STA
 
 
 class Process:
-    """One `python -m PACKAGE`, its log in a file."""
+    """One `python -m PACKAGE`, its log in a file; with a prefix on another host (tests/namespaces.py)."""
 
-    def __init__(self, name: str, folder: Path, arguments: Sequence[str]) -> None:
-        self.name, self.folder, self.arguments = name, folder, list(arguments)
+    def __init__(self, name: str, folder: Path, arguments: Sequence[str], prefix: Sequence[str] = ()) -> None:
+        self.name, self.folder, self.arguments, self._prefix = name, folder, list(arguments), list(prefix)
         self.log_file = folder / f"{name}.log"
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -54,7 +54,7 @@ class Process:
         environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
         with self.log_file.open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", *self.arguments],
+                [*self._prefix, sys.executable, "-m", *self.arguments],
                 cwd=self.folder,
                 env=environment,
                 stdin=subprocess.DEVNULL,
