@@ -16,7 +16,16 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    JsonValue,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from shared.errors import InvalidConfig
 from shared.methods import METHODS
@@ -29,9 +38,18 @@ Positive = Annotated[float, Field(gt=0)]
 
 MAX_CLASS_CHARACTERS = 128
 """Longest name of a class."""
-BUILTIN_MODELS = ("resnet10", "cnn4")
+STEMS: Mapping[str, tuple[str, ...]] = {
+    "resnet10": ("imagenet5x5", "cifar3x3", "imagenet7x7"),
+    "resnet18": ("imagenet7x7", "cifar3x3"),
+    "cnn4": (),
+    "cnn5": (),
+}
+"""The models that are built in, each with the stems that it may have, the usual one first."""
+TIMM = re.compile(r"^timm:(?P<name>[A-Za-z0-9][\w.-]*)$")
+"""`timm:NAME`, the name as timm writes it."""
 FACTORY = re.compile(r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")
 """`package.module:factory`."""
+MODEL_FORMS = "write timm:NAME or package.module:factory"
 
 
 _Model = TypeVar("_Model", bound=BaseModel)
@@ -88,22 +106,73 @@ class RunSection(_Section):
         return self
 
 
+class TimmOptions(_Section):
+    """`[model.options]` of timm:NAME."""
+
+    hidden_dim: int = Field(128, ge=0, le=65_536)
+    """Width of the hidden layer between backbone and classifier, whose rectified values are the features. 0: no such
+    layer, the features are the backbone's own."""
+    pretrained: bool = False
+    """Begin with timm's weights, which the client that makes the first model downloads."""
+    checkpoint: str | None = Field(None, min_length=1)
+    """Begin with the weights of this safetensors file on the client that makes the first model; nothing is downloaded."""
+    freeze_backbone: bool = False
+    """Train the head alone."""
+
+    @model_validator(mode="after")
+    def _one_source_of_weights(self) -> Self:
+        if self.pretrained and self.checkpoint is not None:
+            raise ValueError("set at most one of 'pretrained' and 'checkpoint'")
+        return self
+
+
 class ModelSection(_Section):
     """`[model]`"""
 
     name: str = "resnet10"
-    """resnet10, cnn4 or package.module:factory."""
-    stem: Literal["imagenet5x5", "cifar3x3"] = "imagenet5x5"
-    """Stem of resnet10: 5x5 stride 2 with max-pool (FedPLVM, FedPLCC), or 3x3 stride 1 (FPL)."""
-    options: Mapping[str, JsonValue] = Field(default_factory=dict)
-    """Keyword arguments for package.module:factory."""
+    """resnet10, resnet18, cnn4, cnn5, timm:NAME or package.module:factory."""
+    stem: str | None = Field(None, validate_default=True)
+    """Stem of a ResNet: imagenet5x5 is a 5x5 convolution of stride 2 with max-pooling (FedPLVM, FedPLCC), imagenet7x7 the
+    7x7 one of the ResNet paper, cifar3x3 a 3x3 one of stride 1 without pooling (FPL). The model's usual one if not set."""
+    options: Mapping[str, JsonValue] = Field(default_factory=dict, validate_default=True)
+    """See `TimmOptions` for timm:NAME; keyword arguments for package.module:factory."""
 
     @field_validator("name")
     @classmethod
     def _known_model(cls, name: str) -> str:
-        if name not in BUILTIN_MODELS and not FACTORY.fullmatch(name):
-            raise ValueError(_unknown("model", name, BUILTIN_MODELS) + "; or write package.module:factory")
+        if name in STEMS or TIMM.fullmatch(name):
+            return name
+        if name.startswith("timm:"):
+            raise ValueError("write timm:NAME with a name of timm's own; names of other hubs are not taken")
+        if not FACTORY.fullmatch(name):
+            raise ValueError(f"{_unknown('model', name, STEMS)}; or {MODEL_FORMS}")
         return name
+
+    @field_validator("stem")
+    @classmethod
+    def _stem_of_the_model(cls, stem: str | None, info: ValidationInfo) -> str | None:
+        if "name" not in info.data:
+            return stem  # what is wrong is the name, and that is said
+        name = info.data["name"]
+        stems = STEMS.get(name, ())
+        if stem is None:
+            return stems[0] if stems else None
+        if not stems:
+            raise ValueError(f"model {name!r} has no stem to choose; leave the key out")
+        if stem not in stems:
+            raise ValueError(f"model {name!r} has the stems {', '.join(stems)}")
+        return stem
+
+    @field_validator("options")
+    @classmethod
+    def _options_of_the_model(cls, options: Mapping[str, JsonValue], info: ValidationInfo) -> Mapping[str, JsonValue]:
+        name = info.data.get("name", "")
+        if name in STEMS and options:
+            raise ValueError(f"model {name!r} takes no options; they are for timm:NAME and package.module:factory")
+        if not TIMM.fullmatch(name):
+            return options
+        _check_keys(options, TimmOptions, "model.options.")
+        return _validate(TimmOptions, options, "model.options.").model_dump()
 
 
 class DataSection(_Section):

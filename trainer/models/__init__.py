@@ -8,27 +8,32 @@ from types import MappingProxyType
 from torch import nn
 
 from shared.errors import InvalidModel
-from shared.run_config import FACTORY, ModelSection
+from shared.run_config import FACTORY, MODEL_FORMS, TIMM, ModelSection, TimmOptions
 from trainer.determinism import seeded
 from trainer.factories import import_factory
-from trainer.models.cnn import CNN4
+from trainer.models.cnn import CNN
 from trainer.models.contract import FeatureModel, checked, head_names
-from trainer.models.resnet import ResNet10
+from trainer.models.resnet import ResNet
 from trainer.models.state import Arrays, check_state, load_arrays, state_arrays
+from trainer.models.timm_backbone import timm_model
 from trainer.randomness import derive_seed
 
 __all__ = ["Arrays", "FeatureModel", "build_model", "head_names", "load_arrays", "state_arrays"]
 
 BUILTIN: Mapping[str, Callable[[ModelSection, int, int], nn.Module]] = MappingProxyType(
     {
-        "resnet10": lambda section, num_classes, image_size: ResNet10(num_classes, section.stem),
-        "cnn4": lambda section, num_classes, image_size: CNN4(num_classes, image_size),
+        "resnet10": lambda section, num_classes, image_size: ResNet(num_classes, _stem(section), blocks_per_stage=1),
+        "resnet18": lambda section, num_classes, image_size: ResNet(num_classes, _stem(section), blocks_per_stage=2),
+        "cnn4": lambda section, num_classes, image_size: CNN(num_classes, image_size, maps=(32, 64)),
+        "cnn5": lambda section, num_classes, image_size: CNN(num_classes, image_size, maps=(64, 64), hidden=(256,)),
     }
 )
 """Models by name, as functions of (section, num_classes, image_size)."""
 
 
-def build_model(section: ModelSection, num_classes: int, image_size: int, seed: int) -> nn.Module:
+def build_model(
+    section: ModelSection, num_classes: int, image_size: int, seed: int, *, with_weights: bool = True
+) -> nn.Module:
     """Return a model on the processor that keeps `contract.FeatureModel`, the same for the same arguments.
 
     A factory is called with `num_classes`, `image_size` and the section's options, all by keyword; it may draw from the
@@ -39,31 +44,37 @@ def build_model(section: ModelSection, num_classes: int, image_size: int, seed: 
         num_classes: M.
         image_size: Height and width of the input in pixels.
         seed: The run's seed.
+        with_weights: Whether to get the trained weights that a timm model's options name. Without, the model has the same
+            state under other values: enough where all of them are loaded from a run's model, and nothing is downloaded.
 
     Raises:
         InvalidModel: The specification gives no usable model.
     """
     with seeded(derive_seed("model", seed)):
-        model = checked(_make(section, num_classes, image_size), section.name, num_classes, image_size)
+        model = _make(section, num_classes, image_size, with_weights=with_weights)
+        model = checked(model, section.name, num_classes, image_size)
     check_state(model)
     return model
 
 
-def _make(section: ModelSection, num_classes: int, image_size: int) -> object:
+def _make(section: ModelSection, num_classes: int, image_size: int, *, with_weights: bool) -> object:
     builtin = BUILTIN.get(section.name)
     if builtin is not None:
-        if section.options:
-            raise InvalidModel(
-                f"model {section.name!r} takes no options; [model] options are for package.module:factory"
-            )
         return builtin(section, num_classes, image_size)
+    match = TIMM.fullmatch(section.name)
+    if match is not None:
+        options = TimmOptions.model_validate(section.options)
+        return timm_model(match["name"], num_classes, image_size, options, with_weights=with_weights)
     if not FACTORY.match(section.name):
-        raise InvalidModel(
-            f"unknown model {section.name!r}; known: {', '.join(BUILTIN)}; or write package.module:factory"
-        )
+        raise InvalidModel(f"unknown model {section.name!r}; known: {', '.join(BUILTIN)}; or {MODEL_FORMS}")
     factory = import_factory(section.name, InvalidModel)
     try:
         return factory(num_classes=num_classes, image_size=image_size, **section.options)
     # A factory is somebody's code, which may raise anything.
     except Exception as cause:
         raise InvalidModel(f"model {section.name!r} cannot be made: {type(cause).__name__}: {cause}") from cause
+
+
+def _stem(section: ModelSection) -> str:
+    assert section.stem is not None, "a configuration gives every model that has stems one of them"
+    return section.stem

@@ -1,27 +1,47 @@
-"""ResNet10: one basic block a stage, 512 features.
+"""ResNet10 and ResNet18: basic blocks in four stages, 512 features.
 
-He et al., "Deep Residual Learning for Image Recognition", CVPR 2016, https://arxiv.org/abs/1512.03385, section 3, with one
-block a stage as federated prototype papers use it. Stems:
+He et al., "Deep Residual Learning for Image Recognition", CVPR 2016, https://arxiv.org/abs/1512.03385, section 3; ResNet10
+has one block a stage, as federated prototype papers use it, ResNet18 two. Stems:
 
-- `imagenet5x5`: 5x5 convolution of stride 2 with a margin of 1, then 3x3 max-pooling of stride 2 (FedPLVM, FedPLCC;
+- `imagenet7x7`: 7x7 convolution of stride 2, then 3x3 max-pooling of stride 2 (the ResNet paper; FedMLP's ResNet18).
+- `imagenet5x5`: 5x5 convolution of stride 2 with a margin of 1, then the same pooling (FedPLVM, FedPLCC: ResNet10 of
   4,906,314 parameters at ten classes).
-- `cifar3x3`: 3x3 convolution of stride 1, no pooling (FPL; 4,903,242 parameters).
+- `cifar3x3`: 3x3 convolution of stride 1, no pooling (FPL: ResNet10 of 4,903,242 parameters).
 
-Features are averages of rectified maps, so they and their cosines are never negative.
+ResNet18 with `imagenet7x7` is torchvision's, under other names. Features are averages of rectified maps, so they and their
+cosines are never negative.
 
 Shape legend: B batch, C channels, H, W height and width of a map, D = 512, M classes.
 """
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 from torch import Tensor, nn
 from torch.nn.functional import relu
 
-Stem = Literal["imagenet5x5", "cifar3x3"]
 WIDTHS = (64, 128, 256, 512)
 STRIDES = (1, 2, 2, 2)
+
+
+@dataclass(frozen=True, slots=True)
+class Stem:
+    """The first convolution, and whether max-pooling follows it."""
+
+    kernel_size: int
+    stride: int
+    padding: int
+    has_pooling: bool
+
+
+STEMS: Mapping[str, Stem] = {
+    "imagenet7x7": Stem(7, 2, 3, has_pooling=True),
+    "imagenet5x5": Stem(5, 2, 1, has_pooling=True),
+    "cifar3x3": Stem(3, 1, 1, has_pooling=False),
+}
+"""What each name in `shared.run_config.STEMS` stands for."""
 
 
 class BasicBlock(nn.Module):
@@ -45,25 +65,25 @@ class BasicBlock(nn.Module):
         return relu(self.bn2(self.conv2(y_BCHW)) + self.shortcut(x_BCHW), inplace=True)
 
 
-class ResNet10(nn.Module):
-    """Stem, four stages of one block, mean over the last map, a linear classifier."""
+class ResNet(nn.Module):
+    """Stem, four stages of basic blocks, mean over the last map, a linear classifier."""
 
     feature_dim = WIDTHS[-1]
     head_prefixes = ("classifier.",)
 
-    def __init__(self, num_classes: int, stem: Stem) -> None:
+    def __init__(self, num_classes: int, stem: str, *, blocks_per_stage: int) -> None:
         super().__init__()
-        if stem == "imagenet5x5":
-            convolution, pooling = nn.Conv2d(3, WIDTHS[0], 5, 2, padding=1, bias=False), [nn.MaxPool2d(3, 2, padding=1)]
-        else:
-            convolution, pooling = nn.Conv2d(3, WIDTHS[0], 3, 1, padding=1, bias=False), []
+        shape = STEMS[stem]
+        convolution = nn.Conv2d(3, WIDTHS[0], shape.kernel_size, shape.stride, shape.padding, bias=False)
+        pooling = [nn.MaxPool2d(3, 2, padding=1)] if shape.has_pooling else []
         self.stem = nn.Sequential(convolution, nn.BatchNorm2d(WIDTHS[0]), nn.ReLU(inplace=True), *pooling)
-        self.stages = nn.Sequential(
-            *(
-                BasicBlock(before, width, stride)
-                for before, width, stride in zip((WIDTHS[0], *WIDTHS), WIDTHS, STRIDES, strict=False)
-            )
-        )
+        blocks = []
+        before = WIDTHS[0]
+        for width, stride in zip(WIDTHS, STRIDES, strict=True):
+            for number in range(blocks_per_stage):
+                blocks.append(BasicBlock(before, width, stride if number == 0 else 1))
+                before = width
+        self.stages = nn.Sequential(*blocks)
         self.classifier = nn.Linear(self.feature_dim, num_classes)
         for module in self.modules():
             if isinstance(module, nn.Conv2d):

@@ -101,9 +101,33 @@ def test_whole_numbers_pass_for_floats_and_lists_for_tuples() -> None:
     assert config.data.mean == (0.0, 0.5, 1.0)
 
 
-@pytest.mark.parametrize("name", ["cnn4", "resnet10", "my_package.models:make", "models:Net"])
-def test_models_are_built_in_or_factories(name: str) -> None:
+@pytest.mark.parametrize(
+    "name",
+    ["cnn4", "cnn5", "resnet10", "resnet18", "timm:vit_tiny_patch16_224.augreg_in21k", "my.models:make", "m:Net"],
+)
+def test_models_are_built_in_of_timm_or_factories(name: str) -> None:
     assert parse_run_config(a_document(model={"name": name})).model.name == name
+
+
+@pytest.mark.parametrize(
+    ("name", "stem"), [("resnet10", "imagenet5x5"), ("resnet18", "imagenet7x7"), ("cnn4", None), ("m:Net", None)]
+)
+def test_a_model_has_its_usual_stem_where_none_is_chosen(name: str, stem: str | None) -> None:
+    config = parse_run_config(a_document(model={"name": name}))
+    assert config.model.stem == stem
+    assert parse_run_config(a_document(model={"name": name, "stem": stem})).hash == config.hash
+
+
+def test_the_options_of_a_timm_model_are_filled_in() -> None:
+    plain = parse_run_config(a_document(model={"name": "timm:resnet18"}))
+    assert plain.model.options == {
+        "hidden_dim": 128,
+        "pretrained": False,
+        "checkpoint": None,
+        "freeze_backbone": False,
+    }
+    written = parse_run_config(a_document(model={"name": "timm:resnet18", "options": {"hidden_dim": 128}}))
+    assert written.hash == plain.hash
 
 
 # Hash
@@ -191,8 +215,13 @@ UNKNOWN = {
     ),
     "a method": (a_document(run={"method": "fedplc"}), "unknown method 'fedplc'; did you mean 'fedplcc'?"),
     "a method like no other": (a_document(run={"method": "zzz"}), "unknown method 'zzz'; known: "),
-    "a model": (a_document(model={"name": "resnet11"}), "unknown model 'resnet11'; did you mean 'resnet10'?"),
-    "a model like no other": (a_document(model={"name": "zzz"}), "or write package.module:factory"),
+    "a model": (a_document(model={"name": "resnet-10"}), "unknown model 'resnet-10'; did you mean 'resnet10'?"),
+    "a model like no other": (a_document(model={"name": "zzz"}), "or write timm:NAME or package.module:factory"),
+    "a model of another hub": (a_document(model={"name": "timm:hf-hub:a/b"}), "names of other hubs are not taken"),
+    "an option of timm": (
+        a_document(model={"name": "timm:resnet18", "options": {"hidden": 3}}),
+        "unknown key 'model.options.hidden'; did you mean 'model.options.hidden_dim'?",
+    ),
 }
 
 
@@ -220,7 +249,26 @@ OUT_OF_RANGE: dict[str, tuple[dict[str, Any], str]] = {
     "image_size": ({"data": {"image_size": 7}}, "data.image_size = 7: input should be greater than or equal to 8"),
     "std": ({"data": {"std": [0.5, 0, 0.5]}}, "data.std.1 = 0: input should be greater than 0"),
     "mean": ({"data": {"mean": [0.5, 0.5]}}, "data.mean.2 is missing"),
-    "stem": ({"model": {"stem": "big"}}, "model.stem = \"big\": input should be 'imagenet5x5' or 'cifar3x3'"),
+    "stem": (
+        {"model": {"stem": "big"}},
+        "model.stem = \"big\": model 'resnet10' has the stems imagenet5x5, cifar3x3, imagenet7x7",
+    ),
+    "a stem of another model": (
+        {"model": {"name": "resnet18", "stem": "imagenet5x5"}},
+        "model.stem = \"imagenet5x5\": model 'resnet18' has the stems imagenet7x7, cifar3x3",
+    ),
+    "a stem of no model": (
+        {"model": {"name": "cnn5", "stem": "cifar3x3"}},
+        "model.stem = \"cifar3x3\": model 'cnn5' has no stem to choose; leave the key out",
+    ),
+    "options of a built-in model": (
+        {"model": {"name": "cnn4", "options": {"width": 2}}},
+        "model.options: model 'cnn4' takes no options; they are for timm:NAME and package.module:factory",
+    ),
+    "an option of timm": (
+        {"model": {"name": "timm:resnet18", "options": {"hidden_dim": -1}}},
+        "model.options.hidden_dim = -1: input should be greater than or equal to 0",
+    ),
     "augment": (
         {"training": {"augment": ["crop", "turn"]}},
         "training.augment.1 = \"turn\": input should be 'crop' or",
@@ -252,6 +300,10 @@ CONTRADICTIONS: dict[str, tuple[dict[str, Any], str]] = {
     "a client twice": ({"run": {"clients": ["ann", "ann"]}}, "run.clients: the roster names a client twice"),
     "a bad name": ({"run": {"clients": ["ann", "../etc"]}}, 'run.clients.1 = "../etc": string should match pattern'),
     "a large cohort": ({"run": {"cohort_size": 3}}, "cohort_size = 3 is more than the 2 clients of the run"),
+    "two sources of weights": (
+        {"model": {"name": "timm:resnet18", "options": {"pretrained": True, "checkpoint": "a.safetensors"}}},
+        "model.options: set at most one of 'pretrained' and 'checkpoint'",
+    ),
     "two lengths": (
         {"training": {"local_steps": 1, "local_epochs": 1}},
         "training: set exactly one of 'local_steps' and 'local_epochs'",

@@ -1,13 +1,16 @@
 import random
 import sys
+from itertools import pairwise
 
 import numpy as np
 import pytest
 import torch
+import torchvision
 
 from shared.errors import InvalidModel
-from shared.run_config import ModelSection
+from shared.run_config import STEMS, ModelSection
 from tests.unit.trainer.builders import digest
+from trainer.models import BUILTIN as BUILTIN_MODELS
 from trainer.models import build_model as strictly_build_model
 from trainer.models import head_names
 
@@ -17,14 +20,58 @@ def build_model(section, num_classes, image_size, seed):
     return strictly_build_model(section, num_classes, image_size, seed)
 
 
-BUILTIN = [ModelSection(), ModelSection(stem="cifar3x3"), ModelSection(name="cnn4")]
+BUILTIN = [ModelSection(name=name, stem=stem) for name, stems in STEMS.items() for stem in stems or (None,)]
+every_builtin = pytest.mark.parametrize(
+    "section", BUILTIN, ids=lambda section: "-".join(filter(None, (section.name, section.stem)))
+)
+
+
+def num_parameters(model):
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+def test_every_built_in_model_can_be_made():
+    assert set(BUILTIN_MODELS) == set(STEMS)
 
 
 @pytest.mark.parametrize(("stem", "count"), [("imagenet5x5", 4_906_314), ("cifar3x3", 4_903_242)])
 def test_resnet10_has_the_published_number_of_parameters(stem, count):
     model = build_model(ModelSection(stem=stem), 10, 32, 0)
-    assert sum(parameter.numel() for parameter in model.parameters()) == count
+    assert num_parameters(model) == count
     assert model.feature_dim == 512
+
+
+@pytest.mark.parametrize(("stem", "side"), [("imagenet7x7", 7), ("cifar3x3", 3)])
+@pytest.mark.parametrize(("name", "blocks"), [("resnet10", 1), ("resnet18", 2)])
+def test_a_resnet_has_the_parameters_that_its_layers_add_up_to(name, blocks, stem, side):
+    count = side**2 * 3 * 64 + 2 * 64
+    for before, width in pairwise((64, 64, 128, 256, 512)):
+        first = 9 * before * width + 9 * width**2 + 4 * width
+        shortcut = before * width + 2 * width if before != width else 0
+        count += first + shortcut + (blocks - 1) * (18 * width**2 + 4 * width)
+    assert num_parameters(build_model(ModelSection(name=name, stem=stem), 7, 32, 0)) == count + 7 * 513
+
+
+def test_resnet18_is_torchvisions_under_other_names():
+    theirs = torchvision.models.resnet18(weights=None, num_classes=7).train()
+    ours = build_model(ModelSection(name="resnet18"), 7, 32, 0).train()
+    assert num_parameters(ours) == num_parameters(theirs)
+    x = torch.randn(4, 3, 40, 40, generator=torch.Generator().manual_seed(0))
+    for _ in range(2):  # the second time with running statistics that the first one moved
+        values = zip(ours.state_dict().values(), theirs.state_dict().values(), strict=True)
+        with torch.no_grad():
+            for mine, other in values:
+                other.copy_(mine)
+        torch.testing.assert_close(ours(x), theirs(x), rtol=1e-4, atol=1e-5)
+        ours.eval(), theirs.eval()
+
+
+def test_convolutions_of_a_resnet_begin_with_the_spread_of_kaiming_fan_out():
+    model = build_model(ModelSection(name="resnet18"), 10, 32, 0)
+    for layer in model.modules():
+        if isinstance(layer, torch.nn.Conv2d):
+            fan_out = layer.out_channels * layer.kernel_size[0] ** 2
+            assert layer.weight.std().item() == pytest.approx((2 / fan_out) ** 0.5, rel=0.05)
 
 
 def test_cnn4_has_two_convolutions_and_two_linear_layers():
@@ -33,7 +80,14 @@ def test_cnn4_has_two_convolutions_and_two_linear_layers():
     assert shapes == [(32, 3, 5, 5), (64, 32, 5, 5), (128, 64 * 4 * 4), (10, 128)]
 
 
-@pytest.mark.parametrize("section", BUILTIN, ids=["imagenet5x5", "cifar3x3", "cnn4"])
+def test_cnn5_has_two_convolutions_and_three_linear_layers():
+    model = build_model(ModelSection(name="cnn5"), 10, 32, 0)
+    shapes = [tuple(parameter.shape) for parameter in model.parameters() if parameter.ndim > 1]
+    assert shapes == [(64, 3, 5, 5), (64, 64, 5, 5), (256, 64 * 5 * 5), (128, 256), (10, 128)]
+    assert model.feature_dim == 128
+
+
+@every_builtin
 @pytest.mark.parametrize("image_size", [16, 33])
 def test_logits_are_the_classifier_of_non_negative_features(section, image_size):
     model = build_model(section, 7, image_size, 0).eval()
@@ -46,21 +100,23 @@ def test_logits_are_the_classifier_of_non_negative_features(section, image_size)
     assert model(x).shape == (3, 7)
 
 
-@pytest.mark.parametrize("section", BUILTIN, ids=["imagenet5x5", "cifar3x3", "cnn4"])
+@every_builtin
 def test_the_head_is_the_classifier_and_the_rest_is_the_base(section):
     assert head_names(build_model(section, 10, 32, 0)) == ("classifier.weight", "classifier.bias")
 
 
-def test_resnet10_takes_the_smallest_image_that_a_contract_allows():
-    assert build_model(ModelSection(), 2, 8, 0)(torch.zeros(2, 3, 8, 8)).shape == (2, 2)
+@pytest.mark.parametrize("name", ["resnet10", "resnet18"])
+def test_a_resnet_takes_the_smallest_image_that_a_contract_allows(name):
+    assert build_model(ModelSection(name=name), 2, 8, 0)(torch.zeros(2, 3, 8, 8)).shape == (2, 2)
 
 
-def test_cnn4_says_which_images_are_too_small():
+@pytest.mark.parametrize("name", ["cnn4", "cnn5"])
+def test_a_cnn_says_which_images_are_too_small(name):
     with pytest.raises(InvalidModel, match="image_size >= 16, not 15"):
-        build_model(ModelSection(name="cnn4"), 10, 15, 0)
+        build_model(ModelSection(name=name), 10, 15, 0)
 
 
-@pytest.mark.parametrize("section", BUILTIN, ids=["imagenet5x5", "cifar3x3", "cnn4"])
+@every_builtin
 def test_weights_are_a_function_of_specification_and_seed_alone(section):
     first = digest(build_model(section, 10, 32, 5))
     torch.manual_seed(123)
@@ -80,13 +136,8 @@ def test_making_a_model_leaves_global_random_states_alone():
     np.testing.assert_equal(after[1], before[1])
 
 
-def test_a_built_in_model_takes_no_options():
-    with pytest.raises(InvalidModel, match="takes no options"):
-        build_model(ModelSection(name="cnn4", options={"width": 2}), 10, 32, 0)
-
-
 def test_an_unknown_model_is_named_with_the_known_ones():
-    with pytest.raises(InvalidModel, match="unknown model 'resnet11'; known: resnet10, cnn4"):
+    with pytest.raises(InvalidModel, match="unknown model 'resnet11'; known: resnet10, resnet18, cnn4, cnn5; or write"):
         build_model(ModelSection.model_construct(name="resnet11", options={}), 10, 32, 0)
 
 

@@ -1,0 +1,165 @@
+"""`timm:NAME`: any image model of the timm package as the backbone under a head of two layers.
+
+FedCCL (https://arxiv.org/abs/2404.09259) puts an MLP 192 -> 128 -> M on a pre-trained vision transformer of width 192. Here
+the head is a linear layer to `hidden_dim` rectified features and the classifier; with `hidden_dim = 0` the features are the
+backbone's own, which may be negative.
+
+The whole state travels, the backbone's too, so that a model file is a whole model. Only the client that makes the first
+model needs the trained weights, by download or from a file; every other one receives them with the round's model.
+
+Shape legend: B batch, S image size, W width of the backbone, D features, M classes.
+"""
+
+from __future__ import annotations
+
+import difflib
+from pathlib import Path
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+
+from shared.errors import InvalidModel
+from shared.run_config import TimmOptions
+
+EXTRA = "pip install 'fedplcc[timm]'"
+
+
+class TimmModel(nn.Module):
+    """A backbone, a hidden layer, a linear classifier."""
+
+    head_prefixes = ("classifier.",)
+
+    def __init__(self, backbone: nn.Module, width: int, num_classes: int, options: TimmOptions) -> None:
+        super().__init__()
+        self.backbone = backbone
+        self.feature_dim = options.hidden_dim or width
+        self.hidden = (
+            nn.Sequential(nn.Linear(width, options.hidden_dim), nn.ReLU()) if options.hidden_dim else nn.Identity()
+        )
+        self.classifier = nn.Linear(self.feature_dim, num_classes)
+        self.is_frozen = options.freeze_backbone
+        if self.is_frozen:
+            backbone.requires_grad_(False)
+            backbone.eval()
+
+    def train(self, mode: bool = True) -> Self:
+        """Set the mode; a frozen backbone stays in eval mode, so that its running statistics do not move either."""
+        super().train(mode)
+        if self.is_frozen:
+            self.backbone.eval()
+        return self
+
+    def features(self, x_BCSS: Tensor) -> Tensor:
+        """Return feature vectors `[B, D]`."""
+        z_BD: Tensor = self.hidden(self.backbone(x_BCSS))
+        return z_BD
+
+    def forward(self, x_BCSS: Tensor) -> Tensor:
+        """Return logits `[B, M]`."""
+        logits_BM: Tensor = self.classifier(self.features(x_BCSS))
+        return logits_BM
+
+
+def timm_model(name: str, num_classes: int, image_size: int, options: TimmOptions, *, with_weights: bool) -> TimmModel:
+    """Return timm's model of that name under a new head.
+
+    Args:
+        name: As timm writes it, with or without the tag of its weights.
+        num_classes: M.
+        image_size: S.
+        options: The run's `[model.options]`.
+        with_weights: Whether to get the trained weights that the options name.
+
+    Raises:
+        InvalidModel: timm is not installed or has no such model, the weights cannot be had, or the images do not fit.
+    """
+    try:
+        import timm
+    except ModuleNotFoundError as error:
+        raise InvalidModel(f"model 'timm:{name}' needs {error.name}, which is not installed: {EXTRA}") from error
+    _check_name(timm, name)
+    arguments: dict[str, Any] = {"num_classes": 0}
+    known = timm.get_pretrained_cfg(name)
+    if known is not None and known.fixed_input_size:  # transformers and mixers; convolutions take any size
+        arguments["img_size"] = image_size
+    weights = _weights(options) if with_weights else {}
+    random_state = torch.get_rng_state()
+    try:
+        backbone = timm.create_model(name, **arguments, **weights)
+        if options.checkpoint is not None and weights:
+            torch.set_rng_state(random_state)
+            _check_loaded(backbone, timm.create_model(name, **arguments))
+    # timm raises whatever its models, its hub and the files meet.
+    except Exception as cause:
+        what = f"{type(cause).__name__}: {_first_line(cause)}"
+        if weights:
+            raise InvalidModel(
+                f"model 'timm:{name}': its weights cannot be had ({what}); put a safetensors file of them on this host and "
+                "name it in model.options.checkpoint"
+            ) from cause
+        raise InvalidModel(f"model 'timm:{name}' cannot be made for images of {image_size} pixels ({what})") from cause
+    return TimmModel(backbone, _width(backbone, name, image_size), num_classes, options)
+
+
+def _check_name(timm: Any, name: str) -> None:
+    """Refuse a name or a tag that timm does not have, with the nearest ones."""
+    architecture, _, tag = name.partition(".")
+    if not timm.is_model(architecture):
+        nearest = difflib.get_close_matches(architecture, timm.list_models(), n=3)
+        hint = f"did you mean {' or '.join(map(repr, nearest))}?" if nearest else "timm.list_models() lists them"
+        raise InvalidModel(f"timm {timm.__version__} has no model {architecture!r}; {hint}")
+    names = timm.list_models(f"{architecture}.*", pretrained=True, include_tags=True) if tag else [name]
+    if name not in names:
+        known = f"known: {', '.join(names)}" if names else "it has none"
+        raise InvalidModel(f"timm {timm.__version__} has no weights {tag!r} of {architecture!r}; {known}")
+
+
+def _weights(options: TimmOptions) -> dict[str, Any]:
+    """What timm is to be told of weights, if any are wanted; nothing is downloaded unless `pretrained` says so."""
+    if options.checkpoint is None:
+        return {"pretrained": True} if options.pretrained else {}
+    path = Path(options.checkpoint).expanduser()
+    if path.suffix != ".safetensors":
+        raise InvalidModel(f"model.options.checkpoint {path} is no .safetensors file; others could run code when read")
+    if not path.is_file():
+        raise InvalidModel(f"model.options.checkpoint: there is no file {path} on this host")
+    return {"pretrained": True, "pretrained_cfg_overlay": {"file": str(path)}}
+
+
+def _check_loaded(backbone: nn.Module, untrained: nn.Module) -> None:
+    """Refuse a backbone that a file did not fill: under a new head timm takes a file of any names without a word.
+
+    Args:
+        backbone: What was made with the file.
+        untrained: What the same random state gives without it: a random tensor that both have was not in the file.
+
+    Raises:
+        ValueError: Naming a tensor that is as it was drawn.
+    """
+    drawn = dict(untrained.named_parameters())
+    for name, value in backbone.named_parameters():
+        if value.requires_grad and value.min() < value.max() and torch.equal(value, drawn[name]):
+            raise ValueError(f"the file has no {name}")
+
+
+def _width(backbone: nn.Module, name: str, image_size: int) -> int:
+    """W, tried on two blank images: what timm's models say of themselves is not always what they give."""
+    backbone.eval()
+    try:
+        with torch.no_grad():
+            z_BW = backbone(torch.zeros(2, 3, image_size, image_size))
+    except Exception as cause:
+        raise InvalidModel(
+            f"model 'timm:{name}' does not take images of {image_size} x {image_size} pixels ({_first_line(cause)}); "
+            "set another data.image_size"
+        ) from cause
+    finally:
+        backbone.train()
+    if not isinstance(z_BW, Tensor) or z_BW.ndim != 2:
+        raise InvalidModel(f"model 'timm:{name}' gives no vector for an image; choose a classification model of timm")
+    return z_BW.shape[1]
+
+
+def _first_line(cause: Exception) -> str:
+    return (str(cause).splitlines() or [type(cause).__name__])[0].strip().rstrip(".")
