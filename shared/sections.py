@@ -1,0 +1,79 @@
+"""Tables of keys that a person writes: checked strictly, and answered with sentences that help.
+
+An unknown key names the nearest known one; a value out of range is named with its key, its value and the range.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from shared.errors import InvalidConfig
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+class Section(BaseModel):
+    """A table of a configuration."""
+
+    # Strict: `rounds = true` or "30" is a slip to be told of, not a 1 or a 30. Only lists pass for tuples.
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, strict=True)
+
+
+def validate(kind: type[Model], values: Any, prefix: str) -> Model:
+    """Return the record that the values make.
+
+    Args:
+        kind: What they must be.
+        values: As TOML or JSON gave them.
+        prefix: What stands before a key of the table in a message: "partition.".
+
+    Raises:
+        InvalidConfig: With every problem in them, one sentence each.
+    """
+    try:
+        return kind.model_validate(values)
+    except ValidationError as error:
+        raise InvalidConfig("; ".join(explain(problem, prefix) for problem in error.errors())) from error
+
+
+def explain(problem: Any, prefix: str = "") -> str:
+    """A sentence of one problem that pydantic found: key, value, and what it should be."""
+    key = (prefix + ".".join(str(part) for part in problem["loc"])).rstrip(".")
+    if problem["type"] == "missing":
+        return f"{key} is missing"
+    message = str(problem["msg"]).removeprefix("Value error, ")
+    message = message[:1].lower() + message[1:]
+    value = problem.get("input")
+    if isinstance(value, (str, int, float, bool)) or value is None:
+        return f"{key} = {json.dumps(value)}: {message}"
+    return f"{key}: {message}"
+
+
+def check_keys(table: Any, kind: type[BaseModel], prefix: str) -> None:
+    """Refuse keys that the table does not have, down into the sections within it.
+
+    Raises:
+        InvalidConfig: The table is none, or a key is unknown.
+    """
+    if not isinstance(table, Mapping):
+        raise InvalidConfig(f"{prefix.rstrip('.')} is a table of keys, not {json.dumps(table, default=str)}")
+    for key, value in table.items():
+        if key not in kind.model_fields:
+            raise InvalidConfig(unknown("key", str(key), kind.model_fields, prefix))
+        annotation = kind.model_fields[key].annotation
+        if isinstance(annotation, type) and issubclass(annotation, Section):
+            check_keys(value, annotation, f"{prefix}{key}.")
+
+
+def unknown(what: str, name: str, known: Iterable[str], prefix: str = "") -> str:
+    """What to say of a name that nothing has; the prefix of a key says nothing about which key was meant."""
+    names = sorted(known)
+    nearest = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    known_names = ", ".join(prefix + known_name for known_name in names)
+    hint = f"did you mean {prefix + nearest[0]!r}?" if nearest else f"known: {known_names}"
+    return f"unknown {what} {prefix + name!r}; {hint}"
