@@ -12,7 +12,7 @@ import torch
 from shared.errors import InvalidConfig
 from shared.types import Environment
 
-PACKAGES = ("torch", "torchvision", "numpy", "pillow", "scipy")
+PACKAGES = ("torch", "torchvision", "timm", "numpy", "pillow", "scipy")
 """Packages whose versions may change a trained model's bytes."""
 
 

@@ -219,7 +219,7 @@ class TaskRunner:
         """Build the run's first model from (model specification, seed)."""
         job.begin(ClientActivity.INITIALISING)
         with job.timed("build_seconds"):
-            model = self._new_model(job.config)
+            model = _new_model(job.config, with_weights=True)
             data = to_bytes(state_arrays(model))
         group = blob_ref(MODEL, data)
         dim = cast(FeatureModel, model).feature_dim
@@ -300,12 +300,9 @@ class TaskRunner:
             raise MalformedRequest(f"a task {job.task.kind} comes with a model", field="payload")
         data = _fetch(job, blob)
         with job.timed("build_seconds"):
-            model = self._new_model(job.config)
+            model = _new_model(job.config, with_weights=False)
             load_arrays(model, from_bytes(data))
             return model.to(self._device)
-
-    def _new_model(self, config: RunConfig) -> nn.Module:
-        return build_model(config.model, len(config.data.classes), config.data.image_size, config.run.seed)
 
     def _config(self, run: RunSpec) -> RunConfig:
         """The run's configuration; the latest one is kept, as it is the same for every round."""
@@ -388,6 +385,11 @@ class TaskRunner:
             class_counts=class_counts,
             environment=environment(self._device),
         )
+
+
+def _new_model(config: RunConfig, *, with_weights: bool) -> nn.Module:
+    data = config.data
+    return build_model(config.model, len(data.classes), data.image_size, config.run.seed, with_weights=with_weights)
 
 
 def _received_prototypes(job: _Job) -> PrototypeSet:

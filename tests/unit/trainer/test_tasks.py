@@ -6,7 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+import timm
 from PIL import Image
+from safetensors.torch import save_file
 
 from shared.errors import (
     BlobCorrupt,
@@ -131,6 +133,19 @@ def test_the_first_model_depends_on_specification_and_seed_alone(data):
     assert update.payload.int_lists[FEATURE_DIM] == (from_bytes(model)["classifier.weight"].shape[1],)
     assert first_model(data, a_run("fedavg"))[1] == model
     assert first_model(data, a_run(run={"seed": 1}))[1] != model
+
+
+def test_only_the_client_that_makes_the_first_model_needs_the_weights_that_it_begins_with(data, tmp_path):
+    path = tmp_path / "weights.safetensors"
+    save_file(timm.create_model("test_resnet").state_dict(), path)
+    run = a_run("fedavg", model={"name": "timm:test_resnet", "options": {"checkpoint": str(path)}})
+    coordinator = MemoryCoordinator()
+    task = a_train_task(coordinator, data, run)
+    path.unlink()
+    a_runner(data).perform(task, coordinator)
+    assert len(coordinator.updates) == 1
+    with pytest.raises(InvalidModel, match="there is no file"):
+        first_model(data, run)
 
 
 def test_a_training_task_ends_in_a_committed_update_that_adds_up(data):

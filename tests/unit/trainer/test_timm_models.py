@@ -28,7 +28,8 @@ def build_model(name, image_size=32, seed=0, num_classes=7, with_weights=True, *
 
 def theirs(name, **arguments) -> Any:
     """timm's own model."""
-    return timm.create_model(name.removeprefix("timm:"), **arguments, **({"img_size": 32} if name == VIT else {}))
+    sized: dict[str, Any] = {"img_size": 32} if name == VIT else {}
+    return timm.create_model(name.removeprefix("timm:"), **arguments, **sized)
 
 
 def problem(name, image_size=32, **options):
