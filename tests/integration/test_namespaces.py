@@ -1,0 +1,171 @@
+"""A federation over a network: an aggregator, two trainers and a gateway on three hosts with addresses of their own.
+
+One data host is on the aggregator's network. The other one is behind a router that lets it dial out: nothing on the
+aggregator's network has a route to it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests import tiny
+from tests.harness import Process, eventually
+from tests.namespaces import Host, Network, need_namespaces
+from tests.simulations import hashed, simulated
+
+RUN_S = 120.0
+HUB, NEAR, FAR = "192.0.2.10", "192.0.2.21", "198.51.100.22"
+ROUTER = ("198.51.100.1", 50051)
+NEAR_CLIENT, FAR_CLIENT = tiny.CLIENTS
+GATEWAY = f"http://{HUB}:8080"
+
+
+class Deployment:
+    """The hosts, their processes, and a person at the aggregator's host."""
+
+    def __init__(self, folder: Path, network: Network) -> None:
+        self.folder = folder
+        network.add_switch("office", "192.0.2.1")
+        network.add_switch("clinic", ROUTER[0])
+        self.hub = network.add_host("hub", HUB, "office")
+        self.near = network.add_host("near", NEAR, "office")
+        self.far = network.add_host("far", FAR, "clinic")
+        self.router = network.add_relay(ROUTER, (HUB, 50051))
+        self.processes: list[Process] = []
+
+    def start(self) -> None:
+        state = ("--state-dir", str(self.folder / "aggregator"))
+        quick = ("--heartbeat-interval-s", "0.2")
+        self._start(self.hub, "aggregator", "--host", HUB, "--metrics-host", HUB, "--insecure", *state, *quick)
+        self._start(self.hub, "gateway", "--host", HUB, "--aggregator", f"{HUB}:50051", "--insecure")
+        self._start_trainer(self.near, NEAR_CLIENT, f"{HUB}:50051")
+        self._start_trainer(self.far, FAR_CLIENT, f"{ROUTER[0]}:{ROUTER[1]}")
+
+    def wait_joined(self) -> None:
+        def everybody() -> bool:
+            for process in self.processes:
+                assert process.is_running, f"{process.name} ended:\n{process.log()}"
+            return set(self.connected()) == set(tiny.CLIENTS)
+
+        eventually(everybody, "both trainers have joined", RUN_S)
+
+    def end(self) -> None:
+        for process in reversed(self.processes):
+            if process.is_running:
+                process.kill()
+
+    def clients(self) -> dict[str, dict[str, Any]]:
+        try:
+            answer = self.hub.ask(f"{GATEWAY}/v1/clients")
+        except OSError:
+            return {}
+        return {client["client_id"]: client for client in answer["clients"]}
+
+    def connected(self) -> list[str]:
+        return [name for name, client in self.clients().items() if client["is_connected"]]
+
+    def start_run(self, values: dict[str, Any]) -> str:
+        return str(self.hub.ask(f"{GATEWAY}/v1/runs", tiny.run_document(values))["run_id"])
+
+    def run(self, run_id: str) -> dict[str, Any]:
+        run: dict[str, Any] = self.hub.ask(f"{GATEWAY}/v1/runs/{run_id}")
+        assert run["status"] != "failed", run["reason"]
+        return run
+
+    def end_of(self, run_id: str) -> dict[str, str]:
+        """Wait for the run's end; the SHA-256 of what it leaves, fetched through the gateway."""
+        eventually(lambda: self.run(run_id)["status"] == "completed", f"{run_id} is completed", RUN_S)
+        left = {"metrics.jsonl": "metrics.jsonl", "model.safetensors": "model", "prototypes.safetensors": "prototypes"}
+        return {
+            name: hashlib.sha256(self.hub.fetch(f"{GATEWAY}/v1/runs/{run_id}/{path}")).hexdigest()
+            for name, path in left.items()
+        }
+
+    def _start_trainer(self, host: Host, client: str, aggregator: str) -> None:
+        data = f"npz:{self.folder / client}.npz"
+        flags = ["--aggregator", aggregator, "--insecure", "--client", client, "--data", data, "--device", "cpu"]
+        self._start(host, "trainer", *flags, "--state-dir", str(self.folder / f"trainer-{client}"))
+
+    def _start(self, host: Host, package: str, *flags: str) -> None:
+        process = Process(f"{package}-{host.name}", self.folder, [package, *flags], host.command_prefix)
+        self.processes.append(process)
+        process.start()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("hosts")
+    tiny.write_data(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def values(folder: Path) -> dict[str, Any]:
+    return tiny.document(folder, data={"image_size": 16}, training={"local_steps": 60}, run={"rounds": 2})
+
+
+@pytest.fixture(scope="module")
+def running(folder: Path) -> Iterator[Deployment]:
+    need_namespaces()
+    with Network() as network:
+        deployment = Deployment(folder, network)
+        try:
+            deployment.start()
+            yield deployment
+        finally:
+            deployment.end()
+
+
+@pytest.fixture(scope="module")
+def expected(running: Deployment, folder: Path, values: dict[str, Any]) -> dict[str, str]:
+    """The SHA-256 of what a simulation of the same configuration leaves; made while the trainers start."""
+    simulated(values, folder / "simulation")
+    running.wait_joined()
+    return hashed(folder / "simulation")
+
+
+@pytest.fixture
+def deployment(running: Deployment, expected: dict[str, str]) -> Iterator[Deployment]:
+    yield running
+    for process in running.processes:  # shown where the test failed
+        print(f"\n--- {process.name}\n{process.log()[-4000:]}")
+
+
+def test_a_run_over_three_hosts_ends_in_the_bytes_of_a_simulation(
+    deployment: Deployment, values: dict[str, Any], expected: dict[str, str]
+) -> None:
+    assert deployment.end_of(deployment.start_run(values)) == expected
+    assert deployment.router.num_connections > 0, "the far trainer came by the router"
+
+
+def test_a_cable_that_is_out_in_the_middle_of_a_round_changes_no_byte(
+    deployment: Deployment, values: dict[str, Any], expected: dict[str, str]
+) -> None:
+    run_id = deployment.start_run(values)
+
+    def trains() -> bool:
+        client = deployment.clients()[NEAR_CLIENT]
+        return client["run_id"] == run_id and client["activity"] == "training"
+
+    eventually(trains, "the near trainer trains", RUN_S)
+    deployment.near.unplug()
+    eventually(lambda: deployment.connected() == [FAR_CLIENT], "the near trainer is missed", RUN_S)
+    run = deployment.run(run_id)
+    assert (run["status"], run["round"]) == ("running", 1), "the round waits for it"
+    deployment.near.plug()
+    assert deployment.end_of(run_id) == expected
+
+
+def test_nothing_listens_where_others_could_reach_a_trainer(deployment: Deployment) -> None:
+    for host in (deployment.near, deployment.far):
+        assert {(address, port) for address, port in host.listening() if not address.startswith("127.")} == set()
+        for _address, port in host.listening():
+            assert not deployment.hub.can_connect(host.address, port, timeout_s=0.2)
+    assert {(HUB, 50051), (HUB, 8080), (HUB, 9464)} <= deployment.hub.listening()
+    assert all(deployment.near.can_connect(HUB, port) for port in (50051, 8080, 9464))
+    assert not any(deployment.far.can_connect(HUB, port, timeout_s=0.2) for port in (50051, 8080, 9464)), "but by relay"
