@@ -131,6 +131,8 @@ class TrainerSettings(Settings):
     """Folder of what the trainer keeps, one per client; fedplcc-state/trainer-CLIENT if not set."""
     metrics_port: OptionalPort = 0
     """Port of /metrics."""
+    health_port: OptionalPort = None
+    """Port of grpc.health.v1, on loopback only: for the health check of a container or a unit. Off if not set."""
     threads: int = Field(1, ge=1, le=256)
     """Processor threads with which the libraries start; a run's configuration says how many train."""
 

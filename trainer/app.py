@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable
+from contextlib import ExitStack
 from types import FrameType
 
 from shared.config import EXIT_CONFIG as EXIT_CONFIG
@@ -47,6 +48,7 @@ def run(settings: TrainerSettings) -> int:
 def _serve(settings: TrainerSettings, token: str, signals: _Signals) -> None:
     # Not above: torch reads its thread settings when it loads, and whoever only asks for help need not wait for it.
     from trainer.client import AggregatorClient
+    from trainer.health import serve_health
     from trainer.metrics import TrainerMetrics
     from trainer.tasks import TaskRunner
     from trainer.worker import Worker
@@ -71,16 +73,17 @@ def _serve(settings: TrainerSettings, token: str, signals: _Signals) -> None:
         poll_hold_s=settings.poll_hold_s if settings.sync == "poll" else None,
     )
     worker = Worker(runner, client, metrics)
-    scraped = None
-    if settings.metrics_port is not None:
-        scraped = serve_metrics(registry, settings.metrics_host, settings.metrics_port)
-        log.info("metrics_served", host=settings.metrics_host, port=scraped.port)
-    signals.end = worker.end
-    try:
+    with ExitStack() as served:
+        if settings.metrics_port is not None:
+            scraped = serve_metrics(registry, settings.metrics_host, settings.metrics_port)
+            served.callback(scraped.close)
+            log.info("metrics_served", host=settings.metrics_host, port=scraped.port)
+        if settings.health_port is not None:
+            checked = serve_health(lambda: worker.is_well, settings.health_port)
+            served.callback(checked.close)
+            log.info("health_served", port=checked.port)
+        signals.end = worker.end
         worker.run()
-    finally:
-        if scraped is not None:
-            scraped.close()
     log.info("trainer_ended")
 
 

@@ -113,12 +113,19 @@ class Worker:
         self._record: Client | None = None
         self._outbox: list[Heartbeat] = []
         self._heartbeat_interval_s: float | None = None
+        self._lease_s, self._heard_at = 0.0, 0.0
         self._fatal: FedplccError | None = None
         # Simple queues, because only their `put` may be called from a signal handler that interrupts any of our own code.
         self._tasks_changed: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._beat_now: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._is_ending = False
         self._is_connected = False
+
+    @property
+    def is_well(self) -> bool:
+        """Whether the aggregator counts on this trainer and the last task did not fail; any thread may ask."""
+        is_in = self._is_connected and time.monotonic() < self._heard_at + self._lease_s
+        return is_in and self._failure is None
 
     def end(self) -> None:
         """Ask to end within one batch; may be called from a signal handler."""
@@ -290,7 +297,8 @@ class Worker:
         while not self._is_ending:
             assert self._record is not None
             try:
-                self._heartbeat_interval_s = self._client.join(self._record).heartbeat_interval_s
+                membership = self._client.join(self._record)
+                self._heartbeat_interval_s, self._lease_s = membership.heartbeat_interval_s, membership.lease_s
                 self._warn_of_cuts(cuts.joined())
                 end: StreamEnd | None = None
                 for step in self._client.follow():
@@ -299,6 +307,7 @@ class Worker:
                         continue
                     cuts.spoke(time.monotonic())
                     trouble, waits = None, backoff(self._client.rng)
+                    self._heard_at = time.monotonic()
                     self._connected(True)
                     self._push(step)
                 if end is StreamEnd.REFRESHED:
@@ -375,6 +384,7 @@ class Worker:
                 report = self._outbox[0] if self._outbox else None
                 heartbeat = report or self._heartbeat_of(work)
             is_wanted = self._client.heartbeat(heartbeat)
+            self._heard_at = time.monotonic()
             if report is None:
                 break
             with self._lock:

@@ -1,0 +1,75 @@
+"""grpc.health.v1 of a trainer, on loopback only: nothing dials a trainer from the network, but its own container does.
+
+Every answer is worked out when it is asked for, so none is older than the question. Only `Check` is served: whoever calls
+`Watch` is told UNIMPLEMENTED, which the protocol provides for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+from grpc_health.v1 import health, health_pb2
+
+from shared.addresses import join_address
+from shared.errors import InvalidConfig
+from shared.rpc import SERVER_OPTIONS
+
+HOST = "127.0.0.1"
+SERVICES = ("", "fedplcc.trainer")
+"""Names that may be asked for: the process, or the trainer in it; they are one."""
+MAX_CALLS = 8
+"""Calls that may wait at a time; more are refused."""
+GRACE_S = 1.0
+"""How long an answer may take to leave when the trainer ends."""
+
+_Status = health_pb2.HealthCheckResponse
+
+
+@dataclass(frozen=True, slots=True)
+class HealthServer:
+    """A health port that is being served."""
+
+    server: grpc.Server
+    port: int
+
+    def close(self) -> None:
+        """Stop serving."""
+        self.server.stop(GRACE_S).wait()
+
+
+def serve_health(is_well: Callable[[], bool], port: int) -> HealthServer:
+    """Serve grpc.health.v1 from a thread: SERVING while `is_well()` holds; port 0 takes any free one.
+
+    Raises:
+        InvalidConfig: The port is taken.
+    """
+
+    def check(request: Any, context: grpc.ServicerContext) -> Any:
+        if request.service not in SERVICES:
+            context.abort(grpc.StatusCode.NOT_FOUND, f"a trainer has no service {request.service[:100]!r}")
+        return _Status(status=_Status.SERVING if is_well() else _Status.NOT_SERVING)
+
+    handler = grpc.unary_unary_rpc_method_handler(
+        check,
+        request_deserializer=health_pb2.HealthCheckRequest.FromString,
+        response_serializer=_Status.SerializeToString,
+    )
+    server = grpc.server(
+        ThreadPoolExecutor(1, "health"),
+        handlers=[grpc.method_handlers_generic_handler(health.SERVICE_NAME, {"Check": handler})],
+        options=SERVER_OPTIONS,
+        maximum_concurrent_rpcs=MAX_CALLS,
+    )
+    where = join_address(HOST, port)
+    try:
+        bound = server.add_insecure_port(where)
+    except RuntimeError:
+        bound = 0
+    if not bound:
+        raise InvalidConfig(f"cannot serve health at {where}: the port is taken; choose another with --health-port")
+    server.start()
+    return HealthServer(server, bound)
