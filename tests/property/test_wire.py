@@ -27,6 +27,7 @@ from shared.types import (
     Heartbeat,
     Membership,
     Payload,
+    Poll,
     PrototypeSet,
     Round,
     RoundPhase,
@@ -121,6 +122,11 @@ EVALUATION = st.builds(
     timings=READINGS,
 )
 COMMITTED = st.builds(CommittedUpdate, SOME_TEXT, NUMBER, st.lists(TEXT, max_size=3).map(tuple))
+POLL = st.builds(
+    Poll,
+    st.none() | st.tuples(TEXT, NUMBER, st.sampled_from(TaskKind)),
+    st.integers(0, 10**12).map(lambda nanoseconds: nanoseconds / 1e9),
+)
 MEMBERSHIP = st.builds(
     Membership,
     heartbeat_interval_s=st.integers(1, 10**12).map(lambda nanoseconds: nanoseconds / 1e9),
@@ -181,6 +187,7 @@ PAIRS: dict[str, tuple[Any, Any, Any]] = {
     "blob": (BLOB, convert.blob_to_proto, convert.blob_from_proto),
     "payload": (PAYLOAD, convert.payload_to_proto, convert.payload_from_proto),
     "task": (TASK, convert.task_to_proto, convert.task_from_proto),
+    "poll": (POLL, convert.poll_to_proto, convert.poll_from_proto),
     "environment": (ENVIRONMENT, convert.environment_to_proto, convert.environment_from_proto),
     "problem": (PROBLEM, convert.problem_to_proto, convert.problem_from_proto),
     "client": (CLIENT, convert.client_to_proto, convert.client_from_proto),
@@ -305,6 +312,7 @@ PARSERS: list[tuple[Any, Any]] = [
     (types_pb2.BlobRef, convert.blob_from_proto),
     (types_pb2.Payload, convert.payload_from_proto),
     (types_pb2.RoundTask, convert.task_from_proto),
+    (round_service_pb2.Poll, convert.poll_from_proto),
     (types_pb2.Client, convert.client_from_proto),
     (types_pb2.EvaluationCounts, convert.counts_from_proto),
     (types_pb2.Run, convert.run_from_proto),

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import queue
 import random
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import grpc
@@ -17,7 +20,7 @@ from shared.gen.fedplcc.v1 import round_service_pb2_grpc as pb_grpc
 from shared.metrics import new_registry
 from shared.rpc import SERVER_OPTIONS, to_status
 from shared.tensors import blob_ref
-from shared.types import MODEL, Client, Membership, Payload, RunSpec, Task, TaskKind, Update
+from shared.types import MODEL, Client, Membership, Payload, Poll, RunSpec, Task, TaskKind, Update
 from trainer import client as client_module
 from trainer.cancellation import Cancelled, never
 from trainer.client import AggregatorClient, StreamEnd
@@ -38,6 +41,8 @@ class Server(pb_grpc.RoundServiceServicer):
         self.calls: list[str] = []
         self.offsets: list[int] = []
         self.steps: list[pb.SyncRoundResponse] = []
+        self.polls: queue.SimpleQueue[list[pb.SyncRoundResponse]] = queue.SimpleQueue()
+        self.asked: queue.SimpleQueue[pb.SyncRoundRequest] = queue.SimpleQueue()
         self.closing = threading.Event()
 
     def _answer(self, method: str, context: Any) -> None:
@@ -57,10 +62,21 @@ class Server(pb_grpc.RoundServiceServicer):
 
     def SyncRound(self, request: pb.SyncRoundRequest, context: Any) -> Iterator[pb.SyncRoundResponse]:
         self._answer("SyncRound", context)
+        self.asked.put(request)
+        if request.HasField("poll"):
+            yield from self._answer_poll(context)
+            return
         yield from self.steps
         if not self.steps or self.steps[-1].WhichOneof("step") != "end":
             while context.is_active() and not self.closing.wait(0.02):
                 pass
+
+    def _answer_poll(self, context: Any) -> list[pb.SyncRoundResponse]:
+        """What the test has for this poll; it is held until there is something."""
+        while context.is_active() and not self.closing.is_set():
+            with suppress(queue.Empty):
+                return self.polls.get(timeout=0.02)
+        return []
 
     def DownloadBlob(self, request: pb.DownloadBlobRequest, context: Any) -> Iterator[pb.DownloadBlobResponse]:
         self.offsets.append(request.offset_bytes)
@@ -306,6 +322,79 @@ def test_a_refreshed_stream_ends_quietly_and_a_lost_one_does_not(server: Server,
     server.trouble["SyncRound"] = [errors.NotAMember("join first")]
     with pytest.raises(errors.NotAMember):
         list(client.follow())
+
+
+ANSWERED = pb.SyncRoundResponse(end=pb.StreamEnd(reason=pb.StreamEnd.REASON_POLL_ANSWERED))
+
+
+@pytest.fixture
+def polling(client: AggregatorClient) -> AggregatorClient:
+    """The client, as it follows tasks by short calls."""
+    client.poll_hold_s = 7.0
+    return client
+
+
+def a_step(task: Task) -> pb.SyncRoundResponse:
+    return pb.SyncRoundResponse(task=convert.task_to_proto(task))
+
+
+def test_polls_say_what_is_known_and_go_on_until_the_stream_ends_for_another_reason(
+    server: Server, polling: AggregatorClient
+) -> None:
+    other = replace(TASK, round=4)
+    end = pb.SyncRoundResponse(end=pb.StreamEnd(reason=pb.StreamEnd.REASON_LEASE_EXPIRED))
+    for answer in ([a_step(TASK), ANSWERED], [ANSWERED], [a_step(other), ANSWERED], [end]):
+        server.polls.put(answer)
+    assert list(polling.follow()) == [TASK, other, StreamEnd.LEASE_EXPIRED]
+    asked = [convert.poll_from_proto(server.asked.get_nowait().poll) for _ in range(4)]
+    assert asked == [Poll(None, 7.0), Poll(TASK.key, 7.0), Poll(TASK.key, 7.0), Poll(other.key, 7.0)]
+
+
+def test_a_stream_is_asked_for_in_the_words_of_the_first_version(server: Server, client: AggregatorClient) -> None:
+    server.steps = [pb.SyncRoundResponse(end=pb.StreamEnd(reason=pb.StreamEnd.REASON_SHUTTING_DOWN))]
+    assert list(client.follow()) == [StreamEnd.SHUTTING_DOWN]
+    assert server.asked.get_nowait() == pb.SyncRoundRequest(client_id="ann", instance_token=TOKEN)
+
+
+def test_a_refresh_while_a_poll_is_held_or_between_two_has_the_present_task_told_anew(
+    server: Server, polling: AggregatorClient
+) -> None:
+    server.polls.put([a_step(TASK), ANSWERED])
+    steps = polling.follow()
+    assert next(steps) == TASK
+    polling.refresh()  # the first poll has been answered, the next is not asked yet
+    assert list(steps) == [StreamEnd.REFRESHED]
+    server.polls.put([a_step(TASK), ANSWERED])
+    steps = polling.follow()
+    assert next(steps) == TASK
+
+    def refresh_when_held() -> None:
+        for _ in range(3):
+            server.asked.get(timeout=20)
+        polling.refresh()
+
+    refreshing = threading.Thread(target=refresh_when_held)
+    refreshing.start()
+    assert list(steps) == [StreamEnd.REFRESHED]
+    refreshing.join()
+
+
+def test_a_poll_without_an_answer_is_given_up(
+    server: Server, polling: AggregatorClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client_module, "POLL_ANSWER_S", 0.1)
+    polling.poll_hold_s = 0.1
+    with pytest.raises(errors.Unavailable, match="did not answer in time"):
+        list(polling.follow())
+
+
+def test_an_aggregator_of_an_earlier_version_answers_a_poll_with_a_stream(
+    server: Server, polling: AggregatorClient
+) -> None:
+    other = replace(TASK, round=4)
+    end = pb.SyncRoundResponse(end=pb.StreamEnd(reason=pb.StreamEnd.REASON_SHUTTING_DOWN))
+    server.polls.put([a_step(TASK), a_step(other), end])
+    assert list(polling.follow()) == [TASK, other, StreamEnd.SHUTTING_DOWN]
 
 
 def test_a_stream_of_a_later_version_is_refused_by_name(server: Server, client: AggregatorClient) -> None:

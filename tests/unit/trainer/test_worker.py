@@ -32,6 +32,7 @@ class ScriptedClient:
     """An aggregator's end: tasks are pushed by the test, heartbeats are kept, and answered as `is_wanted` says."""
 
     address, client_id = "nowhere:1", "ann"
+    poll_hold_s: float | None = None
 
     def __init__(self) -> None:
         self.rng = random.Random(0)
@@ -242,6 +243,24 @@ def test_a_lost_connection_cancels_nothing(shell: Shell) -> None:
     going_on.set()
     shell.await_outcome("done")
     assert shell.outcome("cancelled") == 0
+
+
+@pytest.mark.parametrize(("poll_hold_s", "hint"), [(None, "use --sync poll"), (0.5, "use a --poll-hold-s below 0.")])
+def test_what_cuts_idle_calls_again_and_again_is_named_once_with_what_helps(
+    shell: Shell, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, poll_hold_s: float, hint: str
+) -> None:
+    monkeypatch.setattr("trainer.cuts.LEAST_AGE_S", 0.0)
+    monkeypatch.setattr("trainer.cuts.SPREAD", 1.0)
+    shell.client.poll_hold_s = poll_hold_s
+    for number in range(5):
+        shell.push(IDLE)
+        shell.await_pushed(number + 1)
+        shell.client.pushed.put(Unavailable("the connection broke"))
+    shell.await_joins(6)
+    lines = [vars(record)["msg"] for record in caplog.records]
+    (warning,) = [line for line in lines if line["event"] == "idle_calls_are_cut"]
+    assert warning["level"] == "warning"
+    assert warning["hint"].startswith(hint)
 
 
 def test_a_heartbeat_of_one_who_has_not_joined_has_the_stream_opened_anew(shell: Shell) -> None:

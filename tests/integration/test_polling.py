@@ -1,0 +1,189 @@
+"""Trainers behind proxies: what cuts idle connections or calls, or holds answers back, does no harm to those who poll."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import logging
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shared import convert
+from shared.errors import MalformedRequest, NotAMember
+from shared.gen.fedplcc.v1 import round_service_pb2 as round_pb2
+from shared.gen.fedplcc.v1 import types_pb2
+from shared.metrics import new_registry
+from shared.rpc import translated
+from shared.types import Poll, TaskKey, TaskKind
+from tests import tiny
+from tests.grpc_client import DEADLINE_S, GrpcClient, RunControl
+from tests.harness import Federation, eventually
+from tests.numpy_client import NumpyClient, a_document
+from tests.proxies import CallProxy, ConnectionProxy
+from trainer.client import AggregatorClient
+from trainer.metrics import TrainerMetrics
+from trainer.tasks import TaskRunner
+from trainer.worker import Worker
+
+IDLE_S = 0.8
+"""What the proxies here cut."""
+HOLD_S = 0.25
+NUMBERS = itertools.count()
+WAIT: TaskKey = ("", 0, TaskKind.WAIT)
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]:
+    """One aggregator for the tests of this module whose trainers are in this process."""
+    with Federation(tmp_path_factory.mktemp("federation")) as federation:
+        # No second heartbeat during a test: it would keep the one connection of a trainer from being idle.
+        federation.start_aggregator("--heartbeat-interval-s", "30")
+        yield federation
+
+
+@pytest.fixture
+def control(running: Federation) -> Iterator[RunControl]:
+    control = RunControl(running.address)
+    yield control
+    control.close()
+
+
+@pytest.fixture
+def ann(running: Federation) -> Iterator[GrpcClient]:
+    """A client of this test's own, so that no other test's run asks it for anything."""
+    client = GrpcClient(running.address, NumpyClient(f"ann-{next(NUMBERS)}"))
+    client.join()
+    yield client
+    client.close()
+
+
+class Trainer:
+    """A trainer for the first client of the tiny federation, in threads of this process."""
+
+    def __init__(self, address: str, data: str, poll_hold_s: float | None) -> None:
+        metrics = TrainerMetrics(new_registry("trainer"))
+        runner = TaskRunner(tiny.CLIENTS[0], tiny.CLIENTS[0], data, device="cpu", metrics=metrics)
+        client = AggregatorClient(address, tiny.CLIENTS[0], "t" * 20, metrics, poll_hold_s=poll_hold_s)
+        self._worker = Worker(runner, client, metrics)
+        self._thread = threading.Thread(target=self._worker.run)
+
+    def __enter__(self) -> None:
+        self._thread.start()
+
+    def __exit__(self, *_exception: object) -> None:
+        self._worker.end()
+        self._thread.join(20)
+        assert not self._thread.is_alive()
+
+
+def alone(folder: Path) -> dict[str, Any]:
+    """The tiny federation with one client and one round."""
+    tiny.write_data(folder)
+    document = tiny.document(folder, run={"rounds": 1, "clients": [tiny.CLIENTS[0]]})
+    return {**document, "clients": {tiny.CLIENTS[0]: document["clients"][tiny.CLIENTS[0]]}}
+
+
+def last_line(control: RunControl, run_id: str) -> dict[str, Any]:
+    eventually(lambda: control.get(run_id).status == types_pb2.RUN_STATUS_COMPLETED, "the run completes", 60)
+    last: dict[str, Any] = json.loads(control.metrics_lines(run_id)[-1])
+    return last
+
+
+def polled(client: GrpcClient, known: TaskKey | None, hold_s: float) -> tuple[list[TaskKey], str, float]:
+    """The tasks and the end that a poll is answered with, and after how many seconds."""
+    request = round_pb2.SyncRoundRequest(
+        client_id=client.client_id, instance_token=client.token, poll=convert.poll_to_proto(Poll(known, hold_s))
+    )
+    begin = time.monotonic()
+    with translated():
+        *steps, end = client.stub.SyncRound(request, timeout=DEADLINE_S)
+    keys = [convert.task_from_proto(step.task).key for step in steps]
+    return keys, round_pb2.StreamEnd.Reason.Name(end.end.reason), time.monotonic() - begin
+
+
+def test_a_poll_is_answered_at_once_with_another_task_and_else_when_its_time_is_over(
+    ann: GrpcClient, control: RunControl
+) -> None:
+    assert polled(ann, None, DEADLINE_S)[:2] == ([WAIT], "REASON_POLL_ANSWERED")
+    keys, end, seconds = polled(ann, WAIT, 0.3)
+    assert (keys, end) == ([], "REASON_POLL_ANSWERED")
+    assert seconds >= 0.3
+    assert polled(ann, WAIT, 0.0)[:2] == ([], "REASON_POLL_ANSWERED")
+    creating = threading.Timer(0.2, lambda: control.create(a_document(clients=(ann.client_id,))))
+    creating.start()
+    (key,), _end, _seconds = polled(ann, WAIT, DEADLINE_S)
+    creating.join()
+    assert key[1:] == (0, TaskKind.INIT)
+    assert polled(ann, key, 0.0)[0] == []
+    assert polled(ann, None, DEADLINE_S)[0] == [key]
+
+
+def test_a_poll_ends_like_a_stream_where_another_follows(ann: GrpcClient) -> None:
+    ends: list[str] = []
+    older = threading.Thread(target=lambda: ends.append(polled(ann, WAIT, DEADLINE_S)[1]))
+    older.start()
+
+    def is_superseded() -> bool:
+        polled(ann, WAIT, 0.0)
+        return not older.is_alive()
+
+    eventually(is_superseded, "the newer poll ends the older")
+    assert ends == ["REASON_SUPERSEDED"]
+
+
+def test_impossible_polls_are_refused_by_their_field(ann: GrpcClient) -> None:
+    for known, hold_s, field in ((None, -1.0, "hold"), (("r", -1, TaskKind.TRAIN), 1.0, "round")):
+        with pytest.raises(MalformedRequest) as refused:
+            polled(ann, known, hold_s)
+        assert refused.value.metadata["field"] == field
+    ann.client.client_id = "eve"
+    with pytest.raises(NotAMember):
+        polled(ann, None, 0.0)
+
+
+def test_a_trainer_whose_idle_calls_are_cut_again_and_again_is_told_once_to_poll(
+    running: Federation, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    data = alone(tmp_path)["clients"][tiny.CLIENTS[0]]["data"]
+    caplog.set_level(logging.WARNING, "trainer")
+    with CallProxy(running.address, idle_s=IDLE_S) as proxy, Trainer(proxy.address, data, None):
+        eventually(lambda: "idle_calls_are_cut" in caplog.text, "it says what helps", 20)
+        eventually(lambda: proxy.num_cut >= 4, "it is cut on", 20)
+    assert caplog.text.count("use --sync poll") == 1
+
+
+def test_a_trainer_that_polls_is_never_cut_by_a_proxy_that_cuts_idle_connections(
+    running: Federation, control: RunControl, tmp_path: Path
+) -> None:
+    values = alone(tmp_path)
+    data = values["clients"][tiny.CLIENTS[0]]["data"]
+    with ConnectionProxy(running.address, idle_s=IDLE_S) as proxy, Trainer(proxy.address, data, None):
+        eventually(lambda: proxy.num_cut > 0, "a stream is cut")
+    with ConnectionProxy(running.address, idle_s=IDLE_S) as proxy, Trainer(proxy.address, data, HOLD_S):
+        begin = time.monotonic()
+        eventually(lambda: time.monotonic() > begin + 2 * IDLE_S, "there was long nothing to do")
+        last = last_line(control, control.create(tiny.run_document(values)).run_id)
+        assert proxy.num_cut == 0
+    assert last == tiny.simulated(tmp_path / "simulated", values)[-1]
+
+
+def test_trainers_behind_a_proxy_that_cuts_idle_calls_and_holds_answers_back_end_in_the_bytes_of_a_simulation(
+    federation: Federation, tmp_path: Path
+) -> None:
+    federation.start_aggregator()
+    tiny.write_data(tmp_path)
+    values = tiny.document(tmp_path)
+    control = RunControl(federation.address)
+    with CallProxy(federation.address, idle_s=IDLE_S, is_buffering=True) as proxy:
+        for name in tiny.CLIENTS:
+            flags = ("--aggregator", proxy.address, "--sync", "poll", "--poll-hold-s", str(HOLD_S))
+            federation.start_trainer(name, values["clients"][name]["data"], *flags)
+        last = last_line(control, control.create(tiny.run_document(values)).run_id)
+        assert proxy.num_cut == 0
+    control.close()
+    assert last == tiny.simulated(tmp_path / "simulated", values)[-1]
