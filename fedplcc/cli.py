@@ -9,8 +9,8 @@ from typing import Annotated
 
 import typer
 
-from fedplcc import exit_codes, local_commands, run_commands, service_commands
-from fedplcc.front_door import SERVE, STEER, TRY, FrontDoor
+from fedplcc import exit_codes, health, local_commands, run_commands, service_commands
+from fedplcc.front_door import PREPARE, SERVE, STEER, TRY, FrontDoor
 from shared.version import VERSION
 
 app = typer.Typer(
@@ -19,13 +19,16 @@ app = typer.Typer(
     epilog=exit_codes.HELP,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
 )
 
 # One line per command or group of commands; front_door.py names the headings under which help lists them.
 app.command("demo", rich_help_panel=TRY)(local_commands.demo)
 app.command("simulate", rich_help_panel=TRY)(local_commands.simulate)
-for command in (service_commands.aggregator, service_commands.trainer, service_commands.gateway):
-    app.command(command.__name__, rich_help_panel=SERVE, context_settings=service_commands.PASSED_ON)(command)
+app.command("health", rich_help_panel=PREPARE, epilog=health.EXAMPLES)(health.health)
+for stand_in in service_commands.STAND_INS:
+    app.command(stand_in.__name__, rich_help_panel=SERVE)(stand_in)
+FrontDoor.made_when_called.update(service_commands.MADE_WHEN_CALLED)
 app.add_typer(run_commands.app, name="run", rich_help_panel=STEER)
 
 

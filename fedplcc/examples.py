@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import re
+
 PROMPT = "$ "
+LINE_END = "  \n"
+"""Help is Markdown: without the spaces, lines flow together."""
 
 
 def examples(*lines: str) -> str:
     """The end of a help text that shows these command lines, each as one would type it.
 
-    Give it to `app.command(epilog=...)`.
+    Give it to `app.command(epilog=...)`. Lines of more than 76 characters wrap on a terminal of 80.
     """
-    # Typer makes one line of a paragraph: every example is a paragraph of its own.
-    return "\n\n".join(("Examples:" if len(lines) > 1 else "Example:", *(PROMPT + line for line in lines)))
+    heading = "Examples:" if len(lines) > 1 else "Example:"
+    return LINE_END.join((heading, *(PROMPT + line for line in lines)))
 
 
 def examples_of(epilog: str) -> list[str]:
     """The command lines in the end of a help text."""
-    return [line.removeprefix(PROMPT) for line in epilog.split("\n\n") if line.startswith(PROMPT)]
+    return [line.removeprefix(PROMPT) for line in re.split(r" *\n+", epilog) if line.startswith(PROMPT)]

@@ -1,12 +1,4 @@
-"""What the command's exit code says, and the one place where an error becomes a sentence and a code.
-
-0    it is done
-1    the run failed or was stopped, or the request was refused: unknown run, a transition that is not allowed
-2    the command line, a configuration file or a data set is wrong
-3    nobody answers: no gateway or no aggregator at the address
-4    a folder or a disk cannot be read or written
-130  interrupted by Ctrl-C; the same command again goes on where that is possible
-"""
+"""What the command's exit code says, and the one place where an error becomes a sentence and a code."""
 
 from __future__ import annotations
 
@@ -14,32 +6,49 @@ import functools
 import sys
 from collections.abc import Callable
 from enum import IntEnum
-from typing import ParamSpec
+from typing import ParamSpec, Self
 
 import typer
 
-from fedplcc.interruption import Interrupted
+from fedplcc.examples import LINE_END
+from fedplcc.interruption import Interrupted, was_interrupted
 from shared.errors import FedplccError, InvalidArgument, StoreUnavailable, Unavailable
 
 
 class ExitCode(IntEnum):
     """Codes of every `fedplcc` command; the services use 0, 2 and 4 alike."""
 
-    OK = 0
-    FAILED = 1
-    USAGE = 2
-    UNREACHABLE = 3
-    STORAGE = 4
-    INTERRUPTED = 130
+    OK = 0, "done"
+    FAILED = 1, "the run failed or was stopped, a check found a problem, or the request was refused"
+    USAGE = 2, "the command line, a configuration or data are wrong, or a package is missing"
+    UNREACHABLE = 3, "nobody answers: no gateway or no aggregator at the address"
+    STORAGE = 4, "a folder or a disk cannot be read or written"
+    INTERRUPTED = 130, "interrupted; the same command again goes on where that is possible"
+
+    meaning: str
+    """What it says, for people."""
+
+    def __new__(cls, code: int, meaning: str) -> Self:
+        """A code with its meaning."""
+        member = int.__new__(cls, code)
+        member._value_ = code
+        member.meaning = meaning
+        return member
 
 
-HELP = (
-    "Exit codes: 0 done; 1 the run failed or the request was refused; 2 wrong usage, configuration or data; "
-    "3 nobody answers there; 4 a folder cannot be used; 130 interrupted."
-)
+HELP = LINE_END.join(("Exit codes:", *(f"{code.value}: {code.meaning}" for code in ExitCode)))
+"""The codes at the end of a help text."""
 
 OURS = ("aggregator", "fedplcc", "gateway", "shared", "trainer")
 """Packages that are always installed: one that misses a module is a bug."""
+EXTRAS = {
+    "aggregator": ("alembic", "sqlalchemy"),
+    "gateway": ("fastapi", "uvicorn"),
+    "trainer": ("torch", "torchvision", "PIL"),
+    "timm": ("timm",),
+    "export": ("onnx", "onnxscript"),
+}
+"""Which extra installs which module; the rest comes with `demo`."""
 
 Arguments = ParamSpec("Arguments")
 
@@ -68,17 +77,17 @@ def explains_errors(command: Callable[Arguments, int | None]) -> Callable[Argume
         except FedplccError as error:
             say(error.detail)
             code = exit_code_of(error)
-        except ModuleNotFoundError as error:
-            if error.name is None or error.name.partition(".")[0] in OURS:
-                raise
-            say(f"this command needs {error.name}, which is not installed: pip install 'fedplcc[demo]'")
-            code = ExitCode.USAGE
         except Interrupted as interruption:
             say(str(interruption) or "interrupted")
             code = ExitCode.INTERRUPTED
         except KeyboardInterrupt:
             say("interrupted")
             code = ExitCode.INTERRUPTED
+        except ModuleNotFoundError as error:
+            if was_interrupted() or error.name is None or error.name.partition(".")[0] in OURS:
+                raise
+            say(f"this command needs {error.name}, which is not installed: pip install '{_extra_of(error.name)}'")
+            code = ExitCode.USAGE
         raise typer.Exit(int(code))
 
     return wrapped
@@ -87,3 +96,8 @@ def explains_errors(command: Callable[Arguments, int | None]) -> Callable[Argume
 def say(sentence: str) -> None:
     """Tell the person at the terminal what is wrong. Results go to stdout, so this goes to stderr."""
     print(f"fedplcc: {sentence}", file=sys.stderr, flush=True)
+
+
+def _extra_of(module: str) -> str:
+    name = module.partition(".")[0]
+    return f"fedplcc[{next((extra for extra, modules in EXTRAS.items() if name in modules), 'demo')}]"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import signal
 import threading
 from collections.abc import Coroutine, Iterator
@@ -13,9 +12,26 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 Result = TypeVar("Result")
 
+_interrupted = threading.Event()
+
 
 class Interrupted(Exception):
     """Somebody pressed Ctrl-C or sent SIGTERM; the text, if any, says what is left and how to go on."""
+
+
+def note_interrupts() -> None:
+    """From here on Ctrl-C is remembered besides raising `KeyboardInterrupt`; for the main thread."""
+
+    def interrupt(number: int, frame: Any) -> None:
+        _interrupted.set()
+        signal.default_int_handler(number, frame)
+
+    signal.signal(signal.SIGINT, interrupt)
+
+
+def was_interrupted() -> bool:
+    """Whether Ctrl-C came. Libraries that are just being loaded turn a `KeyboardInterrupt` into errors of their own."""
+    return _interrupted.is_set()
 
 
 @contextmanager
@@ -46,6 +62,7 @@ def run_interruptibly(work: Coroutine[Any, Any, Result]) -> Result:
     Raises:
         Interrupted: A signal came before it had ended.
     """
+    import asyncio  # not for --help
 
     async def main() -> Result:
         loop, task = asyncio.get_running_loop(), asyncio.ensure_future(work)

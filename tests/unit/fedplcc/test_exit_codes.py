@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
+import tomllib
+from pathlib import Path
 
 import pytest
 import typer
 
-from fedplcc.exit_codes import HELP, ExitCode, exit_code_of, explains_errors
+from fedplcc.examples import LINE_END
+from fedplcc.exit_codes import EXTRAS, HELP, ExitCode, exit_code_of, explains_errors
 from fedplcc.interruption import Interrupted, interruptible, run_interruptibly
 from shared.errors import (
     AggregatorUnavailable,
@@ -20,6 +24,9 @@ from shared.errors import (
     RunNotFound,
     StoreUnavailable,
 )
+
+ROOT = Path(__file__).parents[3]
+README = ROOT / "fedplcc" / "README.md"
 
 
 @pytest.mark.parametrize(
@@ -37,8 +44,13 @@ def test_every_error_has_the_exit_code_of_its_kind(error: FedplccError, code: Ex
     assert exit_code_of(error) == code
 
 
-def test_the_help_names_every_exit_code() -> None:
-    assert all(f"{int(code)} " in HELP for code in ExitCode)
+def test_the_help_names_every_exit_code_with_its_meaning() -> None:
+    assert [line.strip() for line in HELP.split(LINE_END)[1:]] == [f"{int(code)}: {code.meaning}" for code in ExitCode]
+
+
+def test_the_readme_names_every_exit_code_with_its_meaning() -> None:
+    rows = [f"| {code:d} | {code.meaning} |" for code in ExitCode]
+    assert "\n".join(rows) in README.read_text(encoding="utf-8")
 
 
 def ended(error: BaseException | None, result: int | None = None) -> int:
@@ -73,9 +85,19 @@ def test_what_a_command_returns_is_its_exit_code() -> None:
 
 def test_a_package_that_is_not_installed_is_named_with_what_installs_it(capsys: pytest.CaptureFixture[str]) -> None:
     assert ended(ModuleNotFoundError("No module named 'torch'", name="torch")) == 2
-    assert "torch, which is not installed: pip install 'fedplcc[demo]'" in capsys.readouterr().err
+    assert "torch, which is not installed: pip install 'fedplcc[trainer]'" in capsys.readouterr().err
+    assert ended(ModuleNotFoundError("No module named 'mlxtend.data'", name="mlxtend.data")) == 2
+    assert "pip install 'fedplcc[demo]'" in capsys.readouterr().err
     with pytest.raises(ModuleNotFoundError):
         ended(ModuleNotFoundError("No module named 'shared.nothing'", name="shared.nothing"))
+
+
+def test_the_extras_that_are_named_are_those_of_the_package() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    distributions = {"PIL": "pillow", "sqlalchemy": "SQLAlchemy"}
+    for extra, modules in EXTRAS.items():
+        listed = {re.split(r"[\[>=<]", requirement)[0] for requirement in extras[extra]}
+        assert {distributions.get(module, module) for module in modules} <= listed
 
 
 def test_a_bug_keeps_its_traceback() -> None:
