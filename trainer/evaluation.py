@@ -48,7 +48,7 @@ def evaluate(
 ) -> EvaluationCounts:
     """Return how many images of each class there are, and how many of them the model names right.
 
-    An image whose logits are not all finite is not named right, whatever its label. Leaves the model in eval mode.
+    An image that the model gives no class is not named right, whatever its label. Leaves the model in eval mode.
 
     Args:
         model: Keeps `models.FeatureModel`.
@@ -61,6 +61,25 @@ def evaluate(
     Raises:
         Cancelled: `should_stop()` held.
     """
+    predicted_N = predicted_classes(model, data, config, should_stop=should_stop)
+    labels_N = data.labels_N.cpu().numpy()
+    correct, total = (
+        tuple(np.bincount(labels, minlength=data.num_classes).tolist())
+        for labels in (labels_N[predicted_N == labels_N], labels_N)
+    )
+    return EvaluationCounts(set_name=set_name, model=model_name, correct=correct, total=total)
+
+
+def predicted_classes(
+    model: nn.Module, data: DeviceImages, config: RunConfig, *, should_stop: ShouldStop = never
+) -> IntArray:
+    """Return the class that the model gives each image, int64 `[N]` in the data's order, in host memory.
+
+    It is -1 for an image whose logits are not all finite. Leaves the model in eval mode.
+
+    Raises:
+        Cancelled: `should_stop()` held; it is asked before every batch.
+    """
     extractor = cast(FeatureModel, model)
 
     def prediction(x_B3SS: Tensor) -> Tensor:
@@ -68,13 +87,8 @@ def evaluate(
         named_B: Tensor = logits_BM.argmax(-1).masked_fill(~logits_BM.isfinite().all(-1), -1)
         return named_B
 
-    predicted_N = _over_batches(model, prediction, data, config, should_stop).cpu().numpy()
-    labels_N = data.labels_N.cpu().numpy()
-    correct, total = (
-        tuple(np.bincount(labels, minlength=data.num_classes).tolist())
-        for labels in (labels_N[predicted_N == labels_N], labels_N)
-    )
-    return EvaluationCounts(set_name=set_name, model=model_name, correct=correct, total=total)
+    predicted_N: IntArray = _over_batches(model, prediction, data, config, should_stop).cpu().numpy()
+    return predicted_N
 
 
 def _over_batches(

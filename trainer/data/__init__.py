@@ -1,6 +1,6 @@
 """A client's data: read from a specification and fitted to the run's data contract, as numpy arrays without torch."""
 
 from trainer.data.arrays import DatasetArrays
-from trainer.data.loading import ClientData, ImageSet, describe, load_dataset
+from trainer.data.loading import ClientData, ImageSet, Split, describe, load_dataset, load_split
 
-__all__ = ["ClientData", "DatasetArrays", "ImageSet", "describe", "load_dataset"]
+__all__ = ["ClientData", "DatasetArrays", "ImageSet", "Split", "describe", "load_dataset", "load_split"]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +20,7 @@ from trainer.data.source import Pixels, Samples, Source, fit_image
 from trainer.data.specs import open_source
 from trainer.data.subset import class_order, subset_size
 
+Split = Literal["test", "train", "all"]
 DEFAULT_TEST_EVERY: int = DataSection.model_fields["test_every"].default
 
 
@@ -85,6 +87,31 @@ def load_dataset(
         skipped = f", and {len(unreadable)} files could not be read" if unreadable else ""
         raise InvalidData(f"data {spec!r} has no training image{skipped}; a client needs at least one")
     return ClientData(classes=contract.classes, train=train, test=test, unreadable=unreadable)
+
+
+def load_split(spec: str, *, contract: DataSection, split: Split) -> tuple[ImageSet, tuple[str, ...]]:
+    """Read one part of a data set, whole, fitted to a run's data contract.
+
+    Args:
+        spec: See `specs.open_source`.
+        contract: Class names, image size and split rule of the run.
+        split: `test`, `train`, or `all` for both, the training images first.
+
+    Returns:
+        The images, possibly none, and the names of those that could not be read.
+
+    Raises:
+        InvalidData: The data set cannot be opened or breaks the contract.
+    """
+    source = open_source(spec, contract.test_every)
+    class_ids = _class_ids(source, contract, spec)
+    parts = {"train": (source.train,), "test": (source.test,), "all": (source.train, source.test)}[split]
+    read = [_read(source, part, class_ids, contract.image_size, None, 0) for part in parts]
+    images = ImageSet(
+        np.concatenate([images.images_NSS3 for images, _ in read]),
+        np.concatenate([images.labels_N for images, _ in read]),
+    )
+    return images, tuple(name for _, unreadable in read for name in unreadable)
 
 
 def describe(

@@ -8,10 +8,22 @@ import pytest
 
 from shared.errors import InvalidData
 from tests.unit.trainer.builders import a_contract
-from trainer.data import describe, load_dataset
+from trainer.data import describe, load_dataset, load_split
 
 ROOT = Path(__file__).parents[3]
 CONTRACT = a_contract()
+
+
+def test_a_split_is_read_whole_and_alone(tmp_path):
+    rng = np.random.default_rng(0)
+    x_train, x_test = (rng.integers(256, size=(n, 16, 16, 3), dtype=np.uint8) for n in (3, 2))
+    path = tmp_path / "data.npz"
+    np.savez(path, x_train=x_train, y_train=[0, 1, 2], x_test=x_test, y_test=[2, 1], classes=["owl", "dog", "cat"])
+    read = {split: load_split(f"npz:{path}", contract=CONTRACT, split=split)[0] for split in ("train", "test", "all")}
+    assert np.array_equal(read["train"].images_NSS3, x_train)
+    assert np.array_equal(read["test"].images_NSS3, x_test)
+    assert np.array_equal(read["all"].images_NSS3, np.concatenate([x_train, x_test]))
+    assert read["all"].labels_N.tolist() == [2, 1, 0, 0, 1]
 
 
 @pytest.fixture
