@@ -57,7 +57,9 @@ def override(document: Mapping[str, Any], overrides: Overrides) -> dict[str, Any
     if overrides.seed is not None:
         run["seed"] = overrides.seed
     changed["run"] = run
-    if overrides.samples_per_class is not None:
+    if overrides.samples_per_class is not None and "partition" in changed:
+        changed["partition"] = {**_table(changed, "partition"), "samples_per_class": overrides.samples_per_class}
+    elif overrides.samples_per_class is not None:
         changed["clients"] = {
             name: {**table, "samples_per_class": overrides.samples_per_class} if isinstance(table, Mapping) else table
             for name, table in _table(changed, "clients").items()

@@ -7,21 +7,19 @@ JSON, with the defaults filled in.
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import json
 import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, TypeVar
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
     JsonValue,
-    ValidationError,
     ValidationInfo,
     field_validator,
     model_validator,
@@ -30,6 +28,8 @@ from pydantic import (
 from shared.errors import InvalidConfig
 from shared.methods import METHODS
 from shared.methods.base import Method, MethodConfig
+from shared.partition import expand
+from shared.sections import Section, check_keys, unknown, validate
 
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 """Client ids, domains and run names."""
@@ -52,15 +52,7 @@ FACTORY = re.compile(r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")
 MODEL_FORMS = "write timm:NAME or package.module:factory"
 
 
-_Model = TypeVar("_Model", bound=BaseModel)
-
-
-class _Section(BaseModel):
-    # Strict: `rounds = true` or "30" is a slip to be told of, not a 1 or a 30. Only lists pass for tuples.
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, strict=True)
-
-
-class RunSection(_Section):
+class RunSection(Section):
     """`[run]`"""
 
     name: Name = "run"
@@ -93,7 +85,7 @@ class RunSection(_Section):
     @classmethod
     def _known_method(cls, method: str) -> str:
         if method not in METHODS:
-            raise ValueError(_unknown("method", method, METHODS))
+            raise ValueError(unknown("method", method, METHODS))
         return method
 
     @model_validator(mode="after")
@@ -106,7 +98,7 @@ class RunSection(_Section):
         return self
 
 
-class TimmOptions(_Section):
+class TimmOptions(Section):
     """`[model.options]` of timm:NAME."""
 
     hidden_dim: int = Field(128, ge=0, le=65_536)
@@ -126,7 +118,7 @@ class TimmOptions(_Section):
         return self
 
 
-class ModelSection(_Section):
+class ModelSection(Section):
     """`[model]`"""
 
     name: str = "resnet10"
@@ -145,7 +137,7 @@ class ModelSection(_Section):
         if name.startswith("timm:"):
             raise ValueError("write timm:NAME with a name of timm's own; names of other hubs are not taken")
         if not FACTORY.fullmatch(name):
-            raise ValueError(f"{_unknown('model', name, STEMS)}; or {MODEL_FORMS}")
+            raise ValueError(f"{unknown('model', name, STEMS)}; or {MODEL_FORMS}")
         return name
 
     @field_validator("stem")
@@ -171,11 +163,11 @@ class ModelSection(_Section):
             raise ValueError(f"model {name!r} takes no options; they are for timm:NAME and package.module:factory")
         if not TIMM.fullmatch(name):
             return options
-        _check_keys(options, TimmOptions, "model.options.")
-        return _validate(TimmOptions, options, "model.options.").model_dump()
+        check_keys(options, TimmOptions, "model.options.")
+        return validate(TimmOptions, options, "model.options.").model_dump()
 
 
-class DataSection(_Section):
+class DataSection(Section):
     """`[data]`: the run's data contract."""
 
     classes: tuple[str, ...] = Field(min_length=2, max_length=10_000, strict=False)
@@ -200,7 +192,7 @@ class DataSection(_Section):
         return classes
 
 
-class TrainingSection(_Section):
+class TrainingSection(Section):
     """`[training]`: everything besides data and method that local training is a function of."""
 
     local_steps: int | None = Field(None, ge=1, le=1_000_000)
@@ -259,13 +251,13 @@ class RunConfig(BaseModel):
         return hashlib.sha256(self.canonical_json.encode()).hexdigest()
 
 
-class ClientSection(_Section):
+class ClientSection(Section):
     """`[clients.NAME]`: read by demo and simulate; a deployed trainer says the same on its command line."""
 
     domain: Name | None = None
     """The domain's label; the client's name if not set."""
     data: str
-    """Data specification: digits:DOMAIN, folder:PATH, npz:PATH or package.module:factory."""
+    """Data specification: digits:DOMAIN, folder:PATH, cifar10:PATH and so on; `fedplcc data describe` tries one."""
     samples_per_class: int | None = Field(None, ge=1)
     """A seeded, class-balanced subset of the training set; all samples if not set."""
 
@@ -292,22 +284,22 @@ def parse_run_config(document: Mapping[str, Any]) -> RunConfig:
     """
     if not isinstance(document, Mapping):
         raise InvalidConfig("a run configuration is a table with the sections run, method, model, data and training")
-    _check_keys(document, RunConfig, "")
+    check_keys(document, RunConfig, "")
     run = document.get("run")
     name = run.get("method") if isinstance(run, Mapping) else None
     method = METHODS.get(name) if isinstance(name, str) else None
     hyper = document.get("method", {})
     values = dict(document)
     if method is not None:
-        _check_keys(hyper, method.config, "method.")
-        values["method"] = _validate(method.config, hyper, "method.")
+        check_keys(hyper, method.config, "method.")
+        values["method"] = validate(method.config, hyper, "method.")
     else:
         values["method"] = MethodConfig()
-    return _validate(RunConfig, values, "")
+    return validate(RunConfig, values, "")
 
 
 def parse_federation(document: Mapping[str, Any]) -> FederationFile:
-    """Check a configuration file's content: a run and, optionally, its clients.
+    """Check a configuration file's content: a run and, optionally, its clients or a `[partition]` that makes them.
 
     The clients' names are the roster where `[run]` names none.
 
@@ -318,13 +310,21 @@ def parse_federation(document: Mapping[str, Any]) -> FederationFile:
     tables = document.pop("clients", {})
     if not isinstance(tables, Mapping):
         raise InvalidConfig("[clients] holds one table per client: [clients.NAME]")
+    run = document.get("run")
+    if "partition" in document:
+        if tables:
+            raise InvalidConfig(
+                "[partition] stands for [clients.NAME] tables: keep one of the two, and write a client's part as "
+                'data = "part:K/N:RULE:DATA" where single clients differ'
+            )
+        seed = run.get("seed") if isinstance(run, Mapping) else None
+        tables = expand(document.pop("partition"), seed if isinstance(seed, int) else 0)
     clients = {}
     for name, table in tables.items():
         if not re.fullmatch(NAME_PATTERN, name):
             raise InvalidConfig(f"clients.{name}: a client's name is up to 64 letters, digits, '.', '_' or '-'")
-        _check_keys(table, ClientSection, f"clients.{name}.")
-        clients[name] = _validate(ClientSection, table, f"clients.{name}.")
-    run = document.get("run")
+        check_keys(table, ClientSection, f"clients.{name}.")
+        clients[name] = validate(ClientSection, table, f"clients.{name}.")
     if clients and isinstance(run, Mapping) and run.get("clients") is None and run.get("min_clients") is None:
         document["run"] = {**run, "clients": sorted(clients)}
     return FederationFile(config=parse_run_config(document), clients=clients)
@@ -351,43 +351,3 @@ def read_document(path: Path) -> dict[str, Any]:
         raise InvalidConfig(f"cannot read {path}: {error.strerror or error}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InvalidConfig(f"{path} is not TOML: {error}") from error
-
-
-def _validate(kind: type[_Model], values: Any, prefix: str) -> _Model:
-    try:
-        return kind.model_validate(values)
-    except ValidationError as error:
-        raise InvalidConfig("; ".join(explain(problem, prefix) for problem in error.errors())) from error
-
-
-def explain(problem: Any, prefix: str = "") -> str:
-    """A sentence of one problem that pydantic found: key, value, and what it should be."""
-    key = (prefix + ".".join(str(part) for part in problem["loc"])).rstrip(".")
-    if problem["type"] == "missing":
-        return f"{key} is missing"
-    message = str(problem["msg"]).removeprefix("Value error, ")
-    message = message[:1].lower() + message[1:]
-    value = problem.get("input")
-    if isinstance(value, (str, int, float, bool)) or value is None:
-        return f"{key} = {json.dumps(value)}: {message}"
-    return f"{key}: {message}"
-
-
-def _check_keys(table: Any, kind: type[BaseModel], prefix: str) -> None:
-    if not isinstance(table, Mapping):
-        raise InvalidConfig(f"{prefix.rstrip('.')} is a table of keys, not {json.dumps(table, default=str)}")
-    for key, value in table.items():
-        if key not in kind.model_fields:
-            raise InvalidConfig(_unknown("key", str(key), kind.model_fields, prefix))
-        annotation = kind.model_fields[key].annotation
-        if isinstance(annotation, type) and issubclass(annotation, _Section):
-            _check_keys(value, annotation, f"{prefix}{key}.")
-
-
-def _unknown(what: str, name: str, known: Iterable[str], prefix: str = "") -> str:
-    """What to say of a name that nothing has; the prefix of a key says nothing about which key was meant."""
-    names = sorted(known)
-    nearest = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-    known_names = ", ".join(prefix + known_name for known_name in names)
-    hint = f"did you mean {prefix + nearest[0]!r}?" if nearest else f"known: {known_names}"
-    return f"unknown {what} {prefix + name!r}; {hint}"
