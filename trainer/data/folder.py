@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -14,67 +16,95 @@ from trainer.data.source import Pixels, Samples, Source
 
 SPLITS = ("train", "test")
 
+ClassFiles = dict[str, list[str]]
+"""The files of each class, as paths below the data set's folder, sorted by their path within the class folder."""
 
-def open_folder(root: Path, test_every: int) -> Source:
+
+def open_folder(root: Path, test_every: int, splits: tuple[str, str] = SPLITS) -> Source:
     """Return the images under `root`, without opening any of them.
 
     With both `train/` and `test/`, those hold the class folders and anything beside them is left alone. Otherwise `root`
     holds the class folders, and of each class every `test_every`-th file by sorted path is for testing. Files in folders
     within a class folder belong to the class. Names that begin with a dot are ignored.
 
+    Args:
+        root: The data set's folder.
+        test_every: For a folder without split folders.
+        splits: What the split folders are called.
+
     Raises:
         InvalidData: `root` cannot be read, holds only one of `train/` and `test/`, or holds no folder.
     """
-    try:
-        splits = [split for split in SPLITS if (root / split).is_dir()]
-        if len(splits) == 1:
-            raise InvalidData(f"{root} has {splits[0]}/ without {'test' if splits == ['train'] else 'train'}/; add it")
-        if splits:
-            classes = {split: _class_files(root / split) for split in splits}
+    with reading(root):
+        present = [split for split in splits if (root / split).is_dir()]
+        if len(present) == 1:
+            absent = splits[1 - splits.index(present[0])]
+            raise InvalidData(f"{root} has {present[0]}/ without {absent}/; add it")
+        if present:
+            train, test = (class_files(root, split) for split in splits)
         else:
-            classes = _divided(_class_files(root), test_every)
-    except OSError as error:
-        raise InvalidData(f"cannot read the folder {error.filename or root}: {error.strerror}") from error
-    names = tuple(sorted({name for split in classes.values() for name in split}))
-    if not names:
+            train, test = divided(class_files(root), test_every)
+    if not train and not test:
         raise InvalidData(
             f"{root} holds no class folders; put the images of each class in a folder of the class's name"
         )
-    train, test = (_samples(root, names, classes[split]) for split in SPLITS)
-    return Source(names, train, test, class_noun="class folder")
+    return folder_source(root, tuple(sorted({*train, *test})), train, test)
 
 
-ClassFiles = dict[str, list[Path]]
+@contextmanager
+def reading(root: Path) -> Iterator[None]:
+    """Turn what the system says of a folder into one sentence.
+
+    Raises:
+        InvalidData: Instead of an OSError.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise InvalidData(f"cannot read the folder {error.filename or root}: {error.strerror or error}") from error
 
 
-def _class_files(root: Path) -> ClassFiles:
-    """The files of each class folder, sorted by their path within it."""
-    folders = [entry for entry in root.iterdir() if entry.is_dir() and not entry.name.startswith(".")]
-    return {folder.name: _files(folder) for folder in sorted(folders)}
+def class_files(root: Path, below: str = "", names: Collection[str] | None = None) -> ClassFiles:
+    """Return the files of the class folders in the folder `below` of `root`, those of the given names or all."""
+    with os.scandir(root / below) as entries:
+        folders = sorted(entry.name for entry in entries if entry.is_dir() and not entry.name.startswith("."))
+    return {name: _files(root, os.path.join(below, name)) for name in folders if names is None or name in names}
 
 
-def _files(folder: Path) -> list[Path]:
-    found = []
-    for parent, folders, files in os.walk(folder, onerror=_raise):
+def _files(root: Path, below: str) -> list[str]:
+    found: list[str] = []
+    for parent, folders, files in os.walk(root / below, onerror=_raise):
         folders[:] = [name for name in folders if not name.startswith(".")]
-        found += [Path(parent, name) for name in files if not name.startswith(".")]
-    return sorted(found, key=lambda path: path.relative_to(folder).as_posix())
+        place = os.path.relpath(parent, root)
+        found += [os.path.join(place, name) for name in files if not name.startswith(".")]
+    return sorted(found)
 
 
 def _raise(error: OSError) -> None:
     raise error
 
 
-def _divided(classes: ClassFiles, test_every: int) -> dict[str, ClassFiles]:
-    test = {name: paths[test_every - 1 :: test_every] for name, paths in classes.items()}
+def divided(classes: ClassFiles, test_every: int) -> tuple[ClassFiles, ClassFiles]:
+    """Return the training and the test files, where every `test_every`-th file of a class is for testing."""
     train = {name: [path for i, path in enumerate(paths, 1) if i % test_every] for name, paths in classes.items()}
-    return {"train": train, "test": test}
+    test = {name: paths[test_every - 1 :: test_every] for name, paths in classes.items()}
+    return train, test
 
 
-def _samples(root: Path, names: tuple[str, ...], classes: ClassFiles) -> Samples:
-    paths = [path for name in names for path in classes.get(name, [])]
-    labels: IntArray = np.repeat(np.arange(len(names)), [len(classes.get(name, [])) for name in names]).astype(np.int64)
-    return Samples(labels, lambda i: read_image(paths[i]), lambda i: paths[i].relative_to(root).as_posix())
+def folder_source(root: Path, names: Sequence[str], train: ClassFiles, test: ClassFiles) -> Source:
+    """Return the files as a source with these class names."""
+
+    def samples(side: ClassFiles) -> Samples:
+        paths = [side.get(name, []) for name in names]
+        labels_N = np.repeat(np.arange(len(names)), [len(files) for files in paths]).astype(np.int64)
+        return file_samples(root, [path for files in paths for path in files], labels_N)
+
+    return Source(tuple(names), samples(train), samples(test), class_noun="class folder")
+
+
+def file_samples(root: Path, paths: Sequence[str], labels_N: IntArray) -> Samples:
+    """Return image files below `root` as samples."""
+    return Samples(labels_N, lambda i: read_image(root / paths[i]), lambda i: Path(paths[i]).as_posix())
 
 
 def read_image(path: Path) -> Pixels | None:

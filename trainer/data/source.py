@@ -32,6 +32,12 @@ class Samples:
     def __len__(self) -> int:
         return len(self.labels_N)
 
+    def take(self, numbers: IntArray) -> Samples:
+        """Return the samples of these numbers, in their order."""
+        return Samples(
+            self.labels_N[numbers], lambda i: self.read(int(numbers[i])), lambda i: self.name(int(numbers[i]))
+        )
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Source:
@@ -40,12 +46,14 @@ class Source:
     Attributes:
         class_names: Every class that the data set declares, with images or without.
         class_noun: What a class is in this kind of data set, for messages: "class folder", "class".
+        note: What whoever reports results on this data should say of it; empty if there is nothing.
     """
 
     class_names: tuple[str, ...]
     train: Samples
     test: Samples
     class_noun: str = "class"
+    note: str = ""
 
 
 def fit_image(pixels: Pixels, image_size: int) -> Pixels:

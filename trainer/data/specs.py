@@ -3,41 +3,119 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 
 from shared.errors import InvalidData
+from shared.partition import LongTail
 from shared.run_config import FACTORY
+from trainer.data import digit5, domainnet, office10
 from trainer.data.arrays import open_factory, open_npz
 from trainer.data.digits import open_digits
 from trainer.data.folder import open_folder
+from trainer.data.parts import PART, long_tailed, part_of, split_part
 from trainer.data.source import Source
+from trainer.data.torchvision_sets import SETS, open_torchvision
 
-KINDS = ("digits", "folder", "npz")
-FORMS = "digits:DOMAIN, folder:PATH, npz:PATH or package.module:factory"
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of data set.
+
+    Attributes:
+        form: How its specification is written.
+        open: Opens it from (what follows the kind and its colon, the run's `test_every`).
+    """
+
+    form: str
+    open: Callable[[str, int], Source]
 
 
 def open_source(spec: str, test_every: int) -> Source:
     """Return the data set that a specification names; labels are known, pixels are not read yet.
 
     Args:
-        spec: `digits:DOMAIN`, `folder:PATH`, `npz:PATH` or `package.module:factory`; `~` in a path is the home folder.
-        test_every: For folders without `train/` and `test/`.
+        spec: One of the forms of `KINDS`, or `package.module:factory`; `~` in a path is the home folder.
+        test_every: For folders without a split of their own.
 
     Raises:
         InvalidData: The specification is unknown, or its data set cannot be opened.
     """
-    kind, colon, rest = spec.partition(":")
-    if colon and not rest and kind in KINDS:
-        raise InvalidData(f"data {spec!r} names nothing after the colon; write {FORMS}")
-    if kind == "digits":
-        return open_digits(rest)
-    if kind == "folder" and colon:
-        return open_folder(Path(rest).expanduser(), test_every)
-    if kind == "npz" and colon:
-        return open_npz(Path(rest).expanduser())
-    nearest = difflib.get_close_matches(kind, KINDS, n=1)
+    head, _, rest = spec.partition(":")
+    name = head.partition("(")[0]
+    if name in KINDS and (name == head or name == LongTail.name):
+        if not rest:
+            raise InvalidData(f"data {spec!r} names nothing after the colon; write {KINDS[name].form}")
+        return KINDS[name].open(spec[len(name) :].removeprefix(":"), test_every)
     # "digit:mnist" has the form of a factory too, but nobody's package is called almost like a kind.
-    if not FACTORY.match(spec) or nearest:
-        hint = f"did you mean {nearest[0] + ':' + rest!r}?" if nearest else f"write {FORMS}"
-        raise InvalidData(f"unknown data {spec!r}; {hint}")
-    return open_factory(spec)
+    is_factory = FACTORY.match(spec) is not None
+    nearest = difflib.get_close_matches(name, KINDS, n=1, cutoff=0.8 if is_factory else 0.6)
+    if is_factory and not nearest:
+        return open_factory(spec)
+    hint = f"did you mean {nearest[0] + ':' + rest!r}?" if nearest and rest else f"write {FORMS}"
+    raise InvalidData(f"unknown data {spec!r}; {hint}")
+
+
+def _path(text: str) -> Path:
+    return Path(text).expanduser()
+
+
+def _at_path(open_path: Callable[[Path], Source], text: str, test_every: int) -> Source:
+    return open_path(_path(text))
+
+
+def _in_domain(
+    kind: str, domains: Iterable[str], open_domain: Callable[[str, Path, int], Source], text: str, test_every: int
+) -> Source:
+    """Open DOMAIN:PATH."""
+    domain, colon, path = text.partition(":")
+    names = list(domains)
+    if domain not in names:
+        nearest = difflib.get_close_matches(domain, names, n=1)
+        hint = f"did you mean {nearest[0]!r}?" if nearest else f"known: {', '.join(names)}"
+        raise InvalidData(f"unknown domain of {kind} {domain!r}; {hint}")
+    if not colon or not path:
+        raise InvalidData(f"data '{kind}:{text}' names no folder; write {kind}:{domain}:PATH")
+    return open_domain(domain, _path(path), test_every)
+
+
+def _part(text: str, test_every: int) -> Source:
+    number, num_clients, rule, data = split_part(text)
+    return part_of(open_source(data, test_every), number, num_clients, rule)
+
+
+def _long_tail(text: str, test_every: int) -> Source:
+    settings, _, data = text.partition(":")
+    return long_tailed(open_source(data, test_every), LongTail.name + settings)
+
+
+def _open_office10(domain: str, root: Path, test_every: int) -> Source:
+    return office10.open_office10(domain, root)
+
+
+_open_domainnet10 = partial(domainnet.open_domainnet, classes=domainnet.TEN_CLASSES)
+
+KINDS: Mapping[str, Kind] = MappingProxyType(
+    {
+        "digits": Kind("digits:DOMAIN", lambda text, _: open_digits(text)),
+        "folder": Kind("folder:PATH", lambda text, test_every: open_folder(_path(text), test_every)),
+        "npz": Kind("npz:PATH", partial(_at_path, open_npz)),
+        **{name: Kind(f"{name}:PATH", partial(_at_path, partial(open_torchvision, name))) for name in SETS},
+        "digit5": Kind("digit5:DOMAIN:PATH", partial(_in_domain, "digit5", digit5.DOMAINS, digit5.open_digit5)),
+        "office10": Kind("office10:DOMAIN:PATH", partial(_in_domain, "office10", office10.DOMAINS, _open_office10)),
+        "domainnet": Kind(
+            "domainnet:DOMAIN:PATH", partial(_in_domain, "domainnet", domainnet.DOMAINS, domainnet.open_domainnet)
+        ),
+        "domainnet10": Kind(
+            "domainnet10:DOMAIN:PATH", partial(_in_domain, "domainnet10", domainnet.DOMAINS, _open_domainnet10)
+        ),
+        "part": Kind(PART, _part),
+        "long_tail": Kind("long_tail(imbalance=IF):DATA", _long_tail),
+    }
+)
+"""Every kind that is built in; README.md says what each expects on disk."""
+
+FORMS = ", ".join(kind.form for kind in KINDS.values()) + " or package.module:factory"
