@@ -23,8 +23,8 @@ app = typer.Typer(
 )
 
 # One line per command or group of commands; front_door.py names the headings under which help lists them.
-app.command("demo", rich_help_panel=TRY)(local_commands.demo)
-app.command("simulate", rich_help_panel=TRY)(local_commands.simulate)
+app.command("demo", rich_help_panel=TRY, epilog=local_commands.DEMO_EXAMPLES)(local_commands.demo)
+app.command("simulate", rich_help_panel=TRY, epilog=local_commands.SIMULATE_EXAMPLES)(local_commands.simulate)
 app.command("health", rich_help_panel=PREPARE, epilog=health.EXAMPLES)(health.health)
 for stand_in in service_commands.STAND_INS:
     app.command(stand_in.__name__, rich_help_panel=SERVE)(stand_in)

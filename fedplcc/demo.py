@@ -47,7 +47,7 @@ class Demo:
         Raises:
             FedplccError: A process ended, a client cannot do its task, or the gateway refuses the run.
         """
-        self._progress.now("starting the processes")
+        self._progress.step("starting the processes")
         async with self._local() as federation, Gateway(federation.gateway_url) as gateway:
             names = ", ".join(process.name for process in federation.processes)
             self._progress.note(f"{len(federation.processes)} processes: {names}; logs in {self._folder.logs}")
@@ -73,7 +73,7 @@ class Demo:
         document = json.loads(self._federation.config.canonical_json)
         run = await gateway.start_run(document, request_id=REQUEST_ID)
         self._progress.note(f"run {run.run_id}: {run.method}, {run.total_rounds} rounds, {len(self._clients)} clients")
-        self._progress.now("trainers are starting and joining")
+        self._progress.step("trainers are starting and joining")
         run = await unless(self._follow(gateway, run.run_id), self._blocked(gateway))
         try:
             return await fetch_run(gateway, run.run_id, self._folder.path)

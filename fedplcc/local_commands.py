@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fedplcc import completion
+from fedplcc.examples import examples
 from fedplcc.exit_codes import ExitCode, explains_errors, say
 from fedplcc.interruption import Interrupted, interruptible, run_interruptibly
 
@@ -18,7 +20,19 @@ if TYPE_CHECKING:
     from fedplcc.run_folder import RunFolder
     from shared.run_config import FederationFile
 
-Method = Annotated[str | None, typer.Option(help="Method, instead of the file's; it begins with its own defaults.")]
+Config = Annotated[
+    Path | None,
+    typer.Option(
+        help="Configuration file with a table [clients.NAME] for each client; digits of four domains if not given.",
+        dir_okay=False,
+    ),
+]
+Method = Annotated[
+    str | None,
+    typer.Option(
+        help="Method, instead of the file's; it begins with its own defaults.", autocompletion=completion.methods
+    ),
+]
 Rounds = Annotated[int | None, typer.Option(help="Number of rounds, instead of the file's.")]
 Seed = Annotated[int | None, typer.Option(help="Seed, instead of the file's.")]
 SamplesPerClass = Annotated[
@@ -28,7 +42,10 @@ Assignments = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Any other key, for instance training.batch_size=16."),
 ]
-Device = Annotated[str, typer.Option(help="Device of every client: auto, cpu, cuda or cuda:N.")]
+Device = Annotated[
+    str,
+    typer.Option(help="Device of every client: auto, cpu, cuda or cuda:N.", autocompletion=completion.devices),
+]
 Out = Annotated[
     Path | None,
     typer.Option(
@@ -40,13 +57,16 @@ Out = Annotated[
 Json = Annotated[
     bool, typer.Option("--json", help="End with one JSON object as the last line of stdout; the rest goes to stderr.")
 ]
+DEMO_EXAMPLES = examples("fedplcc demo", "fedplcc demo --rounds 2 --method fedavg --json")
+SIMULATE_EXAMPLES = examples(
+    "fedplcc simulate --config run.toml --out results",
+    "fedplcc simulate --seed 1 --set training.batch_size=16",
+)
 
 
 @explains_errors
 def demo(
-    config: Annotated[
-        Path | None, typer.Option(help="Configuration file; digits of four domains if not given.", dir_okay=False)
-    ] = None,
+    config: Config = None,
     method: Method = None,
     rounds: Rounds = None,
     seed: Seed = None,
@@ -65,10 +85,9 @@ def demo(
     Starts them on loopback, starts the run through the gateway, shows the accuracy of every domain after each round, writes
     the results and ends every process.
     """
-    from fedplcc.configuration import demo_file
     from shared.config import limit_threads
 
-    federation = _federation(config or demo_file(), method, rounds, seed, samples_per_class, assignments)
+    federation = _federation(config, method, rounds, seed, samples_per_class, assignments)
     limit_threads(federation.config.training.threads)  # inherited by the processes, before any of them loads a library
 
     def train(folder: RunFolder, progress: RunProgress) -> RunRecord:
@@ -82,9 +101,7 @@ def demo(
 
 @explains_errors
 def simulate(
-    config: Annotated[
-        Path, typer.Option(help="Configuration file with a table [clients.NAME] for each client.", dir_okay=False)
-    ],
+    config: Config = None,
     method: Method = None,
     rounds: Rounds = None,
     seed: Seed = None,
@@ -116,14 +133,14 @@ def simulate(
 
 
 def _federation(
-    config: Path,
+    config: Path | None,
     method: str | None,
     rounds: int | None,
     seed: int | None,
     samples_per_class: int | None,
     assignments: list[str] | None,
 ) -> FederationFile:
-    from fedplcc.configuration import Overrides, read_federation
+    from fedplcc.configuration import Overrides, demo_file, read_federation
 
     overrides = Overrides(
         method=method,
@@ -132,7 +149,7 @@ def _federation(
         samples_per_class=samples_per_class,
         assignments=assignments or (),
     )
-    return read_federation(config, overrides)
+    return read_federation(config or demo_file(), overrides)
 
 
 def _train_in_folder(

@@ -12,18 +12,21 @@ from types import TracebackType
 from typing import Any, Self
 
 from rich.console import Console
+from rich.filesize import decimal
 from rich.progress import (
     BarColumn,
     DownloadColumn,
     MofNCompleteColumn,
     Progress,
+    ProgressColumn,
     TaskID,
     TextColumn,
     TimeElapsedColumn,
     TransferSpeedColumn,
 )
+from rich.table import Column
 
-from fedplcc.plots import domains_of
+from fedplcc.plots import SUMMARIES, domains_of
 from gateway.schemas import Event, Run
 
 NOTES = {
@@ -43,31 +46,72 @@ PHASES = {
     "evaluating": "evaluating",
 }
 
+GAP = "  "
+ROUND_WIDTH = 6
+EXTRA_WIDTHS = {"loss": 7, "prototypes": 13, "time": 7}
+"""Columns of a round beside its accuracies, and how wide they are."""
+DROPPED_FIRST = ("prototypes", "time", "loss")
+
 
 def console_for(*, json: bool) -> Console:
     """Where progress goes: stdout, or stderr where stdout is for a program."""
     return Console(stderr=json, highlight=False, markup=False, emoji=False, soft_wrap=True)
 
 
-class RoundTable:
-    """Lines of text, one per round, under a heading that names the domains. Pure."""
+def shows_bars(console: Console) -> bool:
+    """Whether a bar can move there; a file, a pipe and a dumb terminal get lines instead."""
+    return console.is_terminal and not console.is_dumb_terminal
 
-    def __init__(self, domains: Sequence[str]) -> None:
+
+class RoundTable:
+    """Lines of text, one per round, under a heading that names the domains. Pure.
+
+    What does not fit into the width is left out, whole columns at a time: first the prototypes, then the time, the loss, and
+    at last the domains from the right. Round, mean and worst stay.
+    """
+
+    def __init__(self, domains: Sequence[str], width: int | None = None) -> None:
+        """Choose the columns.
+
+        Args:
+            domains: Names of the domains, in the order of their columns.
+            width: Characters of a line; None for no limit.
+        """
         self.domains = tuple(domains)
-        self._names = (*self.domains, "mean", "worst")
-        self._widths = {name: max(len(name), 6) for name in self._names}
+        shown = list(self.domains)
+        extras = dict(EXTRA_WIDTHS)
+        while width is not None and (extras or shown) and self._length(shown, extras) > width:
+            if extras:
+                del extras[next(name for name in DROPPED_FIRST if name in extras)]
+            else:
+                shown.pop()
+        self._extras = extras
+        self._names = (*shown, *SUMMARIES)
+        self._widths = _name_widths(self._names)
 
     def heading(self) -> str:
         """The names of the columns."""
-        names = "  ".join(name.rjust(self._widths[name]) for name in self._names)
-        return f"{'round':>6}  {names}  {'loss':>7}  {'prototypes':>13}  {'time':>7}"
+        names = (name.rjust(self._widths[name]) for name in self._names)
+        return GAP.join(
+            ("round".rjust(ROUND_WIDTH), *names, *(name.rjust(self._extras[name]) for name in self._extras))
+        )
 
     def line(self, metrics: Mapping[str, Any], seconds: float | None = None) -> str:
         """A round's accuracies in percent, its cross-entropy, its local and global prototypes, and how long it took."""
-        accuracy, loss, prototypes = metrics["accuracy"], metrics["loss"].get("ce"), metrics["prototypes"]
-        values = "  ".join(_percent(accuracy.get(name)).rjust(self._widths[name]) for name in self._names)
-        counts = f"{prototypes['local']} -> {prototypes['global']}"
-        return f"{metrics['round']:>6}  {values}  {_number(loss, 3):>7}  {counts:>13}  {_number(seconds, 1, ' s'):>7}"
+        accuracy, prototypes = metrics["accuracy"], metrics["prototypes"]
+        values = (_percent(accuracy.get(name)).rjust(self._widths[name]) for name in self._names)
+        extras = {
+            "loss": _number(metrics["loss"].get("ce"), 3),
+            "prototypes": f"{prototypes['local']} -> {prototypes['global']}",
+            "time": _number(seconds, 1, " s"),
+        }
+        shown = (extras[name].rjust(width) for name, width in self._extras.items())
+        return GAP.join((str(metrics["round"]).rjust(ROUND_WIDTH), *values, *shown))
+
+    @staticmethod
+    def _length(domains: Sequence[str], extras: Mapping[str, int]) -> int:
+        widths = (ROUND_WIDTH, *_name_widths((*domains, *SUMMARIES)).values(), *extras.values())
+        return sum(widths) + len(GAP) * (len(widths) - 1)
 
 
 class RunProgress(AbstractContextManager["RunProgress"]):
@@ -84,15 +128,8 @@ class RunProgress(AbstractContextManager["RunProgress"]):
         self._bar_task = TaskID(0)
 
     def __enter__(self) -> Self:
-        if self._console.is_terminal:
-            self._bar = Progress(
-                TextColumn("{task.description}"),
-                BarColumn(),
-                MofNCompleteColumn(),
-                TimeElapsedColumn(),
-                console=self._console,
-                transient=True,
-            )
+        if shows_bars(self._console):
+            self._bar = _bar(self._console, MofNCompleteColumn(), TimeElapsedColumn())
             self._bar_task = self._bar.add_task("waiting for clients", total=self._total_rounds)
             self._bar.start()
         return self
@@ -111,6 +148,13 @@ class RunProgress(AbstractContextManager["RunProgress"]):
         """Say what happens at this moment; only the bar shows it."""
         if self._bar is not None:
             self._bar.update(self._bar_task, description=text)
+
+    def step(self, text: str) -> None:
+        """Say what begins and may take a while: on the bar, or in a line where there is none."""
+        if self._bar is None:
+            self.note(text)
+        else:
+            self.now(text)
 
     def event(self, event: Event) -> None:
         """Take one event of the run's history; they come in order."""
@@ -142,7 +186,7 @@ class RunProgress(AbstractContextManager["RunProgress"]):
             return
         domains = domains_of([metrics])
         if self._table is None or self._table.domains != tuple(domains):
-            self._table = RoundTable(domains)
+            self._table = RoundTable(domains, self._console.width if self._bar is not None else None)
             self.note(self._table.heading())
         seconds = None if self._opened_at is None else (event.time - self._opened_at).total_seconds()
         self.note(self._table.line(metrics, seconds))
@@ -162,14 +206,18 @@ class RunProgress(AbstractContextManager["RunProgress"]):
 
 @contextmanager
 def shown_transfers(console: Console) -> Iterator[Callable[[str, int, int], None]]:
-    """Within the block, show transfers on a terminal: call what is given with a file's name, new bytes and its size."""
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    """Within the block, show transfers: call what is given with a file's name, new bytes and its size.
+
+    A bar for each file on a terminal; elsewhere a line when it begins.
+    """
     bars: dict[str, TaskID] = {}
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as shown:
+    with _bar(console, DownloadColumn(), TransferSpeedColumn(), disable=not shows_bars(console)) as shown:
 
         def on_bytes(name: str, count: int, total: int) -> None:
             if name not in bars:
                 bars[name] = shown.add_task(name, total=total)
+                if not shows_bars(console):
+                    console.print(f"fetching {name}, {decimal(total)}")
             shown.advance(bars[name], count)
 
         yield on_bytes
@@ -184,6 +232,18 @@ def run_lines(runs: Sequence[Run]) -> list[str]:
         rows.append((run.run_id, run.method, run.status.value, round_text, created, run.reason))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
+def _bar(console: Console, *columns: ProgressColumn, disable: bool = False) -> Progress:
+    """A bar that says what happens, as wide as there is room for, and that leaves nothing behind."""
+    description = TextColumn("{task.description}", table_column=Column(ratio=2, no_wrap=True, overflow="ellipsis"))
+    # On a narrow terminal the words and the numbers say more than a bar of three characters.
+    bar = (BarColumn(bar_width=None, table_column=Column(ratio=1)),) if console.width >= 60 else ()
+    return Progress(description, *bar, *columns, console=console, transient=True, expand=True, disable=disable)
+
+
+def _name_widths(names: Sequence[str]) -> dict[str, int]:
+    return {name: max(len(name), 6) for name in names}
 
 
 def _percent(value: float | None) -> str:

@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
+from fedplcc.examples import examples
 from fedplcc.exit_codes import HELP, ExitCode, explains_errors, say
 from fedplcc.interruption import run_interruptibly
 
 if TYPE_CHECKING:
+    from fedplcc.artifacts import RunRecord
     from fedplcc.rest_client import Gateway
     from gateway.schemas import Run
 
@@ -36,10 +38,22 @@ Insecure = Annotated[
 RunId = Annotated[
     str, typer.Argument(metavar="RUN", help="The run's id, as 'fedplcc run list' shows it.", show_default=False)
 ]
+MaybeRunId = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="RUN",
+        help="The run's id, as 'fedplcc run list' shows it; the newest run if not given.",
+        show_default=False,
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout; everything else goes to stderr.")]
 
 
-@app.command()
+@app.command(
+    epilog=examples(
+        "fedplcc run start --config run.toml", "fedplcc run start --config run.toml --request-id nightly-7 --json"
+    )
+)
 @explains_errors
 def start(
     config: Annotated[
@@ -66,7 +80,7 @@ def start(
     return ExitCode.OK
 
 
-@app.command("list")
+@app.command("list", epilog=examples("fedplcc run list", "fedplcc run list --limit 1 --json"))
 @explains_errors
 def list_runs(
     gateway: GatewayUrl = DEFAULT_GATEWAY,
@@ -88,16 +102,18 @@ def list_runs(
     return ExitCode.OK
 
 
-@app.command()
+@app.command(epilog=examples("fedplcc run status", "fedplcc run status scans-97f12353 --json"))
 @explains_errors
-def status(run: RunId, gateway: GatewayUrl = DEFAULT_GATEWAY, insecure: Insecure = False, as_json: Json = False) -> int:
+def status(
+    run: MaybeRunId = None, gateway: GatewayUrl = DEFAULT_GATEWAY, insecure: Insecure = False, as_json: Json = False
+) -> int:
     """Show a run: where it stands, and the accuracy of its last round."""
     from fedplcc.plots import domains_of
     from fedplcc.progress import RoundTable, console_for
     from shared.run_config import canonical_json
 
     async def ask(there: Gateway) -> tuple[Run, dict[str, Any] | None]:
-        found = await there.get_run(run)
+        found = await _found(there, run)
         return found, await there.last_metrics(found)
 
     found, metrics = _ask(gateway, insecure, ask)
@@ -113,9 +129,11 @@ def status(run: RunId, gateway: GatewayUrl = DEFAULT_GATEWAY, insecure: Insecure
     return ExitCode.OK
 
 
-@app.command()
+@app.command(epilog=examples("fedplcc run watch", "fedplcc run watch scans-97f12353 --gateway http://127.0.0.1:8081"))
 @explains_errors
-def watch(run: RunId, gateway: GatewayUrl = DEFAULT_GATEWAY, insecure: Insecure = False, as_json: Json = False) -> int:
+def watch(
+    run: MaybeRunId = None, gateway: GatewayUrl = DEFAULT_GATEWAY, insecure: Insecure = False, as_json: Json = False
+) -> int:
     """Follow a run to its end, with a line per round, through restarts of gateway and aggregator.
 
     With --json a line per event of the run's history, and the run itself at the end.
@@ -123,7 +141,7 @@ def watch(run: RunId, gateway: GatewayUrl = DEFAULT_GATEWAY, insecure: Insecure 
     return _ask(gateway, insecure, lambda there: _watch(there, run, as_json=as_json))
 
 
-@app.command()
+@app.command(epilog=examples("fedplcc run pause scans-97f12353", "fedplcc run pause scans-97f12353 --now"))
 @explains_errors
 def pause(
     run: RunId,
@@ -136,14 +154,14 @@ def pause(
     return _change(gateway, insecure, lambda there: there.pause(run, now=now), as_json=as_json)
 
 
-@app.command()
+@app.command(epilog=examples("fedplcc run resume scans-97f12353"))
 @explains_errors
 def resume(run: RunId, gateway: GatewayUrl = DEFAULT_GATEWAY, insecure: Insecure = False, as_json: Json = False) -> int:
     """Let a paused run go on, or take back a pause that waits."""
     return _change(gateway, insecure, lambda there: there.resume(run), as_json=as_json)
 
 
-@app.command()
+@app.command(epilog=examples('fedplcc run stop scans-97f12353 --reason "wrong scanner"'))
 @explains_errors
 def stop(
     run: RunId,
@@ -156,11 +174,16 @@ def stop(
     return _change(gateway, insecure, lambda there: there.stop(run, reason=reason), as_json=as_json)
 
 
-@app.command()
+@app.command(epilog=examples("fedplcc run fetch", "fedplcc run fetch scans-97f12353 --out results"))
 @explains_errors
 def fetch(
-    run: RunId,
-    out: Annotated[Path, typer.Option(help="Folder for the files; made if it is not there.", file_okay=False)],
+    run: MaybeRunId = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder for the files; made if it is not there. fedplcc-runs/RUN if not given.", file_okay=False
+        ),
+    ] = None,
     gateway: GatewayUrl = DEFAULT_GATEWAY,
     insecure: Insecure = False,
     as_json: Json = False,
@@ -169,15 +192,22 @@ def fetch(
     from fedplcc.artifacts import describe, summary
     from fedplcc.fetch import fetch_run
     from fedplcc.progress import console_for, shown_transfers
+    from fedplcc.run_folder import RUNS
     from shared.run_config import canonical_json
 
     console = console_for(json=as_json)
     with shown_transfers(console) as on_bytes:
-        record = _ask(gateway, insecure, lambda there: fetch_run(there, run, out, on_bytes))
-    for line in describe(record, out):
+
+        async def ask(there: Gateway) -> tuple[RunRecord, Path]:
+            run_id = (await _found(there, run)).run_id
+            folder = out or RUNS / run_id
+            return await fetch_run(there, run_id, folder, on_bytes), folder
+
+        record, folder = _ask(gateway, insecure, ask)
+    for line in describe(record, folder):
         console.print(line)
     if as_json:
-        print(canonical_json(summary(record, out)))
+        print(canonical_json(summary(record, folder)))
     return ExitCode.OK
 
 
@@ -195,23 +225,39 @@ def _ask(url: str, insecure: bool, question: Callable[[Gateway], Coroutine[Any, 
     return run_interruptibly(ask())
 
 
+async def _found(gateway: Gateway, run_id: str | None) -> Run:
+    """The run with this id, or the newest one.
+
+    Raises:
+        RunNotFound: There is none.
+    """
+    from shared.errors import RunNotFound
+
+    if run_id is not None:
+        return await gateway.get_run(run_id)
+    runs = await gateway.list_runs(limit=1)
+    if not runs:
+        raise RunNotFound("there are no runs; start one with: fedplcc run start --config FILE")
+    return runs[0]
+
+
 def _change(url: str, insecure: bool, change: Callable[[Gateway], Coroutine[Any, Any, Run]], *, as_json: bool) -> int:
     run = _ask(url, insecure, change)
     _show(run, _sentence(run), as_json=as_json)
     return ExitCode.OK
 
 
-async def _watch(gateway: Gateway, run_id: str, *, as_json: bool) -> int:
+async def _watch(gateway: Gateway, run_id: str | None, *, as_json: bool) -> int:
     from fedplcc.artifacts import ending_of
     from fedplcc.progress import RunProgress, console_for
     from gateway.schemas import Run
 
-    run = await gateway.get_run(run_id)
+    run = await _found(gateway, run_id)
     console = console_for(json=as_json)
     with RunProgress(console, total_rounds=run.total_rounds) as progress:
         if not as_json:
             progress.note(_sentence(run))
-        async with aclosing(gateway.follow(run_id)) as items:
+        async with aclosing(gateway.follow(run.run_id)) as items:
             async for item in items:
                 if as_json:
                     print(item.model_dump_json(), flush=True)
@@ -220,9 +266,9 @@ async def _watch(gateway: Gateway, run_id: str, *, as_json: bool) -> int:
                 if isinstance(item, Run):
                     run = item
     if run.status == "completed":
-        console.print(ending_of(run_id, run.status, run.reason))
+        console.print(ending_of(run.run_id, run.status, run.reason))
         return ExitCode.OK
-    say(ending_of(run_id, run.status, run.reason))
+    say(ending_of(run.run_id, run.status, run.reason))
     return ExitCode.FAILED
 
 

@@ -66,6 +66,8 @@ class Observers:
     on_event: OnEvent = lambda event: None
     on_problem: OnProblem = lambda client_id, problem: None
     on_activity: OnActivity = lambda client_id, activity, progress: None
+    on_begin: Callable[[str], None] = lambda what: None
+    """Told what begins and may take a while."""
 
 
 class InProcessCoordinator:
@@ -215,7 +217,7 @@ class Simulation:
             )
             # A trainer learns of its run from a task. Here the run is known, so wrong data ends it before it begins.
             spec = RunSpec(run_id="", config_json=config.canonical_json, config_hash=config.hash)
-            self._observers.on_activity(client_id, "reading its data", 0.0)
+            self._observers.on_begin(f"{client_id}: reading its data")
             record = runner.client_for(spec, lambda problem: self._observers.on_problem(client_id, problem))
         token = uuid.uuid4().hex
         self._service.join(record, token)
@@ -272,6 +274,7 @@ def simulate_in_folder(
         on_event=progress.event,
         on_problem=lambda client_id, problem: progress.note(f"client {client_id}: {problem.detail}; {problem.hint}"),
         on_activity=lambda client_id, activity, done: progress.now(f"{client_id}: {activity}, {done:.0%}"),
+        on_begin=progress.step,
     )
     simulation = Simulation(
         federation, folder.aggregator_state, request_id=REQUEST_ID, device=device, observers=observers

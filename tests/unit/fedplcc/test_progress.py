@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import io
+import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pytest
 from rich.console import Console
 
 from fedplcc.progress import RoundTable, RunProgress, run_lines, shown_transfers
@@ -91,12 +93,48 @@ def test_a_table_without_seconds_has_dashes() -> None:
     assert table.line(a_line(1, north=None)).split() == ["1", "-", "-", "-", "1.000", "8", "->", "4", "-"]
 
 
-def test_transfers_are_silent_off_a_terminal() -> None:
+def test_transfers_are_a_line_each_off_a_terminal() -> None:
     out = io.StringIO()
     with shown_transfers(Console(file=out)) as on_bytes:
-        on_bytes("model.safetensors", 5, 10)
-        on_bytes("model.safetensors", 5, 10)
-    assert out.getvalue().strip() == ""
+        for count in (5, 5):
+            on_bytes("model.safetensors", count, 10)
+        on_bytes("prototypes.safetensors", 10, 10)
+    lines = ["fetching model.safetensors, 10 bytes", "fetching prototypes.safetensors, 10 bytes"]
+    assert [line for line in out.getvalue().splitlines() if line] == lines
+
+
+@pytest.mark.parametrize("width", [100, 80, 60, 40])
+def test_a_terminals_lines_fit_into_it(width: int) -> None:
+    table = RoundTable(["mnist", "mnistm", "optdigits", "synth"], width)
+    lines = [table.heading(), table.line(a_line(1, mnist=0.5, mnistm=0.25, optdigits=1.0, synth=None), 3.5)]
+    assert len({len(line) for line in lines}) == 1
+    assert len(lines[0]) <= width
+    assert {"round", "mean", "worst"} <= set(lines[0].split())
+    assert ("prototypes" in lines[0]) == (width == 100)
+    assert ("synth" in lines[0]) == (width >= 60)
+
+
+@pytest.mark.parametrize(("dumb", "terminal"), [(True, True), (False, False)])
+def test_where_no_bar_can_move_steps_are_lines(dumb: bool, terminal: bool) -> None:
+    out = io.StringIO()
+    environment = {"TERM": "dumb" if dumb else "xterm"}
+    console = Console(file=out, force_terminal=terminal, width=80, _environ=environment)
+    with RunProgress(console, total_rounds=2) as progress:
+        progress.step("ann: reading its data")
+        progress.now("ann: training, 5%")
+    assert out.getvalue() == "ann: reading its data\n"
+
+
+@pytest.mark.parametrize("width", [40, 80])
+def test_a_bar_fits_into_its_terminal_and_leaves_nothing(width: int) -> None:
+    out = io.StringIO()
+    console = Console(file=out, force_terminal=True, width=width, soft_wrap=True, _environ={"NO_COLOR": "1"})
+    with RunProgress(console, total_rounds=30) as progress:
+        progress.step("a-client-with-a-long-name: reading its data from a slow disk")
+    drawn = [re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", line) for line in re.split(r"[\r\n]", out.getvalue())]
+    assert any("a-client" in line and "0/30" in line for line in drawn)
+    assert all(len(line) <= width for line in drawn)
+    assert "\x1b[3" not in out.getvalue(), "NO_COLOR is respected"
 
 
 def test_runs_are_aligned_lines_under_a_heading() -> None:

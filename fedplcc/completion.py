@@ -1,0 +1,26 @@
+"""Values that the shell offers where an option has a known set; found without loading what they name."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+
+DEVICES = ("auto", "cpu", "cuda", "cuda:0")
+
+
+def method_names() -> list[str]:
+    """Every method: the modules of shared/methods that end in one."""
+    spec = find_spec("shared")
+    folders = spec.submodule_search_locations if spec is not None else None
+    files = [file for folder in folders or () for file in sorted((Path(folder) / "methods").glob("*.py"))]
+    return [file.stem for file in files if "\nMETHOD = " in file.read_text(encoding="utf-8")]
+
+
+def methods(incomplete: str) -> list[str]:
+    """Methods that begin so."""
+    return [name for name in method_names() if name.startswith(incomplete)]
+
+
+def devices(incomplete: str) -> list[str]:
+    """Devices that begin so."""
+    return [name for name in DEVICES if name.startswith(incomplete)]
