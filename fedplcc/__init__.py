@@ -1,0 +1,40 @@
+"""Federated prototype learning over many owners' data from different domains.
+
+`load_model` gives the result of a run to torch; everything else is the command's.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch import nn
+
+__all__ = ["load_model"]
+
+
+def load_model(
+    path: str | os.PathLike[str], *, config: str | os.PathLike[str] | None = None, device: str = "cpu"
+) -> nn.Module:
+    """Return the model that a run left, in eval mode.
+
+    Called with images `[N, 3, S, S]`, normalised as the run's `[data]` says (pixels in [0, 1], minus `mean`, over `std`), it
+    gives logits `[N, M]` in the order of the run's classes; its `features` gives feature vectors, its `classifier` logits
+    of those.
+
+    Args:
+        path: Folder of a run, or a model.safetensors in one.
+        config: The run's configuration file, for a model without a run.json beside it.
+        device: auto, cpu, cuda or cuda:N.
+
+    Raises:
+        shared.errors.FedplccError: With one sentence that says what is wrong.
+    """
+    # Every command imports this package; only who loads a model waits for torch.
+    from pathlib import Path
+
+    from fedplcc.trained_model import read_trained_model
+
+    config_file = None if config is None else Path(config)
+    return read_trained_model(Path(path), config_file=config_file, device=device).model

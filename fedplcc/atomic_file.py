@@ -14,14 +14,18 @@ from shared.errors import StoreUnavailable
 
 
 @contextmanager
-def atomic_file(path: Path) -> Iterator[BinaryIO]:
+def atomic_file(path: Path, *, option: str = "--out") -> Iterator[BinaryIO]:
     """Write a file beside its place; it takes its name when the block ends well, and is gone if it raises.
+
+    Args:
+        path: Its place.
+        option: Of the command line, that names another place.
 
     Raises:
         StoreUnavailable: The folder cannot be written, or the disk is full.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    with disk_errors(path):
+    with disk_errors(path, option=option):
         try:
             with temporary.open("wb") as file:
                 yield file
@@ -56,9 +60,11 @@ def make_folder(path: Path) -> None:
 
 
 @contextmanager
-def disk_errors(path: Path) -> Iterator[None]:
+def disk_errors(path: Path, *, option: str = "--out") -> Iterator[None]:
     """Within the block, what the operating system refuses becomes one of our errors."""
     try:
         yield
     except OSError as error:
-        raise StoreUnavailable(f"cannot write {path}: {error.strerror or error}; choose another with --out") from error
+        raise StoreUnavailable(
+            f"cannot write {path}: {error.strerror or error}; choose another with {option}"
+        ) from error

@@ -9,8 +9,8 @@ from typing import Annotated
 
 import typer
 
-from fedplcc import exit_codes, health, local_commands, run_commands, service_commands
-from fedplcc.front_door import PREPARE, SERVE, STEER, TRY, FrontDoor
+from fedplcc import exit_codes, health, local_commands, model_commands, run_commands, service_commands
+from fedplcc.front_door import PREPARE, SERVE, STEER, TRY, USE, FrontDoor
 from shared.version import VERSION
 
 app = typer.Typer(
@@ -30,6 +30,7 @@ for stand_in in service_commands.STAND_INS:
     app.command(stand_in.__name__, rich_help_panel=SERVE)(stand_in)
 FrontDoor.made_when_called.update(service_commands.MADE_WHEN_CALLED)
 app.add_typer(run_commands.app, name="run", rich_help_panel=STEER)
+app.add_typer(model_commands.app, name="model", rich_help_panel=USE)
 
 
 def _say_version(wanted: bool) -> None:

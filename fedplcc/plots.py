@@ -1,10 +1,17 @@
-"""Pictures of a run; the only module that draws."""
+"""Pictures of a run and of a model's mistakes; the only module that draws."""
 
 from __future__ import annotations
 
 import io
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from shared.types import IntArray
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 SUMMARIES = ("mean", "worst")
 """Entries of `accuracy` that are no domain."""
@@ -15,6 +22,12 @@ COLOURS = 10
 STROKES = ("-", "-.", ":")
 LEGEND_ROWS = 40
 """Most domains in one column of the legend."""
+MOST_WRITTEN_CLASSES = 30
+"""Up to this many classes a confusion matrix has its numbers in the cells."""
+MAX_CONFUSION_INCHES = 13.0
+"""Longest side of a confusion matrix; with more classes the cells become smaller."""
+MAX_LABEL_CHARACTERS = 24
+"""Longest class name at a confusion matrix; a longer one is cut."""
 
 
 def accuracy_curves(lines: Sequence[Mapping[str, Any]], *, title: str) -> bytes:
@@ -69,14 +82,70 @@ def accuracy_curves(lines: Sequence[Mapping[str, Any]], *, title: str) -> bytes:
         ncols=columns,
         frameon=False,
     )
-    picture = io.BytesIO()
-    figure.savefig(picture, format="png", metadata={"Software": None})
-    return picture.getvalue()
+    return _png(figure)
+
+
+def confusion_matrix(confusion_MM: IntArray, classes: Sequence[str], *, title: str) -> bytes:
+    """Draw what is taken for what: a row per true class, a column per predicted one.
+
+    Colour is the share of the row, so that a rare class is seen as well as a common one. Few classes have their numbers of
+    images written into the cells.
+
+    Args:
+        confusion_MM: Number of images of class i that were given class j.
+        classes: Names of the M classes.
+        title: What the picture shows.
+
+    Returns:
+        A PNG file.
+
+    Raises:
+        ImportError: matplotlib is not installed.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    num_classes = len(classes)
+    share_MM = confusion_MM / np.maximum(confusion_MM.sum(axis=1, keepdims=True), 1)
+    labels = [_shortened(name) for name in classes]
+    size = min(max(0.45 * num_classes, 4.5), MAX_CONFUSION_INCHES)
+    font = max(2.0, min(9.0, 72 * 0.8 * size / num_classes))
+    margin = 0.5 + 0.6 * font / 72 * max(map(len, labels))
+    figure = Figure(figsize=(size + margin + 0.9, size + margin + 0.5), dpi=150, layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    image = axes.imshow(share_MM, cmap="Blues", vmin=0.0, vmax=1.0, interpolation="nearest")
+    positions = range(num_classes)
+    is_level = max(map(len, labels)) <= 2
+    axes.set_xticks(positions, labels, fontsize=font, rotation=0 if is_level else 90)
+    axes.set_yticks(positions, labels, fontsize=font)
+    axes.tick_params(length=0)
+    axes.set_xlabel("Predicted class")
+    axes.set_ylabel("True class")
+    axes.set_title(title, wrap=True)
+    if num_classes <= MOST_WRITTEN_CLASSES:
+        for row, column in zip(*confusion_MM.nonzero(), strict=True):
+            colour = "white" if share_MM[row, column] > 0.5 else "black"
+            number = str(confusion_MM[row, column])
+            axes.text(column, row, number, ha="center", va="center", color=colour, fontsize=min(font, 30 / len(number)))
+    figure.colorbar(image, ax=axes, label="Share of the true class", shrink=0.8)
+    return _png(figure)
 
 
 def domains_of(lines: Sequence[Mapping[str, Any]]) -> list[str]:
     """Every domain that any line names, sorted."""
     return sorted({domain for line in lines for domain in line["accuracy"]} - set(SUMMARIES))
+
+
+def _png(figure: Figure) -> bytes:
+    picture = io.BytesIO()
+    # Without the drawing program's name, so that the same content has the same bytes.
+    figure.savefig(picture, format="png", metadata={"Software": None})
+    return picture.getvalue()
+
+
+def _shortened(name: str) -> str:
+    return name if len(name) <= MAX_LABEL_CHARACTERS else name[: MAX_LABEL_CHARACTERS - 1] + "…"
 
 
 def _percent(lines: Sequence[Mapping[str, Any]], domain: str) -> list[float]:
