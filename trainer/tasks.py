@@ -71,7 +71,7 @@ class _Loaded:
 
     contract: DataSection
     seed: int
-    data: ClientData
+    class_counts: tuple[int, ...]
     train: DeviceImages
     test: DeviceImages
 
@@ -123,6 +123,7 @@ class TaskRunner:
         device: str = "auto",
         samples_per_class: int | None = None,
         metrics: TrainerMetrics | None = None,
+        keeps_evaluated: bool = False,
     ) -> None:
         """Prepare a client.
 
@@ -133,6 +134,8 @@ class TaskRunner:
             device: auto, cpu, cuda or cuda:N.
             samples_per_class: Size of a class-balanced training subset; all samples if None.
             metrics: Where to count and measure.
+            keeps_evaluated: Whether the model that was evaluated is held until the next task, which mostly starts from it,
+                so that it is downloaded once a round, not twice; many clients in one process have no memory for that.
 
         Raises:
             InvalidConfig: There is no such device.
@@ -144,6 +147,8 @@ class TaskRunner:
         self._configs: dict[str, RunConfig] = {}
         self._loaded: _Loaded | None = None
         self._finished: _Result | None = None
+        self._keeps_evaluated = keeps_evaluated
+        self._evaluated: tuple[BlobRef, bytes] | None = None
         self.readings: Mapping[str, float] = {}
         """The latest measurements, by name with the unit as suffix."""
 
@@ -162,8 +167,8 @@ class TaskRunner:
             InvalidData: The data set cannot be read or does not fit the run's data contract.
             InvalidConfig, MalformedRequest: The run's configuration is none.
         """
-        data = self._load(self._config(run), on_problem).data
-        return self._client(dict(zip(data.classes, data.class_counts, strict=True)))
+        loaded = self._load(self._config(run), on_problem)
+        return self._client(dict(zip(loaded.contract.classes, loaded.class_counts, strict=True)))
 
     def perform(
         self,
@@ -274,7 +279,7 @@ class TaskRunner:
             payload=Payload(tensor_groups=(group,), prototype_sets=sets),
             num_examples=len(loaded.train),
             num_excluded=num_excluded,
-            class_counts=loaded.data.class_counts,
+            class_counts=loaded.class_counts,
             losses=trained.losses,
             timings=dict(job.timings) | steps,
             num_prototypes=num_prototypes,
@@ -327,7 +332,7 @@ class TaskRunner:
         loaded = _Loaded(
             contract=config.data,
             seed=config.run.seed,
-            data=data,
+            class_counts=data.class_counts,
             train=DeviceImages.put(data.train, config.data, self._device),
             test=DeviceImages.put(data.test, config.data, self._device),
         )
@@ -337,6 +342,9 @@ class TaskRunner:
             num_examples=len(data.train),
             num_test_examples=len(data.test),
             num_unreadable=len(data.unreadable),
+            image_bytes=loaded.train.images_NSS3.nbytes + loaded.test.images_NSS3.nbytes,
+            train_images_on=str(loaded.train.images_NSS3.device),
+            test_images_on=str(loaded.test.images_NSS3.device),
             duration_s=round(perf_counter() - begin, 3),
         )
         self._report_unreadable(data, on_problem)

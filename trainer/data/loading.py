@@ -16,7 +16,7 @@ import numpy.typing as npt
 from shared.errors import InvalidData
 from shared.run_config import DataSection
 from shared.types import IntArray
-from trainer.data.source import Pixels, Samples, Source, fit_image
+from trainer.data.source import Samples, Source, fit_image
 from trainer.data.specs import open_source
 from trainer.data.subset import class_order, subset_size
 
@@ -148,22 +148,46 @@ def _read(
     source: Source, samples: Samples, class_ids: IntArray, image_size: int, samples_per_class: int | None, seed: int
 ) -> tuple[ImageSet, list[str]]:
     """The images that are used, in the source's order, and the names of those that could not be read."""
-    images: dict[int, Pixels] = {}
+    wishes = _wishes(source, samples, samples_per_class, seed)
+    images_NSS3 = _room(sum(wanted for _, wanted in wishes), image_size)
+    numbers: list[int] = []
     unreadable: list[str] = []
-    for label, class_name in enumerate(source.class_names):
-        indices = np.flatnonzero(samples.labels_N == label)
-        if samples_per_class is not None:
-            indices = class_order(indices, class_name, seed)
-        wanted = subset_size(len(indices), samples_per_class)
-        for i in indices.tolist():
-            if not wanted:
+    for candidates, wanted in wishes:
+        enough = len(numbers) + wanted
+        for i in candidates.tolist():
+            if len(numbers) == enough:
                 break
             pixels = samples.read(i)
             if pixels is None:
                 unreadable.append(samples.name(i))
                 continue
-            images[i] = fit_image(pixels, image_size)
-            wanted -= 1
-    order = sorted(images)
-    stacked = np.stack([images[i] for i in order]) if order else np.zeros((0, image_size, image_size, 3), np.uint8)
-    return ImageSet(stacked, class_ids[samples.labels_N[order]] if order else np.zeros(0, np.int64)), unreadable
+            images_NSS3[len(numbers)] = fit_image(pixels, image_size)
+            numbers.append(i)
+    images_NSS3 = images_NSS3[: len(numbers)]
+    order_N = np.array(numbers, dtype=np.int64)
+    if samples_per_class is not None:
+        images_NSS3 = images_NSS3[order_N.argsort()]  # a copy, which a whole set does without
+        order_N.sort()
+    return ImageSet(images_NSS3, class_ids[samples.labels_N[order_N]]), unreadable
+
+
+def _wishes(source: Source, samples: Samples, samples_per_class: int | None, seed: int) -> list[tuple[IntArray, int]]:
+    """Numbers of images to take from in this order, and how many of them."""
+    if samples_per_class is None:
+        return [(np.arange(len(samples)), len(samples))]
+    wishes = []
+    for label, class_name in enumerate(source.class_names):
+        candidates = class_order(np.flatnonzero(samples.labels_N == label), class_name, seed)
+        wishes.append((candidates, subset_size(len(candidates), samples_per_class)))
+    return wishes
+
+
+def _room(num_images: int, image_size: int) -> npt.NDArray[np.uint8]:
+    shape = (num_images, image_size, image_size, 3)
+    try:
+        return np.empty(shape, np.uint8)
+    except MemoryError as error:
+        raise InvalidData(
+            f"{num_images} images of {image_size} x {image_size} need {np.prod(shape, dtype=float) / 2**30:.0f} GiB of "
+            "memory, more than there is; take fewer with samples_per_class, or a smaller data.image_size"
+        ) from error

@@ -1,9 +1,13 @@
+from dataclasses import dataclass, field
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 
-from tests.unit.trainer.builders import CPU, a_contract, some_images
+from tests.unit.trainer.builders import CPU, a_config, a_contract, a_model, digest, some_images, some_prototypes
 from trainer.device_images import Augmentation, DeviceImages
+from trainer.training import local_train
 
 CONTRACT = a_contract(mean=(0.1, 0.5, 0.9), std=(0.5, 0.25, 1.0))
 
@@ -36,12 +40,82 @@ def test_all_images_come_in_order_and_none_is_dropped():
     assert torch.cat([labels for _, labels in pieces]).tolist() == images.labels_N.tolist()
 
 
-def test_the_data_set_does_not_change_with_the_arrays_it_came_from():
+def test_images_in_host_memory_are_not_held_twice():
     images = some_images()
     data = DeviceImages.put(images, CONTRACT, CPU)
-    before = data.images_NSS3.clone()
-    images.images_NSS3[:] = 0
-    assert torch.equal(data.images_NSS3, before)
+    assert data.images_NSS3.data_ptr() == images.images_NSS3.ctypes.data
+
+
+def test_arrays_that_may_not_be_written_are_copied():
+    images = some_images()
+    images.images_NSS3.flags.writeable = False
+    data = DeviceImages.put(images, CONTRACT, CPU)
+    assert data.images_NSS3.data_ptr() != images.images_NSS3.ctypes.data
+
+
+@dataclass(frozen=True, eq=False)
+class Counted(DeviceImages):
+    """Counts the images of every batch that is moved to the device."""
+
+    moved: list = field(default_factory=list)
+
+    def _moved(self, images_BSS3):
+        self.moved.append((str(images_BSS3.device), len(images_BSS3)))
+        return super()._moved(images_BSS3)
+
+
+def test_a_set_stays_in_host_memory_where_it_would_take_more_than_half_of_what_is_free(monkeypatch):
+    asked = []
+
+    def noted(tensor, *where):
+        asked.append(where)
+        return tensor
+
+    monkeypatch.setattr(torch.Tensor, "to", noted)
+    images = some_images()
+    size = images.images_NSS3.nbytes
+    DeviceImages.put(images, CONTRACT, CPU, free_bytes=2 * size - 1)
+    assert asked == []
+    DeviceImages.put(images, CONTRACT, CPU, free_bytes=2 * size)
+    assert asked == [(CPU,)]
+
+
+def test_a_device_that_is_full_after_all_leaves_the_set_in_host_memory(monkeypatch):
+    def is_full(tensor, *where):
+        raise torch.OutOfMemoryError("somebody was faster")
+
+    monkeypatch.setattr(torch.Tensor, "to", is_full)
+    images = some_images()
+    data = DeviceImages.put(images, CONTRACT, CPU, free_bytes=10**12)
+    assert data.images_NSS3.data_ptr() == images.images_NSS3.ctypes.data
+
+
+def test_training_ends_in_the_same_bytes_wherever_the_images_are_held():
+    config = a_config("fedplcc", training={"local_steps": 5, "augment": ["crop", "flip"]})
+    digests = []
+    for free_bytes in (0, 10**12):
+        data: Any = Counted.put(some_images(30), config.data, CPU, free_bytes=free_bytes)
+        model = a_model(config)
+        local_train(model, data, config, config.algorithm, some_prototypes(), round=1, client_id="a")
+        digests.append(digest(model))
+        assert len(data.moved) == 5  # every batch goes through the same door
+    assert digests[0] == digests[1]
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_batches_brought_to_a_cuda_device_have_the_bytes_of_those_made_there():
+    device, images, numbers = torch.device("cuda", 0), some_images(200), torch.arange(0, 200, 7)
+    there = DeviceImages.put(images, CONTRACT, device)
+    brought = DeviceImages.put(images, CONTRACT, device, free_bytes=0)
+    assert (there.images_NSS3.device, brought.images_NSS3.device) == (device, CPU)
+    for ours, theirs in zip(
+        brought.batch(numbers, Augmentation(("crop", "flip"), 0)),
+        there.batch(numbers, Augmentation(("crop", "flip"), 0)),
+        strict=True,
+    ):
+        assert torch.equal(ours, theirs)
+    for (ours, _), (theirs, _) in zip(brought.in_order(64), there.in_order(64), strict=True):
+        assert torch.equal(ours, theirs)
 
 
 def test_no_augmentation_changes_nothing():
