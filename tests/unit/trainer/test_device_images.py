@@ -57,7 +57,7 @@ def test_arrays_that_may_not_be_written_are_copied():
 class Counted(DeviceImages):
     """Counts the images of every batch that is moved to the device."""
 
-    moved: list = field(default_factory=list)
+    moved: list[tuple[str, int]] = field(default_factory=list)
 
     def _moved(self, images_BSS3):
         self.moved.append((str(images_BSS3.device), len(images_BSS3)))
