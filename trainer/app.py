@@ -63,6 +63,7 @@ def _serve(settings: TrainerSettings, token: str, signals: _Signals) -> None:
         device=settings.device,
         samples_per_class=settings.samples_per_class,
         metrics=metrics,
+        keeps_evaluated=True,
     )
     client = AggregatorClient(
         settings.aggregator,

@@ -17,7 +17,7 @@ from typing import cast
 
 from torch import nn
 
-from shared.errors import BlobCorrupt, Code, FedplccError, MalformedRequest
+from shared.errors import BlobCorrupt, Code, FedplccError, InvalidModel, MalformedRequest, MalformedUpdate
 from shared.log import get_logger
 from shared.methods.base import excess_rows
 from shared.run_config import DataSection, RunConfig, parse_run_config
@@ -63,6 +63,13 @@ class TooManyPrototypes(FedplccError):
 
     code = Code.FAILED_PRECONDITION
     reason = "TOO_MANY_PROTOTYPES"
+
+
+class UnfitInitialModel(FedplccError):
+    """The model that the run is to begin with is none of the run's specification; no client can begin with it."""
+
+    code = Code.INVALID_ARGUMENT
+    reason = "UNFIT_INITIAL_MODEL"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -193,6 +200,7 @@ class TaskRunner:
         Raises:
             Cancelled: `should_stop()` held, or the coordinator says that the task is not wanted any more.
             TooManyPrototypes: The client's data do not fit into an update.
+            UnfitInitialModel: The run's initial model is of another specification.
             FedplccError: The task cannot be done otherwise, or the aggregator refused its result.
         """
         if task.run is None or task.kind in (TaskKind.WAIT, TaskKind.STOP):
@@ -221,15 +229,32 @@ class TaskRunner:
         self._finished = None
 
     def _initialise(self, job: _Job) -> tuple[Update, dict[BlobRef, bytes]]:
-        """Build the run's first model from (model specification, seed)."""
-        job.begin(ClientActivity.INITIALISING)
-        with job.timed("build_seconds"):
-            model = _new_model(job.config, with_weights=True)
-            data = to_bytes(state_arrays(model))
+        """Build the run's first model from (model specification, seed), or take the one that the task comes with."""
+        if job.task.payload.tensor_group(MODEL) is None:
+            job.begin(ClientActivity.INITIALISING)
+            with job.timed("build_seconds"):
+                model: nn.Module = _new_model(job.config, with_weights=True)
+        else:
+            model = self._given_model(job)
+        data = to_bytes(state_arrays(model))
         group = blob_ref(MODEL, data)
         dim = cast(FeatureModel, model).feature_dim
         payload = Payload(tensor_groups=(group,), int_lists={FEATURE_DIM: (dim,)})
         return Update(client_id=self.client_id, payload=payload, num_examples=0), {group: data}
+
+    def _given_model(self, job: _Job) -> nn.Module:
+        """The model that the run begins with.
+
+        Raises:
+            UnfitInitialModel: It is no model of the run's specification.
+        """
+        try:
+            return self._received_model(job)
+        except (InvalidModel, MalformedUpdate) as error:
+            raise UnfitInitialModel(
+                f"the run's initial_model does not fit its model {job.config.model.name!r} with "
+                f"{len(job.config.data.classes)} classes: {error.detail}"
+            ) from error
 
     def _train(self, job: _Job) -> tuple[Update, dict[BlobRef, bytes]]:
         """Train the round's model on the client's data and summarise the features under the result (eq. 9)."""
@@ -303,7 +328,10 @@ class TaskRunner:
         blob = job.task.payload.tensor_group(MODEL)
         if blob is None:
             raise MalformedRequest(f"a task {job.task.kind} comes with a model", field="payload")
-        data = _fetch(job, blob)
+        kept, self._evaluated = self._evaluated, None
+        data = kept[1] if kept is not None and kept[0] == blob else _fetch(job, blob)
+        if self._keeps_evaluated and job.task.kind is TaskKind.EVALUATE:
+            self._evaluated = (blob, data)
         with job.timed("build_seconds"):
             model = _new_model(job.config, with_weights=False)
             load_arrays(model, from_bytes(data))

@@ -260,6 +260,29 @@ def test_evaluation_counts_the_test_set_per_class_of_the_run(data):
     assert all(0 <= hits <= total for hits, total in zip(counts.correct, counts.total, strict=True))
 
 
+def test_the_model_that_was_evaluated_is_not_downloaded_again_for_the_next_round(data):
+    class Counting(MemoryCoordinator):
+        num_fetched = 0
+
+        def fetch(self, blob):
+            self.num_fetched += blob.role == MODEL
+            return super().fetch(blob)
+
+    def num_fetched(**options):
+        coordinator = Counting()
+        train = a_train_task(coordinator, data, a_run("fedavg"))
+        evaluate = replace(train, kind=TaskKind.EVALUATE, payload=Payload(tensor_groups=train.payload.tensor_groups))
+        runner = a_runner(data, **options)
+        for task in (evaluate, replace(train, round=2), replace(evaluate, round=2), replace(evaluate, round=3)):
+            runner.perform(task, coordinator)
+        return coordinator.num_fetched, coordinator.updates[-1][1]
+
+    # Training consumes what was kept: the second evaluation downloads, the third has it.
+    (kept, update), (fetched, same) = num_fetched(keeps_evaluated=True), num_fetched()
+    assert (kept, fetched) == (2, 4)
+    assert update.same_content(same)
+
+
 def test_waiting_and_stopping_are_nothing_to_do(data):
     runner = a_runner(data)
     runner.perform(Task(kind=TaskKind.WAIT), MemoryCoordinator())
