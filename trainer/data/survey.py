@@ -1,0 +1,151 @@
+"""What a data set holds, for a person who wonders whether a trainer would like it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from trainer.data.loading import DEFAULT_TEST_EVERY
+from trainer.data.source import Samples
+from trainer.data.specs import open_source
+
+NUM_LOOKED_AT = 8
+"""Images whose size is told where not all of them are read."""
+
+Size = tuple[int, int]
+"""Height and width in pixels."""
+OnRead = Callable[[int, int], None]
+"""Told the number of images that have been read, and of those to read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Survey:
+    """A data set in numbers.
+
+    Attributes:
+        spec: Its specification.
+        classes: Its own class names, in its order.
+        train: Training images of each class; files are counted, whether they can be read or not.
+        test: Test images of each class.
+        smallest: Size of the image with the fewest pixels among those that were looked at; None if none could be.
+        largest: Size of the image with the most pixels.
+        num_looked_at: How many images were read.
+        unreadable: Those of them that could not be, by name.
+        is_whole: Whether every image was read.
+        note: What whoever reports results on this data should say of it.
+    """
+
+    spec: str
+    classes: tuple[str, ...]
+    train: tuple[int, ...]
+    test: tuple[int, ...]
+    smallest: Size | None
+    largest: Size | None
+    num_looked_at: int
+    unreadable: tuple[str, ...]
+    is_whole: bool
+    note: str
+
+    def lines(self) -> list[str]:
+        """The survey for people."""
+        rows = [("class", "train", "test")]
+        rows += [(name, str(n), str(m)) for name, n, m in zip(self.classes, self.train, self.test, strict=True)]
+        rows.append(("all", str(sum(self.train)), str(sum(self.test))))
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        table = [f"{name:<{widths[0]}}  {n:>{widths[1]}}  {m:>{widths[2]}}" for name, n, m in rows]
+        return [self.spec, *table, *self._about_images(), *([f"note: {self.note}"] if self.note else [])]
+
+    def _about_images(self) -> list[str]:
+        looked = "all of them read" if self.is_whole else f"{self.num_looked_at} of them looked at"
+        if self.smallest is None or self.largest is None:
+            sizes = "none that can be read"
+        elif self.smallest == self.largest:
+            sizes = f"{_text(self.smallest)} pixels"
+        else:
+            sizes = f"{_text(self.smallest)} to {_text(self.largest)} pixels"
+        lines = [f"images: {sizes}, height x width ({looked})"]
+        if self.unreadable:
+            lines += [f"cannot be read: {len(self.unreadable)}", *(f"  {name}" for name in self.unreadable)]
+        return lines
+
+    def as_json(self) -> dict[str, Any]:
+        """The survey for programs."""
+        return {
+            "data": self.spec,
+            "classes": [
+                {"name": name, "train": n, "test": m}
+                for name, n, m in zip(self.classes, self.train, self.test, strict=True)
+            ],
+            "train": sum(self.train),
+            "test": sum(self.test),
+            "smallest": self.smallest,
+            "largest": self.largest,
+            "num_looked_at": self.num_looked_at,
+            "unreadable": list(self.unreadable),
+            "note": self.note,
+        }
+
+
+def _text(size: Size) -> str:
+    return f"{size[0]} x {size[1]}"
+
+
+def survey(
+    spec: str, *, read_all: bool = False, test_every: int = DEFAULT_TEST_EVERY, on_read: OnRead | None = None
+) -> Survey:
+    """Look at a data set.
+
+    Args:
+        spec: See `specs.open_source`.
+        read_all: Read every image; otherwise a few that are spread over the data set.
+        test_every: For folders without a split of their own.
+        on_read: Told of progress.
+
+    Raises:
+        InvalidData: The data set cannot be opened.
+    """
+    source = open_source(spec, test_every)
+    sides = (source.train, source.test)
+    wanted = [np.arange(len(side)) if read_all else _spread(len(side)) for side in sides]
+    if not read_all and len(wanted[0]):
+        wanted[1] = wanted[1][:0]
+    sizes, unreadable = _sizes(sides, wanted, on_read)
+    ordered = sorted(sizes, key=lambda size: (size[0] * size[1], size))
+    train, test = (tuple(np.bincount(side.labels_N, minlength=len(source.class_names)).tolist()) for side in sides)
+    return Survey(
+        spec=spec,
+        classes=source.class_names,
+        train=train,
+        test=test,
+        smallest=ordered[0] if ordered else None,
+        largest=ordered[-1] if ordered else None,
+        num_looked_at=sum(map(len, wanted)),
+        unreadable=tuple(unreadable),
+        is_whole=read_all,
+        note=source.note,
+    )
+
+
+def _spread(num_samples: int) -> Any:
+    return np.unique(np.linspace(0, max(num_samples - 1, 0), min(num_samples, NUM_LOOKED_AT)).astype(np.int64))
+
+
+def _sizes(sides: Iterable[Samples], wanted: list[Any], on_read: OnRead | None) -> tuple[set[Size], list[str]]:
+    """The sizes that occur, and the names of what could not be read."""
+    sizes: set[Size] = set()
+    unreadable = []
+    num_read, total = 0, sum(map(len, wanted))
+    for side, numbers in zip(sides, wanted, strict=True):
+        for i in numbers.tolist():
+            pixels = side.read(i)
+            if pixels is None:
+                unreadable.append(side.name(i))
+            else:
+                sizes.add((pixels.shape[0], pixels.shape[1]))
+            num_read += 1
+            if on_read is not None:
+                on_read(num_read, total)
+    return sizes, unreadable
