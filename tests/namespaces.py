@@ -167,13 +167,10 @@ def _socket_address(text: str) -> tuple[str, int]:
 
 
 class Relay:
-    """A process between two networks that passes bytes on, here a thread; it can be told to cut what is idle."""
+    """A thread between two networks that passes bytes on."""
 
     def __init__(self, namespace: str, listen: tuple[str, int], to: tuple[str, int]) -> None:
         self.num_connections = 0
-        self.num_cut = 0
-        self.idle_limit_s: float | None = None
-        """After how long without a byte in either direction a connection is cut; never if None."""
         self._namespace, self._listen, self._to = namespace, listen, to
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping = asyncio.Event()
@@ -217,24 +214,13 @@ class Relay:
 
     async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         to_reader, to_writer = await asyncio.open_connection(*self._to)
-        last_byte = asyncio.Event()
 
         async def copy(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
             while data := await source.read(1 << 16):
-                last_byte.set()
                 target.write(data)
                 await target.drain()
 
-        async def watch() -> None:
-            while True:
-                last_byte.clear()
-                try:
-                    await asyncio.wait_for(last_byte.wait(), self.idle_limit_s)
-                except TimeoutError:
-                    self.num_cut += 1
-                    return
-
-        tasks = [asyncio.create_task(each) for each in (copy(reader, to_writer), copy(to_reader, writer), watch())]
+        tasks = [asyncio.create_task(copy(*ends)) for ends in ((reader, to_writer), (to_reader, writer))]
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
