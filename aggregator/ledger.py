@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from aggregator import results, rounds
 from aggregator.aggregation import config_of
@@ -101,14 +102,16 @@ class Ledger:
         with self.lock:
             return self._runs.get(run_id)
 
-    def create(self, run: Run, *, request_id: str, request_hash: str) -> Run:
-        """Write a new run; returns it settled."""
-        created = Event(type="run_created", run_id=run.run_id, data={"config_hash": run.config_hash}, time=self.now())
+    def create(self, run: Run, *, request_id: str, request_hash: str, facts: Mapping[str, Any]) -> Run:
+        """Write a new run, with more facts for its history; returns it settled."""
+        data = {"config_hash": run.config_hash, **facts}
+        created = Event(type="run_created", run_id=run.run_id, data=data, time=self.now())
         with self.lock:
             with self._store.transaction() as transaction:
                 transaction.add_run(run, request_id=request_id, request_hash=request_hash)
-                if run.prototypes is not None:
-                    transaction.add_blob(run.prototypes)
+                for blob in (run.model, run.prototypes):
+                    if blob is not None:
+                        transaction.add_blob(blob)
                 transaction.add_event(created)
             self._runs[run.run_id] = run
             return self.step(run, run)

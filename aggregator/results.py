@@ -87,11 +87,12 @@ def timings_line(current: Round, *, now: float) -> dict[str, Any]:
     }
 
 
-def manifest(run: Run, config: Mapping[str, Any], admissions: Sequence[Event]) -> dict[str, Any]:
-    """The content of run.json: configuration, seed, versions and machine types. `admissions` are the run's events that name
-    the clients it admitted, with their environments.
+def manifest(run: Run, config: Mapping[str, Any], events: Sequence[Event]) -> dict[str, Any]:
+    """The content of run.json: configuration, seed, versions and machine types. `events` are those of the run that say what
+    it begins with and which clients it admitted, with their environments.
     """
-    clients = {name: entry for event in admissions for name, entry in event.data.get("clients", {}).items()}
+    clients = {name: entry for event in events for name, entry in event.data.get("clients", {}).items()}
+    beginnings = [event.data.get("initial_model") for event in events if event.type == "run_created"]
     return {
         "run_id": run.run_id,
         "name": run.name,
@@ -102,6 +103,7 @@ def manifest(run: Run, config: Mapping[str, Any], admissions: Sequence[Event]) -
         "created_at": run.created_at,
         "config": dict(config),
         "config_hash": run.config_hash,
+        "initial_model": next(iter(beginnings), None),
         "clients": dict(sorted(clients.items())),
         "aggregator": aggregator_environment(),
     }

@@ -110,6 +110,14 @@ def stop(run: Run, *, reason: str) -> Run:
     return move(run, RunEvent.STOP, reason=reason)
 
 
+def last_committed(run: Run) -> int | None:
+    """Number of the last round that has committed, or None."""
+    if run.round is None:
+        return None
+    number = run.round_number - has_open_round(run)
+    return number if number >= 0 else None
+
+
 def has_open_round(run: Run) -> bool:
     """Whether a round has opened and not committed."""
     return run.round is not None and run.round.phase is not RoundPhase.COMMITTED

@@ -22,6 +22,7 @@ from typing import Any
 from aggregator import results, rounds, tasks
 from aggregator.aggregation import aggregate, config_of
 from aggregator.fold import BLOCK_ELEMENTS
+from aggregator.initial_models import Beginning, InitialModels
 from aggregator.ledger import Ledger, Listener
 from aggregator.metrics import AggregatorMetrics
 from aggregator.rounds import RunEvent
@@ -32,6 +33,7 @@ from aggregator.transfers import Transfers
 from aggregator.validation import check_evaluation, check_first_model, check_update
 from shared.errors import (
     BlobNotFound,
+    InvalidConfig,
     MalformedRequest,
     MalformedUpdate,
     NotAMember,
@@ -41,7 +43,7 @@ from shared.errors import (
     StoreUnavailable,
 )
 from shared.log import get_logger
-from shared.run_config import parse_run_config
+from shared.run_config import RunConfig, parse_run_config
 from shared.tensors import TensorTable, prototypes_to_bytes, read_header
 from shared.types import (
     FEATURE_DIM,
@@ -117,6 +119,9 @@ class Coordinator:
             max_chunk_bytes=self._limits.max_chunk_bytes,
             max_blob_bytes=self._limits.max_blob_bytes,
         )
+        self.initial_models = InitialModels(
+            blobs, max_chunk_bytes=self._limits.max_chunk_bytes, max_blob_bytes=self._limits.max_blob_bytes
+        )
         self._tables: dict[str, TensorTable] = {}
         self._turns: dict[str, threading.Lock] = {}
         self._attempts: dict[str, int] = {}
@@ -129,25 +134,30 @@ class Coordinator:
 
         Raises:
             InvalidConfig: The configuration is wrong.
+            RunNotFound, RoundNotFound, BlobNotFound: The initial model that it names is not there.
             RequestIdReused: The request id came with another configuration.
             MalformedRequest: The request id is empty or too long.
         """
         if not 1 <= len(request_id) <= 128:
             raise MalformedRequest("a request id has 1 to 128 characters")
         config = parse_run_config(document)
+        request_hash = config.hash  # as it was sent: what it names by a run's id is another model when that run goes on
         if len(config.data.classes) > self._limits.max_classes:
             raise MalformedRequest(f"data.classes: at most {self._limits.max_classes} classes")
         with self._ledger.lock:
             known = self._store.find_request(request_id)
             if known is not None:
-                run_id, request_hash = known
-                if request_hash != config.hash:
+                run_id, known_hash = known
+                if known_hash != request_hash:
                     raise RequestIdReused(
                         f"request id {request_id!r} created run {run_id} with another configuration", run_id=run_id
                     )
                 return self._ledger.get(run_id)
             prototypes = self._blobs.put(GLOBAL_CLUSTER, [prototypes_to_bytes(PrototypeSet.empty())])
+            beginning = self._beginning(config)
             now = self._ledger.now()
+            if beginning is not None:
+                config = config.begun_with(beginning.model.sha256)
             run = Run(
                 run_id=f"{config.run.name}-{uuid.uuid4().hex[:8]}",
                 name=config.run.name,
@@ -158,12 +168,14 @@ class Coordinator:
                 total_rounds=config.run.rounds,
                 seed=config.run.seed,
                 roster=config.run.clients or (),
+                model=None if beginning is None else beginning.model,
                 prototypes=prototypes,
                 reason="waiting for clients to join",
                 created_at=now,
                 updated_at=now,
             )
-            return self._ledger.create(run, request_id=request_id, request_hash=config.hash)
+            facts = {} if beginning is None else {"initial_model": beginning.source}
+            return self._ledger.create(run, request_id=request_id, request_hash=request_hash, facts=facts)
 
     def get_run(self, run_id: str) -> Run:
         """One run.
@@ -206,9 +218,9 @@ class Coordinator:
 
     def manifest(self, run: Run) -> dict[str, Any]:
         """The content of run.json."""
-        types = ("run_started", "clients_admitted")
-        admissions = self._store.list_events(run_id=run.run_id, types=types, limit=1000)
-        return results.manifest(run, json.loads(run.config_json), admissions)
+        types = ("run_created", "run_started", "clients_admitted")
+        events = self._store.list_events(run_id=run.run_id, types=types, limit=1000)
+        return results.manifest(run, json.loads(run.config_json), events)
 
     def pause(self, run_id: str, *, now: bool = False) -> Run:
         """Pause a run when its open round commits, or at once. Pausing a paused run changes nothing.
@@ -240,7 +252,7 @@ class Coordinator:
         current: Run | Round | None = run if number < 0 else self._store.find_round(run_id, number)
         if isinstance(current, Round) and current.phase is not RoundPhase.COMMITTED:
             current = None
-        blob = None if current is None or run.model is None else getattr(current, kind)
+        blob = None if current is None or rounds.last_committed(run) is None else getattr(current, kind)
         if blob is None:
             which = "any round" if number < 0 else f"round {number}"
             raise RoundNotFound(f"run {run_id} has not committed {which}", run_id=run_id, round=number)
@@ -426,6 +438,33 @@ class Coordinator:
 
     # Parts of the above
 
+    def _beginning(self, config: RunConfig) -> Beginning | None:
+        """What a run is to begin with, durable as a blob; None where its first client makes a new model."""
+        if config.run.initial_model is None:
+            return None
+        beginning = self.initial_models.resolve(
+            config.run.initial_model, lambda run_id, number: self._committed_model(run_id, number, config)
+        )
+        self.initial_models.keep(beginning.model)
+        return beginning
+
+    def _committed_model(self, run_id: str, number: int | None, config: RunConfig) -> tuple[BlobRef, int, Path]:
+        """The model of another run's round for a run of this configuration; see `initial_models.FindCommitted`."""
+        run = self._ledger.get(run_id)
+        if number is None:
+            number = rounds.last_committed(run)
+        blob, path = self.artifact(run_id, -1 if number is None else number, "model")
+        assert number is not None, "without a committed round there is no model"
+        theirs = json.loads(run.config_json)
+        made = (theirs["model"]["name"], theirs["model"].get("stem"), len(theirs["data"]["classes"]))
+        wanted = (config.model.name, config.model.stem, len(config.data.classes))
+        if made != wanted:
+            raise InvalidConfig(
+                f"run.initial_model: run {run_id} trains {_in_words(*made)}, this one {_in_words(*wanted)}; use the same "
+                "[model] and as many classes"
+            )
+        return blob, number, path
+
     def _table(self, run: Run) -> TensorTable:
         """Layout of the run's model, set by round 0."""
         if run.run_id not in self._tables:
@@ -470,9 +509,15 @@ class Coordinator:
 
     def _checked(self, run: Run, number: int, update: Update, client: Client) -> Update:
         """Check an update against the run's contract; returns it with its number of prototypes."""
-        paths = {blob: self.transfers.uploaded_path(client.client_id, blob) for blob in update.payload.blobs}
+        initial = self._blobs.stored_path(run.model.sha256) if number == 0 and run.model is not None else None
+        paths = {
+            blob: self.transfers.uploaded_path(client.client_id, blob)
+            if initial is None or blob != run.model
+            else initial
+            for blob in update.payload.blobs
+        }
         if number == 0:
-            return check_first_model(update, paths)
+            return check_first_model(update, paths, initial)
         config = config_of(run)
         return check_update(update, paths, client, config, self._table(run), self._feature_dim(run))
 
@@ -559,3 +604,7 @@ class Coordinator:
         client = replace(session.client, last_seen_at=last_seen_at, problem=session.problem)
         self._ledger.record(Event(type="client_lost", client_id=client_id, time=now), client)
         log.warning("client_lost", client_id=client_id)
+
+
+def _in_words(model: str, stem: str | None, num_classes: int) -> str:
+    return f"a {model}{f' with stem {stem}' if stem else ''} of {num_classes} classes"

@@ -268,12 +268,7 @@ class RoundServicer(round_grpc.RoundServiceServicer):
                 receiver.close()
 
     async def _in_time(self, step: Awaitable[_T], what: str) -> _T:
-        """Wait for one step of a transfer; total time has no limit, standing still has."""
-        try:
-            async with asyncio.timeout(self._idle_s):
-                return await step
-        except TimeoutError as error:
-            raise TransferIdle(f"{what} nothing for {self._idle_s:g} s") from error
+        return await _in_time(step, what, self._idle_s)
 
     def _end_reason(self, superseded: asyncio.Event, held_until: float) -> round_pb2.StreamEnd.Reason | None:
         if self._wakeups.is_closing:
@@ -294,6 +289,28 @@ class RunServicer(run_grpc.RunServiceServicer):
         document = _json_object(request.config_json)
         run = await _call(self._coordinator.create_run, request.request_id, document)
         return run_pb2.CreateRunResponse(run=await self._encode(run))
+
+    async def UploadInitialModel(
+        self, request_iterator: AsyncIterator[run_pb2.UploadInitialModelRequest], context: Context
+    ) -> run_pb2.UploadInitialModelResponse:
+        """See RunService.UploadInitialModel."""
+        stream = aiter(request_iterator)
+        first = await _in_time(anext(stream, None), "the caller sends", IDLE_S)
+        if first is None or first.WhichOneof("part") != "header":
+            raise MalformedRequest("an upload begins with its header")
+        blob, name = convert.initial_model_from_proto(first.header)
+        receiver = await _call(self._coordinator.initial_models.begin_upload, blob, name)
+        if receiver is None:
+            return run_pb2.UploadInitialModelResponse(blob=convert.blob_to_proto(blob))
+        try:
+            while (part := await _in_time(anext(stream, None), "the caller sends", IDLE_S)) is not None:
+                if part.WhichOneof("part") != "data":
+                    raise MalformedRequest("an upload has one header")
+                await _call(receiver.write, part.data)
+            await _call(receiver.finish)
+        finally:
+            receiver.close()
+        return run_pb2.UploadInitialModelResponse(blob=convert.blob_to_proto(blob))
 
     async def GetRun(self, request: run_pb2.GetRunRequest, context: Context) -> run_pb2.GetRunResponse:
         """See RunService.GetRun."""
@@ -402,6 +419,15 @@ class RunServicer(run_grpc.RunServiceServicer):
 
 async def _call(function: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
     return await asyncio.to_thread(function, *args, **kwargs)
+
+
+async def _in_time(step: Awaitable[_T], what: str, idle_s: float) -> _T:
+    """Wait for one step of a transfer; total time has no limit, standing still has."""
+    try:
+        async with asyncio.timeout(idle_s):
+            return await step
+    except TimeoutError as error:
+        raise TransferIdle(f"{what} nothing for {idle_s:g} s") from error
 
 
 async def _read(path: Path, offset_bytes: int) -> AsyncIterator[bytes]:

@@ -15,7 +15,8 @@ def task_in(run: Run, client_id: str) -> Task | None:
         return None
     kind, payload = TaskKind.WAIT, Payload()
     if current.phase is RoundPhase.INITIALISING and client_id not in current.updates:
-        kind = TaskKind.INIT
+        # What a run has before round 0 is the model that it is to begin with, if its configuration names one.
+        kind, payload = TaskKind.INIT, Payload(tensor_groups=_blobs(run.model))
     elif current.phase is RoundPhase.COLLECTING and client_id not in current.updates:
         kind, payload = TaskKind.TRAIN, _start(run, run.model, run.prototypes)
     elif current.phase is RoundPhase.EVALUATING and client_id not in current.evaluations:

@@ -94,6 +94,8 @@ class Transfers:
     def upload_status(self, client_id: str, token: str, run_id: str, number: int, blob: BlobRef) -> tuple[int, bool]:
         """Offset from which to send a blob, and whether it is stored already."""
         self._check_upload(client_id, token, run_id, number, blob)
+        if number == 0 and self._ledger.get(run_id).model == blob:
+            return blob.size_bytes, True  # the model that the client was given to begin with, sent back as it came
         if self._blobs.uploaded(client_id, blob) or self._has_stored(client_id, blob):
             return blob.size_bytes, True
         return self._blobs.received_bytes(client_id, blob), False

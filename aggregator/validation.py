@@ -29,18 +29,26 @@ MAX_PROTOTYPE_BYTES = 2**28
 BLOCK_ELEMENTS = 1 << 18
 
 
-def check_first_model(update: Update, paths: Mapping[BlobRef, Path]) -> Update:
+def check_first_model(update: Update, paths: Mapping[BlobRef, Path], initial: Path | None = None) -> Update:
     """Check round 0's update: a model and its feature size, nothing else.
 
+    Args:
+        update: The update, its blobs uploaded.
+        paths: The file of each of its blobs.
+        initial: The model that the run is to begin with, if its configuration names one: then it must be this one.
+
     Raises:
-        MalformedUpdate: check is roles, entries, or one of `check_model`.
+        MalformedUpdate: check is roles, entries, initial_model, or one of `check_model`.
     """
     dims = update.payload.int_lists.get(FEATURE_DIM, ())
     _check_roles(update, [])
     if len(dims) != 1 or dims[0] < 1 or update.num_examples:
         raise _malformed("roles", "round 0 commits a model and its feature_dim, and nothing else")
     check_entries(update)
-    check_model(paths[update.payload.tensor_groups[0]], None)
+    path = paths[update.payload.tensor_groups[0]]
+    table = check_model(path, None)
+    if initial is not None and path != initial:
+        _check_same_tensors(path, table, initial)
     return update
 
 
@@ -98,6 +106,22 @@ def check_model(path: Path, expected: TensorTable | None) -> TensorTable:
                 if not np.isfinite(block).all():
                     raise _malformed("finite", f"tensor {entry.name!r} has a value that is NaN or infinite")
     return table
+
+
+def _check_same_tensors(path: Path, table: TensorTable, initial: Path) -> None:
+    """Check that two files hold the same tensors to the bit, in whatever order."""
+    with path.open("rb") as file, initial.open("rb") as other:
+        known = read_header(other)
+        check_schema(table.schema, known.schema)
+        others = {entry.name: entry for entry in known.entries}
+        for entry in table.entries:
+            pairs = zip(
+                read_blocks(file, entry, BLOCK_ELEMENTS),
+                read_blocks(other, others[entry.name], BLOCK_ELEMENTS),
+                strict=True,
+            )
+            if any(block.tobytes() != known_block.tobytes() for block, known_block in pairs):
+                raise _malformed("initial_model", f"tensor {entry.name!r} is not the initial model's")
 
 
 def check_counts(update: Update, client: Client, num_classes: int) -> None:

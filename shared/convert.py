@@ -22,6 +22,7 @@ from shared.errors import MalformedRequest
 from shared.gen.fedplcc.v1 import round_service_pb2, run_service_pb2, types_pb2
 from shared.run_config import NAME_PATTERN, canonical_json
 from shared.types import (
+    MODEL,
     BlobRef,
     Client,
     ClientActivity,
@@ -53,6 +54,8 @@ MAX_READINGS = 32
 """Most readings of a heartbeat."""
 MAX_CLASSES = 10_000
 """Most classes of a client's data, and most integers of a list."""
+MAX_MODEL_NAME = 256
+"""Most characters of the name of an uploaded model."""
 TOKEN_CHARACTERS = (16, 128)
 """Least and most characters of an instance token."""
 
@@ -403,6 +406,21 @@ def upload_header_from_proto(message: round_service_pb2.BlobHeader) -> UploadHea
         instance_token=message.instance_token,
         blob=blob_from_proto(message.blob),
     )
+
+
+def initial_model_to_proto(blob: BlobRef, name: str) -> run_service_pb2.InitialModelHeader:
+    """The message that opens the upload of a model to begin with."""
+    return run_service_pb2.InitialModelHeader(blob=blob_to_proto(blob), name=name)
+
+
+def initial_model_from_proto(message: run_service_pb2.InitialModelHeader) -> tuple[BlobRef, str]:
+    """The model that such a message announces, and what people call it."""
+    blob = blob_from_proto(message.blob)
+    if blob.role != MODEL:
+        raise _malformed("role", f"{blob.role!r} is not the role {MODEL!r}")
+    if len(message.name) > MAX_MODEL_NAME or not message.name.isprintable():
+        raise _malformed("name", f"it is not up to {MAX_MODEL_NAME} printable characters")
+    return blob, message.name
 
 
 def update_to_commit(

@@ -20,12 +20,15 @@ from pydantic import (
     ConfigDict,
     Field,
     JsonValue,
+    SerializerFunctionWrapHandler,
     ValidationInfo,
     field_validator,
+    model_serializer,
     model_validator,
 )
 
 from shared.errors import InvalidConfig
+from shared.initial_model import ModelBlob, parse_initial_model
 from shared.methods import METHODS
 from shared.methods.base import Method, MethodConfig
 from shared.partition import expand
@@ -69,6 +72,8 @@ class RunSection(Section):
     """Start when this many clients have joined, and let later ones in at a round's boundary."""
     cohort_size: int | None = Field(None, ge=1)
     """Clients drawn for each round; all if not set."""
+    initial_model: str | None = Field(None, max_length=1024)
+    """What round 0 begins with: file:PATH, run:RUN_ID, run:RUN_ID@ROUND or sha256:HEX; a new model if not set."""
 
     @field_validator("clients")
     @classmethod
@@ -87,6 +92,19 @@ class RunSection(Section):
         if method not in METHODS:
             raise ValueError(unknown("method", method, METHODS))
         return method
+
+    @model_serializer(mode="wrap")
+    def _without_what_is_not_set(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        # The key is younger than the first release, whose hashes of runs without it must not change.
+        values: dict[str, Any] = plain(self)
+        if values["initial_model"] is None:
+            del values["initial_model"]
+        return values
+
+    @field_validator("initial_model")
+    @classmethod
+    def _a_model(cls, text: str | None) -> str | None:
+        return None if text is None else str(parse_initial_model(text))
 
     @model_validator(mode="after")
     def _one_way_to_name_clients(self) -> Self:
@@ -235,6 +253,11 @@ class RunConfig(BaseModel):
     data: DataSection
     training: TrainingSection = TrainingSection.model_validate({})
 
+    def begun_with(self, sha256: str) -> RunConfig:
+        """The same run, beginning with the model of this SHA-256."""
+        run = self.run.model_copy(update={"initial_model": str(ModelBlob(sha256))})
+        return self.model_copy(update={"run": run})
+
     @property
     def algorithm(self) -> Method:
         """The method's record."""
@@ -269,6 +292,8 @@ class FederationFile(BaseModel):
 
     config: RunConfig
     clients: Mapping[str, ClientSection] = Field(default_factory=dict)
+    initial_model_file: Path | None = None
+    """Where the model lies whose SHA-256 is `run.initial_model`, if a file was named."""
 
 
 def canonical_json(value: Any) -> str:

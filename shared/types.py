@@ -259,7 +259,8 @@ class Run:
     """One training job and its latest round.
 
     `model` and `prototypes` are those of the last committed round: what the open round starts from, and what a stopped
-    run keeps.
+    run keeps. Before round 0 has committed they are what it starts from: the configuration's initial model, or none, and
+    the empty set.
     """
 
     run_id: str

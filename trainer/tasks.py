@@ -17,7 +17,7 @@ from typing import cast
 
 from torch import nn
 
-from shared.errors import BlobCorrupt, Code, FedplccError, InvalidModel, MalformedRequest, MalformedUpdate
+from shared.errors import BlobCorrupt, Code, FedplccError, InvalidModel, MalformedRequest
 from shared.log import get_logger
 from shared.methods.base import excess_rows
 from shared.run_config import DataSection, RunConfig, parse_run_config
@@ -248,13 +248,16 @@ class TaskRunner:
         Raises:
             UnfitInitialModel: It is no model of the run's specification.
         """
+        arrays = from_bytes(self._model_bytes(job))
+        model: nn.Module = _new_model(job.config, with_weights=False)
         try:
-            return self._received_model(job)
-        except (InvalidModel, MalformedUpdate) as error:
+            load_arrays(model, arrays)
+        except InvalidModel as error:
             raise UnfitInitialModel(
                 f"the run's initial_model does not fit its model {job.config.model.name!r} with "
                 f"{len(job.config.data.classes)} classes: {error.detail}"
             ) from error
+        return model
 
     def _train(self, job: _Job) -> tuple[Update, dict[BlobRef, bytes]]:
         """Train the round's model on the client's data and summarise the features under the result (eq. 9)."""
@@ -324,6 +327,14 @@ class TaskRunner:
 
     def _received_model(self, job: _Job) -> nn.Module:
         """The task's model on the device, in a model of the run's specification."""
+        data = self._model_bytes(job)
+        with job.timed("build_seconds"):
+            model = _new_model(job.config, with_weights=False)
+            load_arrays(model, from_bytes(data))
+            return model.to(self._device)
+
+    def _model_bytes(self, job: _Job) -> bytes:
+        """The blob of the task's model."""
         job.begin(ClientActivity.DOWNLOADING)
         blob = job.task.payload.tensor_group(MODEL)
         if blob is None:
@@ -332,10 +343,7 @@ class TaskRunner:
         data = kept[1] if kept is not None and kept[0] == blob else _fetch(job, blob)
         if self._keeps_evaluated and job.task.kind is TaskKind.EVALUATE:
             self._evaluated = (blob, data)
-        with job.timed("build_seconds"):
-            model = _new_model(job.config, with_weights=False)
-            load_arrays(model, from_bytes(data))
-            return model.to(self._device)
+        return data
 
     def _config(self, run: RunSpec) -> RunConfig:
         """The run's configuration; the latest one is kept, as it is the same for every round."""

@@ -51,6 +51,7 @@ HINTS: Mapping[str, str] = {
     "BLOB_CORRUPT": "check the network path and the aggregator's disk",
     "TRAINING_DIVERGED": "lower the run's learning rate or set training.clip_norm",
     "TOO_MANY_PROTOTYPES": 'set partition = "last" or a larger min_cluster_size in the run\'s [method] section',
+    "UNFIT_INITIAL_MODEL": "stop the run, and start one whose initial_model, [model] and data.classes agree",
     "OUT_OF_MEMORY": "use a smaller training.batch_size or evaluation_batch_size, or another device",
 }
 """What to do about a problem, by reason."""

@@ -3,6 +3,8 @@
     blobs/ab/ab12...            complete, durable; a database row names it
     incoming/CLIENT/ab12...     complete upload of a client, not yet part of a committed update
     incoming/CLIENT/ab12....part  an upload that goes on from its last byte
+    initial/ab12...         complete, durable; a model that runs can begin with, whether one does or not
+    initial/ab12....name    what people call it
 
 A file is fsynced before it gets its name, and a folder after it got a new name; only then may a row name the blob. What a
 crash leaves behind is always either a whole blob or a part that the next upload continues; a part whose bytes a power cut
@@ -30,7 +32,7 @@ from shared.errors import (
     PayloadCorrupt,
     StoreUnavailable,
 )
-from shared.types import BlobRef
+from shared.types import MODEL, BlobRef
 
 READ_BYTES = 1 << 20
 """Piece in which files are read."""
@@ -45,12 +47,13 @@ class BlobStore:
         self._blobs = folder / "blobs"
         self._incoming = folder / "incoming"
         self._staging = folder / "staging"
+        self._initial = folder / "initial"
         self._uploads: dict[tuple[str, str], Upload] = {}
         self._durable: set[Path] = set()
         self._lock = threading.Lock()
         with _disk_errors():
             shutil.rmtree(self._staging, ignore_errors=True)
-            for path in (self._blobs, self._incoming, self._staging):
+            for path in (self._blobs, self._incoming, self._staging, self._initial):
                 path.mkdir(parents=True, exist_ok=True)
             fsync_folder(folder)
 
@@ -160,6 +163,51 @@ class BlobStore:
         """Drop a client's uploads; what was kept stays."""
         shutil.rmtree(self._incoming / client_id, ignore_errors=True)
 
+    def begin_initial(self, blob: BlobRef) -> Upload:
+        """Receive a model to begin with, always from its first byte; what is left of it goes when the aggregator starts."""
+        with _disk_errors():
+            descriptor, part = tempfile.mkstemp(dir=self._staging, suffix=".part")
+            os.close(descriptor)
+            return Upload(Path(part), Path(part).with_suffix(".whole"), blob)
+
+    def discard_initial(self, upload: Upload) -> None:
+        """Let go of what was received; a model that is held by now stays."""
+        upload.close()
+        with _disk_errors():
+            for path in (upload.part_path, upload.complete_path):
+                path.unlink(missing_ok=True)
+
+    def hold_initial(self, source: Path, sha256: str, name: str) -> None:
+        """Make a model one that runs can begin with; the same again changes nothing but the name.
+
+        Args:
+            source: A durable file of these bytes.
+            sha256: Of the bytes.
+            name: What people call it.
+        """
+        with _disk_errors():
+            label = self._initial / f"{sha256}.name"
+            with tempfile.NamedTemporaryFile(dir=self._staging, delete=False) as file:
+                file.write(name.encode())
+                file.flush()
+                os.fsync(file.fileno())
+            Path(file.name).rename(label)
+            self._link(source, self._initial / sha256)
+
+    def find_initial(self, sha256: str) -> tuple[BlobRef, str] | None:
+        """A model that runs can begin with, and what people call it."""
+        try:
+            size_bytes = (self._initial / sha256).stat().st_size
+            name = (self._initial / f"{sha256}.name").read_text(encoding="utf-8", errors="replace")
+        except FileNotFoundError:
+            return None
+        return BlobRef(MODEL, sha256, size_bytes), name
+
+    def keep_initial(self, sha256: str) -> None:
+        """Make a model that runs can begin with durable as a blob."""
+        with _disk_errors():
+            self._name(self._initial / sha256, sha256)
+
     def _make_room(self, client_id: str, blob: BlobRef) -> None:
         age: dict[str, int] = {}
         for path in self._incoming.joinpath(client_id).iterdir():
@@ -186,6 +234,10 @@ class BlobStore:
             target.parent.mkdir(exist_ok=True)
             fsync_folder(self._blobs)
             self._durable.add(target.parent)
+        self._link(source, target)
+
+    @staticmethod
+    def _link(source: Path, target: Path) -> None:
         if not target.exists():
             with suppress(FileExistsError):
                 os.link(source, target)
@@ -200,8 +252,7 @@ class Upload:
     """
 
     def __init__(self, part: Path, complete: Path, blob: BlobRef) -> None:
-        self.blob = blob
-        self._part, self._complete_path = part, complete
+        self.blob, self.part_path, self.complete_path = blob, part, complete
         self._lock = threading.Lock()
         self._file = part.open("a+b", buffering=0)
         self._size = os.fstat(self._file.fileno()).st_size
@@ -255,7 +306,7 @@ class Upload:
                 except OSError:
                     self._start_over()  # after a failed fsync nobody knows which bytes are on the disk
                     raise
-                self._part.rename(self._complete_path)
+                self.part_path.rename(self.complete_path)
 
     def close(self) -> None:
         """Let go of the file; bytes that still come are refused. Waits for a chunk that is being written."""

@@ -31,6 +31,28 @@ class CreateRunResponse(_message.Message):
     run: _types_pb2.Run
     def __init__(self, run: _Optional[_Union[_types_pb2.Run, _Mapping]] = ...) -> None: ...
 
+class InitialModelHeader(_message.Message):
+    __slots__ = ("blob", "name")
+    BLOB_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    blob: _types_pb2.BlobRef
+    name: str
+    def __init__(self, blob: _Optional[_Union[_types_pb2.BlobRef, _Mapping]] = ..., name: _Optional[str] = ...) -> None: ...
+
+class UploadInitialModelRequest(_message.Message):
+    __slots__ = ("header", "data")
+    HEADER_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    header: InitialModelHeader
+    data: bytes
+    def __init__(self, header: _Optional[_Union[InitialModelHeader, _Mapping]] = ..., data: _Optional[bytes] = ...) -> None: ...
+
+class UploadInitialModelResponse(_message.Message):
+    __slots__ = ("blob",)
+    BLOB_FIELD_NUMBER: _ClassVar[int]
+    blob: _types_pb2.BlobRef
+    def __init__(self, blob: _Optional[_Union[_types_pb2.BlobRef, _Mapping]] = ...) -> None: ...
+
 class GetRunRequest(_message.Message):
     __slots__ = ("run_id",)
     RUN_ID_FIELD_NUMBER: _ClassVar[int]

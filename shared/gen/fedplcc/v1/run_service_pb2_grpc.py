@@ -43,6 +43,11 @@ class RunServiceStub(object):
                 request_serializer=fedplcc_dot_v1_dot_run__service__pb2.CreateRunRequest.SerializeToString,
                 response_deserializer=fedplcc_dot_v1_dot_run__service__pb2.CreateRunResponse.FromString,
                 _registered_method=True)
+        self.UploadInitialModel = channel.stream_unary(
+                '/fedplcc.v1.RunService/UploadInitialModel',
+                request_serializer=fedplcc_dot_v1_dot_run__service__pb2.UploadInitialModelRequest.SerializeToString,
+                response_deserializer=fedplcc_dot_v1_dot_run__service__pb2.UploadInitialModelResponse.FromString,
+                _registered_method=True)
         self.GetRun = channel.unary_unary(
                 '/fedplcc.v1.RunService/GetRun',
                 request_serializer=fedplcc_dot_v1_dot_run__service__pb2.GetRunRequest.SerializeToString,
@@ -104,7 +109,18 @@ class RunServiceServicer(object):
 
     def CreateRun(self, request, context):
         """Creates a run, PENDING until its roster is met. The same request id gives the same run; the same request id with
-        another configuration is refused with REQUEST_ID_REUSED. Fails with INVALID_CONFIG. Idempotent.
+        another configuration is refused with REQUEST_ID_REUSED. Fails with INVALID_CONFIG; where `run.initial_model` names
+        what is not there, with RUN_NOT_FOUND, ROUND_NOT_FOUND or BLOB_NOT_FOUND. Idempotent.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def UploadInitialModel(self, request_iterator, context):
+        """Stores a model that runs can begin with (`run.initial_model = "sha256:..."`): header, then chunks in order. Nothing is
+        kept before its SHA-256 agrees and every tensor has been checked. A model that the aggregator holds is complete at
+        once. Fails with BLOB_TOO_LARGE, CHUNK_TOO_LARGE, CHUNK_OUT_OF_ORDER, BLOB_CORRUPT, INVALID_MODEL (no safetensors file
+        of finite float32 and int64 tensors) or TRANSFER_IDLE; a failed upload begins anew. Idempotent.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -188,6 +204,11 @@ def add_RunServiceServicer_to_server(servicer, server):
                     request_deserializer=fedplcc_dot_v1_dot_run__service__pb2.CreateRunRequest.FromString,
                     response_serializer=fedplcc_dot_v1_dot_run__service__pb2.CreateRunResponse.SerializeToString,
             ),
+            'UploadInitialModel': grpc.stream_unary_rpc_method_handler(
+                    servicer.UploadInitialModel,
+                    request_deserializer=fedplcc_dot_v1_dot_run__service__pb2.UploadInitialModelRequest.FromString,
+                    response_serializer=fedplcc_dot_v1_dot_run__service__pb2.UploadInitialModelResponse.SerializeToString,
+            ),
             'GetRun': grpc.unary_unary_rpc_method_handler(
                     servicer.GetRun,
                     request_deserializer=fedplcc_dot_v1_dot_run__service__pb2.GetRunRequest.FromString,
@@ -270,6 +291,33 @@ class RunService(object):
             '/fedplcc.v1.RunService/CreateRun',
             fedplcc_dot_v1_dot_run__service__pb2.CreateRunRequest.SerializeToString,
             fedplcc_dot_v1_dot_run__service__pb2.CreateRunResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UploadInitialModel(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_unary(
+            request_iterator,
+            target,
+            '/fedplcc.v1.RunService/UploadInitialModel',
+            fedplcc_dot_v1_dot_run__service__pb2.UploadInitialModelRequest.SerializeToString,
+            fedplcc_dot_v1_dot_run__service__pb2.UploadInitialModelResponse.FromString,
             options,
             channel_credentials,
             insecure,
