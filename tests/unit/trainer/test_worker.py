@@ -377,3 +377,40 @@ def test_ending_cancels_the_task_at_hand(shell: Shell) -> None:
     shell.thread.join(WAIT_S)
     assert not shell.thread.is_alive()
     assert shell.client.is_closed
+
+
+def test_a_trainer_is_well_from_its_first_task_until_the_connection_breaks(shell: Shell) -> None:
+    assert not shell.worker.is_well
+    shell.push(IDLE)
+    eventually(lambda: shell.worker.is_well, "it is in", WAIT_S)
+    shell.client.pushed.put(Unavailable("away"))
+    eventually(lambda: not shell.worker.is_well, "it is out", WAIT_S)
+    shell.push(IDLE)
+    eventually(lambda: shell.worker.is_well, "it is in again", WAIT_S)
+
+
+def test_a_trainer_whose_heartbeats_get_lost_is_not_well_after_its_lease_although_the_stream_is_open(
+    shell: Shell,
+) -> None:
+    shell.push(IDLE)
+    eventually(lambda: shell.worker.is_well, "it is in", WAIT_S)
+    shell.client.failing_heartbeats = [Unavailable("lost")] * 100_000
+    eventually(lambda: not shell.worker.is_well, "the lease has run out", WAIT_S)
+    shell.client.failing_heartbeats.clear()
+    eventually(lambda: shell.worker.is_well, "it is heard again", WAIT_S)
+
+
+def test_a_trainer_that_cannot_do_its_task_is_not_well_until_it_can(shell: Shell) -> None:
+    mended = threading.Event()
+
+    def fails(*arguments: Any) -> None:
+        if not mended.is_set():
+            raise InvalidData("the folder is empty")
+
+    shell.runner.behaviour = fails
+    shell.push(ROUND_1)
+    shell.await_problem()
+    eventually(lambda: shell.worker._failure is not None, "the failure is kept", WAIT_S)
+    assert not shell.worker.is_well
+    mended.set()
+    eventually(lambda: shell.worker.is_well, "the next attempt succeeds", WAIT_S)
