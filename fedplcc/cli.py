@@ -9,7 +9,16 @@ from typing import Annotated
 
 import typer
 
-from fedplcc import data_commands, exit_codes, health, local_commands, model_commands, run_commands, service_commands
+from fedplcc import (
+    config_commands,
+    data_commands,
+    exit_codes,
+    health,
+    local_commands,
+    model_commands,
+    run_commands,
+    service_commands,
+)
 from fedplcc.front_door import PREPARE, SERVE, STEER, TRY, USE, FrontDoor
 from shared.version import VERSION
 
@@ -27,6 +36,7 @@ app.command("demo", rich_help_panel=TRY, epilog=local_commands.DEMO_EXAMPLES)(lo
 app.command("simulate", rich_help_panel=TRY, epilog=local_commands.SIMULATE_EXAMPLES)(local_commands.simulate)
 app.command("health", rich_help_panel=PREPARE, epilog=health.EXAMPLES)(health.health)
 app.add_typer(data_commands.app, name="data", rich_help_panel=PREPARE)
+app.add_typer(config_commands.app, name="config", rich_help_panel=PREPARE)
 for stand_in in service_commands.STAND_INS:
     app.command(stand_in.__name__, rich_help_panel=SERVE)(stand_in)
 FrontDoor.made_when_called.update(service_commands.MADE_WHEN_CALLED)

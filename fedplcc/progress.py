@@ -223,6 +223,25 @@ def shown_transfers(console: Console) -> Iterator[Callable[[str, int, int], None
         yield on_bytes
 
 
+@contextmanager
+def shown_steps(console: Console, count: int) -> Iterator[Callable[[str], None]]:
+    """Within the block, show so many steps of work: call what is given when one begins.
+
+    One bar on a terminal; elsewhere a line for each step.
+    """
+    with _bar(console, MofNCompleteColumn(), TimeElapsedColumn(), disable=not shows_bars(console)) as shown:
+        bar, begun = shown.add_task("", total=count), 0
+
+        def step(text: str) -> None:
+            nonlocal begun
+            shown.update(bar, description=text, completed=begun)
+            begun += 1
+            if not shows_bars(console):
+                console.print(text)
+
+        yield step
+
+
 def run_lines(runs: Sequence[Run]) -> list[str]:
     """Runs for people: a heading and a line each."""
     rows = [("run", "method", "status", "round", "created", "reason")]

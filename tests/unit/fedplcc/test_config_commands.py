@@ -1,0 +1,303 @@
+"""`fedplcc config init` and `fedplcc config check`: what they write and say follows the records themselves."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from pydantic import BaseModel
+from typer.testing import CliRunner
+
+from fedplcc.cli import app
+from fedplcc.config_check import judge
+from fedplcc.config_text import meanings, range_of, run_text, template, toml_value
+from fedplcc.configuration import demo_file
+from shared.methods import METHODS
+from shared.run_config import (
+    ClientSection,
+    DataSection,
+    ModelSection,
+    RunSection,
+    TimmOptions,
+    TrainingSection,
+    load_federation,
+    parse_federation,
+)
+
+runner = CliRunner()
+
+SECTIONS: dict[str, type[BaseModel]] = {
+    "run": RunSection,
+    "model": ModelSection,
+    "data": DataSection,
+    "training": TrainingSection,
+}
+
+
+def called(*arguments: object) -> tuple[int, str, str]:
+    result = runner.invoke(app, ["config", *map(str, arguments)])
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result.exit_code, result.stdout, result.stderr
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "shops.toml"
+
+
+def images(folder: Path, *, classes: tuple[str, ...] = ("cat", "dog"), test: int = 4) -> Path:
+    """A data set of a few grey images as an .npz file."""
+    path = folder / "images.npz"
+    labels = np.arange(8) % len(classes)
+    pixels = np.arange(8 * 64, dtype=np.uint8).reshape(8, 8, 8, 1)
+    np.savez(
+        path, x_train=pixels, y_train=labels, x_test=pixels[:test], y_test=labels[:test], classes=np.array(classes)
+    )
+    return path
+
+
+# What is written
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_what_init_writes_is_right_and_has_every_key(file: Path, method: str) -> None:
+    code, out, error = called("init", file, "--method", method)
+    assert (code, error) == (0, "")
+    assert f"fedplcc config check {file}" in out
+    text = file.read_text(encoding="utf-8")
+    assert called("check", file)[0] == 0
+    expected = load_federation(demo_file()).config
+    if method == expected.run.method:
+        assert load_federation(file).config == expected, "the demo, with every key written out"
+    for section, kind in {**SECTIONS, "method": METHODS[method].config}.items():
+        part = text.split(f"\n[{section}]\n")[1].split("\n[")[0]
+        for key in kind.model_fields:
+            assert re.search(rf"^(# )?{key} = ", part, re.MULTILINE), f"{section}.{key}"
+    clients = text.split("\n[clients.mnist]\n")[1]
+    assert all(re.search(rf"^(# )?{key} = ", clients, re.MULTILINE) for key in ClientSection.model_fields)
+    assert all(re.search(rf"^# {key} = ", text, re.MULTILINE) for key in TimmOptions.model_fields)
+
+
+def test_every_meaning_and_range_stands_above_its_key(file: Path) -> None:
+    called("init", file)
+    text = file.read_text(encoding="utf-8")
+    flat = " ".join(line.removeprefix("# ") for line in text.splitlines())
+    kinds: list[type[BaseModel]] = [*SECTIONS.values(), ClientSection, METHODS["fedplcc"].config]
+    for kind in kinds:
+        said = meanings(kind)
+        assert said, kind
+        for key, meaning in said.items():
+            assert meaning in flat, f"{kind.__name__}.{key}"
+        for key, field in kind.model_fields.items():
+            assert range_of(field) in flat, f"{kind.__name__}.{key}"
+    assert "Processor threads of local training; other numbers give other last bits. (1 to 256)\nthreads = 1" in text
+
+
+EXCLUDED = {"min_clients": "clients = ", "local_epochs": "local_steps = "}
+"""Keys of which only one may stand, and the line that goes for it."""
+
+
+def test_a_key_that_is_not_set_may_be_taken_out_of_its_comment(file: Path) -> None:
+    called("init", file)
+    lines = file.read_text(encoding="utf-8").splitlines()
+    own = lines[: lines.index("# For timm:NAME, instead of options above:")]
+    settable = [number for number, line in enumerate(own) if re.match(r"# \w+ = ", line)]
+    assert settable
+    for number in settable:
+        key = lines[number].removeprefix("# ").partition(" = ")[0]
+        changed = [line for line in lines if not (key in EXCLUDED and line.startswith(EXCLUDED[key]))]
+        changed[changed.index(lines[number])] = lines[number].removeprefix("# ")
+        verdict = judge(tomllib.loads("\n".join(changed)))
+        assert verdict.problems == (), f"{key}: {verdict.problems}"
+
+
+def test_clients_classes_and_data_may_be_named(file: Path, tmp_path: Path) -> None:
+    assert called("init", file, "--clients", "north, south", "--classes", "healthy,ill")[0] == 0
+    federation = load_federation(file)
+    assert federation.config.run.name == "shops"
+    assert federation.config.run.clients == ("north", "south")
+    assert federation.config.data.classes == ("healthy", "ill")
+    assert federation.clients["south"].data == "folder:data/south"
+    spec = f"npz:{images(tmp_path)}"
+    code, _, error = called("init", tmp_path / "more.toml", "--clients", "a.b", "--data", spec)
+    assert (code, error) == (0, "")
+    federation = load_federation(tmp_path / "more.toml")
+    assert federation.config.data.classes == ("cat", "dog"), "the data's own"
+    assert federation.clients["a.b"].data == spec
+
+
+def test_nothing_is_overwritten(file: Path) -> None:
+    file.write_text("mine")
+    code, out, error = called("init", file)
+    assert (code, out) == (2, "")
+    assert error == f"fedplcc: {file} is there already; name another file, or remove it first\n"
+    assert file.read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (("--method", "fedplc"), 2, "did you mean 'fedplcc'?"),
+        (("--clients", "a,b"), 2, "name the classes with --classes"),
+        (("--clients", "a,a", "--classes", "x,y"), 2, "names a client twice"),
+        (("--clients", "a", "--classes", "x"), 2, "data.classes"),
+        (("--data", "folder:/nowhere-at-all"), 2, "/nowhere-at-all"),
+    ],
+)
+def test_what_init_cannot_do_is_one_sentence(file: Path, arguments: tuple[str, ...], code: int, said: str) -> None:
+    found, out, error = called("init", file, *arguments)
+    assert (found, out) == (code, "")
+    assert said in error
+    assert error.count("\n") == 1
+    assert not file.exists()
+
+
+def test_a_folder_that_is_not_there_is_a_storage_error(tmp_path: Path) -> None:
+    code, _, error = called("init", tmp_path / "missing" / "run.toml")
+    assert code == 4
+    assert "cannot write" in error
+
+
+# What is checked
+
+WRONG = """
+[run]
+methud = "fedplcc"
+method = "fedplcc"
+rounds = "many"
+[method]
+tau = 0
+lambda3 = 1
+[data]
+classes = ["a", "a"]
+[training]
+batch_size = 1
+[clints.ann]
+[clients.ann]
+dta = "digits:mnist"
+"""
+
+
+def test_every_problem_is_said_in_one_go(file: Path) -> None:
+    file.write_text(WRONG)
+    code, out, error = called("check", file)
+    assert (code, out) == (2, "")
+    said = error.splitlines()
+    assert all(line.startswith(f"fedplcc: {file}: ") for line in said)
+    for key in (
+        "clints",
+        "run.methud",
+        "run.rounds",
+        "method.tau",
+        "method.lambda3",
+        "data.classes",
+        "training.batch_size",
+    ):
+        assert sum(key in line for line in said) == 1, key
+    assert "did you mean 'clients'?" in error
+    assert "clients.ann.data is missing" in error
+    document = json.loads(called("check", file, "--json")[1])
+    assert document == {"problems": [line.removeprefix(f"fedplcc: {file}: ") for line in said]}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[run", "is not TOML"),
+        ('run = 3\n[data]\nclasses = ["x", "y"]', "run is a table of keys; write [run]"),
+        (
+            '[run]\nmethod = "fedavg"\nclients = ["a", "b"]\n[data]\nclasses = ["x", "y"]\n[clients.a]\ndata = "x:y"',
+            "[clients.b]",
+        ),
+        ('[run]\nmethod = "fedavg"\n[data]\nclasses = ["x", "y"]', "exactly one of 'clients'"),
+        ('[run]\nmethod = "fedavg"\n[data]\nclasses = ["x", "y"]\n[partition]\nkind = "dirichle"', "did you mean"),
+    ],
+)
+def test_a_problem_between_sections_is_said_too(file: Path, text: str, said: str) -> None:
+    file.write_text(text)
+    code, out, error = called("check", file)
+    assert (code, out) == (2, "")
+    assert said in error
+    assert error.count("\n") == 1
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    code, _, error = called("check", tmp_path / "nothing.toml")
+    assert code == 2
+    assert "nothing.toml" in error
+
+
+def test_what_is_shown_is_a_configuration_of_the_same_run() -> None:
+    code, out, _ = called("check", demo_file())
+    assert code == 0
+    federation = load_federation(demo_file())
+    assert out.splitlines()[0].endswith("demo.toml: fedplcc, 30 rounds, 4 clients, 10 classes")
+    assert f"# configuration {federation.config.hash}" in out
+    assert "lambda2 = 1000.0  # default" in out
+    assert "local_steps = 15\n" in out, "what the file says itself is not marked"
+    assert parse_federation(tomllib.loads(out)) == federation
+
+
+def test_json_gives_the_canonical_configuration_and_its_hash() -> None:
+    document = json.loads(called("check", demo_file(), "--json")[1])
+    config = load_federation(demo_file()).config
+    assert document["config"] == json.loads(config.canonical_json)
+    assert document["config_hash"] == config.hash
+    assert document["problems"] == []
+    assert document["clients"]["synth"]["data"] == "digits:synth"
+
+
+def test_the_clients_data_are_read_when_asked_for(file: Path, tmp_path: Path) -> None:
+    spec = f"npz:{images(tmp_path)}"
+    text = (
+        f'[run]\nmethod = "fedavg"\n[data]\nclasses = ["cat", "dog"]\nimage_size = 8\n[clients.ann]\ndata = "{spec}"\n'
+    )
+    file.write_text(text)
+    code, out, error = called("check", file, "--data")
+    assert (code, error) == (0, "ann: reading its data\n")
+    assert "# ann: 8 training images, 4 test images" in out
+    file.write_text(text + '[clients.bob]\ndata = "npz:missing.npz"\n[clients.eve]\ndata = "nothing:x"\n')
+    code, out, error = called("check", file, "--data", "--json")
+    assert code == 2
+    document: dict[str, Any] = json.loads(out)
+    assert document["clients"]["ann"]["train"] == 8
+    assert [problem.partition(":")[0] for problem in document["problems"]] == ["clients.bob", "clients.eve"]
+    file.write_text(
+        text.replace("[clients.ann]", "").replace(f'data = "{spec}"', "").replace('fedavg"', 'fedavg"\nmin_clients = 1')
+    )
+    assert "no [clients.NAME] tables" in called("check", file, "--data")[2]
+
+
+# Parts
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        True,
+        3,
+        1e-05,
+        0.1,
+        'ü "quoted" \\ \x7f \n',
+        [],
+        [0.5, 0.25],
+        {"a b": [1], "c": {"d": "e"}},
+        [f"class {i}" for i in range(345)],
+    ],
+)
+def test_a_value_is_read_back_from_toml_as_it_was(value: object) -> None:
+    text = toml_value(value)
+    assert tomllib.loads(f"value = {text}") == {"value": value}
+    assert max(map(len, text.splitlines())) <= 105
+
+
+def test_the_texts_can_be_written_for_a_run_without_a_roster() -> None:
+    document = {"run": {"method": "fedavg", "min_clients": 2}, "data": {"classes": ["a", "b"]}}
+    federation = parse_federation(document)
+    assert "min_clients = 2\n" in run_text(federation, document)
+    assert parse_federation(tomllib.loads(template(federation))).config == federation.config
