@@ -5,6 +5,7 @@ Records are kept in columns where the store asks for them, and as JSON where it 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -17,6 +18,7 @@ from sqlalchemy import (
     Engine,
     Row,
     Table,
+    bindparam,
     create_engine,
     func,
     insert,
@@ -27,6 +29,7 @@ from sqlalchemy import (
 from sqlalchemy import (
     event as engine_event,
 )
+from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import DatabaseError, DataError, IntegrityError, ProgrammingError
 
 from aggregator.store import revisions, schema
@@ -174,12 +177,11 @@ class SqlStore:
 
     def has_stored(self, client_id: str, sha256: str) -> bool:
         """See `Store.has_stored`."""
-        table = schema.client_blobs
-        return self._first(select(table).where(table.c.client_id == client_id, table.c.sha256 == sha256)) is not None
+        return self._first(_CLIENT_BLOB, {"client_id": client_id, "sha256": sha256}) is not None
 
     def find_blob(self, sha256: str) -> int | None:
         """See `Store.find_blob`."""
-        row = self._first(select(schema.blobs.c.size_bytes).where(schema.blobs.c.sha256 == sha256))
+        row = self._first(_BLOB_SIZE, {"sha256": sha256})
         return None if row is None else int(row.size_bytes)
 
     def domains(self, clients: Sequence[str]) -> dict[str, str]:
@@ -193,9 +195,9 @@ class SqlStore:
         """See `Store.close`."""
         self._engine.dispose()
 
-    def _first(self, query: Any) -> Row[Any] | None:
+    def _first(self, query: Any, values: Mapping[str, Any] | None = None) -> Row[Any] | None:
         with self._reading() as connection:
-            return connection.execute(query).first()
+            return connection.execute(query, values).first()
 
     @contextmanager
     def _reading(self) -> Iterator[Connection]:
@@ -211,34 +213,32 @@ class SqlTransaction:
 
     def add_run(self, run: Run, *, request_id: str, request_hash: str) -> None:
         """See `Transaction.add_run`."""
-        values = {**_run_values(run), "request_id": request_id, "request_hash": request_hash}
-        self._connection.execute(insert(schema.runs).values(values))
+        self._insert(schema.runs, {**_run_values(run), "request_id": request_id, "request_hash": request_hash})
 
     def save_run(self, run: Run) -> None:
         """See `Transaction.save_run`."""
-        table = schema.runs
-        self._connection.execute(update(table).where(table.c.run_id == run.run_id).values(_run_values(run)))
+        values = _run_values(run)
+        self._connection.execute(_SAVE_RUN, {"key": values.pop("run_id"), **values})
         if run.round is not None:
-            self._upsert(schema.rounds, {"run_id": run.run_id, "number": run.round.number}, _round_values(run.round))
+            self._upsert(schema.rounds, {"run_id": run.run_id, "number": run.round.number, **_round_values(run.round)})
 
     def add_update(self, run_id: str, round_number: int, committed: Update) -> None:
         """See `Transaction.add_update`."""
-        table = schema.updates
-        newest = self._connection.execute(select(func.max(table.c.commit_order))).scalar() or 0
         key = {"run_id": run_id, "round": round_number, "client_id": committed.client_id}
-        self._connection.execute(insert(table).values(**key, commit_order=newest + 1, update=_dump(committed)))
+        self._connection.execute(_ADD_UPDATE, {**key, "update": _dump(committed)})
         for blob in committed.payload.blobs:
             self.add_blob(blob)
-            self._upsert(schema.client_blobs, {"client_id": committed.client_id, "sha256": blob.sha256}, {})
+            self._upsert(schema.client_blobs, {"client_id": committed.client_id, "sha256": blob.sha256})
 
     def add_evaluation(self, run_id: str, round_number: int, evaluation: Evaluation) -> None:
         """See `Transaction.add_evaluation`."""
         key = {"run_id": run_id, "round": round_number, "client_id": evaluation.client_id}
-        self._connection.execute(insert(schema.evaluations).values(**key, evaluation=_dump(evaluation)))
+        self._insert(schema.evaluations, {**key, "evaluation": _dump(evaluation)})
 
     def save_client(self, client: Client) -> None:
         """See `Transaction.save_client`."""
         values = {
+            "client_id": client.client_id,
             "domain": client.domain,
             "num_examples": client.num_examples,
             "class_counts": dict(client.class_counts),
@@ -246,25 +246,52 @@ class SqlTransaction:
             "last_seen_at": client.last_seen_at,
             "problem": None if client.problem is None else _dump(client.problem),
         }
-        self._upsert(schema.clients, {"client_id": client.client_id}, values)
+        self._upsert(schema.clients, values)
 
     def add_blob(self, blob: BlobRef) -> None:
         """See `Transaction.add_blob`."""
-        self._upsert(schema.blobs, {"sha256": blob.sha256}, {"size_bytes": blob.size_bytes})
+        self._upsert(schema.blobs, {"sha256": blob.sha256, "size_bytes": blob.size_bytes})
 
     def add_event(self, event: Event) -> None:
         """See `Transaction.add_event`."""
         values = {"time": event.time, "type": event.type, "run_id": event.run_id, "round": event.round}
-        values |= {"client_id": event.client_id, "data": dict(event.data)}
-        self._connection.execute(insert(schema.events).values(values))
+        self._insert(schema.events, {**values, "client_id": event.client_id, "data": dict(event.data)})
 
-    def _upsert(self, table: Table, key: Mapping[str, Any], values: Mapping[str, Any]) -> None:
-        matches = [table.c[name] == value for name, value in key.items()]
-        exists = self._connection.execute(select(*table.primary_key.columns).where(*matches)).first() is not None
-        if not exists:
-            self._connection.execute(insert(table).values(**key, **values))
-        elif values:
-            self._connection.execute(update(table).where(*matches).values(**values))
+    def _insert(self, table: Table, values: Mapping[str, Any]) -> None:
+        self._connection.execute(_insert_into(table), values)
+
+    def _upsert(self, table: Table, values: Mapping[str, Any]) -> None:
+        statement = _upsert_into(table, tuple(values), self._connection.dialect.name)
+        self._connection.execute(statement, values)
+
+
+# Statements of every round are built once, with their values as parameters: building one costs more than running it.
+
+
+@functools.cache
+def _insert_into(table: Table) -> Any:
+    return insert(table)
+
+
+@functools.cache
+def _upsert_into(table: Table, names: tuple[str, ...], dialect: str) -> Any:
+    """Insert a row, or give the one with its primary key these values; both databases say it alike, SQL does not."""
+    statement: Any = (sqlite if dialect == "sqlite" else postgresql).insert(table)
+    key = table.primary_key.columns
+    changed = {name: statement.excluded[name] for name in names if name not in key}
+    if not changed:
+        return statement.on_conflict_do_nothing(index_elements=key)
+    return statement.on_conflict_do_update(index_elements=key, set_=changed)
+
+
+_SAVE_RUN = update(schema.runs).where(schema.runs.c.run_id == bindparam("key"))
+_ADD_UPDATE = insert(schema.updates).values(
+    commit_order=select(func.coalesce(func.max(schema.updates.c.commit_order), 0) + 1).scalar_subquery()
+)
+_CLIENT_BLOB = select(schema.client_blobs).where(
+    schema.client_blobs.c.client_id == bindparam("client_id"), schema.client_blobs.c.sha256 == bindparam("sha256")
+)
+_BLOB_SIZE = select(schema.blobs.c.size_bytes).where(schema.blobs.c.sha256 == bindparam("sha256"))
 
 
 @contextmanager
