@@ -57,7 +57,7 @@ def predict(
     model: Model,
     images: Annotated[
         list[Path],
-        typer.Argument(metavar="IMAGES...", help="Image files, and folders of them.", show_default=False),
+        typer.Argument(metavar="IMAGES", help="Image files, and folders of them.", show_default=False),
     ],
     top: Annotated[int, typer.Option(help="Number of classes to tell of each image.", min=1)] = 1,
     config: Config = None,
@@ -99,7 +99,7 @@ def predict(
 @app.command(
     epilog=examples(
         "fedplcc model evaluate fedplcc-runs/digits --data digits:mnist",
-        "fedplcc model evaluate results --data folder:/data/new-scans --split all --json",
+        "fedplcc model evaluate results --data folder:scans --split all --json",
     )
 )
 @explains_errors
@@ -145,7 +145,8 @@ def evaluate(
     for line in evaluation.lines():
         console.print(line)
     if evaluation.unreadable:
-        say(f"{len(evaluation.unreadable)} files could not be read and are left out, first {evaluation.unreadable[0]}")
+        count, first = len(evaluation.unreadable), evaluation.unreadable[0]
+        say(f"files that could not be read are left out: {count}, the first is {first}")
     folder = out or evaluation_folder(trained, data, split.value)
     make_folder(folder)
     names = write_evaluation(folder, evaluation)
@@ -173,9 +174,9 @@ def export(
 ) -> int:
     """Write a model as an ONNX file, for programs without torch.
 
-    Its input `images` is a batch of any size, normalised as the file's metadata `mean` and `std` say; its outputs are
-    `logits`, in the order of the metadata's `classes`, and `features`. Where onnxruntime is installed, its results are
-    compared with torch's.
+    It takes a batch of any size as `images`, normalised as `mean` and `std` in its metadata say, and gives `logits`, in the
+    order of `classes` in its metadata, and `features`. Where onnxruntime is installed, its results are compared with
+    torch's.
     """
     from fedplcc.atomic_file import atomic_file
     from fedplcc.onnx_export import EXTRA_CHECK, export_onnx, metadata

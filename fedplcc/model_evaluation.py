@@ -150,7 +150,7 @@ def write_evaluation(folder: Path, evaluation: ModelEvaluation) -> Sequence[str]
         StoreUnavailable: The folder cannot be written.
     """
     write_text(folder / REPORT, json.dumps(evaluation.as_json(), indent=2, allow_nan=False) + "\n")
-    title = f"{evaluation.data}: {100 * evaluation.accuracy:.1f} % of {evaluation.num_examples} images right"
+    title = f"{evaluation.data}\n{100 * evaluation.accuracy:.1f} % of {evaluation.num_examples} images right"
     try:
         picture = confusion_matrix(evaluation.confusion_MM, evaluation.classes, title=title)
     except ImportError:
