@@ -19,6 +19,7 @@ from aggregator.store.blobs import BlobStore
 from aggregator.store.sql import SqlStore
 from shared.config import EXIT_CONFIG as EXIT_CONFIG
 from shared.config import AggregatorSettings
+from shared.disk import why_unusable
 from shared.errors import FedplccError, InvalidConfig, StoreUnavailable
 from shared.gen.fedplcc.v1 import round_service_pb2, round_service_pb2_grpc, run_service_pb2, run_service_pb2_grpc
 from shared.log import get_logger, set_up
@@ -176,7 +177,7 @@ def _locked(folder: Path) -> IO[str]:
         folder.mkdir(parents=True, exist_ok=True)
         file = (folder / "lock").open("a")
     except OSError as error:
-        raise StoreUnavailable(f"cannot use the state directory {folder}: {error.strerror or error}") from error
+        raise StoreUnavailable(why_unusable(folder, error)) from error
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

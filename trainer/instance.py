@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from shared.convert import TOKEN_CHARACTERS
+from shared.disk import why_unusable
 from shared.errors import InvalidConfig, StoreUnavailable
 
 TOKEN_FILE = "instance-token"
@@ -67,4 +68,4 @@ def _token(path: Path) -> str:
 
 
 def _unusable(folder: Path, error: OSError) -> StoreUnavailable:
-    return StoreUnavailable(f"cannot use the state directory {folder}: {error.strerror or error}")
+    return StoreUnavailable(why_unusable(folder, error))
