@@ -131,7 +131,8 @@ def evaluate(
 ) -> int:
     """Judge a model by labelled images: accuracy, whole and per class, and what it takes for what.
 
-    On the test images of one of the run's clients it comes to the accuracy in the run's metrics.jsonl.
+    On the test images of one of the run's clients, on the same type of machine, it comes to exactly the accuracy in the
+    run's metrics.jsonl.
     """
     from fedplcc.atomic_file import make_folder
     from fedplcc.model_evaluation import PICTURE, evaluate_model, evaluation_folder, write_evaluation

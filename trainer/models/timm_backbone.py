@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from shared.errors import InvalidModel
 from shared.run_config import TimmOptions
+from trainer.models.state import check_state
 
 EXTRA = "pip install 'fedplcc[timm]'"
 
@@ -99,7 +100,13 @@ def timm_model(name: str, num_classes: int, image_size: int, options: TimmOption
                 "name it in model.options.checkpoint"
             ) from cause
         raise InvalidModel(f"model 'timm:{name}' cannot be made for images of {image_size} pixels ({what})") from cause
-    return TimmModel(backbone, _width(backbone, name, image_size), num_classes, options)
+    model = TimmModel(backbone, _width(backbone, name, image_size), num_classes, options)
+    try:
+        check_state(model)
+    except InvalidModel as error:  # says what to change in code of one's own, which timm's is not
+        problem = error.detail.partition(";")[0]
+        raise InvalidModel(f"model 'timm:{name}' cannot travel: {problem}; choose another of timm's") from error
+    return model
 
 
 def _check_name(timm: Any, name: str) -> None:

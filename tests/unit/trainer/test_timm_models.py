@@ -215,7 +215,7 @@ class Maps(nn.Module):
     ("is_pooled", "sentence"),
     [
         (False, "model 'timm:net_False' gives no vector for an image; choose a classification model of timm"),
-        (True, "tensor 'backbone.mask' is bool; convert it to float32 or int64, or make it non-persistent"),
+        (True, "model 'timm:net_True' cannot travel: tensor 'backbone.mask' is bool; choose another of timm's"),
     ],
 )
 def test_a_model_that_the_contract_cannot_carry_is_a_sentence(is_pooled, sentence):
