@@ -20,7 +20,7 @@ from trainer.data.source import Source
 
 PART = "part:K/N:RULE(KEY=VALUE,...):DATA"
 EXAMPLE = "part:3/10:dirichlet(alpha=0.5,seed=0):cifar10:PATH"
-_PART = re.compile(r"(?P<number>\d+)/(?P<of>\d+):(?P<rule>[^:]+):(?P<data>.+)", re.DOTALL)
+_PART = re.compile(r"(?P<number>\d{1,9})/(?P<of>\d{1,9}):(?P<rule>[^:]+):(?P<data>.+)", re.DOTALL)
 
 
 def split_part(text: str) -> tuple[int, int, Rule, str]:

@@ -88,7 +88,7 @@ def _part(text: str, test_every: int) -> Source:
 
 
 def _long_tail(text: str, test_every: int) -> Source:
-    settings, _, data = text.partition(":")
+    settings, _, data = text.partition(":") if text.startswith("(") else ("", "", text)
     return long_tailed(open_source(data, test_every), LongTail.name + settings)
 
 

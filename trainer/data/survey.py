@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -56,7 +57,9 @@ class Survey:
         rows.append(("all", str(sum(self.train)), str(sum(self.test))))
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         table = [f"{name:<{widths[0]}}  {n:>{widths[1]}}  {m:>{widths[2]}}" for name, n, m in rows]
-        return [self.spec, *table, *self._about_images(), *([f"note: {self.note}"] if self.note else [])]
+        note = [f"note: {self.note}"] if self.note else []
+        contract = f"for the run's [data]: classes = {json.dumps(self.classes, ensure_ascii=False)}"
+        return [self.spec, *table, *self._about_images(), *note, contract]
 
     def _about_images(self) -> list[str]:
         looked = "all of them read" if self.is_whole else f"{self.num_looked_at} of them looked at"

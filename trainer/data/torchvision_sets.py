@@ -89,7 +89,7 @@ def open_torchvision(name: str, root: Path) -> Source:
     # Damaged files end in whatever torchvision's parsers meet.
     except Exception as error:
         raise InvalidData(
-            f"{root} does not hold {known.title} whole ({known.files}); "
+            f"there is no whole {known.title} in {root}, that is {known.files}; "
             f"fetch it with: fedplcc data fetch {name} {shlex.quote(str(root))}"
         ) from error
     names = known.class_names or tuple(train.classes)
@@ -123,14 +123,12 @@ def fetch(name: str, root: Path) -> Source:
             raise InvalidData("fetching needs torchvision: pip install 'fedplcc[trainer]'") from error
         except (URLError, TimeoutError, ConnectionError, HTTPException) as error:
             raise _unreachable(known, error) from error
-        except OSError as error:
-            raise StoreUnavailable(f"cannot write {known.title} to {root}: {error.strerror or error}") from error
-        except RuntimeError as error:
-            if "Error downloading" in str(error):
-                raise _unreachable(known, error) from error
-            raise InvalidData(_damaged(known, root)) from error
-        # What torchvision finds in place it does not check before it parses it.
+        # What torchvision finds in place it does not always check before its parsers meet anything in it.
         except Exception as error:
+            if isinstance(error, OSError) and error.errno is not None:  # decompressors raise it without a number
+                raise StoreUnavailable(f"cannot write {known.title} to {root}: {error.strerror}") from error
+            if isinstance(error, RuntimeError) and "Error downloading" in str(error):
+                raise _unreachable(known, error) from error
             raise InvalidData(_damaged(known, root)) from error
     return open_torchvision(name, root)
 
