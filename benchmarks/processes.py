@@ -1,0 +1,111 @@
+"""The processes that a benchmark measures: on free ports, ended by their ids, gone with the benchmark if it is killed."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from aggregator.app import ENDPOINT_FILE
+from fedplcc import die_with_parent
+from shared.config import environment_without_settings
+
+ROOT = Path(__file__).parent.parent
+START_S = 60.0
+ANSWER_S = 300.0
+"""How long a process may work on one request."""
+END_S = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """A process that a benchmark talks to."""
+
+    pid: int
+    control: Connection
+
+    def receive(self) -> Any:
+        """What it says next.
+
+        Raises:
+            RuntimeError: It said nothing for too long, or ended.
+        """
+        if not self.control.poll(ANSWER_S):
+            raise RuntimeError(f"process {self.pid} did not answer within {ANSWER_S:.0f} s")
+        try:
+            return self.control.recv()
+        except EOFError:
+            raise RuntimeError(f"process {self.pid} ended; its error is above") from None
+
+
+@contextmanager
+def peer(target: Callable[..., None], *arguments: Any) -> Iterator[Peer]:
+    """Run `target(control, *arguments)` in a process of its own; it ends when `control` does."""
+    context = multiprocessing.get_context("spawn")  # never fork after gRPC was imported
+    mine, its = context.Pipe()
+    process = context.Process(target=target, args=(its, *arguments), daemon=True)
+    process.start()
+    its.close()
+    assert process.pid is not None
+    try:
+        yield Peer(process.pid, mine)
+    finally:
+        mine.close()
+        process.join(END_S)
+        if process.is_alive():
+            process.kill()
+            process.join()
+
+
+@contextmanager
+def aggregator(folder: Path) -> Iterator[tuple[str, int]]:
+    """A real aggregator with its state in a folder; gives its address and process id."""
+    state = folder / "state"
+    command = [
+        sys.executable,
+        "-P",
+        "-m",
+        "aggregator",
+        "--state-dir",
+        str(state),
+        "--port",
+        "0",
+        "--metrics-port",
+        "0",
+    ]
+    guard = [sys.executable, "-I", "-S", str(Path(die_with_parent.__file__)), str(os.getpid())]
+    environment = {**environment_without_settings(), "PYTHONPATH": str(ROOT)}
+    with (folder / "aggregator.log").open("ab") as log:
+        process = subprocess.Popen(
+            [*guard, *command], env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+        )
+    try:
+        yield f"127.0.0.1:{_port(process, state / ENDPOINT_FILE, folder / 'aggregator.log')}", process.pid
+    finally:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(END_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _port(process: subprocess.Popen[bytes], endpoint: Path, log: Path) -> int:
+    deadline = time.monotonic() + START_S
+    while time.monotonic() < deadline:
+        if process.poll() is not None:
+            break
+        if endpoint.exists():
+            return int(json.loads(endpoint.read_text())["port"])
+        time.sleep(0.02)
+    raise RuntimeError(f"the aggregator did not start:\n{log.read_text()}")

@@ -1,0 +1,142 @@
+"""Rounds of a real aggregator with five trainers that do no training, beside a bare gRPC loop that moves the same bytes.
+
+A round moves a float32 model to every trainer and another one back, and is durable. The trainers are processes of their own,
+with the trainer's own client; the bare loop (bare.py) hashes and fsyncs too. One more yardstick also takes the mean of what
+came and makes it the model of its next round: the least that a round of federated averaging is.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from benchmarks.bare import BareClient, serve
+from benchmarks.models import Updates, model_bytes
+from benchmarks.processes import ANSWER_S, Peer, aggregator, peer
+from benchmarks.report import Sample, alternate, cpu_seconds, finish, median, options, ratio
+from benchmarks.trainers import CLIENTS, Trainer, create_run, following
+from shared.gen.fedplcc.v1 import run_service_pb2, run_service_pb2_grpc
+from shared.rpc import open_channel
+
+SIZES = {"0.01 M": 10_000, "4.9 M": 4_900_000, "25 M": 25_000_000}
+GOALS = {"0.01 M": "<= 0.03 s", "4.9 M": "<= 1.5 x", "25 M": "<= 1.35 x"}
+
+
+def main() -> None:
+    """Measure every size."""
+    arguments = options(__doc__)
+    sizes = {"0.01 M": 10_000} if arguments.quick else SIZES
+    rows, phases = [], []
+    for name, num_parameters in sizes.items():
+        rounds, repeats = (2, 1) if arguments.quick else (20, 7) if num_parameters < 1e6 else (4, 5)
+        row, phase = measure(name, num_parameters, rounds, repeats)
+        rows.append(row)
+        phases.append(phase)
+    finish("rounds", rows, arguments, phases=phases)
+
+
+def measure(name: str, num_parameters: int, rounds: int, repeats: int) -> tuple[dict[str, Any], dict[str, Any]]:
+    """One size: seconds a round of this project and of both yardsticks, and where this project's round goes."""
+    model = model_bytes(num_parameters)
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fedplcc-rounds-")))
+        (folder / "bare").mkdir()
+        bare = stack.enter_context(peer(serve, folder / "bare", model))
+        port = bare.receive()
+        address, pid = stack.enter_context(aggregator(folder))
+        trainers = [
+            stack.enter_context(peer(train, index, num_parameters, address, port)) for index in range(len(CLIENTS))
+        ]
+        for trainer in trainers:
+            trainer.receive()
+        control = run_service_pb2_grpc.RunServiceStub(open_channel(address))  # type: ignore[no-untyped-call]
+        seconds: list[dict[str, float]] = []
+        trainer_pids = [trainer.pid for trainer in trainers]
+
+        def bare_rounds(with_mean: bool) -> Sample:
+            return _timed_rounds([bare.pid, *trainer_pids], rounds, lambda: bare_round(trainers, bare, with_mean))
+
+        def project_rounds() -> Sample:
+            return _timed_run(control, rounds, [pid, *trainer_pids], seconds)
+
+        cases = {
+            "bare": lambda: bare_rounds(False),
+            "bare with mean": lambda: bare_rounds(True),
+            "fedplcc": project_rounds,
+        }
+        for case in cases.values():  # the first time of anything is slower
+            case()
+        seconds.clear()
+        samples = alternate(cases, repeats)
+    mine, base, with_mean = (samples[case] for case in ("fedplcc", "bare", "bare with mean"))
+    row = {
+        "model": name,
+        "round (s)": median(mine),
+        "bare loop (s)": median(base),
+        "bare loop with mean (s)": median(with_mean),
+        "ratio": ratio(mine, base),
+        "ratio, with mean": ratio(mine, with_mean),
+        "CPU ratio": ratio(mine, base, "cpu_s"),
+        "CPU ratio, with mean": ratio(mine, with_mean, "cpu_s"),
+        "goal": GOALS[name],
+    }
+    names = seconds[0].keys()
+    return row, {"model": name, **{phase: sum(each[phase] for each in seconds) / len(seconds) for phase in names}}
+
+
+def bare_round(trainers: list[Peer], bare: Peer, with_mean: bool) -> None:
+    """One round of the bare loop."""
+    for trainer in trainers:
+        trainer.control.send("round")
+    names = [trainer.receive() for trainer in trainers]
+    if with_mean:
+        bare.control.send(names)
+        bare.receive()
+
+
+def _timed_rounds(pids: list[int], rounds: int, once: Callable[[], None]) -> Sample:
+    wall, cpu = time.perf_counter(), cpu_seconds(pids)
+    for _ in range(rounds):
+        once()
+    return Sample((time.perf_counter() - wall) / rounds, (cpu_seconds(pids) - cpu) / rounds)
+
+
+def _timed_run(control: Any, rounds: int, pids: list[int], seconds: list[dict[str, float]]) -> Sample:
+    """Let the aggregator run; round 0 makes the model and round 1 brings it to everybody, the others are measured."""
+    run_id = create_run(control, rounds + 1)
+    watch = control.WatchRun(run_service_pb2.WatchRunRequest(run_id=run_id, follow=True), timeout=ANSWER_S)
+    begin = cpu = 0.0
+    for answer in watch:
+        if answer.event.type in ("run_failed", "client_problem"):
+            raise RuntimeError(f"the run met {answer.event.type}: {answer.event.data_json}")
+        if answer.event.type == "round_committed" and answer.event.round == 1:
+            begin, cpu = time.perf_counter(), cpu_seconds(pids)
+    wall, cpu = time.perf_counter() - begin, cpu_seconds(pids) - cpu
+    listing = control.ListRounds(run_service_pb2.ListRoundsRequest(run_id=run_id, after_round=1), timeout=ANSWER_S)
+    seconds += [json.loads(each.timings_json)["seconds"] for each in listing.rounds]
+    return Sample(wall / rounds, cpu / rounds)
+
+
+def train(control: Connection, index: int, num_parameters: int, address: str, port: int) -> None:
+    """A trainer's process: does the aggregator's tasks as they come, and a round of the bare loop when asked."""
+    updates = Updates(num_parameters, index)
+    bare = BareClient(port)
+    with following(address, CLIENTS[index], lambda client: Trainer(client, updates).perform):
+        control.send(None)
+        try:
+            while control.recv():
+                bare.download()
+                control.send(bare.upload(CLIENTS[index], updates.another()))
+        except EOFError:
+            pass
+    bare.close()
+
+
+if __name__ == "__main__":
+    main()
