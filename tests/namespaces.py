@@ -14,6 +14,7 @@ import json
 import os
 import secrets
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -140,6 +141,12 @@ class Host:
             except OSError:
                 return False
         return True
+
+    def kill_all(self) -> None:
+        """Kill every process of this host; whatever runs there was started by the test."""
+        for pid in map(int, _ip("netns", "pids", self.namespace).split()):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
     def listening(self) -> set[tuple[str, int]]:
         """Addresses and ports of this host at which something listens."""

@@ -1,0 +1,187 @@
+"""A person who follows deploy/README.md to the letter: its commands, as they stand, on two hosts.
+
+Prepared is what the guide takes for granted: a clone on each host, with images below /srv/images. Of its commands only the
+installation is not run, because that a wheel and an image install from nothing is proved by tests of their own; in its place
+this environment's `fedplcc` is on the PATH.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tests.deploy_guide import AGGREGATOR_HOST, ALL_HOSTS, INSTALL, block, blocks
+from tests.harness import ROOT, eventually
+from tests.namespaces import Host, Network, need_namespaces
+from tests.simulations import hashed, simulated, write_config
+
+RUN_S = 120.0
+GATEWAY = "http://127.0.0.1:8080"
+ADDRESSES = {"north": "192.0.2.10", "south": "192.0.2.11"}
+AS_ON_THAT_HOST = 'hostname "$1" && mount --bind "$2" /srv && exec bash -c "$3"'
+"""Gives what is run a host's name and its /srv, both of which nothing else on this machine sees."""
+
+
+class Person:
+    """Somebody with a terminal on each of the two hosts."""
+
+    def __init__(self, folder: Path, network: Network) -> None:
+        self.folder = folder
+        network.add_switch("office", "192.0.2.1")
+        self.hosts = {name: network.add_host(name, address, "office") for name, address in ADDRESSES.items()}
+        self.hub = self.hosts["north"]
+        for name in self.hosts:
+            shutil.copytree(ROOT / "deploy", self.clone(name) / "deploy")
+
+    def clone(self, host: str) -> Path:
+        return self.folder / host / "fedplcc"
+
+    def types(self, host: Host, commands: str, cwd: Path | None = None) -> str:
+        """Run commands in the clone on a host; what they print."""
+        srv = self.folder / host.name / "srv"
+        wrapped = ["unshare", "--uts", "--mount", "sh", "-c", AS_ON_THAT_HOST, "sh", host.name, str(srv), commands]
+        environment = {
+            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+            "HOME": str(self.folder),
+            "LANG": "C.UTF-8",
+            "CUDA_VISIBLE_DEVICES": "",
+        }
+        done = host.run(wrapped, cwd=cwd or self.clone(host.name), env=environment, timeout_s=RUN_S)
+        assert done.returncode == 0, f"{commands}\n{done.stdout}{done.stderr}{self.logs()}"
+        return done.stdout
+
+    def follows(self, section: str) -> str:
+        """Type the section's blocks but the installation on the hosts that their marks name; what the last one prints."""
+        said = ""
+        for each in blocks(section=section):
+            if INSTALL in each.marks or not each.marks:
+                continue
+            for host in self.hosts.values() if ALL_HOSTS in each.marks else [self.hub]:
+                said = self.types(host, each.text)
+        return said
+
+    def run(self, run_id: str) -> dict[str, Any]:
+        run: dict[str, Any] = self.hub.ask(f"{GATEWAY}/v1/runs/{run_id}")
+        return run
+
+    def wait(self, run_id: str, status: str, number: int) -> None:
+        """Until the run has the status, and the round at least this number."""
+
+        def is_there() -> bool:
+            try:
+                run = self.run(run_id)
+            except OSError:  # the aggregator is away
+                return False
+            assert run["status"] != "failed", run["reason"]
+            return run["status"] == status and run["round"] >= number
+
+        eventually(is_there, f"{run_id} is {status} in round {number} or later", RUN_S)
+
+    def end_of(self, run_id: str, out: Path) -> dict[str, str]:
+        self.types(self.hub, f"fedplcc run watch {run_id} && fedplcc run fetch {run_id} --out {out}")
+        return hashed(out)
+
+    def restores(self, kind: str, backup: str, run_id: str) -> dict[str, str]:
+        """Lose the aggregator with its folder, restore a backup elsewhere; the SHA-256 of what the run then ends in."""
+        stop, _copy, start = block(AGGREGATOR_HOST, "backup").lines
+        for pid_file in self.folder.glob("north/*/aggregator.pid"):
+            self.types(self.hub, f"{stop} && flock fedplcc-state/aggregator/lock true", cwd=pid_file.parent)
+            pid_file.unlink()
+        elsewhere = self.folder / "north" / f"after-{kind}"
+        elsewhere.mkdir()
+        (self.clone("north") / backup).rename(elsewhere / backup)
+        self.types(self.hub, block(AGGREGATOR_HOST, kind).text, cwd=elsewhere)
+        self.types(self.hub, start, cwd=elsewhere)
+        left = self.end_of(run_id, elsewhere / "results")
+        events = [json.loads(line) for line in (elsewhere / "aggregator.log").read_text().splitlines()]
+        recovered = [event for event in events if event["event"] == "run_recovered"]
+        assert [(event["run_id"], event["status"]) for event in recovered] == [(run_id, "running")], (
+            "its middle was kept"
+        )
+        return left
+
+    def logs(self) -> str:
+        return "".join(f"\n--- {log}\n{log.read_text()[-3000:]}" for log in sorted(self.folder.glob("*/*/*.log")))
+
+
+def write_images(folder: Path, seed: int) -> None:
+    """Two classes of pictures: a bright spot in the middle, or none."""
+    rng = np.random.default_rng(seed)
+    for name, brightness in (("healthy", 0), ("ill", 120)):
+        (folder / name).mkdir(parents=True)
+        for number in range(15):
+            pixels = rng.integers(0, 90, (32, 32, 3)) + 30 * seed
+            pixels[10:22, 10:22] += brightness
+            Image.fromarray(pixels.astype(np.uint8)).save(folder / name / f"{number:02}.png")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("guide")
+    for seed, name in enumerate(ADDRESSES):
+        write_images(folder / name / "srv" / "images", seed)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def person(folder: Path) -> Iterator[Person]:
+    need_namespaces()
+    with Network() as network:
+        person = Person(folder, network)
+        try:
+            yield person
+        finally:
+            for host in person.hosts.values():
+                host.kill_all()
+
+
+def expected(folder: Path, document: dict[str, Any], name: str) -> dict[str, str]:
+    """What a simulation of the configuration with the same images leaves."""
+    clients = {client: {"data": f"folder:{folder / client / 'srv' / 'images'}"} for client in ADDRESSES}
+    simulated({**document, "clients": clients}, folder / name)
+    return hashed(folder / name)
+
+
+def test_two_hosts_are_a_federation_after_five_commands(person: Person) -> None:
+    commands = [line for each in blocks(section="Without containers") for line in each.lines if each.marks]
+    assert len(commands) == 6, "five, and one that fetches the results"
+    said = person.follows("Without containers")
+    first = person.clone("north") / "first"
+    assert "metrics.jsonl" in said
+
+    document = tomllib.loads((person.clone("north") / "deploy" / "first-run.toml").read_text())
+    assert hashed(first) == expected(person.folder, document, "first-simulated")
+    lines = [json.loads(line) for line in (first / "metrics.jsonl").read_text().splitlines()]
+    assert lines[-1]["accuracy"].keys() == {"north", "south", "mean", "worst"}
+    assert "serves" in person.follows("Is it well?")
+
+
+def test_a_run_goes_on_from_a_backup_of_its_middle_to_the_same_bytes(person: Person) -> None:
+    document = tomllib.loads((person.clone("north") / "deploy" / "first-run.toml").read_text())
+    document["run"] |= {"name": "longer", "rounds": 5}
+    document["training"] |= {"local_steps": 50}
+    config = write_config(person.clone("north") / "longer.toml", document)
+    found = re.search(r"longer-\w+", person.types(person.hub, f"fedplcc run start --config {config.name}"))
+    assert found is not None
+    run_id = found[0]
+
+    person.wait(run_id, "running", 1)
+    person.types(person.hub, block(AGGREGATOR_HOST, "online-backup").text)
+    person.wait(run_id, "running", 2)
+    person.types(person.hub, block(AGGREGATOR_HOST, "backup").text)
+    undisturbed = expected(person.folder, document, "longer-simulated")
+    assert person.end_of(run_id, person.folder / "longer") == undisturbed
+
+    assert person.restores("restore", "aggregator-backup.tar", run_id) == undisturbed
+    assert person.restores("online-restore", "online-backup", run_id) == undisturbed
