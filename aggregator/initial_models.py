@@ -14,7 +14,7 @@ from typing import Any
 
 from aggregator.store.blobs import BlobStore, Upload
 from aggregator.validation import check_model
-from shared.errors import BlobNotFound, BlobTooLarge, ChunkTooLarge, InvalidConfig, InvalidModel, MalformedUpdate
+from shared.errors import BlobNotFound, BlobTooLarge, InvalidConfig, InvalidModel, MalformedUpdate
 from shared.initial_model import ModelBlob, ModelFile, ModelOfRun, parse_initial_model
 from shared.types import BlobRef
 
@@ -34,9 +34,8 @@ FindCommitted = Callable[[str, int | None], tuple[BlobRef, int, Path]]
 class InitialModels:
     """The models that an aggregator holds for runs to begin with."""
 
-    def __init__(self, blobs: BlobStore, *, max_chunk_bytes: int, max_blob_bytes: int) -> None:
-        self._blobs = blobs
-        self._max_chunk_bytes, self._max_blob_bytes = max_chunk_bytes, max_blob_bytes
+    def __init__(self, blobs: BlobStore, *, max_blob_bytes: int) -> None:
+        self._blobs, self._max_blob_bytes = blobs, max_blob_bytes
 
     def begin_upload(self, blob: BlobRef, name: str) -> InitialModelReceiver | None:
         """Receive a model from its first byte; None where it is held already.
@@ -49,7 +48,7 @@ class InitialModels:
         if self._blobs.find_initial(blob.sha256) is not None:
             return None
         upload = self._blobs.begin_initial(blob)
-        return InitialModelReceiver(self._blobs, upload, name, self._max_chunk_bytes)
+        return InitialModelReceiver(self._blobs, upload, name)
 
     def resolve(self, text: str, find_committed: FindCommitted) -> Beginning:
         """The model that `run.initial_model` names, held as one that runs can begin with.
@@ -88,17 +87,15 @@ class InitialModels:
 class InitialModelReceiver:
     """One model being received: bytes in order, then `finish`; `close` in any case."""
 
-    def __init__(self, blobs: BlobStore, upload: Upload, name: str, max_chunk_bytes: int) -> None:
-        self._blobs, self._upload, self._name, self._max_chunk_bytes = blobs, upload, name, max_chunk_bytes
+    def __init__(self, blobs: BlobStore, upload: Upload, name: str) -> None:
+        self._blobs, self._upload, self._name = blobs, upload, name
 
     def write(self, data: bytes) -> None:
         """Append the next bytes.
 
         Raises:
-            ChunkTooLarge, ChunkOutOfOrder: They are over the limit, or run past the announced end.
+            ChunkOutOfOrder: They run past the announced end.
         """
-        if len(data) > self._max_chunk_bytes:
-            raise ChunkTooLarge(f"a chunk has at most {self._max_chunk_bytes} bytes, this one {len(data)}")
         self._upload.write(self._upload.offset_bytes, data)
 
     def finish(self) -> None:

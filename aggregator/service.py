@@ -119,9 +119,7 @@ class Coordinator:
             max_chunk_bytes=self._limits.max_chunk_bytes,
             max_blob_bytes=self._limits.max_blob_bytes,
         )
-        self.initial_models = InitialModels(
-            blobs, max_chunk_bytes=self._limits.max_chunk_bytes, max_blob_bytes=self._limits.max_blob_bytes
-        )
+        self.initial_models = InitialModels(blobs, max_blob_bytes=self._limits.max_blob_bytes)
         self._tables: dict[str, TensorTable] = {}
         self._turns: dict[str, threading.Lock] = {}
         self._attempts: dict[str, int] = {}

@@ -10,6 +10,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from fedplcc.initial_model import anchored, with_model_file
 from shared.errors import InvalidConfig
 from shared.run_config import ClientSection, FederationFile, canonical_json, parse_federation, read_document
 
@@ -35,10 +36,15 @@ def demo_file() -> Path:
 def read_federation(path: Path, overrides: Overrides | None = None) -> FederationFile:
     """Read a configuration file, change it as the command line says, and check it.
 
+    An initial model that is a file is looked for beside the configuration, from the command line in the present folder; in
+    what is returned its SHA-256 stands for it.
+
     Raises:
         InvalidConfig: The file cannot be read, is not TOML, or something in it or on the command line is wrong.
     """
-    return parse_federation(override(read_document(path), overrides or Overrides()))
+    document = anchored(read_document(path), path.parent)
+    document = anchored(override(document, overrides or Overrides()), Path.cwd())
+    return with_model_file(parse_federation(document))
 
 
 def override(document: Mapping[str, Any], overrides: Overrides) -> dict[str, Any]:

@@ -70,6 +70,8 @@ class Demo:
         )
 
     async def _train(self, gateway: Gateway) -> RunRecord:
+        if self._federation.initial_model_file is not None:
+            await gateway.store_model(self._federation.initial_model_file)
         document = json.loads(self._federation.config.canonical_json)
         run = await gateway.start_run(document, request_id=REQUEST_ID)
         self._progress.note(f"run {run.run_id}: {run.method}, {run.total_rounds} rounds, {len(self._clients)} clients")

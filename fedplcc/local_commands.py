@@ -163,12 +163,14 @@ def _train_in_folder(
     """Choose the folder, train unless the results are there already, and show them; returns the exit code."""
     from fedplcc.artifacts import read_record
     from fedplcc.configuration import local_clients
+    from fedplcc.initial_model import require_file
     from fedplcc.progress import RunProgress, console_for
     from fedplcc.run_folder import claimed_folder
     from shared.log import set_up
 
     set_up("error")
     local_clients(federation)  # what is wrong with them is said before a folder is made
+    require_file(federation)
     console = console_for(json=as_json)
     with claimed_folder(out, federation) as folder:
         if folder.is_finished:

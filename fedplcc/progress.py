@@ -205,7 +205,7 @@ class RunProgress(AbstractContextManager["RunProgress"]):
 
 
 @contextmanager
-def shown_transfers(console: Console) -> Iterator[Callable[[str, int, int], None]]:
+def shown_transfers(console: Console, doing: str = "fetching") -> Iterator[Callable[[str, int, int], None]]:
     """Within the block, show transfers: call what is given with a file's name, new bytes and its size.
 
     A bar for each file on a terminal; elsewhere a line when it begins.
@@ -217,7 +217,7 @@ def shown_transfers(console: Console) -> Iterator[Callable[[str, int, int], None
             if name not in bars:
                 bars[name] = shown.add_task(name, total=total)
                 if not shows_bars(console):
-                    console.print(f"fetching {name}, {decimal(total)}")
+                    console.print(f"{doing} {name}, {decimal(total)}")
             shown.advance(bars[name], count)
 
         yield on_bytes

@@ -11,6 +11,7 @@ import asyncio
 import random
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO, Literal, Self, TypeVar
 from urllib.parse import quote
@@ -18,10 +19,20 @@ from urllib.parse import quote
 import httpx
 from pydantic import ValidationError
 
+from fedplcc.initial_model import PIECE_BYTES, model_blob
 from fedplcc.sse import read_events
-from gateway.schemas import Client, ClientList, Document, Event, Problem, RoundPage, Run, RunPage
+from gateway.schemas import Client, ClientList, Document, Event, InitialModel, Problem, RoundPage, Run, RunPage
 from shared.addresses import is_loopback, require_secure
-from shared.errors import Code, FedplccError, Internal, InvalidConfig, RoundNotFound, Unavailable, from_reason
+from shared.errors import (
+    BlobTooLarge,
+    Code,
+    FedplccError,
+    Internal,
+    InvalidConfig,
+    RoundNotFound,
+    Unavailable,
+    from_reason,
+)
 from shared.types import BlobRef, RoundPhase
 
 CONNECT_S, ANSWER_S = 5.0, 30.0
@@ -30,6 +41,8 @@ SILENCE_S = 45.0
 """Silence after which an event stream counts as broken; the gateway says that it is alive every 15 s."""
 ATTEMPTS = 4
 """How often a request is sent."""
+STORE_BYTES_PER_S = 20e6
+"""How fast a federation checks and stores a model at least."""
 PATIENCE_S = 300.0
 """How long a gateway that has answered may be away before following its events is given up."""
 PAUSE_S = (0.25, 5.0)
@@ -91,6 +104,33 @@ class Gateway:
         """
         headers = {"Idempotency-Key": request_id}
         return _document(Run, await self._request("POST", "/v1/runs", json=dict(config), headers=headers))
+
+    async def store_model(self, file: Path, *, on_bytes: Callable[[int], None] = lambda count: None) -> BlobRef:
+        """Have the federation hold a model that runs can begin with; returns its name.
+
+        Args:
+            file: A safetensors file.
+            on_bytes: Told how many bytes are on their way, after each piece; those of a second attempt come again.
+
+        Raises:
+            InvalidConfig: The file cannot be read, or is no safetensors file.
+            InvalidModel, BlobTooLarge, BlobCorrupt: The gateway refuses it.
+        """
+        blob = model_blob(file)
+
+        async def pieces() -> AsyncIterator[bytes]:
+            with file.open("rb") as source:
+                while piece := source.read(PIECE_BYTES):
+                    yield piece
+                    on_bytes(len(piece))
+
+        headers = {"Content-Type": "application/octet-stream", "Content-Length": str(blob.size_bytes)}
+        answer_s = ANSWER_S + blob.size_bytes / STORE_BYTES_PER_S
+        timeout = httpx.Timeout(ANSWER_S, connect=CONNECT_S, read=answer_s)
+        parts = {"params": {"name": file.name}, "headers": headers, "timeout": timeout}
+        answer = await self._request("PUT", f"/v1/models/{blob.sha256}", make_content=pieces, **parts)
+        stored = _document(InitialModel, answer)
+        return BlobRef(blob.role, stored.sha256, stored.size_bytes)
 
     async def list_runs(self, *, limit: int) -> list[Run]:
         """The newest runs, newest first."""
@@ -243,13 +283,16 @@ class Gateway:
 
     # Parts of the above
 
-    async def _request(self, method: str, path: str, **parts: Any) -> httpx.Response:
+    async def _request(
+        self, method: str, path: str, make_content: Callable[[], AsyncIterator[bytes]] | None = None, **parts: Any
+    ) -> httpx.Response:
         for attempt in range(1, ATTEMPTS + 1):
             try:
+                content = None if make_content is None else make_content()
                 with self._transport_errors():
-                    answer = await self._http.request(method, path, **parts)
+                    answer = await self._http.request(method, path, content=content, **parts)
                 return _successful(answer)
-            except GatewayAbsent:
+            except (GatewayAbsent, BlobTooLarge):
                 raise
             except FedplccError as error:
                 if error.code not in (Code.UNAVAILABLE, Code.RESOURCE_EXHAUSTED) or attempt == ATTEMPTS:

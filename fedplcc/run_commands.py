@@ -67,15 +67,27 @@ def start(
     ] = None,
     as_json: Json = False,
 ) -> int:
-    """Start a run; it waits until its clients have joined."""
+    """Start a run; it waits until its clients have joined.
+
+    A file that it begins with (run.initial_model = "file:PATH") is sent first.
+    """
     import json
 
     from fedplcc.configuration import read_federation
+    from fedplcc.progress import console_for, shown_transfers
 
     federation = read_federation(config)
     document = json.loads(federation.config.canonical_json)
-    key = request_id or uuid.uuid4().hex
-    run = _ask(gateway, insecure, lambda there: there.start_run(document, request_id=key))
+    key, file = request_id or uuid.uuid4().hex, federation.initial_model_file
+
+    async def begin(there: Gateway) -> Run:
+        if file is not None:
+            size_bytes = file.stat().st_size
+            with shown_transfers(console_for(json=as_json), "sending") as on_bytes:
+                await there.store_model(file, on_bytes=lambda count: on_bytes(file.name, count, size_bytes))
+        return await there.start_run(document, request_id=key)
+
+    run = _ask(gateway, insecure, begin)
     _show(run, f"run {run.run_id} is {run.status}; follow it with: fedplcc run watch {run.run_id}", as_json=as_json)
     return ExitCode.OK
 

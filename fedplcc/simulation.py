@@ -23,6 +23,7 @@ from aggregator.store.blobs import BlobStore
 from aggregator.store.sql import SqlStore
 from fedplcc.artifacts import MODEL, PROTOTYPES, RunRecord, blob_file, write_record
 from fedplcc.configuration import domain_of, local_clients
+from fedplcc.initial_model import PIECE_BYTES, model_blob
 from fedplcc.interruption import Interrupted
 from fedplcc.progress import RunProgress
 from fedplcc.run_folder import REQUEST_ID, RunFolder
@@ -155,6 +156,8 @@ class Simulation:
             metrics = AggregatorMetrics(new_registry("aggregator"))
             self._service = Coordinator(self._store, BlobStore(state_dir), metrics, limits)
             self._clients = [self._join(name, client, federation.config) for name, client in clients.items()]
+            if federation.initial_model_file is not None:
+                _hold(self._service, federation.initial_model_file)
             document = json.loads(federation.config.canonical_json)
             self._run_id = self._service.create_run(request_id, document).run_id
         except BaseException:
@@ -292,6 +295,17 @@ def simulate_in_folder(
                 shutil.copyfileobj(source, target)
     write_record(folder.path, record)
     return record
+
+
+def _hold(service: Coordinator, path: Path) -> None:
+    """Hand the file that a run begins with to the service, as an upload does."""
+    receiver = service.initial_models.begin_upload(model_blob(path), path.name)
+    if receiver is None:
+        return
+    with closing(receiver), path.open("rb") as file:
+        while piece := file.read(PIECE_BYTES):
+            receiver.write(piece)
+        receiver.finish()
 
 
 @contextmanager

@@ -21,8 +21,13 @@ from gateway.server import Server, listen
 from shared.config import EXIT_CONFIG as EXIT_CONFIG
 from shared.config import GatewaySettings
 from shared.errors import (
+    BlobCorrupt,
+    BlobNotFound,
+    BlobTooLarge,
+    ChunkOutOfOrder,
     FedplccError,
     InvalidConfig,
+    InvalidModel,
     InvalidTransition,
     NotFound,
     Overloaded,
@@ -30,6 +35,7 @@ from shared.errors import (
     RequestIdReused,
     RoundNotFound,
     RunNotFound,
+    TransferIdle,
 )
 from shared.log import get_logger, set_up
 from shared.rpc import open_aio_channel
@@ -70,6 +76,7 @@ class Route:
 
 
 _RUN = "/v1/runs/{run_id}"
+_MODELS = "/v1/models/"
 
 ROUTES: tuple[Route, ...] = (
     Route(
@@ -78,10 +85,19 @@ ROUTES: tuple[Route, ...] = (
         handler=routes.create_run,
         tag="runs",
         status=202,
-        refusals=(InvalidConfig, RequestIdReused),
+        refusals=(InvalidConfig, RequestIdReused, RunNotFound, RoundNotFound, BlobNotFound),
         http_refusals=(413, 415),
         responses=openapi.CREATED,
         extra=openapi.JSON_BODY,
+    ),
+    Route(
+        method="PUT",
+        path=f"{_MODELS}{{sha256}}",
+        handler=routes.put_model,
+        tag="runs",
+        refusals=(BlobCorrupt, BlobTooLarge, InvalidModel, ChunkOutOfOrder, TransferIdle),
+        http_refusals=(411,),
+        extra=openapi.MODEL_BODY,
     ),
     Route(method="GET", path="/v1/runs", handler=routes.list_runs, tag="runs", refusals=(RunNotFound,)),
     Route(method="GET", path=_RUN, handler=routes.get_run, tag="runs", refusals=(RunNotFound,)),
@@ -189,7 +205,7 @@ MIDDLEWARE: tuple[Middleware, ...] = (
     # Outermost: sees every request, also those that the others refuse, and every error that the others make.
     Middleware(RequestContext),
     # Innermost: its refusals are logged and counted like all.
-    Middleware(BodyLimit, max_bytes=MAX_BODY_BYTES),
+    Middleware(BodyLimit, max_bytes=MAX_BODY_BYTES, streamed=(_MODELS,)),
 )
 """What happens around every request, outermost first."""
 

@@ -7,7 +7,7 @@ silence where silence is not the point.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
@@ -28,6 +28,10 @@ HEALTH_S = 1.0
 """Deadline of a health check."""
 ROUNDS_PER_CALL = 100
 """Rounds asked for at a time; fewer come where their metrics and timings of many clients are large."""
+STORE_S, STORE_BYTES_PER_S = 60.0, 20e6
+"""How long the aggregator may check a model that was sent."""
+UPLOAD_BYTES = 512 << 10
+"""Largest piece of a model that is passed on."""
 SERVICE = "fedplcc.v1.RunService"
 
 ArtifactKind = Literal["model", "prototypes"]
@@ -61,6 +65,28 @@ class AggregatorClient:
         """Create a run, or return the one that this request id created."""
         request = pb2.CreateRunRequest(request_id=request_id, config_json=config_json)
         return _decoded(convert.run_from_proto, (await self._call(self._runs.CreateRun, request)).run)
+
+    async def store_model(self, blob: BlobRef, name: str, pieces: AsyncIterator[bytes]) -> BlobRef:
+        """Have the aggregator hold a model to begin with; of one that it holds already not every piece is taken."""
+        call = self._runs.UploadInitialModel()
+        header = convert.initial_model_to_proto(blob, name)
+        try:
+            try:
+                await self._write(call, pb2.UploadInitialModelRequest(header=header))
+                async for piece in pieces:
+                    for begin in range(0, len(piece), UPLOAD_BYTES):
+                        data = piece[begin : begin + UPLOAD_BYTES]
+                        await self._write(call, pb2.UploadInitialModelRequest(data=data))
+                await call.done_writing()
+            except (grpc.RpcError, asyncio.InvalidStateError):
+                pass  # the aggregator has answered before all of it came; its answer says why
+            with translated(self._address):
+                response = await asyncio.wait_for(call, STORE_S + blob.size_bytes / STORE_BYTES_PER_S)
+        except TimeoutError as error:
+            raise Unavailable(f"the aggregator at {self._address} did not take the model in time") from error
+        finally:
+            call.cancel()
+        return _decoded(convert.blob_from_proto, response.blob)
 
     async def get_run(self, run_id: str) -> RunView:
         """One run, with its manifest."""
@@ -182,6 +208,10 @@ class AggregatorClient:
             call.cancel()
         if missing:
             raise PayloadCorrupt(f"of {size_bytes} bytes, {size_bytes - missing} came")
+
+    @staticmethod
+    async def _write(call: Any, message: Any) -> None:
+        await asyncio.wait_for(call.write(message), CALL_S)
 
     async def _next_part(self, call: Any) -> Any:
         try:

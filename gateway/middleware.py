@@ -109,14 +109,17 @@ class _Exchange:
 
 
 class BodyLimit:
-    """Refuse requests whose body is larger than a limit, as soon as that is known."""
+    """Refuse requests whose body is larger than a limit, as soon as that is known.
 
-    def __init__(self, app: ASGIApp, max_bytes: int) -> None:
-        self.app, self.max_bytes = app, max_bytes
+    Paths that begin with one of `streamed` are left alone: their handlers pass a body on piece by piece to who limits it.
+    """
+
+    def __init__(self, app: ASGIApp, max_bytes: int, streamed: tuple[str, ...] = ()) -> None:
+        self.app, self.max_bytes, self.streamed = app, max_bytes, streamed
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request whose body is small enough."""
-        if scope["type"] != "http":
+        if scope["type"] != "http" or scope["path"].startswith(self.streamed):
             await self.app(scope, receive, send)
             return
         detail = f"the body has more than {self.max_bytes} bytes"

@@ -50,6 +50,14 @@ JSON_BODY: dict[str, Any] = {
 }
 """The body that starts a run."""
 
+MODEL_BODY: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
+    }
+}
+"""The body that is a model."""
+
 CREATED: dict[int | str, Any] = {
     202: {
         "description": "The run, created now or by an earlier request with the same key.",

@@ -21,7 +21,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Match
 
 from gateway.schemas import FieldProblem, Problem, ProblemKind
-from shared.errors import BY_REASON, Code, FedplccError, Internal, MalformedRequest
+from shared.errors import BY_REASON, BlobTooLarge, Code, FedplccError, Internal, MalformedRequest
 
 MEDIA_TYPE = "application/problem+json"
 PROBLEMS_PATH = "/v1/problems"
@@ -65,6 +65,7 @@ HTTP_PROBLEMS: Mapping[int, Kind] = MappingProxyType(
             Kind(
                 "METHOD_NOT_ALLOWED", 405, "The path is served, but not for this method; `Allow` names those that are."
             ),
+            Kind("LENGTH_REQUIRED", 411, "The request's body comes without a Content-Length."),
             Kind("CONTENT_TOO_LARGE", 413, "The request's body is larger than the gateway takes."),
             Kind("UNSUPPORTED_MEDIA_TYPE", 415, "The request's body is not application/json."),
             Kind("RANGE_NOT_SATISFIABLE", 416, "The range begins after the last byte."),
@@ -115,7 +116,7 @@ def problem_of(error: FedplccError, *, instance: str | None = None, request_id: 
 
 def respond(error: FedplccError, scope: Mapping[str, Any]) -> ProblemResponse:
     """The response to a request that failed with an error."""
-    may_retry = error.code in (Code.UNAVAILABLE, Code.RESOURCE_EXHAUSTED)
+    may_retry = error.code in (Code.UNAVAILABLE, Code.RESOURCE_EXHAUSTED) and not isinstance(error, BlobTooLarge)
     headers = {"Retry-After": str(RETRY_AFTER_S)} if may_retry else None
     return ProblemResponse(problem_of(error, **_where(scope)), headers)
 

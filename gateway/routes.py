@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import re
 import uuid
-from collections.abc import AsyncGenerator, Callable
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from typing import Annotated
 
 from fastapi import Depends, Header, Path, Query, Request, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 
 from gateway import problem, schemas, sse
 from gateway.client import AggregatorClient
@@ -27,6 +29,8 @@ from shared.version import VERSION
 SERVICE = "fedplcc gateway"
 MAX_EVENT_STREAMS = 256
 """Event streams open at a time; each holds a call to the aggregator open."""
+DRAIN_S = 10.0
+"""How long the rest of a refused body is read."""
 MAX_SEQUENCE = 2**63 - 1
 MAX_ROUND = 2**31 - 1
 
@@ -92,6 +96,32 @@ async def create_run(
     run = schemas.Run.of(await aggregator.create_run(canonical_json(document), request_id=key))
     response.headers["Location"] = run.links.self
     return run
+
+
+async def put_model(
+    request: Request,
+    aggregator: Aggregator,
+    sha256: Annotated[str, Path(pattern=r"^[0-9a-f]{64}$", description="SHA-256 of the file.")],
+    name: Annotated[
+        str,
+        Query(pattern=r"^[^\x00-\x1f\x7f]{0,256}$", description="What people call it, for the history of its runs."),
+    ] = "",
+) -> schemas.InitialModel:
+    """Store a model that runs can begin with.
+
+    The body is a safetensors file of float32 and int64 tensors. A run begins with it if its configuration writes what is
+    answered as `run.initial_model`. Storing the same file again changes nothing.
+    """
+    announced = request.headers.get("content-length", "")
+    if not announced.isdigit():
+        raise HTTPException(411)
+    pieces = request.stream()
+    try:
+        return schemas.InitialModel.of(
+            await aggregator.store_model(types.BlobRef(types.MODEL, sha256, int(announced)), name, pieces)
+        )
+    finally:
+        await _drain(pieces)
 
 
 async def list_runs(
@@ -293,6 +323,14 @@ def _event_stream(services: Services, aggregator: AggregatorClient, run_id: str,
                         yield frame
 
     return Stream(content(), headers=sse.HEADERS, media_type=sse.MEDIA_TYPE)
+
+
+async def _drain(pieces: AsyncIterator[bytes]) -> None:
+    """Read what a sender still sends, for a while: most read no answer before they have sent everything."""
+    with suppress(TimeoutError, ClientDisconnect):
+        async with asyncio.timeout(DRAIN_S):
+            async for _ in pieces:
+                pass
 
 
 def _cursor(last_event_id: str | None, after: int | None) -> int:

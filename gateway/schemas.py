@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from shared import types
 from shared.convert import RunView
+from shared.initial_model import ModelBlob
 from shared.types import ClientActivity, RoundPhase, RunStatus
 
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
@@ -73,6 +74,20 @@ class ProblemKinds(Document):
     """Every kind of problem that the gateway answers with, by code."""
 
     problems: list[ProblemKind]
+
+
+class InitialModel(Document):
+    """A model that runs can begin with."""
+
+    sha256: Sha256
+    size_bytes: int
+    initial_model: str
+    """What a run's configuration writes as `run.initial_model`."""
+
+    @classmethod
+    def of(cls, blob: types.BlobRef) -> Self:
+        """The document of a model that the aggregator holds."""
+        return cls(sha256=blob.sha256, size_bytes=blob.size_bytes, initial_model=str(ModelBlob(blob.sha256)))
 
 
 class RunLinks(Document):

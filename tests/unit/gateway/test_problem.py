@@ -3,7 +3,16 @@ import json
 import pytest
 
 from gateway import problem
-from shared.errors import BY_REASON, Code, FedplccError, Internal, MalformedRequest, RequestIdReused, RunNotFound
+from shared.errors import (
+    BY_REASON,
+    BlobTooLarge,
+    Code,
+    FedplccError,
+    Internal,
+    MalformedRequest,
+    RequestIdReused,
+    RunNotFound,
+)
 
 SCOPE = {"path": "/v1/runs/x", "state": {"request_id": "r-1"}}
 
@@ -46,7 +55,7 @@ def test_members_without_a_value_are_left_out():
 
 @pytest.mark.parametrize(("reason", "kind"), sorted(BY_REASON.items()))
 def test_only_what_may_pass_asks_to_try_again(reason, kind):
-    may_pass = kind.code in (Code.UNAVAILABLE, Code.RESOURCE_EXHAUSTED)
+    may_pass = kind.code in (Code.UNAVAILABLE, Code.RESOURCE_EXHAUSTED) and kind is not BlobTooLarge
     assert ("retry-after" in problem.respond(kind("x"), SCOPE).headers) is may_pass
 
 

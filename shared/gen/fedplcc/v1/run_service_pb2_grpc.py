@@ -119,8 +119,8 @@ class RunServiceServicer(object):
     def UploadInitialModel(self, request_iterator, context):
         """Stores a model that runs can begin with (`run.initial_model = "sha256:..."`): header, then chunks in order. Nothing is
         kept before its SHA-256 agrees and every tensor has been checked. A model that the aggregator holds is complete at
-        once. Fails with BLOB_TOO_LARGE, CHUNK_TOO_LARGE, CHUNK_OUT_OF_ORDER, BLOB_CORRUPT, INVALID_MODEL (no safetensors file
-        of finite float32 and int64 tensors) or TRANSFER_IDLE; a failed upload begins anew. Idempotent.
+        once. Fails with BLOB_TOO_LARGE, CHUNK_OUT_OF_ORDER, BLOB_CORRUPT, INVALID_MODEL (no safetensors file of finite float32
+        and int64 tensors) or TRANSFER_IDLE; a failed upload begins anew. Idempotent.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
