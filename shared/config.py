@@ -119,7 +119,7 @@ class TrainerSettings(Settings):
     domain: Name
     """Label of the domain that the data come from; the client's id if not set."""
     data: str = Field(min_length=1)
-    """Data specification: digits:DOMAIN, folder:PATH, npz:PATH or package.module:factory."""
+    """Data specification: folder:PATH, npz:PATH, mnist:PATH and so on; `fedplcc data describe` tries one."""
     sync: Literal["stream", "poll"] = "stream"
     """How it waits for tasks: by one stream that stays open, or by short calls, for proxies that cut idle streams."""
     poll_hold_s: float = Field(20.0, ge=0.05, le=3600)
