@@ -77,7 +77,9 @@ class Domain(Rule):
     def _tuple(cls, value: Any) -> Any:
         if value == []:
             raise ValueError("give one number, or a list with one for each client")
-        return tuple(value) if isinstance(value, list) else value if value is None else (value,)
+        if value is None or isinstance(value, tuple):
+            return value
+        return tuple(value) if isinstance(value, list) else (value,)
 
     @model_validator(mode="after")
     def _one_size(self) -> Domain:

@@ -1,0 +1,118 @@
+"""`fedplcc data`: what a person sees of a data set, and how a fetch ends."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from PIL import Image
+from torchvision import datasets
+from typer.testing import CliRunner
+
+from fedplcc.cli import app
+from fedplcc.data_commands import Fetchable
+from tests import public_sets
+from trainer.data.torchvision_sets import SETS
+
+runner = CliRunner()
+
+
+def called(*arguments: object) -> tuple[int, str, str]:
+    result = runner.invoke(app, ["data", *map(str, arguments)])
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result.exit_code, result.stdout, result.stderr
+
+
+@pytest.fixture
+def scans(tmp_path: Path) -> Path:
+    """Six scans, one of them damaged."""
+    for name, count in (("healthy", 4), ("ill", 2)):
+        (tmp_path / name).mkdir()
+        for i in range(count):
+            Image.new("L", (30 + i, 20), i).save(tmp_path / name / f"{i}.png")
+    damaged = tmp_path / "ill" / "1.png"
+    damaged.write_bytes(damaged.read_bytes()[:40])
+    return tmp_path
+
+
+def test_a_data_set_is_described_by_classes_counts_and_sizes(scans: Path) -> None:
+    (scans / "ill" / "1.png").unlink()
+    code, text, errors = called("describe", f"folder:{scans}", "--test-every", "2")
+    assert (code, errors) == (0, "")
+    assert text.splitlines() == [
+        f"folder:{scans}",
+        "class    train  test",
+        "healthy      2     2",
+        "ill          1     0",
+        "all          3     2",
+        "images: 20 x 30 to 20 x 32 pixels, height x width (3 of them looked at)",
+        'for the run\'s [data]: classes = ["healthy", "ill"]',
+    ]
+
+
+def test_a_check_reads_every_image_and_names_those_that_cannot_be_read(scans: Path) -> None:
+    code, text, errors = called("describe", f"folder:{scans}", "--check")
+    assert code == 1
+    assert (
+        "images: 20 x 30 to 20 x 33 pixels, height x width (all of them read)\ncannot be read: 1\n  ill/1.png\n" in text
+    )
+    assert errors == "fedplcc: 1 of 6 images cannot be read; a trainer leaves them out\n"
+
+
+def test_the_description_is_one_object_for_programs(scans: Path) -> None:
+    code, text, errors = called("describe", f"folder:{scans}", "--check", "--json")
+    assert code == 1
+    assert json.loads(text) == {
+        "classes": [{"name": "healthy", "test": 0, "train": 4}, {"name": "ill", "test": 0, "train": 2}],
+        "data": f"folder:{scans}",
+        "largest": [20, 33],
+        "note": "",
+        "num_looked_at": 6,
+        "smallest": [20, 30],
+        "test": 0,
+        "train": 6,
+        "unreadable": ["ill/1.png"],
+    }
+    assert "class    train  test" in errors
+
+
+@pytest.mark.parametrize(
+    ("spec", "sentence"),
+    [
+        ("fodler:/x", "unknown data 'fodler:/x'; did you mean 'folder:/x'?"),
+        ("mnist:/nowhere", "fetch it with: fedplcc data fetch mnist /nowhere"),
+        ("part:3/2:domain:digits:mnist", "there is no part 3; 2 parts are numbered 0 to 1"),
+    ],
+)
+def test_what_is_wrong_with_a_specification_is_one_sentence_and_exit_code_2(spec: str, sentence: str) -> None:
+    code, text, errors = called("describe", spec)
+    assert (code, text) == (2, "")
+    assert errors.startswith("fedplcc: ")
+    assert sentence in errors
+    assert errors.count("\n") == 1
+
+
+def test_a_set_is_fetched_into_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    public_sets.write_mnist(tmp_path / "MNIST" / "raw", monkeypatch)
+    monkeypatch.setattr(datasets.MNIST, "mirrors", ["http://127.0.0.1:1/"])
+    code, text, _ = called("fetch", "mnist", tmp_path)
+    assert (code, text) == (0, f"mnist:{tmp_path} is there: 20 training and 10 test images\n")
+    code, text, _ = called("fetch", "mnist", tmp_path, "--json")
+    assert json.loads(text) == {"data": f"mnist:{tmp_path}", "train": 20, "test": 10}
+
+
+def test_a_fetch_says_how_it_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(datasets.MNIST, "mirrors", ["http://127.0.0.1:1/"])
+    code, text, errors = called("fetch", "mnist", tmp_path)
+    assert (code, text) == (3, "")
+    assert errors.splitlines()[-1].startswith("fedplcc: cannot fetch MNIST: Error downloading train-images")
+    (tmp_path / "file").write_text("")
+    code, _, errors = called("fetch", "mnist", tmp_path / "file" / "below")
+    assert code == 4
+    assert errors.startswith("fedplcc: cannot write MNIST to")
+    assert called("fetch", "imagenet", tmp_path)[0] == 2
+
+
+def test_everything_that_torchvision_has_can_be_fetched() -> None:
+    assert {member.value for member in Fetchable} == set(SETS)
