@@ -12,6 +12,7 @@ import typer
 from fedplcc import (
     config_commands,
     data_commands,
+    doctor_command,
     exit_codes,
     health,
     local_commands,
@@ -37,6 +38,7 @@ app.command("simulate", rich_help_panel=TRY, epilog=local_commands.SIMULATE_EXAM
 app.command("health", rich_help_panel=PREPARE, epilog=health.EXAMPLES)(health.health)
 app.add_typer(data_commands.app, name="data", rich_help_panel=PREPARE)
 app.add_typer(config_commands.app, name="config", rich_help_panel=PREPARE)
+app.command("doctor", rich_help_panel=PREPARE, epilog=doctor_command.EXAMPLES)(doctor_command.doctor)
 for stand_in in service_commands.STAND_INS:
     app.command(stand_in.__name__, rich_help_panel=SERVE)(stand_in)
 FrontDoor.made_when_called.update(service_commands.MADE_WHEN_CALLED)

@@ -37,6 +37,7 @@ from shared.errors import (
     from_reason,
 )
 from shared.log import get_logger
+from shared.version import VERSION
 
 ERROR_DOMAIN = "fedplcc"
 """Domain of ErrorInfo; its reasons are those of shared/errors.py."""
@@ -181,6 +182,10 @@ class RpcServer:
         await self._server.stop(grace_s)
 
 
+VERSION_KEY = "fedplcc-version"
+"""Trailing metadata of every unary answer: the version that gave it, for `fedplcc doctor`."""
+
+
 class ErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # generic in the stubs only
     """Around every call of our services: errors become statuses, one log line is written, an observer is told."""
 
@@ -211,6 +216,7 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  #
         )
 
         async def answer(request: Any, context: Any) -> Any:
+            context.set_trailing_metadata(((VERSION_KEY, VERSION),))  # an error's own replaces it
             async with self._around(method, request, context):
                 return await behaviour(request, context)
 

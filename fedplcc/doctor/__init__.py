@@ -1,0 +1,34 @@
+"""The examination of a machine before fedplcc is deployed on it: a list of checks, each small and for itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from fedplcc.doctor import machine, network, python, storage
+from fedplcc.doctor.findings import Check, Finding, Subject, problem
+
+CHECKS: Sequence[Check] = (
+    python.python_version,
+    python.packages,
+    python.torch_and_device,
+    python.determinism,
+    machine.processor,
+    machine.memory,
+    machine.open_files,
+    machine.clock,
+    machine.ports,
+    storage.folder,
+    storage.aggregator_state,
+    network.aggregator,
+    network.gateway,
+)
+
+
+def examine(subject: Subject, checks: Sequence[Check] = CHECKS) -> Iterator[Finding]:
+    """Yield what every check finds, as it finds it. One that breaks is a finding itself and stops no other."""
+    for check in checks:
+        try:
+            yield from check(subject)
+        except Exception as error:  # the doctor must not fall ill: whatever a machine comes up with is told
+            name = getattr(check, "__name__", "check").replace("_", " ")
+            yield problem(name, f"the check itself failed ({type(error).__name__}: {error}); please report it")

@@ -1,0 +1,139 @@
+"""Whether an aggregator and a gateway can be reached from here, step by step."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+from fedplcc.doctor.findings import Finding, Subject, ok, problem, warning
+from shared.addresses import split_address
+from shared.errors import FedplccError
+from shared.version import VERSION
+
+TIMEOUT_S = 3.0
+"""Longest wait for each step."""
+SKEW_S = 30.0
+"""Difference of two hosts' clocks that is told."""
+CHEAP_CALL = "/fedplcc.v1.RunService/ListClients"
+"""A call that changes nothing and takes an empty message."""
+
+
+def aggregator(subject: Subject) -> Iterator[Finding]:
+    """The aggregator's name, port, health and version."""
+    if subject.aggregator is None:
+        return
+    from fedplcc.health import first_serving
+
+    address = subject.aggregator
+    try:
+        host, port = split_address(address, "--aggregator")
+        yield from _reached(subject, "aggregator", host, port)
+        first_serving([address], timeout_s=TIMEOUT_S, insecure=subject.insecure)
+    except _Unreached as unreached:
+        yield unreached.finding
+    except FedplccError as error:
+        yield problem("aggregator", error.detail)
+    else:
+        yield _same_version("aggregator", f"{address} serves", _version_of(address))
+
+
+def gateway(subject: Subject) -> Iterator[Finding]:
+    """The gateway's name, port, readiness, version and clock."""
+    if subject.gateway is None:
+        return
+    import httpx
+
+    from fedplcc.health import READY_PATH, first_serving
+    from shared.addresses import is_loopback
+
+    url = subject.gateway if "://" in subject.gateway else f"http://{subject.gateway}"
+    try:
+        parsed = httpx.URL(url)
+        if not parsed.host:
+            raise httpx.InvalidURL("there is no host in it")
+        host, port = parsed.host, parsed.port or (443 if parsed.scheme == "https" else 80)
+        yield from _reached(subject, "gateway", host, port)
+        first_serving([url], timeout_s=TIMEOUT_S, insecure=subject.insecure)
+        with httpx.Client(timeout=TIMEOUT_S, trust_env=not is_loopback(host)) as client:
+            answer = client.get(parsed.join(READY_PATH))
+            version = answer.json().get("version")
+    except _Unreached as unreached:
+        yield unreached.finding
+    except FedplccError as error:
+        yield problem("gateway", error.detail)
+    except (httpx.HTTPError, httpx.InvalidURL, ValueError, AttributeError) as error:
+        yield problem("gateway", f"{url} is no gateway of fedplcc ({error}); write http://HOST:PORT")
+    else:
+        yield _same_version("gateway", f"{url} serves", version)
+        yield from _clock(subject, answer.headers.get("date"))
+
+
+class _Unreached(Exception):
+    """A step towards a service failed; the later ones need not be tried."""
+
+    def __init__(self, finding: Finding) -> None:
+        super().__init__(finding.sentence)
+        self.finding = finding
+
+
+def _reached(subject: Subject, what: str, host: str, port: int) -> Iterator[Finding]:
+    """Resolve a name and open a connection."""
+    try:
+        found = subject.probes.resolve(host, port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:
+        raise _Unreached(
+            problem(what, f"the name {host} is not known here ({error}); mend DNS or /etc/hosts, or write the address")
+        ) from error
+    addresses = list(dict.fromkeys(entry[4][0] for entry in found))
+    try:
+        subject.probes.connect((host, port), TIMEOUT_S).close()
+    except TimeoutError as error:
+        text = f"{host}:{port} does not answer: a firewall drops what is sent there, or the address is wrong"
+        raise _Unreached(problem(what, text)) from error
+    except OSError as error:
+        text = f"{host}:{port} refuses ({error.strerror or error}): start the service, or listen at 0.0.0.0 with --host"
+        raise _Unreached(problem(what, text)) from error
+    yield ok(what, f"{host} is {', '.join(addresses)}, port {port} is open")
+
+
+def _version_of(address: str) -> str | None:
+    """The version that an aggregator says beside an answer."""
+    import grpc
+
+    from shared.rpc import VERSION_KEY
+
+    with grpc.insecure_channel(address, options=(("grpc.enable_http_proxy", 0),)) as channel:
+        call: Any = channel.unary_unary(CHEAP_CALL, bytes, bytes)  # an empty message is no byte, the answer's are left
+        try:
+            _answer, state = call.with_call(b"", timeout=TIMEOUT_S)
+        except grpc.RpcError:
+            return None
+    return next((value for key, value in state.trailing_metadata() or () if key == VERSION_KEY), None)
+
+
+def _same_version(what: str, text: str, version: str | None) -> Finding:
+    if version is None:
+        return warning(
+            what, f"{text}, but does not say its version: it is not fedplcc {VERSION}; install the same everywhere"
+        )
+    if version != VERSION:
+        return warning(
+            what, f"{text} with fedplcc {version}, and here is {VERSION}: install the same version everywhere"
+        )
+    return ok(what, f"{text} with fedplcc {version}, as here")
+
+
+def _clock(subject: Subject, date: str | None) -> Iterator[Finding]:
+    if date is None:
+        return
+    try:
+        skew = subject.probes.wall_clock() - parsedate_to_datetime(date).timestamp()
+    except ValueError:
+        return
+    if abs(skew) > SKEW_S:
+        yield warning(
+            "clock",
+            f"the clock here is {abs(skew):.0f} s {'ahead of' if skew > 0 else 'behind'} the gateway's; turn on NTP",
+        )

@@ -1,0 +1,227 @@
+"""The folder of the state: whether it may be written, is fast and large enough, and can do what the store needs of it."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import sqlite3
+import statistics
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+from fedplcc.doctor.findings import Finding, Subject, in_bytes, ok, problem, warning
+
+LITTLE_ROOM, NO_ROOM = 10 << 30, 1 << 30
+"""Bytes; every round of every client leaves its model."""
+SLOW_FSYNC_S = 0.05
+NUM_FSYNCS = 12
+NETWORKED = ("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "fuse.sshfs", "glusterfs", "ceph", "lustre", "afs")
+IN_MEMORY = ("tmpfs", "ramfs")
+OLDEST_SQLITE = (3, 35, 0)
+DATABASE = "aggregator.sqlite"
+
+
+def folder(subject: Subject) -> Iterator[Finding]:
+    """Everything that is asked of the folder of the state, with files in it that go again."""
+    place = _nearest(subject.state)
+    where = f"{subject.state}" if place == subject.state else f"{subject.state}, to be made below {place.resolve()},"
+    yield from room(subject, place)
+    try:
+        scratch = Path(tempfile.mkdtemp(prefix=".fedplcc-doctor-", dir=place))
+    except OSError as error:
+        yield problem("state", f"{where} cannot be written ({error.strerror}): change its owner, or choose --state-dir")
+        return
+    try:
+        yield ok("state", f"{where} can be written")
+        yield from file_system(subject, place)
+        yield from durability(subject, scratch)
+        yield links(scratch)
+        yield locks(scratch)
+        yield from database(scratch)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def room(subject: Subject, place: Path) -> Iterator[Finding]:
+    """Free space where the state will be."""
+    try:
+        usage = subject.probes.disk_usage(place)
+    except OSError as error:
+        yield problem("disk", f"cannot ask for the free space of {place} ({error.strerror}); mount it again")
+        return
+    text = f"{in_bytes(usage.free)} of {in_bytes(usage.total)} free in {place.resolve()}"
+    if usage.free < NO_ROOM:
+        yield problem("disk", f"{text}: make room, or choose a folder elsewhere with --state-dir")
+    elif usage.free < LITTLE_ROOM:
+        yield warning("disk", f"{text}: every round of every client keeps its model; watch it, or choose --state-dir")
+    else:
+        yield ok("disk", text)
+
+
+def file_system(subject: Subject, place: Path) -> Iterator[Finding]:
+    """Whether the folder is on a kind of disk that keeps a database."""
+    kind = file_system_of(place.resolve(), subject.probes.read("/proc/self/mounts"))
+    if kind in NETWORKED:
+        yield warning("disk", f"it is on the network ({kind}), where databases get damaged: choose a local disk")
+    elif kind in IN_MEMORY:
+        yield warning("disk", f"it is in memory ({kind}) and is gone after a restart of the machine: choose a disk")
+
+
+def durability(subject: Subject, scratch: Path) -> Iterator[Finding]:
+    """How long it takes until bytes are on the disk; every blob and every transaction waits for that."""
+    seconds = []
+    try:
+        with (scratch / "fsync").open("wb", buffering=0) as file:
+            for _ in range(NUM_FSYNCS):
+                file.write(bytes(4096))
+                begin = subject.probes.clock()
+                os.fsync(file.fileno())
+                seconds.append(subject.probes.clock() - begin)
+    except OSError as error:
+        yield problem("fsync", f"bytes cannot be made durable ({error.strerror}): choose another disk with --state-dir")
+        return
+    middle = statistics.median(seconds)
+    text = f"{1000 * middle:.1f} ms until 4 KiB are on the disk"
+    if middle > SLOW_FSYNC_S:
+        yield warning(
+            "fsync", f"{text}: rounds wait for it several times a client; choose a faster disk with --state-dir"
+        )
+    else:
+        yield ok("fsync", text)
+
+
+def links(scratch: Path, link: Callable[[Path, Path], None] = os.link) -> Finding:
+    """Whether a file may have two names: that is how an upload becomes a blob."""
+    source = scratch / "one"
+    source.touch()
+    try:
+        link(source, scratch / "two")
+    except OSError as error:
+        return problem(
+            "links", f"the file system has no hard links ({error.strerror}): choose another with --state-dir"
+        )
+    return ok("links", "hard links work")
+
+
+def locks(scratch: Path, lock: Callable[[int, int], None] = fcntl.flock) -> Finding:
+    """Whether a lock keeps a second process out of a state."""
+    with (scratch / "lock").open("w") as first, (scratch / "lock").open("w") as second:
+        try:
+            lock(first.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            return problem("locks", f"the file system has no locks ({error.strerror}): choose another with --state-dir")
+        try:
+            lock(second.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return ok("locks", "file locks hold")
+    return problem("locks", "two processes can hold one lock here, and so destroy a state: choose another --state-dir")
+
+
+def database(
+    scratch: Path,
+    connect: Callable[[Path], sqlite3.Connection] = sqlite3.connect,
+    version: tuple[int, ...] = sqlite3.sqlite_version_info,
+) -> Iterator[Finding]:
+    """Whether SQLite can keep a database with a write-ahead log here."""
+    text = f"SQLite {'.'.join(map(str, version))}"
+    if version < OLDEST_SQLITE:
+        yield problem("database", f"{text} is too old: use a Python with {'.'.join(map(str, OLDEST_SQLITE))} or newer")
+        return
+    try:
+        with closing(connect(scratch / "wal.sqlite")) as writer, closing(connect(scratch / "wal.sqlite")) as reader:
+            mode = writer.execute("PRAGMA journal_mode = WAL").fetchone()[0]
+            with writer:
+                writer.execute("CREATE TABLE rows (number)")
+                writer.execute("INSERT INTO rows VALUES (1)")
+            found = reader.execute("SELECT number FROM rows").fetchone()
+    except sqlite3.Error as error:
+        yield problem("database", f"{text} cannot keep a database here ({error}): choose a local disk with --state-dir")
+        return
+    if mode != "wal" or found != (1,):
+        yield problem("database", f"{text} has no write-ahead log here: choose a local disk with --state-dir")
+    else:
+        yield ok("database", f"{text}, the write-ahead log works")
+
+
+def aggregator_state(subject: Subject) -> Iterator[Finding]:
+    """What an aggregator's state holds, where there is one; it is only looked at."""
+    state = next((path for path in (subject.state, subject.state / "aggregator") if (path / DATABASE).is_file()), None)
+    if state is None:
+        return
+    file = state / DATABASE
+    parts = [
+        path for path in (file, *(file.with_name(f"{DATABASE}-{part}") for part in ("wal", "shm"))) if path.exists()
+    ]
+    # Without a log beside it nobody writes, and then not even SQLite needs files of its own.
+    mode = "mode=ro" if len(parts) > 1 else "immutable=1"
+    try:
+        with closing(sqlite3.connect(f"file:{_quoted(file)}?{mode}", uri=True, timeout=2)) as connection:
+            revision = _revision(connection)
+            damage = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+            runs = dict(connection.execute("SELECT status, COUNT(*) FROM runs GROUP BY status").fetchall())
+    except (sqlite3.Error, TypeError) as error:
+        yield problem("aggregator", f"{file} cannot be read ({error}): restore a backup of the folder")
+        return
+    if damage != "ok":
+        yield problem("aggregator", f"{file} is damaged ({damage.splitlines()[0]}): restore a backup of the folder")
+        return
+    blobs = [path.stat().st_size for path in (state / "blobs").glob("*/*") if path.is_file()]
+    told = ", ".join(f"{count} {status}" for status, count in sorted(runs.items())) or "none"
+    size = in_bytes(sum(path.stat().st_size for path in parts))
+    text = f"{state}: database {size}, {len(blobs):,} blobs of {in_bytes(sum(blobs))}, runs: {told}"
+    yield _judged(subject, f"{text}, revision {revision}", revision)
+    copies = sorted(path.name for path in state.glob(f"{DATABASE}.revision-*"))
+    if copies:
+        yield ok(
+            "aggregator", f"copies from before migrations, to be deleted when nobody goes back: {', '.join(copies)}"
+        )
+    served = (state / "endpoint.json").exists()
+    yield ok("aggregator", "an aggregator runs on it" if served else "no aggregator runs on it")
+
+
+def file_system_of(place: Path, mounts: str) -> str:
+    """The kind of file system that a folder is on, from the text of /proc/self/mounts; empty if that does not say."""
+    best, kind = "", ""
+    for line in mounts.splitlines():
+        fields = line.split()
+        if len(fields) < 3:
+            continue
+        point = fields[1].replace("\\040", " ")
+        if place.is_relative_to(point) and len(point) >= len(best):
+            best, kind = point, fields[2]
+    return kind
+
+
+def _judged(subject: Subject, text: str, revision: str) -> Finding:
+    if not subject.probes.is_installed("sqlalchemy"):
+        return ok("aggregator", text)
+    schema = subject.probes.load("aggregator.store.schema")
+    if revision == schema.REVISION:
+        return ok("aggregator", text)
+    migrations = Path(schema.__file__).with_name("migrations") / "versions"
+    if any(migrations.glob(f"r{revision}_*.py")):
+        return warning(
+            "aggregator", f"{text}: the next start brings it to {schema.REVISION} and keeps a copy; make room"
+        )
+    return problem("aggregator", f"{text}, which this version does not know: use the newer version that wrote it")
+
+
+def _revision(connection: sqlite3.Connection) -> str:
+    tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    if "alembic_version" in tables:
+        return str(connection.execute("SELECT version_num FROM alembic_version").fetchone()[0])
+    return "0001"
+
+
+def _nearest(folder: Path) -> Path:
+    """The folder, or the nearest one above it that is there."""
+    return next(path for path in (folder, *folder.absolute().parents) if path.exists())
+
+
+def _quoted(file: Path) -> str:
+    from urllib.parse import quote
+
+    return quote(str(file.resolve()))

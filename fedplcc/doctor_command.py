@@ -1,0 +1,97 @@
+"""`fedplcc doctor`: whether this machine can do what fedplcc will ask of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedplcc.examples import examples
+from fedplcc.exit_codes import ExitCode, explains_errors
+
+EXAMPLES = examples(
+    "fedplcc doctor --state /var/lib/fedplcc",
+    "fedplcc doctor --aggregator 10.0.0.5:50051 --insecure",
+    "fedplcc doctor --json",
+)
+DEFAULT_PORTS = {50051: "--port", 8080: "--port", 9464: "--metrics-port"}
+MARKS = {"ok": "ok", "warning": "WARN", "problem": "FAIL"}
+
+
+@explains_errors
+def doctor(
+    state: Annotated[
+        Path,
+        typer.Option(
+            help="Folder of the state, there or not: what the disk can do is tried out in it, and an aggregator's state "
+            "in it is looked at.",
+            file_okay=False,
+        ),
+    ] = Path("fedplcc-state"),
+    aggregator: Annotated[
+        str | None, typer.Option(help="Also try to reach this aggregator.", metavar="HOST:PORT", show_default=False)
+    ] = None,
+    gateway: Annotated[
+        str | None,
+        typer.Option(
+            help="Also try to reach this gateway.", metavar="URL", envvar="FEDPLCC_GATEWAY", show_default=False
+        ),
+    ] = None,
+    host: Annotated[
+        str, typer.Option(help="Address at which services will listen; its ports are tried.")
+    ] = "127.0.0.1",
+    insecure: Annotated[
+        bool, typer.Option("--insecure", envvar="FEDPLCC_INSECURE", help="Accept plain text to other machines.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of lines.")] = False,
+) -> int:
+    """Examine this machine: Python, packages, GPU, processor, disk, database, ports, clock, and the way to other hosts.
+
+    Each line says what was found and, unless it is right, what to do. The exit code is 1 if there is a problem.
+    """
+    import json
+
+    from fedplcc.doctor import examine
+    from fedplcc.doctor.findings import Status, Subject
+    from fedplcc.progress import console_for
+
+    subject = Subject(
+        state=state, host=host, ports=DEFAULT_PORTS, aggregator=aggregator, gateway=gateway, insecure=insecure
+    )
+    console = console_for(json=False)
+    findings = []
+    for finding in examine(subject):
+        findings.append(finding)
+        if not as_json:
+            console.print(
+                _line(finding.check, finding.status, finding.sentence, console.width if console.is_terminal else 0)
+            )
+    counts = {status: sum(finding.status is status for finding in findings) for status in Status}
+    if as_json:
+        rows = [
+            {"check": finding.check, "status": finding.status.value, "detail": finding.sentence} for finding in findings
+        ]
+        print(json.dumps({"findings": rows, **{status.value: count for status, count in counts.items()}}, indent=2))
+    else:
+        words = {Status.PROBLEM: "problem", Status.WARNING: "warning"}
+        told = [f"{counts[status]} {word}{'' if counts[status] == 1 else 's'}" for status, word in words.items()]
+        console.print(", ".join(told))
+    return ExitCode.FAILED if counts[Status.PROBLEM] else ExitCode.OK
+
+
+def _line(check: str, status: str, sentence: str, width: int) -> str:
+    """A finding for people; on a terminal its sentence stays beside its mark."""
+    import textwrap
+
+    head = f"{MARKS[status]:<4}  {check:<11} "
+    if width < len(head) + 20:
+        return head + sentence
+    return textwrap.fill(
+        sentence,
+        width,
+        initial_indent=head,
+        subsequent_indent=" " * len(head),
+        break_on_hyphens=False,
+        break_long_words=False,
+    )
