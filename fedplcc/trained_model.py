@@ -86,7 +86,9 @@ def read_trained_model(path: Path, *, config_file: Path | None = None, device: s
     )
     try:
         load_arrays(model, _finite(from_bytes(data)))
-    except (MalformedUpdate, InvalidModel) as error:
+    except MalformedUpdate as error:
+        raise InvalidModel(f"{file} is no safetensors file of a run's model: {error.detail}") from error
+    except InvalidModel as error:
         raise InvalidModel(f"{file} is no model of this run: {error.detail}") from error
     digest = sha256_hex(data)
     return TrainedModel(

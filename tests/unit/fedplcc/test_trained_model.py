@@ -153,8 +153,12 @@ def _of_a_later_version(folder: Path) -> None:
 DAMAGE: dict[str, tuple[Callable[[Path], object], type[FedplccError], str]] = {
     "no model": (lambda folder: (folder / "model.safetensors").unlink(), InvalidModel, "holds no model.safetensors"),
     "no run.json": (lambda folder: (folder / "run.json").unlink(), InvalidModel, "has not ended"),
-    "no safetensors": (_damaged("model.safetensors", b"PK\x03\x04"), InvalidModel, "is no model of this run: the blob"),
-    "cut off": (_damaged("model.safetensors", b"\x10\0\0\0\0\0\0\0{}"), InvalidModel, "is no model of this run"),
+    "no safetensors": (
+        _damaged("model.safetensors", b"PK\x03\x04"),
+        InvalidModel,
+        "is no safetensors file of a run's model: the blob",
+    ),
+    "cut off": (_damaged("model.safetensors", b"\x10\0\0\0\0\0\0\0{}"), InvalidModel, "is no safetensors file"),
     "not finite": (_not_finite, InvalidModel, "'classifier.bias' holds values that are not finite"),
     "another model": (_other_configuration, InvalidModel, "tensors are of another model"),
     "no JSON": (_damaged("run.json", b"\xff{"), InvalidConfig, "run.json is no run's"),
