@@ -19,8 +19,7 @@ from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDic
 from shared.addresses import require_secure, split_address
 from shared.errors import InvalidConfig
 from shared.log import Level
-from shared.run_config import Name, read_document
-from shared.sections import explain
+from shared.sections import Name, explain, read_document
 
 Port = Annotated[int, Field(ge=0, le=65_535)]
 """A TCP port; 0 takes any free one."""

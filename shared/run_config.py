@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -32,11 +31,10 @@ from shared.initial_model import ModelBlob, parse_initial_model
 from shared.methods import METHODS
 from shared.methods.base import Method, MethodConfig
 from shared.partition import expand
-from shared.sections import Section, check_keys, unknown, validate
+from shared.sections import NAME_PATTERN as NAME_PATTERN
+from shared.sections import Name, Section, check_keys, unknown, validate
+from shared.sections import read_document as read_document
 
-NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
-"""Client ids, domains and run names."""
-Name = Annotated[str, Field(pattern=NAME_PATTERN)]
 Positive = Annotated[float, Field(gt=0)]
 
 MAX_CLASS_CHARACTERS = 128
@@ -362,17 +360,3 @@ def load_federation(path: Path) -> FederationFile:
         InvalidConfig: The file cannot be read, is not TOML, or its content is wrong.
     """
     return parse_federation(read_document(path))
-
-
-def read_document(path: Path) -> dict[str, Any]:
-    """The tables of a TOML file, unchecked.
-
-    Raises:
-        InvalidConfig: The file cannot be read or is not TOML.
-    """
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InvalidConfig(f"cannot read {path}: {error.strerror or error}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InvalidConfig(f"{path} is not TOML: {error}") from error

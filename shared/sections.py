@@ -7,12 +7,18 @@ from __future__ import annotations
 
 import difflib
 import json
+import tomllib
 from collections.abc import Iterable, Mapping
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from shared.errors import InvalidConfig
+
+NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
+"""Client ids, domains and run names."""
+Name = Annotated[str, Field(pattern=NAME_PATTERN)]
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -77,3 +83,17 @@ def unknown(what: str, name: str, known: Iterable[str], prefix: str = "") -> str
     known_names = ", ".join(prefix + known_name for known_name in names)
     hint = f"did you mean {prefix + nearest[0]!r}?" if nearest else f"known: {known_names}"
     return f"unknown {what} {prefix + name!r}; {hint}"
+
+
+def read_document(path: Path) -> dict[str, Any]:
+    """The tables of a TOML file, unchecked.
+
+    Raises:
+        InvalidConfig: The file cannot be read or is not TOML.
+    """
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InvalidConfig(f"cannot read {path}: {error.strerror or error}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InvalidConfig(f"{path} is not TOML: {error}") from error
