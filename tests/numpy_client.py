@@ -104,7 +104,7 @@ class NumpyClient:
     def work(self, task: Task, model: bytes | None) -> tuple[Update, dict[BlobRef, bytes]]:
         """The update that a task asks for, and its blobs."""
         if task.kind is TaskKind.INIT:
-            data = to_bytes(self.first_model())
+            data = to_bytes(self.first_model() if model is None else from_bytes(model))
             group = blob_ref(MODEL, data)
             payload = Payload(tensor_groups=(group,), int_lists={"feature_dim": (FEATURE_DIM,)})
             return Update(client_id=self.client_id, payload=payload, num_examples=0), {group: data}

@@ -1,0 +1,293 @@
+"""Runs that begin with a model: where it may come from, what the first client is given, and what is refused."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import struct
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from aggregator.initial_models import InitialModelReceiver
+from aggregator.service import Limits
+from shared import errors
+from shared.run_config import parse_run_config
+from shared.tensors import blob_ref, from_bytes, prototypes_from_bytes, to_bytes
+from shared.types import MODEL, BlobRef, Payload, Run, RunStatus, Task, TaskKind, Update
+from tests.folders import memory_folder
+from tests.local_federation import LocalFederation
+from tests.numpy_client import FEATURE_DIM, NumpyClient, a_document
+
+SIZE = 3
+
+
+@pytest.fixture
+def federation() -> Iterator[LocalFederation]:
+    clients = [NumpyClient("ann", size=SIZE), NumpyClient("bob", size=SIZE, counts=(2, 0, 7))]
+    with memory_folder() as folder, LocalFederation(Path(folder), clients, Limits(max_blob_bytes=4000)) as federation:
+        federation.join()
+        yield federation
+
+
+def a_model(seed: int = 7) -> bytes:
+    """A model of the right layout that no client would make."""
+    return to_bytes(NumpyClient("ann", size=SIZE).first_model(seed))
+
+
+def hold(federation: LocalFederation, data: bytes, name: str = "model.safetensors") -> str:
+    """Upload a model; returns how a configuration names it."""
+    blob = blob_ref(MODEL, data)
+    receiver = federation.coordinator.initial_models.begin_upload(blob, name)
+    if receiver is not None:
+        receive(receiver, data)
+    return f"sha256:{blob.sha256}"
+
+
+def receive(receiver: InitialModelReceiver, data: bytes) -> None:
+    with closing(receiver):
+        for begin in range(0, len(data), 100):
+            receiver.write(data[begin : begin + 100])
+        receiver.finish()
+
+
+def a_run(federation: LocalFederation, initial_model: str, method: str = "fedplcc", **run: Any) -> Run:
+    return federation.create(method, run={"initial_model": initial_model, **run})
+
+
+def model_of(federation: LocalFederation, run: Run, number: int) -> bytes:
+    return federation.coordinator.artifact(run.run_id, number, "model")[1].read_bytes()
+
+
+def created(federation: LocalFederation, run: Run) -> dict[str, Any]:
+    (event,) = federation.events(run.run_id, "run_created")
+    return dict(event.data)
+
+
+def test_the_first_client_is_given_the_model_and_commits_it_without_sending_it(federation: LocalFederation) -> None:
+    data = a_model()
+    run = a_run(federation, hold(federation, data, "best.safetensors"))
+    ann = federation.clients["ann"]
+    task = federation.task(ann)
+    assert (task.kind, task.payload) == (TaskKind.INIT, Payload(tensor_groups=(blob_ref(MODEL, data),)))
+    given = federation.fetch(ann, task)
+    assert given == data
+    update, blobs = ann.work(task, given)
+    assert set(blobs) == {blob_ref(MODEL, data)}
+    for blob in blobs:
+        names = (ann.client_id, ann.token, run.run_id, 0, blob)
+        assert federation.coordinator.transfers.upload_status(*names) == (blob.size_bytes, True)
+        assert federation.coordinator.transfers.begin_upload(*names) is None
+    federation.coordinator.commit_update(ann.client_id, ann.token, run.run_id, 0, update)
+    assert model_of(federation, run, 0) == data
+    prototypes = federation.coordinator.artifact(run.run_id, 0, "prototypes")[1].read_bytes()
+    assert len(prototypes_from_bytes(prototypes)) == 0, "those of the model's own run are not taken over"
+    assert federation.run_to_end(run.run_id).status is RunStatus.COMPLETED
+
+
+def test_a_file_and_the_run_that_it_came_from_give_the_same_bytes_in_every_round(federation: LocalFederation) -> None:
+    source = federation.create("fedplcc", run={"rounds": 2})
+    federation.run_to_end(source.run_id)
+    by_file = a_run(federation, hold(federation, model_of(federation, source, 1)))
+    by_run = a_run(federation, f"run:{source.run_id}@1")
+    by_last = a_run(federation, f"run:{source.run_id}")
+    for run in (by_file, by_run, by_last):
+        federation.run_to_end(run.run_id)
+    assert federation.metrics_lines(by_file.run_id) == federation.metrics_lines(by_run.run_id)
+    assert federation.metrics_lines(by_file.run_id) != federation.metrics_lines(by_last.run_id)
+    assert model_of(federation, by_run, 0) == model_of(federation, source, 1)
+    assert model_of(federation, by_last, 0) == model_of(federation, source, 2)
+    assert by_file.config_hash == by_run.config_hash
+
+
+def test_the_configuration_holds_the_content_and_the_history_where_it_came_from(federation: LocalFederation) -> None:
+    source = federation.create(run={"rounds": 3})
+    while federation.coordinator.get_run(source.run_id).round_number < 3:
+        federation.step()
+    run = a_run(federation, f"run:{source.run_id}")
+    sha256 = hashlib.sha256(model_of(federation, source, 2)).hexdigest()
+    assert json.loads(run.config_json)["run"]["initial_model"] == f"sha256:{sha256}"
+    assert parse_run_config(json.loads(run.config_json)).hash == run.config_hash
+    came_from = {"sha256": sha256, "run_id": source.run_id, "round": 2}
+    assert created(federation, run) == {"config_hash": run.config_hash, "initial_model": came_from}
+    assert federation.coordinator.manifest(run)["initial_model"] == came_from
+
+    uploaded = a_run(federation, hold(federation, a_model(), "best.safetensors"))
+    assert created(federation, uploaded)["initial_model"]["name"] == "best.safetensors"
+    assert "initial_model" not in created(federation, source)
+    assert federation.coordinator.manifest(source)["initial_model"] is None
+
+
+def test_the_same_request_gives_the_same_run_although_the_other_run_went_on(federation: LocalFederation) -> None:
+    source = federation.create(run={"rounds": 2})
+    while federation.coordinator.get_run(source.run_id).round_number < 2:
+        federation.step()
+    document = a_document(clients=("ann", "bob"), run={"initial_model": f"run:{source.run_id}"})
+    run = federation.coordinator.create_run("request", document)
+    federation.run_to_end(source.run_id)
+    assert federation.coordinator.create_run("request", document).run_id == run.run_id
+    with pytest.raises(errors.RequestIdReused):
+        federation.coordinator.create_run("request", a_document(clients=("ann", "bob")))
+
+
+def test_a_runs_configuration_starts_another_run_as_it_stands(federation: LocalFederation) -> None:
+    source = federation.create(run={"rounds": 1})
+    federation.run_to_end(source.run_id)
+    first = a_run(federation, f"run:{source.run_id}")
+    again = federation.coordinator.create_run("again", json.loads(first.config_json))
+    assert again.config_hash == first.config_hash
+    assert again.model == first.model
+
+
+def test_a_run_that_has_not_begun_has_no_committed_model(federation: LocalFederation) -> None:
+    run = a_run(federation, hold(federation, a_model()))
+    with pytest.raises(errors.RoundNotFound, match="has not committed any round"):
+        federation.coordinator.artifact(run.run_id, -1, "model")
+    with pytest.raises(errors.RoundNotFound, match="has not committed any round"):
+        a_run(federation, f"run:{run.run_id}")
+    federation.coordinator.stop(run.run_id)
+
+
+def test_a_model_that_is_held_is_not_received_again(federation: LocalFederation) -> None:
+    named = hold(federation, a_model())
+    assert federation.coordinator.initial_models.begin_upload(blob_ref(MODEL, a_model()), "again") is None
+    federation.restart()
+    assert a_run(federation, named).model == blob_ref(MODEL, a_model())
+
+
+def test_what_only_clients_have_sent_cannot_be_begun_with(federation: LocalFederation) -> None:
+    run = federation.create(run={"rounds": 1})
+    federation.run_to_end(run.run_id)
+    (update, _other) = federation.store.find_round(run.run_id, 1).updates.values()  # type: ignore[union-attr]
+    with pytest.raises(errors.BlobNotFound):
+        a_run(federation, f"sha256:{update.payload.tensor_groups[0].sha256}")
+
+
+def refuse(federation: LocalFederation, initial_model: str, kind: type[errors.FedplccError], *said: str) -> None:
+    before = len(federation.coordinator.list_runs(limit=100))
+    with pytest.raises(kind) as refused:
+        a_run(federation, initial_model)
+    for words in said:
+        assert words in refused.value.detail
+    assert len(federation.coordinator.list_runs(limit=100)) == before
+
+
+def test_what_is_not_there_is_refused_with_a_sentence_and_creates_nothing(federation: LocalFederation) -> None:
+    source = federation.create(run={"rounds": 2})
+    federation.step()
+    refuse(federation, "run:no-such-run", errors.RunNotFound, "there is no run 'no-such-run'")
+    refuse(federation, f"run:{source.run_id}@2", errors.RoundNotFound, "has not committed round 2")
+    refuse(federation, f"run:{source.run_id}@9", errors.RoundNotFound, "has not committed round 9")
+    refuse(federation, f"sha256:{'ab' * 32}", errors.BlobNotFound, "holds no model", "file:PATH", "fedplcc run start")
+    refuse(federation, "file:model.safetensors", errors.InvalidConfig, "no files of yours", "fedplcc run start")
+
+
+def test_a_run_of_another_model_or_number_of_classes_is_refused_by_both(federation: LocalFederation) -> None:
+    others = [
+        a_document(clients=("ann", "bob"), model={"name": "cnn4"}),
+        a_document(clients=("ann", "bob"), data={"classes": ["a", "b"]}),
+        a_document(clients=("ann", "bob"), model={"stem": "cifar3x3"}),
+    ]
+    says = ["a cnn4 of 3 classes", "with stem imagenet5x5 of 2 classes", "with stem cifar3x3 of 3 classes"]
+    for number, (other, words) in enumerate(zip(others, says, strict=True)):
+        source = federation.coordinator.create_run(f"source {number}", other)
+        ann = federation.clients["ann"]
+        federation.perform(ann, federation.task(ann))
+        federation.coordinator.stop(source.run_id)
+        for client in federation.clients.values():
+            federation.idle(client)
+        refuse(federation, f"run:{source.run_id}@0", errors.InvalidConfig, words, "resnet10 with stem imagenet5x5 of 3")
+
+
+def a_file(**arrays: Any) -> bytes:
+    return to_bytes({name: np.asarray(values, np.float32) for name, values in arrays.items()})
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        pytest.param(a_file(w=[1.0, np.nan]), "NaN or infinite", id="not finite"),
+        pytest.param(a_file(w=[1.0])[:-1], "do not end where", id="cut, with the SHA-256 of what is left"),
+        pytest.param(b"PK\x03\x04" + bytes(100), "header", id="a pickle"),
+        pytest.param(struct.pack("<Q", 2) + b"{}", "holds no tensor", id="nothing in it"),
+        pytest.param(
+            struct.pack("<Q", 58) + b'{"w":{"dtype":"F16","shape":[1],"data_offsets":[0,2]}}'.ljust(58) + b"\0\0",
+            "neither F32 nor I64",
+            id="half precision",
+        ),
+    ],
+)
+def test_what_is_no_model_is_refused_and_not_kept(federation: LocalFederation, data: bytes, said: str) -> None:
+    with pytest.raises(errors.InvalidModel) as refused:
+        hold(federation, data, "their.file")
+    assert "their.file is no model to begin with" in refused.value.detail
+    assert said in refused.value.detail
+    assert nothing_is_left(federation)
+
+
+def nothing_is_left(federation: LocalFederation) -> bool:
+    return not any(path for name in ("initial", "staging") for path in (federation.folder / name).iterdir())
+
+
+def test_bytes_that_are_not_what_was_announced_are_refused_and_not_kept(federation: LocalFederation) -> None:
+    data = a_model()
+    models = federation.coordinator.initial_models
+    with pytest.raises(errors.BlobTooLarge, match="at most 4000 bytes here, this one 4001"):
+        models.begin_upload(BlobRef(MODEL, "ab" * 32, 4001), "")
+    for sent, kind in (
+        (data[:-1], errors.BlobCorrupt),
+        (data[:-1] + b"x", errors.BlobCorrupt),
+        (data + b"x", errors.ChunkOutOfOrder),
+    ):
+        receiver = models.begin_upload(blob_ref(MODEL, data), "")
+        assert receiver is not None
+        with pytest.raises(kind):
+            receive(receiver, sent)
+    assert nothing_is_left(federation)
+
+
+def first_update(data: bytes) -> tuple[Update, dict[BlobRef, bytes]]:
+    blob = blob_ref(MODEL, data)
+    payload = Payload(tensor_groups=(blob,), int_lists={"feature_dim": (FEATURE_DIM,)})
+    return Update(client_id="ann", payload=payload, num_examples=0), {blob: data}
+
+
+def other_layout(data: bytes) -> bytes:
+    """The same tensors in a file whose header has other spaces."""
+    length = int.from_bytes(data[:8], "little")
+    header = json.dumps(json.loads(data[8 : 8 + length]), indent=1).encode()
+    return struct.pack("<Q", len(header)) + header + data[8 + length :]
+
+
+@pytest.mark.parametrize("is_changed", [False, True])
+def test_round_0_must_be_the_initial_model_in_whatever_layout(federation: LocalFederation, is_changed: bool) -> None:
+    run = a_run(federation, hold(federation, other_layout(a_model())))
+    ann = federation.clients["ann"]
+    task = federation.task(ann)
+    arrays = {name: array.copy() for name, array in from_bytes(a_model()).items()}
+    if is_changed:
+        arrays["base.weight"][-1, -1] = np.nextafter(arrays["base.weight"][-1, -1], np.float32(9))
+    update, blobs = first_update(to_bytes(arrays))
+    if is_changed:
+        with pytest.raises(errors.MalformedUpdate, match=r"'base.weight' is not the initial model's") as refused:
+            federation.submit(ann, task, update, blobs)
+        assert refused.value.metadata["check"] == "initial_model"
+        return
+    federation.submit(ann, task, update, blobs)
+    assert federation.coordinator.get_run(run.run_id).round_number == 1
+    assert model_of(federation, run, 0) == a_model()
+
+
+def test_a_client_cannot_commit_another_model_as_round_0(federation: LocalFederation) -> None:
+    a_run(federation, hold(federation, a_model()))
+    ann = federation.clients["ann"]
+    task: Task = federation.task(ann)
+    fewer = {name: array for name, array in from_bytes(a_model()).items() if name != "head.weight"}
+    for data, check in ((a_model(seed=8), "initial_model"), (to_bytes(fewer), "keys")):
+        with pytest.raises(errors.MalformedUpdate) as refused:
+            federation.submit(ann, task, *first_update(data))
+        assert refused.value.metadata["check"] == check
