@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 import sys
 import tomllib
@@ -22,12 +21,11 @@ import pytest
 from PIL import Image
 
 from tests.deploy_guide import AGGREGATOR_HOST, ALL_HOSTS, INSTALL, block, blocks
-from tests.harness import ROOT, eventually
+from tests.harness import ROOT
 from tests.namespaces import Host, Network, need_namespaces
-from tests.simulations import hashed, simulated, write_config
+from tests.remote_runs import RUN_S, RemoteRuns
+from tests.simulations import hashed, simulated
 
-RUN_S = 120.0
-GATEWAY = "http://127.0.0.1:8080"
 ADDRESSES = {"north": "192.0.2.10", "south": "192.0.2.11"}
 AS_ON_THAT_HOST = 'hostname "$1" && mount --bind "$2" /srv && exec bash -c "$3"'
 """Gives what is run a host's name and its /srv, both of which nothing else on this machine sees."""
@@ -41,6 +39,7 @@ class Person:
         network.add_switch("office", "192.0.2.1")
         self.hosts = {name: network.add_host(name, address, "office") for name, address in ADDRESSES.items()}
         self.hub = self.hosts["north"]
+        self.runs = RemoteRuns(self.hub, "http://127.0.0.1:8080")
         for name in self.hosts:
             shutil.copytree(ROOT / "deploy", self.clone(name) / "deploy")
 
@@ -71,27 +70,6 @@ class Person:
                 said = self.types(host, each.text)
         return said
 
-    def run(self, run_id: str) -> dict[str, Any]:
-        run: dict[str, Any] = self.hub.ask(f"{GATEWAY}/v1/runs/{run_id}")
-        return run
-
-    def wait(self, run_id: str, status: str, number: int) -> None:
-        """Until the run has the status, and the round at least this number."""
-
-        def is_there() -> bool:
-            try:
-                run = self.run(run_id)
-            except OSError:  # the aggregator is away
-                return False
-            assert run["status"] != "failed", run["reason"]
-            return run["status"] == status and run["round"] >= number
-
-        eventually(is_there, f"{run_id} is {status} in round {number} or later", RUN_S)
-
-    def end_of(self, run_id: str, out: Path) -> dict[str, str]:
-        self.types(self.hub, f"fedplcc run watch {run_id} && fedplcc run fetch {run_id} --out {out}")
-        return hashed(out)
-
     def restores(self, kind: str, backup: str, run_id: str) -> dict[str, str]:
         """Lose the aggregator with its folder, restore a backup elsewhere; the SHA-256 of what the run then ends in."""
         stop, _copy, start = block(AGGREGATOR_HOST, "backup").lines
@@ -103,7 +81,7 @@ class Person:
         (self.clone("north") / backup).rename(elsewhere / backup)
         self.types(self.hub, block(AGGREGATOR_HOST, kind).text, cwd=elsewhere)
         self.types(self.hub, start, cwd=elsewhere)
-        left = self.end_of(run_id, elsewhere / "results")
+        left = self.runs.end_of(run_id)
         events = [json.loads(line) for line in (elsewhere / "aggregator.log").read_text().splitlines()]
         recovered = [event for event in events if event["event"] == "run_recovered"]
         assert [(event["run_id"], event["status"]) for event in recovered] == [(run_id, "running")], (
@@ -159,7 +137,6 @@ def test_two_hosts_are_a_federation_after_five_commands(person: Person) -> None:
     said = person.follows("Without containers")
     first = person.clone("north") / "first"
     assert "metrics.jsonl" in said
-
     document = tomllib.loads((person.clone("north") / "deploy" / "first-run.toml").read_text())
     assert hashed(first) == expected(person.folder, document, "first-simulated")
     lines = [json.loads(line) for line in (first / "metrics.jsonl").read_text().splitlines()]
@@ -169,19 +146,15 @@ def test_two_hosts_are_a_federation_after_five_commands(person: Person) -> None:
 
 def test_a_run_goes_on_from_a_backup_of_its_middle_to_the_same_bytes(person: Person) -> None:
     document = tomllib.loads((person.clone("north") / "deploy" / "first-run.toml").read_text())
-    document["run"] |= {"name": "longer", "rounds": 5}
+    document["run"] |= {"name": "longer", "rounds": 4}
     document["training"] |= {"local_steps": 50}
-    config = write_config(person.clone("north") / "longer.toml", document)
-    found = re.search(r"longer-\w+", person.types(person.hub, f"fedplcc run start --config {config.name}"))
-    assert found is not None
-    run_id = found[0]
-
-    person.wait(run_id, "running", 1)
+    run_id = person.runs.start(document)
+    person.runs.wait(run_id, "running", 1)
     person.types(person.hub, block(AGGREGATOR_HOST, "online-backup").text)
-    person.wait(run_id, "running", 2)
+    person.runs.wait(run_id, "running", 2)
     person.types(person.hub, block(AGGREGATOR_HOST, "backup").text)
     undisturbed = expected(person.folder, document, "longer-simulated")
-    assert person.end_of(run_id, person.folder / "longer") == undisturbed
+    assert person.runs.end_of(run_id) == undisturbed
 
     assert person.restores("restore", "aggregator-backup.tar", run_id) == undisturbed
     assert person.restores("online-restore", "online-backup", run_id) == undisturbed

@@ -6,19 +6,19 @@ aggregator's network has a route to it.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
-from tests import tiny
+from tests import dashboards, tiny
 from tests.harness import Process, eventually
 from tests.namespaces import Host, Network, need_namespaces
+from tests.remote_runs import RUN_S, RemoteRuns
 from tests.simulations import hashed, simulated
 
-RUN_S = 120.0
 HUB, NEAR, FAR = "192.0.2.10", "192.0.2.21", "198.51.100.22"
 ROUTER = ("198.51.100.1", 50051)
 NEAR_CLIENT, FAR_CLIENT = tiny.CLIENTS
@@ -36,6 +36,7 @@ class Deployment:
         self.near = network.add_host("near", NEAR, "office")
         self.far = network.add_host("far", FAR, "clinic")
         self.router = network.add_relay(ROUTER, (HUB, 50051))
+        self.runs = RemoteRuns(self.hub, GATEWAY)
         self.processes: list[Process] = []
 
     def start(self) -> None:
@@ -50,7 +51,7 @@ class Deployment:
         def everybody() -> bool:
             for process in self.processes:
                 assert process.is_running, f"{process.name} ended:\n{process.log()}"
-            return set(self.connected()) == set(tiny.CLIENTS)
+            return set(self.runs.connected()) == set(tiny.CLIENTS)
 
         eventually(everybody, "both trainers have joined", RUN_S)
 
@@ -59,36 +60,20 @@ class Deployment:
             if process.is_running:
                 process.kill()
 
-    def clients(self) -> dict[str, dict[str, Any]]:
-        try:
-            answer = self.hub.ask(f"{GATEWAY}/v1/clients")
-        except OSError:
-            return {}
-        return {client["client_id"]: client for client in answer["clients"]}
-
-    def connected(self) -> list[str]:
-        return [name for name, client in self.clients().items() if client["is_connected"]]
-
-    def start_run(self, values: dict[str, Any]) -> str:
-        return str(self.hub.ask(f"{GATEWAY}/v1/runs", tiny.run_document(values))["run_id"])
-
-    def run(self, run_id: str) -> dict[str, Any]:
-        run: dict[str, Any] = self.hub.ask(f"{GATEWAY}/v1/runs/{run_id}")
-        assert run["status"] != "failed", run["reason"]
-        return run
-
-    def end_of(self, run_id: str) -> dict[str, str]:
-        """Wait for the run's end; the SHA-256 of what it leaves, fetched through the gateway."""
-        eventually(lambda: self.run(run_id)["status"] == "completed", f"{run_id} is completed", RUN_S)
-        left = {"metrics.jsonl": "metrics.jsonl", "model.safetensors": "model", "prototypes.safetensors": "prototypes"}
-        return {
-            name: hashlib.sha256(self.hub.fetch(f"{GATEWAY}/v1/runs/{run_id}/{path}")).hexdigest()
-            for name, path in left.items()
-        }
+    def scraped(self) -> dict[str, set[str]]:
+        """Names of the series that the services export, each with the labels that it has."""
+        found: dict[str, set[str]] = {}
+        pages = [(self.hub, f"http://{HUB}:9464"), (self.hub, GATEWAY), (self.near, "http://127.0.0.1:9465")]
+        for host, url in pages:
+            for family in text_string_to_metric_families(host.fetch(f"{url}/metrics").decode()):
+                for sample in family.samples:
+                    found.setdefault(sample.name, set()).update(sample.labels)
+        return found
 
     def _start_trainer(self, host: Host, client: str, aggregator: str) -> None:
         data = f"npz:{self.folder / client}.npz"
         flags = ["--aggregator", aggregator, "--insecure", "--client", client, "--data", data, "--device", "cpu"]
+        flags += ["--metrics-port", "9465"]
         self._start(host, "trainer", *flags, "--state-dir", str(self.folder / f"trainer-{client}"))
 
     def _start(self, host: Host, package: str, *flags: str) -> None:
@@ -139,26 +124,26 @@ def deployment(running: Deployment, expected: dict[str, str]) -> Iterator[Deploy
 def test_a_run_over_three_hosts_ends_in_the_bytes_of_a_simulation(
     deployment: Deployment, values: dict[str, Any], expected: dict[str, str]
 ) -> None:
-    assert deployment.end_of(deployment.start_run(values)) == expected
+    assert deployment.runs.end_of(deployment.runs.start(tiny.run_document(values))) == expected
     assert deployment.router.num_connections > 0, "the far trainer came by the router"
 
 
 def test_a_cable_that_is_out_in_the_middle_of_a_round_changes_no_byte(
     deployment: Deployment, values: dict[str, Any], expected: dict[str, str]
 ) -> None:
-    run_id = deployment.start_run(values)
+    run_id = deployment.runs.start(tiny.run_document(values))
 
     def trains() -> bool:
-        client = deployment.clients()[NEAR_CLIENT]
+        client = deployment.runs.clients()[NEAR_CLIENT]
         return client["run_id"] == run_id and client["activity"] == "training"
 
     eventually(trains, "the near trainer trains", RUN_S)
     deployment.near.unplug()
-    eventually(lambda: deployment.connected() == [FAR_CLIENT], "the near trainer is missed", RUN_S)
-    run = deployment.run(run_id)
+    eventually(lambda: deployment.runs.connected() == [FAR_CLIENT], "the near trainer is missed", RUN_S)
+    run = deployment.runs.get(run_id)
     assert (run["status"], run["round"]) == ("running", 1), "the round waits for it"
     deployment.near.plug()
-    assert deployment.end_of(run_id) == expected
+    assert deployment.runs.end_of(run_id) == expected
 
 
 def test_nothing_listens_where_others_could_reach_a_trainer(deployment: Deployment) -> None:
@@ -169,3 +154,10 @@ def test_nothing_listens_where_others_could_reach_a_trainer(deployment: Deployme
     assert {(HUB, 50051), (HUB, 8080), (HUB, 9464)} <= deployment.hub.listening()
     assert all(deployment.near.can_connect(HUB, port) for port in (50051, 8080, 9464))
     assert not any(deployment.far.can_connect(HUB, port, timeout_s=0.2) for port in (50051, 8080, 9464)), "but by relay"
+
+
+def test_every_series_and_label_of_the_dashboards_is_exported(deployment: Deployment) -> None:
+    exported = deployment.scraped()
+    for query in dashboards.queries():
+        assert query.metrics <= exported.keys(), query
+        assert query.labels <= set[str]().union(*(exported[name] for name in query.metrics)), query

@@ -1,0 +1,538 @@
+"""The files below deploy/ agree with the services, with each other, with the Dockerfiles and with their guide."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import shutil
+import subprocess
+import tomllib
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from prometheus_client import CollectorRegistry
+
+from aggregator.metrics import AggregatorMetrics
+from gateway.metrics import GatewayMetrics
+from shared.config import (
+    AggregatorSettings,
+    GatewaySettings,
+    Settings,
+    TrainerSettings,
+    from_command_line,
+)
+from shared.run_config import parse_federation
+from tests import dashboards, deploy_guide
+from tests.deploy_guide import AGGREGATOR_HOST, INSTALL
+from tests.dockerfile import Image, read_plan
+from tests.harness import ROOT
+from trainer.metrics import TrainerMetrics
+
+DEPLOY = ROOT / "deploy"
+KINDS: dict[str, type[Settings]] = {
+    "aggregator": AggregatorSettings,
+    "gateway": GatewaySettings,
+    "trainer": TrainerSettings,
+}
+DOCKERFILES = {"fedplcc-aggregator": "Dockerfile.aggregator", "fedplcc-trainer": "Dockerfile.trainer"}
+MUST_BE_SET = {"FEDPLCC_AGGREGATOR": "192.0.2.10:50051", "FEDPLCC_CLIENT": "south"}
+"""Variables without which compose.trainer.yaml does not start."""
+COMPOSE_FILES = ("compose.yaml", "compose.trainer.yaml")
+UNITS = {
+    "fedplcc-aggregator.service": "aggregator.env",
+    "fedplcc-gateway.service": "gateway.env",
+    "fedplcc-trainer@.service": "trainer.env",
+}
+EXPOSURE = 20
+"""Most that `systemd-analyze security` may find, in tenths: 0 may do nothing, 100 everything."""
+PROGRAM = "/opt/fedplcc/bin/fedplcc"
+
+
+@pytest.fixture(autouse=True)
+def _no_settings_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in os.environ:
+        if name.startswith("FEDPLCC_"):
+            monkeypatch.delenv(name)
+
+
+# Compose
+
+
+_VARIABLE = re.compile(r"\$\{(?P<name>\w+)(?:(?P<operator>:[-?])(?P<rest>[^}]*))?\}")
+
+
+def interpolated(text: str, given: Mapping[str, str]) -> str:
+    """As Compose fills in `${NAME}`, `${NAME:-default}` and `${NAME:?what is missing}`."""
+
+    def value(found: re.Match[str]) -> str:
+        name, operator, rest = found["name"], found["operator"], found["rest"]
+        if given.get(name):
+            return given[name]
+        assert operator == ":-", f"{name} {rest}"
+        return str(rest)
+
+    return _VARIABLE.sub(value, text)
+
+
+@cache
+def compose(name: str) -> dict[str, Any]:
+    document: dict[str, Any] = yaml.safe_load(interpolated((DEPLOY / name).read_text(), MUST_BE_SET))
+    return document
+
+
+def services() -> list[tuple[str, str, dict[str, Any]]]:
+    return [(file, name, service) for file in COMPOSE_FILES for name, service in compose(file)["services"].items()]
+
+
+def ours() -> list[tuple[str, str, dict[str, Any]]]:
+    return [each for each in services() if each[2]["image"] in DOCKERFILES]
+
+
+@cache
+def image(name: str) -> Image:
+    return read_plan((ROOT / DOCKERFILES[name]).read_text()).image
+
+
+def settings_of(service: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The settings with which the container's process starts."""
+    for name, value in {**image(service["image"]).environment, **service.get("environment", {})}.items():
+        if name.startswith("FEDPLCC_"):
+            monkeypatch.setenv(name, str(value))
+    package, *flags = service["command"]
+    return from_command_line(KINDS[package], package, "", flags)
+
+
+def exposed(name: str) -> set[int]:
+    """Ports that an image says its containers listen at."""
+    return {int(port.partition("/")[0]) for port in image(name).ports}
+
+
+def label(value: object) -> str:
+    """How a service is named among the tests."""
+    return value if isinstance(value, str) else "."
+
+
+def port_numbers(settings: Any) -> set[int]:
+    return {value for name, value in settings.model_dump().items() if name.endswith("port") and value}
+
+
+@pytest.mark.parametrize(("file", "name", "service"), services(), ids=label)
+def test_every_service_of_compose_is_hardened_watched_and_kept(file: str, name: str, service: dict[str, Any]) -> None:
+    assert service["restart"] == "unless-stopped"
+    assert service["read_only"] is True
+    assert service["cap_drop"] == ["ALL"]
+    assert service["security_opt"] == ["no-new-privileges:true"]
+    assert service["logging"]["options"] == {"max-size": "10m", "max-file": "5"}
+    assert service["healthcheck"]["test"][0] == "CMD"
+    user = image(service["image"]).user if service["image"] in DOCKERFILES else service["user"]
+    assert user.partition(":")[0] not in ("", "0", "root")
+    assert not re.search(r":latest$", service["image"])
+
+
+@pytest.mark.parametrize("file", COMPOSE_FILES)
+def test_compose_names_only_what_is_there(file: str) -> None:
+    document = compose(file)
+    for service in document["services"].values():
+        for other, condition in service.get("depends_on", {}).items():
+            assert condition == {"condition": "service_healthy"}
+            assert "healthcheck" in document["services"][other]
+        for mount in service.get("volumes", ()):
+            source = mount["source"] if isinstance(mount, dict) else mount.split(":")[0]
+            if source.startswith("./"):
+                assert (DEPLOY / source).exists(), source
+            elif not source.startswith("/"):
+                assert source in document["volumes"]
+        if "build" in service:
+            assert service["build"]["dockerfile"] == DOCKERFILES[service["image"]]
+            assert (DEPLOY / service["build"]["context"]).samefile(ROOT)
+    used = {
+        mount.split(":")[0]
+        for each in document["services"].values()
+        for mount in each.get("volumes", ())
+        if isinstance(mount, str)
+    }
+    assert document["volumes"].keys() <= used
+    for built in {service["image"] for service in document["services"].values()} & DOCKERFILES.keys():
+        builders = [each for each in document["services"].values() if each["image"] == built and "build" in each]
+        assert len(builders) == 1, "two builds of one image collide"
+
+
+@pytest.mark.parametrize(("file", "name", "service"), ours(), ids=label)
+def test_what_compose_starts_is_understood_and_fits_its_image(
+    file: str, name: str, service: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings, built = settings_of(service, monkeypatch), image(service["image"])
+    assert settings.insecure is True
+    targets = {
+        mount["target"] if isinstance(mount, dict) else mount.split(":")[1] for mount in service.get("volumes", ())
+    }
+    package = service["command"][0]
+    if package == "gateway":
+        assert targets == set()
+    else:
+        assert str(settings.state_dir) in targets
+        assert str(settings.state_dir) in built.volumes
+    if package == "trainer":
+        assert settings.data == "folder:/data"
+        assert "/data" in targets
+        assert settings.client == (
+            MUST_BE_SET["FEDPLCC_CLIENT"] if file == "compose.trainer.yaml" else name.removeprefix("trainer-")
+        )
+        assert "ports" not in service, "nothing dials a trainer"
+    else:
+        assert settings.host == "0.0.0.0"
+    published = {int(port.rpartition(":")[2]) for port in service.get("ports", ())}
+    assert published <= port_numbers(settings) & exposed(service["image"])
+    address = service["healthcheck"]["test"][-1].removeprefix("http://")
+    assert service["healthcheck"]["test"][1:-1] == ["fedplcc", "health"]
+    assert address == f"127.0.0.1:{settings.health_port if package == 'trainer' else settings.port}"
+    if package != "aggregator" and file == "compose.yaml":
+        aggregator = settings_of(compose(file)["services"]["aggregator"], monkeypatch)
+        assert settings.aggregator == f"aggregator:{aggregator.port}"
+
+
+def test_everything_is_published_on_loopback_unless_somebody_names_an_address() -> None:
+    ports = [port for _file, _name, service in services() for port in service.get("ports", ())]
+    assert sorted(ports) == [
+        "127.0.0.1:3000:3000",
+        "127.0.0.1:50051:50051",
+        "127.0.0.1:8080:8080",
+        "127.0.0.1:9090:9090",
+    ]
+    public = interpolated((DEPLOY / "compose.yaml").read_text(), {"FEDPLCC_ADDRESS": "192.0.2.10"})
+    assert yaml.safe_load(public)["services"]["aggregator"]["ports"] == ["192.0.2.10:50051:50051"]
+
+
+def test_a_trainer_that_lacks_its_aggregator_or_its_name_says_which() -> None:
+    text = (DEPLOY / "compose.trainer.yaml").read_text()
+    for name in MUST_BE_SET:
+        with pytest.raises(AssertionError, match=rf"{name} is .*, for instance {MUST_BE_SET[name]}"):
+            interpolated(text, {other: "x" for other in MUST_BE_SET if other != name})
+
+
+def test_the_gpu_file_adds_to_the_trainer_alone() -> None:
+    added = yaml.safe_load((DEPLOY / "compose.gpu.yaml").read_text())["services"]
+    assert added.keys() == compose("compose.trainer.yaml")["services"].keys()
+    (device,) = added["trainer"]["deploy"]["resources"]["reservations"]["devices"]
+    assert (device["driver"], device["capabilities"]) == ("nvidia", ["gpu"])
+
+
+def test_docker_compose_accepts_the_files() -> None:
+    command = next((each for each in (["docker", "compose"], ["docker-compose"]) if _runs([*each, "version"])), None)
+    if command is None:
+        pytest.skip("there is no docker compose")
+    for files in (["compose.yaml"], ["compose.trainer.yaml"], ["compose.trainer.yaml", "compose.gpu.yaml"]):
+        flags = [flag for file in files for flag in ("-f", str(DEPLOY / file))]
+        done = subprocess.run(
+            [*command, *flags, "config", "--quiet"], env={**os.environ, **MUST_BE_SET}, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stderr
+
+
+def _runs(command: list[str]) -> bool:
+    try:
+        return subprocess.run(command, capture_output=True, timeout=20).returncode == 0
+    except OSError:
+        return False
+
+
+# Prometheus and Grafana
+
+
+def targets(file: str) -> dict[str, list[str]]:
+    jobs = yaml.safe_load((DEPLOY / "prometheus" / file).read_text())["scrape_configs"]
+    found = {}
+    for job in jobs:
+        static = [target for each in job.get("static_configs", ()) for target in each["targets"]]
+        by_name = [f"{name}:{each['port']}" for each in job.get("dns_sd_configs", ()) for name in each["names"]]
+        found[job["job_name"]] = static + by_name
+    return found
+
+
+def test_prometheus_of_compose_scrapes_every_service_that_lets_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    expected: dict[str, list[str]] = {}
+    for file, name, service in ours():
+        if file != "compose.yaml":
+            continue
+        package = service["command"][0]
+        with monkeypatch.context() as patch:
+            settings = settings_of(service, patch)
+        host, port = (
+            (settings.host, settings.port) if package == "gateway" else (settings.metrics_host, settings.metrics_port)
+        )
+        assert host == "0.0.0.0", f"{name} lets nobody read its metrics"
+        expected.setdefault(package, []).append(f"{name}:{port}")
+    assert targets("prometheus.yml") == expected
+
+
+def test_prometheus_of_a_host_scrapes_what_the_units_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = {}
+    for unit in UNITS:
+        with monkeypatch.context() as patch:
+            settings = unit_settings(unit, patch)
+        where = (
+            (settings.host, settings.port)
+            if unit == "fedplcc-gateway.service"
+            else (settings.metrics_host, settings.metrics_port)
+        )
+        found[settings.table] = ["{}:{}".format(*where)]
+    assert targets("host.yml") == found
+
+
+@pytest.mark.parametrize("file", ["prometheus.yml", "host.yml"])
+def test_promtool_accepts_the_scrape_configuration(file: str) -> None:
+    if shutil.which("promtool") is None:
+        pytest.skip("there is no promtool (Debian's package prometheus)")
+    done = subprocess.run(["promtool", "check", "config", DEPLOY / "prometheus" / file], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def exported_families() -> set[str]:
+    """Names of the series that the services export, whether they have a value yet or not."""
+    registries = [CollectorRegistry(), CollectorRegistry(), GatewayMetrics().registry]
+    AggregatorMetrics(registries[0])
+    TrainerMetrics(registries[1])
+    suffixes = {"counter": ("_total",), "histogram": ("_bucket", "_sum", "_count")}
+    return {
+        family.name + suffix
+        for registry in registries
+        for family in registry.collect()
+        for suffix in suffixes.get(family.type, ("",))
+    }
+
+
+def test_every_metric_of_the_dashboards_exists() -> None:
+    asked = {name for query in dashboards.queries() for name in query.metrics}
+    assert asked
+    assert asked <= exported_families()
+
+
+@pytest.mark.parametrize("path", dashboards.documents(), ids=lambda path: path.name)
+def test_a_dashboard_is_one_that_grafana_finds_and_draws(path: Path) -> None:
+    document = dashboards.documents()[path]
+    source = yaml.safe_load((DEPLOY / "grafana/provisioning/datasources/fedplcc.yml").read_text())["datasources"][0]
+    provider = yaml.safe_load((DEPLOY / "grafana/provisioning/dashboards/fedplcc.yml").read_text())["providers"][0]
+    grafana = compose("compose.yaml")["services"]["grafana"]
+    assert source["url"].removeprefix("$") in grafana["environment"]
+    assert f"./grafana/dashboards:{provider['options']['path']}:ro" in grafana["volumes"]
+    home = grafana["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"]
+    assert (DEPLOY / "grafana" / "dashboards" / Path(home).name).is_file()
+
+    panels = document["panels"]
+    assert len({panel["id"] for panel in panels}) == len(panels)
+    cells = [cell for panel in panels for cell in _cells(panel["gridPos"])]
+    assert len(set(cells)) == len(cells), "panels lie on each other"
+    for panel in panels:
+        assert panel["type"] == "row" or (panel["targets"] and panel["description"])
+        for each in (panel, *panel.get("targets", ())):
+            assert panel["type"] == "row" or each["datasource"] == {"type": "prometheus", "uid": source["uid"]}
+
+
+def _cells(place: dict[str, int]) -> Iterator[tuple[int, int]]:
+    assert place["x"] + place["w"] <= 24
+    for row in range(place["y"], place["y"] + place["h"]):
+        for column in range(place["x"], place["x"] + place["w"]):
+            yield row, column
+
+
+# systemd
+
+
+def unit_lines(unit: str) -> list[tuple[str, str]]:
+    text = (DEPLOY / "systemd" / unit).read_text()
+    text = text.replace("%S", "/var/lib").replace("%i", "south")
+    return [
+        (key, value) for key, _, value in (line.partition("=") for line in text.splitlines()) if value or key.isalpha()
+    ]
+
+
+def variables(file: Path) -> dict[str, str]:
+    lines = [line for line in file.read_text().splitlines() if line and not line.startswith("#")]
+    return {name: value for name, _, value in (line.partition("=") for line in lines)}
+
+
+def unit_settings(unit: str, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The settings with which the unit's process starts, with the environment file that is shipped."""
+    lines = dict(unit_lines(unit))
+    given = dict(pair.split("=", 1) for pair in lines.get("Environment", "").split())
+    for name, value in {**given, **variables(DEPLOY / "systemd" / UNITS[unit])}.items():
+        monkeypatch.setenv(name, value)
+    program, package, *flags = lines["ExecStart"].split()
+    assert program == PROGRAM
+    return from_command_line(KINDS[package], package, "", flags)
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_a_unit_starts_with_its_environment_file(unit: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings, lines = unit_settings(unit, monkeypatch), dict(unit_lines(unit))
+    name = UNITS[unit].replace(".env", "-south.env") if "@" in unit else UNITS[unit]
+    assert lines["EnvironmentFile"] == f"/etc/fedplcc/{name}"
+    assert name in deploy_guide.GUIDE.read_text()
+    if unit != "fedplcc-gateway.service":
+        assert str(settings.state_dir) == f"/var/lib/{lines['StateDirectory']}" == lines["WorkingDirectory"]
+    assert lines["User"] == lines["Group"] == (DEPLOY / "systemd/fedplcc.sysusers").read_text().split()[1]
+
+
+@pytest.mark.parametrize("file", sorted(set(UNITS.values())))
+def test_an_environment_file_names_only_settings_that_there_are(file: str) -> None:
+    text = (DEPLOY / "systemd" / file).read_text()
+    kind = KINDS[file.removesuffix(".env")]
+    named = re.findall(r"^#?FEDPLCC_(\w+)=", text, re.MULTILINE)
+    assert named
+    assert {name.lower() for name in named} <= kind.model_fields.keys()
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_systemd_accepts_a_unit(unit: str, tmp_path: Path) -> None:
+    analyze = _systemd_analyze()
+    program = tmp_path / "fedplcc"
+    program.touch(mode=0o755)
+    copy = tmp_path / unit.replace("@.", "@south.")
+    copy.write_text((DEPLOY / "systemd" / unit).read_text().replace(PROGRAM, str(program)))
+    done = subprocess.run([analyze, "verify", "--man=no", copy], capture_output=True, text=True)
+    # Before version 254 systemd knows no steps between restarts, and says that it ignores them.
+    complaints = [line for line in done.stderr.splitlines() if not re.search(r"'Restart(Steps|MaxDelaySec)'", line)]
+    assert (done.returncode, complaints) == (0, [])
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_a_unit_exposes_little_of_the_host(unit: str) -> None:
+    analyze = _systemd_analyze()
+    flags = ["security", "--offline=true", "--no-pager", f"--threshold={EXPOSURE}"]
+    done = subprocess.run([analyze, *flags, DEPLOY / "systemd" / unit], capture_output=True, text=True)
+    if "unrecognized option '--offline" in done.stderr:
+        pytest.skip("this systemd-analyze examines running units only")
+    assert done.returncode == 0, done.stdout
+
+
+def _systemd_analyze() -> str:
+    found = shutil.which("systemd-analyze")
+    if found is None:
+        pytest.skip("there is no systemd-analyze")
+    return found
+
+
+# The guide
+
+
+def guide() -> str:
+    return deploy_guide.GUIDE.read_text()
+
+
+def test_two_hosts_take_at_most_five_commands() -> None:
+    by_hand = [
+        line for block in deploy_guide.blocks(section="Without containers") for line in block.lines if block.marks
+    ]
+    in_containers = [line for block in deploy_guide.blocks(section="With containers") for line in block.lines]
+    # The last one of each fetches the results of what runs by then.
+    assert len(by_hand[:-1]) <= 5
+    assert len(in_containers[:-1]) <= 5
+    assert "fetch" in by_hand[-1]
+    assert "fetch" in in_containers[-1]
+
+
+def test_the_installation_of_the_guide_names_the_package_s_own_extras() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    (install,) = deploy_guide.blocks(INSTALL)
+    named = re.findall(r"pip install '\.\[([\w,]+)\]'", guide())
+    assert re.search(r"-m venv \.venv && \.venv/bin/pip install '\.\[", install.text)
+    assert {extra for each in named for extra in each.split(",")} <= extras.keys()
+
+
+def services_that_the_guide_starts() -> list[list[str]]:
+    text = "\n".join(block.text for block in deploy_guide.blocks() if block.language == "sh")
+    return [found.split() for found in re.findall(r"\bfedplcc ((?:aggregator|gateway|trainer)\b[^\n>&|;]*)", text)]
+
+
+def test_the_services_that_the_guide_starts_understand_their_flags() -> None:
+    started = services_that_the_guide_starts()
+    assert {package for package, *_flags in started} == set(KINDS)
+    for package, *flags in started:
+        from_command_line(KINDS[package], package, "", [flag.replace('"$(hostname)"', "south") for flag in flags])
+
+
+def test_every_variable_that_is_written_somewhere_is_read_somewhere() -> None:
+    settings = {f"FEDPLCC_{name.upper()}" for kind in KINDS.values() for name in kind.model_fields}
+    of_compose = {found["name"] for file in COMPOSE_FILES for found in _VARIABLE.finditer((DEPLOY / file).read_text())}
+    of_grafana = {"FEDPLCC_PROMETHEUS"}
+    for path in sorted(
+        path for path in DEPLOY.rglob("*") if path.suffix in (".md", ".yaml", ".yml", ".env", ".service")
+    ):
+        written = set(re.findall(r"\bFEDPLCC_[A-Z_]+\b", path.read_text()))
+        assert written <= settings | of_compose | of_grafana, path
+    assert {name for name in of_compose if name not in guide()} == set(), "the guide tells every setting of compose"
+
+
+def test_the_table_of_ports_is_complete(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = {int(port) for row in re.findall(r"^\| ([\d, ]+) \|", guide(), re.MULTILINE) for port in row.split(",")}
+    used = {int(port.rpartition(":")[2]) for _file, _name, service in services() for port in service.get("ports", ())}
+    used |= {port for name in DOCKERFILES for port in exposed(name)}
+    used |= {
+        int(target.rpartition(":")[2])
+        for file in ("prometheus.yml", "host.yml")
+        for each in targets(file).values()
+        for target in each
+    }
+    for unit in UNITS:
+        with monkeypatch.context() as patch:
+            used |= port_numbers(unit_settings(unit, patch))
+    for _file, _name, service in ours():
+        with monkeypatch.context() as patch:
+            used |= port_numbers(settings_of(service, patch))
+    assert table == used
+
+
+def test_every_file_that_the_guide_names_is_there() -> None:
+    linked = re.findall(r"\]\(((?!http|#)[^)]+)\)", guide())
+    typed = re.findall(r"\bdeploy/[\w./*@-]+\w", guide())
+    assert linked
+    assert [path for path in linked if not (DEPLOY / path).exists()] == []
+    assert [path for path in typed if not any(ROOT.glob(path)) and path != "deploy/.env"] == []
+    anchors = {
+        re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-")
+        for title in re.findall(r"^#+ (.*)$", guide(), re.MULTILINE)
+    }
+    assert set(re.findall(r"\]\(#([^)]+)\)", guide())) <= anchors
+
+
+def test_every_sentence_of_the_table_of_troubles_is_said_by_the_code() -> None:
+    sentences = [
+        sentence
+        for row in guide().partition("## When something is wrong")[2].splitlines()
+        if row.startswith("|") and "---" not in row
+        for sentence in re.findall(r"`([^`]+)`", row.split("|")[2])
+    ]
+    assert len(sentences) > 10
+    said = "\n".join(_texts())
+    assert [sentence for sentence in sentences if sentence not in said] == []
+
+
+def _texts() -> Iterator[str]:
+    """The constant parts of every text in the code, with those that stand beside each other put together."""
+    for package in ("shared", "aggregator", "trainer", "gateway", "fedplcc"):
+        for path in sorted((ROOT / package).rglob("*.py")):
+            if "gen" in path.parts:
+                continue
+            for node in ast.walk(ast.parse(path.read_text())):
+                if isinstance(node, ast.JoinedStr):
+                    yield "".join(str(part.value) if isinstance(part, ast.Constant) else "{}" for part in node.values)
+                elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                    yield node.value
+
+
+def test_the_first_run_is_a_valid_one_that_any_two_clients_can_begin() -> None:
+    document = tomllib.loads((DEPLOY / "first-run.toml").read_text())
+    run = parse_federation(document).config.run
+    assert (run.clients, run.min_clients) == (None, 2) or not run.clients
+    for name in document["data"]["classes"]:
+        assert f"/srv/images/{name}/" in guide()
+
+
+def test_a_backup_starts_the_aggregator_as_the_guide_did_before() -> None:
+    first = deploy_guide.blocks(AGGREGATOR_HOST, section="Without containers")[0].lines[0]
+    assert deploy_guide.block(AGGREGATOR_HOST, "backup").lines[-1] == first
