@@ -22,7 +22,7 @@ from shared.errors import InvalidModel
 from trainer.data import ImageSet
 from trainer.data.folder import read_image
 from trainer.data.source import Pixels, fit_image
-from trainer.determinism import prepare_torch
+from trainer.determinism import nondeterminism_explained, prepare_torch
 from trainer.device_images import DeviceImages
 from trainer.models import FeatureModel
 from trainer.ops import TorchOps
@@ -124,7 +124,7 @@ def predictions(
         on_problem: Told of files that cannot be read as images.
 
     Raises:
-        InvalidModel: The model gives an image no probabilities.
+        InvalidModel: The model gives an image no probabilities, or cannot be computed deterministically on the device.
     """
     size = trained.config.data.image_size
     images = _read(files, size, on_problem)
@@ -146,7 +146,7 @@ def _batch(trained: TrainedModel, files: Sequence[Path], pixels: Sequence[Pixels
     images = ImageSet(np.stack(pixels), np.zeros(len(pixels), np.int64))
     model = cast(FeatureModel, trained.model)
     prepare_torch(trained.config.training.threads, trained.device)
-    with torch.inference_mode():
+    with torch.inference_mode(), nondeterminism_explained(trained.config.model.name):
         ((x_B3SS, _),) = DeviceImages.put(images, contract, trained.device).in_order(len(images))
         features_BD = model.features(x_B3SS).float()
         probabilities_BM = model.classifier(features_BD).double().softmax(-1)

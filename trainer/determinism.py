@@ -13,6 +13,11 @@ from contextlib import contextmanager
 import numpy as np
 import torch
 
+from shared.errors import InvalidModel
+
+NOT_DETERMINISTIC = "does not have a deterministic implementation"
+"""How torch says so."""
+
 
 def prepare_torch(threads: int, device: torch.device) -> None:
     """Make torch deterministic in this process and set the number of processor threads of the calling thread.
@@ -30,6 +35,27 @@ def prepare_torch(threads: int, device: torch.device) -> None:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.backends.cudnn.benchmark = False
         torch.backends.cudnn.deterministic = True
+
+
+@contextmanager
+def nondeterminism_explained(model_name: str) -> Iterator[None]:
+    """Within the block, an operation that torch has in no deterministic form becomes a sentence about the model.
+
+    Most of them are backward passes on CUDA, met only in training.
+
+    Raises:
+        InvalidModel: Instead of torch's RuntimeError.
+    """
+    try:
+        yield
+    except RuntimeError as error:
+        if NOT_DETERMINISTIC not in str(error):  # torch has no class of its own for it
+            raise
+        operation = str(error).partition(NOT_DETERMINISTIC)[0].strip()
+        raise InvalidModel(
+            f"model {model_name!r} computes with {operation}, which torch has in no deterministic form on this device; "
+            "use the device cpu, or another model"
+        ) from error
 
 
 @contextmanager

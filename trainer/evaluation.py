@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from shared.run_config import RunConfig
 from shared.types import EvaluationCounts, FloatArray, IntArray
 from trainer.cancellation import ShouldStop, check, never
-from trainer.determinism import prepare_torch
+from trainer.determinism import nondeterminism_explained, prepare_torch
 from trainer.device_images import DeviceImages
 from trainer.models import FeatureModel
 
@@ -98,11 +98,15 @@ def _over_batches(
     config: RunConfig,
     should_stop: ShouldStop,
 ) -> Tensor:
-    """The function's results for all images in order, on the device."""
+    """The function's results for all images in order, on the device.
+
+    Raises:
+        InvalidModel: An operation in the model has no deterministic form on the device.
+    """
     prepare_torch(config.training.threads, data.device)
     model.eval()
     results = []
-    with torch.inference_mode():
+    with torch.inference_mode(), nondeterminism_explained(config.model.name):
         for x_B3SS, _ in data.in_order(config.training.evaluation_batch_size):
             check(should_stop)
             results.append(function(x_B3SS))

@@ -24,7 +24,7 @@ from shared.run_config import RunConfig
 from shared.types import PrototypeSet
 from trainer.batches import batches, num_steps
 from trainer.cancellation import ShouldStop, check, never
-from trainer.determinism import prepare_torch, seeded
+from trainer.determinism import nondeterminism_explained, prepare_torch, seeded
 from trainer.device_images import Augmentation, DeviceImages
 from trainer.models import FeatureModel
 from trainer.ops import TorchOps, to_device
@@ -84,7 +84,8 @@ def local_train(
     Raises:
         Cancelled: `should_stop()` held; the model is somewhere in between.
         TrainingDiverged: A loss or a gradient was not finite.
-        InvalidModel: The prototypes have another feature size than the model, or nothing in the model can be trained.
+        InvalidModel: The prototypes have another feature size than the model, nothing in the model can be trained, or an
+            operation in it has no deterministic form on the device.
     """
     training, seed = config.training, config.run.seed
     prepare_torch(training.threads, data.device)
@@ -108,7 +109,8 @@ def local_train(
     sums: dict[str, float] = {}
     num_clipped = 0
     model.train()
-    with seeded(derive_seed("training", seed, client_id, round), data.device):
+    random_states = seeded(derive_seed("training", seed, client_id, round), data.device)
+    with random_states, nondeterminism_explained(config.model.name):
         for step, numbers_B in enumerate(islice(plan, steps), start=1):
             check(should_stop)
             terms = _loss_terms(model, *data.batch(numbers_B, augmentation), context)

@@ -15,6 +15,7 @@ from shared.types import PrototypeSet
 from tests.unit.trainer.builders import CPU, a_config, a_model, digest, some_data, some_images, some_prototypes
 from trainer.cancellation import Cancelled
 from trainer.device_images import DeviceImages
+from trainer.evaluation import collect_features
 from trainer.models import load_arrays, state_arrays
 from trainer.training import TrainingDiverged, local_train, total_loss
 
@@ -389,6 +390,26 @@ def test_a_bound_that_no_gradient_meets_changes_nothing():
 def test_prototypes_of_another_feature_size_are_refused():
     with pytest.raises(InvalidModel, match="prototypes have 512 features, model 'cnn4' has 128"):
         train(a_config("fedplcc"), prototypes=some_prototypes(512))
+
+
+@pytest.mark.parametrize("work", [train, lambda model: collect_features(model, some_data(), a_config())])
+def test_an_operation_without_a_deterministic_form_is_named_with_the_model(work):
+    class Scattering(Linear):
+        def features(self, x):
+            torch.zeros(4).put_(torch.tensor([1]), torch.tensor([2.0]))
+            return super().features(x)
+
+    with pytest.raises(InvalidModel, match=r"model 'cnn4' computes with put_, which .* use the device cpu, or another"):
+        work(model=Scattering())
+
+
+def test_another_runtime_error_of_a_model_is_left_alone():
+    class Broken(Linear):
+        def features(self, x):
+            raise RuntimeError("no memory")
+
+    with pytest.raises(RuntimeError, match="no memory"):
+        train(model=Broken())
 
 
 def test_a_model_with_nothing_to_train_is_refused():
