@@ -45,6 +45,7 @@ from shared.types import (
     Update,
 )
 from trainer.cancellation import Cancelled, ShouldStop, never
+from trainer.data import opened_once
 from trainer.tasks import TaskRunner
 
 ArtifactKind = Literal["model", "prototypes"]
@@ -155,7 +156,8 @@ class Simulation:
             limits = Limits(heartbeat_interval_s=math.inf, max_chunk_bytes=CHUNK_BYTES)
             metrics = AggregatorMetrics(new_registry("aggregator"))
             self._service = Coordinator(self._store, BlobStore(state_dir), metrics, limits)
-            self._clients = [self._join(name, client, federation.config) for name, client in clients.items()]
+            with opened_once():
+                self._clients = [self._join(name, client, federation.config) for name, client in clients.items()]
             if federation.initial_model_file is not None:
                 _hold(self._service, federation.initial_model_file)
             document = json.loads(federation.config.canonical_json)

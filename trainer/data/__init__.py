@@ -2,5 +2,6 @@
 
 from trainer.data.arrays import DatasetArrays
 from trainer.data.loading import ClientData, ImageSet, Split, describe, load_dataset, load_split
+from trainer.data.specs import opened_once
 
-__all__ = ["ClientData", "DatasetArrays", "ImageSet", "Split", "describe", "load_dataset", "load_split"]
+__all__ = ["ClientData", "DatasetArrays", "ImageSet", "Split", "describe", "load_dataset", "load_split", "opened_once"]

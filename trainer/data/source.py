@@ -58,6 +58,8 @@ class Source:
 
 def fit_image(pixels: Pixels, image_size: int) -> Pixels:
     """Return the image at `image_size` x `image_size` x 3: resized (Pillow, bilinear, antialiased), grey repeated."""
+    if pixels.shape == (image_size, image_size, 3):
+        return pixels
     image = Image.fromarray(pixels[:, :, 0] if pixels.shape[2] == 1 else pixels)
     if image.size != (image_size, image_size):
         image = image.resize((image_size, image_size), Image.Resampling.BILINEAR)

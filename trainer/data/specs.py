@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -84,7 +86,29 @@ def _in_domain(
 
 def _part(text: str, test_every: int) -> Source:
     number, num_clients, rule, data = split_part(text)
-    return part_of(open_source(data, test_every), number, num_clients, rule)
+    opened = _opened.get()
+    if opened is None:
+        return part_of(open_source(data, test_every), number, num_clients, rule)
+    if (data, test_every) not in opened:
+        opened.clear()  # room for one set at a time
+        opened[data, test_every] = open_source(data, test_every)
+    return part_of(opened[data, test_every], number, num_clients, rule)
+
+
+_opened: ContextVar[dict[tuple[str, int], Source] | None] = ContextVar("_opened", default=None)
+
+
+@contextmanager
+def opened_once() -> Iterator[None]:
+    """Within the block, parts of the same data set that are asked for one after another share one opened set.
+
+    A simulation of a hundred clients then reads CIFAR-10 once. What a part holds does not depend on it.
+    """
+    token = _opened.set({})
+    try:
+        yield
+    finally:
+        _opened.reset(token)
 
 
 def _long_tail(text: str, test_every: int) -> Source:

@@ -8,7 +8,7 @@ import pytest
 
 from shared.errors import InvalidData
 from tests.unit.trainer.builders import a_contract
-from trainer.data import describe, load_dataset, load_split
+from trainer.data import describe, load_dataset, load_split, loading
 
 ROOT = Path(__file__).parents[3]
 CONTRACT = a_contract()
@@ -121,3 +121,10 @@ def test_data_is_read_without_torch():
     )
     fresh = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert fresh.stdout.strip() == "[]"
+
+
+def test_images_that_no_memory_can_hold_end_in_a_sentence():
+    with pytest.raises(
+        InvalidData, match=r"1000000000000 images of 1024 x 1024 need 2929687500 GiB of memory, more than"
+    ):
+        loading._room(10**12, 1024)

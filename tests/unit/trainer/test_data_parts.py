@@ -1,6 +1,7 @@
 """Parts of data sets for simulated clients, and long tails."""
 
 import itertools
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,7 @@ import numpy as np
 import pytest
 
 from shared.errors import InvalidData
-from trainer.data import describe
+from trainer.data import arrays, describe, opened_once, specs
 from trainer.data.specs import open_source
 
 CLASSES = ("a", "b", "c", "d")
@@ -18,11 +19,11 @@ CLASSES = ("a", "b", "c", "d")
 def whole(tmp_path: Path) -> str:
     """80 training and 22 test images, each of its own shade."""
     rng = np.random.default_rng(0)
-    arrays: dict[str, Any] = {"classes": np.array(CLASSES)}
+    content: dict[str, Any] = {"classes": np.array(CLASSES)}
     for split, count in (("train", 80), ("test", 22)):
-        arrays[f"x_{split}"] = np.arange(count, dtype=np.uint8)[:, None, None, None] + np.zeros((1, 8, 8, 1), np.uint8)
-        arrays[f"y_{split}"] = rng.permutation(np.arange(count) % 4)
-    np.savez(tmp_path / "whole.npz", **arrays)
+        content[f"x_{split}"] = np.arange(count, dtype=np.uint8)[:, None, None, None] + np.zeros((1, 8, 8, 1), np.uint8)
+        content[f"y_{split}"] = rng.permutation(np.arange(count) % 4)
+    np.savez(tmp_path / "whole.npz", **content)
     return f"npz:{tmp_path}/whole.npz"
 
 
@@ -91,6 +92,26 @@ def test_a_long_tail_thins_training_images_before_they_are_divided(whole):
     assert len(open_source(tail, 5).test) == 22
     train, _ = parts("domain", 2, tail)
     assert sorted(joined(train)) == numbers(open_source(tail, 5).train)
+
+
+def test_parts_that_are_asked_for_one_after_another_may_share_one_opened_set(whole, monkeypatch):
+    opened = []
+
+    def noted(text, _test_every):
+        opened.append(text)
+        return arrays.open_npz(Path(text))
+
+    monkeypatch.setattr(specs, "KINDS", {**specs.KINDS, "npz": replace(specs.KINDS["npz"], open=noted)})
+    apart = parts("dirichlet(min_size=2)", 4, whole)
+    assert len(opened) == 4
+    with opened_once():
+        assert parts("dirichlet(min_size=2)", 4, whole) == apart
+        assert len(opened) == 5
+        describe(f"part:0/2:domain:long_tail(imbalance=0.5):{whole}")
+        describe(f"part:0/2:domain:{whole}")  # room for one set at a time
+        assert len(opened) == 7
+    parts("domain", 1, whole)
+    assert len(opened) == 8
 
 
 @pytest.mark.parametrize(
