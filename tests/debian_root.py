@@ -370,6 +370,12 @@ def _make_mount_point(root: Path, bind: Bind) -> list[Path]:
     return missing
 
 
+# The outer namespace of processes belongs to root and so keeps the wish to end with its parent, which the kernel forgets for
+# a process that changes its user; whatever is in it ends with it. In the inner one the command is process 1.
+_OUTER = ("unshare", "--pid", "--fork", "--kill-child")
+_INNER = ("unshare", "--mount", "--propagation=private", "--uts", "--ipc", "--pid", "--fork", "sh", "-c")
+
+
 @dataclass(frozen=True, slots=True)
 class Inside:
     """A command as process 1 inside a root."""
