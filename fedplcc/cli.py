@@ -20,13 +20,14 @@ from fedplcc import (
     run_commands,
     service_commands,
 )
+from fedplcc.examples import examples
 from fedplcc.front_door import PREPARE, SERVE, STEER, TRY, USE, FrontDoor
 from shared.version import VERSION
 
 app = typer.Typer(
     cls=FrontDoor,
     help="Federated prototype learning over many owners' data from different domains.",
-    epilog=exit_codes.HELP,
+    epilog=examples("fedplcc demo", "fedplcc config init", "fedplcc run --help") + "\n\n" + exit_codes.HELP,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",

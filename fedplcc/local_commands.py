@@ -40,7 +40,7 @@ SamplesPerClass = Annotated[
 ]
 Assignments = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Any other key, for instance training.batch_size=16."),
+    typer.Option("--set", metavar="KEY=VALUE", help="Any other key, for instance training.batch_size=16."),
 ]
 Device = Annotated[
     str,
@@ -74,7 +74,9 @@ def demo(
     assignments: Assignments = None,
     device: Device = "auto",
     out: Out = None,
-    gateway_port: Annotated[int, typer.Option(help="Port of the gateway; 0 takes any free one.", min=0, max=65535)] = 0,
+    gateway_port: Annotated[
+        int, typer.Option(help="Port of the gateway; 0 takes any free one.", min=0, max=65535, metavar="PORT")
+    ] = 0,
     keep: Annotated[
         bool, typer.Option("--keep", help="Leave the processes running until Ctrl-C, and their state on the disk.")
     ] = False,
