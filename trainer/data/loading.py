@@ -107,6 +107,8 @@ def load_split(spec: str, *, contract: DataSection, split: Split) -> tuple[Image
     class_ids = _class_ids(source, contract, spec)
     parts = {"train": (source.train,), "test": (source.test,), "all": (source.train, source.test)}[split]
     read = [_read(source, part, class_ids, contract.image_size, None, 0) for part in parts]
+    if len(read) == 1:  # without a second copy of what may be large
+        return read[0][0], tuple(read[0][1])
     images = ImageSet(
         np.concatenate([images.images_NSS3 for images, _ in read]),
         np.concatenate([images.labels_N for images, _ in read]),
