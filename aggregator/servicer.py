@@ -29,8 +29,9 @@ from shared.gen.fedplcc.v1 import run_service_pb2_grpc as run_grpc
 from shared.run_config import canonical_json
 from shared.types import Run
 
-SEND_BYTES = 512 << 10
-"""Size of the pieces in which blobs are sent."""
+SEND_BYTES = (1 << 20) - 64
+"""Size of the pieces in which blobs are sent; what is around a piece still fits into a power of two with it, to which the
+encoder rounds its buffer."""
 IDLE_S = 60.0
 """How long the peer of a transfer may send, or read, nothing."""
 MAX_HOLD_S = 20.0
@@ -164,7 +165,7 @@ class RoundServicer(round_grpc.RoundServiceServicer):
         if request.offset_bytes:
             self._coordinator.transfers.count_resumed(direction="sent")
         offset = request.offset_bytes
-        async for data in _read(path, offset):
+        async for data in _read(path, offset, blob.size_bytes):
             response = round_pb2.DownloadBlobResponse(chunk=round_pb2.Chunk(offset_bytes=offset, data=data))
             await self._in_time(context.write(response), "the client reads")
             offset += len(data)
@@ -292,7 +293,7 @@ class RunServicer(run_grpc.RunServiceServicer):
 
     async def UploadInitialModel(
         self, request_iterator: AsyncIterator[run_pb2.UploadInitialModelRequest], context: Context
-    ) -> run_pb2.UploadInitialModelResponse:
+    ) -> AsyncIterator[run_pb2.UploadInitialModelResponse]:
         """See RunService.UploadInitialModel."""
         stream = aiter(request_iterator)
         first = await _in_time(anext(stream, None), "the caller sends", IDLE_S)
@@ -301,8 +302,10 @@ class RunServicer(run_grpc.RunServiceServicer):
         blob, name = convert.initial_model_from_proto(first.header)
         receiver = await _call(self._coordinator.initial_models.begin_upload, blob, name)
         if receiver is None:
-            return run_pb2.UploadInitialModelResponse(blob=convert.blob_to_proto(blob))
+            yield run_pb2.UploadInitialModelResponse(is_stored=True)
+            return
         try:
+            yield run_pb2.UploadInitialModelResponse(is_stored=False)
             while (part := await _in_time(anext(stream, None), "the caller sends", IDLE_S)) is not None:
                 if part.WhichOneof("part") != "data":
                     raise MalformedRequest("an upload has one header")
@@ -310,7 +313,7 @@ class RunServicer(run_grpc.RunServiceServicer):
             await _call(receiver.finish)
         finally:
             receiver.close()
-        return run_pb2.UploadInitialModelResponse(blob=convert.blob_to_proto(blob))
+        yield run_pb2.UploadInitialModelResponse(is_stored=True)
 
     async def GetRun(self, request: run_pb2.GetRunRequest, context: Context) -> run_pb2.GetRunResponse:
         """See RunService.GetRun."""
@@ -409,7 +412,7 @@ class RunServicer(run_grpc.RunServiceServicer):
         if not 0 <= request.offset_bytes <= blob.size_bytes:
             raise MalformedRequest(f"offset_bytes = {request.offset_bytes}: the blob has {blob.size_bytes} bytes")
         yield run_pb2.FetchArtifactResponse(blob=convert.blob_to_proto(blob))
-        async for data in _read(path, request.offset_bytes):
+        async for data in _read(path, request.offset_bytes, blob.size_bytes):
             yield run_pb2.FetchArtifactResponse(data=data)
 
     async def _encode(self, run: Run) -> Any:
@@ -430,15 +433,15 @@ async def _in_time(step: Awaitable[_T], what: str, idle_s: float) -> _T:
         raise TransferIdle(f"{what} nothing for {idle_s:g} s") from error
 
 
-async def _read(path: Path, offset_bytes: int) -> AsyncIterator[bytes]:
+async def _read(path: Path, offset_bytes: int, size_bytes: int) -> AsyncIterator[bytes]:
     # Each piece opens the file anew: a call that is cancelled at any moment leaves nothing open.
-    while data := await _call(_read_piece, path, offset_bytes):
+    while offset_bytes < size_bytes and (data := await _call(_read_piece, path, offset_bytes)):
         yield data
         offset_bytes += len(data)
 
 
 def _read_piece(path: Path, offset_bytes: int) -> bytes:
-    with path.open("rb") as file:
+    with path.open("rb", buffering=0) as file:
         file.seek(offset_bytes)
         return file.read(SEND_BYTES)
 

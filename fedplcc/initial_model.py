@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from shared.errors import InvalidConfig, MalformedUpdate
 from shared.initial_model import ModelFile, parse_initial_model
@@ -75,19 +75,21 @@ def model_blob(path: Path) -> BlobRef:
     digest = hashlib.sha256()
     try:
         with path.open("rb") as file:
-            if file.read(4).startswith(_PICKLES):
-                raise InvalidConfig(
-                    f"{_KEY}: {path} was written by torch.save or pickle, and opening such a file may run code; load it "
-                    f"where you trust it and {HOW_TO_WRITE}"
-                )
-            size_bytes = read_header(file).size_bytes
+            try:
+                size_bytes = read_header(file).size_bytes
+            except MalformedUpdate as error:
+                raise InvalidConfig(f"{_KEY}: {path} {_what_is_wrong(file, error)}; {HOW_TO_WRITE}") from error
             file.seek(0)
             while piece := file.read(PIECE_BYTES):
                 digest.update(piece)
     except OSError as error:
         raise InvalidConfig(f"{_KEY}: cannot read {path}: {error.strerror or error}") from error
-    except MalformedUpdate as error:
-        raise InvalidConfig(
-            f"{_KEY}: {path} is no safetensors file of float32 and int64 tensors ({error.detail}); {HOW_TO_WRITE}"
-        ) from error
     return BlobRef(MODEL, digest.hexdigest(), size_bytes)
+
+
+def _what_is_wrong(file: BinaryIO, error: MalformedUpdate) -> str:
+    # Only now: a safetensors file begins with a length, which may look like anything.
+    file.seek(0)
+    if file.read(4).startswith(_PICKLES):
+        return "was written by torch.save or pickle, and opening such a file may run code; load it where you trust it"
+    return f"is no safetensors file of float32 and int64 tensors ({error.detail})"

@@ -66,27 +66,22 @@ class AggregatorClient:
         request = pb2.CreateRunRequest(request_id=request_id, config_json=config_json)
         return _decoded(convert.run_from_proto, (await self._call(self._runs.CreateRun, request)).run)
 
-    async def store_model(self, blob: BlobRef, name: str, pieces: AsyncIterator[bytes]) -> BlobRef:
-        """Have the aggregator hold a model to begin with; of one that it holds already not every piece is taken."""
+    async def store_model(self, blob: BlobRef, name: str, pieces: AsyncIterator[bytes]) -> None:
+        """Have the aggregator hold a model to begin with; no piece is taken of one that it refuses or holds already."""
         call = self._runs.UploadInitialModel()
-        header = convert.initial_model_to_proto(blob, name)
         try:
-            try:
-                await self._write(call, pb2.UploadInitialModelRequest(header=header))
-                async for piece in pieces:
-                    for begin in range(0, len(piece), UPLOAD_BYTES):
-                        data = piece[begin : begin + UPLOAD_BYTES]
-                        await self._write(call, pb2.UploadInitialModelRequest(data=data))
-                await call.done_writing()
-            except (grpc.RpcError, asyncio.InvalidStateError):
-                pass  # the aggregator has answered before all of it came; its answer says why
-            with translated(self._address):
-                response = await asyncio.wait_for(call, STORE_S + blob.size_bytes / STORE_BYTES_PER_S)
-        except TimeoutError as error:
-            raise Unavailable(f"the aggregator at {self._address} did not take the model in time") from error
+            await self._write(call, pb2.UploadInitialModelRequest(header=convert.initial_model_to_proto(blob, name)))
+            is_stored = await self._says_stored(call, CALL_S)
+            if is_stored:
+                return
+            async for piece in pieces:
+                for begin in range(0, len(piece), UPLOAD_BYTES):
+                    data = piece[begin : begin + UPLOAD_BYTES]
+                    await self._write(call, pb2.UploadInitialModelRequest(data=data))
+            await call.done_writing()
+            await self._says_stored(call, STORE_S + blob.size_bytes / STORE_BYTES_PER_S)
         finally:
             call.cancel()
-        return _decoded(convert.blob_from_proto, response.blob)
 
     async def get_run(self, run_id: str) -> RunView:
         """One run, with its manifest."""
@@ -209,16 +204,25 @@ class AggregatorClient:
         if missing:
             raise PayloadCorrupt(f"of {size_bytes} bytes, {size_bytes - missing} came")
 
-    @staticmethod
-    async def _write(call: Any, message: Any) -> None:
-        await asyncio.wait_for(call.write(message), CALL_S)
-
-    async def _next_part(self, call: Any) -> Any:
+    async def _write(self, call: Any, message: Any) -> None:
         try:
             with translated(self._address):
-                return await asyncio.wait_for(call.read(), CALL_S)
+                await asyncio.wait_for(call.write(message), CALL_S)
+        except (TimeoutError, asyncio.InvalidStateError) as error:
+            raise Unavailable(f"the aggregator at {self._address} took nothing for {CALL_S:.0f} s") from error
+
+    async def _says_stored(self, call: Any, timeout_s: float) -> bool:
+        response = await self._next_part(call, timeout_s)
+        if response is _EOF:
+            raise Internal("the aggregator did not say whether it holds the model")
+        return bool(response.is_stored)
+
+    async def _next_part(self, call: Any, timeout_s: float = CALL_S) -> Any:
+        try:
+            with translated(self._address):
+                return await asyncio.wait_for(call.read(), timeout_s)
         except TimeoutError as error:
-            raise Unavailable(f"the aggregator at {self._address} sent nothing for {CALL_S:.0f} s") from error
+            raise Unavailable(f"the aggregator at {self._address} sent nothing for {timeout_s:.0f} s") from error
 
     async def _pages(self, method: Any, request: Any) -> AsyncGenerator[Any, None]:
         """The answers to a request until one says that it is the last; writes their tokens into the request."""

@@ -115,13 +115,12 @@ async def put_model(
     announced = request.headers.get("content-length", "")
     if not announced.isdigit():
         raise HTTPException(411)
-    pieces = request.stream()
+    blob, pieces = types.BlobRef(types.MODEL, sha256, int(announced)), request.stream()
     try:
-        return schemas.InitialModel.of(
-            await aggregator.store_model(types.BlobRef(types.MODEL, sha256, int(announced)), name, pieces)
-        )
+        await aggregator.store_model(blob, name, pieces)
     finally:
         await _drain(pieces)
+    return schemas.InitialModel.of(blob)
 
 
 async def list_runs(

@@ -15,6 +15,7 @@ from typing import Any, Self, TypeVar
 
 import httpx
 
+from aggregator.service import Limits
 from aggregator.servicer import RunServicer, Wakeups
 from gateway.app import serve
 from gateway.routes import Services
@@ -32,8 +33,8 @@ WAIT_S = 20
 class ServedGateway:
     """Use it as a context manager; `http` is a client of the gateway, `federation` what the aggregator serves."""
 
-    def __init__(self, folder: Path, clients: tuple[str, ...] = ("ann", "bob")) -> None:
-        self.federation = LocalFederation(folder, [NumpyClient(name) for name in clients])
+    def __init__(self, folder: Path, clients: tuple[str, ...] = ("ann", "bob"), limits: Limits | None = None) -> None:
+        self.federation = LocalFederation(folder, [NumpyClient(name) for name in clients], limits)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="gateway under test", daemon=True)
         self._aggregator_port = 0

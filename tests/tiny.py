@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from fedplcc.initial_model import with_model_file
 from fedplcc.simulation import Simulation
 from shared.run_config import FederationFile, parse_federation
 from shared.tensors import sha256_hex
@@ -59,7 +60,7 @@ def run_document(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def federation(values: dict[str, Any]) -> FederationFile:
-    return parse_federation(values)
+    return with_model_file(parse_federation(values))
 
 
 def simulated(folder: Path, values: dict[str, Any]) -> list[dict[str, Any]]:

@@ -48,10 +48,10 @@ class UploadInitialModelRequest(_message.Message):
     def __init__(self, header: _Optional[_Union[InitialModelHeader, _Mapping]] = ..., data: _Optional[bytes] = ...) -> None: ...
 
 class UploadInitialModelResponse(_message.Message):
-    __slots__ = ("blob",)
-    BLOB_FIELD_NUMBER: _ClassVar[int]
-    blob: _types_pb2.BlobRef
-    def __init__(self, blob: _Optional[_Union[_types_pb2.BlobRef, _Mapping]] = ...) -> None: ...
+    __slots__ = ("is_stored",)
+    IS_STORED_FIELD_NUMBER: _ClassVar[int]
+    is_stored: bool
+    def __init__(self, is_stored: bool = ...) -> None: ...
 
 class GetRunRequest(_message.Message):
     __slots__ = ("run_id",)

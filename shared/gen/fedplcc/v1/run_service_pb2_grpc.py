@@ -43,7 +43,7 @@ class RunServiceStub(object):
                 request_serializer=fedplcc_dot_v1_dot_run__service__pb2.CreateRunRequest.SerializeToString,
                 response_deserializer=fedplcc_dot_v1_dot_run__service__pb2.CreateRunResponse.FromString,
                 _registered_method=True)
-        self.UploadInitialModel = channel.stream_unary(
+        self.UploadInitialModel = channel.stream_stream(
                 '/fedplcc.v1.RunService/UploadInitialModel',
                 request_serializer=fedplcc_dot_v1_dot_run__service__pb2.UploadInitialModelRequest.SerializeToString,
                 response_deserializer=fedplcc_dot_v1_dot_run__service__pb2.UploadInitialModelResponse.FromString,
@@ -117,9 +117,9 @@ class RunServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def UploadInitialModel(self, request_iterator, context):
-        """Stores a model that runs can begin with (`run.initial_model = "sha256:..."`): header, then chunks in order. Nothing is
-        kept before its SHA-256 agrees and every tensor has been checked. A model that the aggregator holds is complete at
-        once. Fails with BLOB_TOO_LARGE, CHUNK_OUT_OF_ORDER, BLOB_CORRUPT, INVALID_MODEL (no safetensors file of finite float32
+        """Stores a model that runs can begin with (`run.initial_model = "sha256:..."`). The caller sends the header and waits for
+        the first answer, which says whether the model is held already; if not it sends the bytes in order, and the second
+        answer says that they are stored. Nothing is kept before its SHA-256 agrees and every tensor has been checked. Fails with BLOB_TOO_LARGE, CHUNK_OUT_OF_ORDER, BLOB_CORRUPT, INVALID_MODEL (no safetensors file of finite float32
         and int64 tensors) or TRANSFER_IDLE; a failed upload begins anew. Idempotent.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -204,7 +204,7 @@ def add_RunServiceServicer_to_server(servicer, server):
                     request_deserializer=fedplcc_dot_v1_dot_run__service__pb2.CreateRunRequest.FromString,
                     response_serializer=fedplcc_dot_v1_dot_run__service__pb2.CreateRunResponse.SerializeToString,
             ),
-            'UploadInitialModel': grpc.stream_unary_rpc_method_handler(
+            'UploadInitialModel': grpc.stream_stream_rpc_method_handler(
                     servicer.UploadInitialModel,
                     request_deserializer=fedplcc_dot_v1_dot_run__service__pb2.UploadInitialModelRequest.FromString,
                     response_serializer=fedplcc_dot_v1_dot_run__service__pb2.UploadInitialModelResponse.SerializeToString,
@@ -312,7 +312,7 @@ class RunService(object):
             wait_for_ready=None,
             timeout=None,
             metadata=None):
-        return grpc.experimental.stream_unary(
+        return grpc.experimental.stream_stream(
             request_iterator,
             target,
             '/fedplcc.v1.RunService/UploadInitialModel',
