@@ -381,6 +381,7 @@ class TaskRunner:
             image_bytes=loaded.train.images_NSS3.nbytes + loaded.test.images_NSS3.nbytes,
             train_images_on=str(loaded.train.images_NSS3.device),
             test_images_on=str(loaded.test.images_NSS3.device),
+            note=data.note,
             duration_s=round(perf_counter() - begin, 3),
         )
         self._report_unreadable(data, on_problem)

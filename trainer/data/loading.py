@@ -50,12 +50,14 @@ class ClientData:
         test: May be empty.
         unreadable: Files that were skipped because they could not be read, as paths within the data set. Files that a subset
             did not need were not tried.
+        note: What whoever reports results on this data should say of it.
     """
 
     classes: tuple[str, ...]
     train: ImageSet
     test: ImageSet
     unreadable: tuple[str, ...] = ()
+    note: str = ""
 
     @property
     def class_counts(self) -> tuple[int, ...]:
@@ -86,7 +88,7 @@ def load_dataset(
     if not len(train):
         skipped = f", and {len(unreadable)} files could not be read" if unreadable else ""
         raise InvalidData(f"data {spec!r} has no training image{skipped}; a client needs at least one")
-    return ClientData(classes=contract.classes, train=train, test=test, unreadable=unreadable)
+    return ClientData(classes=contract.classes, train=train, test=test, unreadable=unreadable, note=source.note)
 
 
 def load_split(spec: str, *, contract: DataSection, split: Split) -> tuple[ImageSet, tuple[str, ...]]:

@@ -140,6 +140,6 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
         "long_tail": Kind("long_tail(imbalance=IF):DATA", _long_tail),
     }
 )
-"""Every kind that is built in; README.md says what each expects on disk."""
+"""Every kind that is built in; README.md beside this file says what each expects on disk."""
 
 FORMS = ", ".join(kind.form for kind in KINDS.values()) + " or package.module:factory"

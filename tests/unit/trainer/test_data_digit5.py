@@ -227,4 +227,6 @@ def test_the_evaluation_data_are_a_copy_of_digit_five(domain):
     assert source.class_names == CONTRACT.classes
     assert np.bincount(source.train.labels_N).tolist() == [200] * 10
     assert len(source.test) == 2000
-    assert source.note.startswith("synth_substitute.npz: digits rendered") == (domain == "synth")
+    data = load_dataset(f"part:0/2:domain:digit5:{domain}:{SHARED}", contract=CONTRACT, samples_per_class=1)
+    assert source.note == data.note
+    assert data.note.startswith("synth_substitute.npz: digits rendered") == (domain == "synth")
