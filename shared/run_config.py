@@ -46,6 +46,8 @@ STEMS: Mapping[str, tuple[str, ...]] = {
     "cnn5": (),
 }
 """The models that are built in, each with the stems that it may have, the usual one first."""
+OLD_DEFAULT_STEM = "imagenet5x5"
+"""Stands in older stored configurations of models that have no stem; they keep their meaning and their hash."""
 TIMM = re.compile(r"^timm:(?P<name>[A-Za-z0-9][\w.-]*)$")
 """`timm:NAME`, the name as timm writes it."""
 FACTORY = re.compile(r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")
@@ -165,6 +167,8 @@ class ModelSection(Section):
         stems = STEMS.get(name, ())
         if stem is None:
             return stems[0] if stems else None
+        if not stems and stem == OLD_DEFAULT_STEM:
+            return stem
         if not stems:
             raise ValueError(f"model {name!r} has no stem to choose; leave the key out")
         if stem not in stems:

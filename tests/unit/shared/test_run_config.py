@@ -118,6 +118,11 @@ def test_a_model_has_its_usual_stem_where_none_is_chosen(name: str, stem: str | 
     assert parse_run_config(a_document(model={"name": name, "stem": stem})).hash == config.hash
 
 
+def test_a_configuration_stored_when_every_model_had_a_stem_is_read_and_keeps_its_hash() -> None:
+    config = parse_run_config(a_document(model={"name": "cnn4", "stem": "imagenet5x5"}))
+    assert '"model":{"name":"cnn4","options":{},"stem":"imagenet5x5"}' in config.canonical_json
+
+
 def test_the_options_of_a_timm_model_are_filled_in() -> None:
     plain = parse_run_config(a_document(model={"name": "timm:resnet18"}))
     assert plain.model.options == {
