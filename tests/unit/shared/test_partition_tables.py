@@ -1,5 +1,8 @@
 """`[partition]`: what it stands for, and what is said of slips in it."""
 
+import re
+import tomllib
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -135,3 +138,11 @@ def test_a_partition_and_tables_of_clients_exclude_each_other():
 def test_what_is_wrong_with_the_run_is_told_as_ever():
     with pytest.raises(InvalidConfig, match=r'run.seed = "x": input should be a valid integer'):
         parse_federation({**BASE, "run": {"method": "fedavg", "seed": "x"}, "partition": GOOD})
+
+
+def test_the_examples_of_the_readme_are_whole():
+    text = (Path(__file__).parents[3] / "trainer" / "data" / "README.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```toml\n(.*?)```", text, re.DOTALL)
+    made = [sorted(clients(**tomllib.loads(block)["partition"])) for block in blocks]
+    assert [len(names) for names in made] == [10, 10]
+    assert (made[0][-1], made[1][0], made[1][-1]) == ("client-09", "mnist-00", "usps-06")
