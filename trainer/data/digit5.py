@@ -18,6 +18,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -129,13 +130,15 @@ def open_digit5(domain: str, root: Path, test_every: int) -> Source:
         if name in names:
             source = open_npz(root / name)
             return replace(source, note=_SUBSTITUTE) if "substitute" in name else source
-    folders = [name for name in names if re.sub(r"[^a-z0-9]", "", name.lower()) in known.folders]
+    folders = [name for name in names if _plain(name) in known.folders]
     for name in folders:
         with reading(root / name):
             found = _open_folder(root / name, test_every) if (root / name).is_dir() else None
         if found is not None:
             return found
-    pickled = next((path for folder in ("", *folders) for path in _pickles(root / folder)), None)
+    beside = (root / name for name in names if _plain(name).startswith(known.folders) and name.endswith(PICKLES))
+    within = (path for name in folders for path in sorted((root / name).rglob("*.pkl")))
+    pickled = next(chain(beside, within), None)
     if pickled is not None:
         raise InvalidData(
             f"{pickled} is a pickle, which could run anything when it is opened, so it is not read; "
@@ -149,10 +152,11 @@ def open_digit5(domain: str, root: Path, test_every: int) -> Source:
 _SUBSTITUTE = "synth_substitute.npz: digits rendered as a stand-in, not the original SynthDigits"
 
 
-def _pickles(folder: Path) -> list[Path]:
-    if not folder.is_dir():
-        return []
-    return [path for pattern in ("*.pkl", "*.pickle", "*.pt", "*/*.pkl") for path in sorted(folder.glob(pattern))]
+PICKLES = (".pkl", ".pickle", ".pt", ".pkl.gz")
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", name.lower())
 
 
 def _open_mats(root: Path, train: _Mat, test: _Mat) -> Source:
@@ -173,8 +177,10 @@ def _mat_samples(path: Path, mat: _Mat, split: str) -> Samples:
             f"{path} has no arrays {mat.images[0]} and {mat.labels}; it holds {', '.join(shapes) or 'none'}"
         )
     labels_N = _digits(_array(path, mat.labels), f"{mat.labels} of {path}")
-    shape, is_last = shapes[images], mat.images == ("X",)
-    if len(shape) not in (3, 4) or shape[-1 if is_last else 0] != len(labels_N):
+    is_last = mat.images == ("X",)
+    shape = shapes[images]
+    shape_NHWC = (shape[-1:] + shape[:-1]) if is_last else shape
+    if len(shape) not in (3, 4) or shape_NHWC[0] != len(labels_N) or shape_NHWC[3:] not in ((), (1,), (3,)):
         raise InvalidData(
             f"{images} of {path} has the shape {list(shape)}, which is not that of {len(labels_N)} images"
         )

@@ -159,6 +159,12 @@ def test_pickles_are_refused_with_a_sentence(file, tmp_path):
         open_source(f"digit5:usps:{tmp_path}", 5)
 
 
+def test_a_pickle_of_another_domain_is_not_blamed(tmp_path):
+    (tmp_path / "usps_28x28.pkl").write_bytes(b"")
+    with pytest.raises(InvalidData, match="holds nothing of the domain 'svhn'"):
+        open_source(f"digit5:svhn:{tmp_path}", 5)
+
+
 def damage(path, change):
     arrays = {name: value for name, value in scipy.io.loadmat(path).items() if not name.startswith("__")}
     change(arrays)
@@ -184,6 +190,12 @@ DAMAGED = {
         "mnistm",
         lambda path: damage(path, lambda arrays: arrays.update(label_train=one_hot(labels(21)))),
         r"train of .* has the shape \[20, 28, 28, 3\], which is not that of 21 images",
+    ),
+    "four channels": (
+        write_syn_number,
+        "synth",
+        lambda path: damage(path, lambda arrays: arrays.update(train_data=shades(20, 32, 4))),
+        r"train_data of .* has the shape \[20, 32, 32, 4\]",
     ),
     "labels that are no digits": (
         write_syn_number,
