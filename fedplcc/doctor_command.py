@@ -17,6 +17,7 @@ EXAMPLES = examples(
 )
 DEFAULT_PORTS = {50051: "--port", 8080: "--port", 9464: "--metrics-port"}
 MARKS = {"ok": "ok", "warning": "WARN", "problem": "FAIL"}
+STYLES = {"ok": "", "warning": "yellow", "problem": "bold red"}
 
 
 @explains_errors
@@ -64,9 +65,8 @@ def doctor(
     for finding in examine(subject):
         findings.append(finding)
         if not as_json:
-            console.print(
-                _line(finding.check, finding.status, finding.sentence, console.width if console.is_terminal else 0)
-            )
+            width = console.width if console.is_terminal else 0
+            console.print(_line(finding.check, finding.status, finding.sentence, width), style=STYLES[finding.status])
     counts = {status: sum(finding.status is status for finding in findings) for status in Status}
     if as_json:
         rows = [

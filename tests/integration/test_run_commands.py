@@ -14,6 +14,9 @@ from typer.testing import CliRunner
 
 from fedplcc.artifacts import FILES
 from fedplcc.cli import app
+from fedplcc.doctor import network
+from fedplcc.doctor.findings import Status, Subject
+from shared.version import VERSION
 from tests.numpy_client import CLASSES
 from tests.served_gateway import ServedGateway
 
@@ -245,3 +248,65 @@ def test_an_aggregator_that_is_away_is_said_by_the_gateway(served: ServedGateway
     served.start_aggregator()
     assert code == 3
     assert "aggregator" in error
+
+
+# What is taken where nothing is said
+
+
+def test_without_an_id_the_newest_run_is_meant(
+    served: ServedGateway, config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    old = answered(served, "start", "--config", config)["run_id"]
+    called(served, "stop", old)
+    served.federation.clock.now += 1
+    newest = answered(served, "start", "--config", config)["run_id"]
+    served.federation.join()
+    served.federation.run_to_end(newest)
+    assert answered(served, "status")["run_id"] == newest
+    code, text, _ = called(served, "watch")
+    assert code == 0
+    assert text.splitlines()[-1] == f"run {newest} has completed"
+    code, text, _ = called(served, "fetch")
+    assert code == 0
+    assert f"results in fedplcc-runs/{newest}" in text
+    assert [line.split(",")[0] for line in text.splitlines() if line.startswith("fetching")] == [
+        "fetching model.safetensors",
+        "fetching prototypes.safetensors",
+    ]
+    assert {path.name for path in (tmp_path / "fedplcc-runs" / newest).iterdir()} == set(FILES)
+
+
+@pytest.mark.parametrize("command", ["status", "watch", "fetch"])
+def test_without_any_run_the_first_step_is_named(served: ServedGateway, command: str) -> None:
+    code, out, error = called(served, command)
+    assert (code, out) == (1, "")
+    assert error == "fedplcc: there are no runs; start one with: fedplcc run start --config FILE\n"
+
+
+@pytest.mark.parametrize("command", ["pause", "resume", "stop"])
+def test_what_changes_a_run_wants_its_id(served: ServedGateway, command: str) -> None:
+    assert called(served, command)[0] == 2
+
+
+# The doctor on the way to them
+
+
+def test_the_doctor_reaches_a_gateway_and_an_aggregator_of_its_own_version(served: ServedGateway) -> None:
+    subject = Subject(state=Path(), aggregator=served.settings.aggregator, gateway=served.url)
+    findings = [*network.aggregator(subject), *network.gateway(subject)]
+    assert [finding.status for finding in findings] == [Status.OK] * 4, findings
+    assert f"{served.settings.aggregator} serves with fedplcc {VERSION}, as here" == findings[1].sentence
+    assert f"{served.url} serves with fedplcc {VERSION}, as here" == findings[3].sentence
+
+
+def test_the_doctor_tells_a_gateway_from_an_aggregator(served: ServedGateway) -> None:
+    port = served.url.rpartition(":")[2]
+    swapped = Subject(state=Path(), aggregator=f"127.0.0.1:{port}", gateway=f"http://{served.settings.aggregator}")
+    (_, aggregator), (_, gateway) = network.aggregator(swapped), network.gateway(swapped)
+    assert aggregator.status is gateway.status is Status.PROBLEM
+    served.stop_aggregator()
+    (_, away) = network.gateway(Subject(state=Path(), gateway=served.url))
+    assert away.status is Status.PROBLEM
+    assert "does not serve now" in away.sentence
+    served.start_aggregator()
