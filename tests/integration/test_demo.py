@@ -17,9 +17,11 @@ from typing import Any
 import pytest
 
 from fedplcc.artifacts import FILES
+from shared.tensors import to_bytes
 from tests import tiny
 from tests.harness import ROOT, eventually
 from tests.simulations import hashed, simulated, write_config
+from trainer.models import build_model, state_arrays
 
 RUN_S = 150.0
 SIX = ("aggregator", "gateway", "trainer-east", "trainer-north", "trainer-south", "trainer-west")
@@ -42,6 +44,12 @@ def document(data: Path, *names: str, method: str = "fedplcc", **sections: Any) 
     }
     values["run"]["clients"] = list(names)
     return values
+
+
+def a_model(values: dict[str, Any]) -> bytes:
+    """A model of the run's kind that another seed makes."""
+    config = tiny.federation(values).config
+    return to_bytes(state_arrays(build_model(config.model, len(config.data.classes), config.data.image_size, seed=7)))
 
 
 class RunningDemo:
@@ -116,6 +124,9 @@ linux = pytest.mark.skipif(sys.platform != "linux", reason="processes are looked
 @pytest.mark.parametrize("method", ["fedavg", "fedplcc"])
 def test_six_processes_and_a_simulation_end_in_the_same_bytes(data: Path, tmp_path: Path, method: str) -> None:
     values = document(data, "north", "east", "south", "west", method=method, run={"rounds": 2})
+    if method == "fedavg":
+        (tmp_path / "first.safetensors").write_bytes(a_model(values))
+        values["run"]["initial_model"] = str(tmp_path / "first.safetensors")
     config = write_config(tmp_path / "tiny.toml", values)
     with running(config, tmp_path / "demo") as demo:
         demo.wait_for("run tiny-")
@@ -137,8 +148,9 @@ def test_six_processes_and_a_simulation_end_in_the_same_bytes(data: Path, tmp_pa
     assert left == {*FILES, "federation.json", "logs"}
     assert sorted(path.stem for path in (tmp_path / "demo" / "logs").iterdir()) == list(SIX)
     manifests = [json.loads((tmp_path / name / "run.json").read_text()) for name in ("demo", "simulation")]
-    for key in ("config", "config_hash", "clients", "aggregator", "seed"):
+    for key in ("config", "config_hash", "initial_model", "clients", "aggregator", "seed"):
         assert manifests[0][key] == manifests[1][key]
+    assert (manifests[0]["initial_model"] or {}).get("name") == ("first.safetensors" if method == "fedavg" else None)
     lines = [line.split() for line in demo.said().splitlines()]
     assert [line[0] for line in lines if line[-1] == "s" and line[0].isdigit()] == ["1", "2"]
 

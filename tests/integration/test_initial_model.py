@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +22,20 @@ from fedplcc.configuration import Overrides, read_federation
 from fedplcc.exit_codes import ExitCode
 from fedplcc.simulation import Simulation
 from gateway.schemas import InitialModel, Problem
-from shared.errors import InvalidConfig
+from shared import convert
+from shared.errors import InvalidConfig, MalformedRequest
+from shared.gen.fedplcc.v1 import run_service_pb2 as run_pb2
+from shared.gen.fedplcc.v1 import run_service_pb2_grpc as run_grpc
+from shared.rpc import open_channel, translated
+from shared.run_config import FederationFile
 from shared.tensors import to_bytes
+from shared.types import BlobRef
 from tests import tiny
-from tests.numpy_client import CLASSES, NumpyClient
+from tests.harness import eventually
+from tests.numpy_client import CLASSES, NumpyClient, a_document
 from tests.served_gateway import ServedGateway
-from tests.simulations import hashed, simulated, write_config
+from tests.simulations import simulated, write_config
+from trainer.models import build_model, state_arrays
 
 DATA = to_bytes(NumpyClient("ann").first_model(seed=7))
 SHA256 = hashlib.sha256(DATA).hexdigest()
@@ -92,9 +101,56 @@ def test_a_body_of_unknown_length_is_refused(served: ServedGateway) -> None:
     assert "Content-Length" in problem(answer, 411, "LENGTH_REQUIRED")
 
 
-def test_runs_that_name_what_is_not_there_are_refused_with_a_problem_document(served: ServedGateway) -> None:
-    from tests.numpy_client import a_document
+def test_a_sender_that_goes_away_leaves_nothing_behind(served: ServedGateway) -> None:
+    staging = served.federation.folder / "staging"
 
+    def broken() -> Iterator[bytes]:
+        yield bytes(1 << 20)
+        eventually(lambda: any(staging.iterdir()), "what came is being kept")
+        raise ConnectionAbortedError
+
+    headers = {**OCTETS, "Content-Length": str(2 << 20)}
+    with pytest.raises(ConnectionAbortedError):
+        served.http.put(f"/v1/models/{'ab' * 32}", content=broken(), headers=headers)
+    eventually(lambda: not any(staging.iterdir()), "it is dropped")
+    assert served.http.get("/readyz").status_code == 200
+
+
+def parts(*named: Any) -> Iterator[run_pb2.UploadInitialModelRequest]:
+    """A header for each blob and name, data for each text."""
+    for part in named:
+        if isinstance(part, bytes):
+            yield run_pb2.UploadInitialModelRequest(data=part)
+        elif part is None:
+            yield run_pb2.UploadInitialModelRequest()
+        else:
+            yield run_pb2.UploadInitialModelRequest(header=convert.initial_model_to_proto(*part))
+
+
+HEADER = (BlobRef("model", "cd" * 32, 100), "name")
+
+
+@pytest.mark.parametrize(
+    ("sent", "said"),
+    [
+        ((), "begins with its header"),
+        ((b"x",), "begins with its header"),
+        ((None,), "begins with its header"),
+        ((HEADER, HEADER), "has one header"),
+        ((HEADER, None), "has one header"),
+        (((BlobRef("head", "cd" * 32, 100), "name"),), "role"),
+        (((HEADER[0], "x" * 257),), "name"),
+        (((HEADER[0], "a\nb"),), "name"),
+    ],
+)
+def test_an_upload_that_breaks_the_contract_is_refused(served: ServedGateway, sent: Any, said: str) -> None:
+    with open_channel(served.settings.aggregator) as channel:
+        stub = run_grpc.RunServiceStub(channel)
+        with pytest.raises(MalformedRequest, match=said), translated():
+            list(stub.UploadInitialModel(parts(*sent), timeout=20))
+
+
+def test_runs_that_name_what_is_not_there_are_refused_with_a_problem_document(served: ServedGateway) -> None:
     for initial_model, status, code in (
         ("run:no-such-run", 404, "RUN_NOT_FOUND"),
         (f"run:{served.create()}", 404, "ROUND_NOT_FOUND"),
@@ -218,30 +274,26 @@ def test_a_model_that_the_aggregator_does_not_know_ends_in_one_sentence(
 
 
 def test_a_file_and_another_run_of_the_same_aggregator_give_the_same_bytes(images: Path, tmp_path: Path) -> None:
-    cold = tiny.document(images, run={"rounds": 2})
-    simulated(cold, tmp_path / "cold")
-    model = tmp_path / "cold" / "model.safetensors"
-    warm = tiny.document(images, run={"rounds": 1, "initial_model": f"file:{model}"})
-    simulated(warm, tmp_path / "by-file")
-    manifest = json.loads((tmp_path / "by-file" / "run.json").read_text())
-    assert manifest["initial_model"] == {
-        "sha256": hashlib.sha256(model.read_bytes()).hexdigest(),
-        "name": "model.safetensors",
-    }
-
-    state = tmp_path / "state"
+    state, model = tmp_path / "state", tmp_path / "theirs.safetensors"
     state.mkdir()
-    source = Simulation(tiny.federation(cold), state, request_id="cold", device="cpu")
-    run_id = source.run_to_end().run_id
-    source.close()
-    by_run = tiny.document(images, run={"rounds": 1, "initial_model": f"run:{run_id}"})
-    simulation = Simulation(tiny.federation(by_run), state, request_id="by run", device="cpu")
-    simulation.run_to_end()
-    record = simulation.record()
-    simulation.close()
-    assert "\n".join(record.metrics_lines) == (tmp_path / "by-file" / "metrics.jsonl").read_text().strip()
-    assert record.model is not None
-    assert record.model.sha256 == hashed(tmp_path / "by-file")["model.safetensors"]
+    with closing(Simulation(a_round(images), state, request_id="cold", device="cpu")) as simulation:
+        run_id = simulation.run_to_end().run_id
+        model.write_bytes(simulation.artifact("model")[1].read_bytes())
+    with closing(Simulation(a_round(images, f"run:{run_id}"), state, request_id="by run", device="cpu")) as simulation:
+        simulation.run_to_end()
+        by_run = simulation.record()
+    values = tiny.document(images, run={"rounds": 1, "initial_model": f"file:{model}"})
+    last = simulated(values, tmp_path / "by-file")
+    assert [json.loads(line) for line in by_run.metrics_lines] == [last]
+    sha256 = hashlib.sha256(model.read_bytes()).hexdigest()
+    manifest = json.loads((tmp_path / "by-file" / "run.json").read_text())
+    assert manifest["initial_model"] == {"sha256": sha256, "name": "theirs.safetensors"}
+    assert by_run.manifest["initial_model"] == {"sha256": sha256, "run_id": run_id, "round": 1}
+    assert by_run.manifest["config"] == manifest["config"]
+
+
+def a_round(images: Path, initial_model: str | None = None) -> FederationFile:
+    return tiny.federation(tiny.document(images, run={"rounds": 1, "initial_model": initial_model}))
 
 
 def simulate(config: Path, out: Path) -> tuple[int, str]:
@@ -260,13 +312,9 @@ def simulate(config: Path, out: Path) -> tuple[int, str]:
 def test_a_model_of_another_kind_ends_a_simulation_in_one_sentence(
     images: Path, tmp_path: Path, change: dict[str, Any], said: str
 ) -> None:
-    made = tiny.federation(tiny.document(images, run={"rounds": 1}))
-    with_round_0 = tmp_path / "state"
-    with_round_0.mkdir()
-    simulation = Simulation(made, with_round_0, request_id="r", device="cpu")
-    simulation.run_to_end()
-    (tmp_path / "small.safetensors").write_bytes(simulation.artifact("model")[1].read_bytes())
-    simulation.close()
+    config = a_round(images).config
+    made = build_model(config.model, len(config.data.classes), config.data.image_size, seed=0)
+    (tmp_path / "small.safetensors").write_bytes(to_bytes(state_arrays(made)))
     values = tiny.document(images, run={"initial_model": "file:small.safetensors"}, **change)
     code, error = simulate(write_config(tmp_path / "tiny.toml", values), tmp_path / "out")
     assert code == ExitCode.USAGE

@@ -8,15 +8,18 @@ import json
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import aclosing
 from functools import partial
+from pathlib import Path
 from typing import Any, TypeVar
 
 import httpx
+import numpy as np
 import pytest
 
 from fedplcc import rest_client
 from fedplcc.rest_client import ATTEMPTS, Gateway, GatewayAbsent
-from gateway.schemas import Event, RoundPage, Run
+from gateway.schemas import Event, InitialModel, RoundPage, Run
 from shared.errors import (
+    BlobTooLarge,
     Code,
     FedplccError,
     Internal,
@@ -26,7 +29,7 @@ from shared.errors import (
     RunNotFound,
     Unavailable,
 )
-from shared.tensors import blob_ref
+from shared.tensors import blob_ref, to_bytes
 from shared.types import RoundPhase
 from tests.builders import a_round
 from tests.unit.fedplcc.records import a_run_document
@@ -301,3 +304,27 @@ def test_pages_are_read_until_there_are_enough_runs() -> None:
     assert len(gateway.ask(lambda there: there.list_runs(limit=9))) == 4
     assert [request.url.params.get("page_token") for request in gateway.requests] == [None, "two"]
     assert len(Recorded(*pages).ask(lambda there: there.list_runs(limit=1))) == 1
+
+
+def test_a_model_is_sent_whole_again_where_the_gateway_was_away_and_once_where_it_refuses(tmp_path: Path) -> None:
+    data = to_bytes({"w": np.arange(5, dtype=np.float32)})
+    file = tmp_path / "a model.safetensors"
+    file.write_bytes(data)
+    blob = blob_ref("model", data)
+    stored = InitialModel.of(blob)
+    answers = (problem("STORE_UNAVAILABLE", 503), httpx.Response(200, text=stored.model_dump_json()))
+    counts: list[int] = []
+    recorded = Recorded(*answers)
+    assert recorded.ask(lambda there: there.store_model(file, on_bytes=counts.append)) == blob
+    assert [request.content for request in recorded.requests] == [data, data]
+    (request, _again) = recorded.requests
+    assert (request.method, request.url.path) == ("PUT", f"/v1/models/{blob.sha256}")
+    assert request.url.params["name"] == "a model.safetensors"
+    assert request.headers["content-length"] == str(len(data))
+    assert "transfer-encoding" not in request.headers
+    assert counts == [len(data), len(data)]
+
+    refusing = Recorded(problem("BLOB_TOO_LARGE", 429))
+    with pytest.raises(BlobTooLarge, match="a sentence"):
+        refusing.ask(lambda there: there.store_model(file))
+    assert len(refusing.requests) == 1
