@@ -17,6 +17,7 @@ from aggregator.service import Coordinator, Limits
 from aggregator.servicer import RoundServicer, RunServicer, Wakeups
 from aggregator.store.blobs import BlobStore
 from aggregator.store.sql import SqlStore
+from shared.allocator import keep_freed_memory
 from shared.config import EXIT_CONFIG as EXIT_CONFIG
 from shared.config import AggregatorSettings
 from shared.disk import why_unusable
@@ -83,6 +84,7 @@ class Worker:
 def run(settings: AggregatorSettings) -> int:
     """Serve until SIGTERM or SIGINT; returns the exit code. A second process on the same state directory is refused."""
     set_up(settings.log_level)
+    keep_freed_memory()
     try:
         with _locked(settings.state_dir):
             return asyncio.run(_serve(settings))

@@ -121,6 +121,7 @@ class Coordinator:
         )
         self.initial_models = InitialModels(blobs, max_blob_bytes=self._limits.max_blob_bytes)
         self._tables: dict[str, TensorTable] = {}
+        self._dims: dict[str, int] = {}
         self._turns: dict[str, threading.Lock] = {}
         self._attempts: dict[str, int] = {}
         self._ledger.recover()
@@ -390,6 +391,7 @@ class Coordinator:
             self._metrics.observe_runs(open_runs, now=self._ledger.now())
             for run_id in self._tables.keys() - {run.run_id for run in open_runs}:
                 del self._tables[run_id]
+                self._dims.pop(run_id, None)
 
     def work(self) -> bool:
         """Aggregate one round if one waits for it; says whether there was one. Call it from one thread at a time.
@@ -485,10 +487,13 @@ class Coordinator:
         return lambda run: rounds.aggregated(run, number, model=model, prototypes=prototypes, now=self._ledger.now())
 
     def _feature_dim(self, run: Run) -> int:
-        first = self._store.find_round(run.run_id, 0)
-        assert first is not None
-        (update,) = first.updates.values()
-        return update.payload.int_lists[FEATURE_DIM][0]
+        """Size of the run's features, set by round 0."""
+        if run.run_id not in self._dims:
+            first = self._store.find_round(run.run_id, 0)
+            assert first is not None
+            (update,) = first.updates.values()
+            self._dims[run.run_id] = update.payload.int_lists[FEATURE_DIM][0]
+        return self._dims[run.run_id]
 
     @contextmanager
     def _turn_of(self, client_id: str, token: str) -> Iterator[None]:

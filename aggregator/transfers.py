@@ -169,7 +169,13 @@ class Transfers:
         self._metrics.transfers_resumed.labels(direction).inc()
 
     def _has_stored(self, client_id: str, blob: BlobRef) -> bool:
-        return self._store.has_stored(client_id, blob.sha256) and self._store.find_blob(blob.sha256) == blob.size_bytes
+        # A row names only what is on the disk: most uploads are new, and need no question to the database.
+        is_there = self._blobs.path(blob.sha256).is_file()
+        return (
+            is_there
+            and self._store.has_stored(client_id, blob.sha256)
+            and self._store.find_blob(blob.sha256) == blob.size_bytes
+        )
 
     def _check_upload(self, client_id: str, token: str, run_id: str, number: int, blob: BlobRef) -> None:
         with self.refusals(client_id, run_id, number), self._ledger.lock:

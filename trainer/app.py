@@ -9,6 +9,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from types import FrameType
 
+from shared.allocator import keep_freed_memory
 from shared.config import EXIT_CONFIG as EXIT_CONFIG
 from shared.config import TrainerSettings, limit_threads
 from shared.errors import FedplccError, StoreUnavailable
@@ -31,6 +32,7 @@ def run(settings: TrainerSettings) -> int:
     A trainer that finds no aggregator says so and keeps trying. A signal ends it within one batch; a second one at once.
     """
     set_up(settings.log_level)
+    keep_freed_memory()
     limit_threads(settings.threads)
     signals = _Signals()
     try:

@@ -54,8 +54,9 @@ from shared.version import VERSION
 from trainer.cancellation import Cancelled, ShouldStop, check
 from trainer.metrics import TrainerMetrics
 
-CHUNK_BYTES = 512 << 10
-"""Size of a chunk, if the aggregator takes it."""
+CHUNK_BYTES = (1 << 20) - 64
+"""Size of a chunk, if the aggregator takes it; with what is around it, it still fits into a power of two, to which the
+encoder rounds its buffer."""
 JOIN_S, HEARTBEAT_S, STATUS_S, REPORT_S = 10.0, 5.0, 30.0, 30.0
 """Deadlines of unary calls."""
 COMMIT_S, COMMIT_BYTES_PER_S = 60.0, 20e6
