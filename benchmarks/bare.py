@@ -19,7 +19,7 @@ import numpy as np
 
 from shared.rpc import CHANNEL_OPTIONS, SERVER_OPTIONS
 
-CHUNK_BYTES = 512 << 10
+CHUNK_BYTES = (1 << 20) - 64
 """As trainer and aggregator cut blobs."""
 MEAN_ELEMENTS = 1 << 18
 """Elements of a block of the mean; the fastest of 2^14 to 2^20 on the machine of the committed results."""

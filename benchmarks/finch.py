@@ -11,6 +11,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
 from multiprocessing.connection import Connection
+from typing import Any
 
 import numpy as np
 
@@ -53,7 +54,7 @@ def main() -> None:
 
 def contest(control: Connection, name: str, num_rows: int, dim: int) -> None:
     """A contestant's process: makes the rows, then works each time it is told to."""
-    work = _contestants()[name]
+    work = _contestant(name)
     control.send(None)  # the imports are done
     control.recv()
     rows = features(num_rows, dim)
@@ -75,29 +76,42 @@ def features(num_rows: int, dim: int) -> FloatArray:
     return features_ND
 
 
-def _contestants() -> dict[str, Callable[[FloatArray], Partitions]]:
+def _contestant(name: str) -> Callable[[FloatArray], Partitions]:
+    match name:
+        case "fedplcc":
+            return _this_project()
+        case "finch-clust":
+            return _published()
+        case _:
+            return _bare_product
+
+
+def _this_project() -> Callable[[FloatArray], Partitions]:
     from shared.finch import finch
 
+    return lambda rows_ND: [labels.tolist() for labels in finch(rows_ND)]
+
+
+def _published() -> Callable[[FloatArray], Partitions]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # it misses a library for approximate neighbours, which are not wanted here
         from finch import FINCH
 
-    def published(rows_ND: FloatArray) -> Partitions:
-        labels_NL, _, _ = FINCH(rows_ND, ensure_early_exit=False, ann_threshold=len(rows_ND) + 1, verbose=False)
+    finch: Callable[..., Any] = FINCH
+
+    def cluster(rows_ND: FloatArray) -> Partitions:
+        labels_NL, _, _ = finch(rows_ND, ensure_early_exit=False, ann_threshold=len(rows_ND) + 1, verbose=False)
         return [_renumbered(labels_NL[:, level]) for level in range(labels_NL.shape[1])]
 
-    def bare_product(rows_ND: FloatArray) -> Partitions:
-        scratch = np.empty((BLOCK_ROWS, len(rows_ND)), np.float32)
-        for first in range(0, len(rows_ND), BLOCK_ROWS):
-            left_RD = rows_ND[first : first + BLOCK_ROWS]
-            np.matmul(left_RD, rows_ND.T, out=scratch[: len(left_RD)])
-        return []
+    return cluster
 
-    return {
-        "fedplcc": lambda rows_ND: [labels.tolist() for labels in finch(rows_ND)],
-        "finch-clust": published,
-        "bare product": bare_product,
-    }
+
+def _bare_product(rows_ND: FloatArray) -> Partitions:
+    scratch = np.empty((BLOCK_ROWS, len(rows_ND)), np.float32)
+    for first in range(0, len(rows_ND), BLOCK_ROWS):
+        left_RD = rows_ND[first : first + BLOCK_ROWS]
+        np.matmul(left_RD, rows_ND.T, out=scratch[: len(left_RD)])
+    return []
 
 
 def _renumbered(labels: np.ndarray[tuple[int, ...], np.dtype[np.integer]]) -> list[int]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -35,13 +35,16 @@ def main() -> None:
     rows, phases = [], []
     for name, num_parameters in sizes.items():
         rounds, repeats = (2, 1) if arguments.quick else (20, 7) if num_parameters < 1e6 else (4, 5)
-        row, phase = measure(name, num_parameters, rounds, repeats)
+        clients = CLIENTS[:2] if arguments.quick else CLIENTS
+        row, phase = measure(name, num_parameters, rounds, repeats, clients)
         rows.append(row)
         phases.append(phase)
     finish("rounds", rows, arguments, phases=phases)
 
 
-def measure(name: str, num_parameters: int, rounds: int, repeats: int) -> tuple[dict[str, Any], dict[str, Any]]:
+def measure(
+    name: str, num_parameters: int, rounds: int, repeats: int, clients: Sequence[str] = CLIENTS
+) -> tuple[dict[str, Any], dict[str, Any]]:
     """One size: seconds a round of this project and of both yardsticks, and where this project's round goes."""
     model = model_bytes(num_parameters)
     with ExitStack() as stack:
@@ -51,7 +54,7 @@ def measure(name: str, num_parameters: int, rounds: int, repeats: int) -> tuple[
         port = bare.receive()
         address, pid = stack.enter_context(aggregator(folder))
         trainers = [
-            stack.enter_context(peer(train, index, num_parameters, address, port)) for index in range(len(CLIENTS))
+            stack.enter_context(peer(train, index, num_parameters, address, port)) for index in range(len(clients))
         ]
         for trainer in trainers:
             trainer.receive()
@@ -63,7 +66,7 @@ def measure(name: str, num_parameters: int, rounds: int, repeats: int) -> tuple[
             return _timed_rounds([bare.pid, *trainer_pids], rounds, lambda: bare_round(trainers, bare, with_mean))
 
         def project_rounds() -> Sample:
-            return _timed_run(control, rounds, [pid, *trainer_pids], seconds)
+            return _timed_run(control, rounds, clients, [pid, *trainer_pids], seconds)
 
         cases = {
             "bare": lambda: bare_rounds(False),
@@ -107,9 +110,11 @@ def _timed_rounds(pids: list[int], rounds: int, once: Callable[[], None]) -> Sam
     return Sample((time.perf_counter() - wall) / rounds, (cpu_seconds(pids) - cpu) / rounds)
 
 
-def _timed_run(control: Any, rounds: int, pids: list[int], seconds: list[dict[str, float]]) -> Sample:
+def _timed_run(
+    control: Any, rounds: int, clients: Sequence[str], pids: list[int], seconds: list[dict[str, float]]
+) -> Sample:
     """Let the aggregator run; round 0 makes the model and round 1 brings it to everybody, the others are measured."""
-    run_id = create_run(control, rounds + 1)
+    run_id = create_run(control, rounds + 1, clients)
     watch = control.WatchRun(run_service_pb2.WatchRunRequest(run_id=run_id, follow=True), timeout=ANSWER_S)
     begin = cpu = 0.0
     for answer in watch:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry
 
 from benchmarks.models import Updates
 from benchmarks.processes import ANSWER_S
+from shared.allocator import keep_freed_memory
 from shared.gen.fedplcc.v1 import run_service_pb2
 from shared.tensors import blob_ref, sha256_hex
 from shared.types import (
@@ -39,10 +40,10 @@ CLASSES = ("one", "other")
 NUM_EXAMPLES = 100
 
 
-def create_run(control: Any, rounds: int) -> str:
-    """Create a run of all clients through a stub of RunService; returns its id."""
+def create_run(control: Any, rounds: int, clients: Sequence[str]) -> str:
+    """Create a run of these clients through a stub of RunService; returns its id."""
     document = {
-        "run": {"name": "bench", "method": "fedavg", "rounds": rounds, "clients": list(CLIENTS)},
+        "run": {"name": "bench", "method": "fedavg", "rounds": rounds, "clients": list(clients)},
         "data": {"classes": list(CLASSES)},
     }
     request = run_service_pb2.CreateRunRequest(request_id=uuid.uuid4().hex, config_json=json.dumps(document))
@@ -54,6 +55,7 @@ def following(
     address: str, client_id: str, make: Callable[[AggregatorClient], Callable[[Task], None]]
 ) -> Iterator[None]:
     """Within the block, act for a client: join, give signs of life, and have each task done by what `make` returns."""
+    keep_freed_memory()  # as a trainer's process does
     client = AggregatorClient(address, client_id, uuid.uuid4().hex, TrainerMetrics(CollectorRegistry()))
     record = Client(
         client_id=client_id,

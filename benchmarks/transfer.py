@@ -9,6 +9,7 @@ from __future__ import annotations
 import tempfile
 import threading
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import partial
 from multiprocessing.connection import Connection
@@ -39,11 +40,11 @@ def main() -> None:
     rows: list[Row] = []
     for name, num_parameters in sizes.items():
         repeats = 1 if arguments.quick else 9 if num_parameters < 1e7 else 5
-        rows += measure(name, num_parameters, repeats)
+        rows += measure(name, num_parameters, repeats, CLIENTS[:2] if arguments.quick else CLIENTS)
     finish("transfer", rows, arguments)
 
 
-def measure(name: str, num_parameters: int, repeats: int) -> list[Row]:
+def measure(name: str, num_parameters: int, repeats: int, names: Sequence[str] = CLIENTS) -> list[Row]:
     """One size: seconds of either direction, one and five at once."""
     model = model_bytes(num_parameters)
     with ExitStack() as stack:
@@ -54,13 +55,13 @@ def measure(name: str, num_parameters: int, repeats: int) -> list[Row]:
         ports = (keeping.receive(), moving.receive())
         address, pid = stack.enter_context(aggregator(folder))
         clients = [
-            stack.enter_context(peer(transfer, index, num_parameters, address, *ports)) for index in range(len(CLIENTS))
+            stack.enter_context(peer(transfer, index, num_parameters, address, *ports)) for index in range(len(names))
         ]
         for client in clients:
             client.receive()
         channel = stack.enter_context(open_channel(address))
         control = run_service_pb2_grpc.RunServiceStub(channel)  # type: ignore[no-untyped-call]
-        create_run(control, rounds=1)
+        create_run(control, 1, names)
         for client in clients:
             client.receive()  # it has the task that names the model
         servers = dict(zip(KINDS, (pid, keeping.pid, moving.pid), strict=True))

@@ -1,0 +1,29 @@
+"""The benchmarks run and write what they found; how fast anything is, no test says."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.harness import ROOT
+
+
+def test_every_benchmark_runs_and_writes_its_table(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "benchmarks", "--quick", "--results", str(tmp_path)]
+    answer = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240, check=False)
+    assert answer.returncode == 0, answer.stderr
+    documents = {path.stem: json.loads(path.read_text()) for path in tmp_path.iterdir()}
+    assert documents.keys() == {"finch", "fold", "rounds", "transfer"}
+    for name, document in documents.items():
+        assert document["benchmark"] == name
+        assert document["quick"]
+        assert document["machine"]["cores"] >= 1
+        assert document["versions"]["numpy"]
+        assert document["rows"]
+        for column in document["rows"][0]:
+            assert column in answer.stdout
+    (partitions,) = [row["same partitions"] for row in documents["finch"]["rows"] if row["who"] == "fedplcc"]
+    assert partitions
+    assert documents["rounds"]["phases"][0]["total"] > 0
