@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
 
 from pydantic import BeforeValidator, Field, ValidationError, field_validator, model_validator
+from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict
 
 from shared.addresses import require_secure, split_address
@@ -179,7 +180,16 @@ def load(kind: type[_Kind], flags: Mapping[str, Any] | None = None, file: Path |
     try:
         return kind(**values)
     except ValidationError as error:
-        raise InvalidConfig("; ".join(explain(problem) for problem in error.errors())) from error
+        raise InvalidConfig("; ".join(_sentence(problem) for problem in error.errors())) from error
+
+
+def _sentence(problem: ErrorDetails) -> str:
+    """What is wrong with a setting; of one that is missing, the two ways to give it."""
+    if problem["type"] != "missing":
+        return explain(problem)
+    name = str(problem["loc"][0])
+    variable = f"{Settings.model_config['env_prefix']}{name.upper()}"
+    return f"{explain(problem)}; give --{name.replace('_', '-')} or set {variable}"
 
 
 def from_command_line(

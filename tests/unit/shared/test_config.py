@@ -49,7 +49,7 @@ def test_a_metrics_port_can_be_switched_off(monkeypatch, off):
         (AggregatorSettings, {"host": "0.0.0.0"}, ["0.0.0.0", "--insecure"]),
         (GatewaySettings, {"aggregator": "example.org:50051"}, ["example.org:50051", "--insecure"]),
         (GatewaySettings, {"aggregator": "example.org"}, ["example.org", "HOST:PORT"]),
-        (TrainerSettings, {}, ["client", "missing"]),
+        (TrainerSettings, {}, ["client is missing; give --client or set FEDPLCC_CLIENT", "--data or set FEDPLCC_DATA"]),
         (TrainerSettings, {**TRAINER, "client": "../x"}, ["client", "../x"]),
         (TrainerSettings, {**TRAINER, "device": "gpu"}, ["device", "gpu", "cuda"]),
         (TrainerSettings, {**TRAINER, "sync": "push"}, ["sync", "push", "stream", "poll"]),
