@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
@@ -99,7 +100,7 @@ def fetch(
     from shared.run_config import canonical_json
     from trainer.data.torchvision_sets import fetch as download
 
-    root = path.expanduser()
+    root = Path(os.path.expanduser(path))
     with redirect_stdout(sys.stderr):  # torchvision tells of mirrors that it tries
         source = download(name.value, root)
     spec = f"{name.value}:{root}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -57,12 +58,15 @@ def open_source(spec: str, test_every: int) -> Source:
     nearest = difflib.get_close_matches(name, KINDS, n=1, cutoff=0.8 if is_factory else 0.6)
     if is_factory and not nearest:
         return open_factory(spec)
-    hint = f"did you mean {nearest[0] + ':' + rest!r}?" if nearest and rest else f"write {FORMS}"
+    meant = f"{nearest[0]}:{rest}" if nearest and rest else None
+    if spec and _path(spec).is_dir():
+        meant = f"folder:{spec}"
+    hint = f"did you mean {meant!r}?" if meant else f"write {FORMS}"
     raise InvalidData(f"unknown data {spec!r}; {hint}")
 
 
 def _path(text: str) -> Path:
-    return Path(text).expanduser()
+    return Path(os.path.expanduser(text))  # a home folder that is none stays as it is written
 
 
 def _at_path(open_path: Callable[[Path], Source], text: str, test_every: int) -> Source:
