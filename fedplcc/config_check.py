@@ -13,6 +13,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from fedplcc.configuration import local_clients
+from fedplcc.initial_model import with_model_file
 from shared.errors import InvalidConfig
 from shared.methods import METHODS
 from shared.run_config import ClientSection, FederationFile, RunConfig, parse_federation
@@ -33,7 +34,7 @@ def judge(document: Mapping[str, Any]) -> Verdict:
     if problems:
         return Verdict(None, tuple(problems))
     try:
-        federation = parse_federation(document)
+        federation = with_model_file(parse_federation(document))
         if federation.clients:
             local_clients(federation)
     except InvalidConfig as error:

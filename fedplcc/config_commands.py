@@ -94,10 +94,11 @@ def check(
 ) -> int:
     """Say what a configuration file will train, with the defaults filled in, or everything that is wrong with it."""
     from fedplcc.config_check import judge
+    from fedplcc.initial_model import anchored
     from fedplcc.progress import console_for
     from shared.run_config import canonical_json, read_document
 
-    document = read_document(file)
+    document = anchored(read_document(file), file.parent)
     verdict = judge(document)
     problems = list(verdict.problems)
     read: dict[str, dict[str, int]] = {}

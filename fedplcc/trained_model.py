@@ -17,10 +17,9 @@ import torch
 from torch import nn
 
 from fedplcc.artifacts import MANIFEST, METRICS, MODEL, PROTOTYPES
-from fedplcc.configuration import read_federation
 from fedplcc.run_folder import FEDERATION, RUNS
 from shared.errors import InvalidConfig, InvalidModel, MalformedUpdate, StoreUnavailable
-from shared.run_config import RunConfig, parse_run_config
+from shared.run_config import RunConfig, load_federation, parse_run_config
 from shared.tensors import Array, from_bytes, prototypes_from_bytes, sha256_hex
 from shared.types import PrototypeSet
 from trainer.environment import resolve_device
@@ -79,7 +78,7 @@ def read_trained_model(path: Path, *, config_file: Path | None = None, device: s
     target = resolve_device(device)
     file = _model_file(path)
     manifest = {} if config_file is not None else _manifest(file)
-    config = _config(manifest, file) if config_file is None else read_federation(config_file).config
+    config = _config(manifest, file) if config_file is None else load_federation(config_file).config
     data = _read(file)
     model = build_model(
         config.model, len(config.data.classes), config.data.image_size, config.run.seed, with_weights=False

@@ -328,3 +328,14 @@ def test_a_simulation_knows_no_other_runs_and_says_what_to_write(images: Path, t
     assert code == ExitCode.USAGE
     assert "write file:PATH" in error
     assert not (tmp_path / "out").exists()
+
+
+def test_a_check_of_the_configuration_looks_at_the_file_too(tmp_path: Path) -> None:
+    config = a_config(tmp_path, "file:model.safetensors")
+    missing = CliRunner().invoke(app, ["config", "check", str(config)])
+    assert missing.exit_code == ExitCode.USAGE
+    assert "model.safetensors: No such file or directory" in " ".join(missing.stderr.split())
+    (tmp_path / "model.safetensors").write_bytes(DATA)
+    found = CliRunner().invoke(app, ["config", "check", str(config), "--json"])
+    assert found.exit_code == ExitCode.OK
+    assert json.loads(found.stdout)["config"]["run"]["initial_model"] == f"sha256:{SHA256}"

@@ -50,6 +50,15 @@ def test_a_run_that_does_not_run_gives_no_task(status: RunStatus) -> None:
     assert task_in(replace(in_phase(RoundPhase.COLLECTING), status=status), "ann") is None
 
 
+def test_the_first_client_is_given_the_model_that_the_run_begins_with_if_there_is_one() -> None:
+    run = in_phase(RoundPhase.INITIALISING)
+    for model, groups in ((a_blob("theirs"), (a_blob("theirs"),)), (None, ())):
+        task = task_in(replace(run, model=model), "ann")
+        assert task is not None
+        assert task.payload.tensor_groups == groups
+        assert not task.payload.prototype_sets
+
+
 def test_training_starts_from_the_runs_model_and_evaluation_looks_at_the_rounds() -> None:
     train, evaluate = task_in(in_phase(RoundPhase.COLLECTING), "ann"), task_in(in_phase(RoundPhase.EVALUATING), "ann")
     assert train is not None

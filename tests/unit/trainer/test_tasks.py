@@ -37,7 +37,7 @@ from shared.types import (
 )
 from trainer.cancellation import Cancelled
 from trainer.metrics import TrainerMetrics
-from trainer.tasks import TaskRunner, TooManyPrototypes
+from trainer.tasks import TaskRunner, TooManyPrototypes, UnfitInitialModel
 from trainer.worker import HINTS
 
 CLASSES = ("a", "b", "c")
@@ -133,6 +133,45 @@ def test_the_first_model_depends_on_specification_and_seed_alone(data):
     assert update.payload.int_lists[FEATURE_DIM] == (from_bytes(model)["classifier.weight"].shape[1],)
     assert first_model(data, a_run("fedavg"))[1] == model
     assert first_model(data, a_run(run={"seed": 1}))[1] != model
+
+
+def test_a_run_that_begins_with_a_model_commits_that_and_no_other(data):
+    _, made = first_model(data, a_run(run={"seed": 9}))
+    coordinator = MemoryCoordinator()
+    task = Task(
+        kind=TaskKind.INIT,
+        run=a_run(),
+        payload=Payload(tensor_groups=(coordinator.offer(MODEL, made),)),
+        total_rounds=3,
+    )
+    a_runner(data).perform(task, coordinator)
+    ((number, update),) = coordinator.updates
+    group = update.payload.tensor_group(MODEL)
+    assert (number, update.num_examples) == (0, 0)
+    assert coordinator.stored[group.sha256] == (made, False)
+    assert update.payload.int_lists[FEATURE_DIM] == (from_bytes(made)["classifier.weight"].shape[1],)
+
+
+@pytest.mark.parametrize(
+    ("sections", "said"),
+    [
+        ({"data": {"classes": ["a", "c"]}}, "model 'cnn4' with 3 classes: tensor 'classifier"),
+        (
+            {"model": {"name": "resnet10", "stem": "cifar3x3"}},
+            "model 'cnn4' with 3 classes: the tensors are of another",
+        ),
+    ],
+)
+def test_a_run_cannot_begin_with_a_model_of_another_kind(data, sections, said):
+    _, made = first_model(data, a_run(**sections))
+    coordinator = MemoryCoordinator()
+    payload = Payload(tensor_groups=(coordinator.offer(MODEL, made),))
+    task = Task(kind=TaskKind.INIT, run=a_run(), payload=payload, total_rounds=3)
+    with pytest.raises(UnfitInitialModel) as refused:
+        a_runner(data).perform(task, coordinator)
+    assert said in refused.value.detail
+    assert not coordinator.updates
+    assert "initial_model" in HINTS[refused.value.reason]
 
 
 def test_only_the_client_that_makes_the_first_model_needs_the_weights_that_it_begins_with(data, tmp_path):
