@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import sys
 import tomllib
@@ -53,6 +54,7 @@ class Person:
         environment = {
             "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
             "HOME": str(self.folder),
+            "TMPDIR": str(self.folder),
             "LANG": "C.UTF-8",
             "CUDA_VISIBLE_DEVICES": "",
         }
@@ -142,6 +144,18 @@ def test_two_hosts_are_a_federation_after_five_commands(person: Person) -> None:
     lines = [json.loads(line) for line in (first / "metrics.jsonl").read_text().splitlines()]
     assert lines[-1]["accuracy"].keys() == {"north", "south", "mean", "worst"}
     assert "serves" in person.follows("Is it well?")
+
+
+def test_what_is_run_in_the_gateway_s_container_works_beside_a_gateway(person: Person) -> None:
+    lines = [line for each in blocks(section="With containers") for line in each.lines]
+    in_container = re.compile(r"^docker compose -f deploy/compose\.yaml exec (?:-T )?gateway ")
+    inner = [in_container.sub("", line) for line in lines if in_container.match(line)]
+    assert len(inner) == 3, "start, watch, fetch"
+    elsewhere = person.folder / "north" / "container"
+    shutil.copytree(ROOT / "deploy", elsewhere / "deploy")
+    for line in inner:
+        person.types(person.hub, line, cwd=elsewhere)
+    assert hashed(elsewhere / "first") == hashed(person.clone("north") / "first")
 
 
 def test_a_run_goes_on_from_a_backup_of_its_middle_to_the_same_bytes(person: Person) -> None:
