@@ -183,7 +183,7 @@ class Disk:
         return found
 
 
-def _on_disk(path: Path) -> Path:
+def on_disk(path: Path) -> Path:
     """A path as a process sees it for which the disk is mounted."""
     parts = path.parts
     return Path("/", *parts[4:]) if parts[1:2] == ("proc",) and parts[3:4] == ("root",) else path
@@ -191,7 +191,7 @@ def _on_disk(path: Path) -> Path:
 
 def make_debian(folder: Path, disk: Disk, log: Path) -> None:
     """Make a minimal Debian, which is what the image debian:bookworm-slim is."""
-    command = ["debootstrap", "--variant=minbase", RELEASE, str(_on_disk(folder)), _mirror()]
+    command = ["debootstrap", "--variant=minbase", RELEASE, str(on_disk(folder)), _mirror()]
     isolated = ["unshare", "--mount", "--propagation=private", "--pid", "--fork", "--kill-child", "--mount-proc"]
     _run_logged([*disk.command_prefix, *isolated, *command], log, "debootstrap")
     # The official images tell dpkg not to wait for the disk after every file.
@@ -277,7 +277,7 @@ class Builder:
             case Copy():
                 self._copy(step)
             case MakeFolder():
-                folder = _inside(self.root, step.path)
+                folder = inside(self.root, step.path)
                 if not folder.is_dir():
                     folder.mkdir(parents=True)
                     os.chown(folder, *ids(self.root, step.owner))
@@ -291,9 +291,9 @@ class Builder:
             binds.append(Bind(target, cache, is_writable=True))
         made = [path for bind in reversed(binds) for path in _make_mount_point(self.root, bind)]
         environment = {"HOME": home(self.root, step.user), **step.environment, **self._from_host.environment}
-        inside = Inside(self.root, step.argv, step.user, step.workdir, environment, tuple(binds))
+        within = Inside(self.root, step.argv, step.user, step.workdir, environment, tuple(binds))
         with _timed(self._timings, title):
-            _run_logged([*self._disk.command_prefix, *inside.command], self._logs / f"{self.root.name}.log", title)
+            _run_logged([*self._disk.command_prefix, *within.command], self._logs / f"{self.root.name}.log", title)
         for path in made:  # what was made only to be mounted on is no part of the image
             with contextlib.suppress(OSError):  # a step may have put something beside it
                 path.rmdir() if path.is_dir() else path.unlink()
@@ -303,7 +303,7 @@ class Builder:
         for source in step.sources:
             for path, place in self._context.under(source):
                 is_folder = step.destination.endswith("/") or (self._context.folder / source).is_dir()
-                target = _inside(self.root, str(PurePosixPath(step.destination, place if is_folder else "")))
+                target = inside(self.root, str(PurePosixPath(step.destination, place if is_folder else "")))
                 for parent in reversed(target.parents):
                     if not parent.exists():
                         parent.mkdir(mode=0o755)
@@ -341,7 +341,7 @@ def _table(file: Path) -> list[list[str]]:
     return [line.split(":") for line in file.read_text().splitlines() if line] if file.exists() else []
 
 
-def _inside(root: Path, path: str) -> Path:
+def inside(root: Path, path: str) -> Path:
     """A path of the image on this machine; refused where a link of the image could lead out of it."""
     target = root
     for part in PurePosixPath(path.lstrip("/")).parts:
@@ -362,7 +362,7 @@ class Bind:
 
 def _make_mount_point(root: Path, bind: Bind) -> list[Path]:
     """Make what a mount needs to lie on; returns what was not there before, innermost first."""
-    target = _inside(root, bind.path)
+    target = inside(root, bind.path)
     missing = [path for path in (target, *target.parents) if not path.exists()]
     if missing:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -394,10 +394,10 @@ class Inside:
         return [*_OUTER, *_INNER, self._script()]
 
     def _script(self) -> str:
-        root = shlex.quote(str(_on_disk(self.root)))
+        root = shlex.quote(str(on_disk(self.root)))
         lines = ["set -e", f"mount --bind {root} {root}", f"cd {root}"]
         for bind in self.binds:
-            source, target = shlex.quote(str(_on_disk(bind.source))), shlex.quote(bind.path.lstrip("/"))
+            source, target = shlex.quote(str(on_disk(bind.source))), shlex.quote(bind.path.lstrip("/"))
             lines.append(f"mount --bind {source} {target}")
             if not bind.is_writable:
                 lines.append(f"mount -o remount,bind,ro {target}")
@@ -421,7 +421,7 @@ def in_root(
     """The command line that becomes `argv` inside a root, with this environment and no other."""
     uid, gid = ids(root, user)
     variables = (f"{name}={value}" for name, value in environment.items())
-    becoming = ("chroot", f"--userspec=+{uid}:+{gid}", f"--groups={gid}", str(_on_disk(root)))
+    becoming = ("chroot", f"--userspec=+{uid}:+{gid}", f"--groups={gid}", str(on_disk(root)))
     return (*becoming, "/usr/bin/env", "-i", f"--chdir={workdir}", *variables, *argv)
 
 
@@ -466,16 +466,16 @@ class Container:
         for path, volume in self.volumes.items():
             if not volume.exists():  # a new volume begins with what the image has there, owner and mode included
                 volume.parent.mkdir(parents=True, exist_ok=True)
-                subprocess.run(["cp", "-a", str(_inside(root, path)), str(volume)], check=True)
+                subprocess.run(["cp", "-a", str(inside(root, path)), str(volume)], check=True)
         binds = [Bind(path, source) for path, source in self._data.items()]
         binds += [Bind(path, volume, is_writable=True) for path, volume in self.volumes.items()]
         for bind in binds:
             _make_mount_point(root, bind)
         argv = image.argv(*self._arguments)
-        inside = Inside(root, argv, image.user, image.workdir, self._environment, binds, is_read_only=True)
+        within = Inside(root, argv, image.user, image.workdir, self._environment, binds, is_read_only=True)
         with self.log_file.open("ab") as log:
             self._process = subprocess.Popen(
-                [*self.host.command_prefix, *self._built.disk.command_prefix, *inside.command],
+                [*self.host.command_prefix, *self._built.disk.command_prefix, *within.command],
                 cwd="/",
                 stdin=subprocess.DEVNULL,
                 stdout=log,
