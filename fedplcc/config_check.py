@@ -1,4 +1,4 @@
-"""Everything that is wrong with a configuration file, in one go. Pure but for reading the file.
+"""Everything that is wrong with a configuration file, in one go. Pure but for the model that a run may begin with.
 
 What decides whether a configuration is right is `shared.run_config.parse_federation`; it stops at the first unknown key.
 Here every section is looked at for itself first.
@@ -29,7 +29,7 @@ class Verdict:
 
 
 def judge(document: Mapping[str, Any]) -> Verdict:
-    """Check the tables of a configuration file."""
+    """Check the tables of a configuration file, and the model file that it may name."""
     problems = list(dict.fromkeys(_problems(document)))
     if problems:
         return Verdict(None, tuple(problems))

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from pydantic import BaseModel
+from safetensors.numpy import save
 from typer.testing import CliRunner
 
 from fedplcc.cli import app
@@ -224,6 +225,18 @@ def test_a_problem_between_sections_is_said_too(file: Path, text: str, said: str
     assert (code, out) == (2, "")
     assert said in error
     assert error.count("\n") == 1
+
+
+def test_the_model_that_a_run_begins_with_is_looked_at_beside_the_file(file: Path) -> None:
+    run = 'method = "fedavg"\nmin_clients = 1\ninitial_model = "file:start.safetensors"'
+    file.write_text(f'[run]\n{run}\n[data]\nclasses = ["x", "y"]\n')
+    code, _, error = called("check", file)
+    assert code == 2
+    assert f"cannot read {file.with_name('start.safetensors')}" in error
+    file.with_name("start.safetensors").write_bytes(save({"weight": np.zeros((2, 2), np.float32)}))
+    code, out, _ = called("check", file)
+    assert code == 0
+    assert 'initial_model = "sha256:' in out
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
