@@ -45,14 +45,19 @@ class Network:
 
     def __enter__(self) -> Self:
         _remove_what_dead_tests_left()
-        self._add_namespace(self._middle)
+        try:
+            self._add_namespace(self._middle)
+        except BaseException:
+            self.__exit__()
+            raise
         return self
 
     def __exit__(self, *_error: object) -> None:
-        for relay in self._relays:
-            relay.close()
-        for namespace in self._namespaces:
-            _ip("netns", "delete", namespace)
+        with contextlib.ExitStack() as ending:  # what one step cannot undo keeps no other from being undone
+            for namespace in self._namespaces:
+                ending.callback(_ip, "netns", "delete", namespace)
+            for relay in self._relays:
+                ending.callback(relay.close)
 
     def add_switch(self, name: str, address: str) -> None:
         """A switch, with an address of its own at which relays listen."""
