@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Write and check configuration files.", epilog=HELP, no_args_is_help=True)
 
-DEFAULT_FILE = Path("run.toml")
 DEFAULT_METHOD = "fedplcc"
 CLIENT = "{client}"
 """Stands for a client's name in a data specification."""
@@ -32,8 +31,14 @@ CLIENT = "{client}"
 @explains_errors
 def init(
     file: Annotated[
-        Path, typer.Argument(help="Where to write it; nothing is overwritten.", dir_okay=False)
-    ] = DEFAULT_FILE,
+        Path | None,
+        typer.Argument(
+            metavar="FILE",
+            help="Where to write it; run.toml if not given. Nothing is overwritten.",
+            dir_okay=False,
+            show_default=False,
+        ),
+    ] = None,
     method: Annotated[str, typer.Option(help="Method of the run.", autocompletion=completion.methods)] = DEFAULT_METHOD,
     clients: Annotated[
         str | None,
@@ -60,9 +65,11 @@ def init(
     Without options it trains on digits of four domains that need no download, so it can be simulated as it is.
     """
     from fedplcc.config_text import template
+    from fedplcc.configuration import DEFAULT_FILE
     from shared.errors import InvalidConfig, StoreUnavailable
     from shared.run_config import parse_federation
 
+    file = file or DEFAULT_FILE
     document = _document(method, _names(clients), _names(classes), data, file)
     text = template(parse_federation(document))
     try:
@@ -85,7 +92,12 @@ def init(
 )
 @explains_errors
 def check(
-    file: Annotated[Path, typer.Argument(help="Configuration file.", dir_okay=False)] = DEFAULT_FILE,
+    file: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="FILE", help="Configuration file; run.toml if not given.", dir_okay=False, show_default=False
+        ),
+    ] = None,
     data: Annotated[bool, typer.Option("--data", help="Read the clients' data too, as a simulation would.")] = False,
     as_json: Annotated[
         bool,
@@ -94,10 +106,12 @@ def check(
 ) -> int:
     """Say what a configuration file will train, with the defaults filled in, or everything that is wrong with it."""
     from fedplcc.config_check import judge
+    from fedplcc.configuration import chosen_file
     from fedplcc.initial_model import anchored
     from fedplcc.progress import console_for
     from shared.run_config import canonical_json, read_document
 
+    file = chosen_file(file)
     document = anchored(read_document(file), file.parent)
     verdict = judge(document)
     problems = list(verdict.problems)

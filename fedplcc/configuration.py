@@ -28,6 +28,23 @@ class Overrides:
     """SECTION.KEY=VALUE, the value as TOML writes it; quotes around text may be left out."""
 
 
+DEFAULT_FILE = Path("run.toml")
+"""The configuration file of the present folder."""
+
+
+def chosen_file(file: Path | None) -> Path:
+    """The file that somebody named, or `run.toml` of the present folder.
+
+    Raises:
+        InvalidConfig: None is named, and there is no such file.
+    """
+    if file is None and not DEFAULT_FILE.exists():
+        raise InvalidConfig(
+            f"there is no {DEFAULT_FILE} here; name a configuration file, or write one with: fedplcc config init"
+        )
+    return file or DEFAULT_FILE
+
+
 def demo_file() -> Path:
     """The configuration that `fedplcc demo` runs."""
     return Path(str(resources.files("fedplcc") / "demo.toml"))

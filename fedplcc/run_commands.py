@@ -50,15 +50,16 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout; everyt
 
 
 @app.command(
-    epilog=examples(
-        "fedplcc run start --config run.toml", "fedplcc run start --config run.toml --request-id nightly-7 --json"
-    )
+    epilog=examples("fedplcc run start", "fedplcc run start --config scans.toml --request-id nightly-7 --json")
 )
 @explains_errors
 def start(
     config: Annotated[
-        Path, typer.Option(help="Configuration file; its [clients] tables are left out.", dir_okay=False)
-    ],
+        Path | None,
+        typer.Option(
+            help="Configuration file; its [clients] tables are left out. run.toml if not given.", dir_okay=False
+        ),
+    ] = None,
     gateway: GatewayUrl = DEFAULT_GATEWAY,
     insecure: Insecure = False,
     request_id: Annotated[
@@ -73,10 +74,10 @@ def start(
     """
     import json
 
-    from fedplcc.configuration import read_federation
+    from fedplcc.configuration import chosen_file, read_federation
     from fedplcc.progress import console_for, shown_transfers
 
-    federation = read_federation(config)
+    federation = read_federation(chosen_file(config))
     document = json.loads(federation.config.canonical_json)
     key, file = request_id or uuid.uuid4().hex, federation.initial_model_file
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -51,19 +49,6 @@ def test_the_version_is_said() -> None:
     assert called("--version") == (0, f"fedplcc {VERSION}\n", "")
 
 
-def test_help_loads_nothing_heavy() -> None:
-    """A person who asks for help does not wait for torch."""
-    heavy = ("torch", "numpy", "grpc", "fastapi", "httpx", "matplotlib", "sqlalchemy")
-    script = (
-        "import sys\n"
-        "from fedplcc.cli import app\n"
-        "app(['demo', '--help'], standalone_mode=False)\n"
-        f"print('loaded', [name for name in {heavy!r} if name in sys.modules])"
-    )
-    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert ended.stdout.splitlines()[-1] == "loaded []"
-
-
 @pytest.mark.parametrize(
     ("name", "settings"),
     [("aggregator", AggregatorSettings), ("trainer", TrainerSettings), ("gateway", GatewaySettings)],
@@ -90,9 +75,22 @@ def test_a_service_with_wrong_settings_says_which_and_does_not_start(arguments: 
     assert said in text
 
 
+def test_without_a_file_the_run_toml_of_the_folder_is_meant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for command in (("run", "start", "--gateway", NOBODY), ("config", "check")):
+        code, out, error = called(*command)
+        assert (code, out) == (2, "")
+        assert error == (
+            "fedplcc: there is no run.toml here; name a configuration file, or write one with: fedplcc config init\n"
+        )
+    assert called("config", "init")[0] == 0
+    assert called("config", "check")[0] == 0
+    assert called("run", "start", "--gateway", NOBODY)[0] == 3, "the file is read, and nobody is there to be asked"
+
+
 def test_an_unknown_command_or_flag_is_wrong_usage() -> None:
     assert called("trian")[0] == 2
-    assert called("run", "start")[0] == 2
+    assert called("run", "pause")[0] == 2
     assert called("aggregator", "--prot", "1", "--pot", "2")[0] == 2
 
 
