@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.debian_root import home, ids, in_root, inside, on_disk
+from tests.debian_root import home, ids, in_root, inside, need_debian_roots, on_disk
 
 
 @pytest.fixture
@@ -59,3 +59,13 @@ def test_a_command_gets_the_images_user_and_environment_and_no_other(root: Path)
 def test_a_path_on_a_disk_is_another_for_those_who_see_it_mounted() -> None:
     assert on_disk(Path("/proc/17/root/tmp/x/disk/base")) == Path("/tmp/x/disk/base")
     assert on_disk(Path("/tmp/data")) == Path("/tmp/data")
+
+
+def test_a_machine_that_can_make_no_root_skips_with_what_it_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    with pytest.raises(pytest.skip.Exception, match="by root only"):
+        need_debian_roots()
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    monkeypatch.setattr("shutil.which", lambda tool: None)
+    with pytest.raises(pytest.skip.Exception, match="apt-get install debootstrap"):
+        need_debian_roots()
