@@ -5,7 +5,7 @@ BUF_VERSION := 1.75.0
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format proto clean
+.PHONY: help setup demo test lint format proto bench clean
 
 help: ## Show the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):[^#]*## /\1\t/' | awk -F '\t' '{printf "  %-8s %s\n", $$1, $$2}'
@@ -39,6 +39,8 @@ lint: $(VENV)/.dev ## Check format, style, types, imports and that generated cod
 	@$(BIN)/mypy .
 	@$(BIN)/lint-imports
 	@$(BIN)/python protos/generate.py --check
+	@$(BIN)/python -m aggregator.store.generate --check
+	@$(BIN)/hadolint Dockerfile.aggregator Dockerfile.trainer && echo "hadolint: clean"
 	@if command -v npx >/dev/null; then cd protos && npx --yes @bufbuild/buf@$(BUF_VERSION) lint && echo "buf lint: clean"; \
 	  else echo "buf lint: skipped, npx is not installed"; fi
 
@@ -46,8 +48,12 @@ format: $(VENV)/.dev ## Format the code
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
-proto: $(VENV)/.dev ## Generate shared/gen from protos/
+proto: $(VENV)/.dev ## Generate shared/gen from protos/, and the picture of the store's tables
 	@$(BIN)/python protos/generate.py
+	@$(BIN)/python -m aggregator.store.generate
+
+bench: $(VENV)/.dev ## Measure rounds, fold, FINCH and transfers against peers and limits; ARGS="--quick"
+	@$(BIN)/python -m benchmarks $(ARGS)
 
 clean: ## Remove the environment and caches
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
