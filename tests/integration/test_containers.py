@@ -33,7 +33,8 @@ UID = "10001"
 VERSIONS = {found.name: found.version for found in metadata.distributions() if found.name in PACKAGES}
 """What decides a model's bytes, as it is installed here, where the simulation runs that containers are compared with."""
 WAIT_S = 120.0
-SERVES, DOES_NOT_SERVE, NOBODY_ANSWERS = 0, 1, 3
+SERVES, DOES_NOT_SERVE = 0, 1
+"""Exit codes of a HEALTHCHECK."""
 
 
 @pytest.fixture(scope="module")
