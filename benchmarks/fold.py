@@ -42,10 +42,12 @@ def work(control: Connection, folder: Path, paths: list[Path], num_parameters: i
     """The process that folds: does what it is told to, and says how long it took."""
     from aggregator.fold import WeightedModel, fold_models
     from aggregator.store.blobs import BlobStore
+    from shared.allocator import keep_freed_memory
     from shared.methods import METHODS
     from shared.tensors import read_header
     from shared.types import MODEL
 
+    keep_freed_memory()  # as an aggregator's process does
     with paths[0].open("rb") as file:
         table = read_header(file)
     method = METHODS["fedavg"]

@@ -77,7 +77,7 @@ class AggregatorSettings(Settings):
     """Largest chunk of a transfer."""
     max_blob_bytes: int = Field(4 << 30, ge=1 << 10)
     """Largest model or prototype set."""
-    fold_block_elements: int = Field(1 << 16, ge=1, le=1 << 26)
+    fold_block_elements: int = Field(1 << 17, ge=1, le=1 << 26)
     """Numbers of each model that the fold holds at a time; changes memory and speed, never the result."""
 
     @model_validator(mode="after")
