@@ -20,8 +20,7 @@ from shared.methods.base import Method, MethodConfig
 from shared.tensors import DTYPES, TensorEntry, TensorTable
 
 BLOCK_ELEMENTS = 1 << 17
-"""Elements of a block: 512 KiB of float32. With its product and the sum in float64 it about fits into a core's cache; smaller
-ones open files more often."""
+"""Elements of a block: 512 KiB of float32. With its product and the sum in float64 it about fits into a core's cache."""
 
 
 @dataclass(frozen=True, slots=True)
