@@ -211,7 +211,7 @@ def test_ctrl_c_ends_the_command_cleanly_and_says_how_to_go_on(data: Path, tmp_p
     ) as process:
         assert process.stdout is not None
         assert process.stderr is not None
-        assert "round" in process.stdout.readline()
+        assert any("round" in line for line in process.stdout)  # the table begins: data are read, a round has committed
         process.send_signal(signal.SIGINT)
         text = process.stderr.read()
         assert process.wait(RUN_S) == 130
