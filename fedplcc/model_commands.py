@@ -183,8 +183,11 @@ def export(
     from fedplcc.onnx_export import EXTRA_CHECK, export_onnx, metadata
     from fedplcc.progress import console_for
     from fedplcc.trained_model import read_trained_model
+    from shared.errors import InvalidConfig
     from shared.run_config import canonical_json
 
+    if onnx.exists() and onnx.suffix != ".onnx":
+        raise InvalidConfig(f"{onnx} is there already and is no .onnx file, so it is kept; name another with --onnx")
     trained = read_trained_model(model, config_file=config, device="cpu")
     with atomic_file(onnx, option="--onnx") as file:  # first, so that a wrong place is told before the work
         data, comparison = export_onnx(trained)

@@ -351,6 +351,17 @@ def test_a_missing_extra_is_named(run: Path, tmp_path: Path, monkeypatch: pytest
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_file_that_is_no_onnx_file_is_never_replaced(run: Path) -> None:
+    model = run / "model.safetensors"
+    before = model.read_bytes()
+    code, error = refused("export", run, "--onnx", model)
+    assert (code, error) == (
+        2,
+        f"fedplcc: {model} is there already and is no .onnx file, so it is kept; name another with --onnx\n",
+    )
+    assert model.read_bytes() == before
+
+
 def test_a_place_that_cannot_be_written_is_told_before_the_work(run: Path, unwritable: Path) -> None:
     code, error = refused("export", run, "--onnx", unwritable)
     assert code == 4
