@@ -14,7 +14,7 @@ from typing import Any
 
 from aggregator.store.blobs import BlobStore, Upload
 from aggregator.validation import check_model
-from shared.errors import BlobNotFound, BlobTooLarge, InvalidConfig, InvalidModel, MalformedUpdate
+from shared.errors import BlobCorrupt, BlobNotFound, BlobTooLarge, InvalidConfig, InvalidModel, MalformedUpdate
 from shared.initial_model import ModelBlob, ModelFile, ModelOfRun, parse_initial_model
 from shared.types import BlobRef
 
@@ -42,10 +42,17 @@ class InitialModels:
 
         Raises:
             BlobTooLarge: It is larger than any model here may be.
+            BlobCorrupt: A model of this SHA-256 is held, and has another size.
         """
         if blob.size_bytes > self._max_blob_bytes:
             raise BlobTooLarge(f"a model has at most {self._max_blob_bytes} bytes here, this one {blob.size_bytes}")
-        if self._blobs.find_initial(blob.sha256) is not None:
+        held = self._blobs.find_initial(blob.sha256)
+        if held is not None:
+            size_bytes = held[0].size_bytes
+            if size_bytes != blob.size_bytes:
+                raise BlobCorrupt(
+                    f"the model of this SHA-256 has {size_bytes} bytes, not {blob.size_bytes}", sha256=blob.sha256
+                )
             return None
         upload = self._blobs.begin_initial(blob)
         return InitialModelReceiver(self._blobs, upload, name)

@@ -22,7 +22,7 @@ from gateway.json_body import read_json_object
 from gateway.metrics import GatewayMetrics
 from gateway.streaming import Stream
 from shared import types
-from shared.errors import MalformedRequest, NotFound, Overloaded
+from shared.errors import BlobTooLarge, MalformedRequest, NotFound, Overloaded
 from shared.run_config import canonical_json
 from shared.version import VERSION
 
@@ -33,6 +33,8 @@ DRAIN_S = 10.0
 """How long the rest of a refused body is read."""
 MAX_SEQUENCE = 2**63 - 1
 MAX_ROUND = 2**31 - 1
+MAX_SIZE = 2**63 - 1
+"""Largest size that the protocol can say; the aggregator's limit is far below."""
 
 
 @dataclass(slots=True)
@@ -115,6 +117,8 @@ async def put_model(
     announced = request.headers.get("content-length", "")
     if not announced.isdigit():
         raise HTTPException(411)
+    if int(announced) > MAX_SIZE:
+        raise BlobTooLarge(f"no model may have {announced} bytes")
     blob, pieces = types.BlobRef(types.MODEL, sha256, int(announced)), request.stream()
     try:
         await aggregator.store_model(blob, name, pieces)

@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Iterator
 from contextlib import closing
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +100,21 @@ def test_what_cannot_be_put_is_refused_with_a_problem_document(
 def test_a_body_of_unknown_length_is_refused(served: ServedGateway) -> None:
     answer = served.http.put(f"/v1/models/{SHA256}", content=iter([DATA]))
     assert "Content-Length" in problem(answer, 411, "LENGTH_REQUIRED")
+
+
+@pytest.mark.parametrize("size_bytes", [2**63, 10**20 - 1])
+def test_a_size_beyond_the_protocols_numbers_is_too_large_and_no_bug(served: ServedGateway, size_bytes: int) -> None:
+    base = served.http.base_url
+    connection = HTTPConnection(
+        base.host, base.port, timeout=20
+    )  # httpx sends no length that its content does not have
+    with closing(connection):
+        connection.putrequest("PUT", f"/v1/models/{SHA256}")
+        connection.putheader("Content-Length", str(size_bytes))
+        connection.endheaders()
+        raw = connection.getresponse()
+        answer = httpx.Response(raw.status, headers=raw.getheaders(), content=raw.read())
+    assert str(size_bytes) in problem(answer, 429, "BLOB_TOO_LARGE")
 
 
 def test_a_sender_that_goes_away_leaves_nothing_behind(served: ServedGateway) -> None:

@@ -250,6 +250,13 @@ def test_bytes_that_are_not_what_was_announced_are_refused_and_not_kept(federati
     assert nothing_is_left(federation)
 
 
+def test_other_bytes_below_the_name_of_a_held_model_are_not_said_to_be_held(federation: LocalFederation) -> None:
+    hold(federation, data := a_model(), "a.safetensors")
+    held = blob_ref(MODEL, data)
+    with pytest.raises(errors.BlobCorrupt, match=f"has {len(data)} bytes, not 4"):
+        federation.coordinator.initial_models.begin_upload(BlobRef(MODEL, held.sha256, 4), "b.safetensors")
+
+
 def first_update(data: bytes) -> tuple[Update, dict[BlobRef, bytes]]:
     blob = blob_ref(MODEL, data)
     payload = Payload(tensor_groups=(blob,), int_lists={"feature_dim": (FEATURE_DIM,)})
