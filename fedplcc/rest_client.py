@@ -127,7 +127,8 @@ class Gateway:
         headers = {"Content-Type": "application/octet-stream", "Content-Length": str(blob.size_bytes)}
         answer_s = ANSWER_S + blob.size_bytes / STORE_BYTES_PER_S
         timeout = httpx.Timeout(ANSWER_S, connect=CONNECT_S, read=answer_s)
-        parts = {"params": {"name": file.name}, "headers": headers, "timeout": timeout}
+        name = "".join(each if each.isprintable() else "?" for each in file.name)  # as the history takes it
+        parts = {"params": {"name": name}, "headers": headers, "timeout": timeout}
         answer = await self._request("PUT", f"/v1/models/{blob.sha256}", make_content=pieces, **parts)
         stored = _document(InitialModel, answer)
         return BlobRef(blob.role, stored.sha256, stored.size_bytes)

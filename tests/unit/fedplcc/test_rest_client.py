@@ -324,6 +324,12 @@ def test_a_model_is_sent_whole_again_where_the_gateway_was_away_and_once_where_i
     assert "transfer-encoding" not in request.headers
     assert counts == [len(data), len(data)]
 
+    odd = tmp_path / "line\nend\u00a0\udce9.safetensors"
+    odd.write_bytes(data)
+    recorded = Recorded(httpx.Response(200, text=stored.model_dump_json()))
+    recorded.ask(lambda there: there.store_model(odd))
+    assert recorded.requests[0].url.params["name"] == "line?end??.safetensors"
+
     refusing = Recorded(problem("BLOB_TOO_LARGE", 429))
     with pytest.raises(BlobTooLarge, match="a sentence"):
         refusing.ask(lambda there: there.store_model(file))
