@@ -19,6 +19,9 @@ from trainer.factories import import_factory
 
 REQUIRED = ("x_train", "y_train", "x_test", "y_test")
 
+_MAGIC = (b"PK\x03\x04", b"PK\x05\x06", b"\x93NUM")
+"""How archives, empty archives and single arrays begin."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DatasetArrays:
@@ -56,12 +59,18 @@ def open_npz(path: Path) -> Source:
             arrays = {name: archive[name] for name in (*REQUIRED, "classes") if name in archive}
     except FileNotFoundError as error:
         raise InvalidData(f"there is no file {path}") from error
+    except IsADirectoryError as error:
+        raise InvalidData(f"{path} is a folder; name the npz file in it, or write folder:PATH") from error
     except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise InvalidData(f"cannot read {path} as an npz file of plain arrays: {error}") from error
     return source_of(DatasetArrays(**arrays), str(path))
 
 
 def _archive(file: BinaryIO, path: Path) -> NpzFile:
+    if not file.read(len(_MAGIC[0])).startswith(_MAGIC):
+        # numpy takes all else for a pickle, and advises to trust it.
+        raise InvalidData(f"cannot read {path} as an npz file of plain arrays; write it with numpy.savez")
+    file.seek(0)
     loaded = np.load(file, allow_pickle=False)
     if not isinstance(loaded, NpzFile):
         raise InvalidData(f"{path} holds one array; npz: needs an archive with {', '.join(REQUIRED)}")

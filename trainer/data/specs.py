@@ -61,6 +61,8 @@ def open_source(spec: str, test_every: int) -> Source:
     meant = f"{nearest[0]}:{rest}" if nearest and rest else None
     if spec and _path(spec).is_dir():
         meant = f"folder:{spec}"
+    elif not meant and spec.endswith(".npz"):
+        meant = f"npz:{spec}"
     hint = f"did you mean {meant!r}?" if meant else f"write {FORMS}"
     raise InvalidData(f"unknown data {spec!r}; {hint}")
 

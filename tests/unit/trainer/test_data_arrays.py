@@ -119,9 +119,12 @@ def test_pickled_objects_are_never_loaded(save):
 def test_a_file_that_is_not_there_or_no_archive_is_named(tmp_path):
     with pytest.raises(InvalidData, match=r"there is no file .*absent\.npz"):
         load_dataset(f"npz:{tmp_path}/absent.npz", contract=CONTRACT)
-    (tmp_path / "text.npz").write_text("hello")
-    with pytest.raises(InvalidData, match=r"cannot read .*text\.npz as an npz file"):
-        load_dataset(f"npz:{tmp_path}/text.npz", contract=CONTRACT)
+    for content in (b"", b"hello", bytes(200), b"\x80\x04K\x01."):
+        (tmp_path / "text.npz").write_bytes(content)
+        with pytest.raises(InvalidData, match=r"text\.npz as an npz file of plain arrays; write it with numpy\.savez$"):
+            load_dataset(f"npz:{tmp_path}/text.npz", contract=CONTRACT)
+    with pytest.raises(InvalidData, match=r"is a folder; name the npz file in it, or write folder:PATH"):
+        load_dataset(f"npz:{tmp_path}", contract=CONTRACT)
     np.save(tmp_path / "one.npy", np.zeros(3))
     with pytest.raises(InvalidData, match="holds one array"):
         load_dataset(f"npz:{tmp_path}/one.npy", contract=CONTRACT)
