@@ -75,7 +75,7 @@ def accuracy_curves(lines: Sequence[Mapping[str, Any]], *, title: str) -> bytes:
     axes.set_xlabel("Round")
     axes.set_ylabel("Accuracy on the domain's test set (%)")
     axes.set_ylim(0, 100)
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     axes.grid(visible=True, alpha=0.3)
     axes.legend(
         title="Domain and its last accuracy",

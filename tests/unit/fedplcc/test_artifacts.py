@@ -192,6 +192,15 @@ def test_the_picture_names_its_axes_and_every_domain_with_its_last_accuracy(monk
     assert np.array_equal(np.asarray(axes.get_lines()[0].get_ydata()), [50.0, 75.0])
 
 
+@pytest.mark.parametrize("num_rounds", [1, 2, 50])
+def test_the_picture_counts_rounds_in_whole_numbers(num_rounds: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[Figure] = []
+    monkeypatch.setattr(Figure, "savefig", lambda figure, *_args, **_options: drawn.append(figure))
+    plots.accuracy_curves([a_line(number, north=0.5) for number in range(1, num_rounds + 1)], title="digits")
+    ticks = drawn[0].axes[0].get_xticks()
+    assert np.array_equal(ticks, np.round(ticks))
+
+
 def test_a_domain_without_a_report_leaves_a_gap_and_not_a_zero() -> None:
     lines = [a_line(1, north=0.5, south=None), a_line(2, north=0.5, south=0.25)]
     gap = plots.accuracy_curves(lines, title="")
