@@ -21,12 +21,14 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Match
 
 from gateway.schemas import FieldProblem, Problem, ProblemKind
-from shared.errors import BY_REASON, BlobTooLarge, Code, FedplccError, Internal, MalformedRequest
+from shared.errors import BY_REASON, BlobTooLarge, FedplccError, Internal, MalformedRequest
 
 MEDIA_TYPE = "application/problem+json"
 PROBLEMS_PATH = "/v1/problems"
 RETRY_AFTER_S = 1
 """What `Retry-After` says where trying again may help."""
+MAY_PASS = frozenset({429, 503})
+"""Statuses of what is so for now only."""
 MAX_FIELD_PROBLEMS = 20
 """Most entries of `errors`."""
 
@@ -77,7 +79,8 @@ HTTP_PROBLEMS: Mapping[int, Kind] = MappingProxyType(
 
 def kind_of(error: type[FedplccError]) -> Kind:
     """The kind of problem that an error of the tree is."""
-    return Kind(error.reason, error.code.http_status, inspect.cleandoc(error.__doc__ or ""))
+    status = 413 if issubclass(error, BlobTooLarge) else error.code.http_status  # the code's 429 says to try again
+    return Kind(error.reason, status, inspect.cleandoc(error.__doc__ or ""))
 
 
 KINDS: Mapping[str, Kind] = MappingProxyType(
@@ -116,9 +119,9 @@ def problem_of(error: FedplccError, *, instance: str | None = None, request_id: 
 
 def respond(error: FedplccError, scope: Mapping[str, Any]) -> ProblemResponse:
     """The response to a request that failed with an error."""
-    may_retry = error.code in (Code.UNAVAILABLE, Code.RESOURCE_EXHAUSTED) and not isinstance(error, BlobTooLarge)
-    headers = {"Retry-After": str(RETRY_AFTER_S)} if may_retry else None
-    return ProblemResponse(problem_of(error, **_where(scope)), headers)
+    problem = problem_of(error, **_where(scope))
+    headers = {"Retry-After": str(RETRY_AFTER_S)} if problem.status in MAY_PASS else None
+    return ProblemResponse(problem, headers)
 
 
 def respond_http(

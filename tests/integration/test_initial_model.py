@@ -85,7 +85,7 @@ def test_a_model_is_put_below_its_sha256_and_again_without_effect(served: Served
     [
         (SHA256[::-1], DATA, 400, "BLOB_CORRUPT", "do not have the announced SHA-256"),
         (hashlib.sha256(b"x" * 50).hexdigest(), b"x" * 50, 400, "INVALID_MODEL", "no model to begin with"),
-        ("ab" * 32, b"x" * (9 << 20), 429, "BLOB_TOO_LARGE", "at most 3145728 bytes here, this one 9437184"),
+        ("ab" * 32, b"x" * (9 << 20), 413, "BLOB_TOO_LARGE", "at most 3145728 bytes here, this one 9437184"),
         ("ab" * 32, b"", 400, "MALFORMED_REQUEST", "size_bytes"),
         ("AB" * 32, DATA, 400, "MALFORMED_REQUEST", "sha256"),
         ("best", DATA, 400, "MALFORMED_REQUEST", "sha256"),
@@ -114,7 +114,7 @@ def test_a_size_beyond_the_protocols_numbers_is_too_large_and_no_bug(served: Ser
         connection.endheaders()
         raw = connection.getresponse()
         answer = httpx.Response(raw.status, headers=raw.getheaders(), content=raw.read())
-    assert str(size_bytes) in problem(answer, 429, "BLOB_TOO_LARGE")
+    assert str(size_bytes) in problem(answer, 413, "BLOB_TOO_LARGE")
 
 
 def test_a_sender_that_goes_away_leaves_nothing_behind(served: ServedGateway) -> None:

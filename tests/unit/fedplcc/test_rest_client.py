@@ -330,7 +330,7 @@ def test_a_model_is_sent_whole_again_where_the_gateway_was_away_and_once_where_i
     recorded.ask(lambda there: there.store_model(odd))
     assert recorded.requests[0].url.params["name"] == "line?end??.safetensors"
 
-    refusing = Recorded(problem("BLOB_TOO_LARGE", 429))
+    refusing = Recorded(problem("BLOB_TOO_LARGE", 413))
     with pytest.raises(BlobTooLarge, match="a sentence"):
         refusing.ask(lambda there: there.store_model(file))
     assert len(refusing.requests) == 1
