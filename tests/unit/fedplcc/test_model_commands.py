@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import onnxruntime
 import pytest
 import torch
 from PIL import Image
+from safetensors.numpy import load_file, save_file
 from typer.testing import CliRunner
 
 import fedplcc
@@ -165,6 +167,19 @@ def test_no_image_at_all_is_wrong_usage(run: Path, tmp_path: Path) -> None:
     assert code == 2
     assert "IMAGES" in error
     assert refused("predict", run, tmp_path / "none.png") == (2, f"fedplcc: there is no file {tmp_path / 'none.png'}\n")
+
+
+def test_a_model_whose_logits_overflow_is_one_sentence(run: Path, pictures: Path, tmp_path: Path) -> None:
+    overflowing = tmp_path / "run"
+    shutil.copytree(run, overflowing)
+    arrays = load_file(overflowing / "model.safetensors")
+    save_file(
+        {**arrays, "classifier.weight": np.full_like(arrays["classifier.weight"], 3e38)},
+        overflowing / "model.safetensors",
+    )
+    code, error = refused("predict", overflowing, pictures)
+    assert code == 2
+    assert "its logits are not finite" in error
 
 
 def test_a_batch_of_images_is_predicted_as_each_alone(run: Path, pictures: Path, tmp_path: Path) -> None:
@@ -348,6 +363,19 @@ def test_a_missing_extra_is_named(run: Path, tmp_path: Path, monkeypatch: pytest
     code, error = refused("export", run, "--onnx", tmp_path / "model.onnx")
     assert code == 2
     assert error == "fedplcc: exporting needs onnxscript, which is not installed: pip install 'fedplcc[export]'\n"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_model_that_torch_cannot_export_is_one_sentence(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_arguments: Any, **_options: Any) -> None:
+        raise RuntimeError("no operator for aten::bucketize\nand a hundred lines more")
+
+    monkeypatch.setattr(torch.onnx, "export", fail)
+    code, error = refused("export", run, "--onnx", tmp_path / "model.onnx")
+    assert code == 2
+    assert error.endswith("to ONNX: no operator for aten::bucketize\n")
     assert list(tmp_path.iterdir()) == []
 
 

@@ -242,3 +242,22 @@ def test_the_evaluation_data_are_a_copy_of_digit_five(domain):
     data = load_dataset(f"part:0/2:domain:digit5:{domain}:{SHARED}", contract=CONTRACT, samples_per_class=1)
     assert source.note == data.note
     assert data.note.startswith("synth_substitute.npz: digits rendered") == (domain == "synth")
+
+
+@pytest.mark.parametrize("wrong", [-1.0, 256.0, np.nan])
+def test_pixels_that_are_no_brightness_are_refused(wrong, tmp_path):
+    write_mnist(tmp_path, 32)
+    arrays = {name: value for name, value in scipy.io.loadmat(tmp_path / "mnist_data.mat").items() if name[0] != "_"}
+    arrays["train_32"][0, 0, 0] = wrong
+    scipy.io.savemat(tmp_path / "mnist_data.mat", arrays)
+    with pytest.raises(InvalidData, match=r"the pixels in .*mnist_data\.mat are neither 0 to 255 nor 0 to 1"):
+        load_dataset(f"digit5:mnist:{tmp_path}", contract=CONTRACT)
+
+
+def test_another_form_of_the_usps_file_is_named(tmp_path):
+    write_usps(tmp_path)
+    cells = scipy.io.loadmat(tmp_path / "usps_28x28.mat")["dataset"]
+    cells[0, 0] = cells[0, 0][:, 0]
+    scipy.io.savemat(tmp_path / "usps_28x28.mat", {"dataset": cells})
+    with pytest.raises(InvalidData, match=r"dataset of .*usps_28x28\.mat has images of the shape"):
+        load_dataset(f"digit5:usps:{tmp_path}", contract=CONTRACT)

@@ -122,3 +122,15 @@ def test_a_copy_that_lacks_a_domain_says_which_archive_to_unpack(tmp_path):
     with pytest.raises(InvalidData, match="unknown domain of domainnet10 'cliparts'; did you mean 'clipart'"):
         open_source(f"domainnet10:cliparts:{tmp_path}", 5)
     assert len(DOMAINS) == 6
+
+
+def test_lists_without_an_image_of_the_classes_are_named(tmp_path):
+    write(tmp_path)
+    for split in ("train", "test"):
+        (tmp_path / f"clipart_{split}.txt").write_text("clipart/aircraft_carrier/clipart_001_000000.png 1\n")
+    with pytest.raises(InvalidData, match=r"clipart_test\.txt list no image of bird, feather"):
+        open_source(f"domainnet10:clipart:{tmp_path}", 5)
+    for split in ("train", "test"):
+        (tmp_path / f"clipart_{split}.txt").write_text("\n")
+    with pytest.raises(InvalidData, match="list no image of any class"):
+        open_source(f"domainnet:clipart:{tmp_path}", 5)
