@@ -113,7 +113,7 @@ def environment() -> dict[str, Any]:
             "architecture": platform.machine(),
             "cores": os.cpu_count(),
             "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
-            "system": f"{platform.system()} {platform.release()}",
+            "system": f"{platform.system()} {platform.release().partition('-')[0]}",
             "load_average": os.getloadavg()[0],
         },
         "versions": {"python": platform.python_version(), **{name: metadata.version(name) for name in PACKAGES}},
