@@ -18,7 +18,7 @@ from typing import Any
 
 ROOT = Path(__file__).parent.parent
 RESULTS = Path(__file__).parent / "results"
-PACKAGES = ("grpcio", "protobuf", "numpy", "scipy", "safetensors", "SQLAlchemy")
+PACKAGES = ("grpcio", "protobuf", "numpy", "scipy", "safetensors", "SQLAlchemy", "finch-clust")
 
 Row = Mapping[str, Any]
 """One line of a table: numbers, texts and booleans by column."""
@@ -118,7 +118,7 @@ def environment() -> dict[str, Any]:
         },
         "versions": {"python": platform.python_version(), **{name: metadata.version(name) for name in PACKAGES}},
         "commit": _git("rev-parse", "HEAD"),
-        "has_uncommitted_changes": bool(_git("status", "--porcelain", "--untracked-files=no")),
+        "has_uncommitted_changes": bool(_git("status", "--porcelain", "--untracked-files=no", "--", ":!benchmarks/results")),
     }
 
 
