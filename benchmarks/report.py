@@ -118,7 +118,9 @@ def environment() -> dict[str, Any]:
         },
         "versions": {"python": platform.python_version(), **{name: metadata.version(name) for name in PACKAGES}},
         "commit": _git("rev-parse", "HEAD"),
-        "has_uncommitted_changes": bool(_git("status", "--porcelain", "--untracked-files=no", "--", ":!benchmarks/results")),
+        "has_uncommitted_changes": bool(
+            _git("status", "--porcelain", "--untracked-files=no", "--", ":!benchmarks/results")
+        ),
     }
 
 
