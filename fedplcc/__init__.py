@@ -25,7 +25,8 @@ def load_model(
 
     Args:
         path: Folder of a run, or a model.safetensors in one.
-        config: The run's configuration file, for a model without a run.json beside it.
+        config: The run's configuration file, for a model without a run.json beside it, or of your own code
+            (package.module:factory), which a run.json alone does not make run.
         device: auto, cpu, cuda or cuda:N.
 
     Raises:

@@ -36,7 +36,7 @@ Model = Annotated[
 Config = Annotated[
     Path | None,
     typer.Option(
-        help="The run's configuration file, for a model that has no run.json beside it.",
+        help="The run's configuration file, for a model that has no run.json beside it or that is package.module:factory.",
         dir_okay=False,
         show_default=False,
     ),

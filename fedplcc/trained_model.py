@@ -1,7 +1,8 @@
 """A run's result as a torch model: what a run leaves, read back.
 
 The configuration in run.json says which model it is; model.safetensors holds its weights, prototypes.safetensors the global
-prototypes. A model file away from its run.json is read with the run's configuration file.
+prototypes. A model file away from its run.json is read with the run's configuration file. So is a model of somebody's own
+code: a run's folder comes from anywhere, and must not choose what code runs here.
 """
 
 from __future__ import annotations
@@ -71,7 +72,8 @@ def read_trained_model(path: Path, *, config_file: Path | None = None, device: s
         device: auto, cpu, cuda or cuda:N.
 
     Raises:
-        InvalidModel: There is no model, it is none, or it is of another configuration.
+        InvalidModel: There is no model, it is none, it is of another configuration, or run.json alone names the code that
+            it is made by.
         InvalidConfig: The configuration is missing or wrong, or there is no such device.
         StoreUnavailable: A file cannot be read.
     """
@@ -138,10 +140,18 @@ def _manifest(file: Path) -> Mapping[str, Any]:
 
 
 def _config(manifest: Mapping[str, Any], file: Path) -> RunConfig:
+    path = file.with_name(MANIFEST)
     try:
-        return parse_run_config(manifest["config"])
+        config = parse_run_config(manifest["config"])
     except InvalidConfig as error:
-        raise InvalidConfig(f"{file.with_name(MANIFEST)}: {error.detail}") from error
+        raise InvalidConfig(f"{path}: {error.detail}") from error
+    if config.model.is_factory:
+        module = config.model.name.partition(":")[0]
+        raise InvalidModel(
+            f"{path} names the model {config.model.name!r}, which would import {module!r} and run its code; if you trust "
+            "it, name a configuration file with this model: --config FILE, or config= of load_model"
+        )
+    return config
 
 
 def _finite(arrays: Mapping[str, Array]) -> Mapping[str, Array]:

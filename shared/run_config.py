@@ -147,6 +147,11 @@ class ModelSection(Section):
     options: Mapping[str, JsonValue] = Field(default_factory=dict, validate_default=True)
     """See `TimmOptions` for timm:NAME; keyword arguments for package.module:factory."""
 
+    @property
+    def is_factory(self) -> bool:
+        """Whether the name is of somebody's own code, which making the model imports and runs."""
+        return self.name not in STEMS and not TIMM.fullmatch(self.name)
+
     @field_validator("name")
     @classmethod
     def _known_model(cls, name: str) -> str:

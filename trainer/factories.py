@@ -29,8 +29,8 @@ def import_factory(spec: str, error: type[FedplccError]) -> Callable[..., Any]:
         sys.path.append(here)
     try:
         module = importlib.import_module(module_name)
-    # Importing runs somebody's code, which may raise anything.
-    except Exception as cause:
+    # Importing runs somebody's code, which may raise anything, and may be a script that calls sys.exit().
+    except (Exception, SystemExit) as cause:
         raise error(f"cannot import {module_name!r} of {spec!r}: {type(cause).__name__}: {cause}") from cause
     factory = getattr(module, name, None)
     if not callable(factory):

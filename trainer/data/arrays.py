@@ -86,8 +86,8 @@ def open_factory(spec: str) -> Source:
     factory = import_factory(spec, InvalidData)
     try:
         record = factory()
-    # A factory is somebody's code, which may raise anything.
-    except Exception as cause:
+    # A factory is somebody's code, which may raise anything, and exit.
+    except (Exception, SystemExit) as cause:
         raise InvalidData(f"data {spec!r} cannot be made: {type(cause).__name__}: {cause}") from cause
     missing = [name for name in REQUIRED if not hasattr(record, name)]
     if missing:

@@ -70,8 +70,8 @@ def _make(section: ModelSection, num_classes: int, image_size: int, *, with_weig
     factory = import_factory(section.name, InvalidModel)
     try:
         return factory(num_classes=num_classes, image_size=image_size, **section.options)
-    # A factory is somebody's code, which may raise anything.
-    except Exception as cause:
+    # A factory is somebody's code, which may raise anything, and exit.
+    except (Exception, SystemExit) as cause:
         raise InvalidModel(f"model {section.name!r} cannot be made: {type(cause).__name__}: {cause}") from cause
 
 

@@ -57,8 +57,8 @@ def checked(model: object, name: str, num_classes: int, image_size: int) -> nn.M
         with torch.no_grad():
             z_BD = contract.features(torch.zeros(2, 3, image_size, image_size))
             logits_BM = contract.classifier(z_BD)
-    # A factory's forward is somebody's code, which may raise anything.
-    except Exception as cause:
+    # A factory's forward is somebody's code, which may raise anything, and exit.
+    except (Exception, SystemExit) as cause:
         raise InvalidModel(
             f"model {name!r} must take images [B, 3, {image_size}, {image_size}]; it raised {type(cause).__name__}: {cause}"
         ) from cause

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from typer.testing import CliRunner
 
 import fedplcc
+from fedplcc.cli import app
+from fedplcc.exit_codes import ExitCode
 from fedplcc.trained_model import read_trained_model
 from shared.errors import FedplccError, InvalidConfig, InvalidModel, StoreUnavailable
 from shared.tensors import from_bytes, prototypes_from_bytes, prototypes_to_bytes, sha256_hex, to_bytes
@@ -185,6 +189,49 @@ def test_a_configuration_file_that_is_not_the_runs_is_refused(ended_run: Path, t
         ended_run, config_file=other
     )
     assert "cannot read" in problem(ended_run, InvalidConfig, config_file=tmp_path / "none.toml")
+
+
+OWN_MODEL = """
+from pathlib import Path
+from trainer.models.cnn import CNN
+
+Path("imported").touch()
+
+def make(num_classes, image_size):
+    return CNN(num_classes, image_size, maps=(32, 64))
+"""
+
+
+def test_code_that_only_the_runs_folder_names_is_not_run(
+    ended_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = "their_model:make"
+    config = config_file(tmp_path, model={"name": name})
+    manifest = json.loads((ended_run / "run.json").read_bytes())
+    manifest["config"]["model"] = {"name": name}
+    (ended_run / "run.json").write_text(json.dumps(manifest))
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.delitem(sys.modules, "their_model", raising=False)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "their_model.py").write_text(OWN_MODEL)
+
+    sentence = problem(ended_run)
+    assert f"{ended_run / 'run.json'} names the model {name!r}, which would import 'their_model'" in sentence
+    assert "--config FILE" in sentence
+    with pytest.raises(InvalidModel, match="config= of load_model"):
+        fedplcc.load_model(ended_run)
+    for command, *options in (
+        ["predict", "images"],
+        ["evaluate", "--data", "digits:synth"],
+        ["export", "--onnx", "m.onnx"],
+    ):
+        result = CliRunner().invoke(app, ["model", command, str(ended_run), *options])
+        assert (result.exit_code, result.stderr) == (ExitCode.USAGE, f"fedplcc: {sentence}\n")
+    assert not Path("imported").exists()
+
+    model = fedplcc.load_model(ended_run, config=config)
+    assert Path("imported").exists()
+    assert state_arrays(model).keys() == from_bytes((ended_run / "model.safetensors").read_bytes()).keys()
 
 
 def test_a_device_that_is_not_there_is_named(ended_runs: Path) -> None:

@@ -1,4 +1,5 @@
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -170,6 +171,9 @@ def wrong():
 
 def broken():
     raise OSError("disk gone")
+
+def leaving():
+    raise SystemExit(0)
 """
 
 
@@ -196,12 +200,19 @@ def test_a_factory_returns_arrays_under_the_same_names(plugin):
         ("lacking", "must return a trainer.data.DatasetArrays .* SimpleNamespace has no y_train, x_test, y_test"),
         ("wrong", "x_train of my_data:wrong must be uint8"),
         ("broken", "cannot be made: OSError: disk gone"),
+        ("leaving", "cannot be made: SystemExit: 0"),
         ("absent", "has no callable 'absent'"),
     ],
 )
 def test_a_factory_that_gives_no_data_is_told_what_to_do(plugin, factory, sentence):
     with pytest.raises(InvalidData, match=sentence):
         load_dataset(f"{plugin}:{factory}", contract=CONTRACT)
+
+
+def test_a_module_that_exits_while_it_is_imported_ends_no_command(plugin):
+    Path(f"{plugin}.py").write_text("raise SystemExit(0)")
+    with pytest.raises(InvalidData, match="cannot import 'my_data' of 'my_data:record': SystemExit: 0"):
+        load_dataset(f"{plugin}:record", contract=CONTRACT)
 
 
 def test_a_record_needs_no_class_names():

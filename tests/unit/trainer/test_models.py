@@ -1,6 +1,7 @@
 import random
 import sys
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -203,6 +204,14 @@ def half(num_classes, image_size):
 def broken(num_classes, image_size):
     raise RuntimeError("no weights here")
 
+def leaving(num_classes, image_size):
+    raise SystemExit(0)
+
+def leaving_later(num_classes, image_size):
+    net = Net(num_classes, image_size)
+    net.features = leaving
+    return net
+
 number = 3
 """
 
@@ -247,6 +256,8 @@ def test_a_factory_that_draws_from_global_states_is_seeded(plugin):
         ("tied", "share memory; register each tensor under one name"),
         ("half", "'scale' is float16; convert it to float32 or int64"),
         ("broken", "cannot be made: RuntimeError: no weights here"),
+        ("leaving", "cannot be made: SystemExit: 0"),
+        ("leaving_later", r"must take images \[B, 3, 16, 16\]; it raised"),
         ("absent", "has no callable 'absent'"),
         ("number", "has no callable 'number'"),
     ],
@@ -254,6 +265,13 @@ def test_a_factory_that_draws_from_global_states_is_seeded(plugin):
 def test_a_factory_that_gives_no_usable_model_is_told_what_to_do(plugin, factory, sentence):
     with pytest.raises(InvalidModel, match=sentence):
         build_model(ModelSection(name=f"{plugin}:{factory}"), 3, 16, 0)
+
+
+@pytest.mark.parametrize("code", [0, "'bye'"])
+def test_a_module_that_exits_while_it_is_imported_ends_no_command(plugin, code):
+    Path(f"{plugin}.py").write_text(f"raise SystemExit({code})")
+    with pytest.raises(InvalidModel, match="cannot import 'my_models' of 'my_models:good': SystemExit: "):
+        build_model(ModelSection(name=f"{plugin}:good"), 3, 16, 0)
 
 
 def test_a_module_that_is_not_there_is_named():
