@@ -20,6 +20,7 @@ from fedplcc.atomic_file import atomic_file, write_text
 from fedplcc.plots import confusion_matrix
 from fedplcc.trained_model import TrainedModel
 from shared.errors import InvalidData
+from shared.tensors import sha256_hex
 from shared.types import IntArray
 from trainer.data import Split, load_split
 from trainer.device_images import DeviceImages
@@ -138,8 +139,13 @@ def evaluate_model(trained: TrainedModel, data: str, split: Split = "test") -> M
 
 
 def evaluation_folder(trained: TrainedModel, data: str, split: Split) -> Path:
-    """Where an evaluation is written if nobody says where: below the model's folder, a folder per data set and part."""
+    """Where an evaluation is written if nobody says where: below the model's folder, a folder per data set and part.
+
+    A specification that is no name for a folder as it stands is told from its likes by its SHA-256.
+    """
     name = re.sub(r"[^A-Za-z0-9._]+", "-", data).strip("-.")[-80:]
+    if name != data:
+        name = f"{name}-{sha256_hex(data.encode(errors='surrogateescape'))[:6]}"
     return trained.file.parent / EVALUATIONS / (name if split == "test" else f"{name}-{split}")
 
 

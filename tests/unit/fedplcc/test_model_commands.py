@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 import sys
@@ -237,6 +238,16 @@ def test_an_evaluation_is_read_by_a_person_and_kept_beside_the_model(ended_run: 
     assert {path.name for path in folder.iterdir()} == {"evaluation.json", "confusion.png"}
     assert str(folder) in lines[-1]
     assert evaluation_folder(read_trained_model(ended_run), data, "test") != folder
+
+
+def test_no_two_data_sets_share_a_folder_of_evaluations(run: Path) -> None:
+    trained = read_trained_model(run)
+    long = "x" * 80
+    specs = ["digits:mnist", "digits-mnist", "digits::mnist", ".digits-mnist", long, f"npz:{long}", f"folder:{long}"]
+    names = [evaluation_folder(trained, spec, "test").name for spec in specs]
+    assert len(set(names)) == len(specs)
+    assert names[0] == f"digits-mnist-{hashlib.sha256(b'digits:mnist').hexdigest()[:6]}"
+    assert (names[1], names[4]) == ("digits-mnist", long), "what is a name for a folder stays as it is"
 
 
 def test_a_class_without_images_has_no_accuracy_and_its_mistakes_are_told(run: Path, tmp_path: Path) -> None:
