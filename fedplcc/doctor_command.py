@@ -25,6 +25,8 @@ def doctor(
     state: Annotated[
         Path,
         typer.Option(
+            "--state",
+            "--state-dir",
             help="Folder of the state, there or not: what the disk can do is tried out in it, and an aggregator's state "
             "in it is looked at.",
             file_okay=False,

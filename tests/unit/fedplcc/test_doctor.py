@@ -430,7 +430,7 @@ def test_the_command_says_every_finding_and_ends_with_1_for_a_problem(
     monkeypatch.setattr("fedplcc.doctor.CHECKS", cheap)
     monkeypatch.setattr(examine, "__defaults__", (cheap,))
     monkeypatch.setattr(shutil, "disk_usage", usage(50 * GIB))
-    good = runner.invoke(app, ["doctor", "--state", str(folder)])
+    good = runner.invoke(app, ["doctor", "--state-dir", str(folder)])  # as the aggregator and the findings call it
     assert good.exit_code == 0, good.output
     assert "ok    database" in good.stdout
     assert "0 problems" in good.stdout
