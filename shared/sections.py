@@ -52,12 +52,24 @@ def explain(problem: Any, prefix: str = "") -> str:
     key = (prefix + ".".join(str(part) for part in problem["loc"])).rstrip(".")
     if problem["type"] == "missing":
         return f"{key} is missing"
+    if problem["type"] in ("too_short", "too_long"):
+        return f"{key} {_of_length(problem['type'], problem['ctx'])}"
     message = str(problem["msg"]).removeprefix("Value error, ")
     message = message[:1].lower() + message[1:]
     value = problem.get("input")
     if isinstance(value, (str, int, float, bool)) or value is None:
         return f"{key} = {json.dumps(value)}: {message}"
     return f"{key}: {message}"
+
+
+def _of_length(kind: str, context: Mapping[str, Any]) -> str:
+    """What to say of a list with too few or too many entries."""
+    if kind == "too_short":
+        bound, said = context["min_length"], "needs at least"
+    else:
+        bound, said = context["max_length"], "takes at most"
+    found = context["actual_length"]
+    return f"{said} {bound} {'entry' if bound == 1 else 'entries'}" + ("" if found is None else f", not {found}")
 
 
 def check_keys(table: Any, kind: type[BaseModel], prefix: str) -> None:
@@ -89,11 +101,13 @@ def read_document(path: Path) -> dict[str, Any]:
     """The tables of a TOML file, unchecked.
 
     Raises:
-        InvalidConfig: The file cannot be read or is not TOML.
+        InvalidConfig: The file cannot be read, or is not UTF-8 text or not TOML.
     """
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise InvalidConfig(f"cannot read {path}: {error.strerror or error}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
+        raise InvalidConfig(f"{path} is not UTF-8 text; save it as UTF-8") from error
+    except tomllib.TOMLDecodeError as error:
         raise InvalidConfig(f"{path} is not TOML: {error}") from error

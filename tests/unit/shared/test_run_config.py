@@ -313,7 +313,10 @@ CONTRADICTIONS: dict[str, tuple[dict[str, Any], str]] = {
         {"training": {"local_steps": 1, "local_epochs": 1}},
         "training: set exactly one of 'local_steps' and 'local_epochs'",
     ),
-    "one class": ({"data": {"classes": ["cat"]}}, "data.classes: tuple should have at least 2 items"),
+    "one class": ({"data": {"classes": ["cat"]}}, "data.classes needs at least 2 entries, not 1"),
+    "no class": ({"data": {"classes": []}}, "data.classes needs at least 2 entries, not 0"),
+    "too many classes": ({"data": {"classes": ["x"] * 10_001}}, "data.classes takes at most 10000 entries"),
+    "too many means": ({"data": {"mean": [0.5] * 4}}, "data.mean takes at most 3 entries, not 4"),
     "a class twice": ({"data": {"classes": ["cat", "cat"]}}, "data.classes: a class is named twice"),
     "a class without a name": ({"data": {"classes": ["cat", ""]}}, "data.classes: '' is no name of 1 to 128"),
     "an unprintable class": ({"data": {"classes": ["cat", "\ud800"]}}, "data.classes: '\\ud800' is no name of"),
@@ -388,7 +391,7 @@ def test_a_wrong_client_table_is_explained(what: str) -> None:
 FILES = {
     "a syntax error": (b"[run\nmethod = 3", r"run\.toml is not TOML: .*line 1"),
     "a key twice": (b"[run]\nseed = 1\nseed = 2", r"run\.toml is not TOML: Cannot overwrite a value"),
-    "no text": (b"\xff\xfe\x00", r"run\.toml is not TOML: "),
+    "no text": (b"\xff\xfe\x00", r"run\.toml is not UTF-8 text; save it as UTF-8$"),
     "an empty file": (b"", "run is missing; data is missing"),
 }
 
