@@ -14,7 +14,16 @@ from typing import Any
 
 from aggregator.store.blobs import BlobStore, Upload
 from aggregator.validation import check_model
-from shared.errors import BlobCorrupt, BlobNotFound, BlobTooLarge, InvalidConfig, InvalidModel, MalformedUpdate
+from shared.errors import (
+    BlobCorrupt,
+    BlobNotFound,
+    BlobTooLarge,
+    InvalidConfig,
+    InvalidModel,
+    MalformedUpdate,
+    RoundNotFound,
+    RunNotFound,
+)
 from shared.initial_model import ModelBlob, ModelFile, ModelOfRun, parse_initial_model
 from shared.types import BlobRef
 
@@ -43,6 +52,7 @@ class InitialModels:
         Raises:
             BlobTooLarge: It is larger than any model here may be.
             BlobCorrupt: A model of this SHA-256 is held, and has another size.
+            StoreUnavailable: The disk has no room for it.
         """
         if blob.size_bytes > self._max_blob_bytes:
             raise BlobTooLarge(f"a model has at most {self._max_blob_bytes} bytes here, this one {blob.size_bytes}")
@@ -81,7 +91,10 @@ class InitialModels:
                 model, name = found
                 return Beginning(model=model, source={"sha256": sha256, "name": name})
             case ModelOfRun(run_id, number):
-                model, number, path = find_committed(run_id, number)
+                try:
+                    model, number, path = find_committed(run_id, number)
+                except (RunNotFound, RoundNotFound) as error:
+                    raise type(error)(f"run.initial_model = {text!r}: {error.detail}", **error.metadata) from error
                 self._blobs.hold_initial(path, model.sha256, f"{run_id}@{number}")
                 source = {"sha256": model.sha256, "run_id": run_id, "round": number}
                 return Beginning(model=model, source=source)

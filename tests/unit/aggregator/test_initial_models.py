@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
+import shutil
 import struct
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,7 +18,10 @@ import pytest
 
 from aggregator.initial_models import InitialModelReceiver
 from aggregator.service import Limits
-from shared import errors
+from aggregator.servicer import MAX_MODEL_UPLOADS, RunServicer
+from aggregator.store.blobs import RESERVED_BYTES
+from shared import convert, errors
+from shared.gen.fedplcc.v1 import run_service_pb2 as run_pb2
 from shared.run_config import parse_run_config
 from shared.tensors import blob_ref, from_bytes, prototypes_from_bytes, to_bytes
 from shared.types import MODEL, BlobRef, Payload, Run, RunStatus, Task, TaskKind, Update
@@ -179,8 +185,10 @@ def refuse(federation: LocalFederation, initial_model: str, kind: type[errors.Fe
 def test_what_is_not_there_is_refused_with_a_sentence_and_creates_nothing(federation: LocalFederation) -> None:
     source = federation.create(run={"rounds": 2})
     federation.step()
-    refuse(federation, "run:no-such-run", errors.RunNotFound, "there is no run 'no-such-run'")
-    refuse(federation, f"run:{source.run_id}@2", errors.RoundNotFound, "has not committed round 2")
+    refuse(federation, "run:no-such-run", errors.RunNotFound, "run.initial_model = 'run:no-such-run': there is no run")
+    refuse(
+        federation, f"run:{source.run_id}@2", errors.RoundNotFound, "run.initial_model = ", "has not committed round 2"
+    )
     refuse(federation, f"run:{source.run_id}@9", errors.RoundNotFound, "has not committed round 9")
     refuse(federation, f"sha256:{'ab' * 32}", errors.BlobNotFound, "holds no model", "file:PATH", "fedplcc run start")
     refuse(federation, "file:model.safetensors", errors.InvalidConfig, "no files of yours", "fedplcc run start")
@@ -255,6 +263,47 @@ def test_other_bytes_below_the_name_of_a_held_model_are_not_said_to_be_held(fede
     held = blob_ref(MODEL, data)
     with pytest.raises(errors.BlobCorrupt, match=f"has {len(data)} bytes, not 4"):
         federation.coordinator.initial_models.begin_upload(BlobRef(MODEL, held.sha256, 4), "b.safetensors")
+
+
+def test_a_model_that_the_disk_has_no_room_for_is_refused_before_its_first_byte(
+    federation: LocalFederation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    models, data = federation.coordinator.initial_models, a_model()
+    free = [len(data) + RESERVED_BYTES - 1]
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=free[0]))
+    with pytest.raises(errors.StoreUnavailable, match=f"too few for a model of {len(data)} beside .* make room there"):
+        models.begin_upload(blob_ref(MODEL, data), "")
+    assert nothing_is_left(federation)
+    free[0] += 1
+    hold(federation, data)
+
+
+def test_few_models_are_received_at_once_and_each_that_ends_makes_place(federation: LocalFederation) -> None:
+    servicer = RunServicer(federation.coordinator, None)  # type: ignore[arg-type]
+    held = hold(federation, a_model()).removeprefix("sha256:")
+
+    async def begin(sha256: str) -> tuple[AsyncIterator[Any], bool]:
+        header = convert.initial_model_to_proto(BlobRef(MODEL, sha256, len(a_model())), "a.safetensors")
+
+        async def requests() -> AsyncIterator[run_pb2.UploadInitialModelRequest]:
+            yield run_pb2.UploadInitialModelRequest(header=header)
+            await asyncio.Event().wait()
+
+        answers = servicer.UploadInitialModel(requests(), None)  # type: ignore[arg-type]
+        return answers, (await anext(answers)).is_stored
+
+    async def crowd() -> None:
+        streams = [(await begin(f"{number:064x}"))[0] for number in range(MAX_MODEL_UPLOADS)]
+        with pytest.raises(errors.Overloaded, match="4 initial models are being uploaded; try again"):
+            await begin("ab" * 32)
+        assert (await begin(held))[1], "a model that is held needs no place"
+        await streams.pop().aclose()  # type: ignore[attr-defined]
+        streams.append((await begin("ab" * 32))[0])
+        for stream in streams:
+            await stream.aclose()  # type: ignore[attr-defined]
+
+    asyncio.run(crowd())
+    assert not any((federation.folder / "staging").iterdir())
 
 
 def first_update(data: bytes) -> tuple[Update, dict[BlobRef, bytes]]:
