@@ -12,6 +12,7 @@ import typer
 
 from fedplcc.examples import LINE_END
 from fedplcc.interruption import Interrupted, was_interrupted
+from fedplcc.printable import printable
 from shared.errors import FedplccError, InvalidArgument, StoreUnavailable, Unavailable
 
 
@@ -94,8 +95,8 @@ def explains_errors(command: Callable[Arguments, int | None]) -> Callable[Argume
 
 
 def say(sentence: str) -> None:
-    """Tell the person at the terminal what is wrong. Results go to stdout, so this goes to stderr."""
-    print(f"fedplcc: {sentence}", file=sys.stderr, flush=True)
+    """Tell the person at the terminal what is wrong. Results go to stdout, so this goes to stderr, on one line."""
+    print(f"fedplcc: {printable(sentence)}", file=sys.stderr, flush=True)
 
 
 def _extra_of(module: str) -> str:

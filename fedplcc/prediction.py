@@ -17,6 +17,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from fedplcc.printable import printable
 from fedplcc.trained_model import TrainedModel
 from shared.errors import InvalidModel
 from trainer.data import ImageSet
@@ -206,7 +207,7 @@ class PredictionTable:
                         f"{nearest.similarity:10.3f}",
                         f"{nearest.weight:6.3f}",
                     ]
-                columns.append(prediction.image)
+                columns.append(printable(prediction.image))
             yield "  ".join(columns)
 
     def _prototype_class(self, name: str) -> str:
