@@ -55,8 +55,9 @@ def _problems(document: Mapping[str, Any]) -> Iterator[str]:
     method = run.get("method") if isinstance(run, Mapping) else None
     if isinstance(method, str) and method in METHODS:
         yield from _of_section("method", document.get("method", {}), METHODS[method].config)
-    for section in RunConfig.model_fields.keys() - {"run", "method"}:
-        yield from _of_section(section, document.get(section, {}), RunConfig.model_fields[section].annotation)
+    for section, field in RunConfig.model_fields.items():
+        if section not in {"run", "method"}:
+            yield from _of_section(section, document.get(section, {}), field.annotation)
     if isinstance(tables, Mapping):
         for client, table in tables.items():
             yield from _of_section(f"clients.{client}", table, ClientSection)

@@ -209,9 +209,11 @@ def _show(
     from fedplcc.config_text import run_text
 
     config = federation.config
-    who = f"{len(config.run.clients)} clients" if config.run.clients else f"{config.run.min_clients} clients or more"
+    rounds, clients = config.run.rounds, len(config.run.clients or ()) or config.run.min_clients
+    who = f"{clients} client{'' if clients == 1 else 's'}{'' if config.run.clients else ' or more'}"
     console.print(
-        f"# {file}: {config.run.method}, {config.run.rounds} rounds, {who}, {len(config.data.classes)} classes"
+        f"# {file}: {config.run.method}, {rounds} round{'' if rounds == 1 else 's'}, {who}, "
+        f"{len(config.data.classes)} classes"
     )
     console.print(f"# configuration {config.hash}\n")
     console.print(run_text(federation, document), end="")

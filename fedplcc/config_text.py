@@ -77,7 +77,11 @@ def template(federation: FederationFile) -> str:
             lines += ["", "# For timm:NAME, instead of options above:", "# [model.options]"]
             for key, field in TimmOptions.model_fields.items():
                 lines += _explained(f"model.options.{key}", TimmOptions, key, field.default, is_used=False)
-    lines += ["", "# The clients, for demo and simulate; a deployed trainer says the same on its command line."]
+    lines += [
+        "",
+        "# The clients, for demo and simulate; a deployed trainer says the same on its command line.",
+        "# Paths in data are read from the folder that a command runs in, one in run.initial_model from this file's.",
+    ]
     for number, (name, client) in enumerate(federation.clients.items()):
         lines += ["", f"[clients.{_key(name)}]"] if number else [f"[clients.{_key(name)}]"]
         for key, value in _values(client).items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -36,9 +37,19 @@ def chosen_file(file: Path | None) -> Path:
     """The file that somebody named, or `run.toml` of the present folder.
 
     Raises:
-        InvalidConfig: None is named, and there is no such file.
+        InvalidConfig: There is no such file.
     """
-    if file is None and not DEFAULT_FILE.exists():
+    if file is not None:
+        try:
+            file.stat()
+        except FileNotFoundError:
+            raise InvalidConfig(
+                f"cannot read {file}: there is no such file; "
+                f"write one with: fedplcc config init {shlex.quote(str(file))}"
+            ) from None
+        except OSError:
+            pass  # whoever reads the file says it better
+    elif not DEFAULT_FILE.exists():
         raise InvalidConfig(
             f"there is no {DEFAULT_FILE} here; name a configuration file, or write one with: fedplcc config init"
         )

@@ -132,6 +132,13 @@ def test_clients_classes_and_data_may_be_named(file: Path, tmp_path: Path) -> No
     assert federation.clients["a.b"].data == spec
 
 
+def test_what_init_writes_says_from_where_paths_are_read(file: Path) -> None:
+    assert called("init", file)[0] == 0
+    (line,) = [line for line in file.read_text().splitlines() if line.startswith("# Paths")]
+    assert "folder that a command runs in" in line
+    assert "run.initial_model from this file's" in line
+
+
 def test_nothing_is_overwritten(file: Path) -> None:
     file.write_text("mine")
     code, out, error = called("init", file)
@@ -206,6 +213,14 @@ def test_every_problem_is_said_in_one_go(file: Path) -> None:
     assert document == {"problems": [line.removeprefix(f"fedplcc: {file}: ") for line in said]}
 
 
+def test_the_problems_come_in_the_order_of_the_sections() -> None:
+    document = {name: {"no_such_key": 1} for name in ("training", "data", "model", "method", "run")}
+    document["run"]["method"] = "fedplcc"  # type: ignore[assignment]
+    said = [problem for problem in judge(document).problems if "unknown key" in problem]
+    named = [re.findall(r"unknown key '(\w+)\.", problem)[0] for problem in said]
+    assert named == ["run", "method", "model", "data", "training"]
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -240,9 +255,17 @@ def test_the_model_that_a_run_begins_with_is_looked_at_beside_the_file(file: Pat
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    code, _, error = called("check", tmp_path / "nothing.toml")
+    missing = tmp_path / "no thing.toml"
+    code, _, error = called("check", missing)
     assert code == 2
-    assert "nothing.toml" in error
+    assert error == (
+        f"fedplcc: cannot read {missing}: there is no such file; write one with: fedplcc config init '{missing}'\n"
+    )
+
+
+def test_one_round_and_one_client_are_not_many(file: Path) -> None:
+    file.write_text('[run]\nmethod = "fedavg"\nrounds = 1\nclients = ["a"]\n[data]\nclasses = ["x", "y"]\n')
+    assert called("check", file)[1].startswith(f"# {file}: fedavg, 1 round, 1 client, 2 classes\n")
 
 
 def test_what_is_shown_is_a_configuration_of_the_same_run() -> None:
