@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 Config = Annotated[
     Path | None,
     typer.Option(
-        help="Configuration file with a table [clients.NAME] for each client; digits of four domains if not given.",
+        help="Configuration file with a table [clients.NAME] for each client, or one table [partition]; digits of four "
+        "domains if not given.",
         dir_okay=False,
     ),
 ]

@@ -123,6 +123,13 @@ def test_no_word_of_the_help_is_lost_and_no_line_is_too_long(path: tuple[str, ..
     assert lost == []
 
 
+def test_the_help_of_a_configuration_file_names_both_tables_of_clients() -> None:
+    for name in ("simulate", "demo"):
+        (config,) = [param for param in LEAVES[(name,)].params if param.name == "config"]
+        assert "[clients.NAME]" in config.help
+        assert "[partition]" in config.help
+
+
 def test_the_help_of_every_group_names_the_exit_codes() -> None:
     groups = [command for path, command in COMMANDS.items() if path not in LEAVES]
     assert len(groups) >= 4
