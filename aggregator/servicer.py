@@ -11,6 +11,7 @@ import math
 import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ParamSpec, TypeAlias, TypeVar
 
@@ -21,7 +22,7 @@ from aggregator.history import FINAL_EVENTS
 from aggregator.service import Coordinator
 from aggregator.transfers import Receiver
 from shared import convert
-from shared.errors import MalformedRequest, NotAMember, TransferIdle
+from shared.errors import MalformedRequest, NotAMember, Overloaded, TransferIdle
 from shared.gen.fedplcc.v1 import round_service_pb2 as round_pb2
 from shared.gen.fedplcc.v1 import round_service_pb2_grpc as round_grpc
 from shared.gen.fedplcc.v1 import run_service_pb2 as run_pb2
@@ -36,6 +37,8 @@ IDLE_S = 60.0
 """How long the peer of a transfer may send, or read, nothing."""
 MAX_HOLD_S = 20.0
 """How long a poll is held at most: well below the 30 to 60 s after which common proxies cut what is idle."""
+MAX_MODEL_UPLOADS = 4
+"""Initial models that are received at once; each may be as large as a blob may be, and takes that much of the disk."""
 MAX_PAGE = 1000
 MAX_PAGE_BYTES = 2 << 20
 """Size that a page of more than one entry keeps to; well below the limit on messages, which one entry may come near."""
@@ -284,6 +287,7 @@ class RunServicer(run_grpc.RunServiceServicer):
 
     def __init__(self, coordinator: Coordinator, wakeups: Wakeups) -> None:
         self._coordinator, self._wakeups = coordinator, wakeups
+        self._model_uploads = 0
 
     async def CreateRun(self, request: run_pb2.CreateRunRequest, context: Context) -> run_pb2.CreateRunResponse:
         """See RunService.CreateRun."""
@@ -305,15 +309,26 @@ class RunServicer(run_grpc.RunServiceServicer):
             yield run_pb2.UploadInitialModelResponse(is_stored=True)
             return
         try:
-            yield run_pb2.UploadInitialModelResponse(is_stored=False)
-            while (part := await _in_time(anext(stream, None), "the caller sends", IDLE_S)) is not None:
-                if part.WhichOneof("part") != "data":
-                    raise MalformedRequest("an upload has one header")
-                await _call(receiver.write, part.data)
-            await _call(receiver.finish)
+            with self._place_for_model():
+                yield run_pb2.UploadInitialModelResponse(is_stored=False)
+                while (part := await _in_time(anext(stream, None), "the caller sends", IDLE_S)) is not None:
+                    if part.WhichOneof("part") != "data":
+                        raise MalformedRequest("an upload has one header")
+                    await _call(receiver.write, part.data)
+                await _call(receiver.finish)
         finally:
             receiver.close()
         yield run_pb2.UploadInitialModelResponse(is_stored=True)
+
+    @contextmanager
+    def _place_for_model(self) -> Iterator[None]:
+        if self._model_uploads >= MAX_MODEL_UPLOADS:
+            raise Overloaded(f"{MAX_MODEL_UPLOADS} initial models are being uploaded; try again when one has arrived")
+        self._model_uploads += 1
+        try:
+            yield
+        finally:
+            self._model_uploads -= 1
 
     async def GetRun(self, request: run_pb2.GetRunRequest, context: Context) -> run_pb2.GetRunResponse:
         """See RunService.GetRun."""

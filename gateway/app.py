@@ -95,7 +95,7 @@ ROUTES: tuple[Route, ...] = (
         path=f"{_MODELS}{{sha256}}",
         handler=routes.put_model,
         tag="runs",
-        refusals=(BlobCorrupt, BlobTooLarge, InvalidModel, ChunkOutOfOrder, TransferIdle),
+        refusals=(BlobCorrupt, BlobTooLarge, InvalidModel, ChunkOutOfOrder, Overloaded, TransferIdle),
         http_refusals=(411,),
         extra=openapi.MODEL_BODY,
     ),

@@ -36,6 +36,8 @@ from shared.types import MODEL, BlobRef
 
 READ_BYTES = 1 << 20
 """Piece in which files are read."""
+RESERVED_BYTES = 16 << 20
+"""What a model to begin with leaves free on the disk, so that the database and the runs' updates go on."""
 MAX_UPLOADS = 16
 """Uploads that one client may have beside each other; far more than an update has blobs."""
 
@@ -164,8 +166,18 @@ class BlobStore:
         shutil.rmtree(self._incoming / client_id, ignore_errors=True)
 
     def begin_initial(self, blob: BlobRef) -> Upload:
-        """Receive a model to begin with, always from its first byte; what is left of it goes when the aggregator starts."""
+        """Receive a model to begin with, always from its first byte; what is left of it goes when the aggregator starts.
+
+        Raises:
+            StoreUnavailable: The disk has no room for it beside `RESERVED_BYTES`.
+        """
         with _disk_errors():
+            free_bytes = shutil.disk_usage(self._staging).free
+            if free_bytes < blob.size_bytes + RESERVED_BYTES:
+                raise StoreUnavailable(
+                    f"the aggregator's disk has {free_bytes} bytes free, too few for a model of {blob.size_bytes} beside "
+                    f"the {RESERVED_BYTES} that its runs keep; make room there and try again"
+                )
             descriptor, part = tempfile.mkstemp(dir=self._staging, suffix=".part")
             os.close(descriptor)
             return Upload(Path(part), Path(part).with_suffix(".whole"), blob)
