@@ -34,7 +34,6 @@ from tests.harness import eventually
 from tests.namespaces import Host
 
 RELEASE = "bookworm"
-DEFAULT_MIRROR = "http://deb.debian.org/debian"
 STEP_S = 900.0
 """Longest time that one step of a build may take."""
 HANDED_IN = "/run/from-host"
@@ -114,12 +113,12 @@ def _apt_configuration() -> list[str]:
     return re.findall(r'^Acquire::https?::\S* ".+";$', dumped.stdout, re.MULTILINE)
 
 
-def _mirror() -> str:
-    """The Debian mirror that this machine uses, or Debian's own."""
+def _mirror() -> list[str]:
+    """The Debian mirror that this machine uses, as debootstrap's last argument; without one it takes Debian's own."""
     files = [Path("/etc/apt/sources.list"), *sorted(Path("/etc/apt/sources.list.d").glob("*"))]
     text = "\n".join(file.read_text() for file in files if file.is_file())
     match = re.search(r"^(?:URIs:|deb)\s(?:.*\s)?(https?://\S+/debian/?)(?:\s|$)", text, re.MULTILINE)
-    return match[1] if match else DEFAULT_MIRROR
+    return [match[1]] if match else []
 
 
 class Disk:
@@ -192,7 +191,7 @@ def on_disk(path: Path) -> Path:
 
 def make_debian(folder: Path, disk: Disk, log: Path) -> None:
     """Make a minimal Debian, which is what the image debian:bookworm-slim is."""
-    command = ["debootstrap", "--variant=minbase", RELEASE, str(on_disk(folder)), _mirror()]
+    command = ["debootstrap", "--variant=minbase", RELEASE, str(on_disk(folder)), *_mirror()]
     isolated = ["unshare", "--mount", "--propagation=private", "--pid", "--fork", "--kill-child", "--mount-proc"]
     _run_logged([*disk.command_prefix, *isolated, *command], log, "debootstrap")
     # The official images tell dpkg not to wait for the disk after every file.

@@ -165,7 +165,7 @@ def test_the_aggregators_image_has_no_torch_and_both_are_owned_by_root_but_for_t
         assert found.stdout.split() == [str(built.root / "var/lib/fedplcc")], (
             "the service can change no file of its image"
         )
-        assert sorted(built.root.glob("root/.cache/**/*")) == [], "no cache is left in the image"
+        assert sorted(built.root.glob("var/cache/pip/**/*")) == [], "no cache is left in the image"
 
 
 def installed(root: Path) -> dict[str, str]:

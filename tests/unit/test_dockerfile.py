@@ -39,7 +39,7 @@ def test_a_full_file_becomes_a_plan() -> None:
             NAME='$kept'
         WORKDIR /srv
         COPY --chown=10001:10001 --chmod=640 a.txt b/ ./files/
-        RUN --mount=type=cache,target=/root/.cache/pip,sharing=locked pip install "x==${VERSION}"
+        RUN --mount=type=cache,target=/var/cache/pip,sharing=locked pip install "x==${VERSION}"
         USER app
         WORKDIR data
         RUN ["touch", "/srv/$TAG"]
@@ -65,7 +65,7 @@ def test_a_full_file_becomes_a_plan() -> None:
             environment=inside,
             user="0:0",
             workdir="/srv",
-            caches=("/root/.cache/pip",),
+            caches=("/var/cache/pip",),
         ),
         MakeFolder(path="/srv/data"),
         Run(argv=("touch", "/srv/$TAG"), environment=inside, user="app", workdir="/srv/data"),
