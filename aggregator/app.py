@@ -17,11 +17,13 @@ from aggregator.service import Coordinator, Limits
 from aggregator.servicer import RoundServicer, RunServicer, Wakeups
 from aggregator.store.blobs import BlobStore
 from aggregator.store.sql import SqlStore
+from shared import disk
 from shared.allocator import keep_freed_memory
 from shared.config import EXIT_CONFIG as EXIT_CONFIG
 from shared.config import AggregatorSettings
 from shared.disk import why_unusable
 from shared.errors import FedplccError, InvalidConfig, StoreUnavailable
+from shared.failpoints import arm_from_environment
 from shared.gen.fedplcc.v1 import round_service_pb2, round_service_pb2_grpc, run_service_pb2, run_service_pb2_grpc
 from shared.log import get_logger, set_up
 from shared.metrics import new_registry, serve_metrics
@@ -84,6 +86,7 @@ class Worker:
 def run(settings: AggregatorSettings) -> int:
     """Serve until SIGTERM or SIGINT; returns the exit code. A second process on the same state directory is refused."""
     set_up(settings.log_level)
+    arm_from_environment()
     keep_freed_memory()
     try:
         with _locked(settings.state_dir):
@@ -155,7 +158,7 @@ async def _serve(settings: AggregatorSettings) -> int:
         await server.stop(SHUTDOWN_GRACE_S)
         await asyncio.to_thread(worker.stop)
     finally:
-        (settings.state_dir / ENDPOINT_FILE).unlink(missing_ok=True)
+        disk.remove(settings.state_dir / ENDPOINT_FILE, "endpoint")
         if scraped is not None:
             scraped.close()
         store.close()
@@ -194,6 +197,5 @@ def _locked(folder: Path) -> IO[str]:
 
 
 def _write_endpoint(folder: Path, port: int, metrics_port: int | None) -> None:
-    temporary = folder / f"{ENDPOINT_FILE}.tmp"
-    temporary.write_text(json.dumps({"port": port, "metrics_port": metrics_port, "pid": os.getpid()}))
-    temporary.replace(folder / ENDPOINT_FILE)
+    endpoint = {"port": port, "metrics_port": metrics_port, "pid": os.getpid()}
+    disk.replace_file(folder / ENDPOINT_FILE, json.dumps(endpoint).encode(), "endpoint")

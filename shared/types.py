@@ -246,6 +246,8 @@ class Round:
     metrics_json: str = ""
     timings_json: str = ""
     phase_started_at: Mapping[str, float] = field(default_factory=dict)
+    dropped: Mapping[str, str] = field(default_factory=dict)
+    """Why the round goes on without a client of its cohort."""
 
     @property
     def done_clients(self) -> tuple[str, ...]:
@@ -279,6 +281,8 @@ class Run:
     reason: str = ""
     created_at: float = 0.0
     updated_at: float = 0.0
+    quarantined: Mapping[str, str] = field(default_factory=dict)
+    """Why a client takes no part any more."""
 
     @property
     def round_number(self) -> int:

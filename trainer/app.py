@@ -13,6 +13,7 @@ from shared.allocator import keep_freed_memory
 from shared.config import EXIT_CONFIG as EXIT_CONFIG
 from shared.config import TrainerSettings, limit_threads
 from shared.errors import FedplccError, StoreUnavailable
+from shared.failpoints import arm_from_environment
 from shared.log import bind, get_logger, set_up
 from shared.metrics import new_registry, serve_metrics
 from shared.version import VERSION
@@ -32,6 +33,7 @@ def run(settings: TrainerSettings) -> int:
     A trainer that finds no aggregator says so and keeps trying. A signal ends it within one batch; a second one at once.
     """
     set_up(settings.log_level)
+    arm_from_environment()
     keep_freed_memory()
     limit_threads(settings.threads)
     signals = _Signals()

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import fcntl
-import os
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from shared import disk
 from shared.convert import TOKEN_CHARACTERS
 from shared.disk import why_unusable
 from shared.errors import InvalidConfig, StoreUnavailable
@@ -57,13 +57,7 @@ def _token(path: Path) -> str:
         if shortest <= len(token) <= longest and token.isascii() and token.isprintable():
             return token
     token = secrets.token_urlsafe(32)
-    temporary = path.with_suffix(".tmp")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "w", encoding="ascii") as file:
-        file.write(token)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
+    disk.replace_file(path, token.encode("ascii"), "trainer.token", mode=0o600)
     return token
 
 

@@ -23,7 +23,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from shared.disk import fsync_folder
+from shared import disk
 from shared.errors import (
     BlobCorrupt,
     BlobNotFound,
@@ -54,10 +54,10 @@ class BlobStore:
         self._durable: set[Path] = set()
         self._lock = threading.Lock()
         with _disk_errors():
-            shutil.rmtree(self._staging, ignore_errors=True)
+            disk.remove_tree(self._staging, "staging")
             for path in (self._blobs, self._incoming, self._staging, self._initial):
                 path.mkdir(parents=True, exist_ok=True)
-            fsync_folder(folder)
+            disk.fsync_folder(folder, "state")
 
     def path(self, sha256: str) -> Path:
         """Where a blob is, or would be."""
@@ -99,11 +99,11 @@ class BlobStore:
                     digest.update(piece)
                     size += file.write(piece)
                 file.flush()
-                os.fsync(file.fileno())
+                disk.fsync_file(file.fileno(), "blob.put")
                 blob = BlobRef(role, digest.hexdigest(), size)
                 self._name(Path(file.name), blob.sha256)
             finally:
-                Path(file.name).unlink(missing_ok=True)
+                disk.remove(Path(file.name), "blob.put")
         return blob
 
     def uploaded(self, client_id: str, blob: BlobRef) -> bool:
@@ -133,7 +133,7 @@ class BlobStore:
             if key in self._uploads:
                 self._uploads[key].close()
             with _disk_errors():
-                self._incoming.joinpath(client_id).mkdir(exist_ok=True)
+                disk.make_folder(self._incoming / client_id, "upload.client")
                 self._make_room(client_id, blob)
                 upload = Upload(self._part(client_id, blob.sha256), self._complete(client_id, blob.sha256), blob)
             self._uploads[key] = upload
@@ -163,7 +163,7 @@ class BlobStore:
 
     def forget(self, client_id: str) -> None:
         """Drop a client's uploads; what was kept stays."""
-        shutil.rmtree(self._incoming / client_id, ignore_errors=True)
+        disk.remove_tree(self._incoming / client_id, "upload.forget")
 
     def begin_initial(self, blob: BlobRef) -> Upload:
         """Receive a model to begin with, always from its first byte; what is left of it goes when the aggregator starts.
@@ -187,7 +187,7 @@ class BlobStore:
         upload.close()
         with _disk_errors():
             for path in (upload.part_path, upload.complete_path):
-                path.unlink(missing_ok=True)
+                disk.remove(path, "initial.discard")
 
     def hold_initial(self, source: Path, sha256: str, name: str) -> None:
         """Make a model one that runs can begin with; the same again changes nothing but the name.
@@ -202,9 +202,9 @@ class BlobStore:
             with tempfile.NamedTemporaryFile(dir=self._staging, delete=False) as file:
                 file.write(name.encode())
                 file.flush()
-                os.fsync(file.fileno())
-            Path(file.name).rename(label)
-            self._link(source, self._initial / sha256)
+                disk.fsync_file(file.fileno(), "initial.name")
+            disk.rename(Path(file.name), label, "initial.name")
+            self._link(source, self._initial / sha256, "initial")
 
     def find_initial(self, sha256: str) -> tuple[BlobRef, str] | None:
         """A model that runs can begin with, and what people call it."""
@@ -231,7 +231,7 @@ class BlobStore:
             if (client_id, sha256) in self._uploads:
                 self._uploads[client_id, sha256].close()
             for path in (self._part(client_id, sha256), self._complete(client_id, sha256)):
-                path.unlink(missing_ok=True)
+                disk.remove(path, "upload.crowded_out")
 
     def _complete(self, client_id: str, sha256: str) -> Path:
         return self._incoming / client_id / sha256
@@ -243,17 +243,17 @@ class BlobStore:
         target = self.path(sha256)
         if target.parent not in self._durable:
             # Also where it is there: whoever made it may have died, or may not have come to its fsync yet.
-            target.parent.mkdir(exist_ok=True)
-            fsync_folder(self._blobs)
+            disk.make_folder(target.parent, "blob.folder")
+            disk.fsync_folder(self._blobs, "blob.folder")
             self._durable.add(target.parent)
-        self._link(source, target)
+        self._link(source, target, "blob")
 
     @staticmethod
-    def _link(source: Path, target: Path) -> None:
+    def _link(source: Path, target: Path, step: str) -> None:
         if not target.exists():
             with suppress(FileExistsError):
-                os.link(source, target)
-        fsync_folder(target.parent)
+                disk.link(source, target, step)
+        disk.fsync_folder(target.parent, step)
 
 
 class Upload:
@@ -314,11 +314,11 @@ class Upload:
                     self._start_over()
                     raise BlobCorrupt("the bytes received do not have the announced SHA-256", sha256=self.blob.sha256)
                 try:
-                    os.fsync(self._file.fileno())
+                    disk.fsync_file(self._file.fileno(), "upload")
                 except OSError:
                     self._start_over()  # after a failed fsync nobody knows which bytes are on the disk
                     raise
-                self.part_path.rename(self.complete_path)
+                disk.rename(self.part_path, self.complete_path, "upload")
 
     def close(self) -> None:
         """Let go of the file; bytes that still come are refused. Waits for a chunk that is being written."""
@@ -332,8 +332,9 @@ class Upload:
     def _append(self, data: bytes) -> None:
         digest, rest = self._digest(), memoryview(data)
         try:
-            while rest:
-                rest = rest[self._file.write(rest) :]
+            with disk.durable_step("upload.append"):
+                while rest:
+                    rest = rest[self._file.write(rest) :]
         except OSError:
             self._file.close()  # what was written of the chunk is only known to the file
             raise

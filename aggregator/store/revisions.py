@@ -11,7 +11,6 @@ in between leaves the old database, and the next start does it all again.
 
 from __future__ import annotations
 
-import os
 import shutil
 import sqlite3
 import time
@@ -35,7 +34,7 @@ from sqlalchemy import (
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from aggregator.store.schema import REVISION, metadata
-from shared.disk import fsync_folder
+from shared import disk
 from shared.errors import StoreUnavailable
 from shared.log import get_logger
 from shared.version import VERSION
@@ -180,14 +179,14 @@ def _keep_copy(file: Path, revision: str) -> Path:
     target = copy_name(file, revision)
     temporary = target.with_name(f"{target.name}.tmp")
     try:
-        temporary.unlink(missing_ok=True)
+        disk.remove(temporary, "migration.copy")
         with closing(sqlite3.connect(file)) as source, closing(sqlite3.connect(temporary)) as copy:
             source.backup(copy)
         shutil.copymode(file, temporary)
         with temporary.open("rb") as written:
-            os.fsync(written.fileno())
-        temporary.replace(target)
-        fsync_folder(target.parent)
+            disk.fsync_file(written.fileno(), "migration.copy")
+        disk.rename(temporary, target, "migration.copy")
+        disk.fsync_folder(target.parent, "migration.copy")
     except (OSError, sqlite3.Error) as error:
         temporary.unlink(missing_ok=True)
         reason = error.strerror if isinstance(error, OSError) else error

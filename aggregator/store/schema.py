@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from sqlalchemy import JSON, Boolean, Column, Float, ForeignKey, Index, Integer, MetaData, String, Table, Text
 
-REVISION = "0002"
+REVISION = "0003"
 """Name of the newest migration: what the tables below are the result of."""
 
 metadata = MetaData(
@@ -68,6 +68,9 @@ runs = Table(
     Column("prototypes", JSON, comment="Blob of the last committed round's global prototypes, likewise."),
     Column("is_pause_requested", Boolean, nullable=False, comment="Whether it pauses when the open round commits."),
     Column("reason", Text, nullable=False, comment="Why it failed, was stopped or waits; else empty."),
+    Column(
+        "quarantined", JSON, comment="Why each quarantined client takes no part any more, by its id; null if none is."
+    ),
     Column("created_at", Float, nullable=False, comment="Seconds since the epoch."),
     Column("updated_at", Float, nullable=False, comment="When it changed last; seconds since the epoch."),
     Index("runs_by_status", "status"),
@@ -92,6 +95,7 @@ rounds = Table(
     Column("metrics_json", Text, nullable=False, comment="Its line of metrics.jsonl; empty before it commits."),
     Column("timings_json", Text, nullable=False, comment="Its line of timings.jsonl; empty before it commits."),
     Column("phase_started_at", JSON, nullable=False, comment="When each phase began; seconds since the epoch."),
+    Column("dropped", JSON, comment="Why it went on without a client of its cohort, by client id; null if it did not."),
     comment="Rounds of the runs; the latest one of a run changes until it commits.",
 )
 
@@ -131,6 +135,18 @@ client_blobs = Table(
     Column("client_id", String(64), primary_key=True, comment="By which client."),
     Column("sha256", ForeignKey("blobs.sha256"), primary_key=True, comment="Which blob."),
     comment="Which client committed which blob: it need not send that one again, and nobody else learns of it.",
+)
+
+control_requests = Table(
+    "control_requests",
+    metadata,
+    Column(
+        "request_id", String(128), primary_key=True, comment="Id that the caller gave its request to pause and so on."
+    ),
+    Column("request_hash", String(64), nullable=False, comment="SHA-256 of what it asked for, and of which run."),
+    Column("run_id", ForeignKey("runs.run_id"), nullable=False, comment="Of which run."),
+    Column("created_at", Float, nullable=False, comment="When it was done; seconds since the epoch."),
+    comment="Requests to pause, resume and stop that were done: the same again changes nothing. New runs name theirs.",
 )
 
 events = Table(

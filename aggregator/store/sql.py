@@ -351,6 +351,7 @@ def _run_values(run: Run) -> dict[str, Any]:
     values: dict[str, Any] = {name: getattr(run, name) for name in names}
     values |= {"status": run.status.value, "roster": list(run.roster), "round": run.round_number}
     values |= {name: None if blob is None else _dump(blob) for name, blob in _blobs_of(run)}
+    values["quarantined"] = dict(run.quarantined) or None
     return values
 
 
@@ -359,6 +360,7 @@ def _round_values(record: Round) -> dict[str, Any]:
     values |= {"metrics_json": record.metrics_json, "timings_json": record.timings_json}
     values |= {"phase_started_at": dict(record.phase_started_at)}
     values |= {name: None if blob is None else _dump(blob) for name, blob in _blobs_of(record)}
+    values["dropped"] = dict(record.dropped) or None
     return values
 
 
@@ -372,6 +374,7 @@ def _run(row: Row[Any]) -> Run:
         del values[name]
     values["status"] = RunStatus(values["status"])
     values["roster"] = tuple(values["roster"])
+    values["quarantined"] = values["quarantined"] or {}
     values["model"], values["prototypes"] = _blob(values["model"]), _blob(values["prototypes"])
     return Run(**values)
 
@@ -405,6 +408,7 @@ def _round(row: Row[Any]) -> Round:
     del values["run_id"]
     values["phase"] = RoundPhase(values["phase"])
     values["cohort"] = tuple(values["cohort"])
+    values["dropped"] = values["dropped"] or {}
     values["model"], values["prototypes"] = _blob(values["model"]), _blob(values["prototypes"])
     return Round(**values)
 

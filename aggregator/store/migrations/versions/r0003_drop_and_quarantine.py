@@ -1,0 +1,24 @@
+"""Add who was dropped from a round and quarantined from a run, and the requests of control that were done."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0003"
+down_revision = "0002"
+
+
+def upgrade() -> None:
+    """What is there already dropped and quarantined nobody."""
+    op.create_table(
+        "control_requests",
+        sa.Column("request_id", sa.String(128), primary_key=True),
+        sa.Column("request_hash", sa.String(64), nullable=False),
+        sa.Column(
+            "run_id", sa.String(64), sa.ForeignKey("runs.run_id", name="fk_control_requests_run_id"), nullable=False
+        ),
+        sa.Column("created_at", sa.Float, nullable=False),
+    )
+    op.add_column("rounds", sa.Column("dropped", sa.JSON, nullable=True))
+    op.add_column("runs", sa.Column("quarantined", sa.JSON, nullable=True))
