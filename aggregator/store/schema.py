@@ -68,11 +68,13 @@ runs = Table(
     Column("prototypes", JSON, comment="Blob of the last committed round's global prototypes, likewise."),
     Column("is_pause_requested", Boolean, nullable=False, comment="Whether it pauses when the open round commits."),
     Column("reason", Text, nullable=False, comment="Why it failed, was stopped or waits; else empty."),
-    Column(
-        "quarantined", JSON, comment="Why each quarantined client takes no part any more, by its id; null if none is."
-    ),
     Column("created_at", Float, nullable=False, comment="Seconds since the epoch."),
     Column("updated_at", Float, nullable=False, comment="When it changed last; seconds since the epoch."),
+    Column(
+        "quarantined",
+        JSON(none_as_null=True),
+        comment="Why each quarantined client takes no part any more, by its id; null if none is.",
+    ),
     Index("runs_by_status", "status"),
     Index("runs_by_age", "created_at", "run_id"),
     comment="Training jobs.",
@@ -95,7 +97,11 @@ rounds = Table(
     Column("metrics_json", Text, nullable=False, comment="Its line of metrics.jsonl; empty before it commits."),
     Column("timings_json", Text, nullable=False, comment="Its line of timings.jsonl; empty before it commits."),
     Column("phase_started_at", JSON, nullable=False, comment="When each phase began; seconds since the epoch."),
-    Column("dropped", JSON, comment="Why it went on without a client of its cohort, by client id; null if it did not."),
+    Column(
+        "dropped",
+        JSON(none_as_null=True),
+        comment="Why it went on without a client of its cohort, by client id; null if it did not.",
+    ),
     comment="Rounds of the runs; the latest one of a run changes until it commits.",
 )
 

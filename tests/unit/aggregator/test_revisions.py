@@ -60,10 +60,20 @@ def rows_of(file: Path) -> Rows:
 
 
 def tables_of(file: Path) -> dict[str, str]:
-    """The statements that made tables and indexes, without the quotes that renaming leaves."""
+    """The statements that made tables and indexes, without the quotes and spaces that changes leave."""
     with closing(sqlite3.connect(file)) as connection:
         found = connection.execute("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL").fetchall()
-    return {name: re.sub(r'TABLE "(\w+)"', r"TABLE \1", sql) for name, sql in found}
+    return {name: " ".join(re.sub(r'TABLE "(\w+)"', r"TABLE \1", sql).split()) for name, sql in found}
+
+
+def with_what_was_added(rows: Rows) -> Rows:
+    """Rows of an older revision as the present one has them: nobody was dropped or quarantined, no request was kept."""
+    return {
+        **rows,
+        "control_requests": [],
+        "rounds": [{"dropped": None} | row for row in rows["rounds"]],
+        "runs": [{"quarantined": None} | row for row in rows["runs"]],
+    }
 
 
 def upgraded(file: Path, revision: str) -> None:
@@ -151,7 +161,7 @@ def test_data_of_every_revision_are_all_there_after_the_start(old: Path, revisio
     store.close()
     after = rows_of(file)
     after["events"].pop()
-    assert {name: after[name] for name in before} == before
+    assert after == with_what_was_added(before)
     assert differences(file) == []
 
 
@@ -243,7 +253,7 @@ SqlStore.in_folder(Path(sys.argv[1]))
     assert rows_of(old / "aggregator.sqlite") == was
     assert "schema_version" in tables_of(old / "aggregator.sqlite")
     SqlStore.in_folder(old).close()
-    assert rows_of(old / "aggregator.sqlite") == was
+    assert rows_of(old / "aggregator.sqlite") == with_what_was_added(was)
     assert rows_of(old / OLD_COPY) == was
 
 
@@ -323,7 +333,7 @@ def write_next(migrations: Path, body: str) -> None:
 
 def test_a_later_revision_can_change_what_others_refer_to(old: Path, migrations: Path) -> None:
     """A table with rows that refer to it, changed in the ways that SQLite can only do by copying."""
-    before = rows_of(old / "aggregator.sqlite")
+    before = with_what_was_added(rows_of(old / "aggregator.sqlite"))
     body = """
     with op.batch_alter_table("runs") as batch:
         batch.drop_constraint("uq_runs_request_id", type_="unique")
