@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -19,9 +20,10 @@ from aggregator.history import events_between
 from aggregator.metrics import AggregatorMetrics
 from aggregator.rounds import RunEvent
 from aggregator.sessions import Sessions
-from aggregator.store.base import Store
+from aggregator.store.base import Store, Transaction
 from aggregator.store.blobs import BlobStore
 from shared.errors import InvalidConfig, RunNotFound
+from shared.failpoints import failpoint
 from shared.log import get_logger
 from shared.methods.base import per_class_counts
 from shared.run_config import canonical_json
@@ -74,10 +76,8 @@ class Ledger:
         """End a run that cannot even be settled."""
         now = self.now()
         failed = replace(run, status=RunStatus.FAILED, reason=reason, updated_at=now)
-        with self._store.transaction() as transaction:
+        with self._transition(events_between(run, failed, now=now)) as transaction:
             transaction.save_run(failed)
-            for event in events_between(run, failed, now=now):
-                transaction.add_event(event)
         del self._runs[run.run_id]
 
     def get(self, run_id: str) -> Run:
@@ -107,22 +107,20 @@ class Ledger:
         data = {"config_hash": run.config_hash, **facts}
         created = Event(type="run_created", run_id=run.run_id, data=data, time=self.now())
         with self.lock:
-            with self._store.transaction() as transaction:
+            with self._transition([created]) as transaction:
                 transaction.add_run(run, request_id=request_id, request_hash=request_hash)
                 for blob in (run.model, run.prototypes):
                     if blob is not None:
                         transaction.add_blob(blob)
-                transaction.add_event(created)
             self._runs[run.run_id] = run
             return self.step(run, run)
 
     def record(self, event: Event, client: Client | None = None) -> None:
         """Write something that changes no run, and what it changed of a client."""
         with self.lock:
-            with self._store.transaction() as transaction:
+            with self._transition([event]) as transaction:
                 if client is not None:
                     transaction.save_client(client)
-                transaction.add_event(event)
             self._notify(tasks_changed=False)
 
     def subscribe(self, listener: Listener) -> None:
@@ -165,7 +163,7 @@ class Ledger:
         final = replace(states[-1], updated_at=now)
         pairs = zip(states, [*states[1:-1], final], strict=False)
         events = [*extra, *(event for old, new in pairs for event in self._events(old, new, now))]
-        with self._store.transaction() as transaction:
+        with self._transition(events) as transaction:
             for state in states[1:-1]:
                 if state.round is not None and (final.round is None or state.round.number != final.round.number):
                     transaction.save_run(state)
@@ -178,14 +176,24 @@ class Ledger:
                 for blob in (final.round.model, final.round.prototypes):
                     if blob is not None:
                         transaction.add_blob(blob)
-            for event in events:
-                transaction.add_event(event)
         self._runs[final.run_id] = final
         if final.status.is_final:
             del self._runs[final.run_id]
         self._observe(states)
         self._notify(tasks_changed=any(_asks_differently(before, state) for state in states))
         return final
+
+    @contextmanager
+    def _transition(self, events: Sequence[Event]) -> Iterator[Transaction]:
+        """The transaction of what these events tell; they are written with it, and each has failpoints around it."""
+        for event in events:
+            failpoint("transition", event.type, "before")
+        with self._store.transaction() as transaction:
+            yield transaction
+            for event in events:
+                transaction.add_event(event)
+        for event in events:
+            failpoint("transition", event.type, "after")
 
     def _settled(self, run: Run, now: float) -> Run:
         """The run after the next thing that happens by itself, or the same run if nothing does."""

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
-from shared.failpoints import failpoint
+from shared.failpoints import passing
 
 
 def why_unusable(folder: Path, error: OSError) -> str:
@@ -24,12 +22,9 @@ def why_unusable(folder: Path, error: OSError) -> str:
     return sentence
 
 
-@contextmanager
-def durable_step(name: str) -> Iterator[None]:
-    """The block changes what is on the disk; there is a failpoint before and one after it."""
-    failpoint(f"{name}.before")
-    yield
-    failpoint(f"{name}.after")
+def durable_step(*name: str) -> passing:
+    """A block that changes what is on the disk; there is a failpoint before and one after it."""
+    return passing(*name)
 
 
 def fsync_file(descriptor: int, step: str) -> None:
@@ -38,7 +33,7 @@ def fsync_file(descriptor: int, step: str) -> None:
     Raises:
         OSError: The disk refuses; nobody knows then which of the bytes it has.
     """
-    with durable_step(f"{step}.fsync"):
+    with durable_step(step, "fsync"):
         os.fsync(descriptor)
 
 
@@ -50,7 +45,7 @@ def fsync_folder(folder: Path, step: str = "folder") -> None:
     """
     descriptor = os.open(folder, os.O_RDONLY)
     try:
-        with durable_step(f"{step}.fsync_folder"):
+        with durable_step(step, "fsync_folder"):
             os.fsync(descriptor)
     finally:
         os.close(descriptor)
@@ -62,7 +57,7 @@ def rename(source: Path, target: Path, step: str) -> None:
     Raises:
         OSError: The disk refuses.
     """
-    with durable_step(f"{step}.rename"):
+    with durable_step(step, "rename"):
         os.rename(source, target)
 
 
@@ -73,7 +68,7 @@ def link(source: Path, target: Path, step: str) -> None:
         FileExistsError: There is a file of this name.
         OSError: The disk refuses.
     """
-    with durable_step(f"{step}.link"):
+    with durable_step(step, "link"):
         os.link(source, target)
 
 
@@ -83,7 +78,7 @@ def make_folder(folder: Path, step: str) -> None:
     Raises:
         OSError: The disk refuses.
     """
-    with durable_step(f"{step}.mkdir"):
+    with durable_step(step, "mkdir"):
         folder.mkdir(exist_ok=True)
 
 
@@ -93,13 +88,13 @@ def remove(path: Path, step: str) -> None:
     Raises:
         OSError: The disk refuses.
     """
-    with durable_step(f"{step}.remove"):
+    with durable_step(step, "remove"):
         path.unlink(missing_ok=True)
 
 
 def remove_tree(folder: Path, step: str) -> None:
     """Take a folder away with everything in it, as far as the disk lets it go."""
-    with durable_step(f"{step}.remove_tree"):
+    with durable_step(step, "remove_tree"):
         shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -118,7 +113,7 @@ def replace_file(path: Path, data: bytes, step: str, *, mode: int = 0o666) -> No
     temporary = path.with_name(f"{path.name}.tmp")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
     with os.fdopen(descriptor, "wb") as file:
-        with durable_step(f"{step}.write"):
+        with durable_step(step, "write"):
             file.write(data)
             file.flush()
         fsync_file(file.fileno(), step)

@@ -1,9 +1,11 @@
 """Named places at which a test may end or watch this process: before and after every durable write, call and transition.
 
     failpoint("blob.link.before")
+    with passing("blob.link"):  # a failpoint before the block, and one after it if it succeeds
+        ...
 
-costs one comparison while nothing is armed, which is always so in production. A test arms the whole process by the
-environment, before it starts, with a folder that test and process share:
+A failpoint costs one comparison while nothing is armed, which is always so in production. A test arms the whole process by
+the environment, before it starts, with a folder that test and process share:
 
     FEDPLCC_FAILPOINTS=FOLDER
 
@@ -35,10 +37,31 @@ Hook = Callable[[str], None]
 _hook: Hook | None = None
 
 
-def failpoint(name: str) -> None:
-    """Pass a named place; nothing happens unless a test has armed this process."""
+def failpoint(*name: str) -> None:
+    """Pass a named place, its parts joined by dots; nothing happens unless a test has armed this process."""
     if _hook is not None:
-        _hook(name)
+        _hook(".".join(name))
+
+
+class passing:  # noqa: N801  # reads as a word: with passing("blob.link")
+    """A block with the failpoints NAME.before and, if it succeeds, NAME.after."""
+
+    __slots__ = ("_name",)
+
+    def __init__(self, *name: str) -> None:
+        self._name = name
+
+    def __enter__(self) -> None:
+        failpoint(*self._name, "before")
+
+    def __exit__(self, kind: type[BaseException] | None, *_error: object) -> None:
+        if kind is None:
+            failpoint(*self._name, "after")
+
+
+def is_armed() -> bool:
+    """Whether anything is told of the failpoints that are passed."""
+    return _hook is not None
 
 
 def install(hook: Hook | None) -> None:

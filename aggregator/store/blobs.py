@@ -332,7 +332,7 @@ class Upload:
     def _append(self, data: bytes) -> None:
         digest, rest = self._digest(), memoryview(data)
         try:
-            with disk.durable_step("upload.append"):
+            with disk.durable_step("upload", "append"):
                 while rest:
                     rest = rest[self._file.write(rest) :]
         except OSError:

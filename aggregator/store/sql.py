@@ -34,6 +34,7 @@ from sqlalchemy.exc import DatabaseError, DataError, IntegrityError, Programming
 
 from aggregator.store import revisions, schema
 from shared.errors import StoreUnavailable
+from shared.failpoints import failpoint
 from shared.types import (
     BlobRef,
     Client,
@@ -80,9 +81,11 @@ class SqlStore:
         with (
             _database_errors("write to"),
             self._engine.connect().execution_options(immediate=True) as connection,
-            connection.begin(),
         ):
-            yield SqlTransaction(connection)
+            with connection.begin():
+                yield SqlTransaction(connection)
+                failpoint("store.commit.before")
+            failpoint("store.commit.after")
 
     def open_runs(self) -> list[Run]:
         """See `Store.open_runs`."""
