@@ -3,6 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 BUF_VERSION := 1.75.0
 ARGS ?=
+WORKERS ?= 2
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test lint format proto bench clean
@@ -30,8 +31,8 @@ setup: $(VENV)/.dev ## Create .venv with everything that development needs
 demo: $(VENV)/.demo ## Train FedPLCC with six processes on this machine; ARGS="--rounds 2 --method fedavg --json"
 	@$(BIN)/fedplcc demo $(ARGS)
 
-test: $(VENV)/.dev ## Run every test; ARGS="-k words" for some
-	@$(BIN)/python -m pytest $(ARGS)
+test: $(VENV)/.dev ## Run every test, two files at a time; ARGS="-k words" for some, WORKERS=0 for one at a time
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 lint: $(VENV)/.dev ## Check format, style, types, imports and that generated code is current
 	@$(BIN)/ruff format --check .

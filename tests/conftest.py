@@ -1,4 +1,6 @@
-"""What every test shares: hypothesis without deadlines (the machine is shared), and one way to get real processes."""
+"""What every test shares: hypothesis without deadlines (the machine is shared), one way to get real processes, and the slow
+files first, so that of two workers neither waits for the other at the end.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +16,10 @@ settings.register_profile(
     "default", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
 )
 settings.load_profile("default")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
 
 
 @pytest.fixture

@@ -23,6 +23,8 @@ from tests.harness import ROOT, eventually
 from tests.simulations import hashed, simulated, write_config
 from trainer.models import build_model, state_arrays
 
+pytestmark = pytest.mark.slow
+
 RUN_S = 150.0
 SIX = ("aggregator", "gateway", "trainer-east", "trainer-north", "trainer-south", "trainer-west")
 

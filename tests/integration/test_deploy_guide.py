@@ -27,6 +27,8 @@ from tests.namespaces import Host, Network, need_namespaces
 from tests.remote_runs import RUN_S, RemoteRuns
 from tests.simulations import hashed, simulated
 
+pytestmark = pytest.mark.slow
+
 ADDRESSES = {"north": "192.0.2.10", "south": "192.0.2.11"}
 AS_ON_THAT_HOST = 'hostname "$1" && mount --bind "$2" /srv && exec bash -c "$3"'
 """Gives what is run a host's name and its /srv, both of which nothing else on this machine sees."""

@@ -21,6 +21,8 @@ from tests import tiny
 from tests.harness import ROOT, eventually
 from tests.simulations import hashed, simulated, write_config
 
+pytestmark = pytest.mark.slow
+
 RUN_S = 120.0
 
 
