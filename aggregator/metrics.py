@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
@@ -15,11 +16,27 @@ MAX_RUNS = 4
 """Runs that have series of their own at a time."""
 KEEP_ENDED_S = 120.0
 """How long an ended run keeps its series: several scrape intervals, so that its last round is seen."""
+STRANGERS = (errors.Unauthenticated, errors.NotAMember, errors.ClientIdTaken, errors.RunNotFound)
+"""Reasons for which anything is refused from who has no say in the run."""
+REPORT_REFUSALS = (
+    errors.MalformedUpdate,
+    errors.RunEnded,
+    errors.StaleRound,
+    errors.FutureRound,
+    errors.EarlyReport,
+    errors.LateReport,
+    errors.NotInCohort,
+    *STRANGERS,
+)
+"""Reasons for which a report is refused."""
 REFUSALS = (
     errors.MalformedUpdate,
-    errors.RoundClosed,
+    errors.RunEnded,
+    errors.StaleRound,
+    errors.FutureRound,
+    errors.LateUpdate,
     errors.NotInCohort,
-    errors.NotAMember,
+    *STRANGERS,
     errors.UpdateConflict,
     errors.BlobCorrupt,
     errors.BlobNotFound,
@@ -62,6 +79,7 @@ class AggregatorMetrics:
         )
         self.rounds = counter("rounds_total", "Rounds that ended.", "result")
         self.updates = counter("client_updates_total", "Updates by outcome.", "outcome")
+        self.reports = counter("client_reports_total", "Evaluation reports by outcome.", "outcome")
         self.transfer_bytes = counter("transfer_bytes_total", "Payload bytes moved.", "direction", "kind")
         self.transfers_resumed = counter(
             "transfers_resumed_total", "Transfers that went on from an offset.", "direction"
@@ -102,6 +120,8 @@ class AggregatorMetrics:
     def _initialise(self) -> None:
         for outcome in ("accepted", "duplicate", *(refusal.reason.lower() for refusal in REFUSALS)):
             self.updates.labels(outcome)
+        for outcome in ("accepted", "duplicate", *(refusal.reason.lower() for refusal in REPORT_REFUSALS)):
+            self.reports.labels(outcome)
         for phase in RoundPhase:
             if phase is not RoundPhase.COMMITTED:
                 self.phase_seconds.labels(phase.value)
@@ -126,10 +146,13 @@ class AggregatorMetrics:
         self.rpc_handled.labels(*names, code).inc()
         self.rpc_seconds.labels(*names).observe(seconds)
 
-    def update_refused(self, error: errors.FedplccError) -> None:
-        """Count an update, or a blob of one, that was refused."""
-        if isinstance(error, REFUSALS):
-            self.updates.labels(error.reason.lower()).inc()
+    def refused(self, error: errors.FedplccError, *, what: Literal["update", "report"]) -> bool:
+        """Count an update, a blob of one, or a report that was refused; says whether that is what the error means."""
+        counted, kinds = (self.updates, REFUSALS) if what == "update" else (self.reports, REPORT_REFUSALS)
+        if not isinstance(error, kinds):
+            return False  # a disk that is away, or a stream that a newer one took over
+        counted.labels(error.reason.lower()).inc()
+        return True
 
     def observe_runs(self, runs: Iterable[Run], *, now: float) -> None:
         """Set the gauges of open runs; series of ended ones are removed once scrapers have seen them for the last time."""

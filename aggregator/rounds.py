@@ -19,7 +19,18 @@ from enum import StrEnum
 from types import MappingProxyType
 
 from aggregator.selection import select_cohort
-from shared.errors import InvalidTransition, NotInCohort, RoundClosed, UpdateConflict
+from shared.errors import (
+    EarlyReport,
+    FutureRound,
+    InvalidTransition,
+    LateReport,
+    LateUpdate,
+    NotInCohort,
+    RoundClosed,
+    RunEnded,
+    StaleRound,
+    UpdateConflict,
+)
 from shared.types import BlobRef, Evaluation, Round, RoundPhase, Run, RunStatus, Update
 
 
@@ -239,17 +250,24 @@ def _advance(current: Round, event: RoundEvent, now: float) -> Round:
 
 
 def _round_in(run: Run, number: int, phases: tuple[RoundPhase, ...], client_id: str, what: str) -> Round:
+    """The open round, if it takes this of this client: the run is asked first, then the round, the client, the phase."""
     current = run.round
     facts = {"run_id": run.run_id, "round": number}
     if run.status.is_final or run.status is RunStatus.STOPPING:
-        raise RoundClosed(f"the run is {run.status} and takes no more {what}", **facts)
-    if current is None or current.number != number:
+        raise RunEnded(f"the run is {run.status} and takes no more {what}", **facts)
+    if current is None or current.number < number:
         opened = "none" if current is None else current.number
-        raise RoundClosed(f"round {number} takes no {what}; the latest round is {opened}", **facts)
+        raise FutureRound(f"round {number} takes no {what} yet; the latest round is {opened}", **facts)
+    if current.number > number:
+        raise StaleRound(f"round {number} takes no more {what}; the latest round is {current.number}", **facts)
     if client_id not in current.cohort:
         raise NotInCohort(f"client {client_id} was not asked to take part in round {number}", **facts)
     if current.phase not in phases and client_id not in (current.updates if what == "updates" else current.evaluations):
-        raise RoundClosed(f"round {number} is {current.phase} and takes no more {what}", **facts)
+        if what == "updates":
+            raise LateUpdate(f"round {number} is {current.phase} and takes no more {what}", **facts)
+        if current.phase is RoundPhase.COMMITTED:
+            raise LateReport(f"round {number} is {current.phase} and takes no more {what}", **facts)
+        raise EarlyReport(f"round {number} is {current.phase} and takes no {what} yet", **facts)
     return current
 
 

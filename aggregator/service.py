@@ -365,16 +365,18 @@ class Coordinator:
         Raises:
             MalformedUpdate, RoundClosed, NotInCohort, RunNotFound: See validation.py and rounds.py.
         """
-        with self._ledger.lock:
+        with self.transfers.refusals(client_id, run_id, number, what="report"), self._ledger.lock:
             session = self._sessions.check(client_id, token)
             run = self._ledger.get(run_id)
             evaluation = replace(evaluation, domain=session.client.domain)
             check_evaluation(evaluation, len(config_of(run).data.classes))
             current = run.round if run.round_number == number else self._store.find_round(run_id, number)
             if current is not None and client_id in current.evaluations:
+                self._metrics.reports.labels("duplicate").inc()
                 return
             after = rounds.add_evaluation(run, number, evaluation)
             self._ledger.step(run, after, evaluation=evaluation)
+            self._metrics.reports.labels("accepted").inc()
             session.has_worked()
 
     # Time and work, driven by app.py or by a simulation

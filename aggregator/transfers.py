@@ -6,14 +6,15 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 from aggregator import rounds
 from aggregator.ledger import Ledger
-from aggregator.metrics import REFUSALS, AggregatorMetrics
+from aggregator.metrics import AggregatorMetrics
 from aggregator.sessions import Sessions
 from aggregator.store.base import Store
 from aggregator.store.blobs import BlobStore, Upload
-from shared.errors import BlobNotFound, BlobTooLarge, ChunkTooLarge, FedplccError
+from shared.errors import BlobNotFound, BlobTooLarge, ChunkTooLarge, ClientIdTaken, FedplccError, Unauthenticated
 from shared.types import BlobRef, Event, Payload, Run
 
 
@@ -73,7 +74,7 @@ class Transfers:
         self._ledger, self._sessions, self._store = ledger, sessions, store
         self._blobs, self._metrics = blobs, metrics
         self._max_chunk_bytes, self._max_blob_bytes = max_chunk_bytes, max_blob_bytes
-        self._refused: set[tuple[str, int, int, str, str]] = set()
+        self._refused: set[tuple[str, int, int, str, str, str]] = set()
 
     def open_download(self, client_id: str, token: str, sha256: str) -> tuple[BlobRef, str, Path]:
         """A blob of the client's present task, its kind ("model" or "prototypes"), and the file to read it from.
@@ -132,31 +133,33 @@ class Transfers:
         return path
 
     @contextmanager
-    def refusals(self, client_id: str, run_id: str, number: int) -> Iterator[None]:
-        """Count a refused update, and name the client and the reason in the run's history, once each."""
+    def refusals(
+        self, client_id: str, run_id: str, number: int, *, what: Literal["update", "report"] = "update"
+    ) -> Iterator[None]:
+        """Count a refused update or report, and name the client and the reason in the run's history, once each."""
         try:
             yield
         except FedplccError as error:
-            if isinstance(error, REFUSALS):  # not a disk that is away, nor a stream that a newer one took over
-                self._metrics.update_refused(error)
+            # Who only claims to be the client says nothing in its history.
+            if self._metrics.refused(error, what=what) and not isinstance(error, (ClientIdTaken, Unauthenticated)):
                 with self._ledger.lock:
                     run = self._ledger.find_open(run_id)
                     if run is not None and self._sessions.find(client_id) is not None:
-                        self._record_refusal(run, number, client_id, error)
+                        self._record_refusal(run, number, client_id, error, what)
             raise
 
-    def _record_refusal(self, run: Run, number: int, client_id: str, error: FedplccError) -> None:
+    def _record_refusal(self, run: Run, number: int, client_id: str, error: FedplccError, what: str) -> None:
         # Rounds that the client makes up, or that are over, share one entry while a round lasts: it cannot fill the history.
         named = number if number == run.round_number else -1
-        key = (run.run_id, run.round_number, named, client_id, error.metadata.get("check", error.reason))
+        key = (run.run_id, run.round_number, named, client_id, what, error.metadata.get("check", error.reason))
         if key in self._refused:
             return
         data = {"reason": error.reason, "detail": error.detail, **error.metadata}
-        event = Event(type="update_refused", run_id=run.run_id, round=number, client_id=client_id, data=data)
+        event = Event(type=f"{what}_refused", run_id=run.run_id, round=number, client_id=client_id, data=data)
         self._ledger.record(replace(event, time=self._ledger.now()))
         self._refused = {known for known in self._refused if self._is_of_open_round(known)} | {key}
 
-    def _is_of_open_round(self, key: tuple[str, int, int, str, str]) -> bool:
+    def _is_of_open_round(self, key: tuple[str, int, int, str, str, str]) -> bool:
         run = self._ledger.find_open(key[0])
         return run is not None and run.round_number == key[1]
 

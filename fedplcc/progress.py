@@ -168,8 +168,9 @@ class RunProgress(AbstractContextManager["RunProgress"]):
             self._committed(event)
         elif event.type.startswith("round_"):
             self._begin(event.round, event.type.removeprefix("round_"))
-        elif event.type == "update_refused":
-            self.note(f"client {event.client_id}: an update was refused: {event.data.get('detail')}")
+        elif event.type in ("update_refused", "report_refused"):
+            what = "an update" if event.type == "update_refused" else "a report"
+            self.note(f"client {event.client_id}: {what} was refused: {event.data.get('detail')}")
         elif event.type == "client_problem":
             sentence = "; ".join(filter(None, (event.data.get("detail"), event.data.get("hint"))))
             self.note(f"client {event.client_id}: {sentence}")

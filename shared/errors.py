@@ -19,7 +19,13 @@
     |   |-- UpdateConflict             another update is committed under the same key
     |   `-- RequestIdReused            the same request id with another body
     |-- FailedPrecondition
-    |   |-- RoundClosed                the round takes no more of this
+    |   |-- RoundClosed                the round does not take this
+    |   |   |-- RunEnded                   the run has ended, or is being stopped
+    |   |   |-- StaleRound                 an older round than the open one
+    |   |   |-- FutureRound                a round that has not opened
+    |   |   |-- LateUpdate                 the open round has its updates
+    |   |   |-- LateReport                 the open round has its reports
+    |   |   `-- EarlyReport                the open round has no model to report on yet
     |   `-- InvalidTransition          the run is not in a state for this
     |-- ResourceExhausted
     |   |-- BlobTooLarge  ChunkTooLarge  Overloaded
@@ -221,6 +227,42 @@ class RoundClosed(FailedPrecondition):
     """The round does not take this any more, or not yet."""
 
     reason = "ROUND_CLOSED"
+
+
+class RunEnded(RoundClosed):
+    """An update or a report for a run that has ended or is being stopped."""
+
+    reason = "RUN_ENDED"
+
+
+class StaleRound(RoundClosed):
+    """An update or a report for an older round than the open one."""
+
+    reason = "STALE_ROUND"
+
+
+class FutureRound(RoundClosed):
+    """An update or a report for a round that has not opened yet."""
+
+    reason = "FUTURE_ROUND"
+
+
+class LateUpdate(RoundClosed):
+    """An update for the open round, which is past taking updates."""
+
+    reason = "LATE_UPDATE"
+
+
+class LateReport(RoundClosed):
+    """A report for the open round, which is past taking reports."""
+
+    reason = "LATE_REPORT"
+
+
+class EarlyReport(RoundClosed):
+    """A report for the open round, which has no model to report on yet."""
+
+    reason = "EARLY_REPORT"
 
 
 class InvalidTransition(FailedPrecondition):

@@ -5,12 +5,21 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from prometheus_client import CollectorRegistry
 
-from aggregator.metrics import CLASSES, DOMAINS, KEEP_ENDED_S, LOSS_TERMS, MAX_RUNS, REFUSALS, AggregatorMetrics
+from aggregator.metrics import (
+    CLASSES,
+    DOMAINS,
+    KEEP_ENDED_S,
+    LOSS_TERMS,
+    MAX_RUNS,
+    REFUSALS,
+    REPORT_REFUSALS,
+    AggregatorMetrics,
+)
 from shared import errors
 from shared.metrics import new_registry
 from shared.types import ClientActivity, RoundPhase, Run, RunStatus
@@ -53,8 +62,9 @@ def a_committed_run(run_id: str = "one", number: int = 1, **values: Any) -> Run:
 
 
 def test_every_known_label_is_there_from_the_start(registry: CollectorRegistry, metrics: AggregatorMetrics) -> None:
-    outcomes = {refusal.reason.lower() for refusal in REFUSALS} | {"accepted", "duplicate"}
-    assert series(registry, "client_updates_total") == {(outcome,): 0 for outcome in outcomes}
+    for name, refusals in (("client_updates_total", REFUSALS), ("client_reports_total", REPORT_REFUSALS)):
+        outcomes = {refusal.reason.lower() for refusal in refusals} | {"accepted", "duplicate"}
+        assert series(registry, name) == {(outcome,): 0 for outcome in outcomes}
     assert set(series(registry, "round_phase_duration_seconds_count")) == {
         ("initialising",),
         ("collecting",),
@@ -72,19 +82,26 @@ def test_every_known_label_is_there_from_the_start(registry: CollectorRegistry, 
     assert series(registry, "client_problems_total") == {(): 0}
 
 
+@pytest.mark.parametrize("what", ["update", "report"])
 def test_every_refusal_is_counted_under_its_reason_and_nothing_else_is(
-    registry: CollectorRegistry, metrics: AggregatorMetrics
+    registry: CollectorRegistry, metrics: AggregatorMetrics, what: Literal["update", "report"]
 ) -> None:
-    for refusal in REFUSALS:
-        metrics.update_refused(refusal("no"))
-    for other in (errors.StoreUnavailable("away"), errors.RunNotFound("none"), errors.Internal("a bug")):
-        metrics.update_refused(other)
-    counted = series(registry, "client_updates_total")
-    assert counted == {
-        **{(refusal.reason.lower(),): 1 for refusal in REFUSALS},
+    refusals = REFUSALS if what == "update" else REPORT_REFUSALS
+    for refusal in refusals:
+        assert metrics.refused(refusal("no"), what=what)
+    for other in (errors.StoreUnavailable("away"), errors.FailedPrecondition("taken over"), errors.Internal("a bug")):
+        assert not metrics.refused(other, what=what)
+    assert series(registry, f"client_{what}s_total") == {
+        **{(refusal.reason.lower(),): 1 for refusal in refusals},
         ("accepted",): 0,
         ("duplicate",): 0,
     }
+
+
+def test_every_way_in_which_a_round_takes_nothing_is_counted_under_a_reason_of_its_own() -> None:
+    """A new kind of RoundClosed has to be counted somewhere, and the kind without a reason of its own nowhere."""
+    assert set(errors.RoundClosed.__subclasses__()) <= {*REFUSALS, *REPORT_REFUSALS}
+    assert errors.RoundClosed not in {*REFUSALS, *REPORT_REFUSALS}
 
 
 def test_a_committed_round_shows_its_results_and_durations(

@@ -15,16 +15,22 @@ from shared.errors import (
     BlobTooLarge,
     ChunkOutOfOrder,
     ChunkTooLarge,
+    ClientIdTaken,
     FailedPrecondition,
+    FedplccError,
+    MalformedUpdate,
     NotInCohort,
     RoundClosed,
+    RunEnded,
     RunNotFound,
+    StaleRound,
+    Unauthenticated,
     UpdateConflict,
 )
 from shared.run_config import parse_run_config
 from shared.tensors import blob_ref, to_bytes
-from shared.types import BlobRef, CommittedUpdate, Payload, Run, RunStatus, Task, TaskKind, Update
-from tests.builders import a_blob
+from shared.types import BlobRef, CommittedUpdate, EvaluationCounts, Payload, Run, RunStatus, Task, TaskKind, Update
+from tests.builders import a_blob, an_evaluation
 from tests.folders import memory_folder
 from tests.local_federation import LocalFederation
 from tests.numpy_client import NumpyClient, a_document
@@ -149,6 +155,8 @@ def test_a_report_counts_once_and_its_repetition_is_answered_however_late(
     nothing = replace(report, counts=tuple(replace(counts, correct=(0, 0, 0)) for counts in report.counts))
     for said in (report, report, nothing):
         federation.coordinator.report_evaluation("ann", ann.token, run.run_id, 1, said)
+    assert federation.metric("client_reports_total", outcome="accepted") == 1
+    assert federation.metric("client_reports_total", outcome="duplicate") == 2
     assert federation.coordinator.list_evaluations(run.run_id, 1) == [(1, report)]
     federation.run_to_end(run.run_id)
     federation.coordinator.report_evaluation("ann", ann.token, run.run_id, 1, nothing)
@@ -171,30 +179,32 @@ def test_the_domain_of_a_report_is_the_one_the_client_joined_with(
 # What does not belong
 
 
-@pytest.mark.parametrize("number", [0, 2, 99, -1])
+@pytest.mark.parametrize(
+    ("number", "reason"), [(0, "STALE_ROUND"), (2, "FUTURE_ROUND"), (99, "FUTURE_ROUND"), (-1, "STALE_ROUND")]
+)
 def test_an_update_for_another_round_is_refused(
-    federation: LocalFederation, run: Run, ann: NumpyClient, number: int
+    federation: LocalFederation, run: Run, ann: NumpyClient, number: int, reason: str
 ) -> None:
     task, update, blobs = work(federation, ann)
     federation.upload(ann, task, blobs)
     with pytest.raises(RoundClosed):
         federation.coordinator.commit_update("ann", ann.token, run.run_id, number, update)
-    assert refused(federation, run) == [(number, "ann", "ROUND_CLOSED")]
+    assert refused(federation, run) == [(number, "ann", reason)]
     assert_undisturbed(federation, run)
 
 
-def test_an_update_of_the_round_before_is_late(federation: LocalFederation, run: Run, ann: NumpyClient) -> None:
+def test_an_update_of_the_round_before_is_stale(federation: LocalFederation, run: Run, ann: NumpyClient) -> None:
     task, update, blobs = work(federation, ann)
     federation.submit(ann, task, update, blobs)
     federation.step(["bob", "ann"])
     federation.step(["bob", "ann"])
     late = replace(update, losses={"ce": 7.0})
-    with pytest.raises(RoundClosed, match="the latest round is 2"):
+    with pytest.raises(StaleRound, match="the latest round is 2"):
         federation.coordinator.commit_update("ann", ann.token, run.run_id, 1, late)
-    with pytest.raises(RoundClosed):
+    with pytest.raises(StaleRound):
         federation.upload(ann, task, {a_blob("late"): b"late"})
-    assert federation.metric("client_updates_total", outcome="round_closed") == 2
-    assert refused(federation, run) == [(1, "ann", "ROUND_CLOSED")]
+    assert federation.metric("client_updates_total", outcome="stale_round") == 2
+    assert refused(federation, run) == [(1, "ann", "STALE_ROUND")]
     assert_undisturbed(federation, run)
 
 
@@ -223,14 +233,62 @@ def test_an_update_for_an_unknown_run_is_refused(federation: LocalFederation, ru
     with pytest.raises(RunNotFound):
         federation.upload(ann, replace(task, run=replace(task.run, run_id="nothing")), blobs)
     assert federation.events("", "update_refused") == []
+    assert federation.metric("client_updates_total", outcome="run_not_found") == 2
     assert_undisturbed(federation, run)
 
 
 def test_an_update_for_a_run_that_has_ended_is_refused(federation: LocalFederation, run: Run, ann: NumpyClient) -> None:
     _task, update, _blobs = work(federation, ann)
     federation.run_to_end(run.run_id)
-    with pytest.raises(RoundClosed, match="the run is completed"):
+    with pytest.raises(RunEnded, match="the run is completed"):
         federation.coordinator.commit_update("ann", ann.token, run.run_id, 2, update)
+    assert federation.metric("client_updates_total", outcome="run_ended") == 1
+
+
+def test_who_only_claims_to_be_a_client_is_counted_and_says_nothing_in_its_history(
+    federation: LocalFederation, run: Run, ann: NumpyClient
+) -> None:
+    task, update, _blobs = work(federation, ann)
+    for token, reason in (("another instance of ann 0123456789", "client_id_taken"), ("", "unauthenticated")):
+        with pytest.raises((ClientIdTaken, Unauthenticated)):
+            federation.coordinator.commit_update("ann", token, run.run_id, task.round, update)
+        with pytest.raises((ClientIdTaken, Unauthenticated)):
+            federation.coordinator.report_evaluation("ann", token, run.run_id, 1, an_evaluation("ann"))
+        assert federation.metric("client_updates_total", outcome=reason) == 1
+        assert federation.metric("client_reports_total", outcome=reason) == 1
+    assert refused(federation, run) == []
+    assert_undisturbed(federation, run)
+
+
+def test_a_report_that_does_not_belong_is_refused_counted_and_named(
+    federation: LocalFederation, run: Run, ann: NumpyClient
+) -> None:
+    eve = NumpyClient("eve")
+    federation.coordinator.join(eve.record, eve.token)
+
+    def report(client: NumpyClient, number: int, reason: str) -> None:
+        before = federation.metric("client_reports_total", outcome=reason.lower())
+        with pytest.raises(FedplccError) as caught:
+            federation.coordinator.report_evaluation(
+                client.client_id, client.token, run.run_id, number, an_evaluation(client.client_id)
+            )
+        assert caught.value.reason == reason
+        assert federation.metric("client_reports_total", outcome=reason.lower()) == (before or 0) + 1
+
+    report(ann, 1, "EARLY_REPORT")
+    report(ann, 1, "EARLY_REPORT")
+    report(ann, 0, "STALE_ROUND")
+    report(ann, 7, "FUTURE_ROUND")
+    report(eve, 1, "NOT_IN_COHORT")
+    wrong = replace(an_evaluation("ann"), counts=(EvaluationCounts("test", "global", (9,), (1,)),))
+    with pytest.raises(MalformedUpdate):
+        federation.coordinator.report_evaluation("ann", ann.token, run.run_id, 1, wrong)
+    assert federation.metric("client_reports_total", outcome="malformed_update") == 1
+    named = [(event.client_id, event.data["reason"]) for event in federation.events(run.run_id, "report_refused")]
+    assert named[:3] == [("ann", "EARLY_REPORT"), ("ann", "STALE_ROUND"), ("ann", "FUTURE_ROUND")], "each once"
+    assert named[3:] == [("eve", "NOT_IN_COHORT"), ("ann", "MALFORMED_UPDATE")]
+    assert_undisturbed(federation, run)
+    assert federation.metric("client_reports_total", outcome="accepted") == 4
 
 
 def test_what_a_client_makes_up_about_rounds_does_not_fill_the_history(
@@ -241,7 +299,7 @@ def test_what_a_client_makes_up_about_rounds_does_not_fill_the_history(
         with pytest.raises(RoundClosed):
             federation.coordinator.commit_update("ann", ann.token, run.run_id, number, update)
     assert len(refused(federation, run)) == 1
-    assert federation.metric("client_updates_total", outcome="round_closed") == 48
+    assert federation.metric("client_updates_total", outcome="future_round") == 48
 
 
 # Blobs

@@ -12,7 +12,19 @@ import pytest
 
 from aggregator import rounds
 from aggregator.rounds import RoundEvent, RunEvent
-from shared.errors import FedplccError, InvalidTransition, NotInCohort, RoundClosed, UpdateConflict
+from shared.errors import (
+    EarlyReport,
+    FedplccError,
+    FutureRound,
+    InvalidTransition,
+    LateReport,
+    LateUpdate,
+    NotInCohort,
+    RoundClosed,
+    RunEnded,
+    StaleRound,
+    UpdateConflict,
+)
 from shared.types import RoundPhase, Run, RunStatus
 from tests.builders import a_blob, a_round, a_run, an_evaluation, an_update
 
@@ -148,31 +160,33 @@ def test_a_closed_round_still_knows_an_update_it_has_but_takes_no_new_one(phase:
         rounds.add_update(run, 1, an_update("ann", content="other"), now=9.0)
     assert run.round is not None
     without_bob = replace(run, round=replace(run.round, updates={"ann": an_update("ann")}))
-    with pytest.raises(RoundClosed):
+    with pytest.raises(LateUpdate):
         rounds.add_update(without_bob, 1, an_update("bob"), now=9.0)
 
 
-@pytest.mark.parametrize("number", [-1, 0, 2, 99])
-def test_another_round_than_the_open_one_takes_neither_updates_nor_reports(number: int) -> None:
-    with pytest.raises(RoundClosed) as refused:
+@pytest.mark.parametrize(("number", "kind"), [(-1, StaleRound), (0, StaleRound), (2, FutureRound), (99, FutureRound)])
+def test_another_round_than_the_open_one_takes_neither_updates_nor_reports(
+    number: int, kind: type[RoundClosed]
+) -> None:
+    with pytest.raises(kind) as refused:
         rounds.add_update(a_round_in(RoundPhase.COLLECTING), number, an_update("ann"), now=1.0)
     assert refused.value.metadata == {"run_id": "test-0000", "round": str(number)}
-    with pytest.raises(RoundClosed):
+    with pytest.raises(kind):
         rounds.add_evaluation(a_round_in(RoundPhase.EVALUATING), number, an_evaluation("ann"))
 
 
 def test_a_run_without_a_round_takes_nothing() -> None:
-    with pytest.raises(RoundClosed):
+    with pytest.raises(FutureRound):
         rounds.add_update(a_run(P.PENDING), 0, an_update("ann"), now=1.0)
-    with pytest.raises(RoundClosed):
+    with pytest.raises(FutureRound):
         rounds.add_evaluation(a_run(), 0, an_evaluation("ann"))
 
 
 @pytest.mark.parametrize("status", [P.STOPPING, P.STOPPED, P.COMPLETED, P.FAILED])
 def test_a_run_that_ends_takes_neither_updates_nor_reports(status: RunStatus) -> None:
-    with pytest.raises(RoundClosed):
+    with pytest.raises(RunEnded):
         rounds.add_update(replace(a_round_in(RoundPhase.COLLECTING), status=status), 1, an_update("ann"), now=1.0)
-    with pytest.raises(RoundClosed):
+    with pytest.raises(RunEnded):
         rounds.add_evaluation(replace(a_round_in(RoundPhase.EVALUATING), status=status), 1, an_evaluation("ann"))
 
 
@@ -190,7 +204,7 @@ def test_reports_are_taken_while_the_round_is_evaluated_only(phase: RoundPhase) 
     run = a_round_in(phase)
     assert run.round is not None
     run = replace(run, round=replace(run.round, evaluations={}))
-    with pytest.raises(RoundClosed):
+    with pytest.raises(LateReport if phase is RoundPhase.COMMITTED else EarlyReport):
         rounds.add_evaluation(run, run.round_number, an_evaluation("ann"))
 
 

@@ -18,8 +18,8 @@ from shared.errors import (
     MalformedRequest,
     PayloadCorrupt,
     RequestIdReused,
-    RoundClosed,
     RoundNotFound,
+    RunEnded,
     RunNotFound,
 )
 from shared.run_config import parse_run_config
@@ -334,9 +334,9 @@ def test_an_update_for_a_stopping_run_is_refused(federation: LocalFederation) ->
     update, blobs = ann.work(task, _model(federation, run))
     federation.upload(ann, task, blobs)
     federation.coordinator.stop(run.run_id)
-    with pytest.raises(RoundClosed, match="the run is stopping"):
+    with pytest.raises(RunEnded, match="the run is stopping"):
         federation.coordinator.commit_update("ann", ann.token, run.run_id, 1, update)
-    with pytest.raises(RoundClosed):
+    with pytest.raises(RunEnded):
         federation.upload(bob, task, bob.work(task, _model(federation, run))[1])
 
 

@@ -71,13 +71,15 @@ def test_a_domain_that_comes_later_makes_a_new_heading() -> None:
 
 def test_what_a_person_wants_to_know_is_a_line_of_its_own() -> None:
     refused = an_event("update_refused", 1, detail="it holds NaN")
+    late = an_event("report_refused", 1, detail="the run is stopping")
     problem = an_event("client_problem", 1, detail="2 files cannot be read", hint="look at a.png")
-    text = shown(an_event("run_paused"), an_event("run_resumed"), an_event("run_recovered"), refused, problem)
+    text = shown(an_event("run_paused"), an_event("run_resumed"), an_event("run_recovered"), refused, late, problem)
     assert text.splitlines() == [
         "the run is paused",
         "the run goes on",
         "the aggregator came back; the run goes on",
         "client ann: an update was refused: it holds NaN",
+        "client ann: a report was refused: the run is stopping",
         "client ann: 2 files cannot be read; look at a.png",
     ]
 

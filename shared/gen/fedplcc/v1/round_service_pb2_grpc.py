@@ -135,8 +135,8 @@ class RoundServiceServicer(object):
     def UploadModel(self, request_iterator, context):
         """Stores one tensor group of this client's update: header, then chunks in order from the offset that GetUploadStatus
         named. Nothing has its name before its SHA-256 agrees. A blob that this client already stored is complete at once.
-        Fails with BLOB_CORRUPT, CHUNK_OUT_OF_ORDER, BLOB_TOO_LARGE, CHUNK_TOO_LARGE, ROUND_CLOSED or TRANSFER_IDLE (nothing
-        came for a while; what came is kept). Idempotent.
+        Fails with BLOB_CORRUPT, CHUNK_OUT_OF_ORDER, BLOB_TOO_LARGE, CHUNK_TOO_LARGE, with what CommitUpdate says of rounds, or
+        with TRANSFER_IDLE (nothing came for a while; what came is kept). Idempotent.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -152,14 +152,17 @@ class RoundServiceServicer(object):
     def CommitUpdate(self, request, context):
         """Binds (run, round, client) to its blobs and counts in one transaction; only then is the update part of the round. The
         same update again is answered as the first time; another update for the same key is refused with UPDATE_CONFLICT. Fails with
-        MALFORMED_UPDATE, BLOB_NOT_FOUND, ROUND_CLOSED or NOT_IN_COHORT.
+        MALFORMED_UPDATE, BLOB_NOT_FOUND, NOT_IN_COHORT, RUN_ENDED, STALE_ROUND (an older round), FUTURE_ROUND (one that has not
+        opened) or LATE_UPDATE (the open round, which has its updates).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ReportEvaluation(self, request, context):
-        """Reports counts of correct predictions for a round's global model; the first report of a round counts. Idempotent.
+        """Reports counts of correct predictions for a round's global model; the first report of a round counts. Fails
+        with MALFORMED_UPDATE, NOT_IN_COHORT, RUN_ENDED, STALE_ROUND, FUTURE_ROUND, EARLY_REPORT (the round has no model yet) or
+        LATE_REPORT. Idempotent.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
