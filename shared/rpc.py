@@ -25,6 +25,7 @@ from grpc_reflection.v1alpha import reflection
 from grpc_status import rpc_status
 
 from shared.addresses import is_loopback, join_address, require_secure, split_address
+from shared.call_failpoints import SERVER_SIDE, CallFailpoints, arriving, step_of
 from shared.errors import (
     AggregatorUnavailable,
     Code,
@@ -36,6 +37,7 @@ from shared.errors import (
     Unavailable,
     from_reason,
 )
+from shared.failpoints import failpoint, is_armed, passing
 from shared.log import get_logger
 from shared.version import VERSION
 
@@ -86,13 +88,19 @@ Observer = Callable[[str, str, float], None]
 """Told the method ("/fedplcc.v1.RoundService/Join"), the status code's name and the seconds of a call that ended."""
 
 
-def open_channel(address: str, *, insecure: bool = False) -> grpc.Channel:
+def open_channel(address: str, *, insecure: bool = False, failpoints: str = "") -> grpc.Channel:
     """A channel for threads to HOST:PORT; connects when first used.
+
+    Args:
+        address: HOST:PORT.
+        insecure: Whether plain text is accepted off loopback.
+        failpoints: What the names of its calls' failpoints begin with, in a process that a test has armed.
 
     Raises:
         InvalidConfig: No such address, or off loopback without `insecure`.
     """
-    return grpc.insecure_channel(_target(address, insecure), options=CHANNEL_OPTIONS)
+    channel = grpc.insecure_channel(_target(address, insecure), options=CHANNEL_OPTIONS)
+    return grpc.intercept_channel(channel, CallFailpoints(failpoints)) if failpoints and is_armed() else channel
 
 
 def open_aio_channel(address: str, *, insecure: bool = False) -> grpc.aio.Channel:
@@ -215,15 +223,22 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  #
             if found is not None
         )
 
+        step = step_of(SERVER_SIDE, method)
+
         async def answer(request: Any, context: Any) -> Any:
             context.set_trailing_metadata(((VERSION_KEY, VERSION),))  # an error's own replaces it
             async with self._around(method, request, context):
-                return await behaviour(request, context)
+                with passing(step):
+                    return await behaviour(arriving(method, request, is_stream=handler.request_streaming), context)
 
         async def stream(request: Any, context: Any) -> AsyncIterator[Any]:
             async with self._around(method, request, context):
-                async for response in behaviour(request, context):
-                    yield response
+                with passing(step):
+                    arrived = arriving(method, request, is_stream=handler.request_streaming)
+                    async for response in behaviour(arrived, context):
+                        failpoint(step, "sent.before")
+                        yield response
+                        failpoint(step, "sent.after")
 
         make: Callable[..., Any] = {
             (False, False): grpc.unary_unary_rpc_method_handler,

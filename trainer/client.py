@@ -131,7 +131,7 @@ class AggregatorClient:
         self.address, self.client_id, self.instance_token, self.metrics = address, client_id, instance_token, metrics
         self.chunk_bytes, self.poll_hold_s = CHUNK_BYTES, poll_hold_s
         self.rng = rng or random.Random()
-        self._channel = open_channel(address, insecure=insecure)
+        self._channel = open_channel(address, insecure=insecure, failpoints="trainer.rpc")
         self.stub = round_service_pb2_grpc.RoundServiceStub(self._channel)  # type: ignore[no-untyped-call]
         self._stream: Any = None
         self._stream_lock = threading.Lock()

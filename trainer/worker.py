@@ -29,6 +29,7 @@ from shared.errors import (
     Unauthenticated,
     UpdateConflict,
 )
+from shared.failpoints import passing
 from shared.log import bind, get_logger
 from shared.rpc import backoff
 from shared.types import Client, ClientActivity, ClientProblem, Heartbeat, Task, TaskKind
@@ -256,7 +257,8 @@ class Worker:
                 # Files were unreadable, or the run splits them in another way than was announced.
                 connection.announce(client)
                 self._record = client
-            self._runner.perform(task, connection, should_stop, on_activity, on_problem)
+            with passing("trainer.task", task.kind.value):
+                self._runner.perform(task, connection, should_stop, on_activity, on_problem)
 
     def _handled(self, task: Task, failure: _Failure | None) -> None:
         """Remember that what was pushed up to now for this task is dealt with."""
