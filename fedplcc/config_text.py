@@ -27,6 +27,7 @@ SECTIONS = {
     "model": "The model.",
     "data": "What all clients agree on about their data.",
     "training": "Local training.",
+    "admission": "What updates must keep to, and what becomes of clients whose updates do not.",
 }
 EXAMPLES: Mapping[str, Any] = {
     "run.min_clients": 2,
@@ -34,6 +35,9 @@ EXAMPLES: Mapping[str, Any] = {
     "run.initial_model": "run:scans-97f12353",
     "training.local_epochs": 1,
     "training.clip_norm": 10.0,
+    "admission.max_update_norm": 100.0,
+    "admission.max_num_examples": 100_000,
+    "admission.quarantine_after": 3,
     "clients.samples_per_class": 50,
     "clients.domain": "scanner-a",
     "model.options.checkpoint": "weights.safetensors",

@@ -53,6 +53,8 @@ TIMM = re.compile(r"^timm:(?P<name>[A-Za-z0-9][\w.-]*)$")
 FACTORY = re.compile(r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")
 """`package.module:factory`."""
 MODEL_FORMS = "write timm:NAME or package.module:factory"
+YOUNGER_SECTIONS = frozenset({"admission"})
+"""Sections younger than the first release, whose hashes of runs that do not set them must not change."""
 
 
 class RunSection(Section):
@@ -249,6 +251,28 @@ class TrainingSection(Section):
         return values
 
 
+class AdmissionSection(Section):
+    """`[admission]`: what an update must keep to, and what becomes of a client whose updates do not."""
+
+    max_update_norm: float | None = Field(None, gt=0)
+    """Largest L2 norm of a local model minus the round's global model, over all floating-point tensors together, running
+    statistics included. An update beyond it is refused, not clipped. No limit if not set; the aggregator's log says each
+    update's norm where a limit is set, however large."""
+    max_num_examples: int | None = Field(None, ge=1)
+    """Most samples that one update may stand for. A client says itself how many it has, and weighs as much as it says
+    unless method.averaging is "equal". No limit if not set."""
+    quarantine_after: int | None = Field(None, ge=1, le=1_000_000)
+    """Refused updates of one client in this run, repeated ones included, after which it takes no more part. What counts is
+    an update that is wrong in itself, not one that is late. Never if not set."""
+    quarantined: tuple[Name, ...] = Field((), strict=False)
+    """Clients that take no part from the beginning, whether run.clients names them or not."""
+
+    @field_validator("quarantined")
+    @classmethod
+    def _sorted(cls, quarantined: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(sorted(set(quarantined)))
+
+
 class RunConfig(BaseModel):
     """A run, with the defaults filled in."""
 
@@ -259,6 +283,13 @@ class RunConfig(BaseModel):
     model: ModelSection = ModelSection()
     data: DataSection
     training: TrainingSection = TrainingSection.model_validate({})
+    admission: AdmissionSection = AdmissionSection.model_validate({})
+
+    @model_validator(mode="after")
+    def _somebody_takes_part(self) -> Self:
+        if self.run.clients is not None and set(self.run.clients) <= set(self.admission.quarantined):
+            raise ValueError("admission.quarantined names every client of the run; leave at least one")
+        return self
 
     def begun_with(self, sha256: str) -> RunConfig:
         """The same run, beginning with the model of this SHA-256."""
@@ -273,7 +304,15 @@ class RunConfig(BaseModel):
     @property
     def canonical_json(self) -> str:
         """The configuration with sorted keys and no spaces."""
-        return canonical_json({name: getattr(self, name).model_dump(mode="json") for name in type(self).model_fields})
+        sections = {name: getattr(self, name) for name in type(self).model_fields}
+        is_default = {name: section == type(self).model_fields[name].default for name, section in sections.items()}
+        return canonical_json(
+            {
+                name: section.model_dump(mode="json")
+                for name, section in sections.items()
+                if not (name in YOUNGER_SECTIONS and is_default[name])
+            }
+        )
 
     @property
     def hash(self) -> str:

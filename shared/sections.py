@@ -56,6 +56,8 @@ def explain(problem: Any, prefix: str = "") -> str:
         return f"{key} {_of_length(problem['type'], problem['ctx'])}"
     message = str(problem["msg"]).removeprefix("Value error, ")
     message = message[:1].lower() + message[1:]
+    if not key:
+        return message  # about the whole, which names the keys itself
     value = problem.get("input")
     if isinstance(value, (str, int, float, bool)) or value is None:
         return f"{key} = {json.dumps(value)}: {message}"

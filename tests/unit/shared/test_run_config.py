@@ -160,6 +160,32 @@ def test_defaults_written_out_give_the_same_hash() -> None:
     assert parse_run_config(a_document(method={"tau": 0.08})).hash != config.hash
 
 
+def test_a_run_that_does_not_set_admission_keeps_the_hash_that_it_had_before_there_was_such_a_section() -> None:
+    plain = parse_run_config(a_document())
+    assert parse_run_config(a_document(admission={})).hash == plain.hash
+    limited = parse_run_config(a_document(admission={"max_update_norm": 5.0, "quarantined": ["zed", "ann", "zed"]}))
+    assert limited.hash != plain.hash
+    assert limited.admission.quarantined == ("ann", "zed")
+    assert parse_run_config(json.loads(limited.canonical_json)) == limited
+
+
+@pytest.mark.parametrize(
+    ("admission", "sentence"),
+    [
+        ({"max_update_norm": 0.0}, "admission.max_update_norm = 0.0: input should be greater than 0"),
+        ({"max_update_norm": float("inf")}, "admission.max_update_norm = Infinity: input should be a finite number"),
+        ({"max_num_examples": 0}, "admission.max_num_examples = 0: input should be greater than or equal to 1"),
+        ({"quarantine_after": True}, "admission.quarantine_after = true: input should be a valid integer"),
+        ({"quarantined": ["bob", "ann"]}, "admission.quarantined names every client of the run; leave at least one"),
+        ({"max_norm": 1.0}, "unknown key 'admission.max_norm'; did you mean 'admission.max_update_norm'?"),
+    ],
+)
+def test_what_is_wrong_with_admission_is_said(admission: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(InvalidConfig) as refused:
+        parse_run_config(a_document(admission=admission))
+    assert refused.value.detail == sentence
+
+
 @st.composite
 def documents(draw: st.DrawFn) -> dict[str, Any]:
     """Valid configurations of all kinds."""
