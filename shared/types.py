@@ -257,6 +257,27 @@ class Round:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Rejections:
+    """Updates of one client in one run that were refused for what they are, not for when they came.
+
+    Attributes:
+        count: How many since the run began, or since the client was released from quarantine.
+        reason: Why the last one was refused, in UPPER_SNAKE_CASE.
+        check: Which check refused it.
+        detail: The sentence that the client was answered with.
+        round: For which round it was.
+        last_at: When; seconds since the epoch.
+    """
+
+    count: int
+    reason: str
+    check: str = ""
+    detail: str = ""
+    round: int = 0
+    last_at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
     """One training job and its latest round.
 
@@ -283,6 +304,8 @@ class Run:
     updated_at: float = 0.0
     quarantined: Mapping[str, str] = field(default_factory=dict)
     """Why a client takes no part any more."""
+    rejections: Mapping[str, Rejections] = field(default_factory=dict)
+    """What was refused of each client; at most one entry for each that a round has asked."""
 
     @property
     def round_number(self) -> int:

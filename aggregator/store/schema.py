@@ -75,6 +75,11 @@ runs = Table(
         JSON(none_as_null=True),
         comment="Why each quarantined client takes no part any more, by its id; null if none is.",
     ),
+    Column(
+        "rejections",
+        JSON(none_as_null=True),
+        comment="Updates that were refused for what they are, by client id; null if none was.",
+    ),
     Index("runs_by_status", "status"),
     Index("runs_by_age", "created_at", "run_id"),
     comment="Training jobs.",

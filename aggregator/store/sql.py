@@ -43,6 +43,7 @@ from shared.types import (
     Environment,
     Evaluation,
     Event,
+    Rejections,
     Round,
     RoundPhase,
     Run,
@@ -330,7 +331,7 @@ def _engine(url: str) -> Engine:
 
 
 _ADAPTERS: dict[type[Any], TypeAdapter[Any]] = {
-    kind: TypeAdapter(kind) for kind in (BlobRef, ClientProblem, Environment, Evaluation, Update)
+    kind: TypeAdapter(kind) for kind in (BlobRef, ClientProblem, Environment, Evaluation, Rejections, Update)
 }
 """Records that are kept as JSON."""
 
@@ -355,6 +356,7 @@ def _run_values(run: Run) -> dict[str, Any]:
     values |= {"status": run.status.value, "roster": list(run.roster), "round": run.round_number}
     values |= {name: None if blob is None else _dump(blob) for name, blob in _blobs_of(run)}
     values["quarantined"] = dict(run.quarantined) or None
+    values["rejections"] = {name: _dump(refused) for name, refused in run.rejections.items()} or None
     return values
 
 
@@ -378,6 +380,8 @@ def _run(row: Row[Any]) -> Run:
     values["status"] = RunStatus(values["status"])
     values["roster"] = tuple(values["roster"])
     values["quarantined"] = values["quarantined"] or {}
+    rejections = values["rejections"] or {}
+    values["rejections"] = {name: _load(Rejections, refused) for name, refused in rejections.items()}
     values["model"], values["prototypes"] = _blob(values["model"]), _blob(values["prototypes"])
     return Run(**values)
 

@@ -20,6 +20,7 @@ from shared.types import (
     CommittedUpdate,
     Environment,
     Event,
+    Rejections,
     RoundPhase,
     Run,
     RunStatus,
@@ -82,7 +83,14 @@ def a_full_run() -> Run:
         metrics_json='{"accuracy":0.1}',
         timings_json='{"seconds":0.30000000000000004}',
     )
-    return a_run(round=current, is_pause_requested=True, reason="weil «warum» nicht reicht: ü")
+    refused = Rejections(count=3, reason="MALFORMED_UPDATE", check="finite", detail="é", round=1, last_at=0.1)
+    return a_run(
+        round=current,
+        is_pause_requested=True,
+        reason="weil «warum» nicht reicht: ü",
+        quarantined={"cyn": "3 updates were refused", "dan": ""},
+        rejections={"cyn": refused, "bob": Rejections(count=1, reason="MALFORMED_UPDATE")},
+    )
 
 
 # Transactions

@@ -67,12 +67,12 @@ def tables_of(file: Path) -> dict[str, str]:
 
 
 def with_what_was_added(rows: Rows) -> Rows:
-    """Rows of an older revision as the present one has them: nobody was dropped or quarantined, no request was kept."""
+    """Rows of an older revision as the present one has them: nobody was dropped or rejected, no request was kept."""
     return {
         **rows,
         "control_requests": [],
         "rounds": [{"dropped": None} | row for row in rows["rounds"]],
-        "runs": [{"quarantined": None} | row for row in rows["runs"]],
+        "runs": [{"quarantined": None, "rejections": None} | row for row in rows["runs"]],
     }
 
 

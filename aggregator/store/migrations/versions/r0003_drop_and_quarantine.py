@@ -10,7 +10,7 @@ down_revision = "0002"
 
 
 def upgrade() -> None:
-    """What is there already dropped and quarantined nobody."""
+    """What is there already dropped, quarantined and rejected nobody."""
     op.create_table(
         "control_requests",
         sa.Column("request_id", sa.String(128), primary_key=True),
@@ -22,3 +22,4 @@ def upgrade() -> None:
     )
     op.add_column("rounds", sa.Column("dropped", sa.JSON, nullable=True))
     op.add_column("runs", sa.Column("quarantined", sa.JSON, nullable=True))
+    op.add_column("runs", sa.Column("rejections", sa.JSON, nullable=True))
