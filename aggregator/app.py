@@ -179,7 +179,7 @@ async def _tick(coordinator: Coordinator, interval_s: float) -> None:
 def _locked(folder: Path) -> IO[str]:
     """Hold the state directory for this process as long as the file is open."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        disk.make_state_folder(folder, "state")
         file = (folder / "lock").open("a")
     except OSError as error:
         raise StoreUnavailable(why_unusable(folder, error)) from error

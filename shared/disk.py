@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from contextlib import suppress
 from pathlib import Path
 
 from shared.failpoints import passing
@@ -80,6 +81,23 @@ def make_folder(folder: Path, step: str) -> None:
     """
     with durable_step(step, "mkdir"):
         folder.mkdir(exist_ok=True)
+
+
+def make_state_folder(folder: Path, step: str) -> None:
+    """Make a process's own folder where there is none, with those above it, so that a power cut takes none of them.
+
+    Raises:
+        OSError: The disk refuses.
+    """
+    if folder.is_dir():
+        if not any(folder.iterdir()):
+            with suppress(OSError):  # above a mounted folder there may be nothing that can be written
+                fsync_folder(folder.parent, step)  # whoever made it may have died before this
+        return
+    if not folder.parent.is_dir():
+        make_state_folder(folder.parent, step)
+    make_folder(folder, step)
+    fsync_folder(folder.parent, step)
 
 
 def remove(path: Path, step: str) -> None:

@@ -29,7 +29,7 @@ def held_state_dir(folder: Path) -> Iterator[str]:
         StoreUnavailable: It cannot be made, read or written.
     """
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        disk.make_state_folder(folder, "trainer.state")
         lock = (folder / LOCK_FILE).open("a")
     except OSError as error:
         raise _unusable(folder, error) from error

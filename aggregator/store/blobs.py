@@ -8,7 +8,8 @@
 
 A file is fsynced before it gets its name, and a folder after it got a new name; only then may a row name the blob. What a
 crash leaves behind is always either a whole blob or a part that the next upload continues; a part whose bytes a power cut
-damaged fails its SHA-256 and starts again from nothing.
+damaged fails its SHA-256 and starts again from nothing. What is not needed any more leaves in the other order, the row first
+(see collection.py); a file that no row names is garbage, unless it is just being put away (see holds.py).
 """
 
 from __future__ import annotations
@@ -21,17 +22,11 @@ import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO
 
+from aggregator.store.blob_files import BlobFiles
+from aggregator.store.holds import Holds
 from shared import disk
-from shared.errors import (
-    BlobCorrupt,
-    BlobNotFound,
-    ChunkOutOfOrder,
-    FailedPrecondition,
-    PayloadCorrupt,
-    StoreUnavailable,
-)
+from shared.errors import BlobCorrupt, BlobNotFound, ChunkOutOfOrder, FailedPrecondition, StoreUnavailable
 from shared.types import MODEL, BlobRef
 
 READ_BYTES = 1 << 20
@@ -40,55 +35,29 @@ RESERVED_BYTES = 16 << 20
 """What a model to begin with leaves free on the disk, so that the database and the runs' updates go on."""
 MAX_UPLOADS = 16
 """Uploads that one client may have beside each other; far more than an update has blobs."""
+MAX_VERIFIED = 1 << 15
+"""Names that are remembered of blobs that this process has hashed; beyond them it hashes again."""
 
 
-class BlobStore:
+class BlobStore(BlobFiles):
     """Blobs and uploads below one folder."""
 
     def __init__(self, folder: Path) -> None:
-        self._blobs = folder / "blobs"
+        super().__init__(folder)
         self._incoming = folder / "incoming"
         self._staging = folder / "staging"
         self._initial = folder / "initial"
         self._uploads: dict[tuple[str, str], Upload] = {}
         self._durable: set[Path] = set()
+        self._verified: set[str] = set()
+        self.holds = Holds()
+        """Of blobs that are being put away; see there."""
         self._lock = threading.Lock()
         with _disk_errors():
             disk.remove_tree(self._staging, "staging")
             for path in (self._blobs, self._incoming, self._staging, self._initial):
-                path.mkdir(parents=True, exist_ok=True)
+                disk.make_folder(path, "state")
             disk.fsync_folder(folder, "state")
-
-    def path(self, sha256: str) -> Path:
-        """Where a blob is, or would be."""
-        return self._blobs / sha256[:2] / sha256
-
-    def stored_path(self, sha256: str) -> Path:
-        """The file of a blob that a row names.
-
-        Raises:
-            PayloadCorrupt: It is gone.
-        """
-        path = self.path(sha256)
-        if not path.is_file():
-            raise PayloadCorrupt("a stored blob is gone; somebody changed the state directory", sha256=sha256)
-        return path
-
-    def open(self, sha256: str) -> BinaryIO:
-        """Open a blob for reading.
-
-        Raises:
-            BlobNotFound: There is none of this name.
-        """
-        try:
-            return self.path(sha256).open("rb")
-        except FileNotFoundError:
-            raise BlobNotFound("the blob is not stored", sha256=sha256) from None
-
-    def read(self, sha256: str) -> bytes:
-        """A whole blob; for small ones."""
-        with self.open(sha256) as file:
-            return file.read()
 
     def put(self, role: str, pieces: Iterable[bytes]) -> BlobRef:
         """Make a blob of these bytes durable and return its name. The same bytes again change nothing."""
@@ -102,9 +71,25 @@ class BlobStore:
                 disk.fsync_file(file.fileno(), "blob.put")
                 blob = BlobRef(role, digest.hexdigest(), size)
                 self._name(Path(file.name), blob.sha256)
+                self._remember(blob.sha256)
             finally:
                 disk.remove(Path(file.name), "blob.put")
         return blob
+
+    def verified_path(self, sha256: str) -> Path:
+        """The file of a blob that a row names, found to be what its name says: by this process, when it came or at the first call.
+
+        So what this process received or computed is not read for it, and what an earlier one left is read once: between the
+        two lie a crash, a restore, a copied disk.
+
+        Raises:
+            PayloadCorrupt: It is gone, or damaged.
+        """
+        if sha256 in self._verified:
+            return self.stored_path(sha256)
+        path = super().verified_path(sha256)
+        self._remember(sha256)
+        return path
 
     def uploaded(self, client_id: str, blob: BlobRef) -> bool:
         """Whether this client's upload of the blob is complete and waits for a commit."""
@@ -142,10 +127,27 @@ class BlobStore:
     def end_upload(self, client_id: str, upload: Upload) -> None:
         """Close an upload, whether it is complete or goes on later."""
         upload.close()
+        if upload.is_whole:
+            self._remember(upload.blob.sha256)
         with self._lock:
             key = (client_id, upload.blob.sha256)
             if self._uploads.get(key) is upload:
                 del self._uploads[key]
+
+    def upload_stored(self, client_id: str, blob: BlobRef) -> bool:
+        """Make a stored blob a complete upload of this client, who need not send it; False where it is gone.
+
+        So the answer that a blob need not be sent holds until the client commits, whatever is collected meanwhile.
+        """
+        with self._lock, _disk_errors():
+            disk.make_folder(self._incoming / client_id, "upload.client")
+            self._make_room(client_id, blob)
+            with suppress(FileExistsError):
+                try:
+                    disk.link(self.path(blob.sha256), self._complete(client_id, blob.sha256), "upload.stored")
+                except FileNotFoundError:
+                    return False
+        return True
 
     def keep(self, client_id: str, blobs: Iterable[BlobRef]) -> None:
         """Make complete uploads durable as blobs. They stay uploads too, until `forget`, so that a crash loses nothing.
@@ -158,7 +160,9 @@ class BlobStore:
             if path.is_file():
                 with _disk_errors():
                     self._name(path, blob.sha256)
-            elif not self.path(blob.sha256).is_file():
+                continue
+            self.holds.take(blob.sha256)
+            if not self.path(blob.sha256).is_file():
                 raise BlobNotFound(f"the upload of blob {blob.role!r} is gone; send it again", sha256=blob.sha256)
 
     def forget(self, client_id: str) -> None:
@@ -216,9 +220,69 @@ class BlobStore:
         return BlobRef(MODEL, sha256, size_bytes), name
 
     def keep_initial(self, sha256: str) -> None:
-        """Make a model that runs can begin with durable as a blob."""
+        """Make a model that runs can begin with durable as a blob; it counts as used now."""
         with _disk_errors():
             self._name(self._initial / sha256, sha256)
+            with disk.durable_step("initial.used"):
+                os.utime(self._initial / f"{sha256}.name")
+
+    def remove(self, names: Iterable[str]) -> int:
+        """Take away blobs that no row names and `holds` has claimed; says how many bytes they had.
+
+        Raises:
+            StoreUnavailable: The disk refuses; what is left is garbage still.
+        """
+        removed_bytes = 0
+        with _disk_errors():
+            for sha256 in names:
+                path = self.path(sha256)
+                with suppress(FileNotFoundError):
+                    removed_bytes += path.stat().st_size
+                    disk.remove(path, "blob.collect")
+                self._verified.discard(sha256)
+        return removed_bytes
+
+    def expire_uploads(self, before: float) -> int:
+        """Take away uploads that have not changed since a time (seconds since the epoch) and do not go on now; says the bytes."""
+        removed_bytes = 0
+        for folder in sorted(self._incoming.iterdir()):
+            with self._lock, _disk_errors():
+                busy = {sha256 for client_id, sha256 in self._uploads if client_id == folder.name}
+                stays = False
+                for path in folder.iterdir():
+                    status = path.stat()
+                    # The time of the last change of the file itself or its names: a blob that was linked here is older.
+                    if status.st_ctime >= before or path.name.removesuffix(".part") in busy:
+                        stays = True
+                        continue
+                    disk.remove(path, "upload.expire")
+                    removed_bytes += status.st_size if status.st_nlink == 1 else 0
+                if not stays:
+                    disk.remove_tree(folder, "upload.expire")
+        return removed_bytes
+
+    def expire_initial(self, before: float) -> int:
+        """Take away models to begin with that were neither brought nor used since a time; says the bytes.
+
+        A run that began with one keeps it as a blob.
+        """
+        removed_bytes = 0
+        with _disk_errors():
+            for label in sorted(self._initial.glob("*.name")):
+                if label.stat().st_mtime >= before:
+                    continue
+                model = label.with_suffix("")
+                with suppress(FileNotFoundError):
+                    status = model.stat()
+                    removed_bytes += status.st_size if status.st_nlink == 1 else 0
+                disk.remove(model, "initial.expire")
+                disk.remove(label, "initial.expire")
+        return removed_bytes
+
+    def _remember(self, sha256: str) -> None:
+        if len(self._verified) >= MAX_VERIFIED:
+            self._verified.clear()
+        self._verified.add(sha256)
 
     def _make_room(self, client_id: str, blob: BlobRef) -> None:
         age: dict[str, int] = {}
@@ -240,6 +304,7 @@ class BlobStore:
         return self._incoming / client_id / f"{sha256}.part"
 
     def _name(self, source: Path, sha256: str) -> None:
+        self.holds.take(sha256)
         target = self.path(sha256)
         if target.parent not in self._durable:
             # Also where it is there: whoever made it may have died, or may not have come to its fsync yet.
@@ -265,6 +330,7 @@ class Upload:
 
     def __init__(self, part: Path, complete: Path, blob: BlobRef) -> None:
         self.blob, self.part_path, self.complete_path = blob, part, complete
+        self.is_whole = False
         self._lock = threading.Lock()
         self._file = part.open("a+b", buffering=0)
         self._size = os.fstat(self._file.fileno()).st_size
@@ -319,6 +385,7 @@ class Upload:
                     self._start_over()  # after a failed fsync nobody knows which bytes are on the disk
                     raise
                 disk.rename(self.part_path, self.complete_path, "upload")
+                self.is_whole = True
 
     def close(self) -> None:
         """Let go of the file; bytes that still come are refused. Waits for a chunk that is being written."""
