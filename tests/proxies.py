@@ -1,4 +1,4 @@
-"""Proxies as they stand between hosts: one that cuts idle connections, one that cuts idle calls and holds answers back.
+"""A proxy as it stands between hosts: it cuts idle calls and holds answers back. For connections see chaos/fault_proxy.py.
 
 Each runs in a thread of its own on a free port of loopback, and is ended by leaving its block.
 """
@@ -50,58 +50,6 @@ class Proxy:
         self.address = f"127.0.0.1:{port}"
         self._is_up.set()
         await self._closing.wait()
-
-
-class ConnectionProxy(Proxy):
-    """Passes bytes on, and closes every connection over which nothing has gone for `idle_s` seconds."""
-
-    def __init__(self, target: str, *, idle_s: float) -> None:
-        super().__init__(target)
-        self._idle_s = idle_s
-
-    async def _serve(self) -> None:
-        server = await asyncio.start_server(self._connect, "127.0.0.1", 0)
-        await self._up(server.sockets[0].getsockname()[1])
-        server.close()
-        tasks = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-    async def _connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        host, port = self.target.split(":")
-        there_reader, there_writer = await asyncio.open_connection(host, int(port))
-        moved = asyncio.Event()
-        pumps = [
-            asyncio.ensure_future(_pump(source, sink, moved))
-            for source, sink in ((reader, there_writer), (there_reader, writer))
-        ]
-        try:
-            while not any(pump.done() for pump in pumps):
-                moved.clear()
-                await asyncio.wait(
-                    [*pumps, asyncio.ensure_future(moved.wait())],
-                    timeout=self._idle_s,
-                    return_when=asyncio.FIRST_COMPLETED,
-                )
-                if not moved.is_set() and not any(pump.done() for pump in pumps):
-                    self.num_cut += 1
-                    break
-        finally:
-            for pump in pumps:
-                pump.cancel()
-            for end in (writer, there_writer):
-                end.transport.abort()
-
-
-async def _pump(source: asyncio.StreamReader, sink: asyncio.StreamWriter, moved: asyncio.Event) -> None:
-    try:
-        while data := await source.read(1 << 16):
-            moved.set()
-            sink.write(data)
-            await sink.drain()
-    except ConnectionError:
-        pass
 
 
 class CallProxy(Proxy, grpc.GenericRpcHandler):  # type: ignore[type-arg]  # generic in the stubs only

@@ -21,10 +21,11 @@ from shared.metrics import new_registry
 from shared.rpc import translated
 from shared.types import Poll, TaskKey, TaskKind
 from tests import tiny
+from tests.chaos.fault_proxy import FaultProxy
 from tests.grpc_client import DEADLINE_S, GrpcClient, RunControl
 from tests.harness import Federation, eventually
 from tests.numpy_client import NumpyClient, a_document
-from tests.proxies import CallProxy, ConnectionProxy
+from tests.proxies import CallProxy
 from trainer.client import AggregatorClient
 from trainer.metrics import TrainerMetrics
 from trainer.tasks import TaskRunner
@@ -162,9 +163,9 @@ def test_a_trainer_that_polls_is_never_cut_by_a_proxy_that_cuts_idle_connections
 ) -> None:
     values = alone(tmp_path)
     data = values["clients"][tiny.CLIENTS[0]]["data"]
-    with ConnectionProxy(running.address, idle_s=IDLE_S) as proxy, Trainer(proxy.address, data, None):
+    with FaultProxy(running.address, idle_s=IDLE_S) as proxy, Trainer(proxy.address, data, None):
         eventually(lambda: proxy.num_cut > 0, "a stream is cut")
-    with ConnectionProxy(running.address, idle_s=IDLE_S) as proxy, Trainer(proxy.address, data, HOLD_S):
+    with FaultProxy(running.address, idle_s=IDLE_S) as proxy, Trainer(proxy.address, data, HOLD_S):
         begin = time.monotonic()
         eventually(lambda: time.monotonic() > begin + 2 * IDLE_S, "there was long nothing to do")
         last = last_line(control, control.create(tiny.run_document(values)).run_id)
