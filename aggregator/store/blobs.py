@@ -77,7 +77,7 @@ class BlobStore(BlobFiles):
         return blob
 
     def verified_path(self, sha256: str) -> Path:
-        """The file of a blob that a row names, found to be what its name says: by this process, when it came or at the first call.
+        """The file of a blob that a row names, found to be what its name says, when it came or at the first call.
 
         So what this process received or computed is not read for it, and what an earlier one left is read once: between the
         two lie a crash, a restore, a copied disk.
@@ -243,10 +243,10 @@ class BlobStore(BlobFiles):
         return removed_bytes
 
     def expire_uploads(self, before: float) -> int:
-        """Take away uploads that have not changed since a time (seconds since the epoch) and do not go on now; says the bytes."""
+        """Take away uploads that have not changed since a time (seconds since the epoch) and do not go on; says the size."""
         removed_bytes = 0
         for folder in sorted(self._incoming.iterdir()):
-            with self._lock, _disk_errors():
+            with self._lock, _disk_errors(), suppress(FileNotFoundError):  # committed and forgotten meanwhile
                 busy = {sha256 for client_id, sha256 in self._uploads if client_id == folder.name}
                 stays = False
                 for path in folder.iterdir():
