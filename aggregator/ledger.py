@@ -20,7 +20,7 @@ from aggregator.history import events_between
 from aggregator.metrics import AggregatorMetrics
 from aggregator.rounds import RunEvent
 from aggregator.sessions import Sessions
-from aggregator.store.base import Store, Transaction
+from aggregator.store.base import ControlRequest, Store, Transaction
 from aggregator.store.blobs import BlobStore
 from shared.errors import InvalidConfig, RunNotFound
 from shared.failpoints import failpoint
@@ -134,15 +134,15 @@ class Ledger:
             for run in self.open_runs():
                 self.step(run, run)
 
-    def change(self, run_id: str, change: Callable[[Run], Run]) -> Run:
-        """Take a run through a pure step.
+    def change(self, run_id: str, change: Callable[[Run], Run], *, request: ControlRequest | None = None) -> Run:
+        """Take a run through a pure step; the request that asks for it counts as done together with it.
 
         Raises:
             RunNotFound: There is none of this id.
         """
         with self.lock:
             run = self.get(run_id)
-            return self.step(run, change(run))
+            return self.step(run, change(run), request=request)
 
     def step(
         self,
@@ -151,6 +151,7 @@ class Ledger:
         *,
         update: Update | None = None,
         evaluation: Evaluation | None = None,
+        request: ControlRequest | None = None,
         extra: Sequence[Event] = (),
     ) -> Run:
         """Settle a changed run, write it with the events it amounts to, and tell those who wait."""
@@ -159,6 +160,9 @@ class Ledger:
         while (settled := self._settled(states[-1], now)) is not states[-1]:
             states.append(settled)
         if all(state is before for state in states) and not extra:
+            if request is not None:
+                with self._store.transaction() as transaction:
+                    transaction.add_control_request(request)
             return before
         final = replace(states[-1], updated_at=now)
         pairs = zip(states, [*states[1:-1], final], strict=False)
@@ -172,6 +176,8 @@ class Ledger:
                 transaction.add_update(final.run_id, before.round_number, update)
             if evaluation is not None:
                 transaction.add_evaluation(final.run_id, before.round_number, evaluation)
+            if request is not None:
+                transaction.add_control_request(request)
             if final.round is not None:
                 for blob in (final.round.model, final.round.prototypes):
                     if blob is not None:

@@ -9,6 +9,7 @@ blob) is done outside the lock, by `work` and in the caller's thread.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import threading
 import time
@@ -27,7 +28,7 @@ from aggregator.ledger import Ledger, Listener
 from aggregator.metrics import AggregatorMetrics
 from aggregator.rounds import RunEvent
 from aggregator.sessions import Session, Sessions
-from aggregator.store.base import Store
+from aggregator.store.base import ControlRequest, Store
 from aggregator.store.blobs import BlobStore
 from aggregator.transfers import Transfers
 from aggregator.validation import check_evaluation, check_first_model, check_update
@@ -43,7 +44,7 @@ from shared.errors import (
     StoreUnavailable,
 )
 from shared.log import get_logger
-from shared.run_config import RunConfig, parse_run_config
+from shared.run_config import RunConfig, canonical_json, parse_run_config
 from shared.tensors import TensorTable, prototypes_to_bytes, read_header
 from shared.types import (
     FEATURE_DIM,
@@ -70,6 +71,8 @@ from shared.version import VERSION
 
 log = get_logger(__name__)
 
+MAX_REQUEST_ID = 128
+"""Characters of a request id."""
 MAX_ANNOUNCED = 32
 """Joins of one instance with other facts that the history tells of; it cannot fill the history."""
 MAX_PROBLEMS = 32
@@ -134,11 +137,11 @@ class Coordinator:
         Raises:
             InvalidConfig: The configuration is wrong.
             RunNotFound, RoundNotFound, BlobNotFound: The initial model that it names is not there.
-            RequestIdReused: The request id came with another configuration.
+            RequestIdReused: The request id came with another configuration, or steered a run.
             MalformedRequest: The request id is empty or too long.
         """
-        if not 1 <= len(request_id) <= 128:
-            raise MalformedRequest("a request id has 1 to 128 characters")
+        if not 1 <= len(request_id) <= MAX_REQUEST_ID:
+            raise MalformedRequest(f"a request id has 1 to {MAX_REQUEST_ID} characters")
         config = parse_run_config(document)
         request_hash = config.hash  # as it was sent: what it names by a run's id is another model when that run goes on
         if len(config.data.classes) > self._limits.max_classes:
@@ -152,6 +155,12 @@ class Coordinator:
                         f"request id {request_id!r} created run {run_id} with another configuration", run_id=run_id
                     )
                 return self._ledger.get(run_id)
+            steered = self._store.find_control_request(request_id)
+            if steered is not None:
+                raise RequestIdReused(
+                    f"request id {request_id!r} steered run {steered.run_id} before; send a new one with a new run",
+                    run_id=steered.run_id,
+                )
             prototypes = self._blobs.put(GLOBAL_CLUSTER, [prototypes_to_bytes(PrototypeSet.empty())])
             beginning = self._beginning(config)
             now = self._ledger.now()
@@ -221,24 +230,37 @@ class Coordinator:
         events = self._store.list_events(run_id=run.run_id, types=types, limit=1000)
         return results.manifest(run, json.loads(run.config_json), events)
 
-    def pause(self, run_id: str, *, now: bool = False) -> Run:
+    def pause(self, run_id: str, *, now: bool = False, request_id: str = "") -> Run:
         """Pause a run when its open round commits, or at once. Pausing a paused run changes nothing.
+
+        Here and in `resume` and `stop`, the same request id again changes nothing either, whatever has happened since: a
+        retry that arrives late must not undo what was asked for after it. Empty is no id.
 
         Raises:
             RunNotFound, InvalidTransition: There is no such run, or it cannot be paused.
+            RequestIdReused: The request id came with another action, run or argument.
+            MalformedRequest: The request id is too long.
         """
-        return self._ledger.change(run_id, lambda run: rounds.pause(run, now=now))
+        return self._steer(run_id, lambda run: rounds.pause(run, now=now), request_id, action="pause", now=now)
 
-    def resume(self, run_id: str) -> Run:
-        """Resume a run. Resuming a running one takes back a pause that waits."""
-        return self._ledger.change(run_id, rounds.resume)
+    def resume(self, run_id: str, *, request_id: str = "") -> Run:
+        """Resume a run. Resuming a running one takes back a pause that waits.
 
-    def stop(self, run_id: str, *, reason: str = "") -> Run:
-        """Stop a run. Stopping one that has ended returns it as it is."""
-        with self._ledger.lock:
-            self._ledger.change(run_id, lambda run: rounds.stop(run, reason=reason or "stopped by request"))
-            self._end_stopping_runs()
-            return self._ledger.get(run_id)
+        Raises:
+            RunNotFound, InvalidTransition: There is no such run, or it is not paused.
+            RequestIdReused, MalformedRequest: See `pause`.
+        """
+        return self._steer(run_id, rounds.resume, request_id, action="resume")
+
+    def stop(self, run_id: str, *, reason: str = "", request_id: str = "") -> Run:
+        """Stop a run. Stopping one that has ended returns it as it is.
+
+        Raises:
+            RunNotFound: There is no such run.
+            RequestIdReused, MalformedRequest: See `pause`.
+        """
+        why = reason or "stopped by request"
+        return self._steer(run_id, lambda run: rounds.stop(run, reason=why), request_id, action="stop", reason=reason)
 
     def artifact(self, run_id: str, number: int, kind: str) -> tuple[BlobRef, Path]:
         """The model or the prototypes of a committed round, and the file to read them from; -1 is the last one.
@@ -439,6 +461,34 @@ class Coordinator:
         self._ledger.subscribe(listener)
 
     # Parts of the above
+
+    def _steer(self, run_id: str, change: Callable[[Run], Run], request_id: str, **asked: object) -> Run:
+        """Do what a person asked for, once for each request id; returns the run as it is then."""
+        if len(request_id) > MAX_REQUEST_ID:
+            raise MalformedRequest(f"a request id has at most {MAX_REQUEST_ID} characters")
+        request = None
+        with self._ledger.lock:
+            if request_id:
+                request_hash = hashlib.sha256(canonical_json({"run_id": run_id, **asked}).encode()).hexdigest()
+                request = ControlRequest(
+                    request_id=request_id, request_hash=request_hash, run_id=run_id, created_at=self._ledger.now()
+                )
+                if self._was_done(request):
+                    return self._ledger.get(run_id)
+            self._ledger.change(run_id, change, request=request)
+            self._end_stopping_runs()
+            return self._ledger.get(run_id)
+
+    def _was_done(self, request: ControlRequest) -> bool:
+        known = self._store.find_control_request(request.request_id)
+        if known is not None and known.request_hash == request.request_hash:
+            return True
+        if known is not None or self._store.find_request(request.request_id) is not None:
+            raise RequestIdReused(
+                f"request id {request.request_id!r} asked for something else before; send a new one with a new wish",
+                run_id=request.run_id,
+            )
+        return False
 
     def _beginning(self, config: RunConfig) -> Beginning | None:
         """What a run is to begin with, durable as a blob; None where its first client makes a new model."""

@@ -373,16 +373,17 @@ class RunServicer(run_grpc.RunServiceServicer):
 
     async def PauseRun(self, request: run_pb2.PauseRunRequest, context: Context) -> run_pb2.PauseRunResponse:
         """See RunService.PauseRun."""
-        run = await _call(self._coordinator.pause, request.run_id, now=request.now)
+        run = await _call(self._coordinator.pause, request.run_id, now=request.now, request_id=request.request_id)
         return run_pb2.PauseRunResponse(run=await self._encode(run))
 
     async def ResumeRun(self, request: run_pb2.ResumeRunRequest, context: Context) -> run_pb2.ResumeRunResponse:
         """See RunService.ResumeRun."""
-        return run_pb2.ResumeRunResponse(run=await self._encode(await _call(self._coordinator.resume, request.run_id)))
+        run = await _call(self._coordinator.resume, request.run_id, request_id=request.request_id)
+        return run_pb2.ResumeRunResponse(run=await self._encode(run))
 
     async def StopRun(self, request: run_pb2.StopRunRequest, context: Context) -> run_pb2.StopRunResponse:
         """See RunService.StopRun."""
-        run = await _call(self._coordinator.stop, request.run_id, reason=request.reason)
+        run = await _call(self._coordinator.stop, request.run_id, reason=request.reason, request_id=request.request_id)
         return run_pb2.StopRunResponse(run=await self._encode(run))
 
     async def WatchRun(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
@@ -148,17 +149,21 @@ class Gateway:
         """A run and its latest round."""
         return _document(Run, await self._request("GET", _path(run_id)))
 
-    async def pause(self, run_id: str, *, now: bool) -> Run:
-        """Pause a run when its open round commits, or at once."""
-        return _document(Run, await self._request("POST", _path(run_id, "pause"), json={"now": now}))
+    async def pause(self, run_id: str, *, now: bool, request_id: str = "") -> Run:
+        """Pause a run when its open round commits, or at once.
 
-    async def resume(self, run_id: str) -> Run:
+        Here and below every attempt is sent under one request id, a random one if none is given: an attempt that is held up
+        on the way and arrives after a later wish changes nothing.
+        """
+        return await self._steer(run_id, "pause", request_id, json={"now": now})
+
+    async def resume(self, run_id: str, *, request_id: str = "") -> Run:
         """Resume a run, or take back a pause that waits."""
-        return _document(Run, await self._request("POST", _path(run_id, "resume")))
+        return await self._steer(run_id, "resume", request_id)
 
-    async def stop(self, run_id: str, *, reason: str = "") -> Run:
+    async def stop(self, run_id: str, *, reason: str = "", request_id: str = "") -> Run:
         """Stop a run."""
-        return _document(Run, await self._request("POST", _path(run_id, "stop"), json={"reason": reason}))
+        return await self._steer(run_id, "stop", request_id, json={"reason": reason})
 
     # Results
 
@@ -283,6 +288,10 @@ class Gateway:
         return answer.status_code == httpx.codes.OK
 
     # Parts of the above
+
+    async def _steer(self, run_id: str, action: str, request_id: str, **parts: Any) -> Run:
+        headers = {"Idempotency-Key": request_id or uuid.uuid4().hex}
+        return _document(Run, await self._request("POST", _path(run_id, action), headers=headers, **parts))
 
     async def _request(
         self, method: str, path: str, make_content: Callable[[], AsyncIterator[bytes]] | None = None, **parts: Any

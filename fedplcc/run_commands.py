@@ -46,6 +46,13 @@ MaybeRunId = Annotated[
         show_default=False,
     ),
 ]
+RequestId = Annotated[
+    str | None,
+    typer.Option(
+        "--request-id",
+        help="Names this request: the same one again changes nothing, whatever came since. A random one if not given.",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout; everything else goes to stderr.")]
 
 
@@ -161,17 +168,26 @@ def pause(
     gateway: GatewayUrl = DEFAULT_GATEWAY,
     insecure: Insecure = False,
     now: Annotated[bool, typer.Option("--now", help="Interrupt the open round; else it is finished first.")] = False,
+    request_id: RequestId = None,
     as_json: Json = False,
 ) -> int:
     """Pause a run. Pausing a paused run changes nothing."""
-    return _change(gateway, insecure, lambda there: there.pause(run, now=now), as_json=as_json)
+    key = request_id or uuid.uuid4().hex
+    return _change(gateway, insecure, lambda there: there.pause(run, now=now, request_id=key), as_json=as_json)
 
 
 @app.command(epilog=examples("fedplcc run resume scans-97f12353"))
 @explains_errors
-def resume(run: RunId, gateway: GatewayUrl = DEFAULT_GATEWAY, insecure: Insecure = False, as_json: Json = False) -> int:
+def resume(
+    run: RunId,
+    gateway: GatewayUrl = DEFAULT_GATEWAY,
+    insecure: Insecure = False,
+    request_id: RequestId = None,
+    as_json: Json = False,
+) -> int:
     """Let a paused run go on, or take back a pause that waits."""
-    return _change(gateway, insecure, lambda there: there.resume(run), as_json=as_json)
+    key = request_id or uuid.uuid4().hex
+    return _change(gateway, insecure, lambda there: there.resume(run, request_id=key), as_json=as_json)
 
 
 @app.command(epilog=examples('fedplcc run stop scans-97f12353 --reason "wrong scanner"'))
@@ -181,10 +197,12 @@ def stop(
     gateway: GatewayUrl = DEFAULT_GATEWAY,
     insecure: Insecure = False,
     reason: Annotated[str, typer.Option(help="Why, for the run's history.")] = "",
+    request_id: RequestId = None,
     as_json: Json = False,
 ) -> int:
     """Stop a run for good; its last committed round is kept. Stopping it again changes nothing."""
-    return _change(gateway, insecure, lambda there: there.stop(run, reason=reason), as_json=as_json)
+    key = request_id or uuid.uuid4().hex
+    return _change(gateway, insecure, lambda there: there.stop(run, reason=reason, request_id=key), as_json=as_json)
 
 
 @app.command(epilog=examples("fedplcc run fetch", "fedplcc run fetch scans-97f12353 --out results"))

@@ -106,7 +106,7 @@ ROUTES: tuple[Route, ...] = (
         path=f"{_RUN}/pause",
         handler=routes.pause_run,
         tag="runs",
-        refusals=(RunNotFound, InvalidTransition),
+        refusals=(RunNotFound, InvalidTransition, RequestIdReused),
         http_refusals=(413,),
     ),
     Route(
@@ -114,14 +114,14 @@ ROUTES: tuple[Route, ...] = (
         path=f"{_RUN}/resume",
         handler=routes.resume_run,
         tag="runs",
-        refusals=(RunNotFound, InvalidTransition),
+        refusals=(RunNotFound, InvalidTransition, RequestIdReused),
     ),
     Route(
         method="POST",
         path=f"{_RUN}/stop",
         handler=routes.stop_run,
         tag="runs",
-        refusals=(RunNotFound,),
+        refusals=(RunNotFound, RequestIdReused),
         http_refusals=(413,),
     ),
     Route(

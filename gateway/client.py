@@ -123,19 +123,22 @@ class AggregatorClient:
         pages = self._pages(self._runs.ListEvaluations, pb2.ListEvaluationsRequest(run_id=run_id, round=round_number))
         return [_decoded(convert.evaluation_from_proto, entry) async for page in pages for entry in page.evaluations]
 
-    async def pause_run(self, run_id: str, *, now: bool) -> RunView:
-        """Pause a run when its open round commits, or at once."""
-        response = await self._call(self._runs.PauseRun, pb2.PauseRunRequest(run_id=run_id, now=now))
+    async def pause_run(self, run_id: str, *, now: bool, request_id: str) -> RunView:
+        """Pause a run when its open round commits, or at once; a request id that is not empty counts once."""
+        request = pb2.PauseRunRequest(run_id=run_id, now=now, request_id=request_id)
+        response = await self._call(self._runs.PauseRun, request)
         return _decoded(convert.run_from_proto, response.run)
 
-    async def resume_run(self, run_id: str) -> RunView:
+    async def resume_run(self, run_id: str, *, request_id: str) -> RunView:
         """Resume a run."""
-        response = await self._call(self._runs.ResumeRun, pb2.ResumeRunRequest(run_id=run_id))
+        request = pb2.ResumeRunRequest(run_id=run_id, request_id=request_id)
+        response = await self._call(self._runs.ResumeRun, request)
         return _decoded(convert.run_from_proto, response.run)
 
-    async def stop_run(self, run_id: str, *, reason: str) -> RunView:
+    async def stop_run(self, run_id: str, *, reason: str, request_id: str) -> RunView:
         """Stop a run."""
-        response = await self._call(self._runs.StopRun, pb2.StopRunRequest(run_id=run_id, reason=reason))
+        request = pb2.StopRunRequest(run_id=run_id, reason=reason, request_id=request_id)
+        response = await self._call(self._runs.StopRun, request)
         return _decoded(convert.run_from_proto, response.run)
 
     async def list_events(self, run_id: str, *, after: int, limit: int) -> list[Event]:

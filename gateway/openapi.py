@@ -19,7 +19,8 @@ TITLE = "fedplcc gateway"
 SUMMARY = "Start, watch and stop federated training runs."
 DESCRIPTION = """
 Every error is an `application/problem+json` document whose `code` is stable; `type` leads to its description.
-Pausing, resuming, stopping, and starting with an `Idempotency-Key`, may be repeated: doing it twice equals doing it once.
+Starting, pausing, resuming and stopping with an `Idempotency-Key` may be repeated at any time: twice equals once. Without
+one, pausing, resuming and stopping may be repeated too, as long as nothing else was asked for in between.
 Pages are bounded and followed by a cursor. Progress comes as server-sent events or as pages.
 """
 TAGS = (

@@ -78,6 +78,15 @@ IdempotencyKey = Annotated[
         "it is sent; with another configuration it is refused. A random one if not given.",
     ),
 ]
+SteeringKey = Annotated[
+    str | None,
+    Header(
+        alias="Idempotency-Key",
+        pattern=r"^[!-~]{1,128}$",
+        description="Chosen by the caller. A key that was done changes nothing more, whatever was asked for since, and is "
+        "answered with the run as it is now; with another wish it is refused.",
+    ),
+]
 LastEventId = Annotated[
     str | None, Header(alias="Last-Event-ID", description="Sequence of the last event that was received.")
 ]
@@ -94,7 +103,7 @@ async def create_run(
     The body is the run's configuration as a person writes it in TOML, as JSON.
     """
     document = await read_json_object(request)
-    key = (idempotency_key or "").strip('"') or uuid.uuid4().hex
+    key = _request_id(idempotency_key) or uuid.uuid4().hex
     run = schemas.Run.of(await aggregator.create_run(canonical_json(document), request_id=key))
     response.headers["Location"] = run.links.self
     return run
@@ -153,20 +162,28 @@ async def pause_run(
     run_id: RunId,
     now: Annotated[bool, Query(description=schemas.PauseRequest.model_fields["now"].description)] = False,
     request: schemas.PauseRequest | None = None,
+    idempotency_key: SteeringKey = None,
 ) -> schemas.Run:
     """Pause a run when its open round commits, or at once. Pausing a paused run changes nothing."""
     at_once = now or (request is not None and request.now)
-    return schemas.Run.of(await aggregator.pause_run(run_id, now=at_once))
+    key = _request_id(idempotency_key)
+    return schemas.Run.of(await aggregator.pause_run(run_id, now=at_once, request_id=key))
 
 
-async def resume_run(aggregator: Aggregator, run_id: RunId) -> schemas.Run:
+async def resume_run(aggregator: Aggregator, run_id: RunId, idempotency_key: SteeringKey = None) -> schemas.Run:
     """Resume a run, or take back a pause that waits. Resuming a running run changes nothing."""
-    return schemas.Run.of(await aggregator.resume_run(run_id))
+    return schemas.Run.of(await aggregator.resume_run(run_id, request_id=_request_id(idempotency_key)))
 
 
-async def stop_run(aggregator: Aggregator, run_id: RunId, request: schemas.StopRequest | None = None) -> schemas.Run:
+async def stop_run(
+    aggregator: Aggregator,
+    run_id: RunId,
+    request: schemas.StopRequest | None = None,
+    idempotency_key: SteeringKey = None,
+) -> schemas.Run:
     """Stop a run; its last committed round is kept. Stopping a run that has ended changes nothing."""
-    return schemas.Run.of(await aggregator.stop_run(run_id, reason=request.reason if request else ""))
+    reason, key = request.reason if request else "", _request_id(idempotency_key)
+    return schemas.Run.of(await aggregator.stop_run(run_id, reason=reason, request_id=key))
 
 
 # Results
@@ -296,6 +313,11 @@ async def get_metrics(request: Request) -> Response:
 
 
 # Parts of the above
+
+
+def _request_id(idempotency_key: str | None) -> str:
+    """What the header says, with or without the quotes of its standard; empty for none."""
+    return (idempotency_key or "").strip('"')
 
 
 async def _lines(aggregator: AggregatorClient, run_id: str, line: Callable[[types.Round], str]) -> Response:

@@ -9,9 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Protocol
 
 from shared.types import BlobRef, Client, CommittedUpdate, Evaluation, Event, Round, Run, Update
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControlRequest:
+    """A request to pause, resume or stop a run that was done, under the id that its caller gave it."""
+
+    request_id: str
+    request_hash: str
+    """SHA-256 of what it asked for, and of which run."""
+    run_id: str
+    created_at: float
 
 
 class Transaction(Protocol):
@@ -19,6 +31,9 @@ class Transaction(Protocol):
 
     def add_run(self, run: Run, *, request_id: str, request_hash: str) -> None:
         """Record a new run under the caller's request id; both ids are new."""
+
+    def add_control_request(self, request: ControlRequest) -> None:
+        """Record that a request was done; its id is new."""
 
     def save_run(self, run: Run) -> None:
         """Record the run's present state and that of its latest round; updates and evaluations have calls of their own."""
@@ -56,7 +71,10 @@ class Store(Protocol):
         """A run with its latest round, updates and evaluations."""
 
     def find_request(self, request_id: str) -> tuple[str, str] | None:
-        """The run id and request hash recorded under a request id."""
+        """The run id and request hash recorded under a request id that created a run."""
+
+    def find_control_request(self, request_id: str) -> ControlRequest | None:
+        """The request to pause, resume or stop that was done under an id."""
 
     def list_runs(self, *, limit: int, before: str = "") -> list[Run]:
         """Runs, newest first, from the one after `before`; their rounds carry no updates or evaluations."""

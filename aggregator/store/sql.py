@@ -1,4 +1,4 @@
-"""The store on a SQL database through SQLAlchemy: SQLite in WAL mode with synchronous FULL.
+"""The store on a SQL database through SQLAlchemy: SQLite (sqlite.py) or PostgreSQL (postgres.py).
 
 Records are kept in columns where the store asks for them, and as JSON where it only hands them back.
 """
@@ -6,34 +6,20 @@ Records are kept in columns where the store asks for them, and as JSON where it 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import TypeAdapter
-from sqlalchemy import (
-    Connection,
-    Engine,
-    Row,
-    Table,
-    bindparam,
-    create_engine,
-    func,
-    insert,
-    select,
-    tuple_,
-    update,
-)
-from sqlalchemy import (
-    event as engine_event,
-)
+from sqlalchemy import Connection, Row, Table, bindparam, func, insert, select, tuple_, update
 from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.exc import DatabaseError, DataError, IntegrityError, ProgrammingError
 
 from aggregator.store import revisions, schema
-from shared.errors import StoreUnavailable
+from aggregator.store.base import ControlRequest
+from aggregator.store.database import Database, database_errors
+from aggregator.store.sqlite import Sqlite
 from shared.failpoints import failpoint
 from shared.types import (
     BlobRef,
@@ -53,37 +39,58 @@ from shared.types import (
 
 _Record = TypeVar("_Record")
 
-BUSY_TIMEOUT_S = 30
-"""How long a transaction waits for a lock that another process (a backup, a reader) holds."""
-
 
 class SqlStore:
     """A `Store` (see base.py) on one database."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, database: Database) -> None:
         """Open the database; a new one gets its tables, and an old one is brought to the present revision.
 
         Raises:
             StoreUnavailable: It cannot be opened or migrated, or a newer version wrote it.
         """
-        self._engine = _engine(url)
-        file = self._engine.url.database if url.startswith("sqlite") else None
-        with _database_errors("open"):
-            revisions.prepare(self._engine, Path(file) if file and file != ":memory:" else None)
+        self._database, self._engine = database, database.engine
+        try:
+            with database_errors("open"):
+                revisions.prepare(database)
+                database.claim()
+        except BaseException:
+            database.close()
+            raise
 
     @classmethod
     def in_folder(cls, folder: Path) -> SqlStore:
         """The SQLite store of a state directory."""
-        return cls(f"sqlite:///{folder / 'aggregator.sqlite'}")
+        return cls(Sqlite(folder / "aggregator.sqlite"))
+
+    @classmethod
+    def at(cls, url: str, *, on_lost: Callable[[str], None] = lambda _why: None) -> SqlStore:
+        """The store in a PostgreSQL database, which no other aggregator may use.
+
+        Args:
+            url: See postgres.py.
+            on_lost: Told why this process must end, from any thread: another aggregator has taken the database over.
+
+        Raises:
+            InvalidConfig: The URL is wrong, psycopg is not installed, or another aggregator uses the database.
+            StoreUnavailable: It cannot be opened or migrated, or a newer version wrote it.
+        """
+        from aggregator.store.postgres import Postgres  # psycopg takes a tenth of a second to load
+
+        with database_errors("open"):
+            database = Postgres(url, on_lost)
+        return cls(database)
+
+    @property
+    def database_name(self) -> str:
+        """For people: where it is, without user and password."""
+        return self._database.name
 
     @contextmanager
     def transaction(self) -> Iterator[SqlTransaction]:
         """See `Store.transaction`."""
-        with (
-            _database_errors("write to"),
-            self._engine.connect().execution_options(immediate=True) as connection,
-        ):
-            with connection.begin():
+        with database_errors("write to"):
+            with self._database.transaction() as connection:
                 yield SqlTransaction(connection)
                 failpoint("store.commit.before")
             failpoint("store.commit.after")
@@ -107,6 +114,12 @@ class SqlStore:
         table = schema.runs
         row = self._first(select(table.c.run_id, table.c.request_hash).where(table.c.request_id == request_id))
         return None if row is None else (row.run_id, row.request_hash)
+
+    def find_control_request(self, request_id: str) -> ControlRequest | None:
+        """See `Store.find_control_request`."""
+        table = schema.control_requests
+        row = self._first(select(table).where(table.c.request_id == request_id))
+        return None if row is None else ControlRequest(**row._mapping)
 
     def list_runs(self, *, limit: int, before: str = "") -> list[Run]:
         """See `Store.list_runs`."""
@@ -197,7 +210,7 @@ class SqlStore:
 
     def close(self) -> None:
         """See `Store.close`."""
-        self._engine.dispose()
+        self._database.close()
 
     def _first(self, query: Any, values: Mapping[str, Any] | None = None) -> Row[Any] | None:
         with self._reading() as connection:
@@ -205,7 +218,7 @@ class SqlStore:
 
     @contextmanager
     def _reading(self) -> Iterator[Connection]:
-        with _database_errors("read"), self._engine.connect() as connection:
+        with database_errors("read"), self._engine.connect() as connection:
             yield connection
 
 
@@ -218,6 +231,10 @@ class SqlTransaction:
     def add_run(self, run: Run, *, request_id: str, request_hash: str) -> None:
         """See `Transaction.add_run`."""
         self._insert(schema.runs, {**_run_values(run), "request_id": request_id, "request_hash": request_hash})
+
+    def add_control_request(self, request: ControlRequest) -> None:
+        """See `Transaction.add_control_request`."""
+        self._insert(schema.control_requests, asdict(request))
 
     def save_run(self, run: Run) -> None:
         """See `Transaction.save_run`."""
@@ -296,38 +313,6 @@ _CLIENT_BLOB = select(schema.client_blobs).where(
     schema.client_blobs.c.client_id == bindparam("client_id"), schema.client_blobs.c.sha256 == bindparam("sha256")
 )
 _BLOB_SIZE = select(schema.blobs.c.size_bytes).where(schema.blobs.c.sha256 == bindparam("sha256"))
-
-
-@contextmanager
-def _database_errors(verb: str) -> Iterator[None]:
-    """A database that is full, locked, damaged or away is `StoreUnavailable`; a wrong statement stays the bug it is."""
-    try:
-        yield
-    except DatabaseError as error:
-        if isinstance(error, (DataError, IntegrityError, ProgrammingError)):
-            raise
-        raise StoreUnavailable(f"cannot {verb} the database: {error.orig}") from error
-
-
-def _engine(url: str) -> Engine:
-    if not url.startswith("sqlite"):
-        return create_engine(url, isolation_level="SERIALIZABLE")
-    engine = create_engine(url, connect_args={"timeout": BUSY_TIMEOUT_S, "check_same_thread": False})
-
-    @engine_event.listens_for(engine, "connect")
-    def _configure(connection: Any, _record: Any) -> None:
-        connection.isolation_level = None  # sqlite3 must not begin transactions of its own
-        for pragma in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON"):
-            connection.execute(f"PRAGMA {pragma}")
-
-    @engine_event.listens_for(engine, "begin")
-    def _begin(connection: Connection) -> None:
-        options = connection.get_execution_options()
-        if options.get("migrating", False):
-            connection.exec_driver_sql("PRAGMA foreign_keys = OFF")  # too late once a transaction has begun
-        connection.exec_driver_sql("BEGIN IMMEDIATE" if options.get("immediate", False) else "BEGIN")
-
-    return engine
 
 
 _ADAPTERS: dict[type[Any], TypeAdapter[Any]] = {

@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 import pytest
 
-from aggregator.store.base import Store, Transaction
+from aggregator.store.base import ControlRequest, Store, Transaction
 from aggregator.store.sql import SqlStore
 from shared.errors import StoreUnavailable
 from shared.types import (
@@ -126,6 +126,9 @@ def test_a_block_that_raises_keeps_nothing(store: Store) -> None:
     interrupted(
         store,
         lambda transaction: transaction.add_run(run, request_id="r", request_hash="h"),
+        lambda transaction: transaction.add_control_request(
+            ControlRequest(request_id="c", request_hash="h", run_id=run.run_id, created_at=1.0)
+        ),
         lambda transaction: transaction.save_run(run),
         lambda transaction: transaction.add_update(run.run_id, 1, update),
         lambda transaction: transaction.add_evaluation(run.run_id, 1, report),
@@ -135,6 +138,7 @@ def test_a_block_that_raises_keeps_nothing(store: Store) -> None:
     )
     assert store.find_run(run.run_id) is None
     assert store.find_request("r") is None
+    assert store.find_control_request("c") is None
     assert store.find_round(run.run_id, 1) is None
     assert store.list_evaluations(run.run_id) == []
     assert store.list_events() == []
@@ -297,6 +301,18 @@ def test_a_request_is_found_with_its_run_and_hash(store: Store) -> None:
     run = add_run(store, a_run())
     assert store.find_request(f"request of {run.run_id}") == (run.run_id, run.config_hash)
     assert store.find_request("unknown") is None
+
+
+def test_a_request_to_steer_a_run_is_found_as_it_was_recorded(store: Store, open_store: Open) -> None:
+    run = add_run(store, a_run())
+    request = ControlRequest(request_id="stop it «now»", request_hash="a" * 64, run_id=run.run_id, created_at=1.25)
+    with store.transaction() as transaction:
+        transaction.add_control_request(request)
+    for again in (store, open_store()):
+        assert again.find_control_request("stop it «now»") == request
+        assert again.find_control_request("unknown") is None
+        assert again.find_request("stop it «now»") is None, "it created no run"
+        assert again.find_control_request(f"request of {run.run_id}") is None, "it created one"
 
 
 # Events
@@ -463,6 +479,7 @@ USES: dict[str, Callable[[Store], object]] = {
     "open_runs": lambda store: store.open_runs(),
     "find_run": lambda store: store.find_run("test-0000"),
     "find_request": lambda store: store.find_request("x"),
+    "find_control_request": lambda store: store.find_control_request("x"),
     "list_runs": lambda store: store.list_runs(limit=1),
     "list_rounds": lambda store: store.list_rounds("test-0000"),
     "find_round": lambda store: store.find_round("test-0000", 1),

@@ -117,6 +117,24 @@ def test_pages_of_runs_hold_each_run_once_newest_first(gateway):
     assert sorted(seen) == sorted(created)
 
 
+def test_a_retry_with_its_key_that_comes_after_a_later_wish_changes_nothing(gateway):
+    run_id = gateway.create()
+    gateway.federation.join()
+
+    def say(what, key, **options):
+        return gateway.http.post(f"/v1/runs/{run_id}/{what}", headers={"Idempotency-Key": key}, **options)
+
+    assert say("pause", "p", json={"now": True}).json()["status"] == "paused"
+    assert say("resume", "r").json()["status"] == "running"
+    late = say("pause", '"p"', params={"now": True})
+    assert (late.status_code, late.json()["status"]) == (200, "running")
+    for answer in (say("pause", "p"), say("stop", "p"), say("stop", "r")):
+        assert (answer.status_code, problem(answer).code) == (409, "REQUEST_ID_REUSED")
+    assert say("stop", "s", json={"reason": "enough"}).json()["status"] in ("stopping", "stopped")
+    assert say("stop", "s", json={"reason": "enough"}).status_code == 200
+    assert say("pause", "two words").status_code == 400
+
+
 def test_pause_resume_and_stop_may_be_said_twice(gateway):
     run_id = gateway.create()
     gateway.federation.join()

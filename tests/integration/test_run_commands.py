@@ -127,6 +127,19 @@ def test_pause_resume_and_stop_may_be_said_twice(served: ServedGateway, config: 
     assert "stopped (enough)" in text
 
 
+def test_a_script_may_say_the_same_request_again_at_any_later_time(served: ServedGateway, config: Path) -> None:
+    run_id = answered(served, "start", "--config", config)["run_id"]
+    served.federation.join()
+    pause = ("pause", "--now", run_id, "--request-id", "nightly-pause")
+    assert answered(served, *pause)["status"] == "paused"
+    assert answered(served, "resume", run_id, "--request-id", "nightly-resume")["status"] == "running"
+    assert answered(served, *pause)["status"] == "running"
+    code, _, error = called(served, "stop", run_id, "--request-id", "nightly-pause")
+    assert code == 1
+    assert "send a new one" in error
+    assert answered(served, "stop", run_id, "--request-id", "nightly-stop")["status"] == "stopped"
+
+
 def test_what_a_run_does_not_allow_is_refused_with_a_sentence(served: ServedGateway, config: Path) -> None:
     run_id = answered(served, "start", "--config", config)["run_id"]
     called(served, "stop", run_id)

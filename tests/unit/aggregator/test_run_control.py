@@ -253,6 +253,91 @@ def test_a_trainer_of_a_paused_run_is_told_that_its_work_is_not_wanted(federatio
     assert federation.heartbeat(ann, activity=ClientActivity.IDLE)
 
 
+# The same request again
+
+
+def test_a_retry_that_arrives_after_a_later_wish_changes_nothing(federation: LocalFederation) -> None:
+    """Pause, its lost answer, resume by somebody else, and only then the retry: the run goes on."""
+    run = until_round(federation, federation.create(), 1)
+    coordinator = federation.coordinator
+    assert coordinator.pause(run.run_id, now=True, request_id="p").status is RunStatus.PAUSED
+    assert coordinator.pause(run.run_id, now=True, request_id="p").status is RunStatus.PAUSED
+    coordinator.resume(run.run_id, request_id="r")
+    before, events = coordinator.get_run(run.run_id), federation.events()
+    assert coordinator.pause(run.run_id, now=True, request_id="p") == before
+    coordinator.pause(run.run_id, request_id="later")
+    assert coordinator.resume(run.run_id, request_id="r").is_pause_requested, "the second pause waits on"
+    assert federation.events()[: len(events)] == events
+    assert [event.type for event in federation.events()[len(events) :]] == ["pause_requested"]
+    coordinator.resume(run.run_id)
+    assert sha256(federation.run_to_end(run.run_id)) == undisturbed()
+    assert coordinator.stop(run.run_id, request_id="s").status is RunStatus.COMPLETED
+    assert coordinator.stop(run.run_id, request_id="s").status is RunStatus.COMPLETED
+
+
+def test_a_request_that_had_nothing_to_change_is_remembered_too(federation: LocalFederation) -> None:
+    run = federation.create()
+    federation.coordinator.pause(run.run_id, now=True)
+    federation.coordinator.pause(run.run_id, now=True, request_id="again")
+    federation.coordinator.resume(run.run_id)
+    assert federation.coordinator.pause(run.run_id, now=True, request_id="again").status is RunStatus.RUNNING
+
+
+def test_a_request_that_was_refused_may_come_again(federation: LocalFederation) -> None:
+    eve = NumpyClient("eve")
+    run = federation.coordinator.create_run("mine", a_document(clients=("ann", "eve")))
+    with pytest.raises(InvalidTransition):
+        federation.coordinator.pause(run.run_id, request_id="p")
+    federation.coordinator.join(eve.record, eve.token)
+    assert federation.coordinator.pause(run.run_id, request_id="p").is_pause_requested
+
+
+@pytest.mark.parametrize("action", ["pause", "resume", "stop"])
+def test_a_done_request_stays_done_when_the_aggregator_starts_again(federation: LocalFederation, action: str) -> None:
+    run = until_round(federation, federation.create(), 1)
+    if action == "resume":
+        federation.coordinator.pause(run.run_id, now=True)
+    getattr(federation.coordinator, action)(run.run_id, request_id="once")
+    if action == "resume":
+        federation.coordinator.pause(run.run_id, now=True)
+    elif action == "pause":
+        federation.coordinator.resume(run.run_id)
+    federation.restart()
+    before = federation.coordinator.get_run(run.run_id)
+    assert getattr(federation.coordinator, action)(run.run_id, request_id="once") == before
+
+
+def test_one_request_id_means_one_wish(federation: LocalFederation) -> None:
+    run, other = federation.create(), federation.create()
+    coordinator = federation.coordinator
+    coordinator.pause(run.run_id, request_id="mine")
+    before = federation.events()
+    for wish in (
+        lambda: coordinator.pause(run.run_id, now=True, request_id="mine"),
+        lambda: coordinator.pause(other.run_id, request_id="mine"),
+        lambda: coordinator.resume(run.run_id, request_id="mine"),
+        lambda: coordinator.stop(run.run_id, request_id="mine"),
+        lambda: coordinator.create_run("mine", a_document()),
+        lambda: coordinator.stop(run.run_id, request_id="request 0"),  # that one created the run
+    ):
+        with pytest.raises(RequestIdReused, match="send a new one"):
+            wish()
+    assert federation.events() == before
+    coordinator.stop(other.run_id, reason="enough", request_id="s")
+    with pytest.raises(RequestIdReused):
+        coordinator.stop(other.run_id, reason="too much", request_id="s")
+
+
+def test_a_request_id_to_steer_with_is_at_most_128_characters_long(federation: LocalFederation) -> None:
+    run = federation.create()
+    for length in (128, 129):
+        if length == 129:
+            with pytest.raises(MalformedRequest, match="at most 128"):
+                federation.coordinator.pause(run.run_id, request_id="x" * length)
+        else:
+            federation.coordinator.pause(run.run_id, request_id="x" * length)
+
+
 # Stopping
 
 

@@ -183,6 +183,25 @@ def test_a_lost_answer_is_asked_for_again_under_the_same_key() -> None:
 
 
 @pytest.mark.parametrize(
+    "steer",
+    [
+        lambda there: there.pause("x", now=True),
+        lambda there: there.resume("x"),
+        lambda there: there.stop("x", reason="enough"),
+    ],
+)
+def test_every_attempt_to_steer_a_run_has_one_key_and_every_wish_its_own(steer: Any) -> None:
+    keys = []
+    for _ in range(2):
+        gateway = Recorded(httpx.ReadTimeout("late"), problem("AGGREGATOR_UNAVAILABLE", 503), ok())
+        gateway.ask(steer)
+        keys.append({request.headers["Idempotency-Key"] for request in gateway.requests})
+        assert len(gateway.requests) == 3
+    assert [len(found) for found in keys] == [1, 1]
+    assert keys[0] != keys[1]
+
+
+@pytest.mark.parametrize(
     "answer", [problem("AGGREGATOR_UNAVAILABLE", 503), problem("OVERLOADED", 429), httpx.Response(502, text="<html>")]
 )
 def test_who_is_away_for_now_is_asked_again_a_few_times(answer: httpx.Response) -> None:

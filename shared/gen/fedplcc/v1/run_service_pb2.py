@@ -25,15 +25,15 @@ _sym_db = _symbol_database.Default()
 from shared.gen.fedplcc.v1 import types_pb2 as fedplcc_dot_v1_dot_types__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1c\x66\x65\x64plcc/v1/run_service.proto\x12\nfedplcc.v1\x1a\x16\x66\x65\x64plcc/v1/types.proto\";\n\x10\x43reateRunRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x13\n\x0b\x63onfig_json\x18\x02 \x01(\t\"1\n\x11\x43reateRunResponse\x12\x1c\n\x03run\x18\x01 \x01(\x0b\x32\x0f.fedplcc.v1.Run\"E\n\x12InitialModelHeader\x12!\n\x04\x62lob\x18\x01 \x01(\x0b\x32\x13.fedplcc.v1.BlobRef\x12\x0c\n\x04name\x18\x02 \x01(\t\"e\n\x19UploadInitialModelRequest\x12\x30\n\x06header\x18\x01 \x01(\x0b\x32\x1e.fedplcc.v1.InitialModelHeaderH\x00\x12\x0e\n\x04\x64\x61ta\x18\x02 \x01(\x0cH\x00\x42\x06\n\x04part\"/\n\x1aUploadInitialModelResponse\x12\x11\n\tis_stored\x18\x01 \x01(\x08\"\x1f\n\rGetRunRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\".\n\x0eGetRunResponse\x12\x1c\n\x03run\x18\x01 \x01(\x0b\x32\x0f.fedplcc.v1.Run\"8\n\x0fListRunsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\"J\n\x10ListRunsResponse\x12\x1d\n\x04runs\x18\x01 \x03(\x0b\x32\x0f.fedplcc.v1.Run\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"K\n\x11ListRoundsRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\x13\n\x0b\x61\x66ter_round\x18\x02 \x01(\x05\x12\x11\n\tpage_size\x18\x03 \x01(\x05\"I\n\x12ListRoundsResponse\x12!\n\x06rounds\x18\x01 \x03(\x0b\x32\x11.fedplcc.v1.Round\x12\x10\n\x08has_more\x18\x02 \x01(\x08\"^\n\x16ListEvaluationsRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\r\n\x05round\x18\x02 \x01(\x05\x12\x11\n\tpage_size\x18\x03 \x01(\x05\x12\x12\n\npage_token\x18\x04 \x01(\t\"r\n\x10\x43lientEvaluation\x12\r\n\x05round\x18\x01 \x01(\x05\x12\x11\n\tclient_id\x18\x02 \x01(\t\x12\x0e\n\x06\x64omain\x18\x03 \x01(\t\x12,\n\x06\x63ounts\x18\x04 \x03(\x0b\x32\x1c.fedplcc.v1.EvaluationCounts\"e\n\x17ListEvaluationsResponse\x12\x31\n\x0b\x65valuations\x18\x01 \x03(\x0b\x32\x1c.fedplcc.v1.ClientEvaluation\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\".\n\x0fPauseRunRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\x0b\n\x03now\x18\x02 \x01(\x08\"0\n\x10PauseRunResponse\x12\x1c\n\x03run\x18\x01 \x01(\x0b\x32\x0f.fedplcc.v1.Run\"\"\n\x10ResumeRunRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\"1\n\x11ResumeRunResponse\x12\x1c\n\x03run\x18\x01 \x01(\x0b\x32\x0f.fedplcc.v1.Run\"0\n\x0eStopRunRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\"/\n\x0fStopRunResponse\x12\x1c\n\x03run\x18\x01 \x01(\x0b\x32\x0f.fedplcc.v1.Run\"\\\n\x0fWatchRunRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\x16\n\x0e\x61\x66ter_sequence\x18\x02 \x01(\x03\x12\x0e\n\x06\x66ollow\x18\x03 \x01(\x08\x12\x11\n\tpage_size\x18\x04 \x01(\x05\"4\n\x10WatchRunResponse\x12 \n\x05\x65vent\x18\x01 \x01(\x0b\x32\x11.fedplcc.v1.Event\";\n\x12ListClientsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\"S\n\x13ListClientsResponse\x12#\n\x07\x63lients\x18\x01 \x03(\x0b\x32\x12.fedplcc.v1.Client\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"s\n\x14\x46\x65tchArtifactRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\r\n\x05round\x18\x02 \x01(\x05\x12&\n\x04kind\x18\x03 \x01(\x0e\x32\x18.fedplcc.v1.ArtifactKind\x12\x14\n\x0coffset_bytes\x18\x04 \x01(\x03\"T\n\x15\x46\x65tchArtifactResponse\x12#\n\x04\x62lob\x18\x01 \x01(\x0b\x32\x13.fedplcc.v1.BlobRefH\x00\x12\x0e\n\x04\x64\x61ta\x18\x02 \x01(\x0cH\x00\x42\x06\n\x04part*d\n\x0c\x41rtifactKind\x12\x1d\n\x19\x41RTIFACT_KIND_UNSPECIFIED\x10\x00\x12\x17\n\x13\x41RTIFACT_KIND_MODEL\x10\x01\x12\x1c\n\x18\x41RTIFACT_KIND_PROTOTYPES\x10\x02\x32\xb6\x07\n\nRunService\x12H\n\tCreateRun\x12\x1c.fedplcc.v1.CreateRunRequest\x1a\x1d.fedplcc.v1.CreateRunResponse\x12g\n\x12UploadInitialModel\x12%.fedplcc.v1.UploadInitialModelRequest\x1a&.fedplcc.v1.UploadInitialModelResponse(\x01\x30\x01\x12?\n\x06GetRun\x12\x19.fedplcc.v1.GetRunRequest\x1a\x1a.fedplcc.v1.GetRunResponse\x12\x45\n\x08ListRuns\x12\x1b.fedplcc.v1.ListRunsRequest\x1a\x1c.fedplcc.v1.ListRunsResponse\x12K\n\nListRounds\x12\x1d.fedplcc.v1.ListRoundsRequest\x1a\x1e.fedplcc.v1.ListRoundsResponse\x12Z\n\x0fListEvaluations\x12\".fedplcc.v1.ListEvaluationsRequest\x1a#.fedplcc.v1.ListEvaluationsResponse\x12\x45\n\x08PauseRun\x12\x1b.fedplcc.v1.PauseRunRequest\x1a\x1c.fedplcc.v1.PauseRunResponse\x12H\n\tResumeRun\x12\x1c.fedplcc.v1.ResumeRunRequest\x1a\x1d.fedplcc.v1.ResumeRunResponse\x12\x42\n\x07StopRun\x12\x1a.fedplcc.v1.StopRunRequest\x1a\x1b.fedplcc.v1.StopRunResponse\x12G\n\x08WatchRun\x12\x1b.fedplcc.v1.WatchRunRequest\x1a\x1c.fedplcc.v1.WatchRunResponse0\x01\x12N\n\x0bListClients\x12\x1e.fedplcc.v1.ListClientsRequest\x1a\x1f.fedplcc.v1.ListClientsResponse\x12V\n\rFetchArtifact\x12 .fedplcc.v1.FetchArtifactRequest\x1a!.fedplcc.v1.FetchArtifactResponse0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1c\x66\x65\x64plcc/v1/run_service.proto\x12\nfedplcc.v1\x1a\x16\x66\x65\x64plcc/v1/types.proto\";\n\x10\x43reateRunRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x13\n\x0b\x63onfig_json\x18\x02 \x01(\t\"1\n\x11\x43reateRunResponse\x12\x1c\n\x03run\x18\x01 \x01(\x0b\x32\x0f.fedplcc.v1.Run\"E\n\x12InitialModelHeader\x12!\n\x04\x62lob\x18\x01 \x01(\x0b\x32\x13.fedplcc.v1.BlobRef\x12\x0c\n\x04name\x18\x02 \x01(\t\"e\n\x19UploadInitialModelRequest\x12\x30\n\x06header\x18\x01 \x01(\x0b\x32\x1e.fedplcc.v1.InitialModelHeaderH\x00\x12\x0e\n\x04\x64\x61ta\x18\x02 \x01(\x0cH\x00\x42\x06\n\x04part\"/\n\x1aUploadInitialModelResponse\x12\x11\n\tis_stored\x18\x01 \x01(\x08\"\x1f\n\rGetRunRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\".\n\x0eGetRunResponse\x12\x1c\n\x03run\x18\x01 \x01(\x0b\x32\x0f.fedplcc.v1.Run\"8\n\x0fListRunsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\"J\n\x10ListRunsResponse\x12\x1d\n\x04runs\x18\x01 \x03(\x0b\x32\x0f.fedplcc.v1.Run\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"K\n\x11ListRoundsRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\x13\n\x0b\x61\x66ter_round\x18\x02 \x01(\x05\x12\x11\n\tpage_size\x18\x03 \x01(\x05\"I\n\x12ListRoundsResponse\x12!\n\x06rounds\x18\x01 \x03(\x0b\x32\x11.fedplcc.v1.Round\x12\x10\n\x08has_more\x18\x02 \x01(\x08\"^\n\x16ListEvaluationsRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\r\n\x05round\x18\x02 \x01(\x05\x12\x11\n\tpage_size\x18\x03 \x01(\x05\x12\x12\n\npage_token\x18\x04 \x01(\t\"r\n\x10\x43lientEvaluation\x12\r\n\x05round\x18\x01 \x01(\x05\x12\x11\n\tclient_id\x18\x02 \x01(\t\x12\x0e\n\x06\x64omain\x18\x03 \x01(\t\x12,\n\x06\x63ounts\x18\x04 \x03(\x0b\x32\x1c.fedplcc.v1.EvaluationCounts\"e\n\x17ListEvaluationsResponse\x12\x31\n\x0b\x65valuations\x18\x01 \x03(\x0b\x32\x1c.fedplcc.v1.ClientEvaluation\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"B\n\x0fPauseRunRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\x0b\n\x03now\x18\x02 \x01(\x08\x12\x12\n\nrequest_id\x18\x03 \x01(\t\"0\n\x10PauseRunResponse\x12\x1c\n\x03run\x18\x01 \x01(\x0b\x32\x0f.fedplcc.v1.Run\"6\n\x10ResumeRunRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\x12\n\nrequest_id\x18\x02 \x01(\t\"1\n\x11ResumeRunResponse\x12\x1c\n\x03run\x18\x01 \x01(\x0b\x32\x0f.fedplcc.v1.Run\"D\n\x0eStopRunRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x12\n\nrequest_id\x18\x03 \x01(\t\"/\n\x0fStopRunResponse\x12\x1c\n\x03run\x18\x01 \x01(\x0b\x32\x0f.fedplcc.v1.Run\"\\\n\x0fWatchRunRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\x16\n\x0e\x61\x66ter_sequence\x18\x02 \x01(\x03\x12\x0e\n\x06\x66ollow\x18\x03 \x01(\x08\x12\x11\n\tpage_size\x18\x04 \x01(\x05\"4\n\x10WatchRunResponse\x12 \n\x05\x65vent\x18\x01 \x01(\x0b\x32\x11.fedplcc.v1.Event\";\n\x12ListClientsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\"S\n\x13ListClientsResponse\x12#\n\x07\x63lients\x18\x01 \x03(\x0b\x32\x12.fedplcc.v1.Client\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"s\n\x14\x46\x65tchArtifactRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\r\n\x05round\x18\x02 \x01(\x05\x12&\n\x04kind\x18\x03 \x01(\x0e\x32\x18.fedplcc.v1.ArtifactKind\x12\x14\n\x0coffset_bytes\x18\x04 \x01(\x03\"T\n\x15\x46\x65tchArtifactResponse\x12#\n\x04\x62lob\x18\x01 \x01(\x0b\x32\x13.fedplcc.v1.BlobRefH\x00\x12\x0e\n\x04\x64\x61ta\x18\x02 \x01(\x0cH\x00\x42\x06\n\x04part*d\n\x0c\x41rtifactKind\x12\x1d\n\x19\x41RTIFACT_KIND_UNSPECIFIED\x10\x00\x12\x17\n\x13\x41RTIFACT_KIND_MODEL\x10\x01\x12\x1c\n\x18\x41RTIFACT_KIND_PROTOTYPES\x10\x02\x32\xb6\x07\n\nRunService\x12H\n\tCreateRun\x12\x1c.fedplcc.v1.CreateRunRequest\x1a\x1d.fedplcc.v1.CreateRunResponse\x12g\n\x12UploadInitialModel\x12%.fedplcc.v1.UploadInitialModelRequest\x1a&.fedplcc.v1.UploadInitialModelResponse(\x01\x30\x01\x12?\n\x06GetRun\x12\x19.fedplcc.v1.GetRunRequest\x1a\x1a.fedplcc.v1.GetRunResponse\x12\x45\n\x08ListRuns\x12\x1b.fedplcc.v1.ListRunsRequest\x1a\x1c.fedplcc.v1.ListRunsResponse\x12K\n\nListRounds\x12\x1d.fedplcc.v1.ListRoundsRequest\x1a\x1e.fedplcc.v1.ListRoundsResponse\x12Z\n\x0fListEvaluations\x12\".fedplcc.v1.ListEvaluationsRequest\x1a#.fedplcc.v1.ListEvaluationsResponse\x12\x45\n\x08PauseRun\x12\x1b.fedplcc.v1.PauseRunRequest\x1a\x1c.fedplcc.v1.PauseRunResponse\x12H\n\tResumeRun\x12\x1c.fedplcc.v1.ResumeRunRequest\x1a\x1d.fedplcc.v1.ResumeRunResponse\x12\x42\n\x07StopRun\x12\x1a.fedplcc.v1.StopRunRequest\x1a\x1b.fedplcc.v1.StopRunResponse\x12G\n\x08WatchRun\x12\x1b.fedplcc.v1.WatchRunRequest\x1a\x1c.fedplcc.v1.WatchRunResponse0\x01\x12N\n\x0bListClients\x12\x1e.fedplcc.v1.ListClientsRequest\x1a\x1f.fedplcc.v1.ListClientsResponse\x12V\n\rFetchArtifact\x12 .fedplcc.v1.FetchArtifactRequest\x1a!.fedplcc.v1.FetchArtifactResponse0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'fedplcc.v1.run_service_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_ARTIFACTKIND']._serialized_start=1866
-  _globals['_ARTIFACTKIND']._serialized_end=1966
+  _globals['_ARTIFACTKIND']._serialized_start=1926
+  _globals['_ARTIFACTKIND']._serialized_end=2026
   _globals['_CREATERUNREQUEST']._serialized_start=68
   _globals['_CREATERUNREQUEST']._serialized_end=127
   _globals['_CREATERUNRESPONSE']._serialized_start=129
@@ -63,29 +63,29 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_LISTEVALUATIONSRESPONSE']._serialized_start=982
   _globals['_LISTEVALUATIONSRESPONSE']._serialized_end=1083
   _globals['_PAUSERUNREQUEST']._serialized_start=1085
-  _globals['_PAUSERUNREQUEST']._serialized_end=1131
-  _globals['_PAUSERUNRESPONSE']._serialized_start=1133
-  _globals['_PAUSERUNRESPONSE']._serialized_end=1181
-  _globals['_RESUMERUNREQUEST']._serialized_start=1183
-  _globals['_RESUMERUNREQUEST']._serialized_end=1217
-  _globals['_RESUMERUNRESPONSE']._serialized_start=1219
-  _globals['_RESUMERUNRESPONSE']._serialized_end=1268
-  _globals['_STOPRUNREQUEST']._serialized_start=1270
-  _globals['_STOPRUNREQUEST']._serialized_end=1318
-  _globals['_STOPRUNRESPONSE']._serialized_start=1320
-  _globals['_STOPRUNRESPONSE']._serialized_end=1367
-  _globals['_WATCHRUNREQUEST']._serialized_start=1369
-  _globals['_WATCHRUNREQUEST']._serialized_end=1461
-  _globals['_WATCHRUNRESPONSE']._serialized_start=1463
-  _globals['_WATCHRUNRESPONSE']._serialized_end=1515
-  _globals['_LISTCLIENTSREQUEST']._serialized_start=1517
-  _globals['_LISTCLIENTSREQUEST']._serialized_end=1576
-  _globals['_LISTCLIENTSRESPONSE']._serialized_start=1578
-  _globals['_LISTCLIENTSRESPONSE']._serialized_end=1661
-  _globals['_FETCHARTIFACTREQUEST']._serialized_start=1663
-  _globals['_FETCHARTIFACTREQUEST']._serialized_end=1778
-  _globals['_FETCHARTIFACTRESPONSE']._serialized_start=1780
-  _globals['_FETCHARTIFACTRESPONSE']._serialized_end=1864
-  _globals['_RUNSERVICE']._serialized_start=1969
-  _globals['_RUNSERVICE']._serialized_end=2919
+  _globals['_PAUSERUNREQUEST']._serialized_end=1151
+  _globals['_PAUSERUNRESPONSE']._serialized_start=1153
+  _globals['_PAUSERUNRESPONSE']._serialized_end=1201
+  _globals['_RESUMERUNREQUEST']._serialized_start=1203
+  _globals['_RESUMERUNREQUEST']._serialized_end=1257
+  _globals['_RESUMERUNRESPONSE']._serialized_start=1259
+  _globals['_RESUMERUNRESPONSE']._serialized_end=1308
+  _globals['_STOPRUNREQUEST']._serialized_start=1310
+  _globals['_STOPRUNREQUEST']._serialized_end=1378
+  _globals['_STOPRUNRESPONSE']._serialized_start=1380
+  _globals['_STOPRUNRESPONSE']._serialized_end=1427
+  _globals['_WATCHRUNREQUEST']._serialized_start=1429
+  _globals['_WATCHRUNREQUEST']._serialized_end=1521
+  _globals['_WATCHRUNRESPONSE']._serialized_start=1523
+  _globals['_WATCHRUNRESPONSE']._serialized_end=1575
+  _globals['_LISTCLIENTSREQUEST']._serialized_start=1577
+  _globals['_LISTCLIENTSREQUEST']._serialized_end=1636
+  _globals['_LISTCLIENTSRESPONSE']._serialized_start=1638
+  _globals['_LISTCLIENTSRESPONSE']._serialized_end=1721
+  _globals['_FETCHARTIFACTREQUEST']._serialized_start=1723
+  _globals['_FETCHARTIFACTREQUEST']._serialized_end=1838
+  _globals['_FETCHARTIFACTRESPONSE']._serialized_start=1840
+  _globals['_FETCHARTIFACTRESPONSE']._serialized_end=1924
+  _globals['_RUNSERVICE']._serialized_start=2029
+  _globals['_RUNSERVICE']._serialized_end=2979
 # @@protoc_insertion_point(module_scope)

@@ -132,12 +132,14 @@ class ListEvaluationsResponse(_message.Message):
     def __init__(self, evaluations: _Optional[_Iterable[_Union[ClientEvaluation, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
 
 class PauseRunRequest(_message.Message):
-    __slots__ = ("run_id", "now")
+    __slots__ = ("run_id", "now", "request_id")
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
     NOW_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     run_id: str
     now: bool
-    def __init__(self, run_id: _Optional[str] = ..., now: bool = ...) -> None: ...
+    request_id: str
+    def __init__(self, run_id: _Optional[str] = ..., now: bool = ..., request_id: _Optional[str] = ...) -> None: ...
 
 class PauseRunResponse(_message.Message):
     __slots__ = ("run",)
@@ -146,10 +148,12 @@ class PauseRunResponse(_message.Message):
     def __init__(self, run: _Optional[_Union[_types_pb2.Run, _Mapping]] = ...) -> None: ...
 
 class ResumeRunRequest(_message.Message):
-    __slots__ = ("run_id",)
+    __slots__ = ("run_id", "request_id")
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     run_id: str
-    def __init__(self, run_id: _Optional[str] = ...) -> None: ...
+    request_id: str
+    def __init__(self, run_id: _Optional[str] = ..., request_id: _Optional[str] = ...) -> None: ...
 
 class ResumeRunResponse(_message.Message):
     __slots__ = ("run",)
@@ -158,12 +162,14 @@ class ResumeRunResponse(_message.Message):
     def __init__(self, run: _Optional[_Union[_types_pb2.Run, _Mapping]] = ...) -> None: ...
 
 class StopRunRequest(_message.Message):
-    __slots__ = ("run_id", "reason")
+    __slots__ = ("run_id", "reason", "request_id")
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     run_id: str
     reason: str
-    def __init__(self, run_id: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
+    request_id: str
+    def __init__(self, run_id: _Optional[str] = ..., reason: _Optional[str] = ..., request_id: _Optional[str] = ...) -> None: ...
 
 class StopRunResponse(_message.Message):
     __slots__ = ("run",)

@@ -155,21 +155,25 @@ class RunServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def PauseRun(self, request, context):
-        """Pauses a run when its open round commits, or at once. Idempotent. Fails with INVALID_TRANSITION.
+        """Pauses a run when its open round commits, or at once. Fails with INVALID_TRANSITION, or with REQUEST_ID_REUSED. Idempotent,
+        as ResumeRun and StopRun: a request id that was done changes nothing more, whatever has happened since, and is answered
+        with the run as it is now.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ResumeRun(self, request, context):
-        """Resumes a paused run, or takes back a pause that waits. Idempotent. Fails with INVALID_TRANSITION.
+        """Resumes a paused run, or takes back a pause that waits. Fails with INVALID_TRANSITION, or with REQUEST_ID_REUSED.
+        Idempotent, see PauseRun.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def StopRun(self, request, context):
-        """Stops a run; its last committed round is kept. Idempotent: stopping a run that has ended returns it as it is.
+        """Stops a run; its last committed round is kept. Fails with REQUEST_ID_REUSED. Idempotent, see PauseRun: stopping a run that
+        has ended returns it as it is.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
