@@ -47,11 +47,13 @@ class Process:
     def __init__(self, name: str, folder: Path, arguments: Sequence[str], prefix: Sequence[str] = ()) -> None:
         self.name, self.folder, self.arguments, self._prefix = name, folder, list(arguments), list(prefix)
         self.log_file = folder / f"{name}.log"
+        self.environment: dict[str, str] = {}
+        """What it gets beside this process's environment."""
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
         assert self._process is None or self._process.poll() is not None, f"{self.name} runs already"
-        environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", **self.environment}
         with self.log_file.open("ab") as log:
             self._process = subprocess.Popen(
                 [*self._prefix, sys.executable, "-m", *self.arguments],
@@ -70,6 +72,11 @@ class Process:
     @property
     def is_running(self) -> bool:
         return self._process is not None and self._process.poll() is None
+
+    @property
+    def exit_code(self) -> int | None:
+        """How it ended, the negative number of a signal that ended it; None while it runs."""
+        return None if self._process is None else self._process.poll()
 
     def kill(self) -> None:
         """SIGKILL: no line of the process runs any more."""
