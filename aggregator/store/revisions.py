@@ -14,15 +14,13 @@ from __future__ import annotations
 import shutil
 import sqlite3
 import time
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sqlalchemy import (
     Column,
     Connection,
-    Engine,
     MetaData,
     PrimaryKeyConstraint,
     String,
@@ -33,6 +31,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
+from aggregator.store.database import Database
 from aggregator.store.schema import REVISION, metadata
 from shared import disk
 from shared.errors import StoreUnavailable
@@ -59,26 +58,21 @@ stamp = Table(
 """Alembic's own table, as it makes it: one row, the revision."""
 
 
-def prepare(engine: Engine, file: Path | None) -> None:
-    """Make the tables of a new database, and migrate an old one.
-
-    Args:
-        engine: Of the database. Its connections begin with BEGIN IMMEDIATE where the option `immediate` is set, and do not
-            look at foreign keys where `migrating` is.
-        file: The database's file, if it is one; a copy of it is kept beside it before a migration.
+def prepare(database: Database) -> None:
+    """Make the tables of a new database, and migrate an old one; of one that is a file a copy is kept beside it before.
 
     Raises:
         StoreUnavailable: The revision is unknown here, or the migration failed and has changed nothing.
         SQLAlchemyError: The database cannot be read or written.
     """
-    with engine.connect().execution_options(immediate=True) as connection, connection.begin():
+    with database.undivided() as connection:
         revision = revision_of(connection)
         if revision == NEW:
             metadata.create_all(connection)
             _stamp(connection, REVISION)
             return
     if revision != REVISION:
-        _migrate(engine, file)
+        _migrate(database)
 
 
 def revision_of(connection: Connection) -> str:
@@ -113,14 +107,14 @@ def copy_name(file: Path, revision: str) -> Path:
     return file.with_name(f"{file.name}.revision-{revision}")
 
 
-def _migrate(engine: Engine, file: Path | None) -> None:
+def _migrate(database: Database) -> None:
     # A tenth of a second to load: only a database that needs it waits for it.
     from alembic import command
     from alembic.script import ScriptDirectory
     from alembic.util import CommandError
 
     begin = time.monotonic()
-    with _undivided(engine) as connection:
+    with database.undivided(migrating=True) as connection:
         revision = revision_of(connection)
         if revision == REVISION:
             return  # another process was faster
@@ -129,7 +123,7 @@ def _migrate(engine: Engine, file: Path | None) -> None:
             ScriptDirectory.from_config(config).get_revision(revision)
         except CommandError:
             raise _unknown(f"revision {revision}") from None
-        kept = None if file is None else _keep_copy(file, revision)
+        kept = None if database.file is None else _keep_copy(database.file, revision)
         log.info("database_migrating", revision=revision, to=REVISION, copy=None if kept is None else kept.name)
         try:
             if stamp.name not in inspect(connection).get_table_names():
@@ -143,19 +137,6 @@ def _migrate(engine: Engine, file: Path | None) -> None:
                 "make room if the disk is full, or use the version of fedplcc that wrote it"
             ) from error
     log.info("database_migrated", revision=REVISION, duration_s=round(time.monotonic() - begin, 3))
-
-
-@contextmanager
-def _undivided(engine: Engine) -> Iterator[Connection]:
-    """One transaction for everything, in which a table that others refer to may be replaced."""
-    try:
-        with (
-            engine.connect().execution_options(immediate=True, migrating=True) as connection,
-            connection.begin(),
-        ):
-            yield connection
-    finally:
-        engine.dispose()  # the next connection looks at foreign keys again
 
 
 def _stamp(connection: Connection, revision: str) -> None:

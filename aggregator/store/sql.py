@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import TypeAdapter
-from sqlalchemy import Connection, Row, Table, bindparam, func, insert, select, tuple_, update
+from sqlalchemy import Connection, Row, Table, bindparam, delete, func, insert, select, tuple_, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from aggregator.store import revisions, schema
@@ -201,6 +201,13 @@ class SqlStore:
         row = self._first(_BLOB_SIZE, {"sha256": sha256})
         return None if row is None else int(row.size_bytes)
 
+    def list_blobs(self, *, after: str = "", limit: int = 1000) -> list[tuple[str, int]]:
+        """See `Store.list_blobs`."""
+        table = schema.blobs
+        query = select(table).where(table.c.sha256 > after).order_by(table.c.sha256).limit(limit)
+        with self._reading() as connection:
+            return [(row.sha256, row.size_bytes) for row in connection.execute(query).all()]
+
     def domains(self, clients: Sequence[str]) -> dict[str, str]:
         """See `Store.domains`."""
         wanted = set(clients)
@@ -272,6 +279,11 @@ class SqlTransaction:
     def add_blob(self, blob: BlobRef) -> None:
         """See `Transaction.add_blob`."""
         self._upsert(schema.blobs, {"sha256": blob.sha256, "size_bytes": blob.size_bytes})
+
+    def forget_blobs(self, sha256s: Sequence[str]) -> None:
+        """See `Transaction.forget_blobs`."""
+        for table in (schema.client_blobs, schema.blobs):
+            self._connection.execute(delete(table).where(table.c.sha256.in_(sha256s)))
 
     def add_event(self, event: Event) -> None:
         """See `Transaction.add_event`."""

@@ -71,6 +71,7 @@ def with_what_was_added(rows: Rows) -> Rows:
     return {
         **rows,
         "control_requests": [],
+        "writer": [],
         "rounds": [{"dropped": None} | row for row in rows["rounds"]],
         "runs": [{"quarantined": None, "rejections": None} | row for row in rows["runs"]],
     }

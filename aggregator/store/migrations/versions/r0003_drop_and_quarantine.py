@@ -1,4 +1,7 @@
-"""Add who was dropped from a round and quarantined from a run, and the requests of control that were done."""
+"""Add who was dropped from a round and quarantined from a run, the requests of control that were done, and who writes.
+
+PostgreSQL begins at this revision: the earlier ones, and this one, only ever change SQLite.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +22,11 @@ def upgrade() -> None:
             "run_id", sa.String(64), sa.ForeignKey("runs.run_id", name="fk_control_requests_run_id"), nullable=False
         ),
         sa.Column("created_at", sa.Float, nullable=False),
+    )
+    op.create_table(
+        "writer",
+        sa.Column("token", sa.String(32), primary_key=True),
+        sa.Column("transactions", sa.Integer, nullable=False),
     )
     op.add_column("rounds", sa.Column("dropped", sa.JSON, nullable=True))
     op.add_column("runs", sa.Column("quarantined", sa.JSON, nullable=True))
