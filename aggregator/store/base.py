@@ -50,6 +50,9 @@ class Transaction(Protocol):
     def add_blob(self, blob: BlobRef) -> None:
         """Name a blob that is durable on disk. Naming it again changes nothing."""
 
+    def forget_blobs(self, sha256s: Sequence[str]) -> None:
+        """Name these blobs no more, nor who stored them; one that is not named is fine. Records that mention them stay."""
+
     def add_event(self, event: Event) -> None:
         """Append to the history; the store gives the sequence."""
 
@@ -109,6 +112,9 @@ class Store(Protocol):
 
     def find_blob(self, sha256: str) -> int | None:
         """Size in bytes of a named blob."""
+
+    def list_blobs(self, *, after: str = "", limit: int = 1000) -> list[tuple[str, int]]:
+        """Named blobs by SHA-256, each with its size in bytes, from the one after `after`."""
 
     def domains(self, clients: Sequence[str]) -> dict[str, str]:
         """The domain of each of these clients."""

@@ -429,6 +429,37 @@ def test_naming_a_blob_again_changes_nothing(store: Store) -> None:
     assert store.find_blob(a_blob("y").sha256) is None
 
 
+def test_named_blobs_are_listed_in_order_in_parts(store: Store) -> None:
+    blobs = [a_blob(content) for content in "abc"]
+    with store.transaction() as transaction:
+        for blob in blobs:
+            transaction.add_blob(blob)
+    expected = sorted((blob.sha256, blob.size_bytes) for blob in blobs)
+    assert store.list_blobs() == expected
+    assert store.list_blobs(limit=2) == expected[:2]
+    assert store.list_blobs(after=expected[1][0]) == expected[2:]
+
+
+def test_a_forgotten_blob_is_nobody_s_and_may_be_named_again(store: Store) -> None:
+    update = an_update("ann")
+    run = add_run(store, a_run(round=a_round(1, updates={"ann": update})))
+    with store.transaction() as transaction:
+        transaction.add_blob(a_blob("kept"))
+    names = [blob.sha256 for blob in update.payload.blobs]
+    for _ in range(2):
+        with store.transaction() as transaction:
+            transaction.forget_blobs(names)
+    assert [store.find_blob(name) for name in names] == [None, None]
+    assert not any(store.has_stored("ann", name) for name in names)
+    assert store.list_blobs() == [(a_blob("kept").sha256, a_blob("kept").size_bytes)]
+    found = store.find_round(run.run_id, 1)
+    assert found is not None
+    assert found.updates["ann"] == update, "the record stays"
+    with store.transaction() as transaction:
+        transaction.add_update(run.run_id, 2, update)
+    assert all(store.has_stored("ann", name) for name in names)
+
+
 @pytest.mark.parametrize("number", [2**31, 2**40, 2**62])
 def test_large_counts_are_kept_exactly(store: Store, number: int) -> None:
     update = an_update("ann", num_examples=number, class_counts=(number, 0, 0))
