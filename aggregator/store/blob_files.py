@@ -17,6 +17,7 @@ class BlobFiles:
     """Blobs below `blobs/` of a state directory, each named by its SHA-256."""
 
     def __init__(self, folder: Path) -> None:
+        self.folder = folder
         self._blobs = folder / "blobs"
 
     def path(self, sha256: str) -> Path:

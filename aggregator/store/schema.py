@@ -147,6 +147,7 @@ client_blobs = Table(
     metadata,
     Column("client_id", Text(64), primary_key=True, comment="By which client."),
     Column("sha256", ForeignKey("blobs.sha256"), primary_key=True, comment="Which blob."),
+    Index("client_blobs_by_blob", "sha256"),
     comment="Which client committed which blob: it need not send that one again, and nobody else learns of it.",
 )
 

@@ -28,6 +28,7 @@ def upgrade() -> None:
         sa.Column("token", sa.String(32), primary_key=True),
         sa.Column("transactions", sa.Integer, nullable=False),
     )
+    op.create_index("client_blobs_by_blob", "client_blobs", ["sha256"])
     op.add_column("rounds", sa.Column("dropped", sa.JSON, nullable=True))
     op.add_column("runs", sa.Column("quarantined", sa.JSON, nullable=True))
     op.add_column("runs", sa.Column("rejections", sa.JSON, nullable=True))
