@@ -311,6 +311,7 @@ class Coordinator:
                 max_blob_bytes=self._limits.max_blob_bytes,
                 last_committed=self._store.last_committed(client.client_id),
                 version=VERSION,
+                open_runs=tuple(run.run_id for run in self._ledger.open_runs() if client.client_id in run.roster),
             )
 
     def task(self, client_id: str, token: str) -> Task:

@@ -354,6 +354,7 @@ def membership_to_proto(membership: Membership) -> round_service_pb2.JoinRespons
         ),
         last_committed=None if membership.last_committed is None else committed_to_proto(membership.last_committed),
         version=membership.version,
+        open_runs=None if membership.open_runs is None else round_service_pb2.OpenRuns(run_ids=membership.open_runs),
     )
 
 
@@ -369,6 +370,7 @@ def membership_from_proto(response: round_service_pb2.JoinResponse) -> Membershi
         max_blob_bytes=_at_least(1, "max_blob_bytes", response.limits.max_blob_bytes),
         last_committed=committed_from_proto(response.last_committed) if response.HasField("last_committed") else None,
         version=_text("version", response.version),
+        open_runs=tuple(response.open_runs.run_ids) if response.HasField("open_runs") else None,
     )
 
 

@@ -370,6 +370,8 @@ class Membership:
     max_blob_bytes: int
     last_committed: CommittedUpdate | None = None
     version: str = ""
+    open_runs: tuple[str, ...] | None = None
+    """Runs that have not ended and name the client; None if the aggregator does not say."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

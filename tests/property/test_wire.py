@@ -134,6 +134,7 @@ MEMBERSHIP = st.builds(
     max_chunk_bytes=st.integers(1, 2**62),
     max_blob_bytes=st.integers(1, 2**62),
     last_committed=st.none() | COMMITTED,
+    open_runs=st.none() | st.lists(TEXT, max_size=3).map(tuple),
     version=TEXT,
 )
 CLIENTS = st.lists(NAME, max_size=4).map(tuple)

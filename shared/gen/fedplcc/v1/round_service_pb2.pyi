@@ -38,18 +38,26 @@ class TransferLimits(_message.Message):
     def __init__(self, max_chunk_bytes: _Optional[int] = ..., max_blob_bytes: _Optional[int] = ...) -> None: ...
 
 class JoinResponse(_message.Message):
-    __slots__ = ("heartbeat_interval", "lease", "limits", "last_committed", "version")
+    __slots__ = ("heartbeat_interval", "lease", "limits", "last_committed", "version", "open_runs")
     HEARTBEAT_INTERVAL_FIELD_NUMBER: _ClassVar[int]
     LEASE_FIELD_NUMBER: _ClassVar[int]
     LIMITS_FIELD_NUMBER: _ClassVar[int]
     LAST_COMMITTED_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
+    OPEN_RUNS_FIELD_NUMBER: _ClassVar[int]
     heartbeat_interval: _duration_pb2.Duration
     lease: _duration_pb2.Duration
     limits: TransferLimits
     last_committed: CommittedUpdate
     version: str
-    def __init__(self, heartbeat_interval: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., lease: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., limits: _Optional[_Union[TransferLimits, _Mapping]] = ..., last_committed: _Optional[_Union[CommittedUpdate, _Mapping]] = ..., version: _Optional[str] = ...) -> None: ...
+    open_runs: OpenRuns
+    def __init__(self, heartbeat_interval: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., lease: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., limits: _Optional[_Union[TransferLimits, _Mapping]] = ..., last_committed: _Optional[_Union[CommittedUpdate, _Mapping]] = ..., version: _Optional[str] = ..., open_runs: _Optional[_Union[OpenRuns, _Mapping]] = ...) -> None: ...
+
+class OpenRuns(_message.Message):
+    __slots__ = ("run_ids",)
+    RUN_IDS_FIELD_NUMBER: _ClassVar[int]
+    run_ids: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, run_ids: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class CommittedUpdate(_message.Message):
     __slots__ = ("run_id", "round", "sha256s")
