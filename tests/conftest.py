@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.harness import Federation
+from tests.postgres import Server, a_server
 
 settings.register_profile(
     "default", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
@@ -27,3 +28,17 @@ def federation(tmp_path: Path) -> Iterator[Federation]:
     """Real processes on loopback, ended with the test; their logs are shown if it fails."""
     with Federation(tmp_path) as running:
         yield running
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Server]:
+    """A PostgreSQL server for all tests of a session; they are skipped where none is installed."""
+    with a_server() as server:
+        yield server
+
+
+@pytest.fixture
+def database_url(postgres: Server) -> Iterator[str]:
+    """The URL of a new database."""
+    with postgres.database() as url:
+        yield url

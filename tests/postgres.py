@@ -1,6 +1,6 @@
 """A PostgreSQL server of the tests' own, from the Debian package: started once a session, with a new database for each test.
 
-It keeps to its defaults where they matter for what is durable, and sorts by the rules of a language, as most servers do. It
+What is durable is left as it is by default. It sorts by the rules of a language, as most servers do. It
 will not run as root, so there it runs as the user that its package made.
 """
 
@@ -27,9 +27,6 @@ USER, PASSWORD = "federation", "p@ss/w%rd: ü"
 HOW_TO_INSTALL = "PostgreSQL is not installed: apt-get install postgresql"
 SETTINGS = {
     "listen_addresses": "127.0.0.1",
-    "fsync": "on",
-    "synchronous_commit": "on",
-    "full_page_writes": "on",
     "shared_buffers": "16MB",
     "min_wal_size": "8MB",
     "max_wal_size": "64MB",
@@ -123,9 +120,7 @@ class Server:
                 self._process.wait()
 
     def _popen(self, program: Path, *arguments: str) -> subprocess.Popen[bytes]:
-        account = {}
-        if os.geteuid() == 0:
-            account = {"user": self._account.pw_uid, "group": self._account.pw_gid}
+        is_root = os.geteuid() == 0
         with self._log.open("ab") as log:
             return subprocess.Popen(
                 [program, *arguments],
@@ -134,9 +129,10 @@ class Server:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                extra_groups=[] if account else None,
+                user=self._account.pw_uid if is_root else None,
+                group=self._account.pw_gid if is_root else None,
+                extra_groups=[] if is_root else None,
                 start_new_session=True,  # a Ctrl-C of the tests is not the server's
-                **account,
             )
 
 

@@ -129,7 +129,7 @@ class Postgres:
 
     @contextmanager
     def undivided(self, *, migrating: bool = False) -> Iterator[Connection]:
-        """See `Database.undivided`; foreign keys can be dropped and made again within it, so a migration is like any other."""
+        """See `Database.undivided`; a migration can drop and make foreign keys within it."""
         with self._in_turn():
             connection = self._held()
             try:
