@@ -56,25 +56,38 @@ STATUS_S = 5.0
 MAX_MESSAGE_BYTES = 5 << 20
 """Largest message: a chunk of up to 4 MiB, or a run's configuration and record, with room around it."""
 
+KEEPALIVE_S = 30.0
+"""How long a connection may be silent before the other end is asked for a sign of life; a third of that later, without one,
+it counts as dead and its calls fail."""
+
+
+def _keepalive(seconds: float) -> tuple[tuple[str, int], ...]:
+    return (("grpc.keepalive_time_ms", round(1000 * seconds)), ("grpc.keepalive_timeout_ms", round(1000 * seconds / 3)))
+
+
+def _patience(keepalive_s: float) -> tuple[tuple[str, int], ...]:
+    # Clients ask also without calls; without this the server answers ENHANCE_YOUR_CALM.
+    return (("grpc.http2.min_ping_interval_without_data_ms", round(1000 * min(keepalive_s, KEEPALIVE_S) / 3)),)
+
+
 _COMMON_OPTIONS = (
     ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
     ("grpc.max_metadata_size", 32 << 10),
     ("grpc.absolute_max_metadata_size", 64 << 10),
-    ("grpc.keepalive_time_ms", 30_000),
-    ("grpc.keepalive_timeout_ms", 10_000),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),
 )
 SERVER_OPTIONS = (
     *_COMMON_OPTIONS,
-    # Clients ping every 30 s, also without calls; without this the server answers ENHANCE_YOUR_CALM.
-    ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
+    *_keepalive(KEEPALIVE_S),
+    *_patience(KEEPALIVE_S),
     # Otherwise a second server on the same port starts without a complaint and takes half of the calls.
     ("grpc.so_reuseport", 0),
 )
 CHANNEL_OPTIONS = (
     *_COMMON_OPTIONS,
+    *_keepalive(KEEPALIVE_S),
     ("grpc.enable_http_proxy", 0),
     # One connection per channel: channels to one address would otherwise share one, and its flow control.
     ("grpc.use_local_subchannel_pool", 1),
@@ -88,28 +101,32 @@ Observer = Callable[[str, str, float], None]
 """Told the method ("/fedplcc.v1.RoundService/Join"), the status code's name and the seconds of a call that ended."""
 
 
-def open_channel(address: str, *, insecure: bool = False, failpoints: str = "") -> grpc.Channel:
+def open_channel(
+    address: str, *, insecure: bool = False, failpoints: str = "", keepalive_s: float = KEEPALIVE_S
+) -> grpc.Channel:
     """A channel for threads to HOST:PORT; connects when first used.
 
     Args:
         address: HOST:PORT.
         insecure: Whether plain text is accepted off loopback.
         failpoints: What the names of its calls' failpoints begin with, in a process that a test has armed.
+        keepalive_s: Silence after which the other end is asked for a sign of life.
 
     Raises:
         InvalidConfig: No such address, or off loopback without `insecure`.
     """
-    channel = grpc.insecure_channel(_target(address, insecure), options=CHANNEL_OPTIONS)
+    options = (*CHANNEL_OPTIONS, *_keepalive(keepalive_s))
+    channel = grpc.insecure_channel(_target(address, insecure), options=options)
     return grpc.intercept_channel(channel, CallFailpoints(failpoints)) if failpoints and is_armed() else channel
 
 
-def open_aio_channel(address: str, *, insecure: bool = False) -> grpc.aio.Channel:
+def open_aio_channel(address: str, *, insecure: bool = False, keepalive_s: float = KEEPALIVE_S) -> grpc.aio.Channel:
     """A channel for asyncio to HOST:PORT; connects when first used.
 
     Raises:
         InvalidConfig: No such address, or off loopback without `insecure`.
     """
-    return grpc.aio.insecure_channel(_target(address, insecure), options=CHANNEL_OPTIONS)
+    return grpc.aio.insecure_channel(_target(address, insecure), options=(*CHANNEL_OPTIONS, *_keepalive(keepalive_s)))
 
 
 def _target(address: str, insecure: bool) -> str:
@@ -130,6 +147,7 @@ class RpcServer:
         observe: Observer | None = None,
         started: Callable[[str], None] | None = None,
         quiet: Sequence[str] = (),
+        keepalive_s: float = KEEPALIVE_S,
     ) -> None:
         """Prepare a server.
 
@@ -140,6 +158,7 @@ class RpcServer:
             observe: Told of every call of our services that ended.
             started: Told the method of every such call when it begins.
             quiet: Last parts of methods whose successes are logged at level debug.
+            keepalive_s: Silence after which the other end of a connection is asked for a sign of life.
 
         Raises:
             InvalidConfig: Off loopback without `insecure`.
@@ -149,7 +168,8 @@ class RpcServer:
         self._names: list[str] = []
         self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]  # the stubs are older
         self._server = grpc.aio.server(
-            interceptors=[ErrorInterceptor(observe=observe, started=started, quiet=quiet)], options=SERVER_OPTIONS
+            interceptors=[ErrorInterceptor(observe=observe, started=started, quiet=quiet)],
+            options=(*SERVER_OPTIONS, *_keepalive(keepalive_s), *_patience(keepalive_s)),
         )
 
     def add(self, register: Callable[[Any, Any], None], servicer: object, service: Any) -> None:
