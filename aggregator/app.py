@@ -16,7 +16,7 @@ from aggregator.metrics import AggregatorMetrics
 from aggregator.service import Coordinator, Limits
 from aggregator.servicer import RoundServicer, RunServicer, Wakeups
 from aggregator.store.blobs import BlobStore
-from aggregator.store.sql import SqlStore
+from aggregator.store.opening import open_store
 from shared import disk
 from shared.allocator import keep_freed_memory
 from shared.config import EXIT_CONFIG as EXIT_CONFIG
@@ -103,6 +103,13 @@ async def _serve(settings: AggregatorSettings) -> int:
     loop = asyncio.get_running_loop()
     loop.set_default_executor(ThreadPoolExecutor(BLOCKING_CALLS, "call"))
     ending = asyncio.Event()
+    lost: list[str] = []
+
+    def on_lost(why: str) -> None:
+        log.error("database_lost", detail=why)
+        lost.append(why)
+        loop.call_soon_threadsafe(ending.set)
+
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, ending.set)
 
@@ -115,7 +122,8 @@ async def _serve(settings: AggregatorSettings) -> int:
         max_blob_bytes=settings.max_blob_bytes,
         fold_block_elements=settings.fold_block_elements,
     )
-    store = await asyncio.to_thread(SqlStore.in_folder, settings.state_dir)
+    url = None if settings.database_url is None else settings.database_url.get_secret_value()
+    store = await asyncio.to_thread(open_store, settings.state_dir, url, on_lost=on_lost)
     coordinator = await asyncio.to_thread(Coordinator, store, BlobStore(settings.state_dir), metrics, limits)
     wakeups = Wakeups(loop)
     coordinator.subscribe(wakeups.notify)
@@ -145,7 +153,8 @@ async def _serve(settings: AggregatorSettings) -> int:
             scraped = serve_metrics(registry, settings.metrics_host, settings.metrics_port)
         metrics_port = scraped.port if scraped is not None else None
         _write_endpoint(settings.state_dir, port, metrics_port)
-        log.info("aggregator_ready", host=settings.host, port=port, metrics_port=metrics_port, version=VERSION)
+        where = {"host": settings.host, "port": port, "metrics_port": metrics_port, "database": store.database.name}
+        log.info("aggregator_ready", **where, version=VERSION)
         worker = Worker(coordinator)
         worker.start()
         ticking = asyncio.create_task(_tick(coordinator, min(1.0, limits.heartbeat_interval_s)))
@@ -162,7 +171,7 @@ async def _serve(settings: AggregatorSettings) -> int:
         if scraped is not None:
             scraped.close()
         store.close()
-    return EXIT_OK
+    return EXIT_STORE if lost else EXIT_OK
 
 
 async def _tick(coordinator: Coordinator, interval_s: float) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
 
-from pydantic import BeforeValidator, Field, ValidationError, field_validator, model_validator
+from pydantic import BeforeValidator, Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict
 
@@ -68,7 +68,9 @@ class AggregatorSettings(Settings):
     metrics_port: OptionalPort = 9464
     """Port of /metrics."""
     state_dir: Path = Path("fedplcc-state/aggregator")
-    """Folder of the database and the blobs; made if it is not there."""
+    """Folder of the blobs and of the SQLite database; made if it is not there."""
+    database_url: Annotated[SecretStr | None, BeforeValidator(_off)] = None
+    """postgresql://USER:PASSWORD@HOST:5432/DATABASE in place of SQLite; with a password rather in the environment."""
     heartbeat_interval_s: float = Field(2.0, ge=0.05, le=3600)
     """How often trainers give a sign of life."""
     lease_heartbeats: int = Field(5, ge=2, le=1000)
@@ -180,11 +182,13 @@ def load(kind: type[_Kind], flags: Mapping[str, Any] | None = None, file: Path |
     try:
         return kind(**values)
     except ValidationError as error:
-        raise InvalidConfig("; ".join(_sentence(problem) for problem in error.errors())) from error
+        raise InvalidConfig("; ".join(_sentence(problem) for problem in error.errors())) from None
 
 
 def _sentence(problem: ErrorDetails) -> str:
     """What is wrong with a setting; of one that is missing, the two ways to give it."""
+    if problem["loc"][:1] == ("database_url",):
+        return explain({**problem, "input": ()})  # it holds a password
     if problem["type"] != "missing":
         return explain(problem)
     name = str(problem["loc"][0])

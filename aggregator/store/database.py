@@ -26,6 +26,8 @@ class Database(Protocol):
     """Where it is kept, if that is a file."""
     name: str
     """For people: where it is, without user and password."""
+    state: str
+    """Drawn when a database on a server was made, known once it is claimed; empty for a file in the state directory."""
 
     def undivided(self, *, migrating: bool = False) -> AbstractContextManager[Connection]:
         """One transaction in which nobody else writes; with `migrating`, tables that others refer to may be replaced."""

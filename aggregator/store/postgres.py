@@ -23,7 +23,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
-from sqlalchemy import URL, bindparam, create_engine, delete, event, insert, make_url, select, text, update
+from sqlalchemy import URL, bindparam, create_engine, event, insert, make_url, select, text, update
 from sqlalchemy.engine import Connection
 from sqlalchemy.exc import ArgumentError, DBAPIError, ProgrammingError
 
@@ -94,7 +94,7 @@ class Postgres:
             StoreUnavailable, DBAPIError: It cannot be reached.
         """
         parsed = parse_url(url)
-        self.name = public_name(parsed)
+        self.name, self.state = public_name(parsed), ""
         self._token, self._count, self._on_lost = secrets.token_hex(16), 0, on_lost
         self._label = f"fedplcc {socket.gethostname()[:24]} {os.getpid()} {self._token[:8]}"
         try:
@@ -123,9 +123,13 @@ class Postgres:
     def claim(self) -> None:
         """See `Database.claim`."""
         with self.undivided() as connection:
-            connection.execute(delete(schema.writer))
-            connection.execute(insert(schema.writer).values(token=self._token, transactions=0))
-        self._is_claimed = True
+            known = connection.execute(select(schema.writer.c.state)).scalar()
+            if known is None:
+                known = secrets.token_hex(16)
+                connection.execute(insert(schema.writer).values(state=known, token=self._token, transactions=0))
+            else:
+                connection.execute(update(schema.writer).values(token=self._token, transactions=0))
+        self.state, self._is_claimed = str(known), True
 
     @contextmanager
     def undivided(self, *, migrating: bool = False) -> Iterator[Connection]:

@@ -166,7 +166,8 @@ control_requests = Table(
 writer = Table(
     "writer",
     metadata,
-    Column("token", Text(32), primary_key=True, comment="Drawn by the aggregator that writes, at its start."),
+    Column("state", Text(32), primary_key=True, comment="Drawn for a new database; its state directory says the same."),
+    Column("token", Text(32), nullable=False, comment="Drawn by the aggregator that writes, at its start."),
     Column("transactions", Number, nullable=False, comment="How many it has committed since."),
     comment="Who writes to a PostgreSQL database: one row. Empty on SQLite, where the state directory has a lock.",
 )

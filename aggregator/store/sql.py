@@ -82,9 +82,9 @@ class SqlStore:
         return cls(database)
 
     @property
-    def database_name(self) -> str:
-        """For people: where it is, without user and password."""
-        return self._database.name
+    def database(self) -> Database:
+        """Where it is all kept."""
+        return self._database
 
     @contextmanager
     def transaction(self) -> Iterator[SqlTransaction]:

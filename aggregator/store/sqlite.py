@@ -19,7 +19,7 @@ class Sqlite:
 
     def __init__(self, file: Path) -> None:
         self.file: Path | None = file
-        self.name = f"sqlite:{file}"
+        self.name, self.state = f"sqlite:{file}", ""
         self.engine = create_engine(
             URL.create("sqlite", database=str(file)),
             connect_args={"timeout": BUSY_TIMEOUT_S, "check_same_thread": False},

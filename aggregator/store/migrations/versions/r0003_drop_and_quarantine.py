@@ -25,7 +25,8 @@ def upgrade() -> None:
     )
     op.create_table(
         "writer",
-        sa.Column("token", sa.String(32), primary_key=True),
+        sa.Column("state", sa.String(32), primary_key=True),
+        sa.Column("token", sa.String(32), nullable=False),
         sa.Column("transactions", sa.Integer, nullable=False),
     )
     op.create_index("client_blobs_by_blob", "client_blobs", ["sha256"])

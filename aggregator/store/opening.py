@@ -1,0 +1,95 @@
+"""The store of a state directory: in a SQLite file in it, or in the PostgreSQL database that belongs to it.
+
+The blobs are always in the state directory. A directory beside another database than its own would lose them all to the
+collection of blobs that no row names, and a database beside another directory names blobs that are not there. So the two
+know each other: the database's `writer.state` also stands in the directory's file `database.json`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+from aggregator.store.sql import SqlStore
+from shared import disk
+from shared.disk import why_unusable
+from shared.errors import InvalidConfig, StoreUnavailable
+
+BELONGING = "database.json"
+SQLITE = "aggregator.sqlite"
+
+
+def open_store(folder: Path, url: str | None, *, on_lost: Callable[[str], None]) -> SqlStore:
+    """Open the store of a state directory, which exists and is locked by this process.
+
+    Args:
+        folder: The state directory.
+        url: Of its PostgreSQL database; None means SQLite.
+        on_lost: See `SqlStore.at`.
+
+    Raises:
+        InvalidConfig: The database and the directory do not belong together, or see `SqlStore.at`.
+        StoreUnavailable: Either cannot be used.
+    """
+    try:
+        known = _known(folder)
+    except OSError as error:
+        raise StoreUnavailable(why_unusable(folder, error)) from error
+    if url is None:
+        if known is not None:
+            raise InvalidConfig(
+                f"the state directory {folder} belongs to the database {known[1]}: give its URL with --database-url or "
+                "FEDPLCC_DATABASE_URL, or choose another directory with --state-dir"
+            )
+        return SqlStore.in_folder(folder)
+    if (folder / SQLITE).exists():
+        raise InvalidConfig(
+            f"the state directory {folder} keeps its runs in {SQLITE}, and nothing moves them to PostgreSQL: choose another "
+            "with --state-dir, or leave --database-url out"
+        )
+    store = SqlStore.at(url, on_lost=on_lost)
+    try:
+        _belong(folder, known, store)
+    except BaseException:
+        store.close()
+        raise
+    return store
+
+
+def _belong(folder: Path, known: tuple[str, str] | None, store: SqlStore) -> None:
+    database = store.database
+    if known is not None:
+        state, name = known
+        if state != database.state:
+            raise InvalidConfig(
+                f"the state directory {folder} belongs to the database {name} and not to {database.name}, which is another: "
+                "give the URL of its own, or choose another directory with --state-dir"
+            )
+        return
+    if store.list_blobs(limit=1):
+        raise InvalidConfig(
+            f"the database {database.name} belongs to another state directory than {folder}, where its blobs are: choose "
+            "that one with --state-dir, or another database with --database-url"
+        )
+    if any((folder / "blobs").glob("*/*")):
+        raise InvalidConfig(
+            f"the state directory {folder} has blobs of another database than {database.name}, which is new: choose another "
+            "directory with --state-dir"
+        )
+    document = {"state": database.state, "database": database.name}
+    try:
+        disk.replace_file(folder / BELONGING, json.dumps(document).encode(), "belonging")
+    except OSError as error:
+        raise StoreUnavailable(why_unusable(folder, error)) from error
+
+
+def _known(folder: Path) -> tuple[str, str] | None:
+    """State and name of the database that a directory belongs to, if it is on a server."""
+    try:
+        document = json.loads((folder / BELONGING).read_bytes())
+        return str(document["state"]), str(document["database"])
+    except FileNotFoundError:
+        return None
+    except (ValueError, LookupError, TypeError) as error:
+        raise StoreUnavailable(f"{folder / BELONGING} is damaged: restore a backup of the state directory") from error
