@@ -62,6 +62,9 @@ class AggregatorSettings(Settings):
     table = "aggregator"
 
     host: str = "127.0.0.1"
+    keepalive_s: float = Field(30.0, ge=1, le=3600)
+    """Silence after which a gRPC connection's other end is asked for a sign of life, due within a third of it; where the
+    network forgets silent connections sooner, lower it, at the aggregator first."""
     """Address to listen at."""
     port: Port = 50051
     """Port to listen at."""
@@ -87,6 +90,8 @@ class AggregatorSettings(Settings):
         require_secure(self.host, insecure=self.insecure, what=f"serving at {self.host}")
         return self
 
+    idle_s: float = Field(60.0, ge=0.1, le=3600)
+    """How long the other end of a transfer, or of an open stream, may send or read nothing."""
 
 class GatewaySettings(Settings):
     """The gateway; it serves /metrics on its own port."""

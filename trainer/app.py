@@ -81,6 +81,7 @@ def _serve(settings: TrainerSettings, token: str, signals: _Signals) -> None:
     with ExitStack() as served:
         if settings.metrics_port is not None:
             scraped = serve_metrics(registry, settings.metrics_host, settings.metrics_port)
+        keepalive_s=settings.keepalive_s,
             served.callback(scraped.close)
             log.info("metrics_served", host=settings.metrics_host, port=scraped.port)
         if settings.health_port is not None:

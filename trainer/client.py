@@ -8,6 +8,7 @@ on from the last byte that arrived.
 
 from __future__ import annotations
 
+import itertools
 import random
 import threading
 import time
@@ -35,8 +36,8 @@ from shared.errors import (
 )
 from shared.gen.fedplcc.v1 import round_service_pb2, round_service_pb2_grpc
 from shared.log import get_logger
-from shared.rpc import backoff, open_channel, translated
-from shared.tensors import chunks
+from shared.pace import Pace
+from shared.rpc import KEEPALIVE_S, backoff, open_channel, translated
 from shared.types import (
     MODEL,
     BlobRef,
@@ -57,18 +58,23 @@ from trainer.metrics import TrainerMetrics
 CHUNK_BYTES = (1 << 20) - 64
 """Size of a chunk, if the aggregator takes it; with what is around it, it still fits into a power of two, to which the
 encoder rounds its buffer."""
-JOIN_S, HEARTBEAT_S, STATUS_S, REPORT_S = 10.0, 5.0, 30.0, 30.0
-"""Deadlines of unary calls."""
+ANSWER_S = 30.0
+"""Deadline of unary calls. On a link with a second of delay each way an answer takes two, and behind the bytes of a transfer
+several more; a connection that is dead is noticed by its keepalive (shared/rpc.py), not by this."""
 COMMIT_S, COMMIT_BYTES_PER_S = 60.0, 20e6
 """Deadline of a commit: the aggregator reads every blob of the update before it answers."""
 STANDSTILL_S = 60.0
 """How long a transfer may move nothing; hashing and fsync of a large blob are within it."""
-POLL_ANSWER_S = 10.0
+POLL_ANSWER_S = 30.0
 """How long the answer to a poll may take beyond the time that the poll is held."""
+HASTY_POLL_S = 1.0
+"""A poll that brings no news in less than this and in less than half its hold was not held: the next one waits a while."""
 POLL_S = 0.1
 """How often a transfer or a wait looks whether it is still wanted."""
 GIVE_UP_AFTER = 6
 """Attempts where an error is expected to pass soon, but not certain to."""
+SAY_AFTER = 4
+"""Attempts after which the log says what a task waits for."""
 
 _T = TypeVar("_T")
 _Directive = round_service_pb2.HeartbeatResponse.Directive
@@ -112,6 +118,7 @@ class AggregatorClient:
         *,
         insecure: bool = False,
         poll_hold_s: float | None = None,
+        keepalive_s: float = KEEPALIVE_S,
         rng: random.Random | None = None,
     ) -> None:
         """Prepare a connection; it is made when first used.
@@ -123,6 +130,7 @@ class AggregatorClient:
             metrics: Where to count bytes and retries.
             insecure: Whether plain text is accepted off loopback.
             poll_hold_s: Follow tasks by short calls, each held for at most so long; by one stream if None.
+            keepalive_s: How long the connection may be silent before the aggregator is asked for a sign of life.
             rng: For the jitter of retries.
 
         Raises:
@@ -131,7 +139,7 @@ class AggregatorClient:
         self.address, self.client_id, self.instance_token, self.metrics = address, client_id, instance_token, metrics
         self.chunk_bytes, self.poll_hold_s = CHUNK_BYTES, poll_hold_s
         self.rng = rng or random.Random()
-        self._channel = open_channel(address, insecure=insecure, failpoints="trainer.rpc")
+        self._channel = open_channel(address, insecure=insecure, failpoints="trainer.rpc", keepalive_s=keepalive_s)
         self.stub = round_service_pb2_grpc.RoundServiceStub(self._channel)  # type: ignore[no-untyped-call]
         self._stream: Any = None
         self._stream_lock = threading.Lock()
@@ -146,7 +154,7 @@ class AggregatorClient:
         """
         request = convert.client_to_join(client, instance_token=self.instance_token, version=VERSION)
         with self.calling():
-            membership = convert.membership_from_proto(self.stub.Join(request, timeout=JOIN_S))
+            membership = convert.membership_from_proto(self.stub.Join(request, timeout=ANSWER_S))
         self.chunk_bytes = min(CHUNK_BYTES, membership.max_chunk_bytes)
         return membership
 
@@ -162,15 +170,21 @@ class AggregatorClient:
         try:
             with self.calling():
                 end: StreamEnd | None = StreamEnd.POLL_ANSWERED
+                waits = backoff(self.rng)
                 while end is StreamEnd.POLL_ANSWERED and not self._is_refreshing:
-                    end = None
+                    end, begin, is_news = None, time.monotonic(), False
                     for response in self._opened(known):
                         step = _step(response)
                         if isinstance(step, StreamEnd):
                             end = step
                         else:
+                            is_news = is_news or step.key != known
                             known = step.key
                             yield step
+                    if is_news or not self._is_hasty(time.monotonic() - begin):
+                        waits = backoff(self.rng)
+                    elif end is StreamEnd.POLL_ANSWERED:
+                        pause(next(waits), lambda: self._is_refreshing or self.is_closed)
             if self._is_refreshing:
                 end = StreamEnd.REFRESHED
             if end is not None:
@@ -182,6 +196,10 @@ class AggregatorClient:
         finally:
             if self._stream is not None:
                 self._stream.cancel()
+
+    def _is_hasty(self, seconds: float) -> bool:
+        """Whether a poll was answered without being held."""
+        return self.poll_hold_s is not None and seconds < min(HASTY_POLL_S, self.poll_hold_s / 2)
 
     def refresh(self) -> None:
         """End the task stream, so that whoever follows it opens it again and is told the present task."""
@@ -208,7 +226,7 @@ class AggregatorClient:
         """Give a sign of life; says whether the work that it names is still wanted."""
         request = convert.heartbeat_to_proto(heartbeat, instance_token=self.instance_token)
         with self.calling():
-            response = self.stub.Heartbeat(request, timeout=HEARTBEAT_S)
+            response = self.stub.Heartbeat(request, timeout=ANSWER_S)
         return bool(response.directive != _Directive.DIRECTIVE_STOP)
 
     def for_task(self, should_stop: ShouldStop) -> TaskConnection:
@@ -315,7 +333,7 @@ class TaskConnection:
 
         def report() -> None:
             with client.calling():
-                client.stub.ReportEvaluation(request, timeout=REPORT_S)
+                client.stub.ReportEvaluation(request, timeout=ANSWER_S)
 
         self._persistently("report", report)
 
@@ -323,7 +341,7 @@ class TaskConnection:
         client = self._client
         request = round_service_pb2.GetUploadStatusRequest(header=header)
         with client.calling():
-            status = client.stub.GetUploadStatus(request, timeout=STATUS_S)
+            status = client.stub.GetUploadStatus(request, timeout=ANSWER_S)
         if status.is_complete:
             return
         if not 0 <= status.offset_bytes <= len(data):
@@ -340,10 +358,14 @@ class TaskConnection:
 
         def parts() -> Iterator[Any]:
             yield make(header=header)
-            for offset, piece in chunks(data, client.chunk_bytes, status.offset_bytes):
-                watch.moved()
+            pace, offset = Pace(client.chunk_bytes), status.offset_bytes
+            while offset < len(data):
+                piece = data[offset : offset + pace.next_bytes]
+                begin = watch.moved()
                 yield make(chunk=round_service_pb2.Chunk(offset_bytes=offset, data=piece))
+                pace.moved(len(piece), time.monotonic() - begin)
                 sent_bytes.inc(len(piece))
+                offset += len(piece)
             watch.moved()
 
         with client.calling():
@@ -355,7 +377,7 @@ class TaskConnection:
         """Try until it works, is refused for good, or the task is not wanted any more."""
         waits = backoff(self._client.rng)
         num_doubtful = 0
-        while True:
+        for number in itertools.count(1):
             check(self._should_stop)
             try:
                 return attempt()
@@ -368,10 +390,13 @@ class TaskConnection:
                 if isinstance(error, (NotAMember, BlobNotFound)):
                     # The aggregator has forgotten us, or which task we have: whoever follows joins and asks again.
                     self._client.refresh()
-                log.debug("retrying", operation=operation, reason=error.reason, detail=error.detail)
+                say = log.warning if number == SAY_AFTER else log.debug
+                detail = f"{error.detail}; trying again until it works"
+                say("retrying", operation=operation, reason=error.reason, detail=detail)
             self.retries += 1
             self._client.metrics.retries.labels(operation).inc()
             pause(next(waits), self._should_stop)
+        raise AssertionError("it is tried without end")
 
 
 _PASSING = (Unavailable, ClientIdTaken, NotAMember, Overloaded, TransferIdle)
@@ -437,9 +462,10 @@ class _Watch:
         self._should_stop = should_stop
         self._moved_at = time.monotonic()
 
-    def moved(self) -> None:
-        """Say that something moved."""
+    def moved(self) -> float:
+        """Say that something moved; returns when."""
         self._moved_at = time.monotonic()
+        return self._moved_at
 
     @contextmanager
     def over(self, call: Any) -> Iterator[None]:

@@ -405,3 +405,30 @@ def test_a_stream_of_a_later_version_is_refused_by_name(server: Server, client: 
 
 def test_chunks_are_no_larger_than_the_aggregator_takes(client: AggregatorClient) -> None:
     assert client.chunk_bytes == 1000
+
+
+def test_a_poll_that_is_answered_at_once_with_no_news_is_not_asked_again_at_once(
+    server: Server, polling: AggregatorClient
+) -> None:
+    class Counting(Quick):
+        waits = 0
+
+        def uniform(self, a: float, b: float) -> float:
+            self.waits += 1
+            return super().uniform(a, b)
+
+    polling.rng = rng = Counting()
+    end = pb.SyncRoundResponse(end=pb.StreamEnd(reason=pb.StreamEnd.REASON_SHUTTING_DOWN))
+    for answer in ([a_step(TASK), ANSWERED], [ANSWERED], [a_step(TASK), ANSWERED], [ANSWERED], [end]):
+        server.polls.put(answer)
+    assert list(polling.follow()) == [TASK, TASK, StreamEnd.SHUTTING_DOWN]
+    assert rng.waits == 3, "after each answer but the first and the last"
+
+
+def test_a_task_that_cannot_go_on_says_why_in_the_log_once(
+    server: Server, client: AggregatorClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    server.trouble["CommitUpdate"] = [errors.StoreUnavailable("the disk is full")] * 10
+    caplog.set_level("WARNING", "trainer")
+    commit(client)
+    assert caplog.text.count("the disk is full; trying again until it works") == 1
