@@ -14,45 +14,18 @@ ROOT = Path(__file__).parents[2]
 PACKAGES = ("aggregator", "trainer")
 
 OS_CALLS = frozenset(
-    [
-        "fdatasync",
-        "fsync",
-        "ftruncate",
-        "link",
-        "makedirs",
-        "mkdir",
-        "mkfifo",
-        "mknod",
-        "pwrite",
-        "remove",
-        "removedirs",
-        "rename",
-        "renames",
-        "replace",
-        "rmdir",
-        "sendfile",
-        "symlink",
-        "truncate",
-        "unlink",
-        "write",
+    {
+        *("fdatasync", "fsync", "ftruncate", "link", "makedirs", "mkdir", "mkfifo", "mknod", "pwrite", "remove"),
+        *("removedirs", "rename", "renames", "replace", "rmdir", "sendfile", "symlink", "truncate", "unlink", "write"),
         "writev",
-    ]
+    }
 )
 """Functions of `os` that change what is on a disk."""
 PATH_METHODS = frozenset(
-    [
-        "hardlink_to",
-        "link_to",
-        "mkdir",
-        "rename",
-        "rmdir",
-        "symlink_to",
-        "touch",
-        "truncate",
-        "unlink",
-        "write_bytes",
-        "write_text",
-    ]
+    {
+        *("hardlink_to", "link_to", "mkdir", "rename", "rmdir", "symlink_to", "touch", "truncate", "unlink"),
+        *("write_bytes", "write_text"),
+    }
 )
 """Methods of a path, or of a file, that do. `replace` of a path has one argument, that of a text two."""
 TEMPORARY = frozenset({"NamedTemporaryFile", "TemporaryDirectory", "TemporaryFile", "mkdtemp", "mkstemp"})
