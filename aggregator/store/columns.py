@@ -18,7 +18,7 @@ class Text(TypeDecorator[str]):
     """Characters, in the order of their code points, as Python sorts them.
 
     PostgreSQL would sort by a language's rules, and refuse what is longer than declared where SQLite does not look: there it
-    is TEXT COLLATE "C". U+0000 is refused on both, since PostgreSQL cannot keep it.
+    is VARCHAR COLLATE "C" of any length. U+0000 is refused on both, since PostgreSQL cannot keep it.
     """
 
     impl = String
@@ -31,7 +31,7 @@ class Text(TypeDecorator[str]):
     def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
         """The database's own type."""
         if dialect.name == "postgresql":
-            return dialect.type_descriptor(LongText(collation="C"))
+            return dialect.type_descriptor(String(collation="C"))
         return dialect.type_descriptor(LongText() if self.length is None else String(self.length))
 
     def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:

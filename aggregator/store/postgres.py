@@ -37,6 +37,7 @@ log = get_logger("aggregator.store")
 DRIVERS = ("postgresql", "postgres", "postgresql+psycopg")
 FORM = "postgresql://USER:PASSWORD@HOST:5432/DATABASE"
 CONNECTING = {
+    "client_encoding": "utf8",
     "connect_timeout": "5",
     "keepalives_idle": "10",
     "keepalives_interval": "5",

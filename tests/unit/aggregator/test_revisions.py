@@ -27,6 +27,7 @@ from aggregator.store.sql import SqlStore
 from shared.errors import StoreUnavailable
 from shared.types import Event, RunStatus
 from tests.folders import memory_folder
+from tests.revisions_to_come import copy_migrations, write_revision
 
 OLD = Path(__file__).parents[2] / "golden" / "aggregator-0001.sql"
 """What an aggregator wrote before databases had a revision: two runs, clients, updates, evaluations, events."""
@@ -131,10 +132,10 @@ def test_a_current_database_is_opened_without_alembic(folder: Path) -> None:
     program = (
         "import sys; from pathlib import Path; from aggregator.store.sql import SqlStore\n"
         "for _ in range(2): SqlStore.in_folder(Path(sys.argv[1])).close()\n"
-        "print('alembic' in sys.modules)"
+        "print([name for name in ('alembic', 'psycopg', 'aggregator.store.postgres') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", program, folder], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "False"
+    assert done.stdout.strip() == "[]", "a start waits for none of them"
     assert not list(folder.glob("*.revision-*")), "nothing was migrated, so nothing was copied"
 
 
@@ -317,19 +318,7 @@ def test_a_database_of_an_unknown_revision_is_refused_and_left_alone(folder: Pat
 @pytest.fixture
 def migrations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A copy of the migrations to which a test may add one."""
-    copy = tmp_path / "migrations"
-    shutil.copytree(revisions.MIGRATIONS, copy, ignore=shutil.ignore_patterns("__pycache__"))
-    monkeypatch.setattr(revisions, "MIGRATIONS", copy)
-    monkeypatch.setattr(revisions, "REVISION", "9000")
-    return copy
-
-
-def write_next(migrations: Path, body: str) -> None:
-    text = (
-        "import sqlalchemy as sa\nfrom alembic import op\n"
-        f"revision, down_revision = '9000', {schema.REVISION!r}\n\n\ndef upgrade():\n{body}"
-    )
-    (migrations / "versions" / "r9000_next.py").write_text(text)
+    return copy_migrations(tmp_path, monkeypatch)
 
 
 def test_a_later_revision_can_change_what_others_refer_to(old: Path, migrations: Path) -> None:
@@ -343,7 +332,7 @@ def test_a_later_revision_can_change_what_others_refer_to(old: Path, migrations:
     with op.batch_alter_table("rounds") as batch:
         batch.drop_constraint("fk_rounds_run_id", type_="foreignkey")
 """
-    write_next(migrations, body)
+    write_revision(migrations, body)
     SqlStore.in_folder(old).close()
     after = rows_of(old / "aggregator.sqlite")
     assert after["runs"] == [{**row, "owner": ""} for row in before["runs"]]
@@ -367,7 +356,7 @@ def test_a_later_revision_can_change_what_others_refer_to(old: Path, migrations:
 )
 def test_a_revision_that_goes_wrong_changes_nothing(old: Path, migrations: Path, body: str, said: str) -> None:
     before = tables_of(old / "aggregator.sqlite"), rows_of(old / "aggregator.sqlite")
-    write_next(migrations, body)
+    write_revision(migrations, body)
     with pytest.raises(StoreUnavailable, match=f"{said}.* use the version of fedplcc that wrote it"):
         SqlStore.in_folder(old)
     assert (tables_of(old / "aggregator.sqlite"), rows_of(old / "aggregator.sqlite")) == before
