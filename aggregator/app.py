@@ -134,8 +134,10 @@ async def _serve(settings: AggregatorSettings) -> int:
         observe=metrics.rpc_ended,
         started=metrics.rpc_begun,
         quiet=("Heartbeat", "SyncRound", "GetRun", "ListRuns", "ListRounds", "ListClients", "GetUploadStatus"),
+        keepalive_s=settings.keepalive_s,
+        idle_s=settings.idle_s,
     )
-    round_servicer = RoundServicer(coordinator, wakeups, lease_check_s=limits.lease_s)
+    round_servicer = RoundServicer(coordinator, wakeups, lease_check_s=limits.lease_s, idle_s=settings.idle_s)
     server.add(
         round_service_pb2_grpc.add_RoundServiceServicer_to_server,
         round_servicer,
@@ -143,7 +145,7 @@ async def _serve(settings: AggregatorSettings) -> int:
     )
     server.add(
         run_service_pb2_grpc.add_RunServiceServicer_to_server,
-        RunServicer(coordinator, wakeups),
+        RunServicer(coordinator, wakeups, idle_s=settings.idle_s),
         run_service_pb2.DESCRIPTOR.services_by_name["RunService"],
     )
     port = await server.start()

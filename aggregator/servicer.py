@@ -10,8 +10,8 @@ import json
 import math
 import re
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from contextlib import aclosing, contextmanager
 from pathlib import Path
 from typing import Any, ParamSpec, TypeAlias, TypeVar
 
@@ -27,14 +27,14 @@ from shared.gen.fedplcc.v1 import round_service_pb2 as round_pb2
 from shared.gen.fedplcc.v1 import round_service_pb2_grpc as round_grpc
 from shared.gen.fedplcc.v1 import run_service_pb2 as run_pb2
 from shared.gen.fedplcc.v1 import run_service_pb2_grpc as run_grpc
+from shared.pace import Pace
+from shared.rpc import IDLE_S
 from shared.run_config import canonical_json
-from shared.types import Run
+from shared.types import BlobRef, Run
 
 SEND_BYTES = (1 << 20) - 64
-"""Size of the pieces in which blobs are sent; what is around a piece still fits into a power of two with it, to which the
+"""Largest of the pieces in which blobs are sent; what is around a piece still fits into a power of two with it, to which the
 encoder rounds its buffer."""
-IDLE_S = 60.0
-"""How long the peer of a transfer may send, or read, nothing."""
 MAX_HOLD_S = 20.0
 """How long a poll is held at most: well below the 30 to 60 s after which common proxies cut what is idle."""
 MAX_MODEL_UPLOADS = 4
@@ -168,15 +168,11 @@ class RoundServicer(round_grpc.RoundServiceServicer):
         if request.offset_bytes:
             self._coordinator.transfers.count_resumed(direction="sent")
         offset = request.offset_bytes
-        async for data in _read(path, offset, blob.size_bytes):
-            response = round_pb2.DownloadBlobResponse(chunk=round_pb2.Chunk(offset_bytes=offset, data=data))
-            await self._in_time(context.write(response), "the client reads")
-            offset += len(data)
-            self._coordinator.transfers.count_transfer(len(data), direction="sent", kind=kind)
-        # A generator by its signature, but pieces are written: how long a yield may take cannot be bounded from here.
-        nothing: tuple[round_pb2.DownloadBlobResponse, ...] = ()
-        for response in nothing:
-            yield response
+        async with aclosing(_read(self._coordinator, blob, path, offset)) as pieces:
+            async for data in pieces:
+                yield round_pb2.DownloadBlobResponse(chunk=round_pb2.Chunk(offset_bytes=offset, data=data))
+                offset += len(data)
+                self._coordinator.transfers.count_transfer(len(data), direction="sent", kind=kind)
 
     async def GetUploadStatus(
         self, request: round_pb2.GetUploadStatusRequest, context: Context
@@ -285,8 +281,8 @@ class RoundServicer(round_grpc.RoundServiceServicer):
 class RunServicer(run_grpc.RunServiceServicer):
     """What the gateway calls."""
 
-    def __init__(self, coordinator: Coordinator, wakeups: Wakeups) -> None:
-        self._coordinator, self._wakeups = coordinator, wakeups
+    def __init__(self, coordinator: Coordinator, wakeups: Wakeups, *, idle_s: float = IDLE_S) -> None:
+        self._coordinator, self._wakeups, self._idle_s = coordinator, wakeups, idle_s
         self._model_uploads = 0
 
     async def CreateRun(self, request: run_pb2.CreateRunRequest, context: Context) -> run_pb2.CreateRunResponse:
@@ -300,7 +296,7 @@ class RunServicer(run_grpc.RunServiceServicer):
     ) -> AsyncIterator[run_pb2.UploadInitialModelResponse]:
         """See RunService.UploadInitialModel."""
         stream = aiter(request_iterator)
-        first = await _in_time(anext(stream, None), "the caller sends", IDLE_S)
+        first = await _in_time(anext(stream, None), "the caller sends", self._idle_s)
         if first is None or first.WhichOneof("part") != "header":
             raise MalformedRequest("an upload begins with its header")
         blob, name = convert.initial_model_from_proto(first.header)
@@ -311,7 +307,7 @@ class RunServicer(run_grpc.RunServiceServicer):
         try:
             with self._place_for_model():
                 yield run_pb2.UploadInitialModelResponse(is_stored=False)
-                while (part := await _in_time(anext(stream, None), "the caller sends", IDLE_S)) is not None:
+                while (part := await _in_time(anext(stream, None), "the caller sends", self._idle_s)) is not None:
                     if part.WhichOneof("part") != "data":
                         raise MalformedRequest("an upload has one header")
                     await _call(receiver.write, part.data)
@@ -428,8 +424,9 @@ class RunServicer(run_grpc.RunServiceServicer):
         if not 0 <= request.offset_bytes <= blob.size_bytes:
             raise MalformedRequest(f"offset_bytes = {request.offset_bytes}: the blob has {blob.size_bytes} bytes")
         yield run_pb2.FetchArtifactResponse(blob=convert.blob_to_proto(blob))
-        async for data in _read(path, request.offset_bytes, blob.size_bytes):
-            yield run_pb2.FetchArtifactResponse(data=data)
+        async with aclosing(_read(self._coordinator, blob, path, request.offset_bytes)) as pieces:
+            async for data in pieces:
+                yield run_pb2.FetchArtifactResponse(data=data)
 
     async def _encode(self, run: Run) -> Any:
         manifest = await _call(self._coordinator.manifest, run)
@@ -449,17 +446,25 @@ async def _in_time(step: Awaitable[_T], what: str, idle_s: float) -> _T:
         raise TransferIdle(f"{what} nothing for {idle_s:g} s") from error
 
 
-async def _read(path: Path, offset_bytes: int, size_bytes: int) -> AsyncIterator[bytes]:
+async def _read(
+    coordinator: Coordinator, blob: BlobRef, path: Path, offset_bytes: int
+) -> AsyncGenerator[bytes, None]:
+    """A blob's bytes from an offset on, in pieces as large as whoever takes them takes quickly."""
+    pace = Pace(min(SEND_BYTES, coordinator.transfers.max_chunk_bytes))
     # Each piece opens the file anew: a call that is cancelled at any moment leaves nothing open.
-    while offset_bytes < size_bytes and (data := await _call(_read_piece, path, offset_bytes)):
+    while offset_bytes < blob.size_bytes and (
+        data := await _call(_read_piece, path, offset_bytes, pace.next_bytes)
+    ):
+        begin = time.monotonic()
         yield data
+        pace.moved(len(data), time.monotonic() - begin)
         offset_bytes += len(data)
 
 
-def _read_piece(path: Path, offset_bytes: int) -> bytes:
+def _read_piece(path: Path, offset_bytes: int, num_bytes: int) -> bytes:
     with path.open("rb", buffering=0) as file:
         file.seek(offset_bytes)
-        return file.read(SEND_BYTES)
+        return file.read(num_bytes)
 
 
 async def _first(*events: asyncio.Event, timeout_s: float) -> None:

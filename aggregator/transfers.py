@@ -73,7 +73,7 @@ class Transfers:
     ) -> None:
         self._ledger, self._sessions, self._store = ledger, sessions, store
         self._blobs, self._metrics = blobs, metrics
-        self._max_chunk_bytes, self._max_blob_bytes = max_chunk_bytes, max_blob_bytes
+        self.max_chunk_bytes, self._max_blob_bytes = max_chunk_bytes, max_blob_bytes
         self._refused: set[tuple[str, int, int, str, str, str]] = set()
 
     def open_download(self, client_id: str, token: str, sha256: str) -> tuple[BlobRef, str, Path]:
@@ -117,7 +117,7 @@ class Transfers:
                     self._sessions.check(client_id, token)
                 yield
 
-        return Receiver(self._blobs, client_id, upload, guard, self._max_chunk_bytes)
+        return Receiver(self._blobs, client_id, upload, guard, self.max_chunk_bytes)
 
     def uploaded_path(self, client_id: str, blob: BlobRef) -> Path:
         """The file of a blob that this client uploaded, now or for an earlier update.

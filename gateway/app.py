@@ -215,7 +215,7 @@ def create_app(settings: GatewaySettings) -> FastAPI:
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncGenerator[None, None]:
-        channel = open_aio_channel(settings.aggregator, insecure=settings.insecure)
+        channel = open_aio_channel(settings.aggregator, insecure=settings.insecure, keepalive_s=settings.keepalive_s)
         services.aggregator = AggregatorClient(channel, settings.aggregator)
         try:
             yield

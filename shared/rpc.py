@@ -12,7 +12,7 @@ import logging
 import random
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import aclosing, asynccontextmanager, contextmanager
 from typing import Any
 
 import grpc
@@ -34,6 +34,7 @@ from shared.errors import (
     Internal,
     InvalidConfig,
     ResourceExhausted,
+    TransferIdle,
     Unavailable,
     from_reason,
 )
@@ -51,6 +52,8 @@ MAX_DETAIL = 1000
 """Most characters of an error's sentence, and of each of its facts, on the wire; statuses travel in headers, which are
 limited, and a fact may be a name that the peer made up.
 """
+IDLE_S = 60.0
+"""How long the other end of a transfer, or of an open stream, may send or read nothing."""
 STATUS_S = 5.0
 """How long a call is held for its status to leave; it waits behind what the peer has not read."""
 MAX_MESSAGE_BYTES = 5 << 20
@@ -148,6 +151,7 @@ class RpcServer:
         started: Callable[[str], None] | None = None,
         quiet: Sequence[str] = (),
         keepalive_s: float = KEEPALIVE_S,
+        idle_s: float = IDLE_S,
     ) -> None:
         """Prepare a server.
 
@@ -159,6 +163,7 @@ class RpcServer:
             started: Told the method of every such call when it begins.
             quiet: Last parts of methods whose successes are logged at level debug.
             keepalive_s: Silence after which the other end of a connection is asked for a sign of life.
+            idle_s: How long the reader of a stream may read nothing.
 
         Raises:
             InvalidConfig: Off loopback without `insecure`.
@@ -168,7 +173,7 @@ class RpcServer:
         self._names: list[str] = []
         self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]  # the stubs are older
         self._server = grpc.aio.server(
-            interceptors=[ErrorInterceptor(observe=observe, started=started, quiet=quiet)],
+            interceptors=[ErrorInterceptor(observe=observe, started=started, quiet=quiet, idle_s=idle_s)],
             options=(*SERVER_OPTIONS, *_keepalive(keepalive_s), *_patience(keepalive_s)),
         )
 
@@ -223,8 +228,9 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  #
         observe: Observer | None = None,
         started: Callable[[str], None] | None = None,
         quiet: Sequence[str] = (),
+        idle_s: float = IDLE_S,
     ) -> None:
-        self._observe, self._started, self._quiet = observe, started, frozenset(quiet)
+        self._observe, self._started, self._quiet, self._idle_s = observe, started, frozenset(quiet), idle_s
         self._log = get_logger("rpc")
 
     async def intercept_service(
@@ -251,14 +257,16 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  #
                 with passing(step):
                     return await behaviour(arriving(method, request, is_stream=handler.request_streaming), context)
 
-        async def stream(request: Any, context: Any) -> AsyncIterator[Any]:
+        async def stream(request: Any, context: Any) -> None:
             async with self._around(method, request, context):
                 with passing(step):
                     arrived = arriving(method, request, is_stream=handler.request_streaming)
-                    async for response in behaviour(arrived, context):
-                        failpoint(step, "sent.before")
-                        yield response
-                        failpoint(step, "sent.after")
+                    # Closed here and not when it is forgotten: what it holds is let go of with the call.
+                    async with aclosing(behaviour(arrived, context)) as responses:
+                        async for response in responses:
+                            failpoint(step, "sent.before")
+                            await self._write(context, response)
+                            failpoint(step, "sent.after")
 
         make: Callable[..., Any] = {
             (False, False): grpc.unary_unary_rpc_method_handler,
@@ -271,6 +279,14 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  #
             request_deserializer=handler.request_deserializer,
             response_serializer=handler.response_serializer,
         )
+
+    async def _write(self, context: Any, response: Any) -> None:
+        """Send one message of a stream, within a limit: a yield of the handler would wait for its reader without end."""
+        try:
+            async with asyncio.timeout(self._idle_s):
+                await context.write(response)
+        except TimeoutError as error:
+            raise TransferIdle(f"the other end reads nothing for {self._idle_s:g} s") from error
 
     @asynccontextmanager
     async def _around(self, method: str, request: Any, context: Any) -> AsyncIterator[None]:

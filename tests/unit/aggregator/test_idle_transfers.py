@@ -11,11 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from aggregator.servicer import RoundServicer, Wakeups
+from aggregator.servicer import RoundServicer, RunServicer, Wakeups
 from shared import rpc
 from shared.errors import Code, TransferIdle
 from shared.gen.fedplcc.v1 import round_service_pb2 as round_pb2
 from shared.gen.fedplcc.v1 import round_service_pb2_grpc as round_grpc
+from shared.gen.fedplcc.v1 import run_service_pb2 as run_pb2
+from shared.gen.fedplcc.v1 import run_service_pb2_grpc as run_grpc
 from shared.rpc import translated
 from shared.types import Task, TaskKind
 from tests.folders import memory_folder
@@ -41,7 +43,9 @@ class Served:
 
     async def _serve(self) -> None:
         self._loop, self._closing = asyncio.get_running_loop(), asyncio.Event()
-        server = rpc.RpcServer("127.0.0.1", 0, observe=lambda method, code, _s: self.ended.put((method, code)))
+        server = rpc.RpcServer(
+            "127.0.0.1", 0, observe=lambda method, code, _s: self.ended.put((method, code)), idle_s=IDLE_S
+        )
         servicer = RoundServicer(
             self._federation.coordinator, Wakeups(self._loop), lease_check_s=DEADLINE_S, idle_s=IDLE_S
         )
@@ -49,6 +53,11 @@ class Served:
             round_grpc.add_RoundServiceServicer_to_server,
             servicer,
             round_pb2.DESCRIPTOR.services_by_name["RoundService"],
+        )
+        server.add(
+            run_grpc.add_RunServiceServicer_to_server,
+            RunServicer(self._federation.coordinator, Wakeups(self._loop), idle_s=IDLE_S),
+            run_pb2.DESCRIPTOR.services_by_name["RunService"],
         )
         self.address = f"127.0.0.1:{await server.start()}"
         self._is_up.set()
@@ -141,10 +150,23 @@ def test_a_download_that_nobody_reads_is_let_go_and_goes_on_from_its_last_byte(
     call = ann.stub.DownloadBlob(request, timeout=DEADLINE_S)
     assert served.end_of("DownloadBlob") == "DEADLINE_EXCEEDED", "while nobody reads"
     pieces: list[bytes] = []
-    with pytest.raises(TransferIdle, match="the client reads nothing"), translated():
+    with pytest.raises(TransferIdle, match="the other end reads nothing"), translated():
         pieces.extend(part.chunk.data for part in call)
     data = b"".join(pieces)
     assert 0 < len(data) < blob.size_bytes
     data += ann.download(blob, len(data))
     assert served.end_of("DownloadBlob") == "OK"
     assert federation.fetch(ann.client, task) == data
+
+
+def test_an_artifact_that_nobody_reads_is_let_go(
+    federation: LocalFederation, served: Served, ann: GrpcClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rpc, "STATUS_S", IDLE_S)
+    federation.step()
+    (run,) = federation.coordinator.list_runs(limit=1)
+    request = run_pb2.FetchArtifactRequest(run_id=run.run_id, round=0, kind=run_pb2.ARTIFACT_KIND_MODEL)
+    call = run_grpc.RunServiceStub(ann.channel).FetchArtifact(request, timeout=DEADLINE_S)
+    assert served.end_of("FetchArtifact") == "DEADLINE_EXCEEDED", "while nobody reads"
+    with pytest.raises(TransferIdle, match="the other end reads nothing"), translated():
+        list(call)
