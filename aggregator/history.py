@@ -56,6 +56,7 @@ def _round_events(before: Round | None, after: Round | None, happened: Any) -> N
             client_id=client_id,
             num_examples=update.num_examples,
             num_prototypes=update.num_prototypes,
+            **({} if update.norm is None else {"update_norm": update.norm}),
         )
     for client_id in sorted(set(after.evaluations) - set(before.evaluations if before else ())):
         happened("evaluation_reported", number=after.number, client_id=client_id)

@@ -31,6 +31,7 @@ REPORT_REFUSALS = (
 """Reasons for which a report is refused."""
 REFUSALS = (
     errors.MalformedUpdate,
+    errors.UpdateNormExceeded,
     errors.RunEnded,
     errors.StaleRound,
     errors.FutureRound,

@@ -561,7 +561,7 @@ class Coordinator:
         """Whether this very update was committed, in the open round or an earlier one."""
         current = run.round if run.round_number == number else self._store.find_round(run.run_id, number)
         known = None if current is None else current.updates.get(update.client_id)
-        return known is not None and replace(known, num_prototypes=0).same_content(update)
+        return known is not None and replace(known, num_prototypes=0, norm=None).same_content(update)
 
     def _checked(self, run: Run, number: int, update: Update, client: Client) -> Update:
         """Check an update against the run's contract; returns it with its number of prototypes."""
@@ -574,8 +574,9 @@ class Coordinator:
         }
         if number == 0:
             return check_first_model(update, paths, initial)
-        config = config_of(run)
-        return check_update(update, paths, client, config, self._table(run), self._feature_dim(run))
+        assert run.model is not None
+        start = self._blobs.stored_path(run.model.sha256)
+        return check_update(update, paths, client, config_of(run), self._table(run), self._feature_dim(run), start)
 
     def _end_stopping_runs(self) -> None:
         """End the stopping runs for which no connected trainer works any more."""

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
-from aggregator import rounds
+from aggregator import admission, rounds
 from aggregator.ledger import Ledger
 from aggregator.metrics import AggregatorMetrics
 from aggregator.sessions import Sessions
@@ -152,11 +152,16 @@ class Transfers:
         # Rounds that the client makes up, or that are over, share one entry while a round lasts: it cannot fill the history.
         named = number if number == run.round_number else -1
         key = (run.run_id, run.round_number, named, client_id, what, error.metadata.get("check", error.reason))
-        if key in self._refused:
-            return
-        data = {"reason": error.reason, "detail": error.detail, **error.metadata}
-        event = Event(type=f"{what}_refused", run_id=run.run_id, round=number, client_id=client_id, data=data)
-        self._ledger.record(replace(event, time=self._ledger.now()))
+        now, events = self._ledger.now(), []
+        if key not in self._refused:
+            data = {"reason": error.reason, "detail": error.detail, **error.metadata}
+            event = Event(type=f"{what}_refused", run_id=run.run_id, round=number, client_id=client_id, data=data)
+            events.append(replace(event, time=now))
+        if what == "update" and admission.speaks_against_sender(error):
+            self._ledger.step(run, admission.reject(run, client_id, number, error, now=now), extra=events)
+        else:
+            for event in events:
+                self._ledger.record(event)
         self._refused = {known for known in self._refused if self._is_of_open_round(known)} | {key}
 
     def _is_of_open_round(self, key: tuple[str, int, int, str, str, str]) -> bool:

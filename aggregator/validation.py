@@ -14,7 +14,7 @@ from typing import BinaryIO
 
 import numpy as np
 
-from shared.errors import MalformedUpdate
+from shared.errors import MalformedUpdate, UpdateNormExceeded
 from shared.methods.base import Method, excess_rows, per_class_counts
 from shared.run_config import RunConfig
 from shared.tensors import DTYPES, TensorTable, check_schema, prototypes_from_bytes, read_blocks, read_header
@@ -55,9 +55,15 @@ def check_first_model(update: Update, paths: Mapping[BlobRef, Path], initial: Pa
 
 
 def check_update(
-    update: Update, paths: Mapping[BlobRef, Path], client: Client, config: RunConfig, table: TensorTable, dim: int
+    update: Update,
+    paths: Mapping[BlobRef, Path],
+    client: Client,
+    config: RunConfig,
+    table: TensorTable,
+    dim: int,
+    start: Path,
 ) -> Update:
-    """Check a round's update against the run's contract; returns it with its number of prototypes.
+    """Check a round's update against the run's contract; returns it with its number of prototypes and its norm.
 
     Args:
         update: The update, its blobs uploaded.
@@ -66,15 +72,21 @@ def check_update(
         config: The run's configuration.
         table: Layout of the run's model.
         dim: The run's feature size D.
+        start: The global model that the round started from.
 
     Raises:
         MalformedUpdate: check is roles, size, or one of `check_counts`, `check_model` and `check_prototypes`.
+        UpdateNormExceeded: The model is further from `start` than the configuration allows.
     """
     method = config.algorithm
     kinds = [] if method.prototype_kind is None else [method.prototype_kind]
     _check_roles(update, kinds)
-    check_counts(update, client, len(config.data.classes))
-    check_model(paths[update.payload.tensor_groups[0]], table)
+    check_counts(update, client, len(config.data.classes), config.admission.max_num_examples)
+    model = paths[update.payload.tensor_groups[0]]
+    check_model(model, table)
+    if config.admission.max_update_norm is not None:
+        update = replace(update, norm=update_norm(model, start, table))
+        check_norm(update.norm, config.admission.max_update_norm)
     if not kinds:
         return update
     path = paths[update.payload.prototype_sets[0]]
@@ -133,8 +145,53 @@ def _check_same_tensors(path: Path, table: TensorTable, initial: Path) -> None:
                 raise _malformed("initial_model", f"tensor {entry.name!r} is not the initial model's")
 
 
-def check_counts(update: Update, client: Client, num_classes: int) -> None:
+def update_norm(model: Path, start: Path, table: TensorTable) -> float:
+    """Return ||w - w_t||, the L2 norm of a model minus another over all floating-point tensors together, in float64.
+
+    Read block by block: memory does not depend on the model. No sum of squares of finite float32 values overflows.
+
+    Args:
+        model: The local model w, its layout and finiteness checked.
+        start: The global model w_t, of the same layout.
+        table: Their layout.
+    """
+    total = 0.0
+    with model.open("rb") as file, start.open("rb") as other:
+        for entry in table.entries:
+            if not np.issubdtype(DTYPES[entry.dtype], np.floating):
+                continue
+            blocks = zip(
+                read_blocks(file, entry, BLOCK_ELEMENTS), read_blocks(other, entry, BLOCK_ELEMENTS), strict=True
+            )
+            for block, start_block in blocks:
+                difference = np.subtract(block, start_block, dtype=np.float64)
+                total += float(np.square(difference, out=difference).sum())
+    return math.sqrt(total)
+
+
+def check_norm(norm: float | None, most: float) -> None:
+    """Check the norm of an update, if it was measured.
+
+    Raises:
+        UpdateNormExceeded: It is more than this; the metadata have both.
+    """
+    if norm is not None and norm > most:
+        raise UpdateNormExceeded(
+            f"the update's norm is {norm:.6g}; the run takes up to {most:g} (admission.max_update_norm)",
+            check="norm",
+            norm=f"{norm:.9g}",
+            max_update_norm=f"{most:.9g}",
+        )
+
+
+def check_counts(update: Update, client: Client, num_classes: int, max_num_examples: int | None = None) -> None:
     """Check the sample counts of a round's update.
+
+    Args:
+        update: The update.
+        client: Who sent it.
+        num_classes: M.
+        max_num_examples: Most samples that the run lets a client stand for.
 
     Raises:
         MalformedUpdate: check is num_examples, class_counts, num_excluded or entries.
@@ -145,6 +202,11 @@ def check_counts(update: Update, client: Client, num_classes: int) -> None:
         raise _malformed(
             "num_examples",
             f"num_examples = {update.num_examples}: the client said that it has {client.num_examples} samples",
+        )
+    if max_num_examples is not None and update.num_examples > max_num_examples:
+        raise _malformed(
+            "num_examples",
+            f"num_examples = {update.num_examples}: the run takes up to {max_num_examples} (admission.max_num_examples)",
         )
     if len(update.class_counts) != num_classes:
         raise _malformed("class_counts", f"{len(update.class_counts)} class counts for {num_classes} classes")

@@ -6,6 +6,7 @@
     |   |-- InvalidData                a client's data set
     |   |-- InvalidModel               a model specification
     |   |-- MalformedUpdate            an update's blobs, counts or prototypes
+    |   |-- UpdateNormExceeded         an update that is larger than the run takes
     |   |-- MalformedRequest           any other message
     |   |-- BlobCorrupt                bytes and SHA-256 disagree
     |   `-- ChunkOutOfOrder            a chunk that does not begin where the last one ended
@@ -126,6 +127,12 @@ class MalformedUpdate(InvalidArgument):
     """An update whose tensors, prototypes or counts break the contract. `metadata["check"]` names the check."""
 
     reason = "MALFORMED_UPDATE"
+
+
+class UpdateNormExceeded(InvalidArgument):
+    """A model that is further from the round's global model than the run's `admission.max_update_norm`."""
+
+    reason = "UPDATE_NORM_EXCEEDED"
 
 
 class MalformedRequest(InvalidArgument):

@@ -256,8 +256,8 @@ class AdmissionSection(Section):
 
     max_update_norm: float | None = Field(None, gt=0)
     """Largest L2 norm of a local model minus the round's global model, over all floating-point tensors together, running
-    statistics included. An update beyond it is refused, not clipped. No limit if not set; the aggregator's log says each
-    update's norm where a limit is set, however large."""
+    statistics included. An update beyond it is refused, not clipped. No limit if not set; where one is set, however large,
+    the run's history says each update's norm."""
     max_num_examples: int | None = Field(None, ge=1)
     """Most samples that one update may stand for. A client says itself how many it has, and weighs as much as it says
     unless method.averaging is "equal". No limit if not set."""

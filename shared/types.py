@@ -206,6 +206,9 @@ class Update:
     losses: Mapping[str, float] = field(default_factory=dict)
     timings: Mapping[str, float] = field(default_factory=dict)
     num_prototypes: int = 0
+    """Found by the aggregator when it checks the update, as is the norm."""
+    norm: float | None = None
+    """L2 norm of the local model minus the global one, where the run limits it."""
 
     def same_content(self, other: Update) -> bool:
         """Whether both say the same, timings aside: a retry measures other seconds."""

@@ -322,7 +322,11 @@ def assert_refused(federation: LocalFederation, task: Task, update: Update, blob
     for _ in range(2):
         with pytest.raises(MalformedUpdate) as refused:
             federation.submit(client, task, update, blobs)
-    assert federation.coordinator.get_run(task.run.run_id) == before
+    after = federation.coordinator.get_run(task.run.run_id)
+    assert replace(after, rejections={}) == before
+    (rejected,) = after.rejections.items()
+    assert rejected[0] == client.client_id
+    assert (rejected[1].count, rejected[1].check) == (2, refused.value.metadata["check"])
     assert federation.metric("client_updates_total", outcome="malformed_update") == 2
     (event,) = federation.events(task.run.run_id, "update_refused")
     assert (event.client_id, event.round, event.data["reason"]) == (client.client_id, task.round, "MALFORMED_UPDATE")

@@ -1,0 +1,62 @@
+"""Whose updates were refused for what they are, and who takes no more part for it: pure steps over a run.
+
+An update that is wrong in itself (numbers, layout, counts, size) speaks against its sender; one that is late, stale or was
+never asked for speaks of the network. Only the first kind is counted here, with the run, so that a restart forgets nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from shared.errors import FedplccError, MalformedUpdate, UpdateNormExceeded
+from shared.types import Rejections, Run
+
+MAX_DETAIL = 500
+"""Most characters that are kept of the sentence with which an update was refused."""
+
+
+def speaks_against_sender(error: FedplccError) -> bool:
+    """Whether an update was refused for what it is."""
+    return isinstance(error, (MalformedUpdate, UpdateNormExceeded))
+
+
+def reject(run: Run, client_id: str, number: int, error: FedplccError, *, now: float) -> Run:
+    """Return the run with one more refused update of a client.
+
+    Args:
+        run: The run.
+        client_id: Who sent it.
+        number: The round that it was for.
+        error: Why it was refused.
+        now: When; seconds since the epoch.
+    """
+    known = run.rejections.get(client_id)
+    refused = Rejections(
+        count=1 if known is None else known.count + 1,
+        reason=error.reason,
+        check=error.metadata.get("check", ""),
+        detail=error.detail[:MAX_DETAIL],
+        round=number,
+        last_at=now,
+    )
+    return replace(run, rejections={**run.rejections, client_id: refused})
+
+
+def forgive(run: Run, client_id: str) -> Run:
+    """Return the run with nothing held against a client any more."""
+    return replace(run, rejections={name: entry for name, entry in run.rejections.items() if name != client_id})
+
+
+def why_quarantined(run: Run, client_id: str, quarantine_after: int | None) -> str | None:
+    """Say why a client is to be quarantined now, or None where it is not.
+
+    Args:
+        run: The run.
+        client_id: Whose update was just refused.
+        quarantine_after: The configuration's `admission.quarantine_after`.
+    """
+    refused = run.rejections.get(client_id)
+    if quarantine_after is None or refused is None or refused.count < quarantine_after:
+        return None
+    what = "1 update was" if refused.count == 1 else f"{refused.count} updates were"
+    return f"{what} refused, the last one because {refused.detail}"

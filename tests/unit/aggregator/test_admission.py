@@ -1,0 +1,212 @@
+"""Limits on updates, and what is held against a client whose updates are refused."""
+
+from __future__ import annotations
+
+import math
+import resource
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from aggregator import admission
+from aggregator.validation import check_norm, update_norm
+from shared.errors import FedplccError, LateUpdate, MalformedUpdate, UpdateConflict, UpdateNormExceeded
+from shared.tensors import from_bytes, read_header, to_bytes
+from shared.types import Rejections, RunStatus, Task, TaskKind
+from tests.builders import a_run
+from tests.folders import memory_folder
+from tests.local_federation import LocalFederation
+from tests.numpy_client import NumpyClient
+
+BOB = NumpyClient("bob", counts=(2, 0, 7))
+
+
+@pytest.fixture
+def federation() -> Iterator[LocalFederation]:
+    with memory_folder() as folder, LocalFederation(Path(folder), (NumpyClient("ann"), BOB)) as federation:
+        federation.join()
+        yield federation
+
+
+def training_task(federation: LocalFederation, **admission: object) -> Task:
+    """Bob's task in round 1 of a run with this admission."""
+    federation.create("fedavg", run={"rounds": 1}, admission=admission)
+    ann = federation.clients["ann"]
+    assert federation.perform(ann, federation.task(ann)), "ann makes the first model"
+    task = federation.task(BOB)
+    assert task.kind is TaskKind.TRAIN
+    return task
+
+
+def norm_of(federation: LocalFederation, task: Task) -> float:
+    """The norm of bob's honest update, computed at once in float64."""
+    start = federation.fetch(BOB, task)
+    assert start is not None
+    model = from_bytes(start)
+    trained = BOB.trained(task, model)
+    floats = [name for name, value in model.items() if value.dtype == np.float32]
+    differences = [trained[name].astype(np.float64) - model[name].astype(np.float64) for name in floats]
+    return math.sqrt(sum(float((difference**2).sum()) for difference in differences))
+
+
+def submit(federation: LocalFederation, task: Task, **changes: object) -> None:
+    update, blobs = BOB.work(task, federation.fetch(BOB, task))
+    federation.submit(BOB, task, replace(update, **changes), blobs)  # type: ignore[arg-type]
+
+
+# The norm
+
+
+def test_an_update_within_the_limit_counts_and_the_history_says_its_norm(federation: LocalFederation) -> None:
+    task = training_task(federation, max_update_norm=1e9)
+    assert task.run is not None
+    norm = norm_of(federation, task)
+    run = federation.run_to_end(task.run.run_id)
+    assert run.status is RunStatus.COMPLETED
+    found = {
+        event.client_id: event.data.get("update_norm")
+        for event in federation.events(run.run_id, "update_committed")
+        if event.round == 1
+    }
+    assert found["bob"] == pytest.approx(norm, rel=1e-12)
+    assert run.rejections == {}
+
+
+def test_an_update_beyond_the_limit_is_refused_under_its_own_reason_with_its_norm(federation: LocalFederation) -> None:
+    task = training_task(federation, max_update_norm=0.5)
+    assert task.run is not None
+    norm = norm_of(federation, task)
+    with pytest.raises(UpdateNormExceeded) as refused:
+        submit(federation, task)
+    assert refused.value.detail == (
+        f"the update's norm is {norm:.6g}; the run takes up to 0.5 (admission.max_update_norm)"
+    )
+    assert float(refused.value.metadata["norm"]) == pytest.approx(norm, rel=1e-8)
+    assert federation.metric("client_updates_total", outcome="update_norm_exceeded") == 1
+    (event,) = federation.events(task.run.run_id, "update_refused")
+    assert (event.client_id, event.data["reason"], event.data["check"]) == ("bob", "UPDATE_NORM_EXCEEDED", "norm")
+    run = federation.coordinator.get_run(task.run.run_id)
+    assert run.rejections["bob"].reason == "UPDATE_NORM_EXCEEDED"
+    assert run.round is not None
+    assert run.round.updates.keys() <= {"ann"}
+
+
+def test_a_retry_of_an_update_whose_norm_was_measured_is_a_duplicate(federation: LocalFederation) -> None:
+    task = training_task(federation, max_update_norm=1e9)
+    submit(federation, task)
+    submit(federation, task)
+    assert federation.metric("client_updates_total", outcome="duplicate") == 1
+
+
+def test_a_limit_that_the_norm_just_reaches_lets_it_in() -> None:
+    check_norm(2.0, 2.0)
+    with pytest.raises(UpdateNormExceeded):
+        check_norm(math.nextafter(2.0, 3.0), 2.0)
+
+
+def test_the_norm_leaves_integers_out_and_overflows_at_no_finite_value(tmp_path: Path) -> None:
+    largest = float(np.finfo(np.float32).max)
+    start = {"steps": np.array([0, 0]), "w": np.full(3, -largest, np.float32)}
+    model = {"steps": np.array([2**62, -(2**62)]), "w": np.full(3, largest, np.float32)}
+    for name, arrays in (("start", start), ("model", model)):
+        (tmp_path / name).write_bytes(to_bytes(arrays))
+    with (tmp_path / "start").open("rb") as file:
+        table = read_header(file)
+    assert update_norm(tmp_path / "start", tmp_path / "start", table) == 0
+    assert update_norm(tmp_path / "model", tmp_path / "start", table) == pytest.approx(2 * largest * math.sqrt(3))
+
+
+def test_measuring_the_norm_of_a_large_model_takes_no_more_memory_than_its_blocks(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    size = 12 << 20  # 48 MiB a model
+    for name in ("start", "model"):
+        (tmp_path / name).write_bytes(to_bytes({"w": rng.random(size, np.float32)}))
+    with (tmp_path / "start").open("rb") as file:
+        table = read_header(file)
+    data_bytes = int(Path("/proc/self/statm").read_text().split()[5]) * resource.getpagesize()
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    resource.setrlimit(resource.RLIMIT_DATA, (data_bytes + (32 << 20), hard))
+    try:
+        norm = update_norm(tmp_path / "model", tmp_path / "start", table)
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, (resource.RLIM_INFINITY, hard))
+    assert norm == pytest.approx(math.sqrt(size / 6), rel=1e-2)
+
+
+# Sample counts
+
+
+def test_a_client_that_claims_more_samples_than_the_run_takes_is_refused(federation: LocalFederation) -> None:
+    task = training_task(federation, max_num_examples=8)
+    with pytest.raises(MalformedUpdate) as refused:
+        submit(federation, task)
+    assert refused.value.metadata["check"] == "num_examples"
+    assert refused.value.detail == "num_examples = 9: the run takes up to 8 (admission.max_num_examples)"
+
+
+# What is held against a client
+
+
+def test_refusals_for_what_an_update_is_are_counted_through_a_restart(federation: LocalFederation) -> None:
+    task = training_task(federation)
+    assert task.run is not None
+    for count in (1, 2):
+        federation.clock.now += 10
+        with pytest.raises(MalformedUpdate):
+            submit(federation, task, num_excluded=-1)
+        rejected = federation.coordinator.get_run(task.run.run_id).rejections["bob"]
+        assert (rejected.count, rejected.check, rejected.round) == (count, "num_excluded", 1)
+        assert rejected.last_at == federation.clock.now
+        federation.restart()
+        assert federation.task(BOB).key == task.key
+        assert federation.coordinator.get_run(task.run.run_id).rejections["bob"] == rejected
+    assert len(federation.events(task.run.run_id, "update_refused")) == 2, "one for each life of the aggregator"
+
+
+def test_what_comes_late_or_twice_is_not_held_against_a_client(federation: LocalFederation) -> None:
+    task = training_task(federation)
+    assert task.run is not None
+    submit(federation, task)
+    with pytest.raises(UpdateConflict):
+        submit(federation, task, losses={"ce": 7.0})
+    federation.run_to_end(task.run.run_id)
+    assert federation.coordinator.get_run(task.run.run_id).rejections == {}
+
+
+@pytest.mark.parametrize(
+    ("error", "speaks"),
+    [
+        (MalformedUpdate("x"), True),
+        (UpdateNormExceeded("x"), True),
+        (LateUpdate("x"), False),
+        (UpdateConflict("x"), False),
+    ],
+)
+def test_only_an_update_that_is_wrong_in_itself_speaks_against_its_sender(error: FedplccError, speaks: bool) -> None:
+    assert admission.speaks_against_sender(error) is speaks
+
+
+def test_a_client_is_quarantined_at_its_limit_and_never_without_one() -> None:
+    run = a_run()
+    assert admission.why_quarantined(run, "bob", 1) is None
+    run = admission.reject(run, "bob", 1, MalformedUpdate("it is NaN", check="finite"), now=5.0)
+    assert admission.why_quarantined(run, "bob", None) is None
+    assert admission.why_quarantined(run, "bob", 2) is None
+    assert admission.why_quarantined(run, "ann", 1) is None
+    assert admission.why_quarantined(run, "bob", 1) == "1 update was refused, the last one because it is NaN"
+    run = admission.reject(run, "bob", 2, UpdateNormExceeded("it is far", check="norm"), now=6.0)
+    assert admission.why_quarantined(run, "bob", 2) == "2 updates were refused, the last one because it is far"
+    assert run.rejections == {
+        "bob": Rejections(
+            count=2, reason="UPDATE_NORM_EXCEEDED", check="norm", detail="it is far", round=2, last_at=6.0
+        )
+    }
+    assert admission.forgive(run, "bob").rejections == {}
+
+
+def test_a_long_sentence_is_kept_cut() -> None:
+    run = admission.reject(a_run(), "bob", 1, MalformedUpdate("x" * 10_000), now=5.0)
+    assert len(run.rejections["bob"].detail) == admission.MAX_DETAIL
