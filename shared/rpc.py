@@ -18,6 +18,7 @@ from typing import Any
 import grpc
 import grpc.aio
 from google.protobuf.any_pb2 import Any as AnyMessage
+from google.protobuf.message import DecodeError
 from google.rpc.error_details_pb2 import ErrorInfo
 from google.rpc.status_pb2 import Status
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
@@ -33,6 +34,7 @@ from shared.errors import (
     FedplccError,
     Internal,
     InvalidConfig,
+    MalformedRequest,
     ResourceExhausted,
     TransferIdle,
     Unavailable,
@@ -254,11 +256,13 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  #
         async def answer(request: Any, context: Any) -> Any:
             context.set_trailing_metadata(((VERSION_KEY, VERSION),))  # an error's own replaces it
             async with self._around(method, request, context):
+                _require_decoded(request)
                 with passing(step):
                     return await behaviour(arriving(method, request, is_stream=handler.request_streaming), context)
 
         async def stream(request: Any, context: Any) -> None:
             async with self._around(method, request, context):
+                _require_decoded(request)
                 with passing(step):
                     arrived = arriving(method, request, is_stream=handler.request_streaming)
                     # Closed here and not when it is forgotten: what it holds is let go of with the call.
@@ -276,7 +280,7 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  #
         }[handler.request_streaming, handler.response_streaming]
         return make(
             stream if handler.response_streaming else answer,
-            request_deserializer=handler.request_deserializer,
+            request_deserializer=_decoder(handler.request_deserializer, is_stream=handler.request_streaming),
             response_serializer=handler.response_serializer,
         )
 
@@ -330,6 +334,30 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  #
         why = {} if error is None else {"reason": error.reason, "detail": error.detail, **error.metadata}
         line = {**why, **facts, "method": method, "code": code, "duration_s": round(seconds, 6)}
         self._log.log(level, "rpc", **line)
+
+
+def _decoder(decode: Callable[[bytes], Any], *, is_stream: bool) -> Callable[[bytes], Any]:
+    """Read a message, where bytes that are none are the sender's mistake and no bug of ours.
+
+    gRPC reads a stream's messages when the handler asks for them, and so within `_around`; a single one before there is a
+    handler, where an exception would be UNKNOWN to the caller and a stack trace in the log. That one is handed on instead.
+    """
+
+    def decoded(data: bytes) -> Any:
+        try:
+            return decode(data)
+        except DecodeError as error:
+            refusal = MalformedRequest("the bytes are not a message of this call")
+            if is_stream:
+                raise refusal from error
+            return refusal
+
+    return decoded
+
+
+def _require_decoded(request: Any) -> None:
+    if isinstance(request, MalformedRequest):
+        raise request
 
 
 async def abort(context: Any, error: FedplccError) -> None:

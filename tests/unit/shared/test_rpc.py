@@ -238,6 +238,32 @@ def test_every_call_leaves_one_line_and_is_observed(lines):
     assert written[3]["level"] == "error"
 
 
+def test_bytes_that_are_no_message_are_the_callers_mistake_and_leave_no_stack_trace(lines):
+    kinds = {"Heartbeat": "unary_unary", "SyncRound": "unary_stream", "UploadModel": "stream_unary"}
+
+    async def call(channel, name, kind):
+        method = getattr(channel, kind)(f"/{SERVICE.full_name}/{name}", request_serializer=bytes)
+
+        async def parts():
+            yield b"\xff\xff\xff"
+
+        answer = method(parts() if kind == "stream_unary" else b"\xff\xff\xff", timeout=20)
+        with pytest.raises(errors.MalformedRequest, match="not a message of this call"), rpc.translated():
+            await (answer.read() if kind == "unary_stream" else answer)
+
+    async def body():
+        async with serving(Servicer()) as (_, channel, _):
+            for name, kind in kinds.items():
+                await call(channel, name, kind)
+
+    asyncio.run(body())
+    written = [json.loads(line) for line in lines.getvalue().splitlines()]
+    assert [(line["method"].rpartition("/")[2], line["reason"]) for line in written] == [
+        (name, "MALFORMED_REQUEST") for name in kinds
+    ]
+    assert not any("exception" in line for line in written)
+
+
 def test_a_caller_that_goes_away_is_no_error(lines):
     observed = []
 
