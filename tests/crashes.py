@@ -92,7 +92,7 @@ class Disk:
             names = os.listdir(descriptor)
             self._names[status.st_ino] = {name: os.stat(name, dir_fd=descriptor).st_ino for name in names}
         else:
-            data = os.pread(descriptor, status.st_size, 0)
+            data = Path(f"/proc/self/fd/{descriptor}").read_bytes()  # the file may be open for writing only
             self._contents[status.st_ino] = hashlib.sha256(data).hexdigest()
 
     def _watched_transaction(self, real: Callable[..., Any]) -> Callable[..., Any]:
