@@ -47,7 +47,7 @@ def aggregate(run: Run, table: TensorTable, blobs: BlobStore, block_elements: in
 
 def _stored(blobs: BlobStore, blob: BlobRef | None) -> Path:
     assert blob is not None
-    return blobs.stored_path(blob.sha256)
+    return blobs.verified_path(blob.sha256)
 
 
 @functools.lru_cache(maxsize=64)

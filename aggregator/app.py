@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import IO
 
+from aggregator.collection import Collection, Keep
 from aggregator.metrics import AggregatorMetrics
 from aggregator.service import Coordinator, Limits
 from aggregator.servicer import RoundServicer, RunServicer, Wakeups
@@ -41,6 +42,8 @@ BLOCKING_CALLS = 16
 """Threads in which the coordinator is called."""
 SHUTDOWN_GRACE_S = 2.0
 """How long calls may go on after a signal to end."""
+COLLECTION_S = 60.0
+"""Longest time until it is looked whether there is garbage."""
 RETRY_S = 2.0
 """Pause before aggregation is tried again when the disk is away."""
 
@@ -81,6 +84,41 @@ class Worker:
                 log.exception("aggregation_crashed")
                 self._is_ending.wait(RETRY_S)
                 self._wake.set()
+
+
+class Collector:
+    """The thread that collects garbage: when something has changed that may have left some, and now and then."""
+
+    def __init__(self, coordinator: Coordinator, collection: Collection) -> None:
+        self._collection = collection
+        self._wake, self._is_ending = threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=self._run, name="collection", daemon=True)
+        coordinator.subscribe(lambda _tasks_changed: self._wake.set())
+
+    def start(self) -> None:
+        """Begin, with what a former process left."""
+        self._wake.set()
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End after the collection at hand."""
+        self._is_ending.set()
+        self._wake.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._is_ending.is_set():
+            self._wake.wait(COLLECTION_S)
+            self._wake.clear()
+            if self._is_ending.wait(self._collection.wait_s()):
+                return
+            try:
+                if self._collection.is_due():
+                    self._collection.collect()
+            except StoreUnavailable as error:
+                log.error("collection_failed", detail=error.detail)
+            except Exception:
+                log.exception("collection_crashed")
 
 
 def run(settings: AggregatorSettings) -> int:
@@ -124,7 +162,8 @@ async def _serve(settings: AggregatorSettings) -> int:
     )
     url = None if settings.database_url is None else settings.database_url.get_secret_value()
     store = await asyncio.to_thread(open_store, settings.state_dir, url, on_lost=on_lost)
-    coordinator = await asyncio.to_thread(Coordinator, store, BlobStore(settings.state_dir), metrics, limits)
+    keep = Keep(models=settings.keep_models, updates=settings.keep_updates, unused_days=settings.keep_unused_days)
+    coordinator = await asyncio.to_thread(Coordinator, store, BlobStore(settings.state_dir), metrics, limits, keep)
     wakeups = Wakeups(loop)
     coordinator.subscribe(wakeups.notify)
     server = RpcServer(
@@ -159,6 +198,8 @@ async def _serve(settings: AggregatorSettings) -> int:
         log.info("aggregator_ready", **where, version=VERSION)
         worker = Worker(coordinator)
         worker.start()
+        collector = Collector(coordinator, coordinator.collection)
+        collector.start()
         ticking = asyncio.create_task(_tick(coordinator, min(1.0, limits.heartbeat_interval_s)))
         await ending.wait()
         log.info("aggregator_ending")
@@ -168,6 +209,7 @@ async def _serve(settings: AggregatorSettings) -> int:
         wakeups.close()
         await server.stop(SHUTDOWN_GRACE_S)
         await asyncio.to_thread(worker.stop)
+        await asyncio.to_thread(collector.stop)
     finally:
         disk.remove(settings.state_dir / ENDPOINT_FILE, "endpoint")
         if scraped is not None:

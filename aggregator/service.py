@@ -22,6 +22,7 @@ from typing import Any
 
 from aggregator import results, rounds, tasks
 from aggregator.aggregation import aggregate, config_of
+from aggregator.collection import Collection, Keep
 from aggregator.fold import BLOCK_ELEMENTS
 from aggregator.initial_models import Beginning, InitialModels
 from aggregator.ledger import Ledger, Listener
@@ -105,6 +106,7 @@ class Coordinator:
         blobs: BlobStore,
         metrics: AggregatorMetrics,
         limits: Limits | None = None,
+        keep: Keep | None = None,
         *,
         wall_clock: Callable[[], float] = time.time,
         monotonic_clock: Callable[[], float] = time.monotonic,
@@ -123,6 +125,7 @@ class Coordinator:
             max_blob_bytes=self._limits.max_blob_bytes,
         )
         self.initial_models = InitialModels(blobs, max_blob_bytes=self._limits.max_blob_bytes)
+        self.collection = Collection(self._ledger, store, blobs, metrics, keep or Keep(), clock=monotonic_clock)
         self._tables: dict[str, TensorTable] = {}
         self._dims: dict[str, int] = {}
         self._turns: dict[str, threading.Lock] = {}
@@ -146,7 +149,7 @@ class Coordinator:
         request_hash = config.hash  # as it was sent: what it names by a run's id is another model when that run goes on
         if len(config.data.classes) > self._limits.max_classes:
             raise MalformedRequest(f"data.classes: at most {self._limits.max_classes} classes")
-        with self._ledger.lock:
+        with self._ledger.lock, self._blobs.holds.holding():
             known = self._store.find_request(request_id)
             if known is not None:
                 run_id, known_hash = known
@@ -267,6 +270,7 @@ class Coordinator:
 
         Raises:
             RunNotFound, RoundNotFound: There is no such run or committed round.
+            BlobNotFound: It was collected.
             PayloadCorrupt: Its file is gone.
         """
         run = self._ledger.get(run_id)
@@ -277,6 +281,12 @@ class Coordinator:
         if blob is None:
             which = "any round" if number < 0 else f"round {number}"
             raise RoundNotFound(f"run {run_id} has not committed {which}", run_id=run_id, round=number)
+        if self._store.find_blob(blob.sha256) is None:
+            raise BlobNotFound(
+                f"the {kind} of round {number} of run {run_id} was collected: the aggregator keeps those of a run's first "
+                "and last rounds, as many as its setting keep_models says",
+                sha256=blob.sha256,
+            )
         return blob, self._blobs.stored_path(blob.sha256)
 
     # Trainers
@@ -358,7 +368,11 @@ class Coordinator:
             BlobNotFound: A blob was not uploaded by this client.
             RoundClosed, NotInCohort, UpdateConflict, RunNotFound: See rounds.py.
         """
-        with self.transfers.refusals(client_id, run_id, number), self._turn_of(client_id, token):
+        with (
+            self.transfers.refusals(client_id, run_id, number),
+            self._turn_of(client_id, token),
+            self._blobs.holds.holding(),
+        ):
             committed = CommittedUpdate(run_id, number, tuple(blob.sha256 for blob in update.payload.blobs))
             with self._ledger.lock:
                 session = self._sessions.check(client_id, token)
@@ -424,6 +438,20 @@ class Coordinator:
         Raises:
             StoreUnavailable: The disk or the database is away; the round still waits.
         """
+        with self._blobs.holds.holding():
+            return self._aggregate_one()
+
+    def has_ended(self, run_id: str) -> bool:
+        """Whether nothing can happen to this run any more."""
+        return self._ledger.get(run_id).status.is_final
+
+    def subscribe(self, listener: Listener) -> None:
+        """Have a function called after every change."""
+        self._ledger.subscribe(listener)
+
+    # Parts of the above
+
+    def _aggregate_one(self) -> bool:
         with self._ledger.lock:
             waiting = [
                 run
@@ -452,16 +480,6 @@ class Coordinator:
                 self._ledger.step(before, outcome(before))
             # Else it was stopped meanwhile: what was computed is not wanted.
         return True
-
-    def has_ended(self, run_id: str) -> bool:
-        """Whether nothing can happen to this run any more."""
-        return self._ledger.get(run_id).status.is_final
-
-    def subscribe(self, listener: Listener) -> None:
-        """Have a function called after every change."""
-        self._ledger.subscribe(listener)
-
-    # Parts of the above
 
     def _steer(self, run_id: str, change: Callable[[Run], Run], request_id: str, **asked: object) -> Run:
         """Do what a person asked for, once for each request id; returns the run as it is then."""

@@ -160,7 +160,7 @@ class RoundServicer(round_grpc.RoundServiceServicer):
         self, request: round_pb2.DownloadBlobRequest, context: Context
     ) -> AsyncIterator[round_pb2.DownloadBlobResponse]:
         """See RoundService.DownloadBlob."""
-        blob, kind, path = await _call(
+        blob, kind, _path = await _call(
             self._coordinator.transfers.open_download, request.client_id, request.instance_token, request.sha256
         )
         if not 0 <= request.offset_bytes <= blob.size_bytes:
@@ -168,7 +168,7 @@ class RoundServicer(round_grpc.RoundServiceServicer):
         if request.offset_bytes:
             self._coordinator.transfers.count_resumed(direction="sent")
         offset = request.offset_bytes
-        async with aclosing(_read(self._coordinator, blob, path, offset)) as pieces:
+        async with aclosing(_read(self._coordinator, blob, offset)) as pieces:
             async for data in pieces:
                 yield round_pb2.DownloadBlobResponse(chunk=round_pb2.Chunk(offset_bytes=offset, data=data))
                 offset += len(data)
@@ -420,11 +420,11 @@ class RunServicer(run_grpc.RunServiceServicer):
         kind = kinds.get(request.kind)
         if kind is None:
             raise MalformedRequest("kind: model or prototypes")
-        blob, path = await _call(self._coordinator.artifact, request.run_id, request.round, kind)
+        blob, _path = await _call(self._coordinator.artifact, request.run_id, request.round, kind)
         if not 0 <= request.offset_bytes <= blob.size_bytes:
             raise MalformedRequest(f"offset_bytes = {request.offset_bytes}: the blob has {blob.size_bytes} bytes")
         yield run_pb2.FetchArtifactResponse(blob=convert.blob_to_proto(blob))
-        async with aclosing(_read(self._coordinator, blob, path, request.offset_bytes)) as pieces:
+        async with aclosing(_read(self._coordinator, blob, request.offset_bytes)) as pieces:
             async for data in pieces:
                 yield run_pb2.FetchArtifactResponse(data=data)
 
@@ -446,19 +446,18 @@ async def _in_time(step: Awaitable[_T], what: str, idle_s: float) -> _T:
         raise TransferIdle(f"{what} nothing for {idle_s:g} s") from error
 
 
-async def _read(
-    coordinator: Coordinator, blob: BlobRef, path: Path, offset_bytes: int
-) -> AsyncGenerator[bytes, None]:
+async def _read(coordinator: Coordinator, blob: BlobRef, offset_bytes: int) -> AsyncGenerator[bytes, None]:
     """A blob's bytes from an offset on, in pieces as large as whoever takes them takes quickly."""
     pace = Pace(min(SEND_BYTES, coordinator.transfers.max_chunk_bytes))
-    # Each piece opens the file anew: a call that is cancelled at any moment leaves nothing open.
-    while offset_bytes < blob.size_bytes and (
-        data := await _call(_read_piece, path, offset_bytes, pace.next_bytes)
-    ):
-        begin = time.monotonic()
-        yield data
-        pace.moved(len(data), time.monotonic() - begin)
-        offset_bytes += len(data)
+    with coordinator.transfers.reading(blob) as path:
+        # Each piece opens the file anew: a call that is cancelled at any moment leaves nothing open.
+        while offset_bytes < blob.size_bytes and (
+            data := await _call(_read_piece, path, offset_bytes, pace.next_bytes)
+        ):
+            begin = time.monotonic()
+            yield data
+            pace.moved(len(data), time.monotonic() - begin)
+            offset_bytes += len(data)
 
 
 def _read_piece(path: Path, offset_bytes: int, num_bytes: int) -> bytes:

@@ -18,6 +18,9 @@ from shared.errors import BlobNotFound, BlobTooLarge, ChunkTooLarge, ClientIdTak
 from shared.types import BlobRef, Event, Payload, Run
 
 
+_COLLECTED = "the blob is not kept any more; ask for the task again"
+
+
 class Receiver:
     """One upload being received: chunks in order, then `finish`; `close` in any case."""
 
@@ -80,7 +83,7 @@ class Transfers:
         """A blob of the client's present task, its kind ("model" or "prototypes"), and the file to read it from.
 
         Raises:
-            BlobNotFound: The task does not name this blob.
+            BlobNotFound: The task does not name this blob, or the task is long over and its blob was collected.
             PayloadCorrupt: Its file is gone.
         """
         with self._ledger.lock:
@@ -89,8 +92,21 @@ class Transfers:
         for kind, blobs in (("model", payload.tensor_groups), ("prototypes", payload.prototype_sets)):
             for blob in blobs:
                 if blob.sha256 == sha256:
-                    return blob, kind, self._blobs.stored_path(sha256)
+                    return blob, kind, self._stored_path(sha256)
         raise BlobNotFound("the client's present task does not name this blob", sha256=sha256[:64])
+
+    @contextmanager
+    def reading(self, blob: BlobRef) -> Iterator[Path]:
+        """The file of a blob, which stays until the block ends, however long its reader takes.
+
+        Raises:
+            BlobNotFound: It was just collected.
+            PayloadCorrupt: It is gone.
+        """
+        with self._blobs.holds.reading(blob.sha256) as is_kept:
+            if not is_kept:
+                raise BlobNotFound(_COLLECTED, sha256=blob.sha256)
+            yield self._stored_path(blob.sha256)
 
     def upload_status(self, client_id: str, token: str, run_id: str, number: int, blob: BlobRef) -> tuple[int, bool]:
         """Offset from which to send a blob, and whether it is stored already."""
@@ -127,7 +143,7 @@ class Transfers:
         """
         path = self._blobs.uploaded_path(client_id, blob)
         if path is None and self._has_stored(client_id, blob):
-            path = self._blobs.path(blob.sha256)
+            path = self._blobs.uploaded_path(client_id, blob)
         if path is None or not path.is_file() or path.stat().st_size != blob.size_bytes:
             raise BlobNotFound(f"blob {blob.role!r} was not uploaded by client {client_id}", sha256=blob.sha256)
         return path
@@ -176,13 +192,20 @@ class Transfers:
         """Count a transfer that goes on from an offset."""
         self._metrics.transfers_resumed.labels(direction).inc()
 
+    def _stored_path(self, sha256: str) -> Path:
+        if not self._blobs.path(sha256).is_file() and self._store.find_blob(sha256) is None:
+            raise BlobNotFound(_COLLECTED, sha256=sha256)
+        return self._blobs.stored_path(sha256)
+
     def _has_stored(self, client_id: str, blob: BlobRef) -> bool:
+        """Whether this client committed the blob before; if so it is its upload from here on, which no collection takes."""
         # A row names only what is on the disk: most uploads are new, and need no question to the database.
         is_there = self._blobs.path(blob.sha256).is_file()
         return (
             is_there
             and self._store.has_stored(client_id, blob.sha256)
             and self._store.find_blob(blob.sha256) == blob.size_bytes
+            and self._blobs.upload_stored(client_id, blob)
         )
 
     def _check_upload(self, client_id: str, token: str, run_id: str, number: int, blob: BlobRef) -> None:

@@ -189,6 +189,8 @@ class Simulation:
             while self._service.work():
                 has_moved.append(True)
             self._service.tick()
+            if self._service.collection.is_due() and not self._service.collection.wait_s():
+                self._service.collection.collect()
             assert any(has_moved), f"run {run.run_id} is {run.status} and nobody has anything to do"
         self._tell()
         return run

@@ -33,6 +33,13 @@ def _off(value: object) -> object:
 OptionalPort = Annotated[Port | None, BeforeValidator(_off)]
 """A TCP port, or "off"."""
 
+def _all(value: object) -> object:
+    return None if isinstance(value, str) and value.lower() == "all" else value
+
+
+CountOrAll = Annotated[Annotated[int, Field(ge=1)] | None, BeforeValidator(_all)]
+"""A number of things, or "all" of them."""
+
 EXIT_CONFIG = 2
 """Exit code of a process whose settings are wrong."""
 
@@ -84,6 +91,12 @@ class AggregatorSettings(Settings):
     """Largest model or prototype set."""
     fold_block_elements: int = Field(1 << 17, ge=1, le=1 << 26)
     """Numbers of each model that the fold holds at a time; changes memory and speed, never the result."""
+    keep_models: CountOrAll = 5
+    """Last rounds of each run whose global models stay on the disk, beside the first round's, or "all"."""
+    keep_updates: int = Field(1, ge=0)
+    """Last committed rounds of each run whose updates stay, so that they can be replayed."""
+    keep_unused_days: float = Field(7.0, ge=0.01, le=10_000)
+    """Days that interrupted uploads, and models to begin with that nobody uses, stay."""
 
     @model_validator(mode="after")
     def _plain_text_stays_home(self) -> Self:

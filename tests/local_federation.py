@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Self
 
+from aggregator.collection import Keep
 from aggregator.metrics import AggregatorMetrics
 from aggregator.service import Coordinator, Limits
 from aggregator.store.blobs import BlobStore
@@ -29,6 +30,7 @@ class LocalFederation:
     """An aggregator on a state directory; `restart` is a crash and a new start on the same directory."""
 
     chunk_bytes = 100
+    keep: Keep | None = None
 
     def __init__(self, folder: Path, clients: Iterable[NumpyClient], limits: Limits | None = None) -> None:
         self.folder, self.limits, self.clock = folder, limits, Clock()
@@ -43,6 +45,7 @@ class LocalFederation:
             BlobStore(self.folder),
             AggregatorMetrics(self.registry),
             self.limits,
+            self.keep,
             wall_clock=self.clock,
             monotonic_clock=self.clock,
         )

@@ -93,7 +93,8 @@ class BlobStore(BlobFiles):
 
     def uploaded(self, client_id: str, blob: BlobRef) -> bool:
         """Whether this client's upload of the blob is complete and waits for a commit."""
-        return self._complete(client_id, blob.sha256).is_file()
+        path = self.uploaded_path(client_id, blob)
+        return path is not None and path.stat().st_size == blob.size_bytes
 
     def uploaded_path(self, client_id: str, blob: BlobRef) -> Path | None:
         """The file of a complete upload of this client, if there is one."""

@@ -1,0 +1,234 @@
+"""The collection of garbage: which blobs are still needed, a pure function, and the thin shell that removes the others.
+
+What stays:
+
+- of a run that has not ended, whatever its open round starts from, has received and has made;
+- of every run the model and the prototypes of its first round and of its last `Keep.models` committed ones, and what it
+  began with;
+- the updates of its last `Keep.updates` committed rounds, each with the model that its round started from, so that
+  `fedplcc replay` can compute those rounds again.
+
+A row goes first and then its file, so that a crash leaves a file that no row names: garbage of the next collection. What is
+being put away while one is going on is left alone (store/holds.py). Rows of rounds, updates and events stay for ever: they
+are small, and the history of the run.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from aggregator import rounds
+from aggregator.aggregation import config_of
+from aggregator.ledger import Ledger
+from aggregator.metrics import AggregatorMetrics
+from aggregator.store.base import Store
+from aggregator.store.blobs import BlobStore
+from aggregator.store.collection_lock import BackupIsRunning, collecting
+from shared.errors import InvalidConfig
+from shared.initial_model import ModelBlob, parse_initial_model
+from shared.log import get_logger
+from shared.types import Round, Run
+
+log = get_logger(__name__)
+
+DAY_S = 86_400.0
+BATCH = 32
+"""Blobs that go in one transaction: a commit waits for no more than that."""
+PAGE = 100
+"""Runs, and rounds, that are read at a time."""
+REST = 20.0
+"""A collection is followed by this many times its own duration without one: at most a twentieth of a processor."""
+LEAST_REST_S = 1.0
+LONGEST_REST_S = 3600.0
+"""After this time there is a collection even where no round has committed: uploads grow old."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Keep:
+    """What stays although nothing needs it."""
+
+    models: int | None = 5
+    """Last committed rounds of each run whose global models and prototypes stay, beside the first round's; None for all."""
+    updates: int = 1
+    """Last committed rounds of each run whose updates stay."""
+    unused_days: float = 7.0
+    """Days that interrupted uploads, and models to begin with, lie that nobody goes on with or uses."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeptRounds:
+    """Rounds of one run of which something stays, besides its first: from these numbers on."""
+
+    results_from: int
+    """Models and prototypes."""
+    updates_from: int
+    """Updates; those of an open round are among them."""
+    end: int
+    """The first round that is neither committed nor open."""
+
+
+def kept_rounds(run: Run, keep: Keep) -> KeptRounds:
+    """Of which rounds of a run something stays; what a run that has ended left open is of no use any more."""
+    last = rounds.last_committed(run)
+    committed = -1 if last is None else last
+    end = committed + 1 if run.status.is_final else run.round_number + 1
+    updates_from = max(0, committed + 1 - keep.updates)
+    start = max(0, updates_from - 1)  # a round starts from the result of the one before
+    results_from = 0 if keep.models is None else max(0, min(committed + 1 - keep.models, committed, start))
+    return KeptRounds(results_from, updates_from, end)
+
+
+def needed_blobs(run: Run, known: Mapping[int, Round], keep: Keep) -> set[str]:
+    """The blobs that are needed for one run, by SHA-256.
+
+    Args:
+        run: The run.
+        known: Its rounds by number: the first, and all from `kept_rounds` on, with their updates from `updates_from` on.
+        keep: What stays.
+    """
+    kept = kept_rounds(run, keep)
+    blobs = [run.model, run.prototypes]
+    for number, record in known.items():
+        if number == 0 or kept.results_from <= number < kept.end:
+            blobs += (record.model, record.prototypes)
+        if kept.updates_from <= number < kept.end:
+            blobs += (blob for update in record.updates.values() for blob in update.payload.blobs)
+    return {blob.sha256 for blob in blobs if blob is not None} | _begun_with(run)
+
+
+def _begun_with(run: Run) -> set[str]:
+    """The model that the run's configuration names, if it names one."""
+    try:
+        named = config_of(run).run.initial_model
+    except InvalidConfig:
+        return set()  # written by another version; such a run has failed (see ledger.py)
+    model = None if named is None else parse_initial_model(named)
+    return {model.sha256} if isinstance(model, ModelBlob) else set()
+
+
+def rounds_of(store: Store, run: Run, keep: Keep) -> dict[int, Round]:
+    """The rounds of a run that `needed_blobs` must know."""
+    kept = kept_rounds(run, keep)
+    first = store.find_round(run.run_id, 0) if kept.results_from else None
+    found = {} if first is None else {0: first}
+    after = kept.results_from - 1
+    while page := store.list_rounds(run.run_id, after=after, limit=PAGE):
+        found |= {record.number: record for record in page}
+        after = page[-1].number
+    for number in range(kept.updates_from, kept.end):
+        whole = store.find_round(run.run_id, number)
+        if whole is not None:
+            found[number] = whole
+    return found
+
+
+def all_runs(store: Store) -> Iterator[Run]:
+    """Every run, newest first; rounds carry no updates."""
+    page = store.list_runs(limit=PAGE)
+    while page:
+        yield from page
+        page = store.list_runs(limit=PAGE, before=page[-1].run_id)
+
+
+class Collection:
+    """Collections of garbage of one aggregator, one after the other; call it from one thread."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        store: Store,
+        blobs: BlobStore,
+        metrics: AggregatorMetrics,
+        keep: Keep,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._ledger, self._store, self._blobs, self._metrics = ledger, store, blobs, metrics
+        self._keep, self._clock = keep, clock
+        self._seen: Mapping[str, int | None] | None = None
+        self._rests_until = 0.0
+
+    def wait_s(self) -> float:
+        """Seconds until there may be another collection."""
+        return max(0.0, self._rests_until - self._clock())
+
+    def is_due(self) -> bool:
+        """Whether a round has committed, or a run has ended, since the last collection; true at first, and now and then."""
+        return self._seen != self._committed() or self._clock() >= self._rests_until + LONGEST_REST_S
+
+    def collect(self) -> int:
+        """Remove what is not needed any more; says how many bytes that were.
+
+        Nothing is removed while a backup is being made: the next collection does it.
+
+        Raises:
+            StoreUnavailable: The database or the disk is away; what is left is garbage of the next collection.
+        """
+        begin, committed = self._clock(), self._committed()
+        removed_bytes = num_removed = 0
+        try:
+            with self._blobs.holds.collecting():
+                needed = self._needed()
+                kept_bytes, garbage = self._sorted_out(needed)
+                self._metrics.blob_bytes.set(kept_bytes)
+                for batch in _batches(garbage):
+                    names, size_bytes = self._remove(batch)
+                    num_removed, removed_bytes = num_removed + names, removed_bytes + size_bytes
+            removed_bytes += self._expire()
+            self._seen = committed
+        except BackupIsRunning:
+            log.debug("collection_waits", detail="a backup is being made")
+        finally:
+            self._metrics.blobs_collected.inc(num_removed)
+            self._metrics.bytes_collected.inc(removed_bytes)
+            took_s = self._clock() - begin
+            self._rests_until = self._clock() + max(LEAST_REST_S, REST * took_s)
+        if num_removed:
+            log.info("blobs_collected", blobs=num_removed, removed_bytes=removed_bytes)
+        return removed_bytes
+
+    def _committed(self) -> dict[str, int | None]:
+        return {run.run_id: rounds.last_committed(run) for run in self._ledger.open_runs()}
+
+    def _needed(self) -> set[str]:
+        needed: set[str] = set()
+        for run in all_runs(self._store):
+            needed |= needed_blobs(run, rounds_of(self._store, run, self._keep), self._keep)
+        return needed
+
+    def _sorted_out(self, needed: set[str]) -> tuple[int, list[str]]:
+        """Bytes of what is needed, and the names of what is not: files, since one that no row names is garbage too."""
+        kept_bytes, garbage = 0, []
+        for name, size_bytes in self._blobs.files():
+            if name in needed:
+                kept_bytes += size_bytes
+            else:
+                garbage.append(name)
+        return kept_bytes, garbage
+
+    def _remove(self, batch: Sequence[str]) -> tuple[int, int]:
+        """Remove blobs, row first; returns how many went, and their bytes."""
+        claimed: list[str] = []
+        with collecting(self._blobs.folder):
+            try:
+                # The lock first: whoever holds it may wait for a blob that is leaving.
+                with self._ledger.lock:
+                    claimed = self._blobs.holds.claim(batch)
+                    with self._store.transaction() as transaction:
+                        transaction.forget_blobs(claimed)
+                return len(claimed), self._blobs.remove(claimed)
+            finally:
+                self._blobs.holds.release(claimed)
+
+    def _expire(self) -> int:
+        # Files have the system's time, whatever clock the ledger has.
+        before = time.time() - DAY_S * self._keep.unused_days
+        removed_bytes = self._blobs.expire_uploads(before)
+        with self._ledger.lock:  # a run that is being created may name one
+            return removed_bytes + self._blobs.expire_initial(before)
+
+
+def _batches(names: Sequence[str]) -> Iterator[Sequence[str]]:
+    return (names[first : first + BATCH] for first in range(0, len(names), BATCH))
