@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from aggregator.rounds import waits_for_quorum
 from shared.types import Event, Round, RoundPhase, Run, RunStatus
 
 STATUS_EVENTS = {
@@ -30,7 +31,11 @@ def events_between(before: Run, after: Run, *, now: float) -> list[Event]:
             Event(type=event_type, run_id=after.run_id, round=number, client_id=client_id, data=data, time=now)
         )
 
+    for client_id in sorted(set(after.quarantined) - set(before.quarantined)):
+        reason = after.quarantined[client_id]
+        happened("client_quarantined", number=after.round_number, client_id=client_id, reason=reason)
     _round_events(before.round, after.round, happened)
+    _quorum_events(before, after, happened)
     if after.is_pause_requested and not before.is_pause_requested:
         happened("pause_requested", number=after.round_number)
     if before.is_pause_requested and not after.is_pause_requested and after.status is before.status:
@@ -42,12 +47,22 @@ def events_between(before: Run, after: Run, *, now: float) -> list[Event]:
     return events
 
 
+def _quorum_events(before: Run, after: Run, happened: Any) -> None:
+    if before.status is not RunStatus.RUNNING or after.status is not RunStatus.RUNNING:
+        return
+    if waits_for_quorum(after) and after.reason != before.reason:
+        happened("quorum_missing", number=after.round_number, reason=after.reason)
+    elif waits_for_quorum(before) and not after.reason:
+        happened("quorum_regained", number=after.round_number)
+
+
 def _round_events(before: Round | None, after: Round | None, happened: Any) -> None:
     if after is None or after == before:
         return
     if before is None or before.number != after.number:
         happened("round_opened", number=after.number, cohort=list(after.cohort), phase=after.phase.value)
         before = None
+    _drop_events(before, after, happened)
     for client_id in sorted(set(after.updates) - set(before.updates if before else ())):
         update = after.updates[client_id]
         happened(
@@ -65,3 +80,15 @@ def _round_events(before: Round | None, after: Round | None, happened: Any) -> N
         if after.phase is RoundPhase.COMMITTED and after.metrics_json:
             data = {"metrics": json.loads(after.metrics_json)}
         happened(f"round_{after.phase.value}", number=after.number, **data)
+
+
+def _drop_events(before: Round | None, after: Round, happened: Any) -> None:
+    if before is None:
+        return
+    for client_id in sorted(set(after.dropped) - set(before.dropped)):
+        reason, _, detail = after.dropped[client_id].partition(": ")
+        happened("client_dropped", number=after.number, client_id=client_id, reason=reason, detail=detail)
+    for client_id in sorted(set(before.dropped) - set(after.dropped)):
+        happened("client_returned", number=after.number, client_id=client_id)
+    for client_id in sorted(set(after.cohort) - set(before.cohort)):
+        happened("client_asked", number=after.number, client_id=client_id)

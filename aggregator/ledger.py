@@ -16,8 +16,10 @@ from typing import Any
 
 from aggregator import results, rounds
 from aggregator.aggregation import config_of
+from aggregator.deadlines import Deadlines
 from aggregator.history import events_between
 from aggregator.metrics import AggregatorMetrics
+from aggregator.quorum import WHOLE_COHORT, Quorum
 from aggregator.rounds import RunEvent
 from aggregator.sessions import Sessions
 from aggregator.store.base import ControlRequest, Store, Transaction
@@ -50,9 +52,11 @@ class Ledger:
         sessions: Sessions,
         *,
         wall_clock: Callable[[], float],
+        monotonic_clock: Callable[[], float],
     ) -> None:
         self.lock = threading.RLock()
         self._store, self._blobs, self._metrics, self._sessions = store, blobs, metrics, sessions
+        self._deadlines = Deadlines(sessions, wall_clock=wall_clock, monotonic_clock=monotonic_clock)
         self.now = wall_clock
         self._listeners: list[Listener] = []
         self._runs: dict[str, Run] = {run.run_id: run for run in store.open_runs()}
@@ -127,6 +131,33 @@ class Ledger:
         """Have a function called after every change."""
         with self.lock:
             self._listeners.append(listener)
+
+    def let_time_pass(self) -> None:
+        """Drop clients that overdue rounds need not wait for, and say of runs that have no quorum that they have none."""
+        with self.lock:
+            self._deadlines.look(self._runs.values())
+            for run in self.open_runs():
+                rule = config_of(run).quorum
+                if rule.deadline_s is None and not run.quarantined:
+                    continue
+                there = self._deadlines.presence(run, deadline_s=rule.deadline_s, silence_s=rule.silence_s)
+                after = rounds.drop_absent(
+                    run,
+                    absent=there.absent,
+                    moving=there.moving,
+                    quorum=self.quorum_of(run),
+                    fails=rule.on_no_quorum == "fail",
+                    now=self.now(),
+                )
+                self.step(run, after)
+
+    def quorum_of(self, run: Run) -> Quorum:
+        """What the open round of a run needs."""
+        rule = config_of(run).quorum
+        if rule.min_clients is None and not rule.every_domain:
+            return WHOLE_COHORT
+        cohort = () if run.round is None else run.round.cohort
+        return Quorum(min_clients=rule.min_clients, domains=self._store.domains(cohort) if rule.every_domain else None)
 
     def settle(self) -> None:
         """Let what happens by itself happen: a client that came may complete a roster."""
@@ -205,19 +236,25 @@ class Ledger:
         """The run after the next thing that happens by itself, or the same run if nothing does."""
         config = config_of(run).run
         if run.status is RunStatus.PENDING:
-            connected = self._sessions.connected()
-            if config.clients is not None and set(config.clients) <= set(connected):
+            connected = [name for name in self._sessions.connected() if name not in run.quarantined]
+            if config.clients is not None and set(rounds.eligible(run)) <= set(connected):
                 return rounds.move(run, RunEvent.ROSTER_MET)
             if config.min_clients is not None and len(connected) >= config.min_clients:
                 return rounds.move(rounds.admit(run, connected), RunEvent.ROSTER_MET)
             return run
-        if rounds.is_evaluated(run):
-            return self._committed(run, now)
+        if run.status not in (RunStatus.RUNNING, RunStatus.PAUSED):
+            return run
+        if rounds.has_open_round(run):
+            quorum = self.quorum_of(run)
+            if rounds.is_evaluated(run, quorum):
+                return self._committed(run, now)
+            return rounds.close_updates(run, now=now, quorum=quorum)
         if config.min_clients is not None and rounds.may_open_another(run):
             admitted = rounds.admit(run, self._sessions.connected())
             if admitted.roster != run.roster:
                 return admitted
-        return rounds.next_step(run, cohort_size=config.cohort_size, now=now)
+        fails = config_of(run).quorum.on_no_quorum == "fail"
+        return rounds.next_step(run, cohort_size=config.cohort_size, now=now, fails=fails)
 
     def _committed(self, run: Run, now: float) -> Run:
         current = run.round
@@ -255,6 +292,7 @@ class Ledger:
     def _observe(self, states: Sequence[Run]) -> None:
         self._metrics.observe_runs(self._runs.values(), now=self.now())
         for before, after in itertools.pairwise(states):
+            self._metrics.observe_dropped(before, after)
             current = after.round
             if current is None or current.phase is not RoundPhase.COMMITTED or current.number == 0:
                 continue

@@ -8,9 +8,10 @@ from typing import Literal
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from aggregator import rounds
 from shared import errors
 from shared.metrics import OTHER, PHASE_SECONDS, PREFIX, RPC_SECONDS
-from shared.types import ClientActivity, Round, RoundPhase, Run, RunStatus
+from shared.types import ClientActivity, DropReason, Round, RoundPhase, Run, RunStatus
 
 MAX_RUNS = 4
 """Runs that have series of their own at a time."""
@@ -87,6 +88,8 @@ class AggregatorMetrics:
         )
         self.clients = gauge("clients", "Clients by state.", "state")
         self.runs = gauge("runs", "Runs that have not ended, by status.", "status")
+        self.dropped = counter("clients_dropped_total", "Clients that a round went on without.", "reason")
+        self.runs_without_quorum = gauge("runs_without_quorum", "Running runs that wait for clients to make a quorum.")
         self.blob_bytes = gauge("blob_bytes", "Stored models and prototypes after the last collection of garbage.")
         self.blobs_collected = counter("blobs_collected_total", "Blobs that were removed because nothing needed them.")
         self.bytes_collected = counter("collected_bytes_total", "Bytes that collections of garbage freed.")
@@ -138,6 +141,8 @@ class AggregatorMetrics:
         for status in RunStatus:
             if not status.is_final:
                 self.runs.labels(status.value)
+        for reason in DropReason:
+            self.dropped.labels(reason.value)
         self.rounds.labels("committed")
 
     def rpc_begun(self, method: str) -> None:
@@ -164,6 +169,7 @@ class AggregatorMetrics:
         for status in RunStatus:
             if not status.is_final:
                 self.runs.labels(status.value).set(sum(run.status is status for run in open_runs))
+        self.runs_without_quorum.set(sum(rounds.waits_for_quorum(run) for run in open_runs))
         open_ids = {run.run_id for run in open_runs}
         for run_id in [run_id for run_id in self._runs if run_id not in open_ids]:
             if now - self._ended_at.setdefault(run_id, now) >= KEEP_ENDED_S:
@@ -175,6 +181,15 @@ class AggregatorMetrics:
                 self._runs.append(run.run_id)
             if run.run_id in self._runs:
                 self.round.labels(run.run_id).set(run.round_number)
+
+    def observe_dropped(self, before: Run, after: Run) -> None:
+        """Count the clients that a step drops from the open round."""
+        if after.round is None or after.round.dropped == (before.round.dropped if before.round else {}):
+            return
+        same = before.round is not None and before.round.number == after.round.number
+        known = before.round.dropped if before.round is not None and same else {}
+        for client_id in set(after.round.dropped) - set(known):
+            self.dropped.labels(after.round.dropped[client_id].partition(":")[0]).inc()
 
     def observe_clients(self, activities: Iterable[ClientActivity]) -> None:
         """Set the gauges of connected clients."""

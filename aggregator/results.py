@@ -53,10 +53,14 @@ def mean_losses(updates: Sequence[Update]) -> dict[str, float]:
 
 
 def metrics_line(current: Round, *, domains: Mapping[str, str], num_global_prototypes: int) -> dict[str, Any]:
-    """The round's line of metrics.jsonl. `domains` gives the domain of each client of the cohort."""
+    """The round's line of metrics.jsonl. `domains` gives the domain of each client of the cohort.
+
+    Losses and counts are of the clients that committed. Who was dropped is named where somebody was.
+    """
     updates = _in_order(current.updates)
     assert current.model is not None
     assert current.prototypes is not None
+    dropped = {"dropped": sorted(current.dropped)} if current.dropped else {}
     return {
         "round": current.number,
         "accuracy": accuracy_by_domain(_in_order(current.evaluations), sorted(set(domains.values()))),
@@ -65,6 +69,7 @@ def metrics_line(current: Round, *, domains: Mapping[str, str], num_global_proto
         "num_examples": sum(update.num_examples for update in updates),
         "num_excluded": sum(update.num_excluded for update in updates),
         "cohort": list(current.cohort),
+        **dropped,
         "model_sha256": current.model.sha256,
         "prototypes_sha256": current.prototypes.sha256,
     }

@@ -114,7 +114,9 @@ class Coordinator:
         self._store, self._blobs, self._metrics = store, blobs, metrics
         self._limits = limits or Limits()
         self._sessions = Sessions(self._limits.lease_s, monotonic_clock)
-        self._ledger = Ledger(store, blobs, metrics, self._sessions, wall_clock=wall_clock)
+        self._ledger = Ledger(
+            store, blobs, metrics, self._sessions, wall_clock=wall_clock, monotonic_clock=monotonic_clock
+        )
         self.transfers = Transfers(
             self._ledger,
             self._sessions,
@@ -149,6 +151,11 @@ class Coordinator:
         request_hash = config.hash  # as it was sent: what it names by a run's id is another model when that run goes on
         if len(config.data.classes) > self._limits.max_classes:
             raise MalformedRequest(f"data.classes: at most {self._limits.max_classes} classes")
+        if config.quorum.deadline_s is not None and config.quorum.silence_s < self._limits.lease_s:
+            raise InvalidConfig(
+                f"quorum.silence_s = {config.quorum.silence_s:g}: at least {self._limits.lease_s:g}, the lease of this "
+                "aggregator in seconds: sooner it does not know that a client is silent"
+            )
         with self._ledger.lock, self._blobs.holds.holding():
             known = self._store.find_request(request_id)
             if known is not None:
@@ -327,9 +334,7 @@ class Coordinator:
     def task(self, client_id: str, token: str) -> Task:
         """The client's task now; it is remembered as given."""
         with self._ledger.lock:
-            session = self._sessions.check(client_id, token)
-            session.task = tasks.next_task(self._ledger.open_runs(), client_id, session.task)
-            return session.task
+            return self._next_task(self._sessions.check(client_id, token))
 
     def task_if_connected(self, client_id: str, token: str) -> Task:
         """As `task`, but no sign of life: an open stream alone keeps no lease.
@@ -341,14 +346,13 @@ class Coordinator:
             session = self._sessions.find(client_id)
             if session is None or session.token != token:
                 raise NotAMember(f"client {client_id} has not joined, or its lease ran out", client_id=client_id)
-            session.task = tasks.next_task(self._ledger.open_runs(), client_id, session.task)
-            return session.task
+            return self._next_task(session)
 
     def heartbeat(self, heartbeat: Heartbeat, token: str) -> bool:
         """Record a sign of life; says whether the work that the client does is still wanted."""
         with self._ledger.lock:
             session = self._sessions.check(heartbeat.client_id, token)
-            session.heartbeat = heartbeat
+            self._sessions.heard(session, heartbeat)
             if heartbeat.problem is not None and heartbeat.problem != session.problem:
                 self._note_problem(session, heartbeat.problem)
             if heartbeat.activity is ClientActivity.IDLE:
@@ -419,11 +423,12 @@ class Coordinator:
     # Time and work, driven by app.py or by a simulation
 
     def tick(self) -> None:
-        """Let time pass: leases run out, stopping runs end, gauges follow."""
+        """Let time pass: leases run out, overdue rounds drop clients, stopping runs end, gauges follow."""
         with self._ledger.lock:
             for session in self._sessions.expired():
                 self._record_lost(session)  # first: if the store is away, the next tick finds it again
                 self._sessions.remove(session)
+            self._ledger.let_time_pass()
             self._end_stopping_runs()
             self._metrics.observe_clients(session.heartbeat.activity for session in self._sessions)
             open_runs = self._ledger.open_runs()
@@ -431,6 +436,7 @@ class Coordinator:
             for run_id in self._tables.keys() - {run.run_id for run in open_runs}:
                 del self._tables[run_id]
                 self._dims.pop(run_id, None)
+            self._sessions.forget_progress(but_of={name for run in open_runs for name in run.roster})
 
     def work(self) -> bool:
         """Aggregate one round if one waits for it; says whether there was one. Call it from one thread at a time.
@@ -602,6 +608,11 @@ class Coordinator:
             busy = [session for session in self._sessions if session.works_for(run.run_id)]
             if not busy:
                 self._ledger.step(run, rounds.move(run, RunEvent.ALL_IDLE, reason=run.reason))
+
+    def _next_task(self, session: Session) -> Task:
+        task = tasks.next_task(self._ledger.open_runs(), session.client.client_id, session.task)
+        self._sessions.given(session, task)
+        return task
 
     def _client_now(self, client: Client) -> Client:
         session = self._sessions.find(client.client_id)

@@ -173,6 +173,7 @@ class RoundServicer(round_grpc.RoundServiceServicer):
                 yield round_pb2.DownloadBlobResponse(chunk=round_pb2.Chunk(offset_bytes=offset, data=data))
                 offset += len(data)
                 self._coordinator.transfers.count_transfer(len(data), direction="sent", kind=kind)
+                self._coordinator.transfers.note_received(request.client_id)
 
     async def GetUploadStatus(
         self, request: round_pb2.GetUploadStatusRequest, context: Context

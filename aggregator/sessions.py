@@ -6,9 +6,10 @@ a change of the wall clock ends no lease.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 
+from aggregator.progress import Progress
 from shared.errors import ClientIdTaken, NotAMember, Unauthenticated
 from shared.types import Client, ClientActivity, ClientProblem, Heartbeat, Task
 
@@ -50,6 +51,7 @@ class Sessions:
     def __init__(self, lease_s: float, clock: Callable[[], float]) -> None:
         self.lease_s, self._clock = lease_s, clock
         self._sessions: dict[str, Session] = {}
+        self._progress: dict[str, Progress] = {}
 
     def join(self, client: Client, token: str) -> tuple[Session, bool]:
         """Open or take over a client's session; says whether the client was absent before.
@@ -72,6 +74,7 @@ class Sessions:
             session.task, session.heartbeat, session.problem = known.task, known.heartbeat, known.problem
             session.num_announced, session.num_problems = known.num_announced, known.num_problems
         self._sessions[client.client_id] = session
+        self._progress.setdefault(client.client_id, Progress())
         return session, is_new
 
     def check(self, client_id: str, token: str) -> Session:
@@ -95,6 +98,39 @@ class Sessions:
     def find(self, client_id: str) -> Session | None:
         """A client's session, whatever its token."""
         return self._sessions.get(client_id)
+
+    # What a client gets on with outlives its session: a trainer that crashes and joins again has come no further.
+
+    def given(self, session: Session, task: Task) -> None:
+        """Note the task that a client was given."""
+        session.task = task
+        if task.run is not None:
+            self._progress[session.client.client_id].given(task.key, self._clock())
+
+    def heard(self, session: Session, heartbeat: Heartbeat) -> None:
+        """Note what a client says of itself."""
+        session.heartbeat = heartbeat
+        self._progress[session.client.client_id].said(heartbeat.activity, heartbeat.progress, self._clock())
+
+    def received_bytes(self, client_id: str) -> None:
+        """Note that bytes of a blob were sent to a client."""
+        if client_id in self._sessions:
+            self._progress[client_id].received(self._clock())
+
+    def sent_bytes(self, client_id: str) -> None:
+        """Note that a client sent new bytes of a blob."""
+        if client_id in self._sessions:
+            self._progress[client_id].sent(self._clock())
+
+    def progress(self, client_id: str) -> Progress | None:
+        """How far a client has come; None if it has not joined since the aggregator started."""
+        return self._progress.get(client_id)
+
+    def forget_progress(self, *, but_of: Collection[str]) -> None:
+        """Forget how far clients have come that are neither connected nor named."""
+        self._progress = {
+            name: progress for name, progress in self._progress.items() if name in self._sessions or name in but_of
+        }
 
     def is_connected(self, client_id: str) -> bool:
         """Whether a client's lease lives."""

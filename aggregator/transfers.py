@@ -17,7 +17,6 @@ from aggregator.store.blobs import BlobStore, Upload
 from shared.errors import BlobNotFound, BlobTooLarge, ChunkTooLarge, ClientIdTaken, FedplccError, Unauthenticated
 from shared.types import BlobRef, Event, Payload, Run
 
-
 _COLLECTED = "the blob is not kept any more; ask for the task again"
 
 
@@ -30,10 +29,11 @@ class Receiver:
         client_id: str,
         upload: Upload,
         guard: Callable[[], AbstractContextManager[None]],
+        on_bytes: Callable[[], None],
         max_chunk_bytes: int,
     ) -> None:
         self._blobs, self._client_id, self._upload = blobs, client_id, upload
-        self._guard, self._max_chunk_bytes = guard, max_chunk_bytes
+        self._guard, self._on_bytes, self._max_chunk_bytes = guard, on_bytes, max_chunk_bytes
 
     def write(self, offset_bytes: int, data: bytes) -> None:
         """Append a chunk.
@@ -45,6 +45,7 @@ class Receiver:
             if len(data) > self._max_chunk_bytes:
                 raise ChunkTooLarge(f"a chunk has at most {self._max_chunk_bytes} bytes, this one {len(data)}")
             self._upload.write(offset_bytes, data)
+            self._on_bytes()
 
     def finish(self) -> None:
         """Check the whole and give it its name.
@@ -133,7 +134,11 @@ class Transfers:
                     self._sessions.check(client_id, token)
                 yield
 
-        return Receiver(self._blobs, client_id, upload, guard, self.max_chunk_bytes)
+        def on_bytes() -> None:
+            with self._ledger.lock:
+                self._sessions.sent_bytes(client_id)
+
+        return Receiver(self._blobs, client_id, upload, guard, on_bytes, self.max_chunk_bytes)
 
     def uploaded_path(self, client_id: str, blob: BlobRef) -> Path:
         """The file of a blob that this client uploaded, now or for an earlier update.
@@ -187,6 +192,10 @@ class Transfers:
     def count_transfer(self, num_bytes: int, *, direction: str, kind: str) -> None:
         """Count payload bytes that were "sent" or "received"; kind is "model" or "prototypes"."""
         self._metrics.transfer_bytes.labels(direction, kind).inc(num_bytes)
+
+    def note_received(self, client_id: str) -> None:
+        """Note that a client has taken more of a blob that it downloads. Takes no lock: the event loop may call it."""
+        self._sessions.received_bytes(client_id)
 
     def count_resumed(self, *, direction: str) -> None:
         """Count a transfer that goes on from an offset."""

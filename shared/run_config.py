@@ -53,7 +53,7 @@ TIMM = re.compile(r"^timm:(?P<name>[A-Za-z0-9][\w.-]*)$")
 FACTORY = re.compile(r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")
 """`package.module:factory`."""
 MODEL_FORMS = "write timm:NAME or package.module:factory"
-YOUNGER_SECTIONS = frozenset({"admission"})
+YOUNGER_SECTIONS = frozenset({"admission", "quorum"})
 """Sections younger than the first release, whose hashes of runs that do not set them must not change."""
 
 
@@ -273,6 +273,40 @@ class AdmissionSection(Section):
         return tuple(sorted(set(quarantined)))
 
 
+class QuorumSection(Section):
+    """`[quorum]`: when a round goes on without clients that are away. Without it a round waits for its whole cohort."""
+
+    deadline_s: float | None = Field(None, ge=0, le=31_536_000)
+    """Seconds after a phase of a round began (first model, training, evaluation) from which it goes on without clients that
+    are away or stand still, if the others make the quorum. Clients that get on are waited for, however slow. No deadline
+    if not set."""
+    min_clients: int | None = Field(None, ge=1, le=100_000)
+    """Fewest clients whose updates, and then reports, a round goes on with. The whole cohort if neither this nor
+    `every_domain` is set."""
+    every_domain: bool = False
+    """Whether a round needs an update, and then a report, of at least one client of every domain in its cohort."""
+    silence_s: float = Field(120.0, gt=0, le=31_536_000)
+    """Seconds without progress (bytes that move, an epoch that advances) after which a connected client no longer holds an
+    overdue phase up; at least the aggregator's lease. A client whose lease ran out, or that says that it cannot do its
+    task, does not hold it up at all. Longer than the longest thing that a client does without telling how far it is:
+    reading its data, or clustering."""
+    on_no_quorum: Literal["wait", "fail"] = "wait"
+    """What a run does that cannot have its quorum: wait until clients are back, and say for whom, or fail."""
+
+    @model_validator(mode="after")
+    def _somebody_may_be_missing(self) -> Self:
+        may_miss = self.min_clients is not None or self.every_domain
+        is_timed = may_miss or self.silence_s != type(self).model_fields["silence_s"].default
+        if is_timed and self.deadline_s is None:
+            raise ValueError("set 'deadline_s' too: without a deadline every round waits for its whole cohort")
+        if self.deadline_s is not None and not may_miss and self.on_no_quorum == "wait":
+            raise ValueError(
+                "deadline_s drops nobody while the quorum is the whole cohort; set 'min_clients' or 'every_domain' too, "
+                'or on_no_quorum = "fail"'
+            )
+        return self
+
+
 class RunConfig(BaseModel):
     """A run, with the defaults filled in."""
 
@@ -284,6 +318,20 @@ class RunConfig(BaseModel):
     data: DataSection
     training: TrainingSection = TrainingSection.model_validate({})
     admission: AdmissionSection = AdmissionSection.model_validate({})
+    quorum: QuorumSection = QuorumSection.model_validate({})
+
+    @model_validator(mode="after")
+    def _a_quorum_that_can_be(self) -> Self:
+        needed = self.quorum.min_clients
+        sizes = {
+            "in run.clients": None if self.run.clients is None else len(self.run.clients),
+            "that the run begins with (run.min_clients)": self.run.min_clients,
+            "drawn for each round (run.cohort_size)": self.run.cohort_size,
+        }
+        for which, size in sizes.items():
+            if needed is not None and size is not None and needed > size:
+                raise ValueError(f"quorum.min_clients = {needed} is more than the {size} clients {which}")
+        return self
 
     @model_validator(mode="after")
     def _somebody_takes_part(self) -> Self:

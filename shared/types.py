@@ -44,6 +44,19 @@ class RoundPhase(StrEnum):
     COMMITTED = "committed"
 
 
+class DropReason(StrEnum):
+    """Why a round goes on without a client."""
+
+    LOST = "lost"
+    """It is not connected."""
+    SILENT = "silent"
+    """It is connected and does not come further."""
+    PROBLEM = "problem"
+    """It has said that it cannot do its task."""
+    QUARANTINED = "quarantined"
+    """It takes no part in the run any more."""
+
+
 class TaskKind(StrEnum):
     """What a trainer is asked to do."""
 
@@ -250,7 +263,7 @@ class Round:
     timings_json: str = ""
     phase_started_at: Mapping[str, float] = field(default_factory=dict)
     dropped: Mapping[str, str] = field(default_factory=dict)
-    """Why the round goes on without a client of its cohort."""
+    """Why the round goes on without a client of its cohort: a DropReason, a colon, and a sentence."""
 
     @property
     def done_clients(self) -> tuple[str, ...]:
