@@ -5,7 +5,6 @@ What a test of the network or of recovery needs: everything that moves bytes is 
 
 from __future__ import annotations
 
-import random
 import threading
 from collections.abc import Mapping
 from types import TracebackType
@@ -74,13 +73,19 @@ class NumpyTrainer:
     """A trainer in threads of this process; acts within its block."""
 
     def __init__(
-        self, address: str, client: NumpyClient, *, poll_hold_s: float | None = None, rng: random.Random | None = None
+        self, address: str, client: NumpyClient, *, runner: NumpyRunner | None = None, **connection: Any
     ) -> None:
+        """Prepare a trainer.
+
+        Args:
+            address: Of the aggregator, or of what stands before it.
+            client: For whom it acts.
+            runner: Does its tasks.
+            connection: Further arguments of its `AggregatorClient`.
+        """
         self.metrics = TrainerMetrics(new_registry("trainer"))
-        self.runner = NumpyRunner(client)
-        self.connection = AggregatorClient(
-            address, client.client_id, client.token, self.metrics, poll_hold_s=poll_hold_s, rng=rng
-        )
+        self.runner = runner or NumpyRunner(client)
+        self.connection = AggregatorClient(address, client.client_id, client.token, self.metrics, **connection)
         self.worker = Worker(cast(TaskRunner, self.runner), self.connection, self.metrics)
         self._thread = threading.Thread(target=self.worker.run, name=f"trainer {client.client_id}")
 

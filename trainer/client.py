@@ -279,7 +279,7 @@ class TaskConnection:
             Cancelled: The task is not wanted any more.
         """
         download = _Download(self._client, blob, self._should_stop)
-        self._persistently("download", download.go_on)
+        self._persistently("download", download.go_on, lambda: download.size)
         return download.data
 
     def store(self, run_id: str, round_number: int, blob: BlobRef, data: bytes, *, is_prototypes: bool) -> None:
@@ -298,7 +298,8 @@ class TaskConnection:
                 blob=blob,
             )
         )
-        self._persistently("upload", lambda: self._upload(header, data, is_prototypes))
+        begins = [0]
+        self._persistently("upload", lambda: self._upload(header, data, is_prototypes, begins), lambda: begins[-1])
 
     def commit_update(self, run_id: str, round_number: int, update: Update) -> CommittedUpdate:
         """Make the update part of its round.
@@ -337,7 +338,10 @@ class TaskConnection:
 
         self._persistently("report", report)
 
-    def _upload(self, header: round_service_pb2.BlobHeader, data: bytes, is_prototypes: bool) -> None:
+    def _upload(
+        self, header: round_service_pb2.BlobHeader, data: bytes, is_prototypes: bool, begins: list[int]
+    ) -> None:
+        """Send the rest of a blob; `begins` learns from which byte on that is."""
         client = self._client
         request = round_service_pb2.GetUploadStatusRequest(header=header)
         with client.calling():
@@ -346,6 +350,7 @@ class TaskConnection:
             return
         if not 0 <= status.offset_bytes <= len(data):
             raise MalformedRequest(f"offset_bytes: {status.offset_bytes} of {len(data)} bytes", field="offset_bytes")
+        begins.append(status.offset_bytes)
         if status.offset_bytes:
             client.metrics.transfers_resumed.labels("sent").inc()
         kind, method, make = (
@@ -373,9 +378,13 @@ class TaskConnection:
             with watch.over(call):
                 call.result()
 
-    def _persistently(self, operation: str, attempt: Callable[[], _T]) -> _T:
-        """Try until it works, is refused for good, or the task is not wanted any more."""
-        waits = backoff(self._client.rng)
+    def _persistently(self, operation: str, attempt: Callable[[], _T], position: Callable[[], int] = lambda: 0) -> _T:
+        """Try until it works, is refused for good, or the task is not wanted any more.
+
+        An attempt that came further than those before it, by `position`, makes the next pauses short again: on a link that
+        breaks often each attempt moves some bytes.
+        """
+        waits, furthest = backoff(self._client.rng), 0
         num_doubtful = 0
         for number in itertools.count(1):
             check(self._should_stop)
@@ -393,6 +402,8 @@ class TaskConnection:
                 say = log.warning if number == SAY_AFTER else log.debug
                 detail = f"{error.detail}; trying again until it works"
                 say("retrying", operation=operation, reason=error.reason, detail=detail)
+            if position() > furthest:
+                waits, furthest, num_doubtful = backoff(self._client.rng), position(), 0
             self.retries += 1
             self._client.metrics.retries.labels(operation).inc()
             pause(next(waits), self._should_stop)
@@ -416,7 +427,7 @@ class _Download:
     def __init__(self, client: AggregatorClient, blob: BlobRef, should_stop: ShouldStop) -> None:
         self._client, self._blob, self._should_stop = client, blob, should_stop
         self._pieces: list[bytes] = []
-        self._size = 0
+        self.size = 0
 
     @property
     def data(self) -> bytes:
@@ -430,9 +441,9 @@ class _Download:
             client_id=client.client_id,
             instance_token=client.instance_token,
             sha256=self._blob.sha256,
-            offset_bytes=self._size,
+            offset_bytes=self.size,
         )
-        if self._size:
+        if self.size:
             client.metrics.transfers_resumed.labels("received").inc()
         kind = "model" if self._blob.role == MODEL else "prototypes"
         received_bytes = client.metrics.transfer_bytes.labels("received", kind)
@@ -444,15 +455,15 @@ class _Download:
                     self._take(response.chunk.offset_bytes, response.chunk.data)
                     received_bytes.inc(len(response.chunk.data))
                     watch.moved()
-        if self._size < self._blob.size_bytes:
-            raise AggregatorUnavailable(f"the download ended at byte {self._size} of {self._blob.size_bytes}")
+        if self.size < self._blob.size_bytes:
+            raise AggregatorUnavailable(f"the download ended at byte {self.size} of {self._blob.size_bytes}")
 
     def _take(self, offset: int, data: bytes) -> None:
-        if offset != self._size or not data or offset + len(data) > self._blob.size_bytes:
-            self._pieces, self._size = [], 0
+        if offset != self.size or not data or offset + len(data) > self._blob.size_bytes:
+            self._pieces, self.size = [], 0
             raise BlobCorrupt(f"the aggregator sent {len(data)} bytes from {offset} that do not continue the blob")
         self._pieces.append(data)
-        self._size += len(data)
+        self.size += len(data)
 
 
 class _Watch:

@@ -432,3 +432,28 @@ def test_a_task_that_cannot_go_on_says_why_in_the_log_once(
     caplog.set_level("WARNING", "trainer")
     commit(client)
     assert caplog.text.count("the disk is full; trying again until it works") == 1
+
+
+@pytest.mark.parametrize("way", ["up", "down"])
+def test_a_transfer_that_gets_on_with_every_attempt_never_waits_long(
+    server: Server, client: AggregatorClient, way: str
+) -> None:
+    limits: list[float] = []
+
+    def noted(rng: random.Random) -> Iterator[float]:
+        for limit in real_backoff(random.Random(0)):
+            limits.append(limit)
+            yield 0.01
+
+    real_backoff = client_module.backoff
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(client_module, "backoff", noted)
+        if way == "up":
+            server.trouble["UploadModel"] = list(range(1000, 9001, 1000))
+            store(client)
+            assert bytes(server.received) == DATA
+        else:
+            server.trouble["DownloadBlob"] = list(range(1000, 9001, 1000))
+            assert client.for_task(never).fetch(BLOB) == DATA
+    assert len(limits) == 9
+    assert max(limits) < 0.5, "the second pause at most"
