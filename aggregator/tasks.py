@@ -13,6 +13,8 @@ def task_in(run: Run, client_id: str) -> Task | None:
     current = run.round
     if run.status is not RunStatus.RUNNING or current is None or client_id not in current.cohort:
         return None
+    if client_id in run.quarantined:
+        return None
     kind, payload = TaskKind.WAIT, Payload()
     if current.phase is RoundPhase.INITIALISING and client_id not in current.updates:
         # What a run has before round 0 is the model that it is to begin with, if its configuration names one.
@@ -48,7 +50,8 @@ def next_task(runs: Iterable[Run], client_id: str, previous: Task | None) -> Tas
             return Task(kind=TaskKind.STOP, run=spec_of(former), detail=f"run {former.run_id} is stopping")
     if wanted:
         return wanted[0]
-    return Task(kind=TaskKind.WAIT, detail="; ".join(map(_why_waiting, mine)) or "no run names this client")
+    details = [_why_waiting(run, client_id) for run in mine]
+    return Task(kind=TaskKind.WAIT, detail="; ".join(details) or "no run names this client")
 
 
 def spec_of(run: Run) -> RunSpec:
@@ -65,7 +68,9 @@ def _blobs(blob: BlobRef | None) -> tuple[BlobRef, ...]:
     return () if blob is None else (blob,)
 
 
-def _why_waiting(run: Run) -> str:
+def _why_waiting(run: Run, client_id: str) -> str:
+    if client_id in run.quarantined:
+        return f"run {run.run_id} has quarantined this client: {run.quarantined[client_id]}"
     if run.status is RunStatus.RUNNING and run.round is not None:
         return f"run {run.run_id}: round {run.round.number} is {run.round.phase}"
     return f"run {run.run_id} is {run.status}"

@@ -28,6 +28,7 @@ SECTIONS = {
     "data": "What all clients agree on about their data.",
     "training": "Local training.",
     "admission": "What updates must keep to, and what becomes of clients whose updates do not.",
+    "quorum": "When a round goes on without clients that are away.",
 }
 EXAMPLES: Mapping[str, Any] = {
     "run.min_clients": 2,
@@ -38,6 +39,8 @@ EXAMPLES: Mapping[str, Any] = {
     "admission.max_update_norm": 100.0,
     "admission.max_num_examples": 100_000,
     "admission.quarantine_after": 3,
+    "quorum.deadline_s": 600.0,
+    "quorum.min_clients": 2,
     "clients.samples_per_class": 50,
     "clients.domain": "scanner-a",
     "model.options.checkpoint": "weights.safetensors",

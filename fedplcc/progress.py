@@ -174,6 +174,13 @@ class RunProgress(AbstractContextManager["RunProgress"]):
         elif event.type == "client_problem":
             sentence = "; ".join(filter(None, (event.data.get("detail"), event.data.get("hint"))))
             self.note(f"client {event.client_id}: {sentence}")
+        elif event.type == "client_dropped":
+            why = ": ".join(str(event.data.get(name)) for name in ("reason", "detail"))
+            self.note(f"round {event.round} goes on without client {event.client_id}, {why}")
+        elif event.type == "client_returned":
+            self.note(f"round {event.round} waits for client {event.client_id} again")
+        elif event.type == "quorum_missing":
+            self.note(f"waiting: {event.data.get('reason')}")
         elif event.type == "environment_changed":
             self.note(
                 f"client {event.client_id} computes on another machine type now; last bits may differ from here on"

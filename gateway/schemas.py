@@ -211,6 +211,16 @@ class PrototypeCounts(Document):
     """Made of them by the aggregator."""
 
 
+class DroppedClient(Document):
+    """A client of the cohort that a round went on without."""
+
+    client_id: str
+    reason: str
+    """lost (not connected), silent (no progress), problem (it said that it cannot do its task) or quarantined."""
+    detail: str
+    """What else there is to say, for a person."""
+
+
 class RoundMetrics(Document):
     """A line of metrics.jsonl: what a committed round computed. Equal federations give equal lines."""
 
@@ -224,6 +234,8 @@ class RoundMetrics(Document):
     prototypes: PrototypeCounts
     num_examples: int
     cohort: list[str]
+    dropped: list[str] = []
+    """Clients of the cohort whose update or report is not among these values, sorted."""
     model_sha256: Sha256
     prototypes_sha256: Sha256
 
@@ -236,6 +248,8 @@ class Round(Document):
     phase: RoundPhase
     cohort: list[str]
     """Its clients, sorted."""
+    dropped: list[DroppedClient]
+    """Those that it went on without, by client id; while it is open, those that it does not wait for."""
     model: Blob | None
     """Global model after the round; null until it is aggregated."""
     prototypes: Blob | None
@@ -250,10 +264,16 @@ class Round(Document):
             round=current.number,
             phase=current.phase,
             cohort=list(current.cohort),
+            dropped=[_dropped(*entry) for entry in sorted(current.dropped.items())],
             model=Blob.of(current.model) if current.model else None,
             prototypes=Blob.of(current.prototypes) if current.prototypes else None,
             metrics=RoundMetrics.model_validate_json(current.metrics_json) if current.metrics_json else None,
         )
+
+
+def _dropped(client_id: str, why: str) -> DroppedClient:
+    reason, _, detail = why.partition(": ")
+    return DroppedClient(client_id=client_id, reason=reason, detail=detail)
 
 
 class RoundPage(Document):

@@ -594,7 +594,13 @@ def round_to_proto(current: Round) -> types_pb2.Round:
         prototypes=None if current.prototypes is None else blob_to_proto(current.prototypes),
         metrics_json=current.metrics_json,
         timings_json=current.timings_json,
+        dropped=[_dropped_to_proto(*entry) for entry in sorted(current.dropped.items())],
     )
+
+
+def _dropped_to_proto(client_id: str, why: str) -> types_pb2.DroppedClient:
+    reason, _, detail = why.partition(": ")
+    return types_pb2.DroppedClient(client_id=client_id, reason=reason, detail=detail)
 
 
 def round_from_proto(message: types_pb2.Round) -> Round:
@@ -607,6 +613,7 @@ def round_from_proto(message: types_pb2.Round) -> Round:
         prototypes=blob_from_proto(message.prototypes) if message.HasField("prototypes") else None,
         metrics_json=message.metrics_json,
         timings_json=message.timings_json,
+        dropped={client.client_id: f"{client.reason}: {client.detail}" for client in message.dropped},
     )
 
 

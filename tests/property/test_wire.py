@@ -20,6 +20,7 @@ from shared.types import (
     ClientActivity,
     ClientProblem,
     CommittedUpdate,
+    DropReason,
     Environment,
     Evaluation,
     EvaluationCounts,
@@ -147,6 +148,9 @@ ROUND = st.builds(
     prototypes=st.none() | BLOB,
     metrics_json=TEXT,
     timings_json=TEXT,
+    dropped=st.dictionaries(
+        NAME, st.builds("{}: {}".format, st.sampled_from([reason.value for reason in DropReason]), TEXT), max_size=3
+    ),
 )
 RUN = st.builds(
     Run,

@@ -281,8 +281,18 @@ class Run(_message.Message):
     manifest_json: str
     def __init__(self, run_id: _Optional[str] = ..., name: _Optional[str] = ..., status: _Optional[_Union[RunStatus, str]] = ..., method: _Optional[str] = ..., config_json: _Optional[str] = ..., config_hash: _Optional[str] = ..., total_rounds: _Optional[int] = ..., round: _Optional[int] = ..., phase: _Optional[_Union[RoundPhase, str]] = ..., roster: _Optional[_Iterable[str]] = ..., cohort: _Optional[_Iterable[str]] = ..., done_clients: _Optional[_Iterable[str]] = ..., is_pause_requested: bool = ..., reason: _Optional[str] = ..., create_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., update_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., manifest_json: _Optional[str] = ...) -> None: ...
 
+class DroppedClient(_message.Message):
+    __slots__ = ("client_id", "reason", "detail")
+    CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    DETAIL_FIELD_NUMBER: _ClassVar[int]
+    client_id: str
+    reason: str
+    detail: str
+    def __init__(self, client_id: _Optional[str] = ..., reason: _Optional[str] = ..., detail: _Optional[str] = ...) -> None: ...
+
 class Round(_message.Message):
-    __slots__ = ("round", "phase", "cohort", "model", "prototypes", "metrics_json", "timings_json")
+    __slots__ = ("round", "phase", "cohort", "model", "prototypes", "metrics_json", "timings_json", "dropped")
     ROUND_FIELD_NUMBER: _ClassVar[int]
     PHASE_FIELD_NUMBER: _ClassVar[int]
     COHORT_FIELD_NUMBER: _ClassVar[int]
@@ -290,6 +300,7 @@ class Round(_message.Message):
     PROTOTYPES_FIELD_NUMBER: _ClassVar[int]
     METRICS_JSON_FIELD_NUMBER: _ClassVar[int]
     TIMINGS_JSON_FIELD_NUMBER: _ClassVar[int]
+    DROPPED_FIELD_NUMBER: _ClassVar[int]
     round: int
     phase: RoundPhase
     cohort: _containers.RepeatedScalarFieldContainer[str]
@@ -297,7 +308,8 @@ class Round(_message.Message):
     prototypes: BlobRef
     metrics_json: str
     timings_json: str
-    def __init__(self, round: _Optional[int] = ..., phase: _Optional[_Union[RoundPhase, str]] = ..., cohort: _Optional[_Iterable[str]] = ..., model: _Optional[_Union[BlobRef, _Mapping]] = ..., prototypes: _Optional[_Union[BlobRef, _Mapping]] = ..., metrics_json: _Optional[str] = ..., timings_json: _Optional[str] = ...) -> None: ...
+    dropped: _containers.RepeatedCompositeFieldContainer[DroppedClient]
+    def __init__(self, round: _Optional[int] = ..., phase: _Optional[_Union[RoundPhase, str]] = ..., cohort: _Optional[_Iterable[str]] = ..., model: _Optional[_Union[BlobRef, _Mapping]] = ..., prototypes: _Optional[_Union[BlobRef, _Mapping]] = ..., metrics_json: _Optional[str] = ..., timings_json: _Optional[str] = ..., dropped: _Optional[_Iterable[_Union[DroppedClient, _Mapping]]] = ...) -> None: ...
 
 class Event(_message.Message):
     __slots__ = ("sequence", "time", "type", "run_id", "round", "client_id", "data_json")
