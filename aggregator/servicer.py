@@ -40,7 +40,7 @@ MAX_HOLD_S = 20.0
 MAX_MODEL_UPLOADS = 4
 """Initial models that are received at once; each may be as large as a blob may be, and takes that much of the disk."""
 MAX_PAGE = 1000
-MAX_PAGE_BYTES = 2 << 20
+MAX_PAGE_BYTES = 512 << 10
 """Size that a page of more than one entry keeps to; well below the limit on messages, which one entry may come near."""
 READ_AT_ONCE = 20
 """Records read from the store at a time: a page of large ones ends soon, and what lies behind it is not read."""

@@ -34,7 +34,7 @@ def health(
         ),
     ],
     service: Annotated[str, typer.Option(help="gRPC service to ask for; the whole process if not given.")] = "",
-    timeout_s: Annotated[float, typer.Option(min=0.01, max=3600, help="Seconds for each address to answer in.")] = 3.0,
+    timeout_s: Annotated[float, typer.Option(min=0.01, max=3600, help="Seconds for each address to answer in.")] = 6.0,
     insecure: Annotated[
         bool,
         typer.Option("--insecure", envvar="FEDPLCC_INSECURE", help="Accept plain text to another machine."),
@@ -46,7 +46,7 @@ def health(
 
 
 def first_serving(
-    addresses: Sequence[str], *, service: str = "", timeout_s: float = 3.0, insecure: bool = False
+    addresses: Sequence[str], *, service: str = "", timeout_s: float = 6.0, insecure: bool = False
 ) -> str:
     """Return the first address that serves.
 

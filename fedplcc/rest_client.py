@@ -36,7 +36,7 @@ from shared.errors import (
 )
 from shared.types import BlobRef, RoundPhase
 
-CONNECT_S, ANSWER_S = 5.0, 30.0
+CONNECT_S, ANSWER_S = 10.0, 45.0
 """Longest wait for a connection, and for an answer to go on: longer than the gateway waits for its aggregator."""
 SILENCE_S = 45.0
 """Silence after which an event stream counts as broken; the gateway says that it is alive every 15 s."""
@@ -44,6 +44,8 @@ ATTEMPTS = 4
 """How often a request is sent."""
 STORE_BYTES_PER_S = 20e6
 """How fast a federation checks and stores a model at least."""
+BUFFERED_BYTES, LINK_BYTES_PER_S = 4 << 20, 50e3
+"""How much of what was sent may still be in this system's buffers, and how fast a link brings it to the gateway at least."""
 PATIENCE_S = 300.0
 """How long a gateway that has answered may be away before following its events is given up."""
 PAUSE_S = (0.25, 5.0)
@@ -126,7 +128,8 @@ class Gateway:
                     on_bytes(len(piece))
 
         headers = {"Content-Type": "application/octet-stream", "Content-Length": str(blob.size_bytes)}
-        answer_s = ANSWER_S + blob.size_bytes / STORE_BYTES_PER_S
+        buffered_s = min(blob.size_bytes, BUFFERED_BYTES) / LINK_BYTES_PER_S
+        answer_s = ANSWER_S + buffered_s + blob.size_bytes / STORE_BYTES_PER_S
         timeout = httpx.Timeout(ANSWER_S, connect=CONNECT_S, read=answer_s)
         name = "".join(each if each.isprintable() else "?" for each in file.name)  # as the history takes it
         parts = {"params": {"name": name}, "headers": headers, "timeout": timeout}

@@ -22,15 +22,16 @@ from shared.gen.fedplcc.v1 import run_service_pb2_grpc as pb2_grpc
 from shared.rpc import translated
 from shared.types import BlobRef, Client, Evaluation, Event, Round
 
-CALL_S = 10.0
-"""Deadline of a unary call, and longest silence of a download."""
-HEALTH_S = 1.0
-"""Deadline of a health check."""
+CALL_S = 30.0
+"""Deadline of a unary call, and longest silence of a download: enough for a page of the aggregator (servicer.MAX_PAGE_BYTES)
+at 50 kB/s with a second of delay each way. An aggregator that is not there is noticed at once, without it."""
+HEALTH_S = 5.0
+"""Deadline of a health check: two round trips over such a link, one of them to connect."""
 ROUNDS_PER_CALL = 100
 """Rounds asked for at a time; fewer come where their metrics and timings of many clients are large."""
 STORE_S, STORE_BYTES_PER_S = 60.0, 20e6
 """How long the aggregator may check a model that was sent."""
-UPLOAD_BYTES = 512 << 10
+UPLOAD_BYTES = 128 << 10
 """Largest piece of a model that is passed on."""
 SERVICE = "fedplcc.v1.RunService"
 
