@@ -39,11 +39,12 @@ class LocalFederation:
 
     def _start(self) -> None:
         self.registry = new_registry("aggregator")
+        self.metrics = AggregatorMetrics(self.registry)
         self.store = SqlStore.in_folder(self.folder)
         self.coordinator = Coordinator(
             self.store,
             BlobStore(self.folder),
-            AggregatorMetrics(self.registry),
+            self.metrics,
             self.limits,
             self.keep,
             wall_clock=self.clock,
@@ -59,10 +60,14 @@ class LocalFederation:
     def close(self) -> None:
         self.store.close()
 
-    def restart(self) -> None:
-        """Forget everything in memory, as a killed process does, and start again."""
+    def start_again(self) -> None:
+        """Forget everything in memory, as a killed process does, and start again; nobody has joined then."""
         self.store.close()
         self._start()
+
+    def restart(self) -> None:
+        """As `start_again`, and all clients join."""
+        self.start_again()
         self.join()
 
     def create(self, method: str = "fedavg", **sections: Any) -> Run:

@@ -38,7 +38,9 @@ def expected(
         task = Task(kind=TaskKind.TRAIN, round=number)
         names = sorted(by_name) if cohorts is None else sorted(cohorts[number - 1])
         cohort = [by_name[name] for name in names]
-        model = _mean([client.trained(task, model) for client in cohort], [sum(client.counts) for client in cohort])
+        model = mean_model(
+            [client.trained(task, model) for client in cohort], [sum(client.counts) for client in cohort]
+        )
         models.append(model)
         pooled = PrototypeSet.empty()
         if method.server_prototypes is not None:
@@ -51,7 +53,9 @@ def expected(
     )
 
 
-def _mean(models: Sequence[Model], counts: Sequence[int]) -> Model:
+def mean_model(models: Sequence[Model], counts: Sequence[int]) -> Model:
+    """The mean of models weighted by their sample counts, in this order; of integers the greatest."""
+
     def mean(name: str) -> npt.NDArray[Any]:
         values = [model[name] for model in models]
         if values[0].dtype == np.int64:

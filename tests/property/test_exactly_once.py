@@ -1,0 +1,38 @@
+"""A sample of the games of tests/chaos/exactly_once.py: `make chaos` plays many more."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.chaos.exactly_once import play, table
+
+GAMES, STEPS = 40, 50
+SEEN = {
+    "ACCEPTED",
+    "DUPLICATE",
+    "UPDATE_CONFLICT",
+    "STALE_ROUND",
+    "FUTURE_ROUND",
+    "RUN_ENDED",
+    "NOT_IN_COHORT",
+    "NOT_A_MEMBER",
+    "CLIENT_ID_TAKEN",
+    "BLOB_NOT_FOUND",
+    "MALFORMED_UPDATE",
+    "REQUEST_ID_REUSED",
+    "INVALID_TRANSITION",
+    "killed between calls",
+    "killed within a call",
+    "runs completed",
+    "runs stopped",
+}
+"""What these games come to, the same in every run of this test; a game that never gets there proves nothing of it."""
+
+
+@pytest.mark.timeout(180)
+def test_every_update_counts_once_or_is_refused_by_name(capsys: pytest.CaptureFixture[str]) -> None:
+    found = play(GAMES, steps=STEPS, is_random=False)
+    with capsys.disabled():
+        print(f"\n{table(found)}")
+    assert not (unseen := SEEN - found.keys()), unseen
+    assert found["steps"] > GAMES * 10
