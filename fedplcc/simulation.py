@@ -33,9 +33,11 @@ from shared.metrics import new_registry
 from shared.run_config import ClientSection, FederationFile, RunConfig
 from shared.types import (
     BlobRef,
+    Client,
     ClientProblem,
     CommittedUpdate,
     Evaluation,
+    Membership,
     Round,
     RoundPhase,
     Run,
@@ -45,6 +47,7 @@ from shared.types import (
     Update,
 )
 from trainer.cancellation import Cancelled, ShouldStop, never
+from trainer.client_state import ClientStates
 from trainer.data import opened_once
 from trainer.tasks import TaskRunner
 
@@ -53,6 +56,8 @@ ArtifactKind = Literal["model", "prototypes"]
 CHUNK_BYTES = 1 << 20
 """Piece in which an upload is handed over."""
 EVENTS_PER_READ = 1000
+TRAINERS_FOLDER = "trainers"
+"""Below the state directory: what each client keeps, as a trainer does in its own."""
 
 OnEvent = Callable[[Event], None]
 OnProblem = Callable[[str, ClientProblem], None]
@@ -79,6 +84,10 @@ class InProcessCoordinator:
 
     def __init__(self, service: Coordinator, client_id: str, token: str) -> None:
         self._service, self._client_id, self._token = service, client_id, token
+
+    def announce(self, client: Client) -> Membership:
+        """Join again."""
+        return self._service.join(client, self._token)
 
     def fetch(self, blob: BlobRef) -> bytes:
         """The bytes of a blob of the client's present task."""
@@ -136,7 +145,7 @@ class Simulation:
 
         Args:
             federation: The run and its clients.
-            state_dir: Folder of the aggregator's database and blobs; exists.
+            state_dir: Folder of the aggregator's database and blobs, and of what the clients keep; exists.
             request_id: Names the run in this directory.
             device: On which all clients train.
             observers: Who is told what happens.
@@ -147,7 +156,7 @@ class Simulation:
             StoreUnavailable: The directory cannot be used.
         """
         clients = local_clients(federation)
-        self._device = device
+        self._device, self._state_dir = device, state_dir
         self._observers = observers or Observers()
         self._cursor = 0
         self._store = SqlStore.in_folder(state_dir)
@@ -219,6 +228,7 @@ class Simulation:
                 client_id,
                 domain_of(client_id, client),
                 client.data,
+                ClientStates(self._state_dir / TRAINERS_FOLDER / client_id),
                 device=self._device,
                 samples_per_class=client.samples_per_class,
             )

@@ -5,6 +5,7 @@ Shape legend: B batch, D feature size, M classes, G prototypes.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,9 @@ class NumpyOps:
     def cosine(self, x_BD: Array, y_GD: Array) -> Array:
         return np.asarray(self._unit(x_BD) @ self._unit(y_GD).T)
 
+    def paired_cosine(self, x_BD: Array, y_BD: Array) -> Array:
+        return np.asarray((self._unit(x_BD) * self._unit(y_BD)).sum(-1))
+
     def row_norm(self, x_BD: Array) -> Array:
         return np.asarray(np.linalg.norm(x_BD, axis=-1))
 
@@ -37,6 +41,9 @@ class NumpyOps:
         top = np.where(is_any, np.where(where, x, -np.inf).max(-1), 0.0)
         total = np.where(where, np.exp(x - top[..., None], where=where, out=np.zeros(x.shape)), 0.0).sum(-1)
         return np.where(is_any, top + np.log(np.where(is_any, total, 1.0)), 0.0)
+
+    def softplus(self, x: Array) -> Array:
+        return np.asarray(np.logaddexp(0.0, x))
 
     def largest(self, x: Array, where: Array, count_B: Array) -> Array:
         order = np.argsort(-np.where(where, x, -np.inf), axis=-1, kind="stable")
@@ -74,6 +81,7 @@ def a_step(
     *,
     num_classes: int = 2,
     round_number: int = 2,
+    reference_features: Mapping[str, npt.ArrayLike] | None = None,
 ) -> ClientStep:
     """A mini-batch whose logits are the features' first components, repeated where there are too few."""
     features = np.asarray(features_BD, dtype=np.float64)
@@ -90,4 +98,5 @@ def a_step(
         prototypes=None if prototypes is None or len(prototypes) == 0 else on_device(prototypes, num_classes),
         round=round_number,
         total_rounds=10,
+        reference_features={name: np.asarray(rows, np.float64) for name, rows in (reference_features or {}).items()},
     )

@@ -24,6 +24,9 @@ EXIT_OK, EXIT_REFUSED, EXIT_STORE, EXIT_INTERRUPTED = 0, 3, 4, 130
 second signal ended it at once. `EXIT_CONFIG`: settings or data are wrong, or a port or the state directory is taken.
 """
 
+STATES_FOLDER = "client-state"
+"""Below the state directory: the finished update, and what the client keeps of its runs."""
+
 log = get_logger("trainer.app")
 
 
@@ -52,6 +55,7 @@ def run(settings: TrainerSettings) -> int:
 def _serve(settings: TrainerSettings, token: str, signals: _Signals) -> None:
     # Not above: torch reads its thread settings when it loads, and whoever only asks for help need not wait for it.
     from trainer.client import AggregatorClient
+    from trainer.client_state import ClientStates
     from trainer.health import serve_health
     from trainer.metrics import TrainerMetrics
     from trainer.tasks import TaskRunner
@@ -64,6 +68,7 @@ def _serve(settings: TrainerSettings, token: str, signals: _Signals) -> None:
         settings.client,
         settings.domain,
         settings.data,
+        ClientStates(settings.state_dir / STATES_FOLDER),
         device=settings.device,
         samples_per_class=settings.samples_per_class,
         metrics=metrics,
@@ -76,12 +81,12 @@ def _serve(settings: TrainerSettings, token: str, signals: _Signals) -> None:
         metrics,
         insecure=settings.insecure,
         poll_hold_s=settings.poll_hold_s if settings.sync == "poll" else None,
+        keepalive_s=settings.keepalive_s,
     )
     worker = Worker(runner, client, metrics)
     with ExitStack() as served:
         if settings.metrics_port is not None:
             scraped = serve_metrics(registry, settings.metrics_host, settings.metrics_port)
-        keepalive_s=settings.keepalive_s,
             served.callback(scraped.close)
             log.info("metrics_served", host=settings.metrics_host, port=scraped.port)
         if settings.health_port is not None:

@@ -266,9 +266,9 @@ class TaskConnection:
         self._client = client
         self._should_stop: ShouldStop = lambda: client.is_closed or should_stop()
 
-    def announce(self, client: Client) -> None:
-        """Join again with other sample counts."""
-        self._persistently("join", lambda: self._client.join(client))
+    def announce(self, client: Client) -> Membership:
+        """Join again, with other sample counts or to hear what the client's last committed update is."""
+        return self._persistently("join", lambda: self._client.join(client))
 
     def fetch(self, blob: BlobRef) -> bytes:
         """Download a blob, going on where a broken connection left off.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from shared.types import BlobRef, CommittedUpdate, Evaluation, Update
+from shared.types import BlobRef, Client, CommittedUpdate, Evaluation, Membership, Update
 
 
 class Coordinator(Protocol):
@@ -20,6 +20,9 @@ class Coordinator(Protocol):
 
     retries: int
     """Attempts after the first ones that this task has needed so far."""
+
+    def announce(self, client: Client) -> Membership:
+        """Join again, with these facts of the client; the answer is later than everything that was sent before."""
 
     def fetch(self, blob: BlobRef) -> bytes:
         """The bytes of a blob of the client's present task. The caller checks their SHA-256."""

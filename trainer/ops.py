@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torch.nn.functional import normalize
+from torch.nn.functional import normalize, softplus
 
 from shared.methods.base import Prototypes, per_class_counts
 from shared.types import PrototypeSet
@@ -22,6 +22,11 @@ class TorchOps:
         """Return cosine similarities `[B, G]`, norms floored at 1e-8."""
         x_BD, y_GD = (normalize(_full(rows), dim=-1, eps=MIN_NORM) for rows in (x_BD, y_GD))
         return x_BD @ y_GD.T
+
+    def paired_cosine(self, x_BD: Tensor, y_BD: Tensor) -> Tensor:
+        """Return the cosine similarity of each row of `x` with the same row of `y`, `[B]`, norms floored at 1e-8."""
+        x_BD, y_BD = (normalize(_full(rows), dim=-1, eps=MIN_NORM) for rows in (x_BD, y_BD))
+        return (x_BD * y_BD).sum(-1)
 
     def row_norm(self, x_BD: Tensor) -> Tensor:
         """Return the Euclidean norm of each row, `[B]`, without gradient."""
@@ -45,6 +50,10 @@ class TorchOps:
         # A row of -inf alone would have NaN as its gradient, even where nothing uses it.
         filled = x.masked_fill(~where, -torch.inf).masked_fill(is_empty[..., None], 0.0)
         return filled.logsumexp(-1).masked_fill(is_empty, 0.0)
+
+    def softplus(self, x: Tensor) -> Tensor:
+        """Return the log of 1 + exp(x), elementwise; its slope at 0 is 1/2 exactly."""
+        return softplus(_full(x))
 
     def largest(self, x: Tensor, where: Tensor, count_B: Tensor) -> Tensor:
         """Return the mask of the `count_B[i]` largest entries of row i where the mask holds; lower columns win ties."""

@@ -11,16 +11,27 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from time import perf_counter
 from typing import cast
 
 from torch import nn
 
-from shared.errors import BlobCorrupt, Code, FedplccError, InvalidModel, MalformedRequest
+from shared.errors import (
+    BlobCorrupt,
+    Code,
+    FedplccError,
+    InvalidModel,
+    MalformedRequest,
+    MalformedUpdate,
+    NotInCohort,
+    RoundClosed,
+    StoreUnavailable,
+    UpdateConflict,
+)
 from shared.log import get_logger
 from shared.methods.base import excess_rows
-from shared.run_config import DataSection, RunConfig, parse_run_config
+from shared.run_config import DataSection, RunConfig, canonical_json, parse_run_config
 from shared.tensors import blob_ref, from_bytes, prototypes_from_bytes, prototypes_to_bytes, sha256_hex, to_bytes
 from shared.types import (
     FEATURE_DIM,
@@ -30,6 +41,7 @@ from shared.types import (
     Client,
     ClientActivity,
     ClientProblem,
+    CommittedUpdate,
     Evaluation,
     Payload,
     PrototypeSet,
@@ -38,7 +50,9 @@ from shared.types import (
     TaskKind,
     Update,
 )
+from shared.version import VERSION
 from trainer.cancellation import ShouldStop, check, never
+from trainer.client_state import CLIENT_STATE, ClientStates, Staged, is_outdated
 from trainer.coordinator import Coordinator
 from trainer.data import ClientData, describe, load_dataset
 from trainer.determinism import prepare_torch
@@ -54,6 +68,13 @@ OnActivity = Callable[[ClientActivity, float], None]
 """Told what the task is at, and which fraction of that is done."""
 OnProblem = Callable[[ClientProblem], None]
 """Told what the operator of the data should know although the task goes on."""
+
+STATE_LOST = ClientProblem(
+    reason="CLIENT_STATE_LOST",
+    detail="what this client kept from its last committed update is not in its state directory; it takes part as if it "
+    "were the first time, and the run's bytes will not repeat",
+    hint="keep this trainer's --state-dir over restarts, on a volume of its own; a restored aggregator causes this too",
+)
 
 log = get_logger("trainer.tasks")
 
@@ -94,6 +115,7 @@ class _Job:
     coordinator: Coordinator
     should_stop: ShouldStop
     on_activity: OnActivity
+    on_problem: OnProblem
     timings: dict[str, float] = field(default_factory=dict)
 
     def begin(self, activity: ClientActivity) -> None:
@@ -109,23 +131,28 @@ class _Job:
         self.timings[name] = self.timings.get(name, 0.0) + perf_counter() - begin
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(slots=True, eq=False)
 class _Result:
-    """A finished update that may not have arrived yet, and the task that it answers."""
+    """A finished update that may not have arrived yet, with the bytes of its blobs and of its client state by SHA-256."""
 
-    identity: tuple[object, ...]
-    update: Update
-    blobs: Mapping[BlobRef, bytes]
+    staged: Staged
+    blobs: Mapping[str, bytes]
+    is_refused: bool = False
+    """Whether the aggregator takes it for wrong: it is sent again, but a restarted trainer trains anew."""
 
 
 class TaskRunner:
-    """Does one client's tasks, one at a time. It keeps the loaded data and the last update that was not acknowledged."""
+    """Does one client's tasks, one at a time.
+
+    It keeps the loaded data and the last update that was not acknowledged; what must outlive the process is in `states`.
+    """
 
     def __init__(
         self,
         client_id: str,
         domain: str,
         data: str,
+        states: ClientStates,
         *,
         device: str = "auto",
         samples_per_class: int | None = None,
@@ -138,6 +165,7 @@ class TaskRunner:
             client_id: Whose tasks they are.
             domain: Label of the domain of its data.
             data: Data specification.
+            states: What the client keeps over restarts.
             device: auto, cpu, cuda or cuda:N.
             samples_per_class: Size of a class-balanced training subset; all samples if None.
             metrics: Where to count and measure.
@@ -151,6 +179,8 @@ class TaskRunner:
         self._spec, self._samples_per_class = data, samples_per_class
         self._device = resolve_device(device)
         self._metrics = metrics
+        self._states = states
+        self._settled_runs: set[str] = set()
         self._configs: dict[str, RunConfig] = {}
         self._loaded: _Loaded | None = None
         self._finished: _Result | None = None
@@ -174,8 +204,7 @@ class TaskRunner:
             InvalidData: The data set cannot be read or does not fit the run's data contract.
             InvalidConfig, MalformedRequest: The run's configuration is none.
         """
-        loaded = self._load(self._config(run), on_problem)
-        return self._client(dict(zip(loaded.contract.classes, loaded.class_counts, strict=True)))
+        return self._client_in(self._load(self._config(run), on_problem))
 
     def perform(
         self,
@@ -187,8 +216,8 @@ class TaskRunner:
     ) -> None:
         """Do a task until the aggregator has acknowledged it; WAIT and STOP are nothing to do.
 
-        If storing or committing fails for a reason that passes, doing the same task again sends the finished update and
-        trains nothing.
+        If storing or committing fails for a reason that passes, or this process ends before the update is committed, doing
+        the same task again sends the finished update and trains nothing.
 
         Args:
             task: What to do.
@@ -201,6 +230,7 @@ class TaskRunner:
             Cancelled: `should_stop()` held, or the coordinator says that the task is not wanted any more.
             TooManyPrototypes: The client's data do not fit into an update.
             UnfitInitialModel: The run's initial model is of another specification.
+            DiskFull, StoreUnavailable: The finished update cannot be kept; doing the task again tries that again.
             FedplccError: The task cannot be done otherwise, or the aggregator refused its result.
         """
         if task.run is None or task.kind in (TaskKind.WAIT, TaskKind.STOP):
@@ -215,20 +245,105 @@ class TaskRunner:
             coordinator=coordinator,
             should_stop=should_stop,
             on_activity=on_activity or _say_nothing,
+            on_problem=on_problem or _report_nothing,
         )
         if task.kind is TaskKind.EVALUATE:
             self._evaluate(job)
-            return
-        identity = (task.key, task.payload, task.run.config_hash)
-        if self._finished is None or self._finished.identity != identity:
-            self._finished = None  # a stale update's blobs are let go before new ones are made
-            make = self._initialise if task.kind is TaskKind.INIT else self._train
-            update, blobs = make(job)
-            self._finished = _Result(identity=identity, update=update, blobs=blobs)
-        _hand_in(job, self._finished)
-        self._finished = None
+        else:
+            self._contribute(job)
 
-    def _initialise(self, job: _Job) -> tuple[Update, dict[BlobRef, bytes]]:
+    def _contribute(self, job: _Job) -> None:
+        """Make the update that the task asks for, unless it is there, and hand it in."""
+        identity = self._identity(job)
+        result = self._finished_result(identity)
+        if result is None:
+            self._settle(job, identity)
+            make = self._initialise if job.task.kind is TaskKind.INIT else self._train
+            result = self._finished = make(job, identity)
+        if not result.is_refused:
+            self._stage(job, result)
+        try:
+            _hand_in(job, result)
+        except (RoundClosed, NotInCohort, UpdateConflict):
+            # It may have been committed all the same, its acknowledgement lost: what is staged is settled by the next Join.
+            self._finished = None
+            raise
+        except MalformedUpdate:
+            result.is_refused = True
+            self._states.drop()
+            raise
+        self._finished = None
+        try:
+            self._states.promote()
+        except StoreUnavailable as error:
+            # The update counts all the same; what is staged is promoted before the next one is made.
+            log.warning("promotion_waits", client_id=self.client_id, reason=error.reason, detail=error.detail)
+
+    def _identity(self, job: _Job) -> str:
+        """Names the work: its task, the data that it is done on, and what does it."""
+        loaded, task = job.loaded, job.task
+        facts = {
+            "task": [*task.key, job.run.config_hash],
+            "blobs": [blob.sha256 for blob in task.payload.blobs],
+            "data": [self._spec, self._samples_per_class, *loaded.class_counts],
+            "environment": asdict(environment(self._device)),
+            "version": VERSION,
+        }
+        return sha256_hex(canonical_json(facts).encode())
+
+    def _finished_result(self, identity: str) -> _Result | None:
+        """The finished update that answers this work, from memory or, after a restart, from the disk."""
+        if self._finished is not None and self._finished.staged.identity == identity:
+            return self._finished
+        self._finished = None  # a stale update's blobs are let go before new ones are made
+        found = self._states.finished(identity)
+        if found is None:
+            return None
+        staged, blobs = found
+        log.info("finished_update_found", client_id=self.client_id, run_id=staged.run_id, round=staged.round)
+        self._finished = _Result(staged, blobs)
+        return self._finished
+
+    def _settle(self, job: _Job, identity: str) -> None:
+        """Promote or drop what an earlier task left, and let go of what belongs to runs that have ended."""
+        run_id, kept = job.run.run_id, self._states.manifest
+        is_first = run_id not in self._settled_runs and (job.config.algorithm.keeps_client_state or kept.promoted)
+        last_committed = None
+        if kept.staged is not None or is_first:
+            membership = job.coordinator.announce(self._client_in(job.loaded))
+            self._states.settle(membership, run_id=run_id, identity=identity)
+            last_committed = membership.last_committed
+        self._settled_runs.add(run_id)
+        if job.config.algorithm.keeps_client_state:
+            self._check_state(job, last_committed)
+
+    def _check_state(self, job: _Job, last_committed: CommittedUpdate | None) -> None:
+        """Have no other state than that of the client's last committed update; say so where it is not there."""
+        run_id, number = job.run.run_id, job.task.round
+        promoted = self._states.manifest.promoted.get(run_id)
+        if promoted is None:
+            is_lost = last_committed is not None and last_committed.run_id == run_id and last_committed.round > 0
+        else:
+            is_lost = is_outdated(promoted, last_committed, round=number)
+            if is_lost:
+                self._states.forget(run_id)
+            elif promoted.state is not None:
+                is_lost = self._states.state(run_id) is None
+        if is_lost:
+            log.warning("client_state_lost", client_id=self.client_id, run_id=run_id, round=number)
+            job.on_problem(STATE_LOST)
+
+    def _stage(self, job: _Job, result: _Result) -> None:
+        """Keep a finished update over a restart, until it is committed."""
+        staged = self._states.manifest.staged
+        if staged is not None and staged.run_id != job.run.run_id:
+            # Another run's, whose commit may have arrived late: nothing may be put in its place before that is known.
+            membership = job.coordinator.announce(self._client_in(job.loaded))
+            self._states.settle(membership, run_id=job.run.run_id, identity=result.staged.identity)
+        with job.timed("stage_seconds"):
+            self._states.stage(result.staged, result.blobs)
+
+    def _initialise(self, job: _Job, identity: str) -> _Result:
         """Build the run's first model from (model specification, seed), or take the one that the task comes with."""
         if job.task.payload.tensor_group(MODEL) is None:
             job.begin(ClientActivity.INITIALISING)
@@ -240,7 +355,9 @@ class TaskRunner:
         group = blob_ref(MODEL, data)
         dim = cast(FeatureModel, model).feature_dim
         payload = Payload(tensor_groups=(group,), int_lists={FEATURE_DIM: (dim,)})
-        return Update(client_id=self.client_id, payload=payload, num_examples=0), {group: data}
+        update = Update(client_id=self.client_id, payload=payload, num_examples=0)
+        staged = Staged(identity=identity, run_id=job.run.run_id, round=job.task.round, update=update)
+        return _Result(staged, {group.sha256: data})
 
     def _given_model(self, job: _Job) -> nn.Module:
         """The model that the run begins with.
@@ -259,7 +376,7 @@ class TaskRunner:
             ) from error
         return model
 
-    def _train(self, job: _Job) -> tuple[Update, dict[BlobRef, bytes]]:
+    def _train(self, job: _Job, identity: str) -> _Result:
         """Train the round's model on the client's data and summarise the features under the result (eq. 9)."""
         config, method, loaded = job.config, job.config.algorithm, job.loaded
         model = self._received_model(job)
@@ -274,12 +391,18 @@ class TaskRunner:
                 prototypes,
                 round=job.task.round,
                 client_id=self.client_id,
+                client_state=self._states.state(job.run.run_id) if method.keeps_client_state else None,
                 should_stop=job.should_stop,
                 on_progress=self._progress(job),
             )
         data = to_bytes(state_arrays(model))
         group = blob_ref(MODEL, data)
-        blobs = {group: data}
+        blobs = {group.sha256: data}
+        state = None
+        if trained.client_state is not None:
+            kept = to_bytes(trained.client_state)
+            state = blob_ref(CLIENT_STATE, kept)
+            blobs.setdefault(state.sha256, kept)
         sets: tuple[BlobRef, ...] = ()
         num_excluded = num_prototypes = 0
         if method.client_report is not None:
@@ -296,7 +419,7 @@ class TaskRunner:
                 )
             vectors = prototypes_to_bytes(report.prototypes)
             summary = blob_ref(method.prototype_kind, vectors)
-            blobs[summary], sets = vectors, (summary,)
+            blobs[summary.sha256], sets = vectors, (summary,)
             num_excluded, num_prototypes = report.num_excluded, len(report.prototypes)
         if self._metrics is not None:
             self._metrics.clipped_steps.inc(trained.num_clipped_steps)
@@ -312,7 +435,15 @@ class TaskRunner:
             timings=dict(job.timings) | steps,
             num_prototypes=num_prototypes,
         )
-        return update, blobs
+        staged = Staged(
+            identity=identity,
+            run_id=job.run.run_id,
+            round=job.task.round,
+            update=update,
+            keeps_state=method.keeps_client_state,
+            state=state,
+        )
+        return _Result(staged, blobs)
 
     def _evaluate(self, job: _Job) -> None:
         """Count the global model's correct predictions on the client's test set."""
@@ -422,6 +553,9 @@ class TaskRunner:
 
         return on_progress
 
+    def _client_in(self, loaded: _Loaded) -> Client:
+        return self._client(dict(zip(loaded.contract.classes, loaded.class_counts, strict=True)))
+
     def _client(self, class_counts: Mapping[str, int]) -> Client:
         return Client(
             client_id=self.client_id,
@@ -463,7 +597,7 @@ def _fetch(job: _Job, blob: BlobRef) -> bytes:
 
 def _hand_in(job: _Job, result: _Result) -> None:
     """Store the update's blobs and commit it."""
-    run_id, number, update = job.run.run_id, job.task.round, result.update
+    run_id, number, update = job.run.run_id, job.task.round, result.staged.update
     job.begin(ClientActivity.UPLOADING)
     sent_bytes = 0
     with job.timed("upload_seconds"):
@@ -471,14 +605,18 @@ def _hand_in(job: _Job, result: _Result) -> None:
         for number_sent, blob in enumerate(blobs, start=1):
             check(job.should_stop)
             is_prototypes = blob in update.payload.prototype_sets
-            job.coordinator.store(run_id, number, blob, result.blobs[blob], is_prototypes=is_prototypes)
+            job.coordinator.store(run_id, number, blob, result.blobs[blob.sha256], is_prototypes=is_prototypes)
             sent_bytes += blob.size_bytes
             job.on_activity(ClientActivity.UPLOADING, number_sent / len(blobs))
     check(job.should_stop)
-    timings = {**update.timings, "upload_seconds": job.timings["upload_seconds"], "sent_bytes": float(sent_bytes)}
+    timings = {**update.timings, **job.timings, "sent_bytes": float(sent_bytes)}
     timings["retries"] = float(job.coordinator.retries)
     job.coordinator.commit_update(run_id, number, replace(update, timings=timings))
 
 
 def _say_nothing(activity: ClientActivity, progress: float) -> None:
+    """Nobody wants to know."""
+
+
+def _report_nothing(problem: ClientProblem) -> None:
     """Nobody wants to know."""

@@ -8,6 +8,7 @@ Shape legend: B batch, D feature size, M classes.
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -19,14 +20,14 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from shared.errors import Code, FedplccError, InvalidModel
-from shared.methods.base import ClientStep, LossTerms, Method, Prototypes
+from shared.methods.base import ClientEnd, ClientState, ClientStep, LossTerms, Method, ModelArrays, Prototypes
 from shared.run_config import RunConfig
 from shared.types import PrototypeSet
 from trainer.batches import batches, num_steps
 from trainer.cancellation import ShouldStop, check, never
 from trainer.determinism import nondeterminism_explained, prepare_torch, seeded
 from trainer.device_images import Augmentation, DeviceImages
-from trainer.models import FeatureModel
+from trainer.models import FeatureModel, load_arrays, state_arrays
 from trainer.ops import TorchOps, to_device
 from trainer.randomness import derive_seed
 
@@ -49,11 +50,13 @@ class LocalTraining:
         losses: Mean of each loss term over the steps, without its coefficient, in the method's order.
         num_steps: Mini-batches.
         num_clipped_steps: Those whose gradient was longer than `clip_norm`.
+        client_state: What the client keeps for its next participation, if this update is committed; None for nothing.
     """
 
     losses: Mapping[str, float]
     num_steps: int
     num_clipped_steps: int = 0
+    client_state: ClientState | None = None
 
 
 def local_train(
@@ -65,6 +68,7 @@ def local_train(
     *,
     round: int,
     client_id: str,
+    client_state: ClientState | None = None,
     should_stop: ShouldStop = never,
     on_progress: OnProgress | None = None,
 ) -> LocalTraining:
@@ -78,6 +82,7 @@ def local_train(
         prototypes: The round's global prototypes, empty before the first aggregation.
         round: Number of the round, from 1.
         client_id: Whose data it is.
+        client_state: What the client kept from its last committed update; None at its first participation.
         should_stop: Asked before every mini-batch.
         on_progress: Told after every mini-batch.
 
@@ -92,10 +97,12 @@ def local_train(
     params = {name: param for name, param in model.named_parameters() if param.requires_grad}
     if not params:
         raise InvalidModel(f"model {config.model.name!r} has no parameter that requires a gradient")
+    received = state_arrays(model) if method.keeps_client_state or method.reference_models else {}
     context = _Context(
         method=method,
         config=config,
         params=params,
+        references=_reference_models(model, received, client_state, method, config),
         start={name: param.detach().clone() for name, param in params.items()},
         prototypes=_constants(prototypes, model, data, config),
         round=round,
@@ -132,8 +139,12 @@ def local_train(
                 on_progress(step, steps)
     if not _is_finite(model):
         raise _diverged(f"the gradient of step {steps}, the last, was not finite", client_id, round)
+    kept: ClientState = {}
+    if method.next_client_state is not None:
+        end = ClientEnd(received=received, trained=state_arrays(model), state=client_state, round=round)
+        kept = method.next_client_state(end, config.method)
     losses = {name: value / steps for name, value in sums.items()}
-    return LocalTraining(losses=losses, num_steps=steps, num_clipped_steps=num_clipped)
+    return LocalTraining(losses=losses, num_steps=steps, num_clipped_steps=num_clipped, client_state=kept or None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,6 +155,7 @@ class _Context:
     config: RunConfig
     params: Mapping[str, Tensor]
     start: Mapping[str, Tensor]
+    references: Mapping[str, nn.Module]
     prototypes: Prototypes | None
     round: int
 
@@ -153,6 +165,11 @@ def _loss_terms(model: nn.Module, x_B3SS: Tensor, labels_B: Tensor, context: _Co
     extractor = cast(FeatureModel, model)
     features_BD = extractor.features(x_B3SS)
     logits_BM = extractor.classifier(features_BD)
+    with torch.no_grad():
+        reference_features = {
+            name: cast(FeatureModel, reference).features(x_B3SS).float()
+            for name, reference in context.references.items()
+        }
     # Autocast, if the model uses it, ends here: sums of exponentials overflow in less than float32.
     with torch.autocast(x_B3SS.device.type, enabled=False):
         step = ClientStep(
@@ -166,8 +183,23 @@ def _loss_terms(model: nn.Module, x_B3SS: Tensor, labels_B: Tensor, context: _Co
             prototypes=context.prototypes,
             round=context.round,
             total_rounds=context.config.run.rounds,
+            reference_features=reference_features,
         )
         return context.method.client_loss(step, context.config.method)
+
+
+def _reference_models(
+    model: nn.Module, received: ModelArrays, state: ClientState | None, method: Method, config: RunConfig
+) -> dict[str, nn.Module]:
+    """The models beside which the method's loss looks at every mini-batch, frozen, on the model's device."""
+    if method.reference_models is None:
+        return {}
+    references = {}
+    for name, arrays in method.reference_models(received, state, config.method).items():
+        reference = copy.deepcopy(model)
+        load_arrays(reference, arrays)
+        references[name] = reference.eval().requires_grad_(False)
+    return references
 
 
 def total_loss(terms: LossTerms) -> Tensor:

@@ -53,6 +53,8 @@ HINTS: Mapping[str, str] = {
     "TRAINING_DIVERGED": "lower the run's learning rate or set training.clip_norm",
     "TOO_MANY_PROTOTYPES": 'set partition = "last" or a larger min_cluster_size in the run\'s [method] section',
     "UNFIT_INITIAL_MODEL": "stop the run, and start one whose initial_model, [model] and data.classes agree",
+    "DISK_FULL": "make room on the disk of this trainer's --state-dir; the finished update waits in memory and is sent then",
+    "STORE_UNAVAILABLE": "see that this trainer can read and write its --state-dir; the finished update waits in memory",
     "OUT_OF_MEMORY": "use a smaller training.batch_size or evaluation_batch_size, or another device",
 }
 """What to do about a problem, by reason."""
@@ -366,6 +368,7 @@ class Worker:
 
     def _beat(self) -> None:
         while not self._is_ending:
+            begin = time.monotonic()
             if self._heartbeat_interval_s is not None:
                 try:
                     self._beat_once()
@@ -375,7 +378,7 @@ class Worker:
                     self._client.refresh()
                 except FedplccError as error:
                     log.debug("heartbeat_lost", reason=error.reason)
-            self._wait_for_beat()
+            self._wait_for_beat(begin)
         # The caller's thread may be waiting for an answer; this ends its call.
         self._client.close()
 
@@ -410,9 +413,13 @@ class Worker:
             readings=readings,
         )
 
-    def _wait_for_beat(self) -> None:
-        """Wait until a heartbeat is due or asked for; several wishes are one."""
+    def _wait_for_beat(self, last: float) -> None:
+        """Wait until a heartbeat is due or asked for; several wishes are one.
+
+        The interval runs from when the last one began: on a slow link its answer takes longer than the interval.
+        """
+        due = last + (self._heartbeat_interval_s or 1.0)
         with suppress(queue.Empty):
-            self._beat_now.get(timeout=self._heartbeat_interval_s or 1.0)
+            self._beat_now.get(timeout=max(0.0, due - time.monotonic()))
             while True:
                 self._beat_now.get_nowait()

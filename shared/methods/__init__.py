@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from shared.methods import fedavg, fedplcc
+from shared.methods import fedavg, fedplcc, moon
 from shared.methods.base import Method
 
-METHODS: Mapping[str, Method] = MappingProxyType({method.name: method for method in (fedavg.METHOD, fedplcc.METHOD)})
+METHODS: Mapping[str, Method] = MappingProxyType(
+    {method.name: method for method in (fedavg.METHOD, fedplcc.METHOD, moon.METHOD)}
+)
 """Every method by name."""

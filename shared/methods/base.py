@@ -10,7 +10,7 @@ Shape legend: B batch, N samples of a client, D feature size, M classes, G proto
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -56,6 +56,9 @@ class Ops(Protocol):
     def cosine(self, x_BD: Array, y_GD: Array) -> Array:
         """Cosine similarity `[B, G]`, norms floored at 1e-8."""
 
+    def paired_cosine(self, x_BD: Array, y_BD: Array) -> Array:
+        """Cosine similarity of each row of `x` with the same row of `y`, `[B]`, norms floored at 1e-8."""
+
     def row_norm(self, x_BD: Array) -> Array:
         """Euclidean norm of each row, `[B]`, without gradient."""
 
@@ -70,6 +73,9 @@ class Ops(Protocol):
 
         Without a mask, the same bits as with a mask that holds everywhere.
         """
+
+    def softplus(self, x: Array) -> Array:
+        """Log of 1 + exp(x), elementwise; its slope at 0 is 1/2 exactly."""
 
     def largest(self, x: Array, where: Array, count_B: Array) -> Array:
         """Mask of the `count_B[i]` largest entries of row i among those where the mask holds, or all of them if fewer.
@@ -110,6 +116,8 @@ class ClientStep:
     """None before the first aggregation, or where the global set is empty."""
     round: int
     total_rounds: int
+    reference_features: Mapping[str, Array] = field(default_factory=dict)
+    """Features `[B, D]` of the same images under the method's reference models, by their names; constants."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +130,24 @@ class Term:
 
 LossTerms = Mapping[str, Term]
 """Terms by name in a fixed order. A term whose coefficient is 0 is left out, not multiplied: that keeps FedAvg's bits."""
+
+ModelArrays = Mapping[str, npt.NDArray[Any]]
+"""A whole model by tensor name, float32 or int64 arrays in host memory."""
+
+ClientState = Mapping[str, npt.NDArray[Any]]
+"""What a client keeps from one of its updates to the next: float32 or int64 arrays by name. It never leaves the client."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientEnd:
+    """What a client has when its training of a round is over."""
+
+    received: ModelArrays
+    trained: ModelArrays
+    state: ClientState | None
+    """What it kept from its last committed update; None at its first participation."""
+    round: int
+
 
 ClientLoss = Callable[[ClientStep, Any], LossTerms]
 ServerPrototypes = Callable[[Sequence[PrototypeSet], int, Any], PrototypeSet]
@@ -138,6 +164,8 @@ class Report:
 
 
 ClientReport = Callable[[FloatArray, IntArray, int, Any], Report]
+NextClientState = Callable[[ClientEnd, Any], ClientState]
+ReferenceModels = Callable[[ModelArrays, ClientState | None, Any], Mapping[str, ModelArrays]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,6 +183,10 @@ class Method:
         client_report: `(features_ND, labels_N, num_classes, config) -> Report` under the final local weights.
         server_prototypes: `(sets, num_classes, config) -> set`: the global set from the cohort's sets in client-id order.
         weights_are_counts: Whether uploaded weights are sample counts that must add up (rule 1.7).
+        next_client_state: `(end, config) -> state`: what the client keeps for its next participation, once this update is
+            committed; nothing where it is empty. None where the method's clients keep nothing.
+        reference_models: `(received, state, config) -> models by name`: frozen models under which the loss wants the
+            features of every mini-batch too, in evaluation mode. None where it wants none.
     """
 
     name: str
@@ -166,6 +198,13 @@ class Method:
     client_report: ClientReport | None = None
     server_prototypes: ServerPrototypes | None = None
     weights_are_counts: bool = False
+    next_client_state: NextClientState | None = None
+    reference_models: ReferenceModels | None = None
+
+    @property
+    def keeps_client_state(self) -> bool:
+        """Whether an update depends on what the client kept from the one before."""
+        return self.next_client_state is not None
 
     @property
     def has_prototypes(self) -> bool:

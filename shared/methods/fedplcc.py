@@ -28,9 +28,10 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from shared.methods import fedavg
-from shared.methods.base import Array, ClientStep, LossTerms, Method, MethodConfig, Report, Term
+from shared.methods.base import Array, ClientStep, LossTerms, Method, Report, Term
 from shared.methods.prototypes import (
     Partition,
+    PrototypeConfig,
     batch_mean,
     contrast,
     global_clusters,
@@ -45,7 +46,7 @@ SIMILARITY_FLOOR = 1e-4
 """Smallest cosine that the power alpha sees; with alpha = 0.5 the slope is at most 50."""
 
 
-class Config(MethodConfig):
+class Config(PrototypeConfig):
     """FedPLCC's hyper-parameters, defaulted to the paper's for Digit-5."""
 
     alpha: Annotated[float, Field(gt=0, le=1)] = 0.5

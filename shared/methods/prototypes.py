@@ -6,13 +6,13 @@ Shape legend: B batch, N samples of a client, D feature size, M classes, G proto
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
-from pydantic import AfterValidator
+from pydantic import AfterValidator, Field, SerializerFunctionWrapHandler, model_serializer
 
 from shared.finch import MergeMean, finch_star, partition_level
-from shared.methods.base import Array, ClientStep, Ops, Prototypes, Report
+from shared.methods.base import Array, ClientStep, MethodConfig, Ops, Prototypes, Report
 from shared.types import FloatArray, IntArray, PrototypeSet
 
 
@@ -27,6 +27,23 @@ Partition = Annotated[str, AfterValidator(_known_partition)]
 
 MIN_FEATURE_NORM = 1e-8
 """Norms are floored here in `Ops.cosine`; a feature at or below it is zero for the loss."""
+
+
+class PrototypeConfig(MethodConfig):
+    """Hyper-parameters that every method with prototypes has."""
+
+    proto_staleness: Annotated[int, Field(ge=0, le=100_000)] = 0
+    """Past rounds from which the last prototypes of a client of the run that gave no update this round stay in the pool: it
+    was not drawn, or was dropped. 0: only this round's (FPL). Where a domain has one client, a larger number keeps the
+    domain among the global prototypes while that client is away."""
+
+    @model_serializer(mode="wrap")
+    def _without_what_is_not_set(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        # The key is younger than the first release, whose hashes of runs without it must not change.
+        values: dict[str, Any] = plain(self)
+        if values["proto_staleness"] == 0:
+            del values["proto_staleness"]
+        return values
 
 
 # -- Summaries: what leaves the client, and what the server makes of it ------------------------------------------------

@@ -12,16 +12,20 @@ import pytest
 from pydantic import ValidationError
 
 from shared.methods import METHODS, fedavg
-from shared.methods.base import Method, fold_weights
+from shared.methods.base import ClientEnd, ClientState, LossTerms, Method, fold_weights
+from shared.tensors import from_bytes, to_bytes
 from shared.types import PrototypeSet
 from tests.numpy_ops import a_step
 
-NEUTRAL: Mapping[str, Mapping[str, Any]] = {"fedavg": {}, "fedplcc": {"lambda1": 0, "lambda2": 0}}
+NEUTRAL: Mapping[str, Mapping[str, Any]] = {"fedavg": {}, "fedplcc": {"lambda1": 0, "lambda2": 0}, "moon": {"mu": 0}}
 """Per method, the hyper-parameters that make it FedAvg."""
 
 every_method = pytest.mark.parametrize("method", METHODS.values(), ids=METHODS.keys())
 with_prototypes = [method for method in METHODS.values() if method.has_prototypes]
 every_prototype_method = pytest.mark.parametrize("method", with_prototypes, ids=[m.name for m in with_prototypes])
+
+with_state = [method for method in METHODS.values() if method.keeps_client_state]
+every_method_with_state = pytest.mark.parametrize("method", with_state, ids=[m.name for m in with_state])
 
 NUM_CLASSES = 3
 DIM = 4
@@ -46,6 +50,31 @@ def reports_of(method: Method) -> dict[str, PrototypeSet]:
         client_id: method.client_report(features, labels, NUM_CLASSES, method.config()).prototypes
         for client_id, (features, labels) in a_cohort().items()
     }
+
+
+def a_linear_model(seed: int) -> dict[str, np.ndarray]:
+    """A model whose features are a matrix times its input."""
+    return {"weight": np.random.default_rng(seed).normal(size=(DIM, DIM)).astype(np.float32), "steps": np.array(seed)}
+
+
+def participation(
+    method: Method, state: ClientState | None, seed: int = 0, **hyper: Any
+) -> tuple[LossTerms, ClientState]:
+    """The loss of one mini-batch of a client with this state, under a trained model, and what the client keeps then."""
+    config = method.config.model_validate(hyper)
+    received, trained = a_linear_model(seed), a_linear_model(seed + 1)
+    inputs = np.random.default_rng(seed).normal(size=(5, DIM))
+    references = {} if method.reference_models is None else method.reference_models(received, state, config)
+    step = a_step(
+        inputs @ trained["weight"],
+        [0, 1, 2, 0, 1],
+        None,
+        num_classes=NUM_CLASSES,
+        reference_features={name: inputs @ arrays["weight"] for name, arrays in references.items()},
+    )
+    assert method.next_client_state is not None
+    end = ClientEnd(received=received, trained=trained, state=state, round=1)
+    return method.client_loss(step, config), method.next_client_state(end, config)
 
 
 def merge(method: Method, sets: Mapping[str, PrototypeSet]) -> PrototypeSet:
@@ -194,6 +223,34 @@ class TestFold:
         )
         assert folded.dtype == np.int64
         assert [block.tolist() for block in counters] == [[3, 10], [4, 9]]
+
+
+class TestClientState:
+    @every_method_with_state
+    def test_what_a_client_keeps_can_rest_on_its_disk(self, method):
+        _, state = participation(method, None)
+        assert from_bytes(to_bytes(state)).keys() == state.keys()
+
+    @every_method_with_state
+    def test_the_first_participation_has_fedavgs_terms(self, method):
+        assert list(participation(method, None)[0]) == ["ce"]
+
+    @every_method_with_state
+    def test_what_was_kept_changes_the_loss_and_the_neutral_setting_does_not_look_at_it(self, method):
+        _, state = participation(method, None, seed=7)
+        terms, _ = participation(method, state)
+        assert len(terms) > 1
+        assert all(np.isfinite(term.value) and np.ndim(term.value) == 0 for term in terms.values())
+        neutral, _ = participation(method, state, **NEUTRAL[method.name])
+        assert list(neutral) == ["ce"]
+
+    @every_method_with_state
+    def test_the_same_end_gives_the_same_bytes_and_leaves_its_arguments_alone(self, method):
+        _, state = participation(method, None, seed=7)
+        before = to_bytes(state)
+        kept = [to_bytes(participation(method, state)[1]) for _ in range(2)]
+        assert kept[0] == kept[1] != before
+        assert to_bytes(state) == before
 
 
 class TestPrototypes:

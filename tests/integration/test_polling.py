@@ -22,11 +22,13 @@ from shared.rpc import translated
 from shared.types import Poll, TaskKey, TaskKind
 from tests import tiny
 from tests.chaos.fault_proxy import FaultProxy
+from tests.folders import memory_folder
 from tests.grpc_client import DEADLINE_S, GrpcClient, RunControl
 from tests.harness import Federation, eventually
 from tests.numpy_client import NumpyClient, a_document
 from tests.proxies import CallProxy
 from trainer.client import AggregatorClient
+from trainer.client_state import ClientStates
 from trainer.metrics import TrainerMetrics
 from trainer.tasks import TaskRunner
 from trainer.worker import Worker
@@ -68,7 +70,9 @@ class Trainer:
 
     def __init__(self, address: str, data: str, poll_hold_s: float | None) -> None:
         metrics = TrainerMetrics(new_registry("trainer"))
-        runner = TaskRunner(tiny.CLIENTS[0], tiny.CLIENTS[0], data, device="cpu", metrics=metrics)
+        self._folder = memory_folder()
+        states = ClientStates(Path(self._folder.name))
+        runner = TaskRunner(tiny.CLIENTS[0], tiny.CLIENTS[0], data, states, device="cpu", metrics=metrics)
         client = AggregatorClient(address, tiny.CLIENTS[0], "t" * 20, metrics, poll_hold_s=poll_hold_s)
         self._worker = Worker(runner, client, metrics)
         self._thread = threading.Thread(target=self._worker.run)
@@ -80,6 +84,7 @@ class Trainer:
         self._worker.end()
         self._thread.join(20)
         assert not self._thread.is_alive()
+        self._folder.cleanup()
 
 
 def alone(folder: Path) -> dict[str, Any]:

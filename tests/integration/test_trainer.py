@@ -20,9 +20,11 @@ from shared.gen.fedplcc.v1 import run_service_pb2 as run_pb2
 from shared.gen.fedplcc.v1 import types_pb2
 from shared.metrics import new_registry
 from shared.types import Client, ClientActivity
+from tests.folders import memory_folder
 from tests.grpc_client import RunControl
 from tests.harness import Federation, eventually, free_port
 from trainer.client import AggregatorClient
+from trainer.client_state import ClientStates
 from trainer.metrics import TrainerMetrics
 from trainer.tasks import TaskRunner
 from trainer.worker import Worker
@@ -59,7 +61,9 @@ class RunningTrainer:
     def __init__(self, address: str, data: str, token: str = "t" * 20, **options: Any) -> None:
         self.registry = new_registry("trainer")
         metrics = TrainerMetrics(self.registry)
-        runner = TaskRunner("ann", "hospital", data, device="cpu", metrics=metrics)
+        self._folder = memory_folder()
+        states = ClientStates(Path(self._folder.name))
+        runner = TaskRunner("ann", "hospital", data, states, device="cpu", metrics=metrics)
         self.worker = Worker(runner, AggregatorClient(address, "ann", token, metrics), metrics, **options)
         self.error: Exception | None = None
         self._thread = threading.Thread(target=self._run)
@@ -75,11 +79,13 @@ class RunningTrainer:
         self.worker.end()
         self._thread.join(20)
         assert not self._thread.is_alive()
+        self._folder.cleanup()
 
     def wait(self) -> None:
         """Wait for it to end by itself."""
         self._thread.join(20)
         assert not self._thread.is_alive()
+        self._folder.cleanup()
 
     def value(self, name: str, **labels: str) -> float:
         value = self.registry.get_sample_value(f"fedplcc_{name}", labels)

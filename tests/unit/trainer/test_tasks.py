@@ -1,7 +1,10 @@
 """Tasks done to the end against a coordinator in memory: real data, real model, real training, no wire."""
 
+import contextlib
 import hashlib
+import itertools
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,12 +13,15 @@ import timm
 from PIL import Image
 from safetensors.torch import save_file
 
+from shared import failpoints
 from shared.errors import (
     BlobCorrupt,
     InvalidConfig,
     InvalidData,
     InvalidModel,
     MalformedRequest,
+    MalformedUpdate,
+    RoundClosed,
     Unavailable,
 )
 from shared.methods import base
@@ -28,19 +34,24 @@ from shared.types import (
     LOCAL_CLUSTER,
     MODEL,
     ClientActivity,
+    ClientProblem,
     CommittedUpdate,
+    Membership,
     Payload,
     PrototypeSet,
     RunSpec,
     Task,
     TaskKind,
 )
+from tests.crashes import Killed
 from trainer.cancellation import Cancelled
+from trainer.client_state import ClientStates
 from trainer.metrics import TrainerMetrics
 from trainer.tasks import TaskRunner, TooManyPrototypes, UnfitInitialModel
 from trainer.worker import HINTS
 
 CLASSES = ("a", "b", "c")
+ROOT: Path
 
 
 @dataclass
@@ -52,7 +63,23 @@ class MemoryCoordinator:
     stored: dict[str, tuple[bytes, bool]] = field(default_factory=dict)
     updates: list[Any] = field(default_factory=list)
     evaluations: list[Any] = field(default_factory=list)
-    failures: dict[str, list[Exception]] = field(default_factory=dict)
+    failures: dict[str, list[BaseException]] = field(default_factory=dict)
+    num_joined: int = 0
+
+    def announce(self, client):
+        self.num_joined += 1
+        committed = None
+        if self.updates:
+            number, update = self.updates[-1]
+            committed = CommittedUpdate("run-1", number, tuple(blob.sha256 for blob in update.payload.blobs))
+        return Membership(
+            heartbeat_interval_s=1.0,
+            lease_s=5.0,
+            max_chunk_bytes=1,
+            max_blob_bytes=1,
+            last_committed=committed,
+            open_runs=("run-1",),
+        )
 
     def offer(self, role, data):
         blob = blob_ref(role, data)
@@ -105,8 +132,20 @@ def a_run(method_name="fedplcc", /, **sections):
     return RunSpec(run_id="run-1", config_json=config.canonical_json, config_hash=config.hash)
 
 
-def a_runner(data, **options):
-    return TaskRunner("ann", "hospital", data, device="cpu", **options)
+NUMBERS = itertools.count()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def root(tmp_path_factory):
+    """Where this module's runners keep what outlives them."""
+    global ROOT
+    ROOT = tmp_path_factory.mktemp("states")
+
+
+def a_runner(data, folder=None, device="cpu", **options):
+    """A client's runner on a state folder, a new one if none is given."""
+    states = ClientStates(folder or ROOT / str(next(NUMBERS)))
+    return TaskRunner("ann", "hospital", data, states, device=device, **options)
 
 
 def first_model(data, run):
@@ -382,7 +421,7 @@ def test_data_that_do_not_fit_the_runs_contract_are_refused(data):
 
 def test_a_device_that_is_not_there_is_refused_at_once(data):
     with pytest.raises(InvalidConfig, match="cuda:99"):
-        TaskRunner("ann", "hospital", data, device="cuda:99")
+        a_runner(data, device="cuda:99")
 
 
 def test_a_client_announces_its_own_classes_and_takes_part_with_the_runs(data):
@@ -450,3 +489,203 @@ def test_more_prototypes_than_the_aggregator_takes_are_not_sent_and_the_error_sa
         a_train_task(coordinator, data, a_run(method={"partition": "first", "min_cluster_size": 8})), coordinator
     )
     assert len(coordinator.updates) == 1
+
+
+# -- What outlives the process -----------------------------------------------------------------------------------------
+
+
+EVERY = 9
+"""Which of its steps a trainer is killed at here; test_client_state.py does it at each, without training."""
+
+
+def hashes(coordinator):
+    return [[blob.sha256 for blob in update.payload.blobs] for _, update in coordinator.updates]
+
+
+def moon_tasks(data, coordinator, rounds=3, **sections):
+    """A training task of every round, all from the same model: what differs is the round, and what the client kept."""
+    first = a_train_task(coordinator, data, a_run("moon", **sections))
+    return [replace(first, round=number) for number in range(1, rounds + 1)]
+
+
+@pytest.fixture(scope="module")
+def undisturbed(data):
+    """Hashes of three rounds of MOON by one runner that lives through them."""
+    coordinator = MemoryCoordinator()
+    runner = a_runner(data)
+    for task in moon_tasks(data, coordinator):
+        runner.perform(task, coordinator)
+    return hashes(coordinator)
+
+
+def test_what_a_client_keeps_changes_its_next_update_and_the_first_is_fedavgs(data, undisturbed):
+    forgetful, plain = MemoryCoordinator(), MemoryCoordinator()
+    for task in moon_tasks(data, forgetful):
+        a_runner(data).perform(task, forgetful)
+    a_runner(data).perform(a_train_task(plain, data, a_run("fedavg")), plain)
+    assert hashes(forgetful)[0] == undisturbed[0] == hashes(plain)[0]
+    assert hashes(forgetful)[1] != undisturbed[1]
+    assert forgetful.updates[1][1].losses.keys() == {"ce"}
+
+
+def test_a_trainer_that_is_restarted_between_rounds_gives_the_same_bytes(data, undisturbed, tmp_path):
+    coordinator = MemoryCoordinator()
+    for task in moon_tasks(data, coordinator):
+        a_runner(data, tmp_path).perform(task, coordinator)
+    assert hashes(coordinator) == undisturbed
+    assert coordinator.updates[2][1].losses.keys() == {"ce", "contrast"}
+
+
+@pytest.mark.parametrize("method", ["fedavg", "fedplcc", "moon"])
+@pytest.mark.parametrize("where", ["fetch", "store", "commit", "acknowledgement"])
+def test_a_trainer_that_is_killed_between_training_and_acknowledgement_trains_nothing_again(
+    data, tmp_path, method, where
+):
+    class Lossy(MemoryCoordinator):
+        def commit_update(self, run_id, round_number, update):
+            self.updates = [entry for entry in self.updates if entry[0] != round_number]
+            committed = super().commit_update(run_id, round_number, update)
+            self._fail("acknowledgement")
+            return committed
+
+    coordinator, activities = Lossy(), []
+    task = a_train_task(coordinator, data, a_run(method))
+    coordinator.failures[where] = [Killed(where)]
+    with pytest.raises(Killed):
+        a_runner(data, tmp_path).perform(task, coordinator)
+    runner = a_runner(data, tmp_path)
+    runner.perform(task, coordinator, on_activity=lambda activity, _: activities.append(activity))
+    assert (ClientActivity.TRAINING in activities) is (where == "fetch")
+    whole = MemoryCoordinator()
+    a_runner(data).perform(a_train_task(whole, data, a_run(method)), whole)
+    assert [update.same_content(whole.updates[0][1]) for _, update in coordinator.updates] == [True]
+    assert ClientStates(tmp_path).manifest.staged is None
+
+
+def test_a_trainer_killed_at_any_step_of_its_folder_gives_the_bytes_of_one_that_was_not(data, undisturbed, tmp_path):
+    """Rounds go on as an aggregator's do: what is committed is not asked for again."""
+    whole = MemoryCoordinator()
+    tasks = moon_tasks(data, whole)
+    for at in itertools.count(1, step=EVERY):
+        coordinator = MemoryCoordinator(blobs=whole.blobs)
+        passed: list[str] = []
+
+        def kill(name, at=at, passed=passed):
+            passed.append(name)
+            if len(passed) == at:
+                raise Killed(name)
+
+        failpoints.install(kill)
+        runner = a_runner(data, tmp_path / str(at))
+        try:
+            while len(coordinator.updates) < len(tasks):
+                try:
+                    runner.perform(tasks[len(coordinator.updates)], coordinator)
+                except Killed:
+                    runner = a_runner(data, tmp_path / str(at))
+        finally:
+            failpoints.install(None)
+        assert hashes(coordinator) == undisturbed, passed[at - 1 : at]
+        if at > len(passed):
+            break
+    assert {name.rsplit(".", 1)[0] for name in passed} >= {
+        "trainer.state.folder.mkdir",
+        "trainer.state.blob.rename",
+        "trainer.state.manifest.rename",
+        "trainer.state.blob.remove",
+    }
+
+
+def test_the_state_of_an_update_that_was_refused_is_not_the_clients(data, undisturbed):
+    coordinator = MemoryCoordinator()
+    runner, tasks = a_runner(data), moon_tasks(data, coordinator)
+    runner.perform(tasks[0], coordinator)
+    coordinator.failures["commit"] = [RoundClosed("the round has closed")]
+    with pytest.raises(RoundClosed):
+        runner.perform(tasks[1], coordinator)
+    runner.perform(tasks[2], coordinator)
+    straight = MemoryCoordinator()
+    other = a_runner(data)
+    for task in moon_tasks(data, straight)[::2]:
+        other.perform(task, straight)
+    assert hashes(coordinator) == hashes(straight) != [undisturbed[0], undisturbed[2]]
+
+
+def test_a_commit_whose_refusal_is_all_that_was_heard_of_it_counts_all_the_same(data, undisturbed):
+    """The acknowledgement was lost, and the retry came when the round had closed."""
+
+    class Closing(MemoryCoordinator):
+        def commit_update(self, run_id, round_number, update):
+            committed = super().commit_update(run_id, round_number, update)
+            if round_number == 2:
+                raise RoundClosed("the round has closed")
+            return committed
+
+    coordinator = Closing()
+    runner = a_runner(data)
+    for task in moon_tasks(data, coordinator):
+        with contextlib.suppress(RoundClosed):
+            runner.perform(task, coordinator)
+    assert hashes(coordinator) == undisturbed
+
+
+def test_a_finished_update_of_other_data_is_not_sent(data, tmp_path):
+    coordinator = MemoryCoordinator(failures={"store": [Killed("store")]})
+    task = a_train_task(coordinator, data, a_run("fedavg"))
+    with pytest.raises(Killed):
+        a_runner(data, tmp_path).perform(task, coordinator)
+    a_runner(data, tmp_path, samples_per_class=3).perform(task, coordinator)
+    assert coordinator.updates[0][1].num_examples == 6
+
+
+def test_an_update_that_the_aggregator_takes_for_wrong_is_sent_again_but_trained_anew_after_a_restart(data, tmp_path):
+    wrong = [MalformedUpdate("no") for _ in range(2)]
+    coordinator, activities = MemoryCoordinator(failures={"commit": list(wrong)}), []
+    task = a_train_task(coordinator, data, a_run("fedavg"))
+    runner = a_runner(data, tmp_path)
+    for _ in wrong:
+        with pytest.raises(MalformedUpdate):
+            runner.perform(task, coordinator, on_activity=lambda activity, _: activities.append(activity))
+    assert activities.count(ClientActivity.DOWNLOADING) == 1
+    a_runner(data, tmp_path).perform(task, coordinator, on_activity=lambda activity, _: activities.append(activity))
+    assert activities.count(ClientActivity.DOWNLOADING) == 2
+
+
+def test_a_state_that_is_not_there_is_reported_and_the_client_takes_part_as_if_for_the_first_time(data, tmp_path):
+    coordinator, problems = MemoryCoordinator(), list[ClientProblem]()
+    tasks = moon_tasks(data, coordinator)
+    a_runner(data, tmp_path / "first").perform(tasks[0], coordinator)
+    a_runner(data, tmp_path / "another").perform(tasks[1], coordinator, on_problem=problems.append)
+    (problem,) = problems
+    assert (problem.reason, problem.is_fatal) == ("CLIENT_STATE_LOST", False)
+    assert "--state-dir" in problem.hint
+    assert coordinator.updates[1][1].losses.keys() == {"ce"}
+
+
+@pytest.mark.parametrize("rounds", [(1, 2, 2), (1, 2, 1)], ids=["the same round", "an earlier round"])
+def test_an_aggregator_that_is_back_at_an_earlier_round_gets_no_state_of_a_later_one(data, tmp_path, rounds):
+    coordinator, problems = MemoryCoordinator(), list[ClientProblem]()
+    tasks = moon_tasks(data, coordinator)
+    runner = a_runner(data, tmp_path)
+    for number in rounds:
+        runner.perform(tasks[number - 1], coordinator, on_problem=problems.append)
+    assert [problem.reason for problem in problems] == ["CLIENT_STATE_LOST"]
+    assert coordinator.updates[-1][1].losses.keys() == {"ce"}
+
+
+def test_a_method_without_client_state_asks_for_nothing_and_leaves_nothing(data, tmp_path):
+    coordinator = MemoryCoordinator()
+    runner, task = a_runner(data, tmp_path), a_train_task(coordinator, data, a_run("fedavg"))
+    for number in (1, 2):
+        runner.perform(replace(task, round=number), coordinator)
+    assert coordinator.num_joined == 0
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_neutral_moon_keeps_nothing_and_misses_nothing(data, tmp_path):
+    coordinator, problems = MemoryCoordinator(), list[ClientProblem]()
+    for task in moon_tasks(data, coordinator, method={"mu": 0}):
+        a_runner(data, tmp_path).perform(task, coordinator, on_problem=problems.append)
+    assert problems == []
+    assert [path.name for path in tmp_path.iterdir()] == ["manifest.json"]
+    assert {tuple(update.losses) for _, update in coordinator.updates} == {("ce",)}

@@ -1,0 +1,88 @@
+"""MOON: a client's features are drawn to those of the received model and away from those of its own last local model.
+
+Li, He, Song, "Model-Contrastive Federated Learning", CVPR 2021, https://arxiv.org/abs/2103.16257, Algorithm 1 and eq. 3.
+
+Differs from the paper, or settles what it leaves open:
+
+- The representation z is the model's feature, on which the classifier acts. The paper puts a projection head of two layers
+  between them; that is a matter of the model here: one with a head of its own, as timm:NAME has, is used with it.
+- The reference models are in evaluation mode and without gradient.
+- "Previous" is the client's local model of its last committed update, not of the round before: a client that is not drawn,
+  or whose update came too late, keeps what it had.
+- At a client's first participation the previous model is the received one: both cosines are equal, the contrast is the
+  constant log 2 and its gradient 0. The term is left out: no forward passes, no rounding, the round is FedAvg's.
+- A sample whose feature is zero has no direction, and the gradient of its cosine is one over the floor of the norm: it adds
+  0 to the contrast and counts in the mean.
+- mu is 1, the paper's for all data sets but CIFAR-10 (5). mu = 0 is FedAvg to the last bit: nothing is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated
+
+from pydantic import Field
+
+from shared.methods import fedavg
+from shared.methods.base import (
+    ClientEnd,
+    ClientState,
+    ClientStep,
+    LossTerms,
+    Method,
+    MethodConfig,
+    ModelArrays,
+    Term,
+)
+from shared.methods.prototypes import MIN_FEATURE_NORM, batch_mean
+
+RECEIVED, PREVIOUS = "received", "previous"
+"""Names of the reference models: the round's global model, and the client's local one of its last committed update."""
+
+
+class Config(MethodConfig):
+    """MOON's hyper-parameters."""
+
+    mu: Annotated[float, Field(ge=0, le=1e6)] = 1.0
+    """Coefficient of the contrast (eq. 4). Zero leaves it out."""
+    tau: Annotated[float, Field(ge=1e-3, le=100)] = 0.5
+    """Temperature of the contrast (eq. 3); dimensionless."""
+
+
+def client_loss(step: ClientStep, config: Config) -> LossTerms:
+    """Return L_CE + mu L_con as terms: `ce`, and `contrast` > 0 where the client has taken part before.
+
+    L_con = -log(exp(a) / (exp(a) + exp(b))) = softplus(b - a) with a = cos(z, z_glob) / tau and b = cos(z, z_prev) / tau.
+    """
+    terms = {"ce": Term(step.task_loss)}
+    references = step.reference_features
+    if not config.mu or PREVIOUS not in references:
+        return terms
+    ops, z_BD = step.ops, step.features_BD
+    nearness_B = ops.paired_cosine(z_BD, references[PREVIOUS]) - ops.paired_cosine(z_BD, references[RECEIVED])
+    has_direction_B = ops.row_norm(z_BD) > MIN_FEATURE_NORM
+    terms["contrast"] = Term(batch_mean(ops, ops.softplus(nearness_B / config.tau), has_direction_B), config.mu)
+    return terms
+
+
+def reference_models(received: ModelArrays, state: ClientState | None, config: Config) -> Mapping[str, ModelArrays]:
+    """Return the received model and the previous local one; none of them where the contrast is left out."""
+    if not config.mu or state is None:
+        return {}
+    return {RECEIVED: received, PREVIOUS: state}
+
+
+def next_client_state(end: ClientEnd, config: Config) -> ClientState:
+    """Return the trained model: what the client keeps is what it sends."""
+    return end.trained if config.mu else {}
+
+
+METHOD = Method(
+    name="moon",
+    paper="Li, He, Song, CVPR 2021, https://arxiv.org/abs/2103.16257",
+    config=Config,
+    client_loss=client_loss,
+    fold=fedavg.fold,
+    next_client_state=next_client_state,
+    reference_models=reference_models,
+)
