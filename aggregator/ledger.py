@@ -20,8 +20,8 @@ from aggregator.deadlines import Deadlines
 from aggregator.history import events_between
 from aggregator.metrics import AggregatorMetrics
 from aggregator.quorum import WHOLE_COHORT, Quorum
-from aggregator.rounds import RunEvent
 from aggregator.sessions import Sessions
+from aggregator.settling import Surroundings, settled
 from aggregator.store.base import ControlRequest, Store, Transaction
 from aggregator.store.blobs import BlobStore
 from shared.errors import InvalidConfig, RunNotFound
@@ -188,8 +188,8 @@ class Ledger:
         """Settle a changed run, write it with the events it amounts to, and tell those who wait."""
         now = self.now()
         states = [before, after]
-        while (settled := self._settled(states[-1], now)) is not states[-1]:
-            states.append(settled)
+        while (state := self._settled(states[-1], now)) is not states[-1]:
+            states.append(state)
         if all(state is before for state in states) and not extra:
             if request is not None:
                 with self._store.transaction() as transaction:
@@ -233,28 +233,15 @@ class Ledger:
             failpoint("transition", event.type, "after")
 
     def _settled(self, run: Run, now: float) -> Run:
-        """The run after the next thing that happens by itself, or the same run if nothing does."""
-        config = config_of(run).run
-        if run.status is RunStatus.PENDING:
-            connected = [name for name in self._sessions.connected() if name not in run.quarantined]
-            if config.clients is not None and set(rounds.eligible(run)) <= set(connected):
-                return rounds.move(run, RunEvent.ROSTER_MET)
-            if config.min_clients is not None and len(connected) >= config.min_clients:
-                return rounds.move(rounds.admit(run, connected), RunEvent.ROSTER_MET)
-            return run
-        if run.status not in (RunStatus.RUNNING, RunStatus.PAUSED):
-            return run
-        if rounds.has_open_round(run):
-            quorum = self.quorum_of(run)
-            if rounds.is_evaluated(run, quorum):
-                return self._committed(run, now)
-            return rounds.close_updates(run, now=now, quorum=quorum)
-        if config.min_clients is not None and rounds.may_open_another(run):
-            admitted = rounds.admit(run, self._sessions.connected())
-            if admitted.roster != run.roster:
-                return admitted
-        fails = config_of(run).quorum.on_no_quorum == "fail"
-        return rounds.next_step(run, cohort_size=config.cohort_size, now=now, fails=fails)
+        config = config_of(run)
+        around = Surroundings(
+            rule=config.run,
+            connected=self._sessions.connected(),
+            quorum=self.quorum_of,
+            fails=config.quorum.on_no_quorum == "fail",
+            commit=lambda evaluated: self._committed(evaluated, now),
+        )
+        return settled(run, around, now=now)
 
     def _committed(self, run: Run, now: float) -> Run:
         current = run.round
