@@ -42,11 +42,6 @@ def reject(run: Run, client_id: str, number: int, error: FedplccError, *, now: f
     return replace(run, rejections={**run.rejections, client_id: refused})
 
 
-def forgive(run: Run, client_id: str) -> Run:
-    """Return the run with nothing held against a client any more."""
-    return replace(run, rejections={name: entry for name, entry in run.rejections.items() if name != client_id})
-
-
 def why_quarantined(run: Run, client_id: str, quarantine_after: int | None) -> str | None:
     """Say why a client is to be quarantined now, or None where it is not.
 

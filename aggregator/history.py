@@ -34,6 +34,8 @@ def events_between(before: Run, after: Run, *, now: float) -> list[Event]:
     for client_id in sorted(set(after.quarantined) - set(before.quarantined)):
         reason = after.quarantined[client_id]
         happened("client_quarantined", number=after.round_number, client_id=client_id, reason=reason)
+    for client_id in sorted(set(before.quarantined) - set(after.quarantined)):
+        happened("client_released", number=after.round_number, client_id=client_id)
     _round_events(before.round, after.round, happened)
     _quorum_events(before, after, happened)
     if after.is_pause_requested and not before.is_pause_requested:

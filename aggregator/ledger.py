@@ -298,7 +298,7 @@ class Ledger:
 def _asks_differently(before: Run, after: Run) -> bool:
     """Whether a client may have another task now. A client's own update or report needs no telling."""
 
-    def what(run: Run) -> tuple[RunStatus, int, RoundPhase | None]:
-        return run.status, run.round_number, None if run.round is None else run.round.phase
+    def what(run: Run) -> tuple[RunStatus, int, RoundPhase | None, Mapping[str, str]]:
+        return run.status, run.round_number, None if run.round is None else run.round.phase, run.quarantined
 
     return what(before) != what(after)

@@ -27,6 +27,7 @@ REPORT_REFUSALS = (
     errors.EarlyReport,
     errors.LateReport,
     errors.NotInCohort,
+    errors.ClientQuarantined,
     *STRANGERS,
 )
 """Reasons for which a report is refused."""
@@ -38,6 +39,7 @@ REFUSALS = (
     errors.FutureRound,
     errors.LateUpdate,
     errors.NotInCohort,
+    errors.ClientQuarantined,
     *STRANGERS,
     errors.UpdateConflict,
     errors.BlobCorrupt,

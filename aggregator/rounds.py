@@ -24,6 +24,7 @@ from types import MappingProxyType
 from aggregator.quorum import WHOLE_COHORT, Quorum
 from aggregator.selection import select_cohort
 from shared.errors import (
+    ClientQuarantined,
     EarlyReport,
     FutureRound,
     InvalidTransition,
@@ -199,6 +200,24 @@ def quarantine(run: Run, client_id: str, reason: str) -> Run:
     if client_id in _done(current):
         return run
     return replace(run, round=_dropping(current, {client_id: f"{DropReason.QUARANTINED}: {reason}"}))
+
+
+def release(run: Run, client_id: str) -> Run:
+    """Return the run with a quarantined client allowed in again, and nothing held against it.
+
+    It is part of the open round if that asked for it and still takes what it has to do, and of every later cohort that it is
+    drawn for. Releasing a client that is not quarantined changes nothing, nor does it in a run that has ended.
+    """
+    if run.status.is_final or client_id not in run.quarantined:
+        return run
+    run = replace(
+        run,
+        quarantined={name: why for name, why in run.quarantined.items() if name != client_id},
+        rejections={name: entry for name, entry in run.rejections.items() if name != client_id},
+    )
+    if run.round is None or not has_open_round(run):
+        return run
+    return replace(run, round=_taking_back(run.round, [client_id]))
 
 
 def add_update(run: Run, number: int, update: Update, *, now: float, quorum: Quorum = WHOLE_COHORT) -> Run:
@@ -420,11 +439,11 @@ def _round_in(run: Run, number: int, phases: tuple[RoundPhase, ...], client_id: 
         raise FutureRound(f"round {number} takes no {what} yet; the latest round is {opened}", **facts)
     if current.number > number:
         raise StaleRound(f"round {number} takes no more {what}; the latest round is {current.number}", **facts)
-    if client_id not in current.cohort:
-        raise NotInCohort(f"client {client_id} was not asked to take part in round {number}", **facts)
     known = current.updates if what == "updates" else current.evaluations
     if client_id in run.quarantined and client_id not in known:
-        raise NotInCohort(f"client {client_id} is quarantined in this run: {run.quarantined[client_id]}", **facts)
+        raise ClientQuarantined(f"client {client_id} is quarantined in this run: {run.quarantined[client_id]}", **facts)
+    if client_id not in current.cohort:
+        raise NotInCohort(f"client {client_id} was not asked to take part in round {number}", **facts)
     if current.phase not in phases and client_id not in known:
         if what == "updates":
             raise LateUpdate(f"round {number} is {current.phase} and takes no more {what}", **facts)

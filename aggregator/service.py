@@ -189,6 +189,7 @@ class Coordinator:
                 model=None if beginning is None else beginning.model,
                 prototypes=prototypes,
                 reason="waiting for clients to join",
+                quarantined=dict.fromkeys(config.admission.quarantined, "the run's configuration says so"),
                 created_at=now,
                 updated_at=now,
             )

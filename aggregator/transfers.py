@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from aggregator import admission, rounds
+from aggregator.aggregation import config_of
 from aggregator.ledger import Ledger
 from aggregator.metrics import AggregatorMetrics
 from aggregator.sessions import Sessions
@@ -179,7 +180,9 @@ class Transfers:
             event = Event(type=f"{what}_refused", run_id=run.run_id, round=number, client_id=client_id, data=data)
             events.append(replace(event, time=now))
         if what == "update" and admission.speaks_against_sender(error):
-            self._ledger.step(run, admission.reject(run, client_id, number, error, now=now), extra=events)
+            after = admission.reject(run, client_id, number, error, now=now)
+            why = admission.why_quarantined(after, client_id, config_of(run).admission.quarantine_after)
+            self._ledger.step(run, after if why is None else rounds.quarantine(after, client_id, why), extra=events)
         else:
             for event in events:
                 self._ledger.record(event)

@@ -13,8 +13,9 @@
     |-- Unauthenticated            no client id or token
     |-- NotAMember                 a client that has not joined, or is not in the roster
     |   `-- NotInCohort                a member that this round did not ask
+    |       `-- ClientQuarantined          a member that takes no part in the run any more
     |-- NotFound
-    |   |-- RunNotFound  RoundNotFound  BlobNotFound
+    |   |-- RunNotFound  RoundNotFound  BlobNotFound  ClientNotFound
     |-- AlreadyExists
     |   |-- ClientIdTaken              another instance acts for this client
     |   |-- UpdateConflict             another update is committed under the same key
@@ -173,6 +174,12 @@ class NotInCohort(NotAMember):
     reason = "NOT_IN_COHORT"
 
 
+class ClientQuarantined(NotInCohort):
+    """The client takes no part in this run until its operator releases it."""
+
+    reason = "CLIENT_QUARANTINED"
+
+
 class NotFound(FedplccError):
     """What was asked for does not exist."""
 
@@ -196,6 +203,12 @@ class BlobNotFound(NotFound):
     """The blob is not stored, or not for this client."""
 
     reason = "BLOB_NOT_FOUND"
+
+
+class ClientNotFound(NotFound):
+    """No client of this id takes part in the run, or ever joined."""
+
+    reason = "CLIENT_NOT_FOUND"
 
 
 class AlreadyExists(FedplccError):

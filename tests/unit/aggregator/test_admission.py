@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import resource
 from collections.abc import Iterator
@@ -11,15 +12,24 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from aggregator import admission
+from aggregator import admission, rounds
 from aggregator.validation import check_norm, update_norm
-from shared.errors import FedplccError, LateUpdate, MalformedUpdate, UpdateConflict, UpdateNormExceeded
+from shared.errors import (
+    ClientQuarantined,
+    FedplccError,
+    LateUpdate,
+    MalformedUpdate,
+    UpdateConflict,
+    UpdateNormExceeded,
+)
+from shared.run_config import parse_run_config
 from shared.tensors import from_bytes, read_header, to_bytes
-from shared.types import Rejections, RunStatus, Task, TaskKind
+from shared.types import Rejections, Run, RunStatus, Task, TaskKind
 from tests.builders import a_run
 from tests.folders import memory_folder
 from tests.local_federation import LocalFederation
 from tests.numpy_client import NumpyClient
+from tests.oracle import expected
 
 BOB = NumpyClient("bob", counts=(2, 0, 7))
 
@@ -39,6 +49,13 @@ def training_task(federation: LocalFederation, **admission: object) -> Task:
     task = federation.task(BOB)
     assert task.kind is TaskKind.TRAIN
     return task
+
+
+def start_of(federation: LocalFederation, run: Run) -> bytes:
+    """The run's global model, from the disk: a quarantined client gets no task to fetch it with."""
+    assert run.model is not None
+    sha256 = run.model.sha256
+    return (federation.folder / "blobs" / sha256[:2] / sha256).read_bytes()
 
 
 def norm_of(federation: LocalFederation, task: Task) -> float:
@@ -204,7 +221,67 @@ def test_a_client_is_quarantined_at_its_limit_and_never_without_one() -> None:
             count=2, reason="UPDATE_NORM_EXCEEDED", check="norm", detail="it is far", round=2, last_at=6.0
         )
     }
-    assert admission.forgive(run, "bob").rejections == {}
+
+
+def test_a_client_whose_updates_keep_being_refused_is_quarantined_and_told_why(federation: LocalFederation) -> None:
+    task = training_task(federation, quarantine_after=2)
+    assert task.run is not None
+    why = "2 updates were refused, the last one because num_excluded = -1: out of range"
+    for _ in range(2):
+        assert federation.task(BOB).kind is TaskKind.TRAIN
+        with pytest.raises(MalformedUpdate):
+            submit(federation, task, num_excluded=-1)
+    run = federation.coordinator.get_run(task.run.run_id)
+    assert run.quarantined == {"bob": why}
+    waiting = federation.task(BOB)
+    assert waiting.kind is TaskKind.WAIT
+    assert waiting.detail == f"run {run.run_id} has quarantined this client: {why}"
+    good, blobs = BOB.work(task, start_of(federation, run))
+    with pytest.raises(ClientQuarantined) as refused:
+        federation.submit(BOB, task, good, blobs)
+    assert refused.value.detail == f"client bob is quarantined in this run: {why}"
+    assert federation.metric("client_updates_total", outcome="client_quarantined") == 1
+    (event,) = federation.events(run.run_id, "client_quarantined")
+    assert (event.client_id, event.data["reason"]) == ("bob", why)
+    federation.restart()
+    assert federation.task(BOB).kind is TaskKind.WAIT
+
+
+def test_a_run_ends_without_its_quarantined_client_as_if_it_had_never_been_asked(federation: LocalFederation) -> None:
+    task = training_task(federation, quarantine_after=1)
+    assert task.run is not None
+    with pytest.raises(MalformedUpdate):
+        submit(federation, task, class_counts=())
+    run = federation.run_to_end(task.run.run_id)
+    right = expected(parse_run_config(json.loads(run.config_json)), list(federation.clients.values()), [["ann"]])
+    assert run.status is RunStatus.COMPLETED
+    assert run.model is not None
+    assert run.model.sha256 == right.models[-1]
+
+
+def test_a_client_that_the_configuration_quarantines_is_never_asked(federation: LocalFederation) -> None:
+    run = federation.create("fedavg", run={"rounds": 1}, admission={"quarantined": ["ann"]})
+    assert federation.task(NumpyClient("ann")).detail.endswith(
+        "quarantined this client: the run's configuration says so"
+    )
+    run = federation.run_to_end(run.run_id)
+    assert run.status is RunStatus.COMPLETED
+    cohorts = [event.data["cohort"] for event in federation.events(run.run_id, "round_opened")]
+    assert cohorts == [["bob"], ["bob"]], "bob makes the first model, too"
+
+
+def test_a_released_client_is_part_of_the_open_round_again_with_nothing_held_against_it(
+    federation: LocalFederation,
+) -> None:
+    task = training_task(federation, quarantine_after=1)
+    assert task.run is not None
+    with pytest.raises(MalformedUpdate):
+        submit(federation, task, num_excluded=-1)
+    run = rounds.release(federation.coordinator.get_run(task.run.run_id), "bob")
+    assert (run.quarantined, run.rejections) == ({}, {})
+    assert run.round is not None
+    assert run.round.dropped == {}
+    assert rounds.release(run, "bob") is run
 
 
 def test_a_long_sentence_is_kept_cut() -> None:
