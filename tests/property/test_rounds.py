@@ -147,7 +147,9 @@ class Rounds(RuleBasedStateMachine):
         counts = (update.class_counts[0] + 1, *update.class_counts[1:])
         wrong = replace(update, num_examples=update.num_examples + 1, class_counts=counts)
         self._refused(client, task, wrong, (MalformedUpdate,))
-        assert self.run == before
+        held = before.rejections[name].count if name in before.rejections else 0
+        assert self.run.rejections[name].count == held + 1
+        assert replace(self.run, rejections=before.rejections, updated_at=before.updated_at) == before
 
     def _commit(self, client: NumpyClient, task: Task, update: Update) -> CommittedUpdate:
         return self.federation.coordinator.commit_update(
