@@ -1,17 +1,26 @@
-"""The aggregator's computation of one round: fold the models (eq. of FedAvg), cluster the prototypes (eq. 10 and 11)."""
+"""The aggregator's computation of one round: fold the models (eq. of FedAvg), cluster the prototypes (eq. 10 and 11).
+
+Prototypes of clients that gave no update this round may stay in the pool for a while (`method.proto_staleness`, rule 1.9);
+their models do not.
+"""
 
 from __future__ import annotations
 
 import functools
 import json
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
+from aggregator import rounds
 from aggregator.fold import WeightedModel, fold_models
+from aggregator.store.base import Store
 from aggregator.store.blobs import BlobStore
 from shared.methods.base import fold_weights
+from shared.methods.prototypes import PrototypeConfig
 from shared.run_config import RunConfig, parse_run_config
 from shared.tensors import TensorTable, prototypes_from_bytes, prototypes_to_bytes
-from shared.types import GLOBAL_CLUSTER, MODEL, BlobRef, PrototypeSet, Run
+from shared.types import GLOBAL_CLUSTER, MODEL, BlobRef, PrototypeSet, Run, Update
 
 
 def config_of(run: Run) -> RunConfig:
@@ -19,10 +28,33 @@ def config_of(run: Run) -> RunConfig:
     return _parsed(run.config_json)
 
 
-def aggregate(run: Run, table: TensorTable, blobs: BlobStore, block_elements: int) -> tuple[BlobRef, BlobRef]:
+def proto_staleness(run: Run) -> int:
+    """Past rounds whose prototypes a round may need besides its own."""
+    method = config_of(run).method
+    return method.proto_staleness if isinstance(method, PrototypeConfig) else 0
+
+
+def earlier_updates(run: Run, store: Store) -> Mapping[str, Update]:
+    """The updates of earlier rounds whose prototypes are in the pool of the run's round, by client id."""
+    current, staleness = run.round, proto_staleness(run)
+    if current is None or current.number == 0 or not staleness:
+        return {}
+    found = store.newest_updates(run.run_id, first=max(1, current.number - staleness), end=current.number)
+    absent = set(rounds.eligible(run)) - set(current.updates)
+    return {client_id: update for client_id, update in found.items() if client_id in absent}
+
+
+def aggregate(
+    run: Run,
+    table: TensorTable,
+    blobs: BlobStore,
+    block_elements: int,
+    earlier: Mapping[str, Update] = MappingProxyType({}),
+) -> tuple[BlobRef, BlobRef]:
     """Make the next global model and prototypes of a run's open round, durable as blobs.
 
-    A function of the run's model, its updates and its configuration alone: updates are taken in client-id order.
+    A function of the run's model, its updates, those of `earlier_updates` and its configuration alone: updates are taken in
+    client-id order.
 
     Raises:
         PayloadCorrupt: A stored blob is gone or not what it was.
@@ -39,7 +71,9 @@ def aggregate(run: Run, table: TensorTable, blobs: BlobStore, block_elements: in
     model = blobs.put(MODEL, fold_models(table, start, weighted, method, hyper, block_elements))
     prototypes = PrototypeSet.empty()
     if method.server_prototypes is not None and method.prototype_kind is not None:
-        paths = [_stored(blobs, update.payload.prototype_set(method.prototype_kind)) for update in updates]
+        pool = {**earlier, **run.round.updates}
+        pooled = [pool[client_id].payload.prototype_set(method.prototype_kind) for client_id in sorted(pool)]
+        paths = [_stored(blobs, blob) for blob in pooled]
         sets = [prototypes_from_bytes(path.read_bytes()) for path in paths]
         prototypes = method.server_prototypes(sets, len(config.data.classes), hyper)
     return model, blobs.put(GLOBAL_CLUSTER, [prototypes_to_bytes(prototypes)])

@@ -5,8 +5,8 @@ What stays:
 - of a run that has not ended, whatever its open round starts from, has received and has made;
 - of every run the model and the prototypes of its first round and of its last `Keep.models` committed ones, and what it
   began with;
-- the updates of its last `Keep.updates` committed rounds, each with the model that its round started from, so that
-  `fedplcc replay` can compute those rounds again.
+- the updates of its last `Keep.updates` committed rounds, each with the model that its round started from, and of the
+  rounds before them the prototypes that may stay in a later pool, so that `fedplcc replay` can compute those rounds again.
 
 A row goes first and then its file, so that a crash leaves a file that no row names: garbage of the next collection. What is
 being put away while one is going on is left alone (store/holds.py). Rows of rounds, updates and events stay for ever: they
@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from aggregator import rounds
-from aggregator.aggregation import config_of
+from aggregator.aggregation import config_of, proto_staleness
 from aggregator.ledger import Ledger
 from aggregator.metrics import AggregatorMetrics
 from aggregator.store.base import Store
@@ -67,6 +67,13 @@ class KeptRounds:
     """Updates; those of an open round are among them."""
     end: int
     """The first round that is neither committed nor open."""
+    num_stale: int = 0
+    """Rounds before `updates_from` whose prototypes those after it may need: see `method.proto_staleness`."""
+
+    @property
+    def prototypes_from(self) -> int:
+        """The prototypes of updates."""
+        return max(0, self.updates_from - self.num_stale)
 
 
 def kept_rounds(run: Run, keep: Keep) -> KeptRounds:
@@ -77,7 +84,8 @@ def kept_rounds(run: Run, keep: Keep) -> KeptRounds:
     updates_from = max(0, committed + 1 - keep.updates)
     start = max(0, updates_from - 1)  # a round starts from the result of the one before
     results_from = 0 if keep.models is None else max(0, min(committed + 1 - keep.models, committed, start))
-    return KeptRounds(results_from, updates_from, end)
+    staleness = 0 if run.status.is_final and not keep.updates else _staleness(run)
+    return KeptRounds(results_from, updates_from, end, staleness)
 
 
 def needed_blobs(run: Run, known: Mapping[int, Round], keep: Keep) -> set[str]:
@@ -85,7 +93,7 @@ def needed_blobs(run: Run, known: Mapping[int, Round], keep: Keep) -> set[str]:
 
     Args:
         run: The run.
-        known: Its rounds by number: the first, and all from `kept_rounds` on, with their updates from `updates_from` on.
+        known: Its rounds by number: the first, and all from `kept_rounds` on, with their updates from `prototypes_from` on.
         keep: What stays.
     """
     kept = kept_rounds(run, keep)
@@ -95,7 +103,17 @@ def needed_blobs(run: Run, known: Mapping[int, Round], keep: Keep) -> set[str]:
             blobs += (record.model, record.prototypes)
         if kept.updates_from <= number < kept.end:
             blobs += (blob for update in record.updates.values() for blob in update.payload.blobs)
+        elif kept.prototypes_from <= number < kept.updates_from:
+            blobs += (blob for update in record.updates.values() for blob in update.payload.prototype_sets)
     return {blob.sha256 for blob in blobs if blob is not None} | _begun_with(run)
+
+
+def _staleness(run: Run) -> int:
+    """Past rounds whose prototypes a kept round needs."""
+    try:
+        return proto_staleness(run)
+    except InvalidConfig:
+        return 0  # written by another version; such a run has failed (see ledger.py)
 
 
 def _begun_with(run: Run) -> set[str]:
@@ -103,7 +121,7 @@ def _begun_with(run: Run) -> set[str]:
     try:
         named = config_of(run).run.initial_model
     except InvalidConfig:
-        return set()  # written by another version; such a run has failed (see ledger.py)
+        return set()  # likewise
     model = None if named is None else parse_initial_model(named)
     return {model.sha256} if isinstance(model, ModelBlob) else set()
 
@@ -117,7 +135,7 @@ def rounds_of(store: Store, run: Run, keep: Keep) -> dict[int, Round]:
     while page := store.list_rounds(run.run_id, after=after, limit=PAGE):
         found |= {record.number: record for record in page}
         after = page[-1].number
-    for number in range(kept.updates_from, kept.end):
+    for number in range(kept.prototypes_from, kept.end):
         whole = store.find_round(run.run_id, number)
         if whole is not None:
             found[number] = whole

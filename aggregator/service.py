@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from aggregator import results, rounds, tasks
-from aggregator.aggregation import aggregate, config_of
+from aggregator.aggregation import aggregate, config_of, earlier_updates
 from aggregator.collection import Collection, Keep
 from aggregator.fold import BLOCK_ELEMENTS
 from aggregator.initial_models import Beginning, InitialModels
@@ -556,7 +556,8 @@ class Coordinator:
         assert run.round is not None
         number = run.round.number
         try:
-            model, prototypes = aggregate(run, self._table(run), self._blobs, self._limits.fold_block_elements)
+            earlier = earlier_updates(run, self._store)
+            model, prototypes = aggregate(run, self._table(run), self._blobs, self._limits.fold_block_elements, earlier)
         except (PayloadCorrupt, BlobNotFound, MalformedUpdate) as error:
             # What is stored is gone, or not what was checked.
             log.error("aggregation_failed", run_id=run.run_id, round=number, exc_info=True)

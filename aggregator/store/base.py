@@ -107,6 +107,9 @@ class Store(Protocol):
     def last_committed(self, client_id: str) -> CommittedUpdate | None:
         """The client's newest committed update."""
 
+    def newest_updates(self, run_id: str, *, first: int, end: int) -> dict[str, Update]:
+        """The newest update of each client of a run in its rounds from `first` to the one before `end`, by client id."""
+
     def has_stored(self, client_id: str, sha256: str) -> bool:
         """Whether this client committed an update with this blob before."""
 

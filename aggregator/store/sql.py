@@ -192,6 +192,17 @@ class SqlStore:
         blobs = _load(Update, row.update).payload.blobs
         return CommittedUpdate(row.run_id, row.round, tuple(blob.sha256 for blob in blobs))
 
+    def newest_updates(self, run_id: str, *, first: int, end: int) -> dict[str, Update]:
+        """See `Store.newest_updates`."""
+        table = schema.updates
+        is_asked = (table.c.run_id == run_id) & (table.c.round >= first) & (table.c.round < end)
+        last = func.max(table.c.round).label("last")
+        newest = select(table.c.client_id, last).where(is_asked).group_by(table.c.client_id).subquery()
+        is_newest = (table.c.client_id == newest.c.client_id) & (table.c.round == newest.c.last)
+        query = select(table).join(newest, is_newest).where(table.c.run_id == run_id).order_by(table.c.client_id)
+        with self._reading() as connection:
+            return {row.client_id: _load(Update, row.update) for row in connection.execute(query).all()}
+
     def has_stored(self, client_id: str, sha256: str) -> bool:
         """See `Store.has_stored`."""
         return self._first(_CLIENT_BLOB, {"client_id": client_id, "sha256": sha256}) is not None

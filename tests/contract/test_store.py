@@ -24,6 +24,7 @@ from shared.types import (
     RoundPhase,
     Run,
     RunStatus,
+    Update,
 )
 from tests.builders import a_blob, a_client, a_round, a_run, an_evaluation, an_update
 from tests.folders import memory_folder
@@ -408,6 +409,24 @@ def test_the_newest_committed_update_of_a_client_is_found_across_runs(store: Sto
             transaction.add_update(run.run_id, number, an_update("bob", content=f"{run.run_id} {number}"))
         sha256s = tuple(blob.sha256 for blob in update.payload.blobs)
         assert store.last_committed("ann") == CommittedUpdate(run.run_id, number, sha256s)
+
+
+def test_the_newest_update_of_each_client_within_some_rounds_of_one_run(store: Store) -> None:
+    first, second = add_run(store, a_run()), add_run(store, a_run(run_id="test-0001"))
+    keys = [(first, 1, "ann"), (first, 1, "bob"), (first, 3, "ann"), (second, 2, "ann"), (first, 4, "bob")]
+    made = {(run.run_id, number, name): an_update(name, content=f"{run.run_id} {number}") for run, number, name in keys}
+    for (run_id, number, _name), update in made.items():
+        with store.transaction() as transaction:
+            transaction.add_update(run_id, number, update)
+
+    def newest(begin: int, end: int) -> dict[str, Update]:
+        return store.newest_updates(first.run_id, first=begin, end=end)
+
+    assert newest(1, 5) == {"ann": made["test-0000", 3, "ann"], "bob": made["test-0000", 4, "bob"]}
+    assert newest(1, 4) == {"ann": made["test-0000", 3, "ann"], "bob": made["test-0000", 1, "bob"]}
+    assert newest(2, 4) == {"ann": made["test-0000", 3, "ann"]}
+    assert newest(2, 3) == {}
+    assert store.newest_updates("none", first=0, end=9) == {}
 
 
 def test_a_client_has_stored_what_it_committed_and_nobody_else_has(store: Store) -> None:
