@@ -120,18 +120,17 @@ class Server:
                 self._process.wait()
 
     def _popen(self, program: Path, *arguments: str) -> subprocess.Popen[bytes]:
-        is_root = os.geteuid() == 0
+        # Not `user=` of Popen: that forks for real, which a process with gRPC's threads in it does not survive.
+        number = str(self._account.pw_uid), str(self._account.pw_gid)
+        as_user = ["setpriv", "--reuid", number[0], "--regid", number[1], "--clear-groups"] if os.geteuid() == 0 else []
         with self._log.open("ab") as log:
             return subprocess.Popen(
-                [program, *arguments],
+                [*as_user, str(program), *arguments],
                 cwd=self._folder,
                 env={"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8"},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                user=self._account.pw_uid if is_root else None,
-                group=self._account.pw_gid if is_root else None,
-                extra_groups=[] if is_root else None,
                 start_new_session=True,  # a Ctrl-C of the tests is not the server's
             )
 
