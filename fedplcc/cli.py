@@ -19,9 +19,10 @@ from fedplcc import (
     model_commands,
     run_commands,
     service_commands,
+    state_commands,
 )
 from fedplcc.examples import examples
-from fedplcc.front_door import PREPARE, SERVE, STEER, TRY, USE, FrontDoor
+from fedplcc.front_door import KEEP, PREPARE, SERVE, STEER, TRY, USE, FrontDoor
 from shared.version import VERSION
 
 app = typer.Typer(
@@ -45,6 +46,9 @@ for stand_in in service_commands.STAND_INS:
 FrontDoor.made_when_called.update(service_commands.MADE_WHEN_CALLED)
 app.add_typer(run_commands.app, name="run", rich_help_panel=STEER)
 app.add_typer(model_commands.app, name="model", rich_help_panel=USE)
+app.command("backup", rich_help_panel=KEEP, epilog=state_commands.BACKUP_EXAMPLES)(state_commands.backup)
+app.command("restore", rich_help_panel=KEEP, epilog=state_commands.RESTORE_EXAMPLES)(state_commands.restore)
+app.command("replay", rich_help_panel=KEEP, epilog=state_commands.REPLAY_EXAMPLES)(state_commands.replay)
 
 
 def _say_version(wanted: bool) -> None:

@@ -1,7 +1,8 @@
-"""`fedplcc doctor`: whether this machine can do what fedplcc will ask of it."""
+"""`fedplcc doctor`: whether this machine can do what fedplcc will ask of it, or whether a state directory is sound."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -11,7 +12,7 @@ from fedplcc.examples import examples
 from fedplcc.exit_codes import ExitCode, explains_errors
 
 EXAMPLES = examples(
-    "fedplcc doctor --state /var/lib/fedplcc",
+    "fedplcc doctor /var/lib/fedplcc/aggregator",
     "fedplcc doctor --aggregator 10.0.0.5:50051 --insecure",
     "fedplcc doctor --json",
 )
@@ -22,6 +23,16 @@ STYLES = {"ok": "", "warning": "yellow", "problem": "bold red"}
 
 @explains_errors
 def doctor(
+    state_dir: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="[STATE_DIR]",
+            help="State directory of an aggregator to examine in place of the machine: every blob's SHA-256, the history, "
+            "each run.",
+            show_default=False,
+            file_okay=False,
+        ),
+    ] = None,
     state: Annotated[
         Path,
         typer.Option(
@@ -52,19 +63,31 @@ def doctor(
     """Examine this machine: Python, packages, GPU, processor, disk, database, ports, clock, and the way to other hosts.
 
     Each line says what was found and, unless it is right, what to do. The exit code is 1 if there is a problem.
+
+    With STATE_DIR it examines what an aggregator keeps there, also while the aggregator runs, and changes nothing.
     """
     import json
 
-    from fedplcc.doctor import examine
-    from fedplcc.doctor.findings import Status, Subject
+    from fedplcc.doctor import CHECKS, examine
+    from fedplcc.doctor.findings import Check, Status, Subject
     from fedplcc.progress import console_for
 
+    checks: Sequence[Check] = CHECKS
+    if state_dir is not None:
+        from fedplcc.doctor import state as of_state
+
+        checks = of_state.CHECKS
     subject = Subject(
-        state=state, host=host, ports=DEFAULT_PORTS, aggregator=aggregator, gateway=gateway, insecure=insecure
+        state=state_dir or state,
+        host=host,
+        ports=DEFAULT_PORTS,
+        aggregator=aggregator,
+        gateway=gateway,
+        insecure=insecure,
     )
     console = console_for(json=False)
     findings = []
-    for finding in examine(subject):
+    for finding in examine(subject, checks):
         findings.append(finding)
         if not as_json:
             width = console.width if console.is_terminal else 0

@@ -24,6 +24,7 @@ class ExitCode(IntEnum):
     USAGE = 2, "the command line, a configuration or data are wrong, or a package is missing"
     UNREACHABLE = 3, "nobody answers: no gateway or no aggregator at the address"
     STORAGE = 4, "a folder or a disk cannot be read or written"
+    COLLECTED = 5, "what is asked for was collected, as the aggregator's settings keep_models and keep_updates say"
     INTERRUPTED = 130, "interrupted; the same command again goes on where that is possible"
 
     meaning: str

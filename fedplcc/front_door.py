@@ -12,7 +12,8 @@ PREPARE = "Prepare and check"
 SERVE = "Run a federation"
 STEER = "Steer runs of a federation"
 USE = "Use what a run leaves"
-PANELS = (TRY, PREPARE, SERVE, STEER, USE)
+KEEP = "Keep the state safe"
+PANELS = (TRY, PREPARE, SERVE, STEER, USE, KEEP)
 """Headings of the help, in this order."""
 
 

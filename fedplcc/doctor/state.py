@@ -1,0 +1,245 @@
+"""What an aggregator has in its state directory, examined to the last byte: also while it runs, and changing nothing."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+
+from aggregator.collection import Keep, all_runs, needed_blobs, rounds_of
+from aggregator.history import STATUS_EVENTS
+from aggregator.rounds import last_committed
+from aggregator.store.base import Store
+from aggregator.store.blob_files import BlobFiles, sha256_of
+from aggregator.store.collection_lock import no_collection
+from aggregator.store.opening import SQLITE
+from fedplcc.doctor.findings import Finding, Subject, in_bytes, ok, problem, warning
+from fedplcc.doctor.storage import aggregator_state, room
+from fedplcc.state.snapshot import require_state, snapshot
+from shared.errors import FedplccError
+from shared.types import Event, Round, RoundPhase, Run, RunStatus
+
+LEAST = Keep(models=1, updates=0)
+"""What every collection of garbage keeps, whatever an aggregator was told to."""
+MOST_NAMED = 5
+"""Findings of one kind that are named; the others are counted."""
+PAGE = 1000
+RESTORE = "restore a backup of the state directory"
+
+
+def examine_state(subject: Subject) -> Iterator[Finding]:
+    """Everything that is to be said of a state directory."""
+    state = subject.state
+    try:
+        require_state(state)
+        yield from room(subject, state)
+        yield from aggregator_state(subject)
+        with no_collection(state), snapshot(state) as store:
+            yield from blobs(state, store)
+            yield from needed(store)
+            yield from sequence(store)
+            yield from runs(store)
+            yield from leftovers(state, store)
+    except FedplccError as error:
+        yield problem(
+            "state", error.detail if ":" in error.detail or ";" in error.detail else f"{error.detail}: {RESTORE}"
+        )
+
+
+def blobs(state: Path, store: Store) -> Iterator[Finding]:
+    """Whether every blob that a row names is on the disk with its size and its SHA-256."""
+    files, damaged = BlobFiles(state), []
+    num_blobs = num_bytes = 0
+    for sha256, size_bytes in named(store):
+        num_blobs, num_bytes = num_blobs + 1, num_bytes + size_bytes
+        why = _damage(files.path(sha256), sha256, size_bytes)
+        if why:
+            damaged.append(f"{sha256[:12]} ({_uses(store, sha256)}) {why}")
+    if damaged:
+        yield problem("blobs", f"{_several(damaged)}; {RESTORE}, or copy the files with these names from one")
+    else:
+        yield ok("blobs", f"{num_blobs:,} of {in_bytes(num_bytes)}, each with its size and SHA-256")
+
+
+def named(store: Store) -> Iterator[tuple[str, int]]:
+    """Every blob that a row names, with its size in bytes."""
+    page = store.list_blobs(limit=PAGE)
+    while page:
+        yield from page
+        page = store.list_blobs(after=page[-1][0], limit=PAGE)
+
+
+def needed(store: Store) -> Iterator[Finding]:
+    """Whether what a run cannot do without is named: its first and its last model, and all that its open round needs."""
+    missing, num_collected = [], 0
+    for run in all_runs(store):
+        known = rounds_of(store, run, LEAST)
+        gone = [sha256 for sha256 in needed_blobs(run, known, LEAST) if store.find_blob(sha256) is None]
+        if gone:
+            missing.append(f"run {run.run_id} lacks {', '.join(sorted(sha256[:12] for sha256 in gone)[:MOST_NAMED])}")
+        models = [each.model for each in committed_rounds(store, run.run_id) if each.model is not None]
+        num_collected += sum(store.find_blob(model.sha256) is None for model in models)
+    if missing:
+        yield problem("models", f"what runs need is named by no row any more, {_several(missing)}; {RESTORE}")
+    elif num_collected:
+        yield ok("models", f"first and last ones and what open rounds need are there; {num_collected:,} were collected")
+    else:
+        yield ok("models", "those of all committed rounds are there")
+
+
+def committed_rounds(store: Store, run_id: str) -> Iterator[Round]:
+    """A run's committed rounds, in order."""
+    page = store.list_rounds(run_id, limit=PAGE)
+    while page:
+        yield from (each for each in page if each.phase is RoundPhase.COMMITTED)
+        page = store.list_rounds(run_id, after=page[-1].number, limit=PAGE)
+
+
+def sequence(store: Store) -> Iterator[Finding]:
+    """Whether the history is without a hole: SQLite gives each event the number after the last one, for ever."""
+    expected, holes, count = 1, [], 0
+    for event in history(store):
+        if event.sequence != expected:
+            holes.append(f"{expected} to {event.sequence - 1}")
+        expected, count = event.sequence + 1, count + 1
+    if holes:
+        yield problem("history", f"events are missing, {_several(holes)}: somebody changed the database; {RESTORE}")
+    else:
+        yield ok("history", f"{count:,} events without a hole")
+
+
+def history(store: Store, run_id: str = "") -> Iterator[Event]:
+    """All events in order, of one run if given."""
+    page = store.list_events(run_id=run_id, limit=PAGE)
+    while page:
+        yield from page
+        page = store.list_events(run_id=run_id, after=page[-1].sequence, limit=PAGE)
+
+
+def runs(store: Store) -> Iterator[Finding]:
+    """Whether each run is what its history says."""
+    count, wrong = 0, []
+    for run in all_runs(store):
+        count += 1
+        wrong += [f"run {run.run_id}: {why}" for why in contradictions(store, run)]
+    if wrong:
+        yield problem("runs", f"the history contradicts the database, {_several(wrong)}; {RESTORE}")
+    else:
+        yield ok("runs", f"{count:,}, each as its history says")
+
+
+def contradictions(store: Store, run: Run) -> Iterator[str]:
+    """What a run's history says otherwise than its row and its rounds do."""
+    events = list(history(store, run.run_id))
+    if not events or events[0].type != "run_created":
+        yield "its history does not begin with its creation"
+    statuses = {name: status for status, name in STATUS_EVENTS.items()} | {"run_resumed": RunStatus.RUNNING}
+    told = [statuses[event.type] for event in events if event.type in statuses]
+    status = told[-1] if told else RunStatus.PENDING
+    if status is not run.status:
+        yield f"it is {run.status} and was last said to be {status}"
+    opened = [event.round for event in events if event.type == "round_opened"]
+    if opened != list(range(len(opened))):
+        yield "its rounds did not open one after the other"
+    if (opened[-1] if opened else -1) != run.round_number:
+        yield f"its latest round is {run.round_number}, and {opened[-1] if opened else 'none'} was the last said to open"
+    committed = [event.round for event in events if event.type == "round_committed"]
+    last = last_committed(run)
+    if committed != list(range(0 if last is None else last + 1)):
+        yield f"rounds that were said to commit are not 0 to {last}" if last is not None else "no round has committed"
+    yield from _of_rounds(store, run, events)
+
+
+def _of_rounds(store: Store, run: Run, events: Sequence[Event]) -> Iterator[str]:
+    """What the history says of updates and reports, round by round, beside what is stored."""
+    told = Counter(
+        (event.round, event.type) for event in events if event.type in ("update_committed", "evaluation_reported")
+    )
+    page = store.list_rounds(run.run_id, limit=PAGE)
+    numbers = []
+    while page:
+        numbers += [each.number for each in page]
+        page = store.list_rounds(run.run_id, after=page[-1].number, limit=PAGE)
+    if numbers != list(range(len(numbers))) or len(numbers) != run.round_number + 1:
+        yield "rounds are missing in the database"
+    for number in numbers:
+        whole = store.find_round(run.run_id, number)
+        if whole is None:
+            continue
+        for what, found in (("update_committed", whole.updates), ("evaluation_reported", whole.evaluations)):
+            if told[number, what] != len(found):
+                yield f"round {number} has {len(found)} and its history {told[number, what]} of {what}"
+        if whole.phase is RoundPhase.COMMITTED and whole.model is None:
+            yield f"round {number} has committed without a model"
+
+
+def leftovers(state: Path, store: Store) -> Iterator[Finding]:
+    """Files that no row names: what a crash left, and uploads that go on."""
+    names = {sha256 for sha256, _size in named(store)}
+    unnamed = [(name, size) for name, size in BlobFiles(state).files() if name not in names]
+    if unnamed:
+        size = in_bytes(sum(size for _name, size in unnamed))
+        yield ok("leftovers", f"{len(unnamed):,} blobs of {size} that no row names; the next collection removes them")
+    for folder, text in (
+        ("incoming", "uploads that go on, or that nobody goes on with; these are removed after days"),
+        ("staging", "files that are being written, or that a crash left; these are removed at the next start"),
+    ):
+        files = list(_sizes(state / folder))
+        if files:
+            yield ok("leftovers", f"{len(files):,} files of {in_bytes(sum(files))} in {folder}: {text}")
+    strangers = sorted(
+        path.name for path in state.iterdir() if path.name not in KNOWN and not path.name.startswith(SQLITE)
+    )
+    if strangers:
+        yield warning("leftovers", f"files that are not the aggregator's, {_several(strangers)}: move them elsewhere")
+
+
+KNOWN = ("blobs", "incoming", "staging", "initial", "lock", "collection.lock", "endpoint.json", "database.json")
+"""What else is in a state directory than its database."""
+
+
+def _sizes(folder: Path) -> Iterator[int]:
+    for path in sorted(folder.rglob("*")) if folder.is_dir() else ():
+        try:
+            if path.is_file():
+                yield path.stat().st_size
+        except FileNotFoundError:
+            continue
+
+
+def _damage(path: Path, sha256: str, size_bytes: int) -> str:
+    try:
+        found = path.stat().st_size
+        if found != size_bytes:
+            return f"has {found} bytes and not {size_bytes}"
+        return "" if sha256_of(path) == sha256 else "does not have its SHA-256"
+    except FileNotFoundError:
+        return "is not there"
+    except OSError as error:
+        return f"cannot be read ({error.strerror})"
+
+
+def _uses(store: Store, sha256: str) -> str:
+    """Which run and round a blob belongs to, for people."""
+    for run in all_runs(store):
+        page = store.list_rounds(run.run_id, limit=PAGE)
+        for each in page:
+            where = f"run {run.run_id}, round {each.number}"
+            for kind, blob in (("model", each.model), ("prototypes", each.prototypes)):
+                if blob is not None and blob.sha256 == sha256:
+                    return f"{where}, global {kind}"
+            whole = store.find_round(run.run_id, each.number)
+            for client_id, update in whole.updates.items() if whole is not None else ():
+                if any(blob.sha256 == sha256 for blob in update.payload.blobs):
+                    return f"{where}, update of {client_id}"
+    return "of no round"
+
+
+def _several(texts: Sequence[str]) -> str:
+    """A few texts, and how many more there are."""
+    more = len(texts) - MOST_NAMED
+    return "; ".join(texts[:MOST_NAMED]) + (f"; and {more} more" if more > 0 else "")
+
+
+CHECKS: tuple[Callable[[Subject], Iterable[Finding]], ...] = (examine_state,)
+"""For `examine`, in place of those of a machine."""

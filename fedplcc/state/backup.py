@@ -1,0 +1,248 @@
+"""Backup and restore of an aggregator's state directory.
+
+    BACKUP/aggregator.sqlite     the database as of one moment
+    BACKUP/blobs/ab/ab12...      every blob that it names
+    BACKUP/initial/              models to begin with
+    BACKUP/backup.json           written last: a backup without it is not complete
+
+The database is copied first and then the blobs that the copy names, which never change; nothing is collected meanwhile.
+Every blob is hashed on its way, into the backup and out of it. Uploads that are still going on are left out: trainers send
+them again.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from aggregator.store.blob_files import BlobFiles, sha256_of
+from aggregator.store.collection_lock import no_collection
+from aggregator.store.opening import SQLITE
+from fedplcc.state.snapshot import copy_database, named_blobs, require_state
+from shared.disk import fsync_folder
+from shared.errors import InvalidConfig, PayloadCorrupt, StoreUnavailable
+from shared.version import VERSION
+
+MANIFEST = "backup.json"
+FORMAT = 1
+"""Of the backup's folder; a newer one is refused."""
+PIECE_BYTES = 1 << 20
+
+OnBlob = Callable[[int, int], None]
+"""Told how many blobs are done, and how many there are."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backup:
+    """What a backup holds."""
+
+    database_sha256: str
+    num_blobs: int
+    blob_bytes: int
+    created_at: float
+    """Seconds since the epoch."""
+    version: str = VERSION
+    format: int = FORMAT
+
+
+def make_backup(
+    state: Path, folder: Path, *, hard_links: bool = False, on_blob: OnBlob = lambda done, total: None
+) -> Backup:
+    """Back up a state directory, also while its aggregator runs.
+
+    Args:
+        state: The state directory.
+        folder: Where the backup goes: a new folder, or an empty one.
+        hard_links: Whether blobs get a second name in place of a second copy: at once and for no room, but on the same disk.
+        on_blob: Told of every blob that is done.
+
+    Raises:
+        InvalidConfig: `state` is no state directory, or `folder` is not empty.
+        PayloadCorrupt: A blob is gone or damaged.
+        StoreUnavailable: Something cannot be read or written.
+    """
+    require_state(state)
+    _claim(folder, "a backup")
+    with _writing(folder), no_collection(state):
+        created_at = time.time()
+        copy_database(state, folder / SQLITE)
+        _fsync(folder / SQLITE)
+        named = named_blobs(folder / SQLITE)
+        source, target = BlobFiles(state), BlobFiles(folder)
+        for done, (sha256, size_bytes) in enumerate(named.items(), start=1):
+            _copy_blob(source.stored_path(sha256), target.path(sha256), sha256, size_bytes, hard_link=hard_links)
+            on_blob(done, len(named))
+        _copy_initial(state, folder, hard_link=hard_links)
+        _fsync_folders(folder)
+        backup = Backup(
+            database_sha256=sha256_of(folder / SQLITE),
+            num_blobs=len(named),
+            blob_bytes=sum(named.values()),
+            created_at=created_at,
+        )
+        _write(folder / MANIFEST, json.dumps(asdict(backup), indent=2).encode())
+    return backup
+
+
+def restore(folder: Path, state: Path, *, on_blob: OnBlob = lambda done, total: None) -> Backup:
+    """Make a state directory of a backup. What went wrong half-way is taken away again.
+
+    Args:
+        folder: The backup.
+        state: The new state directory: one that is not there, or an empty one.
+        on_blob: Told of every blob that is done.
+
+    Raises:
+        InvalidConfig: `folder` is no complete backup, or `state` is not empty.
+        PayloadCorrupt: A blob or the database of the backup is damaged.
+        StoreUnavailable: Something cannot be read or written.
+    """
+    backup = read_manifest(folder)
+    if sha256_of(folder / SQLITE) != backup.database_sha256:
+        raise PayloadCorrupt(f"{folder / SQLITE} is not what was backed up: use another backup")
+    _claim(state, "a restored state")
+    with _writing(state), _locked(state):  # no aggregator may begin on half of it
+        try:
+            named = named_blobs(folder / SQLITE)
+            source, target = BlobFiles(folder), BlobFiles(state)
+            for done, (sha256, size_bytes) in enumerate(named.items(), start=1):
+                _copy_blob(source.stored_path(sha256), target.path(sha256), sha256, size_bytes, hard_link=False)
+                on_blob(done, len(named))
+            _copy_initial(folder, state, hard_link=False)
+            _fsync_folders(state)
+            # Last: an aggregator finds either nothing here or all of it.
+            shutil.copyfile(folder / SQLITE, state / f"{SQLITE}.tmp")
+            _fsync(state / f"{SQLITE}.tmp")
+            (state / f"{SQLITE}.tmp").replace(state / SQLITE)
+            fsync_folder(state)
+        except BaseException:
+            for name in ("blobs", "initial"):
+                shutil.rmtree(state / name, ignore_errors=True)
+            for name in (f"{SQLITE}.tmp", "lock"):
+                (state / name).unlink(missing_ok=True)
+            raise
+    return backup
+
+
+def read_manifest(folder: Path) -> Backup:
+    """What a backup says of itself.
+
+    Raises:
+        InvalidConfig: It is none, not complete, or of a newer version.
+    """
+    try:
+        document: dict[str, Any] = json.loads((folder / MANIFEST).read_bytes())
+    except FileNotFoundError:
+        raise InvalidConfig(
+            f"{folder} is no complete backup: there is no {MANIFEST} in it; 'fedplcc backup' writes it last"
+        ) from None
+    except (OSError, ValueError) as error:
+        raise InvalidConfig(f"{folder / MANIFEST} cannot be read ({error}): use another backup") from None
+    try:
+        if document["format"] != FORMAT:
+            raise InvalidConfig(
+                f"{folder} was written by version {document['version']}: restore it with that version or a newer one"
+            )
+        return Backup(**document)
+    except (KeyError, TypeError):
+        raise InvalidConfig(f"{folder / MANIFEST} is not what 'fedplcc backup' writes: use another backup") from None
+
+
+def _claim(folder: Path, what: str) -> None:
+    """Make the folder, which must be new or empty."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        is_empty = next(folder.iterdir(), None) is None
+    except OSError as error:
+        raise StoreUnavailable(f"cannot use {folder}: {error.strerror or error}; choose another folder") from error
+    if not is_empty:
+        raise InvalidConfig(
+            f"{folder} is not empty: {what} needs a new or an empty folder; choose another or move it away"
+        )
+
+
+@contextmanager
+def _writing(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise StoreUnavailable(
+            f"cannot write {folder}: {error.strerror or error}; make room there, or choose another folder"
+        ) from error
+
+
+@contextmanager
+def _locked(state: Path) -> Iterator[None]:
+    """Hold the lock that an aggregator has on its state directory."""
+    with (state / "lock").open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise InvalidConfig(f"an aggregator has just begun on {state}: end it, or choose another folder") from None
+        yield
+
+
+def _copy_blob(source: Path, target: Path, sha256: str, size_bytes: int, *, hard_link: bool) -> None:
+    """Copy a blob, or name it anew, and hash what was read."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    found = sha256_of(target) if hard_link and _linked(source, target) else _copied(source, target)
+    if found != sha256 or target.stat().st_size != size_bytes:
+        raise PayloadCorrupt(
+            f"the blob {source} is damaged: 'fedplcc doctor' says which round it belongs to", sha256=sha256
+        )
+
+
+def _linked(source: Path, target: Path) -> bool:
+    try:
+        os.link(source, target)
+    except OSError:
+        return False  # another file system: a copy does as well
+    return True
+
+
+def _copied(source: Path, target: Path) -> str:
+    """Copy a file durably; returns the SHA-256 of its bytes."""
+    digest = hashlib.sha256()
+    with source.open("rb") as reading, target.open("xb") as writing:
+        while piece := reading.read(PIECE_BYTES):
+            digest.update(piece)
+            writing.write(piece)
+        writing.flush()
+        os.fsync(writing.fileno())
+    return digest.hexdigest()
+
+
+def _copy_initial(source: Path, target: Path, *, hard_link: bool) -> None:
+    (target / "initial").mkdir()
+    for label in sorted((source / "initial").glob("*.name")):
+        model = label.with_suffix("")
+        if model.is_file():
+            _copy_blob(model, target / "initial" / model.name, model.name, model.stat().st_size, hard_link=hard_link)
+            _copied(label, target / "initial" / label.name)
+
+
+def _write(path: Path, data: bytes) -> None:
+    with path.open("xb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    fsync_folder(path.parent)
+
+
+def _fsync(path: Path) -> None:
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+
+
+def _fsync_folders(folder: Path) -> None:
+    for each in (folder, *(path for path in folder.rglob("*") if path.is_dir())):
+        fsync_folder(each)

@@ -1,0 +1,136 @@
+"""A committed round computed once more from its stored updates, with the aggregator's own functions."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from aggregator.aggregation import aggregate
+from aggregator.fold import BLOCK_ELEMENTS
+from aggregator.store.base import Store
+from aggregator.store.blob_files import BlobFiles
+from aggregator.store.blobs import BlobStore
+from aggregator.store.collection_lock import no_collection
+from fedplcc.state.snapshot import require_state, snapshot
+from shared.errors import BlobNotFound, InvalidConfig, RoundNotFound, RunNotFound
+from shared.tensors import read_header
+from shared.types import BlobRef, Round, RoundPhase, Run
+
+
+class Collected(BlobNotFound):
+    """What the round was computed from is not kept any more."""
+
+    reason = "COLLECTED"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replayed:
+    """What a round recorded, and what its updates give now."""
+
+    run_id: str
+    number: int
+    clients: tuple[str, ...]
+    """Whose updates, sorted."""
+    recorded: tuple[BlobRef, BlobRef]
+    """Global model and prototypes."""
+    computed: tuple[BlobRef, BlobRef]
+
+    @property
+    def is_equal(self) -> bool:
+        """Whether both are the same bytes."""
+        return self.recorded == self.computed
+
+
+def replay(state: Path, run_id: str, number: int) -> Replayed:
+    """Compute a round of a run again. The state directory is only read, and may have an aggregator on it.
+
+    Args:
+        state: The aggregator's state directory.
+        run_id: The run.
+        number: The round; from 1 on, since round 0 is what a client made.
+
+    Raises:
+        InvalidConfig: The folder is no state directory, or the round is 0.
+        RunNotFound, RoundNotFound: There is no such run, or the round has no result yet.
+        Collected: Updates of the round, or the model that it started from, were collected.
+        PayloadCorrupt: One of them is damaged.
+        StoreUnavailable: The state directory cannot be read, or there is no room for the result in the temporary folder.
+    """
+    if number < 1:
+        raise InvalidConfig("--round: from 1 on; round 0 is what a client made, nothing is computed in it")
+    require_state(state)
+    with (
+        no_collection(state),
+        snapshot(state) as store,
+        tempfile.TemporaryDirectory(prefix="fedplcc-replay-") as scratch,
+    ):
+        run, record = _found(store, run_id, number)
+        recorded = record.model, record.prototypes
+        assert recorded[0] is not None
+        assert recorded[1] is not None
+        run = _as_it_was(store, run, record)
+        _require_kept(store, run, number)
+        assert run.model is not None
+        files = _Scratch(Path(scratch), state)
+        with files.verified_path(run.model.sha256).open("rb") as file:
+            table = read_header(file)
+        computed = aggregate(run, table, files, BLOCK_ELEMENTS)
+        return Replayed(
+            run_id=run_id,
+            number=number,
+            clients=tuple(sorted(record.updates)),
+            recorded=(recorded[0], recorded[1]),
+            computed=computed,
+        )
+
+
+class _Scratch(BlobStore):
+    """Reads a state directory's blobs, each hashed before it is believed, and puts what is made from them elsewhere."""
+
+    def __init__(self, folder: Path, state: Path) -> None:
+        super().__init__(folder)
+        self._state = BlobFiles(state)
+
+    def verified_path(self, sha256: str) -> Path:
+        return self._state.verified_path(sha256)
+
+
+def _found(store: Store, run_id: str, number: int) -> tuple[Run, Round]:
+    run = store.find_run(run_id)
+    if run is None:
+        known = ", ".join(run.run_id for run in store.list_runs(limit=5))
+        raise RunNotFound(f"there is no run {run_id!r}; the newest are: {known or 'none'}", run_id=run_id)
+    record = store.find_round(run_id, number)
+    if record is None or record.model is None or record.prototypes is None:
+        raise RoundNotFound(f"run {run_id} has no result of round {number} yet; it is at round {run.round_number}")
+    return run, record
+
+
+def _as_it_was(store: Store, run: Run, record: Round) -> Run:
+    """The run when the round had all its updates and no result."""
+    before = store.find_round(run.run_id, record.number - 1)
+    assert before is not None, "rounds follow one another"
+    opened = replace(record, phase=RoundPhase.AGGREGATING, model=None, prototypes=None, evaluations={})
+    return replace(run, model=before.model, prototypes=before.prototypes, round=opened)
+
+
+def _require_kept(store: Store, run: Run, number: int) -> None:
+    assert run.round is not None
+    assert run.model is not None
+    if store.find_blob(run.model.sha256) is None:
+        raise Collected(
+            f"round {number} of run {run.run_id} cannot be computed again: the model that it started from was collected; an "
+            "aggregator with a larger --keep-updates keeps what more rounds need"
+        )
+    gone = [
+        client_id
+        for client_id, update in sorted(run.round.updates.items())
+        if any(store.find_blob(blob.sha256) is None for blob in update.payload.blobs)
+    ]
+    if gone:
+        raise Collected(
+            f"round {number} of run {run.run_id} cannot be computed again: updates of {len(gone)} clients were collected "
+            f"({', '.join(gone[:3])}{' and others' if len(gone) > 3 else ''}); an aggregator with a larger --keep-updates "
+            "keeps those of more rounds"
+        )

@@ -1,0 +1,94 @@
+"""One consistent view of an aggregator's database, whether an aggregator writes to it or not, and without disturbing it."""
+
+from __future__ import annotations
+
+import sqlite3
+import tempfile
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from urllib.parse import quote
+
+from aggregator.store.opening import BELONGING, SQLITE
+from aggregator.store.sql import SqlStore
+from shared.errors import InvalidConfig, StoreUnavailable
+
+
+def require_state(state: Path) -> Path:
+    """The folder itself, if it is the state directory of an aggregator with its database in it.
+
+    Raises:
+        InvalidConfig: It is not.
+    """
+    if (state / SQLITE).is_file():
+        return state
+    if (state / BELONGING).is_file():
+        raise InvalidConfig(
+            f"the database of {state} is on a PostgreSQL server, which has tools of its own for this: back it up with "
+            "pg_dump while the aggregator is ended, together with a copy of the directory"
+        )
+    if (state / "aggregator" / SQLITE).is_file():
+        raise InvalidConfig(f"{state} is no state directory of an aggregator; do you mean {state / 'aggregator'}?")
+    raise InvalidConfig(f"{state} is no state directory of an aggregator: there is no {SQLITE} in it")
+
+
+def copy_database(state: Path, target: Path) -> None:
+    """Copy a state directory's database as of one moment, through SQLite's own backup.
+
+    Raises:
+        StoreUnavailable: It cannot be read, or the copy cannot be written.
+    """
+    file = state / SQLITE
+    try:
+        with closing(_reader(file)) as source, closing(sqlite3.connect(target)) as copy:
+            source.backup(copy)
+            # A copy of a write-ahead database asks for files beside it wherever it is opened; this one is whole.
+            copy.execute("PRAGMA journal_mode = DELETE")
+            damage = copy.execute("PRAGMA quick_check(1)").fetchone()[0]
+    except sqlite3.Error as error:
+        raise StoreUnavailable(f"cannot copy the database {file} to {target}: {error}") from error
+    if damage != "ok":
+        raise StoreUnavailable(f"the database {file} is damaged ({damage.splitlines()[0]}): restore a backup")
+
+
+@contextmanager
+def snapshot(state: Path) -> Iterator[SqlStore]:
+    """The store of a state directory as of now: a copy, brought to this version's revision, gone after the block.
+
+    Raises:
+        InvalidConfig: The folder is no state directory.
+        StoreUnavailable: The database cannot be read, or a newer version wrote it.
+    """
+    require_state(state)
+    with tempfile.TemporaryDirectory(prefix="fedplcc-snapshot-") as folder:
+        copy_database(state, Path(folder) / SQLITE)
+        store = SqlStore.in_folder(Path(folder))
+        try:
+            yield store
+        finally:
+            store.close()
+
+
+def named_blobs(database: Path) -> dict[str, int]:
+    """The blobs that a copied database names, each with its size in bytes; of any revision.
+
+    Raises:
+        StoreUnavailable: It cannot be read.
+    """
+    try:
+        with closing(sqlite3.connect(f"file:{quote(str(database.resolve()))}?mode=ro", uri=True)) as connection:
+            return dict(connection.execute("SELECT sha256, size_bytes FROM blobs ORDER BY sha256"))
+    except sqlite3.Error as error:
+        raise StoreUnavailable(f"cannot read {database}: {error}") from error
+
+
+def _reader(file: Path) -> sqlite3.Connection:
+    address = f"file:{quote(str(file.resolve()))}"
+    connection = sqlite3.connect(f"{address}?mode=ro", uri=True, timeout=30)
+    try:
+        connection.execute("SELECT 1 FROM sqlite_master").fetchone()
+    except sqlite3.OperationalError:
+        # Read-only folders cannot hold the files that a reader beside writers needs: then nobody writes either.
+        connection.close()
+        return sqlite3.connect(f"{address}?immutable=1", uri=True)
+    return connection
