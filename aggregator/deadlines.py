@@ -78,20 +78,24 @@ class Deadlines:
         watch, now = self._watches.get(run.run_id), self._clock()
         if watch is None or run.round is None:
             return Presence({}, ())
-        # Whoever is in the roster may be asked next for the first model; later phases know their clients.
-        clients = run.roster if run.round.phase is RoundPhase.INITIALISING else run.round.cohort
+        # Whoever is in the roster may be asked next for the first model, and has nothing to come further with before.
+        asked = run.round.cohort
+        clients = run.roster if run.round.phase is RoundPhase.INITIALISING else asked
         is_overdue = deadline_s is not None and now - watch.began >= deadline_s
-        absent = {name: self._why_absent(name, watch, silence_s) for name in clients} if is_overdue else {}
+        absent = {
+            name: self._why_absent(name, watch, silence_s, is_asked=name in asked) if is_overdue else ""
+            for name in clients
+        }
         moving = [name for name in clients if self._moves(name, watch, silence_s)]
         return Presence({name: why for name, why in absent.items() if why}, moving)
 
-    def _why_absent(self, client_id: str, watch: _Watch, silence_s: float) -> str:
+    def _why_absent(self, client_id: str, watch: _Watch, silence_s: float, *, is_asked: bool) -> str:
         now, session = self._clock(), self._sessions.find(client_id)
         progress = self._sessions.progress(client_id)
         last = max(watch.seen, -math.inf if progress is None else progress.at)
         if not self._sessions.is_connected(client_id):
             # Who has not joined since the aggregator started may be about to.
-            if progress is None and now - watch.seen < silence_s:
+            if is_asked and progress is None and now - watch.seen < silence_s:
                 return ""
             sentence = "not connected" + ("" if progress is None else ", last came further at {}")
             return self._text(client_id, watch, DropReason.LOST, last, sentence)
@@ -99,7 +103,7 @@ class Deadlines:
         problem = session.problem
         if problem is not None and problem.is_fatal:
             return f"{DropReason.PROBLEM}: {problem.reason}: {problem.detail}"
-        if now - last >= silence_s:
+        if is_asked and now - last >= silence_s:
             return self._text(client_id, watch, DropReason.SILENT, last, "connected, but has not come further since {}")
         return ""
 

@@ -1,0 +1,556 @@
+"""Deadlines that follow progress: who is waited for and how long, what a run does without a quorum, and who says so."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aggregator.deadlines import Deadlines
+from aggregator.sessions import Sessions
+from shared.errors import InvalidConfig, LateUpdate, StaleRound
+from shared.types import ClientActivity, ClientProblem, Round, RoundPhase, Run, RunStatus, Task, TaskKind
+from tests.builders import a_client, a_round, a_run
+from tests.folders import memory_folder
+from tests.local_federation import Clock, LocalFederation
+from tests.numpy_client import NumpyClient
+
+TICK_S = 1.0
+DEADLINE_S, SILENCE_S = 60.0, 30.0
+QUORUM = {"deadline_s": DEADLINE_S, "silence_s": SILENCE_S, "min_clients": 2}
+TRAINING, EVALUATING = ClientActivity.TRAINING, ClientActivity.EVALUATING
+
+
+@pytest.fixture
+def federation() -> Iterator[LocalFederation]:
+    clients = [NumpyClient(name) for name in ("ann", "bob", "zoe")]
+    with memory_folder() as folder, LocalFederation(Path(folder), clients) as federation:
+        federation.join()
+        yield federation
+
+
+class Scene:
+    """One run of ann, bob and zoe, in seconds since its round 1 began to collect."""
+
+    def __init__(self, federation: LocalFederation, *, is_initialised: bool = True, **quorum: Any) -> None:
+        self.federation, self.clock = federation, federation.clock
+        run = federation.create("fedavg", quorum={**QUORUM, **quorum}, run={"rounds": 3})
+        self.run_id = run.run_id
+        if is_initialised:
+            self.do("ann")
+        self.began, self.fractions = self.clock.now, dict.fromkeys(federation.clients, 0.0)
+        self.tick()
+
+    @property
+    def run(self) -> Run:
+        return self.federation.coordinator.get_run(self.run_id)
+
+    @property
+    def round(self) -> Round:
+        current = self.run.round
+        assert current is not None
+        return current
+
+    @property
+    def phase(self) -> str:
+        return self.round.phase.value
+
+    @property
+    def seconds(self) -> float:
+        return self.clock.now - self.began
+
+    def task(self, name: str) -> Task:
+        return self.federation.task(self.federation.clients[name])
+
+    def do(self, *names: str) -> None:
+        """Have clients do their task to the end."""
+        for name in names:
+            self.federation.perform(self.federation.clients[name], self.task(name))
+
+    def aggregate(self) -> None:
+        self.federation.coordinator.work()
+
+    def tick(self) -> None:
+        self.federation.coordinator.tick()
+
+    def say(self, name: str, *, further: bool) -> None:
+        """A heartbeat, which says that the client has come further, or the same as before."""
+        self.fractions[name] += 1 / 4096 if further else 0.0
+        activity = EVALUATING if self.round.phase is RoundPhase.EVALUATING else TRAINING
+        client = self.federation.clients[name]
+        self.federation.heartbeat(
+            client, activity=activity, run_id=self.run_id, round=self.round.number, progress=self.fractions[name]
+        )
+
+    def wait(self, seconds: float, *, moving: tuple[str, ...] = (), alive: tuple[str, ...] = ()) -> None:
+        """Let time pass in ticks, with heartbeats of clients that get on and of clients that only live."""
+        for _ in range(math.ceil(seconds / TICK_S)):
+            for name in moving:
+                self.say(name, further=True)
+            for name in alive:
+                self.say(name, further=False)
+            self.clock.now += TICK_S
+            self.tick()
+
+    def wait_until_dropped(self, *, moving: tuple[str, ...] = (), alive: tuple[str, ...] = ()) -> float:
+        """The second in which somebody is dropped, with heartbeats as in `wait`."""
+        while not self.round.dropped:
+            assert self.seconds < 1000.0
+            self.wait(TICK_S, moving=moving, alive=alive)
+        return self.seconds
+
+    def events(self, *types: str) -> list[tuple[str, int, str]]:
+        return [(event.type, event.round, event.client_id) for event in self.federation.events(self.run_id, *types)]
+
+
+# The bound: max(begin + deadline_s, last progress + silence_s) + one tick
+
+
+@pytest.mark.parametrize("last_progress_s", [0.0, 20.0, 29.0, 31.0, 45.0, 200.0])
+def test_a_silent_client_holds_a_phase_up_until_the_bound_and_no_longer(
+    federation: LocalFederation, last_progress_s: float
+) -> None:
+    scene = Scene(federation)
+    for name in ("ann", "bob", "zoe"):
+        scene.task(name)
+    scene.do("ann", "bob")
+    scene.wait(last_progress_s, moving=("zoe",), alive=("ann", "bob"))
+    assert not scene.round.dropped
+    scene.say("zoe", further=True)
+    dropped_at = scene.wait_until_dropped(alive=("zoe", "ann", "bob"))
+    bound = max(DEADLINE_S, last_progress_s + SILENCE_S)
+    assert bound <= dropped_at <= bound + TICK_S
+    assert scene.phase == "aggregating", "it was dropped and the phase closed in one step"
+
+
+def test_a_slow_client_is_waited_for_as_long_as_it_moves(federation: LocalFederation) -> None:
+    scene = Scene(federation)
+    scene.do("ann", "bob")
+    for _ in range(40):  # slower than one step in two heartbeats of twenty seconds
+        scene.wait(SILENCE_S - TICK_S, alive=("ann", "bob", "zoe"))
+        scene.say("zoe", further=True)
+    assert scene.seconds > 10 * DEADLINE_S
+    assert scene.round.dropped == {}
+    scene.do("zoe")
+    assert set(scene.round.updates) == {"ann", "bob", "zoe"}
+    assert scene.events("client_dropped", "quorum_missing") == []
+
+
+def test_bytes_that_move_are_progress_without_a_single_heartbeat(federation: LocalFederation) -> None:
+    scene = Scene(federation)
+    client, task = federation.clients["zoe"], scene.task("zoe")
+    scene.do("ann", "bob")
+    update, blobs = client.work(task, federation.fetch(client, task))
+    (blob, data), *_ = blobs.items()
+    transfers = federation.coordinator.transfers
+    for _ in range(10):
+        scene.clock.now += 9.0  # within the lease
+        scene.tick()
+        transfers.note_received(client.client_id, client.token)
+    receiver = transfers.begin_upload(client.client_id, client.token, scene.run_id, 1, blob)
+    assert receiver is not None
+    for begin in range(0, len(data), 50):
+        scene.clock.now += 9.0
+        scene.tick()
+        receiver.write(begin, data[begin : begin + 50])
+    receiver.finish()
+    receiver.close()
+    assert scene.seconds > DEADLINE_S + 2 * SILENCE_S
+    assert scene.round.dropped == {}
+    federation.submit(client, task, update, blobs)
+    assert scene.phase == "aggregating"
+
+
+@pytest.mark.parametrize("seconds", [0.0, 30.0, 59.0])
+def test_a_client_whose_lease_ran_out_is_dropped_at_the_deadline(federation: LocalFederation, seconds: float) -> None:
+    scene = Scene(federation)
+    scene.do("ann", "bob")
+    scene.wait(seconds, moving=("zoe",), alive=("ann", "bob"))
+    lease_s = 10.0
+    dropped_at = scene.wait_until_dropped(alive=("ann", "bob"))
+    bound = max(DEADLINE_S, seconds + lease_s)
+    assert bound <= dropped_at <= bound + 2 * TICK_S
+    assert scene.round.dropped["zoe"].startswith("lost: not connected, last came further at 1970-01-01 00:1")
+
+
+def test_a_client_that_cannot_do_its_task_is_dropped_at_the_deadline_however_alive(federation: LocalFederation) -> None:
+    scene = Scene(federation)
+    scene.do("ann", "bob")
+    problem = ClientProblem(reason="OUT_OF_MEMORY", detail="there is not enough memory", hint="", is_fatal=True)
+    federation.heartbeat(federation.clients["zoe"], problem=problem)
+    dropped_at = scene.wait_until_dropped(moving=("zoe",), alive=("ann", "bob"))
+    assert DEADLINE_S <= dropped_at <= DEADLINE_S + TICK_S
+    assert scene.round.dropped == {"zoe": "problem: OUT_OF_MEMORY: there is not enough memory"}
+
+
+def test_a_warning_of_a_client_drops_nobody(federation: LocalFederation) -> None:
+    scene = Scene(federation)
+    scene.do("ann", "bob")
+    federation.heartbeat(federation.clients["zoe"], problem=ClientProblem(reason="BAD_FILE", detail="one file"))
+    scene.wait(3 * DEADLINE_S, moving=("zoe",), alive=("ann", "bob"))
+    assert scene.round.dropped == {}
+
+
+def test_nobody_is_dropped_before_the_deadline_nor_without_one(federation: LocalFederation) -> None:
+    scene = Scene(federation)
+    scene.do("ann", "bob")
+    scene.wait(DEADLINE_S - TICK_S, alive=("ann", "bob"))
+    assert scene.round.dropped == {}
+    scene.federation.coordinator.stop(scene.run_id)
+    scene.wait(2 * TICK_S)
+    federation.join()
+    run = federation.create("fedavg")
+    federation.perform(federation.clients["ann"], federation.task(federation.clients["ann"]))
+    for _ in range(100):
+        federation.clock.now += 60.0
+        federation.coordinator.tick()
+    found = federation.coordinator.get_run(run.run_id)
+    assert found.round is not None
+    assert (found.status, found.reason, found.round.dropped) == (RunStatus.RUNNING, "", {})
+
+
+@pytest.mark.parametrize("skew_s", [-86_400.0, -3600.0, 3600.0, 86_400.0])
+def test_a_wall_clock_that_is_set_drops_nobody_and_holds_nobody(skew_s: float) -> None:
+    monotonic, wall = Clock(), Clock()
+    sessions = Sessions(10.0, monotonic)
+    deadlines = Deadlines(sessions, wall_clock=wall, monotonic_clock=monotonic)
+    deadlines.look([])
+    run = a_run(round=a_round(phase_started_at={"collecting": wall.now}))
+    absent = []
+    for second in range(80):
+        for name in ("ann", "bob"):
+            sessions.join(a_client(name), "token")
+        deadlines.look([run])
+        found = deadlines.presence(run, deadline_s=DEADLINE_S, silence_s=SILENCE_S)
+        absent += [second] if found.absent else []
+        wall.now += TICK_S + (skew_s if second == 30 else 0.0)
+        monotonic.now += TICK_S
+    assert absent == list(range(60, 80))
+
+
+def test_who_is_not_there_is_not_asked_for_the_first_model_after_a_restart(federation: LocalFederation) -> None:
+    scene = Scene(federation, is_initialised=False)
+    federation.store.close()
+    federation._start()
+    zoe = federation.clients["zoe"]
+    scene.wait(DEADLINE_S - TICK_S)
+    federation.coordinator.join(zoe.record, zoe.token)
+    scene.wait(2 * TICK_S, alive=("zoe",))
+    assert list(scene.round.cohort) == ["ann", "zoe"]
+
+
+# What a dropped client means for the round
+
+
+def test_a_round_goes_on_with_a_quorum_and_everybody_can_see_without_whom(federation: LocalFederation) -> None:
+    scene = Scene(federation)
+    scene.do("ann", "bob")
+    scene.wait(DEADLINE_S + TICK_S, alive=("ann", "bob"))
+    scene.aggregate()
+    assert scene.phase == "evaluating"
+    scene.do("ann", "bob")
+    assert scene.round.number == 2, "who gave no update is not waited for to report"
+    (first,) = [json.loads(line) for line in federation.metrics_lines(scene.run_id) if line]
+    assert first["dropped"] == ["zoe"]
+    assert first["num_examples"] == 2 * 12
+    assert first["accuracy"]["zoe-domain"] is None
+    assert first["accuracy"]["mean"] is not None
+    found = federation.coordinator.list_rounds(scene.run_id)[1]
+    assert found.dropped["zoe"].startswith("lost: ")
+    assert scene.events("client_dropped") == [("client_dropped", 1, "zoe")]
+    (event,) = federation.events(scene.run_id, "client_dropped")
+    assert (event.data["reason"], event.data["detail"][:14]) == ("lost", "not connected,")
+    assert federation.metric("clients_dropped_total", reason="lost") == 1.0
+    assert federation.metric("clients_dropped_total", reason="silent") == 0.0
+    assert scene.round.cohort == ("ann", "bob", "zoe"), "the next cohort is selected as ever"
+    assert scene.round.dropped == {}
+
+
+def test_a_dropped_client_takes_part_again_when_it_is_back(federation: LocalFederation) -> None:
+    scene = Scene(federation)
+    scene.do("ann", "bob")
+    late = scene.task("zoe")
+    update, blobs = federation.clients["zoe"].work(late, federation.fetch(federation.clients["zoe"], late))
+    scene.wait(DEADLINE_S + TICK_S, alive=("ann", "bob"))
+    federation.join()
+    with pytest.raises(LateUpdate):
+        federation.submit(federation.clients["zoe"], late, update, blobs)
+    scene.aggregate()
+    assert scene.task("zoe").kind is TaskKind.EVALUATE, "it may report on the model that was made without it"
+    scene.do("zoe", "ann", "bob")
+    assert scene.round.number == 2
+    with pytest.raises(StaleRound):
+        federation.submit(federation.clients["zoe"], late, update, blobs)
+    scene.do("ann", "bob", "zoe")
+    assert set(scene.round.updates) == {"ann", "bob", "zoe"}
+    (first,) = [json.loads(line) for line in federation.metrics_lines(scene.run_id) if line]
+    assert first["accuracy"]["zoe-domain"] is not None
+    assert first["dropped"] == ["zoe"], "its update is still missing"
+
+
+def test_reports_have_the_same_rule_and_a_missing_one_is_null(federation: LocalFederation) -> None:
+    scene = Scene(federation)
+    scene.do("ann", "bob", "zoe")
+    scene.aggregate()
+    assert scene.phase == "evaluating"
+    scene.do("ann", "zoe")
+    scene.wait(DEADLINE_S - TICK_S, alive=("ann", "zoe"))
+    assert scene.round.number == 1
+    scene.wait(2 * TICK_S, alive=("ann", "zoe"))
+    assert scene.round.number == 2
+    (first,) = [json.loads(line) for line in federation.metrics_lines(scene.run_id) if line]
+    assert (first["dropped"], first["num_examples"]) == (["bob"], 36)
+    assert first["accuracy"]["bob-domain"] is None
+
+
+def test_a_client_that_moves_again_is_waited_for_again(federation: LocalFederation) -> None:
+    scene = Scene(federation)
+    scene.do("ann")
+    scene.wait(DEADLINE_S + TICK_S, moving=("bob",), alive=("ann",))
+    assert set(scene.round.dropped) == {"zoe"}
+    assert scene.phase == "collecting", "bob is slow, and moves"
+    federation.join()
+    scene.task("zoe")
+    scene.wait(3 * TICK_S, moving=("bob", "zoe"), alive=("ann",))
+    assert scene.round.dropped == {}
+    scene.do("bob")
+    assert scene.phase == "collecting", "now zoe is the slow one"
+    scene.do("zoe")
+    assert set(scene.round.updates) == {"ann", "bob", "zoe"}
+    assert scene.events("client_dropped", "client_returned") == [
+        ("client_dropped", 1, "zoe"),
+        ("client_returned", 1, "zoe"),
+    ]
+
+
+def test_a_dropped_client_that_commits_in_time_is_part_of_the_round(federation: LocalFederation) -> None:
+    scene = Scene(federation)
+    scene.do("ann")
+    scene.wait(DEADLINE_S + TICK_S, moving=("bob",), alive=("ann",))
+    assert set(scene.round.dropped) == {"zoe"}
+    federation.join()
+    scene.do("zoe")
+    assert (set(scene.round.updates), scene.round.dropped) == ({"ann", "zoe"}, {})
+    assert scene.phase == "collecting"
+    scene.do("bob")
+    assert scene.phase == "aggregating"
+
+
+def test_a_run_in_which_nobody_is_dropped_has_the_bytes_of_one_without_a_quorum(tmp_path: Path) -> None:
+    lines = []
+    for name, sections in (("with", {"quorum": QUORUM}), ("without", {})):
+        clients = [NumpyClient(client) for client in ("ann", "bob", "zoe")]
+        (tmp_path / name).mkdir()
+        with LocalFederation(tmp_path / name, clients) as federation:
+            federation.join()
+            run = federation.create("fedplcc", **sections)
+            federation.run_to_end(run.run_id)
+            lines.append(federation.metrics_lines(run.run_id))
+    assert lines[0] == lines[1]
+    assert "dropped" not in lines[0][0]
+
+
+# Without a quorum
+
+
+def test_without_a_quorum_a_run_waits_says_for_whom_and_goes_on_when_they_are_back(
+    federation: LocalFederation,
+) -> None:
+    scene = Scene(federation)
+    scene.do("ann")
+    scene.wait(DEADLINE_S + TICK_S, alive=("ann", "bob"))
+    reason = scene.run.reason
+    assert reason.startswith(
+        "round 1 has no quorum, 1 of the 2 clients that it needs; missing: bob (silent: connected, "
+    )
+    assert "zoe (lost: not connected, last came further at 1970-01-01 00:16:40 UTC)" in reason
+    assert scene.run.status is RunStatus.RUNNING
+    assert scene.round.dropped == {}, "whoever comes back is part of the round"
+    assert federation.metric("runs_without_quorum") == 1.0
+    scene.wait(100 * TICK_S, alive=("ann", "bob"))
+    assert scene.run.reason == reason, "the same facts are the same words, and no more events"
+    assert scene.events("quorum_missing") == [("quorum_missing", 1, "")]
+    scene.wait(2 * TICK_S, moving=("bob",), alive=("ann",))
+    assert scene.run.reason == ""
+    assert set(scene.round.dropped) == {"zoe"}
+    assert federation.metric("runs_without_quorum") == 0.0
+    scene.do("bob")
+    assert scene.phase == "aggregating"
+    assert [kind for kind, *_ in scene.events("quorum_missing", "quorum_regained", "client_dropped")] == [
+        "quorum_missing",
+        "client_dropped",
+        "quorum_regained",
+    ]
+
+
+def test_a_client_that_comes_back_to_a_waiting_run_commits_and_closes_it(federation: LocalFederation) -> None:
+    scene = Scene(federation)
+    scene.do("ann")
+    scene.wait(4 * DEADLINE_S, alive=("ann",))
+    assert scene.run.reason
+    federation.join()
+    scene.do("zoe")
+    scene.tick()
+    assert scene.phase == "aggregating"
+    assert (scene.run.reason, set(scene.round.dropped)) == ("", {"bob"})
+
+
+def test_a_run_that_is_to_fail_without_a_quorum_fails_with_the_same_words(federation: LocalFederation) -> None:
+    scene = Scene(federation, on_no_quorum="fail")
+    scene.do("ann")
+    scene.wait(DEADLINE_S - TICK_S, alive=("ann", "bob"))
+    assert scene.run.status is RunStatus.RUNNING
+    scene.wait(2 * TICK_S, alive=("ann", "bob"))
+    run = scene.run
+    assert run.status is RunStatus.FAILED
+    assert run.reason.startswith("round 1 has no quorum, 1 of the 2 clients that it needs; missing: bob (silent: ")
+    (event,) = federation.events(scene.run_id, "run_failed")
+    assert event.data == {"reason": run.reason}
+
+
+def test_the_whole_cohort_with_a_deadline_fails_a_run_that_would_wait_for_ever(federation: LocalFederation) -> None:
+    run = federation.create("fedavg", quorum={"deadline_s": DEADLINE_S, "on_no_quorum": "fail"})
+    federation.perform(federation.clients["ann"], federation.task(federation.clients["ann"]))
+    for _ in range(70):
+        federation.idle(federation.clients["ann"])
+        federation.clock.now += TICK_S
+        federation.coordinator.tick()
+    failed = federation.coordinator.get_run(run.run_id)
+    assert failed.status is RunStatus.FAILED
+    assert failed.reason.startswith("round 1 has no quorum, ")
+
+
+def test_every_domain_needs_a_client_of_each(tmp_path: Path) -> None:
+    clients = [NumpyClient("ann", "north"), NumpyClient("bob", "north"), NumpyClient("zoe", "south")]
+    with LocalFederation(tmp_path, clients) as federation:
+        federation.join()
+        scene = Scene(federation, every_domain=True, min_clients=None)
+        scene.do("ann", "bob")
+        scene.wait(DEADLINE_S + TICK_S, alive=("ann", "bob"))
+        assert scene.run.reason.startswith("round 1 has no quorum, no client of domain south; missing: zoe (lost: ")
+        federation.join()
+        scene.do("zoe")
+        assert scene.phase == "aggregating"
+        scene.aggregate()
+        scene.do("ann", "bob", "zoe")
+        scene.do("ann", "zoe")
+        began = scene.clock.now
+        scene.wait(DEADLINE_S + TICK_S, alive=("ann", "zoe"))
+        assert scene.clock.now - began < DEADLINE_S + 2 * TICK_S
+        assert (scene.round.phase, set(scene.round.dropped)) == (RoundPhase.AGGREGATING, {"bob"})
+
+
+# Round 0
+
+
+def test_a_first_model_that_does_not_come_is_asked_of_the_next_client(federation: LocalFederation) -> None:
+    scene = Scene(federation, is_initialised=False)
+    assert scene.task("ann").kind is TaskKind.INIT
+    assert scene.task("bob").kind is TaskKind.WAIT
+    scene.wait(DEADLINE_S - TICK_S, alive=("zoe",))
+    scene.wait(2 * TICK_S, alive=("zoe",))
+    assert (list(scene.round.cohort), set(scene.round.dropped)) == (["ann", "zoe"], {"ann"}), "bob is away as well"
+    assert scene.events("client_dropped", "client_asked") == [("client_dropped", 0, "ann"), ("client_asked", 0, "zoe")]
+    scene.wait(20.0, alive=("zoe",))
+    assert list(scene.round.cohort) == ["ann", "zoe"], "zoe has the whole time that ann had"
+    scene.do("zoe")
+    assert (scene.round.number, list(scene.round.cohort)) == (1, ["ann", "bob", "zoe"])
+    first = federation.coordinator.list_rounds(scene.run_id)[0]
+    assert (first.phase, set(first.dropped)) == (RoundPhase.COMMITTED, {"ann"})
+
+
+def test_two_clients_that_were_asked_for_the_first_model_give_one(federation: LocalFederation) -> None:
+    scene = Scene(federation, is_initialised=False)
+    task = scene.task("ann")
+    scene.wait(DEADLINE_S + TICK_S, alive=("bob", "zoe"))
+    assert scene.round.cohort == ("ann", "bob")
+    federation.join()
+    scene.do("ann")
+    assert scene.round.number == 1
+    update, blobs = federation.clients["bob"].work(task, None)
+    with pytest.raises(StaleRound):
+        federation.submit(federation.clients["bob"], task, update, blobs)
+    first = federation.store.find_round(scene.run_id, 0)
+    assert first is not None
+    assert (set(first.updates), first.dropped) == ({"ann"}, {})
+
+
+def test_without_anybody_to_ask_for_the_first_model_the_run_waits_and_says_so(federation: LocalFederation) -> None:
+    scene = Scene(federation, is_initialised=False)
+    scene.wait(DEADLINE_S + TICK_S)
+    assert scene.run.reason.startswith(
+        "round 0 has no quorum, nobody is there to make the first model; missing: ann (lost"
+    )
+    federation.join()
+    scene.do("ann")
+    assert (scene.round.number, scene.run.reason) == (1, "")
+
+
+# Restarts and pauses
+
+
+def test_nobody_is_dropped_because_the_aggregator_was_away(federation: LocalFederation) -> None:
+    scene = Scene(federation)
+    scene.do("ann", "bob")
+    scene.clock.now += 10 * DEADLINE_S
+    federation.store.close()
+    federation._start()  # nobody has joined yet
+    scene.wait(SILENCE_S - TICK_S)
+    assert scene.round.dropped == {}, "the phase is long overdue, but who could have said anything?"
+    scene.wait(2 * TICK_S)
+    assert scene.round.dropped == {"zoe": "lost: not connected"}
+
+
+def test_the_clock_of_a_phase_goes_on_over_a_restart(federation: LocalFederation) -> None:
+    scene = Scene(federation)
+    scene.do("ann", "bob")
+    scene.wait(DEADLINE_S - 10.0, alive=("ann", "bob", "zoe"))
+    federation.restart()
+    scene.task("zoe")
+    dropped_at = scene.wait_until_dropped(alive=("ann", "bob", "zoe"))
+    restarted_at = DEADLINE_S - 10.0
+    assert restarted_at + SILENCE_S <= dropped_at <= restarted_at + SILENCE_S + 2 * TICK_S
+
+
+def test_what_was_decided_before_a_restart_stays_decided(federation: LocalFederation) -> None:
+    scene = Scene(federation)
+    scene.do("ann")
+    scene.wait(DEADLINE_S + TICK_S, moving=("bob",), alive=("ann",))
+    before = scene.round.dropped
+    assert set(before) == {"zoe"}
+    federation.store.close()
+    federation._start()
+    for name in ("ann", "bob"):
+        federation.coordinator.join(federation.clients[name].record, federation.clients[name].token)
+    scene.wait(3 * TICK_S, moving=("bob",), alive=("ann",))
+    assert scene.round.dropped == before
+    scene.do("bob")
+    assert scene.phase == "aggregating"
+
+
+def test_a_paused_run_drops_nobody_and_begins_its_phase_anew(federation: LocalFederation) -> None:
+    scene = Scene(federation)
+    scene.do("ann", "bob")
+    scene.wait(DEADLINE_S - 5.0, alive=("ann", "bob"))
+    federation.coordinator.pause(scene.run_id, now=True)
+    scene.wait(10 * DEADLINE_S, alive=("ann", "bob"))
+    assert scene.round.dropped == {}
+    federation.coordinator.resume(scene.run_id)
+    scene.wait(DEADLINE_S - TICK_S, alive=("ann", "bob"))
+    assert scene.round.dropped == {}
+    scene.wait(2 * TICK_S, alive=("ann", "bob"))
+    assert set(scene.round.dropped) == {"zoe"}
+
+
+# Configuration that needs the aggregator's own
+
+
+def test_a_silence_below_the_lease_is_refused(federation: LocalFederation) -> None:
+    with pytest.raises(
+        InvalidConfig, match=r"quorum.silence_s = 5: at least 10, the lease of this aggregator in seconds"
+    ):
+        federation.create("fedavg", quorum={**QUORUM, "silence_s": 5.0})
