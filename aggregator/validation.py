@@ -242,7 +242,7 @@ def check_prototypes(
         class_counts: The client's samples per class, `[M]`.
 
     Raises:
-        MalformedUpdate: check is dim, class_id, finite, weight, count or sum.
+        MalformedUpdate: check is dim, class_id, group_id, finite, weight, count or sum.
     """
     if prototypes.vectors.shape[1] != dim and len(prototypes):
         raise _malformed("dim", f"prototypes have {prototypes.vectors.shape[1]} features, the model {dim}")
@@ -251,6 +251,8 @@ def check_prototypes(
     num_classes = len(class_counts)
     if len(prototypes) and not (prototypes.class_ids.min() >= 0 and prototypes.class_ids.max() < num_classes):
         raise _malformed("class_id", f"a prototype's class id is outside [0, {num_classes})")
+    if len(prototypes) and prototypes.group_ids.min() < -1:
+        raise _malformed("group_id", "a prototype's group id is neither an id nor -1 for none")
     excess = excess_rows(prototypes, num_classes)
     if excess is not None:
         raise _malformed("count", f"the update has {excess}")

@@ -229,6 +229,7 @@ PROTOTYPE_POISONS: dict[str, tuple[Poison, str]] = {
     "a negative class": (with_entry("class_ids", 0, -1), "class_id"),
     "an absurd class": (with_entry("class_ids", 0, 2**62), "class_id"),
     "a class of which it has no sample": (with_entry("class_ids", 0, 1), "class_id"),
+    "an impossible group": (with_entry("group_ids", 0, -2), "group_id"),
     "a zero weight": (with_entry("weights", 0, 0), "weight"),
     "a negative weight": (with_entry("weights", 0, -1), "weight"),
     "a fractional weight": (with_entry("weights", 0, 0.5), "weight"),

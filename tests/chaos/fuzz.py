@@ -1,0 +1,479 @@
+"""Poisoned updates: thousands of mutants of good ones are sent to an aggregator, and none may count, crash it or fill it.
+
+    python -m tests.chaos.fuzz --mutants 10000         over gRPC to a real process, in two runs
+    python -m tests.chaos.fuzz --mutant 7:1234         one mutant of seed 7 again, in this process, with what became of it
+
+Every mutant is a function of (seed, index) and of the round that it is sent in. Whether it is bad at all is
+said by fuzz_judge.py, which shares no code with the aggregator's checks: only bad mutants are sent, so none of them may be
+accepted; of the others, each must pass the aggregator's own checks. A mutant that breaks a rule is printed with the smallest
+part of it that still does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import random
+import struct
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from aggregator.service import Limits
+from aggregator.validation import check_update
+from shared import convert
+from shared.errors import FedplccError
+from shared.run_config import RunConfig, parse_run_config
+from shared.tensors import read_header
+from shared.types import BlobRef, RunStatus, Task, TaskKind
+from tests.chaos.fuzz_attempt import Attempt, Scene, to_attempt, to_blobs, valid_material
+from tests.chaos.fuzz_doors import Door, GrpcDoor, LocalDoor
+from tests.chaos.fuzz_judge import faults
+from tests.chaos.fuzz_mutators import MUTATORS
+from tests.folders import memory_folder
+from tests.grpc_client import GrpcClient, RunControl
+from tests.harness import Federation, eventually
+from tests.local_federation import LocalFederation
+from tests.numpy_client import FEATURE_DIM, NumpyClient, a_document
+from tests.oracle import expected
+
+HONEST = (NumpyClient("ann"), NumpyClient("bob", counts=(2, 6, 7)))
+POISONERS = tuple(NumpyClient(f"mallory-{number}", counts=(2 + number, 0, 7)) for number in range(4))
+"""They send at the same time; none has a sample of class 1."""
+CLIENTS = (*HONEST, *POISONERS)
+MAX_CHUNK_BYTES, MAX_BLOB_BYTES = 4096, 1 << 20
+ADMISSION = {"max_update_norm": 100.0, "max_num_examples": 1000}
+SECOND_RUN_PART = 5
+"""One of so many mutants goes to the run whose poisoners are quarantined."""
+MEMORY_BYTES = 64 << 20
+"""Most anonymous memory that the aggregator takes above what it had when it was idle, whatever is sent to it."""
+DISK_BYTES = 32 << 20
+"""Most that its state directory grows by: two runs of small models, and what 16 uploads of each client may leave."""
+
+
+@dataclass(slots=True)
+class Report:
+    """What was sent, what became of it, and what is wrong."""
+
+    seed: int
+    sent: Counter[str] = field(default_factory=Counter)
+    """Mutants that were sent, by their first mutator."""
+    answers: Counter[str] = field(default_factory=Counter)
+    """Calls by their answer: OK, or why they were refused."""
+    num_good: int = 0
+    """Mutants that were good updates after all."""
+    violations: list[str] = field(default_factory=list)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    lines: list[str] = field(default_factory=list)
+
+    @property
+    def num_sent(self) -> int:
+        return sum(self.sent.values())
+
+    def violated(self, text: str) -> None:
+        with self.lock:
+            self.violations.append(text)
+
+    def text(self) -> str:
+        """The figures, a line each."""
+        lines = [
+            f"seed {self.seed}: {self.num_sent} mutants sent, none accepted; {self.num_good} more were good updates"
+        ]
+        if self.violations:
+            lines = [
+                f"seed {self.seed}: {self.num_sent} mutants sent, {len(self.violations)} VIOLATIONS",
+                *self.violations,
+            ]
+        lines += ["", "mutants by mutator:", *(f"  {count:6}  {name}" for name, count in sorted(self.sent.items()))]
+        lines += ["", "calls by answer:", *(f"  {count:6}  {name}" for name, count in self.answers.most_common())]
+        return "\n".join([*lines, "", *self.lines])
+
+
+# Mutants
+
+
+def names_of(seed: int, index: int) -> tuple[str, ...]:
+    """The mutators of a mutant, in the order of their stages: every one in its turn, sometimes with others."""
+    rng = random.Random(f"{seed}/{index}")
+    known = sorted(MUTATORS)
+    first = known[index % len(known)]
+    others = rng.sample(known, rng.choice([1, 2])) if rng.random() < 0.2 else []
+    return tuple(sorted({first, *others}, key=lambda name: (MUTATORS[name].stage, name)))
+
+
+def mutant(scene: Scene, seed: int, index: int, names: Sequence[str]) -> Attempt:
+    """A good update, spoilt by these mutators. Each draws its own numbers, so that one can be left out."""
+
+    def spoilt(stage: int, good: Any) -> Any:
+        for name in names:
+            if MUTATORS[name].stage == stage:
+                try:
+                    good = MUTATORS[name].change(random.Random(f"{seed}/{index}/{name}"), scene, good)
+                except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, struct.error):
+                    if len(names) == 1:
+                        raise  # beside others it may find too little left of a good update to spoil
+        return good
+
+    material = spoilt(0, valid_material(scene, np.random.default_rng([seed, index])))
+    blobs = spoilt(1, to_blobs(material))
+    attempt: Attempt = spoilt(2, to_attempt(scene, blobs))
+    return attempt
+
+
+def poison(door: Door, scene: Scene, seed: int, indices: Iterable[int], report: Report) -> None:
+    """Send the bad ones of these mutants; hold the good ones against the aggregator's checks."""
+    for index in indices:
+        names = names_of(seed, index)
+        attempt = mutant(scene, seed, index, names)
+        if not faults(attempt, scene):
+            refusal = refusal_of(attempt, scene)
+            with report.lock:
+                report.num_good += 1
+            if refusal:
+                report.violated(f"{_tell(seed, index, names)}: it is a good update, but refused: {refusal}")
+            continue
+        outcome = door.send(attempt)
+        with report.lock:
+            report.sent[names[0]] += 1
+            report.answers.update(outcome.answers)
+        if outcome.is_accepted or outcome.bugs:
+            what = "accepted" if outcome.is_accepted else f"answered {', '.join(outcome.bugs)}"
+            smallest = minimal(seed, index, names)
+            report.violated(
+                f"{_tell(seed, index, smallest)}: {what}; wrong with it: {', '.join(faults(attempt, scene))}"
+            )
+            if outcome.is_accepted:
+                return  # the client has had its update
+
+
+def refusal_of(attempt: Attempt, scene: Scene) -> str:
+    """Why the aggregator's checks refuse an update that was sent whole; empty if they do not."""
+    assert attempt.commit is not None
+    with memory_folder() as name:
+        folder = Path(name)
+        paths: dict[BlobRef, Path] = {}
+        start = folder / "start"
+        start.write_bytes(scene.start)
+        with start.open("rb") as file:
+            table = read_header(file)
+        try:
+            update = convert.update_from_commit(attempt.commit)
+            for blob, upload in zip(update.payload.blobs, attempt.uploads, strict=False):
+                paths[blob] = folder / blob.sha256
+                paths[blob].write_bytes(b"".join(data for _, data in upload.chunks))
+            check_update(update, paths, scene.client.record, scene.config, table, FEATURE_DIM, start)
+        except FedplccError as error:
+            return f"{error.reason}: {error.detail}"
+        except Exception as error:  # a bug, whatever it is: that is what is looked for
+            return repr(error)
+    return ""
+
+
+def minimal(seed: int, index: int, names: Sequence[str]) -> tuple[str, ...]:
+    """The fewest mutators with which a mutant still breaks a rule in this process; all of them if none does."""
+    for count in range(1, len(names) + 1):
+        for part in itertools.combinations(names, count):
+            with local_scene() as (door, scene):
+                attempt = mutant(scene, seed, index, part)
+                if faults(attempt, scene):
+                    outcome = door.send(attempt)
+                    if outcome.is_accepted or outcome.bugs:
+                        return part
+    return tuple(names)
+
+
+def _tell(seed: int, index: int, names: Sequence[str]) -> str:
+    return f"mutant {seed}:{index} ({' + '.join(names)})"
+
+
+# In this process
+
+
+@contextmanager
+def local_scene() -> Iterator[tuple[LocalDoor, Scene]]:
+    """A poisoner's first training task in a federation of its own."""
+    with memory_folder() as folder, local_federation(Path(folder)) as federation:
+        federation.create("fedplcc", admission=ADMISSION)
+        yield LocalDoor(federation), scene_of(federation, POISONERS[0])
+
+
+def local_federation(folder: Path) -> LocalFederation:
+    """The clients around a coordinator with small limits."""
+    limits = Limits(max_chunk_bytes=MAX_CHUNK_BYTES, max_blob_bytes=MAX_BLOB_BYTES)
+    federation = LocalFederation(folder, CLIENTS, limits)
+    federation.join()
+    return federation
+
+
+def scene_of(federation: LocalFederation, client: NumpyClient) -> Scene:
+    """The scene of a client's training task; the first model is made if there is none yet."""
+    while (task := federation.task(client)).kind is not TaskKind.TRAIN:
+        first = federation.clients[min(federation.clients)]
+        assert federation.perform(first, federation.task(first)), f"{client.client_id} waits: {task.detail}"
+    start = federation.fetch(client, task)
+    assert start is not None
+    return scene_at(client, task, start)
+
+
+def scene_at(client: NumpyClient, task: Task, start: bytes) -> Scene:
+    """The scene of a task whose model was fetched."""
+    assert task.run is not None
+    _, blobs_of_ann = HONEST[0].work(task, start)
+    return Scene(
+        client=client,
+        task=task,
+        config=config_of(task),
+        start=start,
+        foreign=(*blobs_of_ann, *task.payload.blobs),
+        others=tuple(other for other in CLIENTS if other is not client),
+        max_chunk_bytes=MAX_CHUNK_BYTES,
+        max_blob_bytes=MAX_BLOB_BYTES,
+    )
+
+
+def config_of(task: Task) -> RunConfig:
+    import json
+
+    assert task.run is not None
+    return parse_run_config(json.loads(task.run.config_json))
+
+
+def poison_locally(seed: int, num_mutants: int, report: Report) -> None:
+    """Send mutants to a coordinator in this process, then let the run end and compare it."""
+    with memory_folder() as folder, local_federation(Path(folder)) as federation:
+        run = federation.create("fedplcc", admission=ADMISSION)
+        share = num_mutants // len(POISONERS)
+        for number, client in enumerate(POISONERS):
+            scene = scene_of(federation, client)
+            poison(LocalDoor(federation), scene, seed, range(number * share, (number + 1) * share), report)
+        run = federation.run_to_end(run.run_id)
+        right = expected(parse_run_config(a_document("fedplcc")), CLIENTS)
+        if run.status is not RunStatus.COMPLETED or run.model is None or run.model.sha256 != right.models[-1]:
+            report.violated(f"in process: the run is {run.status} and its model is not that of an undisturbed run")
+
+
+# Over gRPC
+
+
+class Watch(threading.Thread):
+    """Looks at a process's anonymous memory many times a second."""
+
+    def __init__(self, pid: int) -> None:
+        super().__init__(daemon=True)
+        self._status, self._ended = Path(f"/proc/{pid}/status"), threading.Event()
+        self.peak_bytes = self.now_bytes()
+
+    def now_bytes(self) -> int:
+        """What the process has now."""
+        (line,) = (line for line in self._status.read_text().splitlines() if line.startswith("RssAnon:"))
+        return int(line.split()[1]) << 10
+
+    def run(self) -> None:
+        """Look until `end`."""
+        while not self._ended.wait(0.02):
+            self.peak_bytes = max(self.peak_bytes, self.now_bytes())
+
+    def end(self) -> None:
+        """Look no more."""
+        self._ended.set()
+        self.join()
+
+
+class Party:
+    """Clients that act over gRPC until their run has ended, each in a thread; poisoners poison before they work."""
+
+    def __init__(self, address: str, run_id: str, seed: int, report: Report) -> None:
+        self._address, self._run_id, self._seed, self._report = address, run_id, seed, report
+        self._threads: list[threading.Thread] = []
+
+    def add(self, client: NumpyClient, indices: Sequence[Sequence[int]] = (), *, never_works: bool = False) -> None:
+        """Let a client act.
+
+        Args:
+            client: Who.
+            indices: The mutants that it sends in round 1, 2 and so on.
+            never_works: Whether it only poisons, until it is quarantined.
+        """
+        thread = threading.Thread(target=self._act, args=(client, indices, never_works), daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def wait(self, timeout_s: float) -> bool:
+        """Whether all of them have come to the end in this time."""
+        deadline = time.monotonic() + timeout_s
+        for thread in self._threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+        return not any(thread.is_alive() for thread in self._threads)
+
+    def _act(self, client: NumpyClient, indices: Sequence[Sequence[int]], never_works: bool) -> None:
+        there, door = GrpcClient(self._address, client), GrpcDoor(self._address)
+        try:
+            there.join()
+            for response in there.tasks():
+                task = convert.task_from_proto(response.task)
+                if task.run is None or task.run.run_id != self._run_id:
+                    if "no run names" in task.detail or "quarantined" in task.detail:
+                        return
+                    continue
+                if task.kind is TaskKind.TRAIN and task.round <= len(indices):
+                    start = there.download(task.payload.tensor_groups[0])
+                    poison(door, scene_at(client, task, start), self._seed, indices[task.round - 1], self._report)
+                    if never_works:
+                        return
+                there.perform(task)
+        except Exception as error:  # the thread's only way to say so
+            self._report.violated(f"client {client.client_id} could not go on: {error!r}")
+        finally:
+            there.close()
+            door.close()
+
+
+def poison_process(seed: int, num_mutants: int, report: Report, folder: Path) -> None:
+    """Send mutants to an aggregator's process in two runs, and compare both with what they must come to.
+
+    In the first run the poisoners send a good update in the end, which counts, so the run ends as an undisturbed one. In the
+    second they never do, and are quarantined; it ends as a run of the others.
+    """
+    flags = ["--max-chunk-bytes", str(MAX_CHUNK_BYTES), "--max-blob-bytes", str(MAX_BLOB_BYTES)]
+    flags += ["--heartbeat-interval-s", "30", "--lease-heartbeats", "1000"]
+    second = max(len(POISONERS) * len(MUTATORS), num_mutants // SECOND_RUN_PART)
+    with ExitStack() as stack:
+        federation = stack.enter_context(Federation(folder))
+        process = federation.start_aggregator(*flags)
+        control = RunControl(federation.address)
+        stack.callback(control.close)
+        watch = Watch(process.pid)
+        idle_bytes, disk_bytes = watch.now_bytes(), _size_of(folder / "aggregator")
+        watch.start()
+        begun = time.monotonic()
+        _first_run(federation, control, seed, range(num_mutants - second), report)
+        _second_run(federation, control, seed, range(num_mutants - second, num_mutants), report)
+        seconds = time.monotonic() - begun
+        watch.end()
+        grown = _size_of(folder / "aggregator") - disk_bytes
+        report.lines += [
+            f"aggregator: {idle_bytes >> 10} KiB of anonymous memory when idle, at most {watch.peak_bytes >> 10} KiB, "
+            f"{watch.now_bytes() >> 10} KiB afterwards (bound: idle + {MEMORY_BYTES >> 20} MiB)",
+            f"state directory: grew by {grown >> 10} KiB (bound: {DISK_BYTES >> 20} MiB)",
+            f"{report.num_sent / seconds:.0f} mutants a second, {seconds:.0f} s",
+        ]
+        if watch.peak_bytes > idle_bytes + MEMORY_BYTES:
+            report.violated(f"memory grew by {(watch.peak_bytes - idle_bytes) >> 20} MiB")
+        if grown > DISK_BYTES:
+            report.violated(f"the state directory grew by {grown >> 20} MiB")
+        if not process.is_running:
+            report.violated("the aggregator ended")
+        crashed = [line for line in process.log().splitlines() if "Traceback" in line or "crashed" in line]
+        if crashed:
+            report.violated(f"the aggregator's log has {len(crashed)} stack traces, the first: {crashed[0][:2000]}")
+
+
+def _first_run(federation: Federation, control: RunControl, seed: int, indices: range, report: Report) -> None:
+    """Everybody takes part, and the poisoners end with what an honest client sends."""
+    document = a_document("fedplcc", clients=tuple(client.client_id for client in CLIENTS), admission=ADMISSION)
+    run = control.create(document)
+    rounds = int(document["run"]["rounds"])
+    party = Party(federation.address, run.run_id, seed, report)
+    for client in HONEST:
+        party.add(client)
+    for number, client in enumerate(POISONERS):
+        party.add(client, [indices[number * rounds + at :: len(POISONERS) * rounds] for at in range(rounds)])
+    if not party.wait(60.0 + len(indices) / 20):
+        report.violated("the first run did not come to its end in time")
+    right = expected(parse_run_config(document), CLIENTS)
+    _compare("the run whose poisoners sent good updates in the end", control, run.run_id, right.models[-1], report)
+
+
+def _second_run(federation: Federation, control: RunControl, seed: int, indices: range, report: Report) -> None:
+    """The poisoners send nothing good; what is held against them quarantines them, and the others go on."""
+    share = len(indices) // len(POISONERS)
+    admission = {**ADMISSION, "quarantine_after": max(1, share // 3)}
+    document = a_document("fedplcc", clients=tuple(client.client_id for client in CLIENTS), admission=admission)
+    run = control.create(document)
+    party = Party(federation.address, run.run_id, seed, report)
+    for client in HONEST:
+        party.add(client)
+    for number, client in enumerate(POISONERS):
+        party.add(client, [indices[number :: len(POISONERS)]], never_works=True)
+    if not party.wait(60.0 + len(indices) / 20):
+        report.violated("the second run did not come to its end in time")
+    rounds = int(document["run"]["rounds"])
+    cohorts = [[client.client_id for client in HONEST]] * rounds
+    right = expected(parse_run_config(document), CLIENTS, cohorts)
+    _compare("the run whose poisoners were quarantined", control, run.run_id, right.models[-1], report)
+
+
+def _compare(what: str, control: RunControl, run_id: str, model_sha256: str, report: Report) -> None:
+    """Hold a run's last model against what it must be."""
+    import json
+
+    def last() -> str | None:
+        lines = control.metrics_lines(run_id)
+        ended = convert.run_from_proto(control.get(run_id)).run.status is RunStatus.COMPLETED
+        return str(json.loads(lines[-1])["model_sha256"]) if ended and lines else None
+
+    try:
+        found = eventually(last, f"{what} is completed", timeout_s=30.0)
+    except AssertionError as error:
+        report.violated(str(error))
+        return
+    if found == model_sha256:
+        report.lines.append(f"{what} ended with the model of a run that nobody poisoned: {found}")
+    else:
+        report.violated(f"{what} ended with another model: {found}, expected {model_sha256}")
+
+
+def _size_of(folder: Path) -> int:
+    sizes = []
+    for path in folder.rglob("*"):
+        try:
+            sizes.append(path.stat().st_size if path.is_file() else 0)
+        except FileNotFoundError:
+            continue  # an upload that was just forgotten
+    return sum(sizes)
+
+
+# The command
+
+
+def replay(text: str) -> int:
+    """Send one mutant in this process and say what became of it."""
+    seed, index = map(int, text.split(":"))
+    names = names_of(seed, index)
+    with local_scene() as (door, scene):
+        attempt = mutant(scene, seed, index, names)
+        wrong = faults(attempt, scene)
+        outcome = door.send(attempt)
+    print(_tell(seed, index, names))
+    print(f"wrong with it: {', '.join(wrong) or 'nothing'}")
+    print(f"answers: {', '.join(outcome.answers)}")
+    return int(bool(outcome.bugs) or outcome.is_accepted != (not wrong))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the campaign; 1 if anything is wrong."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--mutants", type=int, default=10_000, help="how many to send over gRPC")
+    parser.add_argument("--seed", type=int, default=20_240, help="all mutants follow from it")
+    parser.add_argument("--mutant", metavar="SEED:INDEX", help="send this one again, in this process")
+    options = parser.parse_args(arguments)
+    if options.mutant:
+        return replay(options.mutant)
+    report = Report(options.seed)
+    with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as folder:
+        poison_process(options.seed, options.mutants, report, Path(folder))
+    print(report.text())
+    return 1 if report.violations else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
