@@ -59,6 +59,7 @@ from trainer.determinism import prepare_torch
 from trainer.device_images import DeviceImages
 from trainer.environment import environment, resolve_device
 from trainer.evaluation import collect_features, evaluate
+from trainer.failures import site_failures
 from trainer.metrics import TrainerMetrics
 from trainer.models import FeatureModel, build_model, load_arrays, state_arrays
 from trainer.randomness import derive_seed
@@ -231,11 +232,25 @@ class TaskRunner:
             TooManyPrototypes: The client's data do not fit into an update.
             UnfitInitialModel: The run's initial model is of another specification.
             DiskFull, StoreUnavailable: The finished update cannot be kept; doing the task again tries that again.
+            OutOfMemory, ModelFailed: This site's memory, or the model's own code, does not let the task be done.
             FedplccError: The task cannot be done otherwise, or the aggregator refused its result.
         """
         if task.run is None or task.kind in (TaskKind.WAIT, TaskKind.STOP):
             return
         config = self._config(task.run)
+        with site_failures(config.model):
+            self._perform(task, config, coordinator, should_stop, on_activity, on_problem)
+
+    def _perform(
+        self,
+        task: Task,
+        config: RunConfig,
+        coordinator: Coordinator,
+        should_stop: ShouldStop,
+        on_activity: OnActivity | None,
+        on_problem: OnProblem | None,
+    ) -> None:
+        assert task.run is not None
         prepare_torch(config.training.threads, self._device)
         job = _Job(
             task=task,

@@ -36,6 +36,7 @@ from shared.types import Client, ClientActivity, ClientProblem, Heartbeat, Task,
 from trainer.cancellation import Cancelled
 from trainer.client import AggregatorClient, StreamEnd, pause
 from trainer.cuts import Cuts
+from trainer.failures import ModelFailed, OutOfMemory, is_out_of_memory
 from trainer.metrics import WORK, TrainerMetrics
 from trainer.tasks import TaskRunner
 
@@ -55,6 +56,7 @@ HINTS: Mapping[str, str] = {
     "UNFIT_INITIAL_MODEL": "stop the run, and start one whose initial_model, [model] and data.classes agree",
     "DISK_FULL": "make room on the disk of this trainer's --state-dir; the finished update waits in memory and is sent then",
     "STORE_UNAVAILABLE": "see that this trainer can read and write its --state-dir; the finished update waits in memory",
+    "MODEL_FAILED": "mend the model's code and restart this trainer, whose log has the whole error; or stop the run",
     "OUT_OF_MEMORY": "use a smaller training.batch_size or evaluation_batch_size, or another device",
 }
 """What to do about a problem, by reason."""
@@ -223,15 +225,15 @@ class Worker:
             log.warning("result_dropped", reason=error.reason, detail=error.detail)
             return "cancelled", None
         except FedplccError as error:
+            if isinstance(error, (OutOfMemory, ModelFailed)):
+                log.warning("task_crashed", exc_info=error)
             return "failed", self._report(work, error.reason, error.detail)
-        except MemoryError:
-            return "failed", self._report(work, "OUT_OF_MEMORY", "there is not enough memory for this task")
-        except Exception as error:
-            # A bug, or somebody's model: it must not take the trainer along, and its text may hold data.
+        except (Exception, SystemExit) as error:
+            # A bug, or somebody's code: it must not take the trainer along, and its text may hold data.
             log.exception("task_crashed")
-            is_memory = type(error).__name__ == "OutOfMemoryError"  # torch's, of an accelerator
-            reason = "OUT_OF_MEMORY" if is_memory else "INTERNAL"
-            return "failed", self._report(work, reason, f"the task failed with {type(error).__name__}")
+            if is_out_of_memory(error):
+                return "failed", self._report(work, OutOfMemory.reason, "there is not enough memory for this task")
+            return "failed", self._report(work, "INTERNAL", f"the task failed with {type(error).__name__}")
         return "done", None
 
     def _perform(self, work: _Work) -> None:

@@ -86,17 +86,18 @@ def open_factory(spec: str) -> Source:
     factory = import_factory(spec, InvalidData)
     try:
         record = factory()
-    # A factory is somebody's code, which may raise anything, and exit.
+        missing = [name for name in REQUIRED if not hasattr(record, name)]
+        arrays = {name: np.asarray(getattr(record, name)) for name in REQUIRED if name not in missing}
+        classes = getattr(record, "classes", None)
+    # A factory is somebody's code, which may raise anything, and exit; so are attributes that it computes.
     except (Exception, SystemExit) as cause:
         raise InvalidData(f"data {spec!r} cannot be made: {type(cause).__name__}: {cause}") from cause
-    missing = [name for name in REQUIRED if not hasattr(record, name)]
     if missing:
         raise InvalidData(
             f"data {spec!r}: the factory must return a trainer.data.DatasetArrays or a record with its attributes; "
             f"{type(record).__name__} has no {', '.join(missing)}"
         )
-    arrays = {name: getattr(record, name) for name in REQUIRED}
-    return source_of(DatasetArrays(**arrays, classes=getattr(record, "classes", None)), spec)
+    return source_of(DatasetArrays(**arrays, classes=classes), spec)
 
 
 def source_of(arrays: DatasetArrays, origin: str) -> Source:

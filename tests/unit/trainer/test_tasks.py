@@ -3,6 +3,7 @@
 import contextlib
 import hashlib
 import itertools
+import resource
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -45,7 +46,7 @@ from shared.types import (
 )
 from tests.crashes import Killed
 from trainer.cancellation import Cancelled
-from trainer.client_state import ClientStates
+from trainer.client_state import ClientStates, DiskFull
 from trainer.metrics import TrainerMetrics
 from trainer.tasks import TaskRunner, TooManyPrototypes, UnfitInitialModel
 from trainer.worker import HINTS
@@ -689,3 +690,47 @@ def test_a_neutral_moon_keeps_nothing_and_misses_nothing(data, tmp_path):
     assert problems == []
     assert [path.name for path in tmp_path.iterdir()] == ["manifest.json"]
     assert {tuple(update.losses) for _, update in coordinator.updates} == {("ce",)}
+
+
+def test_a_full_disk_keeps_the_finished_update_in_memory_until_there_is_room(data, tmp_path):
+    """The limit on the size of this process's files is the kernel's own: a write beyond it fails in the middle."""
+    coordinator, activities = MemoryCoordinator(), []
+    tasks = moon_tasks(data, coordinator)
+    runner = a_runner(data, tmp_path)
+    runner.perform(tasks[0], coordinator)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, hard))
+    try:
+        for _ in range(2):
+            with pytest.raises(DiskFull):
+                runner.perform(tasks[1], coordinator, on_activity=lambda activity, _: activities.append(activity))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert DiskFull.reason in HINTS
+    assert len(coordinator.updates) == 1
+    assert len(list(tmp_path.iterdir())) == 2, "only the state of the first round is there"
+    runner.perform(tasks[1], coordinator, on_activity=lambda activity, _: activities.append(activity))
+    assert activities.count(ClientActivity.DOWNLOADING) == 1
+    whole = MemoryCoordinator()
+    other = a_runner(data)
+    for task in moon_tasks(data, whole, rounds=2):
+        other.perform(task, whole)
+    assert hashes(coordinator) == hashes(whole)
+
+
+def test_a_promotion_that_finds_no_room_waits_and_is_made_up_for_before_the_next_update(data, undisturbed, monkeypatch):
+    coordinator = MemoryCoordinator()
+    runner, tasks = a_runner(data), moon_tasks(data, coordinator)
+    with monkeypatch.context() as patch:
+        patch.setattr(ClientStates, "promote", raising(DiskFull("no room")))
+        runner.perform(tasks[0], coordinator)
+    for task in tasks[1:]:
+        runner.perform(task, coordinator)
+    assert hashes(coordinator) == undisturbed
+
+
+def raising(error):
+    def function(*_arguments):
+        raise error
+
+    return function
