@@ -1,8 +1,8 @@
-"""`python -m benchmarks`: all four, one after the other; the flags are theirs."""
+"""`python -m benchmarks`: all five, one after the other; the flags are theirs."""
 
 from __future__ import annotations
 
-from benchmarks import finch, fold, rounds, transfer
+from benchmarks import finch, fold, recovery, rounds, transfer
 
-for benchmark in (fold, finch, transfer, rounds):
+for benchmark in (fold, finch, transfer, recovery, rounds):
     benchmark.main()

@@ -69,8 +69,9 @@ def peer(target: Callable[..., None], *arguments: Any) -> Iterator[Peer]:
 
 @contextmanager
 def aggregator(folder: Path) -> Iterator[tuple[str, int]]:
-    """A real aggregator with its state in a folder; gives its address and process id."""
+    """A real aggregator on a folder where an earlier one may have left its state; gives its address and process id."""
     state = folder / "state"
+    (state / ENDPOINT_FILE).unlink(missing_ok=True)  # of one that was killed
     command = [
         sys.executable,
         "-P",

@@ -50,6 +50,17 @@ def create_run(control: Any, rounds: int, clients: Sequence[str]) -> str:
     return str(control.CreateRun(request, timeout=ANSWER_S).run.run_id)
 
 
+def a_client(client_id: str) -> Client:
+    """What a client says of itself."""
+    return Client(
+        client_id=client_id,
+        domain="benchmark",
+        num_examples=NUM_EXAMPLES,
+        class_counts=dict.fromkeys(CLASSES, NUM_EXAMPLES // 2),
+        environment=Environment(packages={}, cpu="any", device="cpu", platform="any"),
+    )
+
+
 @contextmanager
 def following(
     address: str, client_id: str, make: Callable[[AggregatorClient], Callable[[Task], None]]
@@ -57,14 +68,7 @@ def following(
     """Within the block, act for a client: join, give signs of life, and have each task done by what `make` returns."""
     keep_freed_memory()  # as a trainer's process does
     client = AggregatorClient(address, client_id, uuid.uuid4().hex, TrainerMetrics(CollectorRegistry()))
-    record = Client(
-        client_id=client_id,
-        domain="benchmark",
-        num_examples=NUM_EXAMPLES,
-        class_counts=dict.fromkeys(CLASSES, NUM_EXAMPLES // 2),
-        environment=Environment(packages={}, cpu="any", device="cpu", platform="any"),
-    )
-    interval_s = client.join(record).heartbeat_interval_s
+    interval_s = client.join(a_client(client_id)).heartbeat_interval_s
     perform = make(client)
     is_over = threading.Event()
 
