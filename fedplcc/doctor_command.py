@@ -58,6 +58,15 @@ def doctor(
     insecure: Annotated[
         bool, typer.Option("--insecure", envvar="FEDPLCC_INSECURE", help="Accept plain text to other machines.")
     ] = False,
+    database_url: Annotated[
+        str | None,
+        typer.Option(
+            help="Also look at this PostgreSQL database.",
+            metavar="URL",
+            envvar="FEDPLCC_DATABASE_URL",
+            show_default=False,
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of lines.")] = False,
 ) -> int:
     """Examine this machine: Python, packages, GPU, processor, disk, database, ports, clock, and the way to other hosts.
@@ -84,6 +93,7 @@ def doctor(
         aggregator=aggregator,
         gateway=gateway,
         insecure=insecure,
+        database_url=database_url,
     )
     console = console_for(json=False)
     findings = []

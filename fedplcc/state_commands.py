@@ -18,6 +18,16 @@ BACKUP_EXAMPLES = examples(
 RESTORE_EXAMPLES = examples("fedplcc restore /mnt/backups/monday fedplcc-state/aggregator")
 REPLAY_EXAMPLES = examples("fedplcc replay digits-0f3a2b1c --round 30")
 
+DatabaseUrl = Annotated[
+    str | None,
+    typer.Option(
+        help="Of its PostgreSQL database, if it has one.",
+        metavar="URL",
+        envvar="FEDPLCC_DATABASE_URL",
+        show_default=False,
+    ),
+]
+
 
 @explains_errors
 def backup(
@@ -35,15 +45,17 @@ def backup(
             "protects from deleting but not from a broken disk.",
         ),
     ] = False,
+    database_url: DatabaseUrl = None,
 ) -> int:
     """Back up an aggregator's state, also while the aggregator runs: every blob is verified on its way.
 
-    Uploads that are still going on are left out; trainers send them again.
+    Uploads that are still going on are left out; trainers send them again. Of a database in PostgreSQL the backup has a copy
+    in SQLite, and an aggregator that is restored from it goes on with that.
     """
     from fedplcc.doctor.findings import in_bytes
     from fedplcc.state.backup import make_backup
 
-    made = make_backup(state_dir, out, hard_links=hard_links)
+    made = make_backup(state_dir, out, url=database_url, hard_links=hard_links)
     print(f"{out}: the database and {made.num_blobs:,} blobs of {in_bytes(made.blob_bytes)}, each with its SHA-256")
     return ExitCode.OK
 
@@ -80,6 +92,7 @@ def replay(
     state_dir: Annotated[
         Path, typer.Option("--state-dir", help="The aggregator's state directory.", file_okay=False)
     ] = STATE_DIR,
+    database_url: DatabaseUrl = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of lines.")] = False,
 ) -> int:
     """Compute a round's global model and prototypes again from the stored updates, and compare their SHA-256.
@@ -92,7 +105,7 @@ def replay(
     from fedplcc.state.replay import replay as replayed
 
     try:
-        found = replayed(state_dir, run_id, number)
+        found = replayed(state_dir, run_id, number, url=database_url)
     except Collected as error:
         say(error.detail)
         return ExitCode.COLLECTED

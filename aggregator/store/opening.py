@@ -33,7 +33,7 @@ def open_store(folder: Path, url: str | None, *, on_lost: Callable[[str], None])
         StoreUnavailable: Either cannot be used.
     """
     try:
-        known = _known(folder)
+        known = belonging(folder)
     except OSError as error:
         raise StoreUnavailable(why_unusable(folder, error)) from error
     if url is None:
@@ -84,8 +84,13 @@ def _belong(folder: Path, known: tuple[str, str] | None, store: SqlStore) -> Non
         raise StoreUnavailable(why_unusable(folder, error)) from error
 
 
-def _known(folder: Path) -> tuple[str, str] | None:
-    """State and name of the database that a directory belongs to, if it is on a server."""
+def belonging(folder: Path) -> tuple[str, str] | None:
+    """State and name of the database that a directory belongs to, if it is on a server.
+
+    Raises:
+        StoreUnavailable: The file that says so is damaged.
+        OSError: It cannot be read.
+    """
     try:
         document = json.loads((folder / BELONGING).read_bytes())
         return str(document["state"]), str(document["database"])

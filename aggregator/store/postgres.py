@@ -64,13 +64,15 @@ ASK_AGAIN_S = 0.1
 NUM_IDLE = 4
 """Reading connections that are kept open; as many as there are threads may be open."""
 
+NO_PSYCOPG = "PostgreSQL needs psycopg: pip install 'fedplcc[postgres]'"
 _LOCK = "737001, 1"
 _LOCK_NOT_AVAILABLE = "55P03"
-_HOLDER = text(
+HOLDER = text(
     "SELECT pid, application_name FROM pg_locks JOIN pg_stat_activity USING (pid) WHERE locktype = 'advisory' AND granted "
     "AND pg_locks.database = (SELECT oid FROM pg_database WHERE datname = current_database()) "
     f"AND (classid, objid) = ({_LOCK})"
 )
+"""Who has the lock."""
 _COUNT = (
     update(schema.writer)
     .where(schema.writer.c.token == bindparam("claimed"), schema.writer.c.transactions == bindparam("before"))
@@ -108,7 +110,7 @@ class Postgres:
                 connect_args={name: value for name, value in self._connecting().items() if name not in parsed.query},
             )
         except ImportError:
-            raise InvalidConfig("PostgreSQL needs psycopg: pip install 'fedplcc[postgres]'") from None
+            raise InvalidConfig(NO_PSYCOPG) from None
         event.listen(self.engine, "connect", _configure)
         self._turn = threading.Lock()
         self._writer: Connection | None = None
@@ -251,7 +253,7 @@ class Postgres:
             connection.commit()
             return
         connection.rollback()
-        holder = connection.execute(_HOLDER).first()
+        holder = connection.execute(HOLDER).first()
         label = "" if holder is None else str(holder.application_name)
         if label == self._label:
             connection.execute(text("SELECT pg_terminate_backend(:pid)"), {"pid": holder.pid if holder else 0})

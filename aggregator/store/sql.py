@@ -299,7 +299,9 @@ class SqlTransaction:
     def add_event(self, event: Event) -> None:
         """See `Transaction.add_event`."""
         values = {"time": event.time, "type": event.type, "run_id": event.run_id, "round": event.round}
-        self._insert(schema.events, {**values, "client_id": event.client_id, "data": dict(event.data)})
+        values |= {"client_id": event.client_id, "data": dict(event.data)}
+        is_sqlite = self._connection.dialect.name == "sqlite"
+        self._connection.execute(_insert_into(schema.events) if is_sqlite else _ADD_EVENT, values)
 
     def _insert(self, table: Table, values: Mapping[str, Any]) -> None:
         self._connection.execute(_insert_into(table), values)
@@ -331,6 +333,10 @@ def _upsert_into(table: Table, names: tuple[str, ...], dialect: str) -> Any:
 _SAVE_RUN = update(schema.runs).where(schema.runs.c.run_id == bindparam("key"))
 _ADD_UPDATE = insert(schema.updates).values(
     commit_order=select(func.coalesce(func.max(schema.updates.c.commit_order), 0) + 1).scalar_subquery()
+)
+_ADD_EVENT = insert(schema.events).values(
+    # A sequence of PostgreSQL would leave holes. Only one transaction is open at a time, and no event is ever deleted.
+    sequence=select(func.coalesce(func.max(schema.events.c.sequence), 0) + 1).scalar_subquery()
 )
 _CLIENT_BLOB = select(schema.client_blobs).where(
     schema.client_blobs.c.client_id == bindparam("client_id"), schema.client_blobs.c.sha256 == bindparam("sha256")

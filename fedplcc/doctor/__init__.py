@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from fedplcc.doctor import machine, network, python, storage
+from fedplcc.doctor import database, machine, network, python, storage
 from fedplcc.doctor.findings import Check, Finding, Subject, problem
 
 CHECKS: Sequence[Check] = (
@@ -19,6 +19,7 @@ CHECKS: Sequence[Check] = (
     machine.ports,
     storage.folder,
     storage.aggregator_state,
+    database.server,
     network.aggregator,
     network.gateway,
 )

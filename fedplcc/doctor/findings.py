@@ -82,6 +82,8 @@ class Subject:
     """URL of a gateway to reach."""
     insecure: bool = False
     """Whether plain text to other machines is accepted."""
+    database_url: str | None = field(default=None, repr=False)
+    """Of the PostgreSQL database of an aggregator; holds a password."""
     probes: Probes = Probes()
 
 

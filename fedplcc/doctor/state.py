@@ -13,6 +13,7 @@ from aggregator.store.base import Store
 from aggregator.store.blob_files import BlobFiles, sha256_of
 from aggregator.store.collection_lock import no_collection
 from aggregator.store.opening import SQLITE
+from fedplcc.doctor.database import server
 from fedplcc.doctor.findings import Finding, Subject, in_bytes, ok, problem, warning
 from fedplcc.doctor.storage import aggregator_state, room
 from fedplcc.state.snapshot import require_state, snapshot
@@ -31,10 +32,11 @@ def examine_state(subject: Subject) -> Iterator[Finding]:
     """Everything that is to be said of a state directory."""
     state = subject.state
     try:
-        require_state(state)
+        require_state(state, subject.database_url)
         yield from room(subject, state)
         yield from aggregator_state(subject)
-        with no_collection(state), snapshot(state) as store:
+        yield from server(subject)
+        with no_collection(state), snapshot(state, subject.database_url) as store:
             yield from blobs(state, store)
             yield from needed(store)
             yield from sequence(store)
@@ -96,7 +98,7 @@ def committed_rounds(store: Store, run_id: str) -> Iterator[Round]:
 
 
 def sequence(store: Store) -> Iterator[Finding]:
-    """Whether the history is without a hole: SQLite gives each event the number after the last one, for ever."""
+    """Whether the history is without a hole: each event has the number after the last one, for ever."""
     expected, holes, count = 1, [], 0
     for event in history(store):
         if event.sequence != expected:

@@ -55,13 +55,19 @@ class Backup:
 
 
 def make_backup(
-    state: Path, folder: Path, *, hard_links: bool = False, on_blob: OnBlob = lambda done, total: None
+    state: Path,
+    folder: Path,
+    *,
+    url: str | None = None,
+    hard_links: bool = False,
+    on_blob: OnBlob = lambda done, total: None,
 ) -> Backup:
-    """Back up a state directory, also while its aggregator runs.
+    """Back up a state directory, also while its aggregator runs. A database on a server is put into the backup as SQLite.
 
     Args:
         state: The state directory.
         folder: Where the backup goes: a new folder, or an empty one.
+        url: Of its database, if that is on a server.
         hard_links: Whether blobs get a second name in place of a second copy: at once and for no room, but on the same disk.
         on_blob: Told of every blob that is done.
 
@@ -70,11 +76,11 @@ def make_backup(
         PayloadCorrupt: A blob is gone or damaged.
         StoreUnavailable: Something cannot be read or written.
     """
-    require_state(state)
+    require_state(state, url)
     _claim(folder, "a backup")
     with _writing(folder), no_collection(state):
         created_at = time.time()
-        copy_database(state, folder / SQLITE)
+        copy_database(state, folder / SQLITE, url)
         _fsync(folder / SQLITE)
         named = named_blobs(folder / SQLITE)
         source, target = BlobFiles(state), BlobFiles(folder)

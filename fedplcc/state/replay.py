@@ -42,13 +42,14 @@ class Replayed:
         return self.recorded == self.computed
 
 
-def replay(state: Path, run_id: str, number: int) -> Replayed:
+def replay(state: Path, run_id: str, number: int, *, url: str | None = None) -> Replayed:
     """Compute a round of a run again. The state directory is only read, and may have an aggregator on it.
 
     Args:
         state: The aggregator's state directory.
         run_id: The run.
         number: The round; from 1 on, since round 0 is what a client made.
+        url: Of its database, if that is on a server.
 
     Raises:
         InvalidConfig: The folder is no state directory, or the round is 0.
@@ -59,10 +60,10 @@ def replay(state: Path, run_id: str, number: int) -> Replayed:
     """
     if number < 1:
         raise InvalidConfig("--round: from 1 on; round 0 is what a client made, nothing is computed in it")
-    require_state(state)
+    require_state(state, url)
     with (
         no_collection(state),
-        snapshot(state) as store,
+        snapshot(state, url) as store,
         tempfile.TemporaryDirectory(prefix="fedplcc-replay-") as scratch,
     ):
         run, record = _found(store, run_id, number)

@@ -9,35 +9,54 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
-from aggregator.store.opening import BELONGING, SQLITE
+from aggregator.store.opening import SQLITE, belonging
 from aggregator.store.sql import SqlStore
+from shared.disk import why_unusable
 from shared.errors import InvalidConfig, StoreUnavailable
 
 
-def require_state(state: Path) -> Path:
-    """The folder itself, if it is the state directory of an aggregator with its database in it.
+def require_state(state: Path, url: str | None = None) -> Path:
+    """The folder itself, if it is the state directory of an aggregator.
+
+    Args:
+        state: The folder.
+        url: Of its database, if that is on a server.
 
     Raises:
-        InvalidConfig: It is not.
+        InvalidConfig: It is not, or the URL is missing.
     """
     if (state / SQLITE).is_file():
         return state
-    if (state / BELONGING).is_file():
+    known = _belonging(state)
+    if known is not None and url is not None:
+        return state
+    if known is not None:
         raise InvalidConfig(
-            f"the database of {state} is on a PostgreSQL server, which has tools of its own for this: back it up with "
-            "pg_dump while the aggregator is ended, together with a copy of the directory"
+            f"the database of {state} is {known[1]}: give its URL with --database-url or FEDPLCC_DATABASE_URL"
         )
     if (state / "aggregator" / SQLITE).is_file():
         raise InvalidConfig(f"{state} is no state directory of an aggregator; do you mean {state / 'aggregator'}?")
     raise InvalidConfig(f"{state} is no state directory of an aggregator: there is no {SQLITE} in it")
 
 
-def copy_database(state: Path, target: Path) -> None:
-    """Copy a state directory's database as of one moment, through SQLite's own backup.
+def copy_database(state: Path, target: Path, url: str | None = None) -> None:
+    """Copy a state directory's database as of one moment, into a SQLite file.
+
+    Args:
+        state: The state directory.
+        target: The file to write.
+        url: Of its database, if that is on a server.
 
     Raises:
+        InvalidConfig: The URL is of another database.
         StoreUnavailable: It cannot be read, or the copy cannot be written.
     """
+    known = _belonging(state)
+    if known is not None and url is not None:
+        from aggregator.store.reading import copy_to_sqlite
+
+        copy_to_sqlite(url, known[0], target)
+        return
     file = state / SQLITE
     try:
         with closing(_reader(file)) as source, closing(sqlite3.connect(target)) as copy:
@@ -52,16 +71,20 @@ def copy_database(state: Path, target: Path) -> None:
 
 
 @contextmanager
-def snapshot(state: Path) -> Iterator[SqlStore]:
+def snapshot(state: Path, url: str | None = None) -> Iterator[SqlStore]:
     """The store of a state directory as of now: a copy, brought to this version's revision, gone after the block.
 
+    Args:
+        state: The state directory.
+        url: Of its database, if that is on a server.
+
     Raises:
-        InvalidConfig: The folder is no state directory.
+        InvalidConfig: The folder is no state directory, or the URL is missing or of another database.
         StoreUnavailable: The database cannot be read, or a newer version wrote it.
     """
-    require_state(state)
+    require_state(state, url)
     with tempfile.TemporaryDirectory(prefix="fedplcc-snapshot-") as folder:
-        copy_database(state, Path(folder) / SQLITE)
+        copy_database(state, Path(folder) / SQLITE, url)
         store = SqlStore.in_folder(Path(folder))
         try:
             yield store
@@ -80,6 +103,13 @@ def named_blobs(database: Path) -> dict[str, int]:
             return dict(connection.execute("SELECT sha256, size_bytes FROM blobs ORDER BY sha256"))
     except sqlite3.Error as error:
         raise StoreUnavailable(f"cannot read {database}: {error}") from error
+
+
+def _belonging(state: Path) -> tuple[str, str] | None:
+    try:
+        return belonging(state)
+    except OSError as error:
+        raise StoreUnavailable(why_unusable(state, error)) from error
 
 
 def _reader(file: Path) -> sqlite3.Connection:

@@ -300,10 +300,11 @@ def test_a_backup_wants_an_empty_folder_and_a_state(state: Path, made: Path, tmp
     assert "is no state directory of an aggregator; do you mean" not in answer.stderr
     assert not (tmp_path / "new").exists()
     (tmp_path / "served").mkdir()
-    (tmp_path / "served" / "database.json").write_text("{}")
+    belonging = {"state": "ab", "database": "postgresql://db/fedplcc"}
+    (tmp_path / "served" / "database.json").write_text(json.dumps(belonging))
     answer = command("backup", tmp_path / "served", tmp_path / "new")
     assert answer.exit_code == ExitCode.USAGE
-    assert "pg_dump" in answer.stderr
+    assert "served is postgresql://db/fedplcc: give its URL with --database-url" in answer.stderr
 
 
 def test_a_damaged_blob_is_not_backed_up_as_if_it_were_whole(
@@ -365,10 +366,10 @@ def test_nothing_is_collected_between_the_copies(state: Path, tmp_path: Path, mo
     from aggregator.store.collection_lock import BackupIsRunning
     from fedplcc.state import backup, snapshot
 
-    def copy(source: Path, target: Path) -> None:
+    def copy(source: Path, target: Path, url: str | None) -> None:
         with pytest.raises(BackupIsRunning), collecting(state):
             pass
-        real(source, target)
+        real(source, target, url)
 
     real = snapshot.copy_database
     monkeypatch.setattr(backup, "copy_database", copy)
