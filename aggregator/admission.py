@@ -11,8 +11,10 @@ from dataclasses import replace
 from shared.errors import FedplccError, MalformedUpdate, UpdateNormExceeded
 from shared.types import Rejections, Run
 
-MAX_DETAIL = 500
+MAX_DETAIL = 200
 """Most characters that are kept of the sentence with which an update was refused."""
+MAX_CLIENTS = 1000
+"""Most clients that something is held against; of more, those are forgotten whose last refusal is longest ago."""
 
 
 def speaks_against_sender(error: FedplccError) -> bool:
@@ -39,7 +41,11 @@ def reject(run: Run, client_id: str, number: int, error: FedplccError, *, now: f
         round=number,
         last_at=now,
     )
-    return replace(run, rejections={**run.rejections, client_id: refused})
+    others = sorted(
+        (name for name in run.rejections if name != client_id), key=lambda name: (run.rejections[name].last_at, name)
+    )
+    kept = {name: run.rejections[name] for name in sorted(others[-(MAX_CLIENTS - 1) :])}
+    return replace(run, rejections={**kept, client_id: refused})
 
 
 def why_quarantined(run: Run, client_id: str, quarantine_after: int | None) -> str | None:

@@ -35,7 +35,9 @@ from aggregator.transfers import Transfers
 from aggregator.validation import check_evaluation, check_first_model, check_update
 from shared.errors import (
     BlobNotFound,
+    ClientNotFound,
     InvalidConfig,
+    InvalidTransition,
     MalformedRequest,
     MalformedUpdate,
     NotAMember,
@@ -273,6 +275,38 @@ class Coordinator:
         why = reason or "stopped by request"
         return self._steer(run_id, lambda run: rounds.stop(run, reason=why), request_id, action="stop", reason=reason)
 
+    def quarantine(self, run_id: str, client_id: str, *, reason: str = "", request_id: str = "") -> Run:
+        """Leave a client out of a run from now on. Quarantining it again changes nothing.
+
+        Raises:
+            RunNotFound, ClientNotFound, InvalidTransition: There is no such run or client, or the run has ended.
+            RequestIdReused, MalformedRequest: See `pause`.
+        """
+        why = reason or "quarantined by request"
+        return self._steer(
+            run_id,
+            lambda run: rounds.quarantine(self._with_client(run, client_id), client_id, why),
+            request_id,
+            action="quarantine",
+            client_id=client_id,
+            reason=reason,
+        )
+
+    def release(self, run_id: str, client_id: str, *, request_id: str = "") -> Run:
+        """Let a quarantined client take part again. Releasing one that is not quarantined changes nothing.
+
+        Raises:
+            RunNotFound, ClientNotFound, InvalidTransition: There is no such run or client, or the run has ended.
+            RequestIdReused, MalformedRequest: See `pause`.
+        """
+        return self._steer(
+            run_id,
+            lambda run: rounds.release(self._with_client(run, client_id), client_id),
+            request_id,
+            action="release",
+            client_id=client_id,
+        )
+
     def artifact(self, run_id: str, number: int, kind: str) -> tuple[BlobRef, Path]:
         """The model or the prototypes of a committed round, and the file to read them from; -1 is the last one.
 
@@ -504,6 +538,17 @@ class Coordinator:
             self._ledger.change(run_id, change, request=request)
             self._end_stopping_runs()
             return self._ledger.get(run_id)
+
+    def _with_client(self, run: Run, client_id: str) -> Run:
+        """A run that goes on, if there is a client to speak of: a slip in its id must not pass for a wish fulfilled."""
+        if run.status.is_final:
+            raise InvalidTransition(f"the run is {run.status}; nobody takes part in it any more", run_id=run.run_id)
+        is_known = client_id in run.roster or client_id in run.quarantined
+        if not is_known and self._store.find_client(client_id) is None:
+            raise ClientNotFound(
+                f"run {run.run_id} has no client {client_id[:64]!r}, and none of that id ever joined", run_id=run.run_id
+            )
+        return run
 
     def _was_done(self, request: ControlRequest) -> bool:
         known = self._store.find_control_request(request.request_id)

@@ -383,6 +383,26 @@ class RunServicer(run_grpc.RunServiceServicer):
         run = await _call(self._coordinator.stop, request.run_id, reason=request.reason, request_id=request.request_id)
         return run_pb2.StopRunResponse(run=await self._encode(run))
 
+    async def QuarantineClient(
+        self, request: run_pb2.QuarantineClientRequest, context: Context
+    ) -> run_pb2.QuarantineClientResponse:
+        """See RunService.QuarantineClient."""
+        run = await _call(
+            self._coordinator.quarantine,
+            request.run_id,
+            request.client_id,
+            reason=request.reason,
+            request_id=request.request_id,
+        )
+        return run_pb2.QuarantineClientResponse(run=await self._encode(run))
+
+    async def ReleaseClient(
+        self, request: run_pb2.ReleaseClientRequest, context: Context
+    ) -> run_pb2.ReleaseClientResponse:
+        """See RunService.ReleaseClient."""
+        run = await _call(self._coordinator.release, request.run_id, request.client_id, request_id=request.request_id)
+        return run_pb2.ReleaseClientResponse(run=await self._encode(run))
+
     async def WatchRun(
         self, request: run_pb2.WatchRunRequest, context: Context
     ) -> AsyncIterator[run_pb2.WatchRunResponse]:

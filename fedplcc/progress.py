@@ -27,6 +27,7 @@ from rich.progress import (
 from rich.table import Column
 
 from fedplcc.plots import SUMMARIES, domains_of
+from fedplcc.printable import printable
 from gateway.schemas import Event, Run
 
 NOTES = {
@@ -174,6 +175,10 @@ class RunProgress(AbstractContextManager["RunProgress"]):
         elif event.type == "client_problem":
             sentence = "; ".join(filter(None, (event.data.get("detail"), event.data.get("hint"))))
             self.note(f"client {event.client_id}: {sentence}")
+        elif event.type == "client_quarantined":
+            self.note(printable(f"client {event.client_id} is quarantined: {event.data.get('reason')}"))
+        elif event.type == "client_released":
+            self.note(f"client {event.client_id} takes part again")
         elif event.type == "client_dropped":
             why = ": ".join(str(event.data.get(name)) for name in ("reason", "detail"))
             self.note(f"round {event.round} goes on without client {event.client_id}, {why}")
@@ -259,6 +264,25 @@ def run_lines(runs: Sequence[Run]) -> list[str]:
         rows.append((run.run_id, run.method, run.status.value, round_text, created, run.reason))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
+def admission_lines(run: Run) -> list[str]:
+    """What there is to say of clients that take no part, and of those whose updates were refused: a line each."""
+    out = [
+        f"client {client.client_id} is quarantined: {client.reason}; let it in again with: "
+        f"fedplcc run release {run.run_id} {client.client_id}"
+        for client in run.quarantined
+    ]
+    quarantined = {client.client_id for client in run.quarantined}
+    for refused in run.rejections:
+        if refused.client_id not in quarantined:
+            what = "1 update was" if refused.count == 1 else f"{refused.count} updates were"
+            when = refused.last_at.astimezone().strftime("%Y-%m-%d %H:%M:%S")
+            out.append(
+                f"client {refused.client_id}: {what} refused, the last one at {when} in round {refused.round}: "
+                f"{refused.detail}"
+            )
+    return [printable(line) for line in out]
 
 
 def _bar(console: Console, *columns: ProgressColumn, disable: bool = False) -> Progress:

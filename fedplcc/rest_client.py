@@ -168,6 +168,15 @@ class Gateway:
         """Stop a run."""
         return await self._steer(run_id, "stop", request_id, json={"reason": reason})
 
+    async def quarantine(self, run_id: str, client_id: str, *, reason: str = "", request_id: str = "") -> Run:
+        """Leave a client out of a run until it is released."""
+        action = f"clients/{quote(client_id, safe='')}/quarantine"
+        return await self._steer(run_id, action, request_id, json={"reason": reason})
+
+    async def release(self, run_id: str, client_id: str, *, request_id: str = "") -> Run:
+        """Let a quarantined client take part in a run again."""
+        return await self._steer(run_id, f"clients/{quote(client_id, safe='')}/release", request_id)
+
     # Results
 
     async def manifest(self, run_id: str) -> dict[str, Any]:

@@ -38,6 +38,10 @@ Insecure = Annotated[
 RunId = Annotated[
     str, typer.Argument(metavar="RUN", help="The run's id, as 'fedplcc run list' shows it.", show_default=False)
 ]
+ClientId = Annotated[
+    str,
+    typer.Argument(metavar="CLIENT", help="The client's id, as 'fedplcc run status' shows it.", show_default=False),
+]
 MaybeRunId = Annotated[
     str | None,
     typer.Argument(
@@ -127,9 +131,9 @@ def list_runs(
 def status(
     run: MaybeRunId = None, gateway: GatewayUrl = DEFAULT_GATEWAY, insecure: Insecure = False, as_json: Json = False
 ) -> int:
-    """Show a run: where it stands, and the accuracy of its last round."""
+    """Show a run: where it stands, whose updates were refused, and the accuracy of its last round."""
     from fedplcc.plots import domains_of
-    from fedplcc.progress import RoundTable, console_for
+    from fedplcc.progress import RoundTable, admission_lines, console_for
     from shared.run_config import canonical_json
 
     async def ask(there: Gateway) -> tuple[Run, dict[str, Any] | None]:
@@ -142,6 +146,8 @@ def status(
         return ExitCode.OK
     console = console_for(json=False)
     console.print(_sentence(found))
+    for line in admission_lines(found):
+        console.print(line)
     if metrics is not None:
         table = RoundTable(domains_of([metrics]))
         console.print(table.heading())
@@ -203,6 +209,39 @@ def stop(
     """Stop a run for good; its last committed round is kept. Stopping it again changes nothing."""
     key = request_id or uuid.uuid4().hex
     return _change(gateway, insecure, lambda there: there.stop(run, reason=reason, request_id=key), as_json=as_json)
+
+
+@app.command(epilog=examples('fedplcc run quarantine scans-97f12353 ward-3 --reason "broken scanner"'))
+@explains_errors
+def quarantine(
+    run: RunId,
+    client: ClientId,
+    gateway: GatewayUrl = DEFAULT_GATEWAY,
+    insecure: Insecure = False,
+    reason: Annotated[str, typer.Option(help="Why, for the run's history and for the client.")] = "",
+    request_id: RequestId = None,
+    as_json: Json = False,
+) -> int:
+    """Leave a client out of a run until it is released. Quarantining it again changes nothing."""
+    key = request_id or uuid.uuid4().hex
+    return _change(
+        gateway, insecure, lambda there: there.quarantine(run, client, reason=reason, request_id=key), as_json=as_json
+    )
+
+
+@app.command(epilog=examples("fedplcc run release scans-97f12353 ward-3"))
+@explains_errors
+def release(
+    run: RunId,
+    client: ClientId,
+    gateway: GatewayUrl = DEFAULT_GATEWAY,
+    insecure: Insecure = False,
+    request_id: RequestId = None,
+    as_json: Json = False,
+) -> int:
+    """Let a quarantined client take part in a run again, with nothing held against it."""
+    key = request_id or uuid.uuid4().hex
+    return _change(gateway, insecure, lambda there: there.release(run, client, request_id=key), as_json=as_json)
 
 
 @app.command(epilog=examples("fedplcc run fetch", "fedplcc run fetch scans-97f12353 --out results"))

@@ -142,6 +142,18 @@ class AggregatorClient:
         response = await self._call(self._runs.StopRun, request)
         return _decoded(convert.run_from_proto, response.run)
 
+    async def quarantine_client(self, run_id: str, client_id: str, *, reason: str, request_id: str) -> RunView:
+        """Leave a client out of a run."""
+        request = pb2.QuarantineClientRequest(run_id=run_id, client_id=client_id, reason=reason, request_id=request_id)
+        response = await self._call(self._runs.QuarantineClient, request)
+        return _decoded(convert.run_from_proto, response.run)
+
+    async def release_client(self, run_id: str, client_id: str, *, request_id: str) -> RunView:
+        """Let a quarantined client take part in a run again."""
+        request = pb2.ReleaseClientRequest(run_id=run_id, client_id=client_id, request_id=request_id)
+        response = await self._call(self._runs.ReleaseClient, request)
+        return _decoded(convert.run_from_proto, response.run)
+
     async def list_events(self, run_id: str, *, after: int, limit: int) -> list[Event]:
         """At most `limit` events after one, in order."""
         request = pb2.WatchRunRequest(run_id=run_id, after_sequence=after, page_size=limit)

@@ -23,7 +23,7 @@ from gateway.metrics import GatewayMetrics
 from gateway.streaming import Stream
 from shared import types
 from shared.errors import BlobTooLarge, MalformedRequest, NotFound, Overloaded
-from shared.run_config import canonical_json
+from shared.run_config import NAME_PATTERN, canonical_json
 from shared.version import VERSION
 
 SERVICE = "fedplcc gateway"
@@ -65,6 +65,7 @@ Aggregator = Annotated[AggregatorClient, Depends(_aggregator)]
 RunId = Annotated[
     str, Path(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$", description="The run's id.", examples=["digits-1f0c92ab"])
 ]
+ClientId = Annotated[str, Path(pattern=NAME_PATTERN, description="The client's id.", examples=["ward-3"])]
 AfterRound = Annotated[int, Query(ge=-1, le=MAX_ROUND, description="Only rounds after this one.")]
 RoundChoice = Annotated[
     int | None, Query(ge=0, le=MAX_ROUND, alias="round", description="The round; the last committed one if not given.")
@@ -184,6 +185,26 @@ async def stop_run(
     """Stop a run; its last committed round is kept. Stopping a run that has ended changes nothing."""
     reason, key = request.reason if request else "", _request_id(idempotency_key)
     return schemas.Run.of(await aggregator.stop_run(run_id, reason=reason, request_id=key))
+
+
+async def quarantine_client(
+    aggregator: Aggregator,
+    run_id: RunId,
+    client_id: ClientId,
+    request: schemas.QuarantineRequest | None = None,
+    idempotency_key: SteeringKey = None,
+) -> schemas.Run:
+    """Leave a client out of a run until it is released. What it has committed in the open round stays part of it."""
+    reason, key = request.reason if request else "", _request_id(idempotency_key)
+    return schemas.Run.of(await aggregator.quarantine_client(run_id, client_id, reason=reason, request_id=key))
+
+
+async def release_client(
+    aggregator: Aggregator, run_id: RunId, client_id: ClientId, idempotency_key: SteeringKey = None
+) -> schemas.Run:
+    """Let a quarantined client take part again, with nothing held against it. One that is not quarantined stays as it is."""
+    key = _request_id(idempotency_key)
+    return schemas.Run.of(await aggregator.release_client(run_id, client_id, request_id=key))
 
 
 # Results

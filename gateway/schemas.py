@@ -120,6 +120,47 @@ class RunLinks(Document):
         )
 
 
+class Rejections(Document):
+    """Updates of one client that were refused for what they are: wrong numbers, layout, counts or size. Late ones do not
+    count.
+    """
+
+    client_id: str
+    count: int
+    """How many, since the run began or the client was released from quarantine."""
+    reason: str
+    """Why the last one was refused, in UPPER_SNAKE_CASE."""
+    check: str
+    """Which check refused it."""
+    detail: str
+    """What the client was told; cut if it is long."""
+    round: int
+    """For which round it was."""
+    last_at: datetime
+    """When it was refused."""
+
+    @classmethod
+    def of(cls, client_id: str, refused: types.Rejections) -> Self:
+        """The document of what was refused of a client."""
+        return cls(
+            client_id=client_id,
+            count=refused.count,
+            reason=refused.reason,
+            check=refused.check,
+            detail=refused.detail,
+            round=refused.round,
+            last_at=_time(refused.last_at),
+        )
+
+
+class QuarantinedClient(Document):
+    """A client that takes no part in a run."""
+
+    client_id: str
+    reason: str
+    """Why."""
+
+
 class Run(Document):
     """A run and its latest round."""
 
@@ -151,6 +192,10 @@ class Run(Document):
     config_hash: Sha256
     """SHA-256 of the configuration's canonical JSON."""
     links: RunLinks
+    rejections: list[Rejections] = []
+    """Clients whose updates were refused for what they are, by id; at most 1000, those of the latest refusals."""
+    quarantined: list[QuarantinedClient] = []
+    """Clients that take no part in it, by id."""
 
     @classmethod
     def of(cls, view: RunView) -> Self:
@@ -174,6 +219,10 @@ class Run(Document):
             config=json.loads(run.config_json),
             config_hash=run.config_hash,
             links=RunLinks.of(run.run_id),
+            rejections=[Rejections.of(*entry) for entry in sorted(run.rejections.items())],
+            quarantined=[
+                QuarantinedClient(client_id=client_id, reason=why) for client_id, why in sorted(run.quarantined.items())
+            ],
         )
 
 
@@ -461,6 +510,15 @@ class StopRequest(Document):
 
     reason: str = Field("", max_length=500)
     """For the history."""
+
+
+class QuarantineRequest(Document):
+    """Why to leave a client out."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    reason: str = Field("", max_length=500)
+    """For the history, and for the client."""
 
 
 class Health(Document):

@@ -36,6 +36,7 @@ from shared.types import (
     Membership,
     Payload,
     Poll,
+    Rejections,
     Round,
     RoundPhase,
     Run,
@@ -556,6 +557,34 @@ def run_to_proto(run: Run, *, manifest_json: str = "") -> types_pb2.Run:
         create_time=_timestamp(run.created_at),
         update_time=_timestamp(run.updated_at),
         manifest_json=manifest_json,
+        rejections=[_rejections_to_proto(*entry) for entry in sorted(run.rejections.items())],
+        quarantined=[
+            types_pb2.QuarantinedClient(client_id=client_id, reason=reason)
+            for client_id, reason in sorted(run.quarantined.items())
+        ],
+    )
+
+
+def _rejections_to_proto(client_id: str, refused: Rejections) -> types_pb2.Rejections:
+    return types_pb2.Rejections(
+        client_id=client_id,
+        count=refused.count,
+        reason=refused.reason,
+        check=refused.check,
+        detail=refused.detail,
+        round=refused.round,
+        last_time=_timestamp(refused.last_at),
+    )
+
+
+def _rejections_from_proto(message: types_pb2.Rejections) -> Rejections:
+    return Rejections(
+        count=_at_least(1, "count", message.count),
+        reason=message.reason,
+        check=message.check,
+        detail=message.detail,
+        round=message.round,
+        last_at=_seconds("last_time", message.last_time),
     )
 
 
@@ -580,6 +609,8 @@ def run_from_proto(message: types_pb2.Run) -> RunView:
         reason=message.reason,
         created_at=_seconds("create_time", message.create_time),
         updated_at=_seconds("update_time", message.update_time),
+        rejections={entry.client_id: _rejections_from_proto(entry) for entry in message.rejections},
+        quarantined={client.client_id: client.reason for client in message.quarantined},
     )
     return RunView(run=run, done_clients=tuple(message.done_clients), manifest_json=message.manifest_json)
 

@@ -101,6 +101,8 @@ REFUSED = [
     ("GET", "/v1/problems/NO_SUCH_PROBLEM", {}, 404, "NOT_FOUND"),
     ("GET", "/v1/runs/no%20such%20run", {}, 400, "MALFORMED_REQUEST"),
     ("GET", "/v1/runs/no-such-run%00", {}, 400, "MALFORMED_REQUEST"),
+    ("POST", "/v1/runs/no-such-run/clients/ann/release", {}, 404, "RUN_NOT_FOUND"),
+    ("POST", "/v1/runs/no-such-run/clients/a%20b/quarantine", {}, 400, "MALFORMED_REQUEST"),
     ("GET", "/v1/runs?page_size=0", {}, 400, "MALFORMED_REQUEST"),
     ("GET", "/v1/runs?page_size=201", {}, 400, "MALFORMED_REQUEST"),
     ("GET", "/v1/runs?page_token=no-such-run", {}, 404, "RUN_NOT_FOUND"),

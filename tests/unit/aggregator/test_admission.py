@@ -284,6 +284,18 @@ def test_a_released_client_is_part_of_the_open_round_again_with_nothing_held_aga
     assert rounds.release(run, "bob") is run
 
 
+def test_only_so_many_clients_are_remembered_those_of_the_latest_refusals() -> None:
+    run = a_run()
+    names = [f"client-{number}" for number in range(admission.MAX_CLIENTS + 2)]
+    for at, name in enumerate(names):
+        run = admission.reject(run, name, 1, MalformedUpdate("x"), now=float(at))
+    assert set(run.rejections) == set(names[2:])
+    run = admission.reject(run, names[2], 1, MalformedUpdate("x"), now=1e6)
+    run = admission.reject(run, "another", 1, MalformedUpdate("x"), now=2e6)
+    assert run.rejections[names[2]].count == 2
+    assert names[3] not in run.rejections
+
+
 def test_a_long_sentence_is_kept_cut() -> None:
     run = admission.reject(a_run(), "bob", 1, MalformedUpdate("x" * 10_000), now=5.0)
     assert len(run.rejections["bob"].detail) == admission.MAX_DETAIL

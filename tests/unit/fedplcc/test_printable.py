@@ -8,7 +8,9 @@ from fedplcc.prediction import Prediction, PredictionTable
 from fedplcc.printable import printable
 
 
-@pytest.mark.parametrize("text", ["", "images/7.png", "größer 猫.png", "c:\\x", "👩\u200d🔬", "a\u00a0b"])
+@pytest.mark.parametrize(
+    "text", ["", "images/7.png", "größer 猫.png", "c:\\x", "👩\u200d🔬", "a\u00a0b", "שלום\u200f.png"]
+)
 def test_ordinary_text_stays_as_it_is(text: str) -> None:
     assert printable(text) == text
 
@@ -20,6 +22,8 @@ def test_ordinary_text_stays_as_it_is(text: str) -> None:
         ("\x1b[2J\x00\x7f\x9b", "\\x1b[2J\\x00\\x7f\\x9b"),
         ("\u2028\u2029", "\\u2028\\u2029"),
         ("\udcff.png", "\\udcff.png"),
+        ("a\u202egnp.exe\u202c", "a\\u202egnp.exe\\u202c"),
+        ("\u2066x\u2069", "\\u2066x\\u2069"),
     ],
 )
 def test_what_breaks_a_line_or_cannot_be_encoded_is_shown_escaped(text: str, shown: str) -> None:

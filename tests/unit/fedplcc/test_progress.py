@@ -73,7 +73,9 @@ def test_what_a_person_wants_to_know_is_a_line_of_its_own() -> None:
     refused = an_event("update_refused", 1, detail="it holds NaN")
     late = an_event("report_refused", 1, detail="the run is stopping")
     problem = an_event("client_problem", 1, detail="2 files cannot be read", hint="look at a.png")
-    text = shown(an_event("run_paused"), an_event("run_resumed"), an_event("run_recovered"), refused, late, problem)
+    out = an_event("client_quarantined", 1, reason="3 updates were refused")
+    events = (refused, late, problem, out, an_event("client_released", 1))
+    text = shown(an_event("run_paused"), an_event("run_resumed"), an_event("run_recovered"), *events)
     assert text.splitlines() == [
         "the run is paused",
         "the run goes on",
@@ -81,6 +83,8 @@ def test_what_a_person_wants_to_know_is_a_line_of_its_own() -> None:
         "client ann: an update was refused: it holds NaN",
         "client ann: a report was refused: the run is stopping",
         "client ann: 2 files cannot be read; look at a.png",
+        "client ann is quarantined: 3 updates were refused",
+        "client ann takes part again",
     ]
 
 

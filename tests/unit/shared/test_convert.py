@@ -20,6 +20,7 @@ from shared.types import (
     Evaluation,
     EvaluationCounts,
     Payload,
+    Rejections,
     Round,
     RoundPhase,
     Run,
@@ -150,6 +151,10 @@ def test_a_run_without_a_round_is_shown_as_round_minus_one() -> None:
         method="fedavg",
         total_rounds=2,
         seed=3,
+        rejections={
+            "bob": Rejections(count=2, reason="MALFORMED_UPDATE", check="sum", detail="é", round=7, last_at=1.5)
+        },
+        quarantined={"ann": "", "bob": "2 updates were refused"},
     )
     message = convert.run_to_proto(run)
     assert (message.round, message.phase) == (-1, types_pb2.ROUND_PHASE_UNSPECIFIED)

@@ -177,6 +177,40 @@ class StopRunResponse(_message.Message):
     run: _types_pb2.Run
     def __init__(self, run: _Optional[_Union[_types_pb2.Run, _Mapping]] = ...) -> None: ...
 
+class QuarantineClientRequest(_message.Message):
+    __slots__ = ("run_id", "client_id", "reason", "request_id")
+    RUN_ID_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    run_id: str
+    client_id: str
+    reason: str
+    request_id: str
+    def __init__(self, run_id: _Optional[str] = ..., client_id: _Optional[str] = ..., reason: _Optional[str] = ..., request_id: _Optional[str] = ...) -> None: ...
+
+class QuarantineClientResponse(_message.Message):
+    __slots__ = ("run",)
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    run: _types_pb2.Run
+    def __init__(self, run: _Optional[_Union[_types_pb2.Run, _Mapping]] = ...) -> None: ...
+
+class ReleaseClientRequest(_message.Message):
+    __slots__ = ("run_id", "client_id", "request_id")
+    RUN_ID_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    run_id: str
+    client_id: str
+    request_id: str
+    def __init__(self, run_id: _Optional[str] = ..., client_id: _Optional[str] = ..., request_id: _Optional[str] = ...) -> None: ...
+
+class ReleaseClientResponse(_message.Message):
+    __slots__ = ("run",)
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    run: _types_pb2.Run
+    def __init__(self, run: _Optional[_Union[_types_pb2.Run, _Mapping]] = ...) -> None: ...
+
 class WatchRunRequest(_message.Message):
     __slots__ = ("run_id", "after_sequence", "follow", "page_size")
     RUN_ID_FIELD_NUMBER: _ClassVar[int]

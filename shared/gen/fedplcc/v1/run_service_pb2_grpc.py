@@ -83,6 +83,16 @@ class RunServiceStub(object):
                 request_serializer=fedplcc_dot_v1_dot_run__service__pb2.StopRunRequest.SerializeToString,
                 response_deserializer=fedplcc_dot_v1_dot_run__service__pb2.StopRunResponse.FromString,
                 _registered_method=True)
+        self.QuarantineClient = channel.unary_unary(
+                '/fedplcc.v1.RunService/QuarantineClient',
+                request_serializer=fedplcc_dot_v1_dot_run__service__pb2.QuarantineClientRequest.SerializeToString,
+                response_deserializer=fedplcc_dot_v1_dot_run__service__pb2.QuarantineClientResponse.FromString,
+                _registered_method=True)
+        self.ReleaseClient = channel.unary_unary(
+                '/fedplcc.v1.RunService/ReleaseClient',
+                request_serializer=fedplcc_dot_v1_dot_run__service__pb2.ReleaseClientRequest.SerializeToString,
+                response_deserializer=fedplcc_dot_v1_dot_run__service__pb2.ReleaseClientResponse.FromString,
+                _registered_method=True)
         self.WatchRun = channel.unary_stream(
                 '/fedplcc.v1.RunService/WatchRun',
                 request_serializer=fedplcc_dot_v1_dot_run__service__pb2.WatchRunRequest.SerializeToString,
@@ -179,6 +189,22 @@ class RunServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def QuarantineClient(self, request, context):
+        """Leaves a client out of a run from now on, until it is released. Its committed update stays part of the open round. Fails
+        with CLIENT_NOT_FOUND, INVALID_TRANSITION (the run has ended) or REQUEST_ID_REUSED. Idempotent, see PauseRun.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ReleaseClient(self, request, context):
+        """Lets a quarantined client take part again, with nothing held against it. Fails as QuarantineClient does. Idempotent, see
+        PauseRun: releasing a client that is not quarantined changes nothing.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def WatchRun(self, request, context):
         """Streams events after a cursor, and goes on as they happen if asked to.
         """
@@ -247,6 +273,16 @@ def add_RunServiceServicer_to_server(servicer, server):
                     servicer.StopRun,
                     request_deserializer=fedplcc_dot_v1_dot_run__service__pb2.StopRunRequest.FromString,
                     response_serializer=fedplcc_dot_v1_dot_run__service__pb2.StopRunResponse.SerializeToString,
+            ),
+            'QuarantineClient': grpc.unary_unary_rpc_method_handler(
+                    servicer.QuarantineClient,
+                    request_deserializer=fedplcc_dot_v1_dot_run__service__pb2.QuarantineClientRequest.FromString,
+                    response_serializer=fedplcc_dot_v1_dot_run__service__pb2.QuarantineClientResponse.SerializeToString,
+            ),
+            'ReleaseClient': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReleaseClient,
+                    request_deserializer=fedplcc_dot_v1_dot_run__service__pb2.ReleaseClientRequest.FromString,
+                    response_serializer=fedplcc_dot_v1_dot_run__service__pb2.ReleaseClientResponse.SerializeToString,
             ),
             'WatchRun': grpc.unary_stream_rpc_method_handler(
                     servicer.WatchRun,
@@ -511,6 +547,60 @@ class RunService(object):
             '/fedplcc.v1.RunService/StopRun',
             fedplcc_dot_v1_dot_run__service__pb2.StopRunRequest.SerializeToString,
             fedplcc_dot_v1_dot_run__service__pb2.StopRunResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def QuarantineClient(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/fedplcc.v1.RunService/QuarantineClient',
+            fedplcc_dot_v1_dot_run__service__pb2.QuarantineClientRequest.SerializeToString,
+            fedplcc_dot_v1_dot_run__service__pb2.QuarantineClientResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReleaseClient(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/fedplcc.v1.RunService/ReleaseClient',
+            fedplcc_dot_v1_dot_run__service__pb2.ReleaseClientRequest.SerializeToString,
+            fedplcc_dot_v1_dot_run__service__pb2.ReleaseClientResponse.FromString,
             options,
             channel_credentials,
             insecure,

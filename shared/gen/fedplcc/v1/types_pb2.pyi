@@ -244,7 +244,7 @@ class Client(_message.Message):
     def __init__(self, client_id: _Optional[str] = ..., domain: _Optional[str] = ..., is_connected: bool = ..., activity: _Optional[_Union[ClientActivity, str]] = ..., run_id: _Optional[str] = ..., round: _Optional[int] = ..., progress: _Optional[float] = ..., num_examples: _Optional[int] = ..., class_counts: _Optional[_Iterable[_Union[ClassCount, _Mapping]]] = ..., environment: _Optional[_Union[Environment, _Mapping]] = ..., last_seen_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., problem: _Optional[_Union[ClientProblem, _Mapping]] = ..., readings: _Optional[_Mapping[str, float]] = ...) -> None: ...
 
 class Run(_message.Message):
-    __slots__ = ("run_id", "name", "status", "method", "config_json", "config_hash", "total_rounds", "round", "phase", "roster", "cohort", "done_clients", "is_pause_requested", "reason", "create_time", "update_time", "manifest_json")
+    __slots__ = ("run_id", "name", "status", "method", "config_json", "config_hash", "total_rounds", "round", "phase", "roster", "cohort", "done_clients", "is_pause_requested", "reason", "create_time", "update_time", "manifest_json", "rejections", "quarantined")
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     STATUS_FIELD_NUMBER: _ClassVar[int]
@@ -262,6 +262,8 @@ class Run(_message.Message):
     CREATE_TIME_FIELD_NUMBER: _ClassVar[int]
     UPDATE_TIME_FIELD_NUMBER: _ClassVar[int]
     MANIFEST_JSON_FIELD_NUMBER: _ClassVar[int]
+    REJECTIONS_FIELD_NUMBER: _ClassVar[int]
+    QUARANTINED_FIELD_NUMBER: _ClassVar[int]
     run_id: str
     name: str
     status: RunStatus
@@ -279,7 +281,35 @@ class Run(_message.Message):
     create_time: _timestamp_pb2.Timestamp
     update_time: _timestamp_pb2.Timestamp
     manifest_json: str
-    def __init__(self, run_id: _Optional[str] = ..., name: _Optional[str] = ..., status: _Optional[_Union[RunStatus, str]] = ..., method: _Optional[str] = ..., config_json: _Optional[str] = ..., config_hash: _Optional[str] = ..., total_rounds: _Optional[int] = ..., round: _Optional[int] = ..., phase: _Optional[_Union[RoundPhase, str]] = ..., roster: _Optional[_Iterable[str]] = ..., cohort: _Optional[_Iterable[str]] = ..., done_clients: _Optional[_Iterable[str]] = ..., is_pause_requested: bool = ..., reason: _Optional[str] = ..., create_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., update_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., manifest_json: _Optional[str] = ...) -> None: ...
+    rejections: _containers.RepeatedCompositeFieldContainer[Rejections]
+    quarantined: _containers.RepeatedCompositeFieldContainer[QuarantinedClient]
+    def __init__(self, run_id: _Optional[str] = ..., name: _Optional[str] = ..., status: _Optional[_Union[RunStatus, str]] = ..., method: _Optional[str] = ..., config_json: _Optional[str] = ..., config_hash: _Optional[str] = ..., total_rounds: _Optional[int] = ..., round: _Optional[int] = ..., phase: _Optional[_Union[RoundPhase, str]] = ..., roster: _Optional[_Iterable[str]] = ..., cohort: _Optional[_Iterable[str]] = ..., done_clients: _Optional[_Iterable[str]] = ..., is_pause_requested: bool = ..., reason: _Optional[str] = ..., create_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., update_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., manifest_json: _Optional[str] = ..., rejections: _Optional[_Iterable[_Union[Rejections, _Mapping]]] = ..., quarantined: _Optional[_Iterable[_Union[QuarantinedClient, _Mapping]]] = ...) -> None: ...
+
+class Rejections(_message.Message):
+    __slots__ = ("client_id", "count", "reason", "check", "detail", "round", "last_time")
+    CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    CHECK_FIELD_NUMBER: _ClassVar[int]
+    DETAIL_FIELD_NUMBER: _ClassVar[int]
+    ROUND_FIELD_NUMBER: _ClassVar[int]
+    LAST_TIME_FIELD_NUMBER: _ClassVar[int]
+    client_id: str
+    count: int
+    reason: str
+    check: str
+    detail: str
+    round: int
+    last_time: _timestamp_pb2.Timestamp
+    def __init__(self, client_id: _Optional[str] = ..., count: _Optional[int] = ..., reason: _Optional[str] = ..., check: _Optional[str] = ..., detail: _Optional[str] = ..., round: _Optional[int] = ..., last_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+
+class QuarantinedClient(_message.Message):
+    __slots__ = ("client_id", "reason")
+    CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    client_id: str
+    reason: str
+    def __init__(self, client_id: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class DroppedClient(_message.Message):
     __slots__ = ("client_id", "reason", "detail")
