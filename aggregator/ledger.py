@@ -21,7 +21,7 @@ from aggregator.history import events_between
 from aggregator.metrics import AggregatorMetrics
 from aggregator.quorum import WHOLE_COHORT, Quorum
 from aggregator.sessions import Sessions
-from aggregator.settling import Surroundings, settled
+from aggregator.settling import Surroundings, is_looked_at, settled
 from aggregator.store.base import ControlRequest, Store, Transaction
 from aggregator.store.blobs import BlobStore
 from shared.errors import InvalidConfig, RunNotFound
@@ -138,7 +138,7 @@ class Ledger:
             self._deadlines.look(self._runs.values())
             for run in self.open_runs():
                 rule = config_of(run).quorum
-                if rule.deadline_s is None and not run.quarantined:
+                if not is_looked_at(run, has_deadline=rule.deadline_s is not None):
                     continue
                 there = self._deadlines.presence(run, deadline_s=rule.deadline_s, silence_s=rule.silence_s)
                 after = rounds.drop_absent(
@@ -298,7 +298,8 @@ class Ledger:
 def _asks_differently(before: Run, after: Run) -> bool:
     """Whether a client may have another task now. A client's own update or report needs no telling."""
 
-    def what(run: Run) -> tuple[RunStatus, int, RoundPhase | None, Mapping[str, str]]:
-        return run.status, run.round_number, None if run.round is None else run.round.phase, run.quarantined
+    def what(run: Run) -> tuple[RunStatus, Mapping[str, str], int, RoundPhase | None, tuple[str, ...]]:
+        phase, cohort = (None, ()) if run.round is None else (run.round.phase, run.round.cohort)
+        return run.status, run.quarantined, run.round_number, phase, cohort
 
     return what(before) != what(after)

@@ -65,3 +65,11 @@ def settled(run: Run, around: Surroundings, *, now: float) -> Run:
         if admitted.roster != run.roster:
             return admitted
     return rounds.next_step(run, cohort_size=rule.cohort_size, now=now, fails=around.fails)
+
+
+def is_looked_at(run: Run, *, has_deadline: bool) -> bool:
+    """Whether a tick has to look at who does the open phase's task, to drop clients or to say that a quorum is missing.
+
+    Also where the reason for a look is gone, if the run still says that it waits.
+    """
+    return has_deadline or bool(run.quarantined) or rounds.waits_for_quorum(run)
