@@ -69,10 +69,31 @@ def test_prototype_terms_that_are_off_give_fedavgs_model(data: Path, tmp_path: P
     assert on["model_sha256"] != fedavg["model_sha256"]
 
 
-@pytest.mark.parametrize("num_asked", [0, 1, 9, 25, 40])
-def test_interrupted_and_continued_equals_uninterrupted(data: Path, tmp_path: Path, num_asked: int) -> None:
+def test_a_contrast_that_is_off_gives_fedavgs_model_and_one_that_is_on_begins_in_round_two(
+    data: Path, tmp_path: Path
+) -> None:
+    fedavg = simulated(tiny.document(data, "fedavg"), tmp_path / "fedavg")
+    neutral = simulated({**tiny.document(data, "moon"), "method": {"mu": 0.0}}, tmp_path / "neutral")
+    assert neutral["model_sha256"] == fedavg["model_sha256"]
+    on = simulated(tiny.document(data, "moon"), tmp_path / "on")
+    assert on["model_sha256"] != fedavg["model_sha256"]
+    lines = {
+        name: [json.loads(line) for line in (tmp_path / name / "metrics.jsonl").read_text().splitlines()]
+        for name in ("fedavg", "on")
+    }
+    assert lines["on"][0]["model_sha256"] == lines["fedavg"][0]["model_sha256"]
+    assert [sorted(line["loss"]) for line in lines["on"]] == [["ce"], ["ce", "contrast"], ["ce", "contrast"]]
+
+
+@pytest.mark.parametrize(
+    ("method", "num_asked"),
+    [("fedplcc", 0), ("fedplcc", 1), ("fedplcc", 9), ("fedplcc", 25), ("moon", 25), ("moon", 40)],
+)
+def test_interrupted_and_continued_equals_uninterrupted(
+    data: Path, tmp_path: Path, method: str, num_asked: int
+) -> None:
     """Interrupted when it asks for the n-th time whether to stop: before, within and between tasks."""
-    values = tiny.document(data)
+    values = tiny.document(data, method)
     simulated(values, tmp_path / "whole")
     asked = 0
 
