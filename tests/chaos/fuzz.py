@@ -54,8 +54,9 @@ MAX_CHUNK_BYTES, MAX_BLOB_BYTES = 4096, 1 << 20
 ADMISSION = {"max_update_norm": 100.0, "max_num_examples": 1000}
 SECOND_RUN_PART = 5
 """One of so many mutants goes to the run whose poisoners are quarantined."""
-MEMORY_BYTES = 64 << 20
-"""Most anonymous memory that the aggregator takes above what it had when it was idle, whatever is sent to it."""
+MEMORY_BYTES = 96 << 20
+"""Most anonymous memory that the aggregator takes above what it had when it was idle, whatever four clients send to it at a
+time; a message has up to 5 MiB."""
 DISK_BYTES = 32 << 20
 """Most that its state directory grows by: two runs of small models, and what 16 uploads of each client may leave."""
 
@@ -123,9 +124,10 @@ def mutant(scene: Scene, seed: int, index: int, names: Sequence[str]) -> Attempt
                         raise  # beside others it may find too little left of a good update to spoil
         return good
 
-    material = spoilt(0, valid_material(scene, np.random.default_rng([seed, index])))
-    blobs = spoilt(1, to_blobs(material))
-    attempt: Attempt = spoilt(2, to_attempt(scene, blobs))
+    with np.errstate(all="ignore"):  # numbers that a dtype cannot hold are what is wanted
+        material = spoilt(0, valid_material(scene, np.random.default_rng([seed, index])))
+        blobs = spoilt(1, to_blobs(material))
+        attempt: Attempt = spoilt(2, to_attempt(scene, blobs))
     return attempt
 
 
@@ -289,11 +291,16 @@ class Watch(threading.Thread):
 
 
 class Party:
-    """Clients that act over gRPC until their run has ended, each in a thread; poisoners poison before they work."""
+    """Clients that act over gRPC until their run has ended, each in a thread; poisoners poison before they work.
+
+    The others train once those poisoners have ended that never work: until then the round is open for them.
+    """
 
     def __init__(self, address: str, run_id: str, seed: int, report: Report) -> None:
         self._address, self._run_id, self._seed, self._report = address, run_id, seed, report
         self._threads: list[threading.Thread] = []
+        self._poisoning: list[threading.Thread] = []
+        self._may_train = threading.Event()
 
     def add(self, client: NumpyClient, indices: Sequence[Sequence[int]] = (), *, never_works: bool = False) -> None:
         """Let a client act.
@@ -304,15 +311,18 @@ class Party:
             never_works: Whether it only poisons, until it is quarantined.
         """
         thread = threading.Thread(target=self._act, args=(client, indices, never_works), daemon=True)
-        self._threads.append(thread)
+        (self._poisoning if never_works else self._threads).append(thread)
         thread.start()
 
     def wait(self, timeout_s: float) -> bool:
         """Whether all of them have come to the end in this time."""
         deadline = time.monotonic() + timeout_s
+        for thread in self._poisoning:
+            thread.join(max(0.0, deadline - time.monotonic()))
+        self._may_train.set()
         for thread in self._threads:
             thread.join(max(0.0, deadline - time.monotonic()))
-        return not any(thread.is_alive() for thread in self._threads)
+        return not any(thread.is_alive() for thread in (*self._poisoning, *self._threads))
 
     def _act(self, client: NumpyClient, indices: Sequence[Sequence[int]], never_works: bool) -> None:
         there, door = GrpcClient(self._address, client), GrpcDoor(self._address)
@@ -329,6 +339,8 @@ class Party:
                     poison(door, scene_at(client, task, start), self._seed, indices[task.round - 1], self._report)
                     if never_works:
                         return
+                if task.kind is TaskKind.TRAIN and self._poisoning:
+                    self._may_train.wait()
                 there.perform(task)
         except Exception as error:  # the thread's only way to say so
             self._report.violated(f"client {client.client_id} could not go on: {error!r}")
@@ -356,13 +368,15 @@ def poison_process(seed: int, num_mutants: int, report: Report, folder: Path) ->
         watch.start()
         begun = time.monotonic()
         _first_run(federation, control, seed, range(num_mutants - second), report)
+        between_bytes = watch.now_bytes()
         _second_run(federation, control, seed, range(num_mutants - second, num_mutants), report)
         seconds = time.monotonic() - begun
         watch.end()
         grown = _size_of(folder / "aggregator") - disk_bytes
         report.lines += [
             f"aggregator: {idle_bytes >> 10} KiB of anonymous memory when idle, at most {watch.peak_bytes >> 10} KiB, "
-            f"{watch.now_bytes() >> 10} KiB afterwards (bound: idle + {MEMORY_BYTES >> 20} MiB)",
+            f"{between_bytes >> 10} KiB after the first run, {watch.now_bytes() >> 10} KiB after the second "
+            f"(bound: idle + {MEMORY_BYTES >> 20} MiB)",
             f"state directory: grew by {grown >> 10} KiB (bound: {DISK_BYTES >> 20} MiB)",
             f"{report.num_sent / seconds:.0f} mutants a second, {seconds:.0f} s",
         ]
@@ -400,10 +414,10 @@ def _second_run(federation: Federation, control: RunControl, seed: int, indices:
     document = a_document("fedplcc", clients=tuple(client.client_id for client in CLIENTS), admission=admission)
     run = control.create(document)
     party = Party(federation.address, run.run_id, seed, report)
-    for client in HONEST:
-        party.add(client)
     for number, client in enumerate(POISONERS):
         party.add(client, [indices[number :: len(POISONERS)]], never_works=True)
+    for client in HONEST:
+        party.add(client)
     if not party.wait(60.0 + len(indices) / 20):
         report.violated("the second run did not come to its end in time")
     rounds = int(document["run"]["rounds"])
