@@ -173,7 +173,7 @@ class RoundServicer(round_grpc.RoundServiceServicer):
                 yield round_pb2.DownloadBlobResponse(chunk=round_pb2.Chunk(offset_bytes=offset, data=data))
                 offset += len(data)
                 self._coordinator.transfers.count_transfer(len(data), direction="sent", kind=kind)
-                self._coordinator.transfers.note_received(request.client_id)
+                self._coordinator.transfers.note_received(request.client_id, request.instance_token)
 
     async def GetUploadStatus(
         self, request: round_pb2.GetUploadStatusRequest, context: Context

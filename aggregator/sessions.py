@@ -112,9 +112,11 @@ class Sessions:
         session.heartbeat = heartbeat
         self._progress[session.client.client_id].said(heartbeat.activity, heartbeat.progress, self._clock())
 
-    def received_bytes(self, client_id: str) -> None:
-        """Note that bytes of a blob were sent to a client."""
-        if client_id in self._sessions:
+    def received_bytes(self, client_id: str, token: str) -> None:
+        """Note that bytes of a blob were sent to a client: also a sign of life, for heartbeats wait behind them."""
+        session = self._sessions.get(client_id)
+        if session is not None and session.token == token:
+            session.last_seen = self._clock()
             self._progress[client_id].received(self._clock())
 
     def sent_bytes(self, client_id: str) -> None:

@@ -196,9 +196,9 @@ class Transfers:
         """Count payload bytes that were "sent" or "received"; kind is "model" or "prototypes"."""
         self._metrics.transfer_bytes.labels(direction, kind).inc(num_bytes)
 
-    def note_received(self, client_id: str) -> None:
+    def note_received(self, client_id: str, token: str) -> None:
         """Note that a client has taken more of a blob that it downloads. Takes no lock: the event loop may call it."""
-        self._sessions.received_bytes(client_id)
+        self._sessions.received_bytes(client_id, token)
 
     def count_resumed(self, *, direction: str) -> None:
         """Count a transfer that goes on from an offset."""

@@ -33,6 +33,7 @@ def _off(value: object) -> object:
 OptionalPort = Annotated[Port | None, BeforeValidator(_off)]
 """A TCP port, or "off"."""
 
+
 def _all(value: object) -> object:
     return None if isinstance(value, str) and value.lower() == "all" else value
 
@@ -61,6 +62,9 @@ class Settings(BaseSettings):
     """Whether plain text is accepted off loopback."""
     log_level: Level = "info"
     """The least level that is logged."""
+    keepalive_s: float = Field(30.0, ge=1, le=3600)
+    """Silence after which a gRPC connection's other end is asked for a sign of life, due within as long again; where the
+    network forgets silent connections sooner, lower it, at the aggregator first."""
 
 
 class AggregatorSettings(Settings):
@@ -69,9 +73,6 @@ class AggregatorSettings(Settings):
     table = "aggregator"
 
     host: str = "127.0.0.1"
-    keepalive_s: float = Field(30.0, ge=1, le=3600)
-    """Silence after which a gRPC connection's other end is asked for a sign of life, due within a third of it; where the
-    network forgets silent connections sooner, lower it, at the aggregator first."""
     """Address to listen at."""
     port: Port = 50051
     """Port to listen at."""
@@ -89,6 +90,8 @@ class AggregatorSettings(Settings):
     """Largest chunk of a transfer."""
     max_blob_bytes: int = Field(4 << 30, ge=1 << 10)
     """Largest model or prototype set."""
+    idle_s: float = Field(60.0, ge=0.1, le=3600)
+    """How long the other end of a transfer, or of an open stream, may send or read nothing."""
     fold_block_elements: int = Field(1 << 17, ge=1, le=1 << 26)
     """Numbers of each model that the fold holds at a time; changes memory and speed, never the result."""
     keep_models: CountOrAll = 5
@@ -103,8 +106,6 @@ class AggregatorSettings(Settings):
         require_secure(self.host, insecure=self.insecure, what=f"serving at {self.host}")
         return self
 
-    idle_s: float = Field(60.0, ge=0.1, le=3600)
-    """How long the other end of a transfer, or of an open stream, may send or read nothing."""
 
 class GatewaySettings(Settings):
     """The gateway; it serves /metrics on its own port."""

@@ -62,12 +62,12 @@ MAX_MESSAGE_BYTES = 5 << 20
 """Largest message: a chunk of up to 4 MiB, or a run's configuration and record, with room around it."""
 
 KEEPALIVE_S = 30.0
-"""How long a connection may be silent before the other end is asked for a sign of life; a third of that later, without one,
-it counts as dead and its calls fail."""
+"""How long a connection may be silent before the other end is asked for a sign of life; as long again without one, and it
+counts as dead and its calls fail. On a slow link the question and the answer wait behind what is on its way."""
 
 
 def _keepalive(seconds: float) -> tuple[tuple[str, int], ...]:
-    return (("grpc.keepalive_time_ms", round(1000 * seconds)), ("grpc.keepalive_timeout_ms", round(1000 * seconds / 3)))
+    return (("grpc.keepalive_time_ms", round(1000 * seconds)), ("grpc.keepalive_timeout_ms", round(1000 * seconds)))
 
 
 def _patience(keepalive_s: float) -> tuple[tuple[str, int], ...]:

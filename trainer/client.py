@@ -59,8 +59,8 @@ CHUNK_BYTES = (1 << 20) - 64
 """Size of a chunk, if the aggregator takes it; with what is around it, it still fits into a power of two, to which the
 encoder rounds its buffer."""
 ANSWER_S = 30.0
-"""Deadline of unary calls. On a link with a second of delay each way an answer takes two, and behind the bytes of a transfer
-several more; a connection that is dead is noticed by its keepalive (shared/rpc.py), not by this."""
+"""Deadline of unary calls. On a link with a second of delay each way an answer takes two, and more where others fill it; a
+connection that is dead is noticed by its keepalive (shared/rpc.py), not by this."""
 COMMIT_S, COMMIT_BYTES_PER_S = 60.0, 20e6
 """Deadline of a commit: the aggregator reads every blob of the update before it answers."""
 STANDSTILL_S = 60.0
@@ -139,8 +139,13 @@ class AggregatorClient:
         self.address, self.client_id, self.instance_token, self.metrics = address, client_id, instance_token, metrics
         self.chunk_bytes, self.poll_hold_s = CHUNK_BYTES, poll_hold_s
         self.rng = rng or random.Random()
-        self._channel = open_channel(address, insecure=insecure, failpoints="trainer.rpc", keepalive_s=keepalive_s)
-        self.stub = round_service_pb2_grpc.RoundServiceStub(self._channel)  # type: ignore[no-untyped-call]
+        # Blobs have a connection of their own: on a slow link a heartbeat would wait behind all that is on its way, many
+        # seconds, and longer than a lease.
+        self._channels = [
+            open_channel(address, insecure=insecure, failpoints="trainer.rpc", keepalive_s=keepalive_s)
+            for _ in range(2)
+        ]
+        self.stub, self.transfers = map(round_service_pb2_grpc.RoundServiceStub, self._channels)
         self._stream: Any = None
         self._stream_lock = threading.Lock()
         self._is_refreshing = False
@@ -234,9 +239,10 @@ class AggregatorClient:
         return TaskConnection(self, should_stop)
 
     def close(self) -> None:
-        """End every call and the connection."""
+        """End every call and the connections."""
         self.is_closed = True
-        self._channel.close()
+        for channel in self._channels:
+            channel.close()
 
     @contextmanager
     def calling(self) -> Iterator[None]:
@@ -345,7 +351,7 @@ class TaskConnection:
         client = self._client
         request = round_service_pb2.GetUploadStatusRequest(header=header)
         with client.calling():
-            status = client.stub.GetUploadStatus(request, timeout=ANSWER_S)
+            status = client.transfers.GetUploadStatus(request, timeout=ANSWER_S)
         if status.is_complete:
             return
         if not 0 <= status.offset_bytes <= len(data):
@@ -354,9 +360,9 @@ class TaskConnection:
         if status.offset_bytes:
             client.metrics.transfers_resumed.labels("sent").inc()
         kind, method, make = (
-            ("prototypes", client.stub.UploadPrototypes, round_service_pb2.UploadPrototypesRequest)
+            ("prototypes", client.transfers.UploadPrototypes, round_service_pb2.UploadPrototypesRequest)
             if is_prototypes
-            else ("model", client.stub.UploadModel, round_service_pb2.UploadModelRequest)
+            else ("model", client.transfers.UploadModel, round_service_pb2.UploadModelRequest)
         )
         sent_bytes = client.metrics.transfer_bytes.labels("sent", kind)
         watch = _Watch(self._should_stop)
@@ -449,7 +455,7 @@ class _Download:
         received_bytes = client.metrics.transfer_bytes.labels("received", kind)
         watch = _Watch(self._should_stop)
         with client.calling():
-            call = client.stub.DownloadBlob(request)
+            call = client.transfers.DownloadBlob(request)
             with watch.over(call):
                 for response in call:
                     self._take(response.chunk.offset_bytes, response.chunk.data)

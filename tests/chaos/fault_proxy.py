@@ -39,7 +39,8 @@ class Direction:
         self.bytes_per_s = float("inf")
         """How many bytes pass in a second."""
         self.is_swallowing = False
-        """Whether bytes vanish on the way, and nobody is told; a connection that lost some never passes any again."""
+        """Whether bytes vanish on the way, and nobody is told; a connection that lost some passes none in this direction any
+        more."""
         self.num_bytes = 0
         """Bytes that have passed."""
         self._cut_at: float = float("inf")
@@ -80,8 +81,8 @@ class _Connection:
     def __init__(self) -> None:
         self.tasks: list[asyncio.Future[None]] = []
         self.writers: list[asyncio.StreamWriter] = []
-        self.is_dead = False
-        """Whether it is forgotten: it passes nothing, and neither side is told."""
+        self.dead: set[Direction] = set()
+        """Directions in which it passes nothing any more, and nobody is told."""
         self.moved = asyncio.Event()
 
     def add(self, writer: asyncio.StreamWriter) -> asyncio.StreamWriter:
@@ -144,7 +145,7 @@ class FaultProxy(Proxy):
 
     def _forget(self) -> None:
         for connection in self._connections:
-            connection.is_dead = True
+            connection.dead = {self.up, self.down}
 
     def _cut(self) -> None:
         if not self._is_cut:
@@ -153,9 +154,12 @@ class FaultProxy(Proxy):
             self._loop.call_later(self._hold_s, self._end_connections)
 
     def _end_connections(self) -> None:
-        for connection in [connection for connection in self._connections if not connection.is_dead]:
+        for connection in [connection for connection in self._connections if not self._is_forgotten(connection)]:
             connection.end()
         self._is_cut = False
+
+    def _is_forgotten(self, connection: _Connection) -> bool:
+        return len(connection.dead) == 2
 
     async def _serve(self) -> None:
         listening = socket.create_server(("127.0.0.1", 0))
@@ -211,10 +215,10 @@ class FaultProxy(Proxy):
             self._connections.discard(connection)
 
     async def _until_over(self, connection: _Connection, pumps: Sequence[asyncio.Future[None]]) -> None:
-        while not any(pump.done() for pump in pumps) or connection.is_dead:
+        while not any(pump.done() for pump in pumps) or self._is_forgotten(connection):
             connection.moved.clear()
             moved = asyncio.ensure_future(connection.moved.wait())
-            waited: list[asyncio.Future[Any]] = [moved] if connection.is_dead else [moved, *pumps]
+            waited: list[asyncio.Future[Any]] = [moved] if self._is_forgotten(connection) else [moved, *pumps]
             await asyncio.wait(waited, timeout=self._idle_s, return_when=asyncio.FIRST_COMPLETED)
             moved.cancel()
             if self._idle_s is not None and not connection.moved.is_set() and not any(pump.done() for pump in pumps):
@@ -237,8 +241,8 @@ class FaultProxy(Proxy):
                 while self._is_cut:  # until the connection is ended
                     await asyncio.sleep(self._hold_s or 0.01)
                 if direction.is_swallowing:
-                    connection.is_dead = True
-                if connection.is_dead:
+                    connection.dead.add(direction)
+                if direction in connection.dead:
                     continue
                 connection.moved.set()
                 passing, is_cut = direction.take(len(data))

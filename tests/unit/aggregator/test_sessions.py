@@ -121,3 +121,14 @@ def test_connected_clients_come_sorted(sessions: Sessions) -> None:
     assert {session.client.client_id for session in sessions} == {"abe", "ann"}
     assert sessions.find("abe") is not None
     assert sessions.find("eve") is None
+
+
+def test_a_download_that_moves_keeps_the_lease_of_its_own_instance_alone(sessions: Sessions, clock: Clock) -> None:
+    clock.now += LEASE_S
+    sessions.received_bytes("ann", "first")
+    clock.now += LEASE_S
+    sessions.received_bytes("ann", "another")
+    sessions.received_bytes("bob", "unknown")
+    assert sessions.connected() == ["ann"]
+    clock.now += 0.1
+    assert sessions.connected() == []
