@@ -1,8 +1,9 @@
 """What the aggregator asks of a store. The docstrings are the contract; tests/contract/test_store.py holds stores to it.
 
 A transaction is atomic and durable: after the `with` block ends, a crash at any moment keeps all of it; if the block
-raises, none of it is kept. Only one transaction is open at a time (BEGIN IMMEDIATE); reads see the last committed state.
-Every call raises `StoreUnavailable` while the database is away, full or damaged.
+raises, none of it is kept. Only one transaction is open at a time; reads see the last committed state. Lists by a text are
+in the order of code points. Every call raises `StoreUnavailable` while the database is away, full or damaged, and
+`MalformedRequest` for a name or a sentence with the character U+0000.
 """
 
 from __future__ import annotations

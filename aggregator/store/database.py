@@ -43,18 +43,21 @@ class Database(Protocol):
 
 
 @contextmanager
-def database_errors(verb: str) -> Iterator[None]:
-    """A database that is full, locked, damaged or away is `StoreUnavailable`; a wrong statement stays the bug it is."""
+def database_errors(failure: str) -> Iterator[None]:
+    """A database that is full, locked, damaged or away is `StoreUnavailable`; a wrong statement stays the bug it is.
+
+    `failure` begins the sentence.
+    """
     try:
         yield
     except DBAPIError as error:
         if getattr(error.orig, "sqlstate", None) == NOT_ALLOWED:
             raise StoreUnavailable(
-                f"cannot {verb} the database: {one_line(error)}; make its user the owner of the database, or grant that"
+                f"{failure}: {one_line(error)}; make its user the owner of the database, or grant that"
             ) from error
         if isinstance(error, (DataError, IntegrityError, ProgrammingError)):
             raise
-        raise StoreUnavailable(f"cannot {verb} the database: {one_line(error)}") from error
+        raise StoreUnavailable(f"{failure}: {one_line(error)}") from error
     except StatementError as error:
         if isinstance(error.orig, FedplccError):
             raise error.orig from None  # a value that no column takes: see columns.py

@@ -109,7 +109,7 @@ def _reading(url: str) -> Iterator[Connection]:
         engine = create_engine(parsed, isolation_level="REPEATABLE READ", poolclass=NullPool, connect_args=options)
     except ImportError:
         raise InvalidConfig(NO_PSYCOPG) from None
-    with database_errors("read"):
+    with database_errors("cannot read the database"):
         try:
             connection = engine.connect().execution_options(postgresql_readonly=True)
         except ProgrammingError as error:

@@ -51,7 +51,7 @@ class SqlStore:
         """
         self._database, self._engine = database, database.engine
         try:
-            with database_errors("open"):
+            with database_errors("cannot open the database"):
                 revisions.prepare(database)
                 database.claim()
         except BaseException:
@@ -77,7 +77,7 @@ class SqlStore:
         """
         from aggregator.store.postgres import Postgres  # psycopg takes a tenth of a second to load
 
-        with database_errors("open"):
+        with database_errors("cannot open the database"):
             database = Postgres(url, on_lost)
         return cls(database)
 
@@ -89,7 +89,7 @@ class SqlStore:
     @contextmanager
     def transaction(self) -> Iterator[SqlTransaction]:
         """See `Store.transaction`."""
-        with database_errors("write to"):
+        with database_errors("cannot write to the database"):
             with self._database.transaction() as connection:
                 yield SqlTransaction(connection)
                 failpoint("store.commit.before")
@@ -236,7 +236,7 @@ class SqlStore:
 
     @contextmanager
     def _reading(self) -> Iterator[Connection]:
-        with database_errors("read"), self._engine.connect() as connection:
+        with database_errors("cannot read the database"), self._engine.connect() as connection:
             yield connection
 
 

@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+from typing import Any, Literal
+
 from alembic import context
 
+from aggregator.store import columns
 from aggregator.store.schema import metadata
+
+
+def render(kind: str, item: Any, autogenerate: Any) -> str | Literal[False]:
+    """Our own types of columns, as new_revision.py writes them."""
+    if kind != "type" or type(item).__module__ != columns.__name__:
+        return False
+    autogenerate.imports.add("from aggregator.store import columns")
+    return f"columns.{item!r}"
+
 
 context.configure(
     connection=context.config.attributes["connection"],
     target_metadata=metadata,
+    render_item=render,
     render_as_batch=True,  # SQLite changes a table by copying it
     compare_server_default=True,
     transactional_ddl=True,  # SQLite's too, since the engine begins its transactions itself

@@ -370,8 +370,11 @@ def test_a_new_revision_is_written_from_the_difference(migrations: Path, tmp_pat
     # The newest revision forgets a step: what is written then is that step.
     newest = migrations / "versions" / "r0002_named_constraints.py"
     newest.write_text(newest.read_text().replace('    op.drop_table("schema_version")\n', ""))
+    newest = migrations / "versions" / "r0003_drop_and_quarantine.py"
+    newest.write_text(newest.read_text().replace('"writer"', '"scribe"'))
     written = new_revision.write_revision("drop the version", migrations)
     assert "op.drop_table('schema_version')" in written.read_text()
+    assert "sa.Column('token', columns.Text(32), nullable=False" in written.read_text(), "our own types are imported"
     compile(written.read_text(), written.name, "exec")
 
 
