@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from shared.errors import FedplccError, MalformedUpdate, UpdateNormExceeded
+from shared.errors import FedplccError, MalformedUpdate
 from shared.types import Rejections, Run
 
 MAX_DETAIL = 200
@@ -19,7 +19,7 @@ MAX_CLIENTS = 1000
 
 def speaks_against_sender(error: FedplccError) -> bool:
     """Whether an update was refused for what it is."""
-    return isinstance(error, (MalformedUpdate, UpdateNormExceeded))
+    return isinstance(error, MalformedUpdate)
 
 
 def reject(run: Run, client_id: str, number: int, error: FedplccError, *, now: float) -> Run:

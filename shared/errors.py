@@ -6,7 +6,7 @@
     |   |-- InvalidData                a client's data set
     |   |-- InvalidModel               a model specification
     |   |-- MalformedUpdate            an update's blobs, counts or prototypes
-    |   |-- UpdateNormExceeded         an update that is larger than the run takes
+    |   |   `-- UpdateNormExceeded         its model is further away than the run takes
     |   |-- MalformedRequest           any other message
     |   |-- BlobCorrupt                bytes and SHA-256 disagree
     |   `-- ChunkOutOfOrder            a chunk that does not begin where the last one ended
@@ -130,7 +130,7 @@ class MalformedUpdate(InvalidArgument):
     reason = "MALFORMED_UPDATE"
 
 
-class UpdateNormExceeded(InvalidArgument):
+class UpdateNormExceeded(MalformedUpdate):
     """A model that is further from the round's global model than the run's `admission.max_update_norm`."""
 
     reason = "UPDATE_NORM_EXCEEDED"
