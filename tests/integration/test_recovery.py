@@ -100,15 +100,16 @@ def rest(federation: Federation) -> Iterator[Rest]:
             rest.wait(run["run_id"], "stopped")
 
 
+@pytest.mark.parametrize(("method", "first_killed_in"), [("fedplcc", 1), ("moon", 2)])
 def test_processes_that_are_killed_change_no_byte(
-    federation: Federation, rest: Rest, data: Path, tmp_path: Path
+    federation: Federation, rest: Rest, data: Path, tmp_path: Path, method: str, first_killed_in: int
 ) -> None:
-    """SIGKILL of a trainer in the middle of its training, then of the aggregator, each started again."""
-    values = tiny.document(data, training={"local_steps": 40})
+    """SIGKILL of a trainer in the middle of its training, of MOON's when it has a state to lose, then of the aggregator."""
+    values = tiny.document(data, method, training={"local_steps": 40})
     run_id = rest.start(values)
     victim = tiny.CLIENTS[1]
     trainer = federation.processes[f"trainer-{victim}"]
-    rest.wait_training(run_id, 1, victim)
+    rest.wait_training(run_id, first_killed_in, victim)
     trainer.kill()
     trainer.start()
     rest.wait_training(run_id, 2)
