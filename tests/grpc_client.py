@@ -49,8 +49,10 @@ class GrpcClient:
         with translated():
             yield from self.stub.SyncRound(request)
 
-    def heartbeat(self, activity: ClientActivity = ClientActivity.IDLE, run_id: str = "", round: int = 0) -> bool:
-        beat = Heartbeat(client_id=self.client_id, activity=activity, run_id=run_id, round=round)
+    def heartbeat(
+        self, activity: ClientActivity = ClientActivity.IDLE, run_id: str = "", round: int = 0, progress: float = 0.0
+    ) -> bool:
+        beat = Heartbeat(client_id=self.client_id, activity=activity, run_id=run_id, round=round, progress=progress)
         with translated():
             response = self.stub.Heartbeat(
                 convert.heartbeat_to_proto(beat, instance_token=self.token), timeout=DEADLINE_S
