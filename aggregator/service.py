@@ -445,12 +445,12 @@ class Coordinator:
             session = self._sessions.check(client_id, token)
             run = self._ledger.get(run_id)
             evaluation = replace(evaluation, domain=session.client.domain)
-            check_evaluation(evaluation, len(config_of(run).data.classes))
             current = run.round if run.round_number == number else self._store.find_round(run_id, number)
             if current is not None and client_id in current.evaluations:
                 self._metrics.reports.labels("duplicate").inc()
                 return
-            after = rounds.add_evaluation(run, number, evaluation)
+            after = rounds.add_evaluation(run, number, evaluation)  # first: who was not asked has nothing to be judged
+            check_evaluation(evaluation, len(config_of(run).data.classes))
             self._ledger.step(run, after, evaluation=evaluation)
             self._metrics.reports.labels("accepted").inc()
             session.has_worked()

@@ -285,6 +285,8 @@ def check_evaluation(evaluation: Evaluation, num_classes: int) -> None:
             raise _malformed("counts", f"evaluation set {counts.set_name!r} has no {num_classes} classes")
         if any(not 0 <= hits <= total for hits, total in zip(counts.correct, counts.total, strict=True)):
             raise _malformed("counts", f"evaluation set {counts.set_name!r} has more correct than total predictions")
+        if sum(counts.total) > MAX_EXAMPLES:
+            raise _malformed("counts", f"evaluation set {counts.set_name!r} has more than {MAX_EXAMPLES} predictions")
 
 
 def _check_roles(update: Update, kinds: list[str]) -> None:

@@ -14,7 +14,7 @@ import pytest
 import safetensors.numpy
 
 from aggregator import validation
-from shared.errors import MalformedUpdate
+from shared.errors import MalformedUpdate, NotInCohort
 from shared.methods import fedplcc
 from shared.methods.base import MAX_ROWS, MAX_ROWS_PER_CLASS, excess_rows
 from shared.run_config import parse_run_config
@@ -513,6 +513,7 @@ BAD_REPORTS: dict[str, tuple[dict[str, Any], str]] = {
     "too many classes": ({"counts": (counts(total=(1, 2, 3, 4)),)}, "counts"),
     "more correct than total": ({"counts": (counts(correct=(11, 2, 3)),)}, "counts"),
     "negative counts": ({"counts": (counts(correct=(-1, 2, 3)),)}, "counts"),
+    "absurd totals": ({"counts": (counts(total=(2**62, 10, 10)),)}, "counts"),
     "negative totals": ({"counts": (counts(correct=(-3, 0, 0), total=(-2, 0, 0)),)}, "counts"),
     "an unknown model": ({"counts": (counts(model="other"),)}, "counts"),
     "a set without a name": ({"counts": (counts(set_name=""),)}, "counts"),
@@ -534,4 +535,17 @@ def test_a_bad_report_is_refused_and_the_run_is_unharmed(federation: LocalFedera
         federation.coordinator.report_evaluation("bob", BOB.token, run.run_id, 1, report)
     assert refused.value.metadata["check"] == check
     assert federation.coordinator.list_evaluations(run.run_id) == []
+    assert_ends_right(federation, run.run_id)
+
+
+def test_a_bad_report_of_somebody_who_was_not_asked_is_nobodys_fault_in_the_run(federation: LocalFederation) -> None:
+    run = federation.create("fedplcc", run={"rounds": 1})
+    stranger = NumpyClient("zed")
+    federation.coordinator.join(stranger.record, stranger.token)
+    federation.step(["ann"])
+    federation.step(["ann", "bob"])
+    report = Evaluation(client_id="zed", domain="zed-domain", counts=())
+    with pytest.raises(NotInCohort):
+        federation.coordinator.report_evaluation("zed", stranger.token, run.run_id, 1, report)
+    assert federation.metric("client_reports_total", outcome="malformed_update") == 0
     assert_ends_right(federation, run.run_id)
