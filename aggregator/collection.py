@@ -244,7 +244,8 @@ class Collection:
         # Files have the system's time, whatever clock the ledger has.
         before = time.time() - DAY_S * self._keep.unused_days
         removed_bytes = self._blobs.expire_uploads(before)
-        with self._ledger.lock:  # a run that is being created may name one
+        # A run that is being created may name one, and a backup may be copying it.
+        with collecting(self._blobs.folder), self._ledger.lock:
             return removed_bytes + self._blobs.expire_initial(before)
 
 

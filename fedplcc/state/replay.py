@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from aggregator.aggregation import aggregate
+from aggregator.aggregation import aggregate, earlier_updates
 from aggregator.fold import BLOCK_ELEMENTS
 from aggregator.store.base import Store
 from aggregator.store.blob_files import BlobFiles
@@ -15,7 +16,7 @@ from aggregator.store.collection_lock import no_collection
 from fedplcc.state.snapshot import require_state, snapshot
 from shared.errors import BlobNotFound, InvalidConfig, RoundNotFound, RunNotFound
 from shared.tensors import read_header
-from shared.types import BlobRef, Round, RoundPhase, Run
+from shared.types import BlobRef, Round, RoundPhase, Run, Update
 
 
 class Collected(BlobNotFound):
@@ -71,12 +72,13 @@ def replay(state: Path, run_id: str, number: int, *, url: str | None = None) -> 
         assert recorded[0] is not None
         assert recorded[1] is not None
         run = _as_it_was(store, run, record)
-        _require_kept(store, run, number)
+        earlier = earlier_updates(run, store)
+        _require_kept(store, run, number, earlier)
         assert run.model is not None
         files = _Scratch(Path(scratch), state)
         with files.verified_path(run.model.sha256).open("rb") as file:
             table = read_header(file)
-        computed = aggregate(run, table, files, BLOCK_ELEMENTS)
+        computed = aggregate(run, table, files, BLOCK_ELEMENTS, earlier)
         return Replayed(
             run_id=run_id,
             number=number,
@@ -113,10 +115,28 @@ def _as_it_was(store: Store, run: Run, record: Round) -> Run:
     before = store.find_round(run.run_id, record.number - 1)
     assert before is not None, "rounds follow one another"
     opened = replace(record, phase=RoundPhase.AGGREGATING, model=None, prototypes=None, evaluations={})
-    return replace(run, model=before.model, prototypes=before.prototypes, round=opened)
+    quarantined = _quarantined_in(store, run.run_id, record.number)
+    return replace(run, model=before.model, prototypes=before.prototypes, round=opened, quarantined=quarantined)
 
 
-def _require_kept(store: Store, run: Run, number: int) -> None:
+def _quarantined_in(store: Store, run_id: str, number: int) -> dict[str, str]:
+    """Who was quarantined when the round was aggregated: prototypes of theirs are in no pool any more."""
+    types = ("client_quarantined", "client_released", "round_aggregating")
+    quarantined: dict[str, str] = {}
+    page = store.list_events(run_id=run_id, types=types)
+    while page:
+        for event in page:
+            if event.type == "client_quarantined":
+                quarantined[event.client_id] = str(event.data.get("reason", ""))
+            elif event.type == "client_released":
+                quarantined.pop(event.client_id, None)
+            elif event.round == number:
+                return quarantined
+        page = store.list_events(run_id=run_id, types=types, after=page[-1].sequence)
+    return quarantined
+
+
+def _require_kept(store: Store, run: Run, number: int, earlier: Mapping[str, Update]) -> None:
     assert run.round is not None
     assert run.model is not None
     if store.find_blob(run.model.sha256) is None:
@@ -128,6 +148,10 @@ def _require_kept(store: Store, run: Run, number: int) -> None:
         client_id
         for client_id, update in sorted(run.round.updates.items())
         if any(store.find_blob(blob.sha256) is None for blob in update.payload.blobs)
+    ] + [
+        client_id
+        for client_id, update in sorted(earlier.items())
+        if any(store.find_blob(blob.sha256) is None for blob in update.payload.prototype_sets)
     ]
     if gone:
         raise Collected(

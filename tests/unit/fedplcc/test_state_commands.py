@@ -20,7 +20,7 @@ from shared.tensors import blob_ref, to_bytes
 from shared.types import MODEL, Run, RunStatus
 from tests.folders import memory_folder
 from tests.local_federation import LocalFederation
-from tests.numpy_client import NumpyClient
+from tests.numpy_client import NumpyClient, a_document
 
 runner = CliRunner()
 
@@ -212,6 +212,24 @@ def test_the_last_round_is_computed_again_to_the_same_bytes(left: tuple[Path, Ru
     assert document["is_equal"]
     assert document["model"]["computed"] == model_of(folder, middle, middle.round_number - 1).name
     assert document["clients"] == ["ann", "bob"]
+
+
+def test_a_round_that_pooled_prototypes_of_earlier_rounds_is_computed_again(tmp_path: Path) -> None:
+    names = ("ann", "bob", "zoe")
+    document = a_document("fedplcc", names, run={"rounds": 6, "cohort_size": 1, "seed": 4})
+    document["method"] = {"proto_staleness": 3}
+    with Kept(tmp_path, [NumpyClient(name, size=3) for name in names]) as federation:
+        federation.join()
+        run = federation.run_to_end(federation.coordinator.create_run("the run", document).run_id)
+        federation.coordinator.collection.collect()
+        last = federation.store.find_round(run.run_id, 6)
+    assert last is not None
+    assert set(last.updates) == {"zoe"}
+    answer = command("replay", run.run_id, "--round", 6, "--state-dir", tmp_path)
+    assert answer.exit_code == ExitCode.OK, answer.output
+    answer = command("replay", run.run_id, "--round", 5, "--state-dir", tmp_path)
+    assert answer.exit_code == ExitCode.COLLECTED, answer.output
+    assert not findings(tmp_path, ExitCode.OK)
 
 
 def test_a_round_whose_updates_were_collected_is_said_to_be_so(left: tuple[Path, Run, Run]) -> None:
