@@ -280,6 +280,7 @@ def test_a_report_that_does_not_belong_is_refused_counted_and_named(
     report(ann, 0, "STALE_ROUND")
     report(ann, 7, "FUTURE_ROUND")
     report(eve, 1, "NOT_IN_COHORT")
+    federation.step()  # now reports are asked for
     wrong = replace(an_evaluation("ann"), counts=(EvaluationCounts("test", "global", (9,), (1,)),))
     with pytest.raises(MalformedUpdate):
         federation.coordinator.report_evaluation("ann", ann.token, run.run_id, 1, wrong)
