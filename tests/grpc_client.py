@@ -174,9 +174,24 @@ class RunControl:
         with translated():
             return self.stub.GetRun(run_pb2.GetRunRequest(run_id=run_id), timeout=DEADLINE_S).run
 
-    def stop(self, run_id: str) -> types_pb2.Run:
+    def pause(self, run_id: str, *, now: bool = False, request_id: str = "") -> types_pb2.Run:
+        request = run_pb2.PauseRunRequest(run_id=run_id, now=now, request_id=request_id)
         with translated():
-            return self.stub.StopRun(run_pb2.StopRunRequest(run_id=run_id), timeout=DEADLINE_S).run
+            return self.stub.PauseRun(request, timeout=DEADLINE_S).run
+
+    def resume(self, run_id: str, *, request_id: str = "") -> types_pb2.Run:
+        request = run_pb2.ResumeRunRequest(run_id=run_id, request_id=request_id)
+        with translated():
+            return self.stub.ResumeRun(request, timeout=DEADLINE_S).run
+
+    def stop(self, run_id: str, *, request_id: str = "") -> types_pb2.Run:
+        request = run_pb2.StopRunRequest(run_id=run_id, request_id=request_id)
+        with translated():
+            return self.stub.StopRun(request, timeout=DEADLINE_S).run
+
+    def clients(self) -> list[types_pb2.Client]:
+        with translated():
+            return list(self.stub.ListClients(run_pb2.ListClientsRequest(), timeout=DEADLINE_S).clients)
 
     def metrics_lines(self, run_id: str) -> list[str]:
         with translated():
