@@ -7,6 +7,7 @@ has, so that a sweep can say which of them it never passed.
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -83,7 +84,7 @@ def unwatched(root: Path = ROOT) -> list[str]:
     found = []
     for path in _sources(root):
         name = path.relative_to(root).as_posix()
-        for function, call in _calls(ast.parse(path.read_text(encoding="utf-8"))):
+        for function, call in _calls(_parsed(path)):
             if _changes_the_disk(call) and (name, function) not in NOT_DURABLE:
                 found.append(f"{name}:{call.lineno} ({function or 'module'}): {ast.unparse(call)[:80]}")
     return found
@@ -94,7 +95,7 @@ def unneeded_exceptions(root: Path = ROOT) -> list[tuple[str, str]]:
     used = {
         (path.relative_to(root).as_posix(), function)
         for path in _sources(root)
-        for function, call in _calls(ast.parse(path.read_text(encoding="utf-8")))
+        for function, call in _calls(_parsed(path))
         if _changes_the_disk(call)
     }
     return sorted(set(NOT_DURABLE) - used)
@@ -104,7 +105,7 @@ def steps(root: Path = ROOT) -> dict[str, str]:
     """Every durable step in the source, "blob.put.fsync" and the like, with where the first one is."""
     found: dict[str, str] = {}
     for path in _sources(root):
-        calls = list(_calls(ast.parse(path.read_text(encoding="utf-8"))))
+        calls = list(_calls(_parsed(path)))
         passed_on = _endings_by_function(calls)
         for _function, call in calls:
             for step in (*_steps_of(call), *_steps_through(call, passed_on)):
@@ -115,6 +116,11 @@ def steps(root: Path = ROOT) -> dict[str, str]:
 def _sources(root: Path) -> Iterator[Path]:
     for package in PACKAGES:
         yield from sorted((root / package).rglob("*.py"))
+
+
+@functools.cache
+def _parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
 
 
 def _calls(tree: ast.Module) -> Iterator[tuple[str, ast.Call]]:
@@ -195,6 +201,6 @@ def _endings_by_function(calls: Sequence[tuple[str, ast.Call]]) -> dict[str, lis
 
 
 def _steps_through(call: ast.Call, passed_on: Mapping[str, Sequence[str]]) -> list[str]:
-    name = call.func.attr if isinstance(call.func, ast.Attribute) else ""
+    name = getattr(call.func, "attr", getattr(call.func, "id", ""))
     literals = _literals(call)
     return [f"{literals[-1]}.{ending}" for ending in passed_on.get(name, ())] if literals else []

@@ -1,0 +1,203 @@
+"""A federation of real processes whose failpoints are armed: killed where they are told, and started again."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from sqlalchemy import create_engine
+
+from shared.failpoints import ARMED_FILE, PASSED_FILE, VARIABLE
+from tests import tiny
+from tests.harness import Process, free_port
+
+LOOK_S = 0.02
+"""How often a process that is to die is looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """Where a process is to die: at the `count`-th passing of a failpoint from when it is told."""
+
+    point: str
+    count: int = 1
+
+
+class ArmedProcess(Process):
+    """A process with failpoints, and the folder by which it is told where to die and tells what it passed."""
+
+    def __init__(self, name: str, folder: Path, arguments: Sequence[str], state: Path) -> None:
+        super().__init__(name, folder, arguments)
+        self.state = state
+        self._failpoints = folder / f"{name}.failpoints"
+        self._failpoints.mkdir()
+        self.environment = {VARIABLE: str(self._failpoints)}
+        self._read = 0
+
+    def tell(self, order: Order | None) -> None:
+        """Tell it where to die; nowhere if None."""
+        armed = self._failpoints / ARMED_FILE
+        if order is None:
+            armed.unlink(missing_ok=True)
+            return
+        new = armed.with_suffix(".new")
+        new.write_text(f"{order.point} {order.count}", encoding="utf-8")
+        new.rename(armed)
+
+    def passed(self) -> list[str]:
+        """What it has passed since this was last asked."""
+        path = self._failpoints / PASSED_FILE
+        if not path.exists():
+            return []
+        with path.open("rb") as file:
+            file.seek(self._read)
+            text = file.read()
+        whole = text[: text.rfind(b"\n") + 1]
+        self._read += len(whole)
+        return whole.decode().split()
+
+    def wipe(self) -> None:
+        """End it, and take away everything that it keeps."""
+        if self.is_running:
+            self.kill()
+        shutil.rmtree(self.state, ignore_errors=True)
+
+
+@dataclass(slots=True)
+class Deaths:
+    """What became of the orders to die."""
+
+    expected: int
+    points: list[str] = field(default_factory=list)
+    wrong: list[str] = field(default_factory=list)
+    """Ends that nobody ordered."""
+
+    @property
+    def are_too_few(self) -> bool:
+        """Whether the process lived on where it was told to die."""
+        return len(self.points) < self.expected and not self.wrong
+
+    @property
+    def trouble(self) -> str:
+        """What did not happen as ordered, in words."""
+        return "; ".join(self.wrong) or ("never passed" if self.are_too_few else "")
+
+
+class ArmedFederation:
+    """An aggregator, a trainer of each client, all with failpoints, and a gateway, below one folder."""
+
+    def __init__(self, folder: Path, store_url: str = "") -> None:
+        """Prepare the processes; none of them runs.
+
+        Args:
+            folder: An empty one, for the processes' state directories, logs and failpoints.
+            store_url: A PostgreSQL database that may be emptied, for the aggregator; SQLite in its folder if empty.
+        """
+        self.folder, self.store_url = folder, store_url
+        port, self.gateway_port = free_port(), free_port()
+        tiny.write_data(folder)
+        state = folder / "aggregator"
+        flags = ["--port", str(port), "--metrics-port", "0", "--state-dir", str(state), "--heartbeat-interval-s", "0.5"]
+        # Several chunks a model, so that an upload dies in between.
+        flags += ["--max-chunk-bytes", "65536", *(("--database-url", store_url) if store_url else ())]
+        self.aggregator = ArmedProcess("aggregator", folder, ["aggregator", *flags], state)
+        self.trainers = {name: self._trainer(name, port) for name in tiny.CLIENTS}
+        gateway = ["gateway", "--aggregator", f"127.0.0.1:{port}", "--port", str(self.gateway_port)]
+        self.gateway = Process("gateway", folder, gateway)
+
+    def _trainer(self, client: str, port: int) -> ArmedProcess:
+        state = self.folder / f"trainer-{client}"
+        arguments = ["trainer", "--aggregator", f"127.0.0.1:{port}", "--client", client, "--domain", client]
+        arguments += ["--data", f"npz:{self.folder / client}.npz", "--state-dir", str(state), "--device", "cpu"]
+        return ArmedProcess(f"trainer-{client}", self.folder, arguments, state)
+
+    @property
+    def url(self) -> str:
+        """Of the gateway."""
+        return f"http://127.0.0.1:{self.gateway_port}"
+
+    @property
+    def victims(self) -> Mapping[str, ArmedProcess]:
+        """Whom the sweep kills, by the kind of process: of the trainers the one that also makes the first model."""
+        return {"aggregator": self.aggregator, "trainer": self.trainers[min(tiny.CLIENTS)]}
+
+    @property
+    def processes(self) -> list[Process]:
+        return [self.aggregator, self.gateway, *self.trainers.values()]
+
+    def __enter__(self) -> Self:
+        for process in self.processes:
+            process.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for process in self.processes:
+            if process.is_running:
+                process.kill()
+        if error is not None:
+            print(self.logs())
+
+    def renew_aggregator(self) -> None:
+        """Leave an aggregator that does not run and has never done anything; trainers that run stay."""
+        self.aggregator.wipe()
+        if self.store_url:
+            _empty(self.store_url)
+
+    @contextmanager
+    def killing(self, victim: ArmedProcess, orders: Sequence[Order]) -> Iterator[Deaths]:
+        """Within the block, a process dies at each of these in turn, and is started again each time.
+
+        Each order but the first is given before the process is started again, so it may name what a start passes; so may the
+        first one if the process does not run.
+        """
+        deaths, waiting, is_over = Deaths(len(orders)), list(orders), threading.Event()
+        victim.tell(waiting[0] if waiting else None)
+        if not victim.is_running:
+            victim.start()
+
+        def revive() -> None:
+            order = waiting.pop(0) if waiting else None
+            if order is not None and victim.exit_code == -signal.SIGKILL:
+                deaths.points.append(order.point)
+            else:
+                deaths.wrong.append(f"{victim.name} ended with {victim.exit_code}")
+            victim.tell(waiting[0] if waiting else None)
+            victim.start()
+
+        def watch() -> None:
+            while not is_over.wait(LOOK_S):
+                if not victim.is_running:
+                    revive()
+
+        watcher = threading.Thread(target=watch, name="reviver", daemon=True)
+        watcher.start()
+        try:
+            yield deaths
+        finally:
+            is_over.set()
+            watcher.join()
+            victim.tell(None)
+            if not victim.is_running:  # it died as the block ended
+                revive()
+
+    def logs(self) -> str:
+        """The ends of the processes' logs."""
+        return "\n".join(f"--- {process.name}\n{process.log()[-3000:]}" for process in self.processes)
+
+
+def _empty(url: str) -> None:
+    """Take every table out of a PostgreSQL database."""
+    engine = create_engine(url)
+    with engine.begin() as connection:
+        connection.exec_driver_sql("DROP SCHEMA public CASCADE")
+        connection.exec_driver_sql("CREATE SCHEMA public")
+    engine.dispose()

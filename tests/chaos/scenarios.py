@@ -1,0 +1,186 @@
+"""What people do with a federation while its processes die, over REST, each ending in hashes that no death may change."""
+
+from __future__ import annotations
+
+import hashlib
+import http.client
+import json
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from shared.methods import METHODS
+from tests import tiny
+
+PATIENCE_S = 240.0
+"""How long a scenario may take on a busy machine, deaths included."""
+LOOK_S = 0.05
+"""How often a run is looked at, and a request sent again that was not answered."""
+MAY_PASS = (408, 429, 502, 503, 504)
+"""Answers that say: ask again."""
+
+Outcome = Mapping[str, str]
+"""What must be the same whatever died: hashes by what they are of."""
+
+
+class Operator:
+    """A person's hand on the gateway, who asks again, under the same key, until there is an answer."""
+
+    def __init__(self, url: str, name: str) -> None:
+        self._url, self._name = url, name
+        self._deadline = time.monotonic() + PATIENCE_S
+
+    def ask(self, method: str, path: str, data: bytes | None = None, key: str = "") -> bytes:
+        """The body of a successful answer."""
+        headers = {"Content-Type": "application/json"}
+        if key:
+            headers["Idempotency-Key"] = f"{self._name}-{key}"
+        while True:
+            request = urllib.request.Request(self._url + path, method=method, data=data, headers=headers)
+            try:
+                with urllib.request.urlopen(request, timeout=20) as answer:
+                    body: bytes = answer.read()
+                    return body
+            except urllib.error.HTTPError as error:
+                if error.code not in MAY_PASS:
+                    raise AssertionError(f"{method} {path}: {error.code} {error.read().decode()}") from error
+                trouble: Exception = error
+            except (OSError, http.client.HTTPException) as error:
+                trouble = error
+            self.bide(f"{method} {path} is answered; last {trouble!r}")
+
+    def get(self, path: str) -> Any:
+        return json.loads(self.ask("GET", path))
+
+    def bide(self, what: str) -> None:
+        """Wait a moment for something."""
+        assert time.monotonic() < self._deadline, f"not within {PATIENCE_S:.0f} s: {what}"
+        time.sleep(LOOK_S)
+
+    def create(self, document: Mapping[str, Any], key: str = "create") -> str:
+        """Create a run; its id."""
+        return str(json.loads(self.ask("POST", "/v1/runs", json.dumps(document).encode(), key))["run_id"])
+
+    def train(self, document: Mapping[str, Any], key: str = "create") -> Outcome:
+        """Create a run and wait for its end."""
+        run_id = self.create(document, key)
+        self.wait(run_id, "completed")
+        return self.ending(run_id)
+
+    def steer(self, run_id: str, action: str, key: str) -> None:
+        self.ask("POST", f"/v1/runs/{run_id}/{action}", b"", key)
+
+    def wait(self, run_id: str, status: str) -> None:
+        """Until a run has this status."""
+        while (run := self.get(f"/v1/runs/{run_id}"))["status"] != status:
+            assert run["status"] not in ("completed", "failed", "stopped"), f"{run['status']}: {run['reason']}"
+            self.bide(f"run {run_id} is {status}, not {run['status']} in round {run['round']}, {run['phase']}")
+
+    def wait_round(self, run_id: str, number: int) -> None:
+        """Until a run has come to a round."""
+        while (run := self.get(f"/v1/runs/{run_id}"))["round"] < number:
+            self.bide(f"run {run_id} comes to round {number}, not {run['status']} in round {run['round']}")
+
+    def ending(self, run_id: str) -> Outcome:
+        """SHA-256 of what a person downloads of a run."""
+        return {
+            name: hashlib.sha256(self.ask("GET", f"/v1/runs/{run_id}/{name}")).hexdigest()
+            for name in ("model", "prototypes", "metrics.jsonl")
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    """One thing that people do.
+
+    Attributes:
+        name: For people.
+        perform: Does it, and says what it came to. The folder holds the clients' data.
+    """
+
+    name: str
+    perform: Callable[[Operator, Path], Outcome]
+
+
+FIRST_MODEL = "first.safetensors"
+"""The model that runs begin with, beside the clients' data."""
+
+
+def prepare(operator: Operator, folder: Path) -> None:
+    """Make what scenarios need, with a run of its own."""
+    run_id = operator.create(_document(folder, "fedavg", rounds=1))
+    operator.wait(run_id, "completed")
+    (folder / FIRST_MODEL).write_bytes(operator.ask("GET", f"/v1/runs/{run_id}/model"))
+
+
+def _document(folder: Path, method: str, **run: Any) -> dict[str, Any]:
+    local_steps = run.pop("local_steps", 2)
+    values = tiny.document(folder, method, run={"rounds": 2, **run}, training={"local_steps": local_steps})
+    return tiny.run_document(values)
+
+
+def _train(method: str) -> Callable[[Operator, Path], Outcome]:
+    return lambda operator, folder: operator.train(_document(folder, method))
+
+
+def _train_again(operator: Operator, folder: Path) -> Outcome:
+    """Train, and train the same again: the updates that the aggregator still has need not be sent."""
+    document = _document(folder, "fedavg")
+    first, second = operator.train(document), operator.train(document, "create-again")
+    assert second == first, f"the same run came out as {second} after {first}"
+    return second
+
+
+def _operate(operator: Operator, folder: Path) -> Outcome:
+    """Create, look at everything, pause, resume, pause at once, resume."""
+    run_id = operator.create(_document(folder, "fedavg", rounds=5, local_steps=20))
+    operator.wait_round(run_id, 1)
+    operator.steer(run_id, "pause", "pause")
+    operator.wait(run_id, "paused")
+    for path in (
+        "clients",
+        "runs",
+        *(f"runs/{run_id}/{what}" for what in ("rounds", "evaluations?round=1", "manifest")),
+    ):
+        operator.get(f"/v1/{path}")
+    operator.ask("GET", f"/v1/runs/{run_id}/timings.jsonl")
+    operator.steer(run_id, "resume", "resume")
+    operator.steer(run_id, "pause?now=true", "pause-now")
+    operator.wait(run_id, "paused")
+    operator.steer(run_id, "resume", "resume-again")
+    operator.wait(run_id, "completed")
+    types = [event["type"] for event in operator.get(f"/v1/runs/{run_id}/events?after=0")["events"]]
+    assert types[-1] == "run_completed", types
+    return operator.ending(run_id)
+
+
+def _stop(operator: Operator, folder: Path) -> Outcome:
+    """Create, and stop in the middle of training; what was committed stays."""
+    run_id = operator.create(_document(folder, "fedavg", rounds=3, local_steps=100_000))
+    operator.wait_round(run_id, 1)
+    operator.steer(run_id, "stop", "stop")
+    operator.wait(run_id, "stopped")
+    return operator.ending(run_id)
+
+
+def _begin(operator: Operator, folder: Path) -> Outcome:
+    """Upload a model, and train from it."""
+    data = (folder / FIRST_MODEL).read_bytes()
+    sha256 = hashlib.sha256(data).hexdigest()
+    operator.ask("PUT", f"/v1/models/{sha256}?name=first", data)
+    return operator.train(_document(folder, "fedavg", rounds=1, initial_model=f"sha256:{sha256}"))
+
+
+SCENARIOS = (
+    Scenario(name="train", perform=_train("fedplcc")),
+    *((Scenario(name="train with client state", perform=_train("moon")),) if "moon" in METHODS else ()),
+    Scenario(name="train the same again", perform=_train_again),
+    Scenario(name="pause and resume", perform=_operate),
+    Scenario(name="stop", perform=_stop),
+    Scenario(name="begin with a model", perform=_begin),
+)
+"""In the order in which a failpoint looks for the first that passes it."""

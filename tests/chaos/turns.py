@@ -1,0 +1,97 @@
+"""Which deaths a sweep has, from what an undisturbed federation passes. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from tests.chaos.armed_federation import Order
+from tests.chaos.scenarios import Scenario
+
+IN_THE_RUN: Mapping[str, Order] = {
+    "aggregator": Order("transition.update_committed.after"),
+    "trainer": Order("trainer.rpc.CommitUpdate.before"),
+}
+"""The processes that die, and where they do in the middle of a run, so that their next start finds one."""
+EVERY_OTHER = 5
+"""Of the failpoints that are passed several times, every so-manyth also has its turn later than at the first passing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """One death, or two, and the scenario during which it happens.
+
+    Attributes:
+        victim: "aggregator" or "trainer".
+        orders: Where it dies, in order; the last one names the failpoint whose turn it is.
+        scenario: What people do meanwhile.
+        which: "first", "middle" or "last" passing, "start" or "first start".
+    """
+
+    victim: str
+    orders: tuple[Order, ...]
+    scenario: Scenario
+    which: str
+
+    @property
+    def point(self) -> str:
+        """The failpoint whose turn it is."""
+        return self.orders[-1].point
+
+    def __str__(self) -> str:
+        return f"{self.victim:<10}  {self.point:<44}  {self.which:<11}  {self.scenario.name:<23}"
+
+
+@dataclass(slots=True)
+class Passings:
+    """How often each victim passed each failpoint.
+
+    Attributes:
+        in_scenario: By scenario and victim: in the scenario, with an aggregator that was new to everything.
+        at_start: By victim: from its start in the middle of a run to the run's end.
+        at_first_start: By victim: from its first start of all.
+    """
+
+    in_scenario: dict[tuple[str, str], Counter[str]] = field(default_factory=dict)
+    at_start: dict[str, Counter[str]] = field(default_factory=dict)
+    at_first_start: dict[str, Counter[str]] = field(default_factory=dict)
+
+    def all(self) -> set[str]:
+        """Every failpoint that was passed at all."""
+        counters = (*self.at_first_start.values(), *self.at_start.values(), *self.in_scenario.values())
+        return {name for counter in counters for name in counter}
+
+
+def plan(passings: Passings, scenarios: Sequence[Scenario]) -> list[Turn]:
+    """Every failpoint's turns: where work passes it, else where a start does, else where only the first start does."""
+    turns: list[Turn] = []
+    for victim, in_the_run in IN_THE_RUN.items():
+        known: set[str] = set()
+
+        def add(which: str, scenario: Scenario, *orders: Order, victim: str = victim, known: set[str] = known) -> None:
+            turns.append(Turn(victim=victim, orders=orders, scenario=scenario, which=which))
+            known.add(orders[-1].point)
+
+        for scenario in scenarios:
+            for point, count in passings.in_scenario[scenario.name, victim].items():
+                if point in known:
+                    continue
+                add("first", scenario, Order(point))
+                if count > 2 and len(known) % EVERY_OTHER == 0:
+                    add("middle", scenario, Order(point, count // 2 + 1))
+                    add("last", scenario, Order(point, count))
+        for point in passings.at_start.get(victim, {}):
+            if point not in known:
+                add("start", scenarios[0], in_the_run, Order(point))
+        for point in passings.at_first_start.get(victim, {}):
+            if point not in known:
+                add("first start", scenarios[0], Order(point))
+    return turns
+
+
+def sample(turns: Sequence[Turn], size: int) -> list[Turn]:
+    """So many turns, spread evenly, always the same ones."""
+    if size >= len(turns):
+        return list(turns)
+    return [turns[(2 * number + 1) * len(turns) // (2 * size)] for number in range(size)]
