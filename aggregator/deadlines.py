@@ -81,7 +81,9 @@ class Deadlines:
         # Whoever is in the roster may be asked next for the first model, and has nothing to come further with before.
         asked = run.round.cohort
         clients = run.roster if run.round.phase is RoundPhase.INITIALISING else asked
-        is_overdue = deadline_s is not None and now - watch.began >= deadline_s
+        # Where no lease ever ends, in a simulation, clients do their tasks in turn, and nobody is away.
+        may_be_away = deadline_s is not None and math.isfinite(self._sessions.lease_s)
+        is_overdue = may_be_away and now - watch.began >= (deadline_s or 0.0)
         absent = {
             name: self._why_absent(name, watch, silence_s, is_asked=name in asked) if is_overdue else ""
             for name in clients

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import threading
 import time
 import uuid
@@ -153,7 +154,8 @@ class Coordinator:
         request_hash = config.hash  # as it was sent: what it names by a run's id is another model when that run goes on
         if len(config.data.classes) > self._limits.max_classes:
             raise MalformedRequest(f"data.classes: at most {self._limits.max_classes} classes")
-        if config.quorum.deadline_s is not None and config.quorum.silence_s < self._limits.lease_s:
+        lease_ends = math.isfinite(self._limits.lease_s)  # in a simulation it does not, and nobody is ever away
+        if config.quorum.deadline_s is not None and lease_ends and config.quorum.silence_s < self._limits.lease_s:
             raise InvalidConfig(
                 f"quorum.silence_s = {config.quorum.silence_s:g}: at least {self._limits.lease_s:g}, the lease of this "
                 "aggregator in seconds: sooner it does not know that a client is silent"

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from aggregator.deadlines import Deadlines
+from aggregator.service import Limits
 from aggregator.sessions import Sessions
 from shared.errors import InvalidConfig, LateUpdate, StaleRound
 from shared.types import ClientActivity, ClientProblem, Round, RoundPhase, Run, RunStatus, Task, TaskKind
@@ -557,3 +558,22 @@ def test_a_silence_below_the_lease_is_refused(federation: LocalFederation) -> No
         InvalidConfig, match=r"quorum.silence_s = 5: at least 10, the lease of this aggregator in seconds"
     ):
         federation.create("fedavg", quorum={**QUORUM, "silence_s": 5.0})
+
+
+def test_a_simulation_of_a_run_with_a_quorum_has_the_bytes_of_one_without(tmp_path: Path) -> None:
+    lines = []
+    for name, sections in (("with", {"quorum": QUORUM}), ("without", {})):
+        clients = [NumpyClient(client) for client in ("ann", "bob", "zoe")]
+        (tmp_path / name).mkdir()
+        with LocalFederation(tmp_path / name, clients, Limits(heartbeat_interval_s=math.inf)) as federation:
+            federation.join()
+            run = federation.create("fedavg", **sections)
+            for _ in range(100):
+                for client in clients:  # one after the other, each for an hour
+                    federation.perform(client, federation.task(client))
+                    federation.clock.now += 3600.0
+                federation.coordinator.work()
+                federation.coordinator.tick()
+            assert federation.coordinator.get_run(run.run_id).status is RunStatus.COMPLETED
+            lines.append(federation.metrics_lines(run.run_id))
+    assert lines[0] == lines[1]
