@@ -322,9 +322,10 @@ class RunConfig(BaseModel):
 
     @model_validator(mode="after")
     def _a_quorum_that_can_be(self) -> Self:
-        needed = self.quorum.min_clients
+        needed, out = self.quorum.min_clients, self.admission.quarantined
+        roster = None if self.run.clients is None else set(self.run.clients) - set(out)
         sizes = {
-            "in run.clients": None if self.run.clients is None else len(self.run.clients),
+            "in run.clients" + (" that are not quarantined" if out else ""): None if roster is None else len(roster),
             "that the run begins with (run.min_clients)": self.run.min_clients,
             "drawn for each round (run.cohort_size)": self.run.cohort_size,
         }

@@ -186,6 +186,78 @@ def test_what_is_wrong_with_admission_is_said(admission: dict[str, Any], sentenc
     assert refused.value.detail == sentence
 
 
+def test_a_quorum_counts_on_nobody_who_is_quarantined() -> None:
+    document = a_document(quorum={"min_clients": 2, "deadline_s": 60.0}, admission={"quarantined": ["bob"]})
+    with pytest.raises(InvalidConfig) as refused:
+        parse_run_config(document)
+    assert refused.value.detail == (
+        "quorum.min_clients = 2 is more than the 1 clients in run.clients that are not quarantined"
+    )
+
+
+def test_a_run_that_does_not_set_quorum_keeps_the_hash_that_it_had_before_there_was_such_a_section() -> None:
+    plain = parse_run_config(a_document())
+    assert "quorum" not in plain.canonical_json
+    assert parse_run_config(a_document(quorum={"every_domain": False, "on_no_quorum": "wait"})).hash == plain.hash
+    timed = parse_run_config(a_document(quorum={"deadline_s": 600.0, "min_clients": 1}))
+    assert timed.hash != plain.hash
+    assert timed.quorum.silence_s == 120.0
+    assert parse_run_config(json.loads(timed.canonical_json)) == timed
+
+
+NO_DEADLINE = "quorum: set 'deadline_s' too: without a deadline every round waits for its whole cohort"
+
+
+@pytest.mark.parametrize(
+    ("quorum", "run", "sentence"),
+    [
+        ({"min_clients": 2}, {}, NO_DEADLINE),
+        ({"every_domain": True}, {}, NO_DEADLINE),
+        ({"silence_s": 60.0}, {}, NO_DEADLINE),
+        (
+            {"deadline_s": 600.0},
+            {},
+            "quorum: deadline_s drops nobody while the quorum is the whole cohort; set 'min_clients' or 'every_domain' too, "
+            'or on_no_quorum = "fail"',
+        ),
+        (
+            {"deadline_s": 600.0, "min_clients": 3},
+            {},
+            "quorum.min_clients = 3 is more than the 2 clients in run.clients",
+        ),
+        (
+            {"deadline_s": 600.0, "min_clients": 2},
+            {"cohort_size": 1},
+            "quorum.min_clients = 2 is more than the 1 clients drawn for each round (run.cohort_size)",
+        ),
+        (
+            {"deadline_s": 600.0, "min_clients": 5},
+            {"clients": None, "min_clients": 4},
+            "quorum.min_clients = 5 is more than the 4 clients that the run begins with (run.min_clients)",
+        ),
+        ({"deadline_s": -1.0}, {}, "quorum.deadline_s = -1.0: input should be greater than or equal to 0"),
+        (
+            {"deadline_s": 1.0, "min_clients": 0},
+            {},
+            "quorum.min_clients = 0: input should be greater than or equal to 1",
+        ),
+        (
+            {"deadline_s": 1.0, "min_clients": 1, "silence_s": 0.0},
+            {},
+            "quorum.silence_s = 0.0: input should be greater than 0",
+        ),
+        ({"on_no_quorum": "stop"}, {}, "quorum.on_no_quorum = \"stop\": input should be 'wait' or 'fail'"),
+        ({"deadline": 600.0}, {}, "unknown key 'quorum.deadline'; did you mean 'quorum.deadline_s'?"),
+    ],
+)
+def test_what_is_wrong_with_a_quorum_is_said(quorum: dict[str, Any], run: dict[str, Any], sentence: str) -> None:
+    document = a_document(quorum=quorum, run=run)
+    document["run"] = {name: value for name, value in document["run"].items() if value is not None}
+    with pytest.raises(InvalidConfig) as refused:
+        parse_run_config(document)
+    assert refused.value.detail == sentence
+
+
 @st.composite
 def documents(draw: st.DrawFn) -> dict[str, Any]:
     """Valid configurations of all kinds."""
