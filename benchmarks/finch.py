@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.memory import PeakMemory
+from benchmarks.peak import PeakMemory
 from benchmarks.processes import Peer, peer
 from benchmarks.report import Sample, alternate, finish, median, options, ratio, timed
 from shared.types import FloatArray

@@ -13,8 +13,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from benchmarks.bare import mean_blocks
-from benchmarks.memory import PeakMemory
 from benchmarks.models import Updates
+from benchmarks.peak import PeakMemory
 from benchmarks.processes import Peer, peer
 from benchmarks.report import Row, Sample, alternate, finish, median, options, ratio, timed
 

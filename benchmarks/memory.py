@@ -1,47 +1,216 @@
-"""The most anonymous memory that a process has: what it asked for itself, without the files that the kernel keeps for it."""
+"""The anonymous memory of a real aggregator through whole rounds: by the number of updates, and within a limit on it.
+
+One process acts for all clients, one after the other, with the trainer's own client; the rounds are as long as they must be.
+Memory is that of the aggregator's process at its peak, libraries and all. A limit is set on a running aggregator (Linux's
+RLIMIT_DATA) before it gets a model that is three times larger.
+"""
 
 from __future__ import annotations
 
-import threading
+import json
+import resource
+import tempfile
+import uuid
+from collections.abc import Callable
+from contextlib import closing, contextmanager
+from multiprocessing.connection import Connection
 from pathlib import Path
-from types import TracebackType
-from typing import Self
+from typing import Any
 
-POLL_S = 0.004
-"""Shorter than any block of work; a peak between two looks is missed."""
+import numpy as np
+from prometheus_client import CollectorRegistry
+
+from benchmarks.models import Updates
+from benchmarks.peak import PeakMemory
+from benchmarks.processes import ANSWER_S, aggregator, peer
+from benchmarks.report import Row, finish, options
+from benchmarks.trainers import CLASSES, NUM_EXAMPLES, a_client
+from shared.gen.fedplcc.v1 import run_service_pb2, run_service_pb2_grpc
+from shared.rpc import open_channel
+from shared.tensors import blob_ref, prototypes_to_bytes
+from shared.types import (
+    FEATURE_DIM,
+    LOCAL_CLUSTER,
+    MODEL,
+    BlobRef,
+    Evaluation,
+    EvaluationCounts,
+    Payload,
+    PrototypeSet,
+    Task,
+    TaskKind,
+    Update,
+)
+from trainer.cancellation import never
+from trainer.client import AggregatorClient
+from trainer.metrics import TrainerMetrics
+
+COUNTS = (2, 10, 100, 1000)
+"""Clients, each with one update a round."""
+NUM_PARAMETERS = 500_000
+ROUNDS = 1
+PER_CLASS, FEATURES = 5, 64
+"""Prototypes of each client and class, and their size: a thousand clients' are 10,000 rows of 64 numbers."""
+HEADROOM_MIB = 48
+"""What the limit leaves above what an idle aggregator has asked for."""
+LEASE = ("--heartbeat-interval-s", "600")
+"""One process acts for all clients in turn, so none may be given up meanwhile."""
 
 
-class PeakMemory:
-    """Watches a process within a block; `extra_mib` is the peak above what it had at the beginning."""
+def main() -> None:
+    """Measure every case."""
+    arguments = options(__doc__)
+    cases = [(method, num_clients) for method in ("fedavg", "fedplcc") for num_clients in COUNTS]
+    num_parameters = 10_000 if arguments.quick else NUM_PARAMETERS
+    rows = [_by_updates(*case, num_parameters) for case in ([("fedplcc", 2)] if arguments.quick else cases)]
+    limited = _within_a_limit(factor=0.01 if arguments.quick else 3.0)
+    finish("memory", rows, arguments, within_a_limit=limited)
+    print(f"a model {limited['times larger']} times larger than the limit of {limited['limit (MiB)']} MiB: ", end="")
+    print("the same bytes as without one" if limited["same bytes"] else "OTHER BYTES than without one")
 
-    def __init__(self, pid: int) -> None:
-        self._status = Path(f"/proc/{pid}/status")
-        self._is_over = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
-        self._start = self._peak = 0
 
-    def __enter__(self) -> Self:
-        self._start = self._peak = self._read()
-        self._thread.start()
-        return self
+def _by_updates(method: str, num_clients: int, num_parameters: int) -> Row:
+    with tempfile.TemporaryDirectory(prefix="fedplcc-memory-") as name:
+        folder = Path(name)
+        with aggregator(folder, *LEASE) as (address, pid), PeakMemory(pid) as memory:
+            _rounds(address, method, num_clients, num_parameters)
+        return {
+            "method": method,
+            "updates": num_clients,
+            "parameters": num_parameters,
+            "peak (MiB)": memory.peak_mib,
+            "above idle (MiB)": memory.extra_mib,
+        }
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._is_over.set()
-        self._thread.join()
 
-    @property
-    def extra_mib(self) -> float:
-        """MiB at the peak beyond those at the beginning."""
-        return (self._peak - self._start) / 1024
+def _within_a_limit(factor: float) -> dict[str, Any]:
+    made = []
+    for is_limited in (True, False):
+        with (
+            tempfile.TemporaryDirectory(prefix="fedplcc-memory-") as name,
+            aggregator(Path(name), *LEASE) as (address, pid),
+        ):
+            if is_limited:
+                limit = _data_bytes(pid) + (HEADROOM_MIB << 20)
+                resource.prlimit(pid, resource.RLIMIT_DATA, (limit, limit))
+                num_parameters = int(factor * limit) // 4
+            made.append(_rounds(address, "fedavg", 2, num_parameters))
+    return {
+        "limit (MiB)": limit >> 20,
+        "model (MiB)": 4 * num_parameters >> 20,
+        "times larger": factor,
+        "same bytes": made[0] == made[1],
+    }
 
-    def _watch(self) -> None:
-        while not self._is_over.wait(POLL_S):
-            self._peak = max(self._peak, self._read())
 
-    def _read(self) -> int:
-        for line in self._status.read_text().splitlines():
-            if line.startswith("RssAnon:"):
-                return int(line.split()[1])
-        return 0  # the process has ended
+def _rounds(address: str, method: str, num_clients: int, num_parameters: int) -> str:
+    """Train a run of so many clients to its end; returns the last model's SHA-256."""
+    names = [f"client-{index:04}" for index in range(num_clients)]
+    with peer(act, address, names, num_parameters) as clients:
+        clients.receive()
+        with open_channel(address) as channel:
+            control = run_service_pb2_grpc.RunServiceStub(channel)  # type: ignore[no-untyped-call]
+            run_id = _create(control, method, names)
+            clients.control.send(None)
+            while clients.receive() != "done":
+                pass
+            watch = control.WatchRun(run_service_pb2.WatchRunRequest(run_id=run_id, follow=True), timeout=ANSWER_S)
+            types = [answer.event.type for answer in watch]
+            if types[-1] != "run_completed":
+                raise RuntimeError(f"the run met {types[-1]}")
+            listing = control.ListRounds(run_service_pb2.ListRoundsRequest(run_id=run_id), timeout=ANSWER_S)
+            return str(json.loads(listing.rounds[-1].metrics_json)["model_sha256"])
+
+
+def _create(control: Any, method: str, names: list[str]) -> str:
+    document = {
+        "run": {"name": "bench", "method": method, "rounds": ROUNDS, "clients": names},
+        "data": {"classes": list(CLASSES)},
+    }
+    request = run_service_pb2.CreateRunRequest(request_id=uuid.uuid4().hex, config_json=json.dumps(document))
+    return str(control.CreateRun(request, timeout=ANSWER_S).run.run_id)
+
+
+def act(control: Connection, address: str, names: list[str], num_parameters: int) -> None:
+    """The process of all clients: they join, and then do their tasks one after the other, a message for each."""
+    tokens = {name: uuid.uuid4().hex for name in names}
+    updates = Updates(num_parameters, 0)
+
+    @contextmanager
+    def connected(name: str) -> Any:
+        client = AggregatorClient(address, name, tokens[name], TrainerMetrics(CollectorRegistry()), poll_hold_s=0.05)
+        with closing(client):
+            client.join(a_client(name))
+            yield client
+
+    for name in names:
+        with connected(name):
+            pass
+    control.send(None)
+    control.recv()
+    for turn in [names[:1], *(names for _ in range(2 * ROUNDS))]:
+        for name in turn:
+            with connected(name) as client:
+                _perform(client, _next_task(client), updates.another)
+            control.send(name)
+    control.send("done")
+    control.poll(ANSWER_S)  # until the benchmark lets go
+
+
+def _next_task(client: AggregatorClient) -> Task:
+    steps = client.follow()
+    try:
+        return next(
+            step for step in steps if isinstance(step, Task) and step.kind not in (TaskKind.WAIT, TaskKind.STOP)
+        )
+    finally:
+        steps.close()  # type: ignore[attr-defined]
+
+
+def _perform(client: AggregatorClient, task: Task, make: Callable[[], bytes]) -> None:
+    assert task.run is not None
+    run_id, connection = task.run.run_id, client.for_task(never)
+    if task.kind is TaskKind.EVALUATE:
+        counts = (EvaluationCounts("test", "global", (1, 1), (2, 2)),)
+        connection.report_evaluation(
+            run_id, task.round, Evaluation(client_id=client.client_id, domain="", counts=counts)
+        )
+        return
+    data = make()
+    blobs = {blob_ref(MODEL, data): data}
+    groups, sets = tuple(blobs), list[BlobRef]()
+    if task.kind is TaskKind.TRAIN and json.loads(task.run.config_json)["run"]["method"] == "fedplcc":
+        vectors = prototypes_to_bytes(_prototypes(data))
+        sets.append(blob_ref(LOCAL_CLUSTER, vectors))
+        blobs[sets[0]] = vectors
+    for blob, content in blobs.items():
+        connection.store(run_id, task.round, blob, content, is_prototypes=blob.role == LOCAL_CLUSTER)
+    payload = Payload(tensor_groups=groups, prototype_sets=tuple(sets))
+    if task.kind is TaskKind.INIT:
+        first = Payload(tensor_groups=groups, int_lists={FEATURE_DIM: (FEATURES,)})
+        update = Update(client_id=client.client_id, payload=first, num_examples=0)
+    else:
+        counts_of = (NUM_EXAMPLES // 2,) * len(CLASSES)
+        update = Update(client_id=client.client_id, payload=payload, num_examples=NUM_EXAMPLES, class_counts=counts_of)
+    connection.commit_update(run_id, task.round, update)
+
+
+def _prototypes(data: bytes) -> PrototypeSet:
+    """Some for each class, other ones for each update."""
+    rng = np.random.default_rng(list(data[-4096::16]))
+    num_rows = PER_CLASS * len(CLASSES)
+    ids = np.repeat(np.arange(len(CLASSES)), PER_CLASS)
+    weights = np.full(num_rows, NUM_EXAMPLES / 2 / PER_CLASS)
+    return PrototypeSet.of(rng.standard_normal((num_rows, FEATURES)), ids, weights)
+
+
+def _data_bytes(pid: int) -> int:
+    """What a process has asked for and RLIMIT_DATA counts."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmData:"):
+            return int(line.split()[1]) * 1024
+    raise RuntimeError(f"process {pid} has ended")
+
+
+if __name__ == "__main__":
+    main()

@@ -68,7 +68,7 @@ def peer(target: Callable[..., None], *arguments: Any) -> Iterator[Peer]:
 
 
 @contextmanager
-def aggregator(folder: Path) -> Iterator[tuple[str, int]]:
+def aggregator(folder: Path, *flags: str) -> Iterator[tuple[str, int]]:
     """A real aggregator on a folder where an earlier one may have left its state; gives its address and process id."""
     state = folder / "state"
     (state / ENDPOINT_FILE).unlink(missing_ok=True)  # of one that was killed
@@ -83,6 +83,7 @@ def aggregator(folder: Path) -> Iterator[tuple[str, int]]:
         "0",
         "--metrics-port",
         "0",
+        *flags,
     ]
     guard = [sys.executable, "-I", "-S", str(Path(die_with_parent.__file__)), str(os.getpid())]
     environment = {**environment_without_settings(), "PYTHONPATH": str(ROOT)}
