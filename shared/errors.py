@@ -33,6 +33,7 @@
     |   |-- BlobTooLarge  ChunkTooLarge  Overloaded
     |-- Unavailable
     |   |-- StoreUnavailable           disk or database
+    |   |   `-- DiskFull                   no room for what must be kept
     |   `-- AggregatorUnavailable      no aggregator answers
     |-- TransferIdle             a transfer whose peer sent or read nothing for too long
     |-- PayloadCorrupt             stored bytes fail their checksum
@@ -327,6 +328,12 @@ class StoreUnavailable(Unavailable):
     """The aggregator cannot write to its disk or database."""
 
     reason = "STORE_UNAVAILABLE"
+
+
+class DiskFull(StoreUnavailable):
+    """There is no room on the disk for what a process must keep."""
+
+    reason = "DISK_FULL"
 
 
 class AggregatorUnavailable(Unavailable):

@@ -25,7 +25,7 @@ from pathlib import Path
 from pydantic import TypeAdapter
 
 from shared import disk
-from shared.errors import FedplccError, StoreUnavailable
+from shared.errors import DiskFull, FedplccError, StoreUnavailable
 from shared.log import get_logger
 from shared.methods.base import ClientState
 from shared.run_config import canonical_json
@@ -40,12 +40,6 @@ VERSION = 1
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 log = get_logger("trainer.client_state")
-
-
-class DiskFull(StoreUnavailable):
-    """There is no room for what this process must keep."""
-
-    reason = "DISK_FULL"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -356,5 +350,7 @@ def _from_bytes(data: bytes) -> Manifest:
 
 def _unusable(error: OSError) -> FedplccError:
     """The error for a folder that does not take or give what it should; the path stays on this machine."""
-    kind = DiskFull if error.errno in NO_ROOM else StoreUnavailable
-    return kind(f"this trainer's state directory cannot be used: {error.strerror or type(error).__name__}")
+    why = f"the state directory of this client cannot be used: {error.strerror or type(error).__name__}"
+    if error.errno in NO_ROOM:
+        return DiskFull(f"{why}; make room on its disk")
+    return StoreUnavailable(f"{why}; see that it can be read and written")

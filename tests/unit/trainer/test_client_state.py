@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from shared import failpoints
-from shared.errors import StoreUnavailable
+from shared.errors import DiskFull, StoreUnavailable
 from shared.tensors import blob_ref, to_bytes
 from shared.types import MODEL, BlobRef, CommittedUpdate, Membership, Payload, Update
 from tests.crashes import Killed
@@ -22,7 +22,6 @@ from trainer.client_state import (
     CLIENT_STATE,
     MANIFEST,
     ClientStates,
-    DiskFull,
     Manifest,
     Promoted,
     Staged,
@@ -330,7 +329,7 @@ class TestFullDisk:
             raise OSError(28, "No space left on device")
 
         monkeypatch.setattr(os, "fsync", full)
-        with pytest.raises(DiskFull, match="No space left on device") as refused:
+        with pytest.raises(DiskFull, match="No space left on device; make room on its disk") as refused:
             states.stage(*an_entry(2))
         assert str(tmp_path) not in refused.value.detail
         assert names(tmp_path) == before
@@ -342,5 +341,7 @@ class TestFullDisk:
     def test_a_folder_that_cannot_be_made_is_an_error_of_the_store(self, tmp_path):
         (tmp_path / "file").write_text("in the way")
         states = ClientStates(tmp_path / "file" / "kept")
-        with pytest.raises(StoreUnavailable, match="state directory cannot be used: Not a directory"):
+        with pytest.raises(
+            StoreUnavailable, match="cannot be used: Not a directory; see that it can be read and written"
+        ):
             states.stage(*an_entry())

@@ -17,6 +17,7 @@ from safetensors.torch import save_file
 from shared import failpoints
 from shared.errors import (
     BlobCorrupt,
+    DiskFull,
     InvalidConfig,
     InvalidData,
     InvalidModel,
@@ -46,7 +47,7 @@ from shared.types import (
 )
 from tests.crashes import Killed
 from trainer.cancellation import Cancelled
-from trainer.client_state import ClientStates, DiskFull
+from trainer.client_state import ClientStates
 from trainer.metrics import TrainerMetrics
 from trainer.tasks import TaskRunner, TooManyPrototypes, UnfitInitialModel
 from trainer.worker import HINTS
