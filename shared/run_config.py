@@ -331,7 +331,7 @@ class RunConfig(BaseModel):
         }
         for which, size in sizes.items():
             if needed is not None and size is not None and needed > size:
-                raise ValueError(f"quorum.min_clients = {needed} is more than the {size} clients {which}")
+                raise ValueError(f"quorum.min_clients = {needed} is more than {size}, the number of clients {which}")
         return self
 
     @model_validator(mode="after")

@@ -74,7 +74,10 @@ def test_what_a_person_wants_to_know_is_a_line_of_its_own() -> None:
     late = an_event("report_refused", 1, detail="the run is stopping")
     problem = an_event("client_problem", 1, detail="2 files cannot be read", hint="look at a.png")
     out = an_event("client_quarantined", 1, reason="3 updates were refused")
-    events = (refused, late, problem, out, an_event("client_released", 1))
+    dropped = an_event("client_dropped", 1, reason="lost", detail="not connected")
+    waiting = an_event("quorum_missing", 1, reason="round 1 has no quorum, 1 of the 2 clients that it needs")
+    away = (dropped, an_event("client_returned", 1), waiting)
+    events = (refused, late, problem, out, an_event("client_released", 1), *away)
     text = shown(an_event("run_paused"), an_event("run_resumed"), an_event("run_recovered"), *events)
     assert text.splitlines() == [
         "the run is paused",
@@ -85,6 +88,9 @@ def test_what_a_person_wants_to_know_is_a_line_of_its_own() -> None:
         "client ann: 2 files cannot be read; look at a.png",
         "client ann is quarantined: 3 updates were refused",
         "client ann takes part again",
+        "round 1 goes on without client ann, lost: not connected",
+        "round 1 waits for client ann again",
+        "waiting: round 1 has no quorum, 1 of the 2 clients that it needs",
     ]
 
 

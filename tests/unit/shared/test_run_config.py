@@ -223,17 +223,17 @@ NO_DEADLINE = "quorum: set 'deadline_s' too: without a deadline every round wait
         (
             {"deadline_s": 600.0, "min_clients": 3},
             {},
-            "quorum.min_clients = 3 is more than the 2 clients in run.clients",
+            "quorum.min_clients = 3 is more than 2, the number of clients in run.clients",
         ),
         (
             {"deadline_s": 600.0, "min_clients": 2},
             {"cohort_size": 1},
-            "quorum.min_clients = 2 is more than the 1 clients drawn for each round (run.cohort_size)",
+            "quorum.min_clients = 2 is more than 1, the number of clients drawn for each round (run.cohort_size)",
         ),
         (
             {"deadline_s": 600.0, "min_clients": 5},
             {"clients": None, "min_clients": 4},
-            "quorum.min_clients = 5 is more than the 4 clients that the run begins with (run.min_clients)",
+            "quorum.min_clients = 5 is more than 4, the number of clients that the run begins with (run.min_clients)",
         ),
         ({"deadline_s": -1.0}, {}, "quorum.deadline_s = -1.0: input should be greater than or equal to 0"),
         (
@@ -281,6 +281,7 @@ def documents(draw: st.DrawFn) -> dict[str, Any]:
         "model": {"name": "a.b:c", "options": draw(options)},
         "data": {"classes": draw(st.lists(names, min_size=2, max_size=5, unique=True))},
         "training": {length: draw(st.integers(1, 100)), "learning_rate": draw(st.floats(1e-6, 10))},
+        "quorum": {"deadline_s": draw(st.floats(0, 1e6)), "every_domain": True} if draw(st.booleans()) else {},
     }
 
 
