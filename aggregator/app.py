@@ -101,7 +101,7 @@ class Collector:
         self._thread.start()
 
     def stop(self) -> None:
-        """End after the collection at hand."""
+        """End after the batch at hand."""
         self._is_ending.set()
         self._wake.set()
         self._thread.join()
@@ -114,7 +114,7 @@ class Collector:
                 return
             try:
                 if self._collection.is_due():
-                    self._collection.collect()
+                    self._collection.collect(self._is_ending.is_set)
             except StoreUnavailable as error:
                 log.error("collection_failed", detail=error.detail)
             except Exception:

@@ -176,10 +176,13 @@ class Collection:
         """Whether a round has committed, or a run has ended, since the last collection; true at first, and now and then."""
         return self._seen != self._committed() or self._clock() >= self._rests_until + LONGEST_REST_S
 
-    def collect(self) -> int:
+    def collect(self, should_stop: Callable[[], bool] = lambda: False) -> int:
         """Remove what is not needed any more; says how many bytes that were.
 
         Nothing is removed while a backup is being made: the next collection does it.
+
+        Args:
+            should_stop: Asked before every batch; what is left then is garbage of the next collection.
 
         Raises:
             StoreUnavailable: The database or the disk is away; what is left is garbage of the next collection.
@@ -192,6 +195,8 @@ class Collection:
                 kept_bytes, garbage = self._sorted_out(needed)
                 self._metrics.blob_bytes.set(kept_bytes)
                 for batch in _batches(garbage):
+                    if should_stop():
+                        return removed_bytes
                     names, size_bytes = self._remove(batch)
                     num_removed, removed_bytes = num_removed + names, removed_bytes + size_bytes
             removed_bytes += self._expire()

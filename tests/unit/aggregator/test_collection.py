@@ -402,7 +402,53 @@ def test_a_model_to_begin_with_expires_when_nobody_has_used_it_for_days(
         assert federation.run_to_end(run.run_id).status is RunStatus.COMPLETED
 
 
+@pytest.mark.parametrize("step", [1, 2, 3, 4])
+def test_a_crash_while_something_expires_leaves_what_the_next_collection_takes(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, step: int
+) -> None:
+    disk = Disk(monkeypatch)
+    with a_federation(folder, LocalFederation) as federation:
+        federation.join()
+        run = federation.create("fedplcc")
+        federation.step(["ann"])
+        federation.coordinator.collection.collect()
+        ann = federation.clients["ann"]
+        task, blobs = a_task(federation, ann)
+        for blob, data in blobs.items():
+            receiver = federation.coordinator.transfers.begin_upload("ann", ann.token, run.run_id, task.round, blob)
+            assert receiver is not None
+            receiver.write(0, data[:10])
+            receiver.close()
+        initial = to_bytes(ann.first_model(9))
+        holding = federation.coordinator.initial_models.begin_upload(blob_ref(MODEL, initial), "mine")
+        assert holding is not None
+        holding.write(initial)
+        holding.finish()
+        holding.close()
+        os.utime(next((folder / "initial").glob("*.name")), (0, 0))
+        age(folder, 8, monkeypatch)
+        disk.kill_before(step)
+        with pytest.raises(Killed):
+            federation.coordinator.collection.collect()
+        assert disk.steps[-1] == "unlink"
+        disk.revive()
+        federation.restart()
+        federation.coordinator.collection.collect()
+        assert not list(folder.glob("incoming/*/*"))
+        assert not list(folder.glob("initial/*"))
+        assert federation.run_to_end(run.run_id).status is RunStatus.COMPLETED
+
+
 # When
+
+
+def test_a_collection_that_is_to_end_does_so_before_its_next_batch(folder: Path) -> None:
+    with a_federation(folder, LocalFederation) as federation:
+        whole_run(federation, rounds=8)
+        before = files(folder)
+        assert federation.coordinator.collection.collect(lambda: True) == 0
+        assert files(folder) == before
+        assert federation.coordinator.collection.is_due()
 
 
 def test_a_collection_is_due_when_a_round_has_committed_and_rests_after_it(folder: Path) -> None:
