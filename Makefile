@@ -6,7 +6,7 @@ ARGS ?=
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format proto bench clean
+.PHONY: help setup demo test chaos lint format proto bench clean
 
 help: ## Show the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):[^#]*## /\1\t/' | awk -F '\t' '{printf "  %-8s %s\n", $$1, $$2}'
@@ -33,6 +33,9 @@ demo: $(VENV)/.demo ## Train FedPLCC with six processes on this machine; ARGS="-
 
 test: $(VENV)/.dev ## Run every test, two files at a time; ARGS="-k words" for some, WORKERS=0 for one at a time
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
+
+chaos: $(VENV)/.dev ## Inject every fault at full size; ARGS="sweep fuzz" for some parts
+	@$(BIN)/python -m tests.chaos $(ARGS)
 
 lint: $(VENV)/.dev ## Check format, style, types, imports and that generated code is current
 	@$(BIN)/ruff format --check .
