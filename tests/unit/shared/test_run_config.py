@@ -191,7 +191,7 @@ def test_a_quorum_counts_on_nobody_who_is_quarantined() -> None:
     with pytest.raises(InvalidConfig) as refused:
         parse_run_config(document)
     assert refused.value.detail == (
-        "quorum.min_clients = 2 is more than the 1 clients in run.clients that are not quarantined"
+        "quorum.min_clients = 2 is more than 1, the number of clients in run.clients that are not quarantined"
     )
 
 
