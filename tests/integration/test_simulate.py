@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -13,10 +14,11 @@ import numpy as np
 import pytest
 
 from fedplcc.artifacts import FILES
+from fedplcc.exit_codes import ExitCode, exit_code_of
 from fedplcc.interruption import Interrupted
 from fedplcc.simulation import Observers, Simulation
 from gateway.schemas import Event
-from shared.errors import InvalidConfig, InvalidData, RequestIdReused
+from shared.errors import DiskFull, InvalidConfig, InvalidData, RequestIdReused
 from tests import tiny
 from tests.harness import ROOT, eventually
 from tests.simulations import hashed, simulated, write_config
@@ -165,6 +167,22 @@ def test_data_that_are_mended_go_on_from_where_the_run_was(data: Path, tmp_path:
     simulated(values, tmp_path / "out")
     simulated(tiny.document(data), tmp_path / "whole")
     assert hashed(tmp_path / "out") == hashed(tmp_path / "whole")
+
+
+def test_a_full_disk_ends_it_with_a_sentence_and_with_room_it_goes_on(data: Path, tmp_path: Path) -> None:
+    """The kernel refuses what goes beyond a file's size: the database is smaller, the model is not."""
+    values = tiny.document(data, "moon", run={"rounds": 1})
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (600_000, hard))
+    try:
+        with pytest.raises(DiskFull, match=r"client left: the state directory of this client .* make room") as refused:
+            simulated(values, tmp_path / "full")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert exit_code_of(refused.value) is ExitCode.STORAGE
+    simulated(values, tmp_path / "full")
+    simulated(values, tmp_path / "whole")
+    assert hashed(tmp_path / "full") == hashed(tmp_path / "whole")
 
 
 def test_a_device_that_is_not_there_is_said_before_anything_begins(data: Path, tmp_path: Path) -> None:
