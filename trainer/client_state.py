@@ -324,6 +324,16 @@ class ClientStates:
         return data if sha256_hex(data) == blob.sha256 else None
 
 
+def manifest_in(folder: Path) -> Manifest:
+    """What a trainer's folder says that it keeps; for others than the trainer.
+
+    Raises:
+        FileNotFoundError: Nothing has been kept yet.
+        ValueError: The manifest is not as it was written.
+    """
+    return _from_bytes((folder / MANIFEST).read_bytes())
+
+
 _MANIFEST = TypeAdapter(Manifest)
 
 
