@@ -63,7 +63,7 @@ class Settings(BaseSettings):
     log_level: Level = "info"
     """The least level that is logged."""
     keepalive_s: float = Field(30.0, ge=1, le=3600)
-    """Silence after which a gRPC connection's other end is asked for a sign of life, due within as long again; where the
+    """Silence after which a gRPC connection's other end is asked for a sign of life, due within twice as long; where the
     network forgets silent connections sooner, lower it, at the aggregator first."""
 
 

@@ -62,17 +62,18 @@ MAX_MESSAGE_BYTES = 5 << 20
 """Largest message: a chunk of up to 4 MiB, or a run's configuration and record, with room around it."""
 
 KEEPALIVE_S = 30.0
-"""How long a connection may be silent before the other end is asked for a sign of life; as long again without one, and it
+"""How long a connection may be silent before the other end is asked for a sign of life; twice as long without one, and it
 counts as dead and its calls fail. On a slow link the question and the answer wait behind what is on its way."""
 
 
 def _keepalive(seconds: float) -> tuple[tuple[str, int], ...]:
-    return (("grpc.keepalive_time_ms", round(1000 * seconds)), ("grpc.keepalive_timeout_ms", round(1000 * seconds)))
-
-
-def _patience(keepalive_s: float) -> tuple[tuple[str, int], ...]:
-    # Clients ask also without calls; without this the server answers ENHANCE_YOUR_CALM.
-    return (("grpc.http2.min_ping_interval_without_data_ms", round(1000 * min(keepalive_s, KEEPALIVE_S) / 3)),)
+    return (
+        ("grpc.keepalive_time_ms", round(1000 * seconds)),
+        ("grpc.keepalive_timeout_ms", round(2000 * seconds)),
+        ("grpc.http2.ping_timeout_ms", round(2000 * seconds)),  # a minute otherwise, whatever the line above says
+        # Of a server: clients ask also without calls; without this it answers ENHANCE_YOUR_CALM.
+        ("grpc.http2.min_ping_interval_without_data_ms", round(1000 * min(seconds, KEEPALIVE_S) / 3)),
+    )
 
 
 _COMMON_OPTIONS = (
@@ -86,7 +87,6 @@ _COMMON_OPTIONS = (
 SERVER_OPTIONS = (
     *_COMMON_OPTIONS,
     *_keepalive(KEEPALIVE_S),
-    *_patience(KEEPALIVE_S),
     # Otherwise a second server on the same port starts without a complaint and takes half of the calls.
     ("grpc.so_reuseport", 0),
 )
@@ -101,6 +101,12 @@ CHANNEL_OPTIONS = (
     # Calls are retried in one place, by their callers.
     ("grpc.enable_retries", 0),
 )
+
+
+def _kept_alive(options: Sequence[tuple[str, int]], keepalive_s: float) -> list[tuple[str, int]]:
+    """The options with another keepalive, none of them twice."""
+    return list({**dict(options), **dict(_keepalive(keepalive_s))}.items())
+
 
 Observer = Callable[[str, str, float], None]
 """Told the method ("/fedplcc.v1.RoundService/Join"), the status code's name and the seconds of a call that ended."""
@@ -120,8 +126,7 @@ def open_channel(
     Raises:
         InvalidConfig: No such address, or off loopback without `insecure`.
     """
-    options = (*CHANNEL_OPTIONS, *_keepalive(keepalive_s))
-    channel = grpc.insecure_channel(_target(address, insecure), options=options)
+    channel = grpc.insecure_channel(_target(address, insecure), options=_kept_alive(CHANNEL_OPTIONS, keepalive_s))
     return grpc.intercept_channel(channel, CallFailpoints(failpoints)) if failpoints and is_armed() else channel
 
 
@@ -131,7 +136,7 @@ def open_aio_channel(address: str, *, insecure: bool = False, keepalive_s: float
     Raises:
         InvalidConfig: No such address, or off loopback without `insecure`.
     """
-    return grpc.aio.insecure_channel(_target(address, insecure), options=(*CHANNEL_OPTIONS, *_keepalive(keepalive_s)))
+    return grpc.aio.insecure_channel(_target(address, insecure), options=_kept_alive(CHANNEL_OPTIONS, keepalive_s))
 
 
 def _target(address: str, insecure: bool) -> str:
@@ -176,7 +181,7 @@ class RpcServer:
         self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]  # the stubs are older
         self._server = grpc.aio.server(
             interceptors=[ErrorInterceptor(observe=observe, started=started, quiet=quiet, idle_s=idle_s)],
-            options=(*SERVER_OPTIONS, *_keepalive(keepalive_s), *_patience(keepalive_s)),
+            options=_kept_alive(SERVER_OPTIONS, keepalive_s),
         )
 
     def add(self, register: Callable[[Any, Any], None], servicer: object, service: Any) -> None:
