@@ -67,6 +67,7 @@ class MemoryCoordinator:
     evaluations: list[Any] = field(default_factory=list)
     failures: dict[str, list[BaseException]] = field(default_factory=dict)
     num_joined: int = 0
+    open_runs: tuple[str, ...] = ("run-1",)
 
     def announce(self, client):
         self.num_joined += 1
@@ -80,7 +81,7 @@ class MemoryCoordinator:
             max_chunk_bytes=1,
             max_blob_bytes=1,
             last_committed=committed,
-            open_runs=("run-1",),
+            open_runs=self.open_runs,
         )
 
     def offer(self, role, data):
@@ -628,6 +629,41 @@ def test_a_commit_whose_refusal_is_all_that_was_heard_of_it_counts_all_the_same(
     for task in moon_tasks(data, coordinator):
         with contextlib.suppress(RoundClosed):
             runner.perform(task, coordinator)
+    assert hashes(coordinator) == undisturbed
+
+
+@pytest.mark.parametrize("arrives", ["before the other run's task", "while the other run is trained", "never"])
+def test_a_commit_of_one_run_that_is_only_heard_of_in_another_still_counts(data, undisturbed, arrives):
+    """The first run is paused at once while its commit is on its way, and the client is given work of a second run."""
+
+    class Slow(MemoryCoordinator):
+        on_its_way: Any = None
+
+        def commit_update(self, run_id, round_number, update):
+            if run_id == "run-2" or self.on_its_way is not None:
+                return super().commit_update(run_id, round_number, update)
+            self.on_its_way = (round_number, update)
+            raise Cancelled
+
+        def arrive(self):
+            self.updates.append(self.on_its_way)
+
+    coordinator, runner = Slow(open_runs=("run-1", "run-2")), a_runner(data)
+    first, second, third = moon_tasks(data, coordinator)
+    with pytest.raises(Cancelled):
+        runner.perform(first, coordinator)
+    if arrives == "before the other run's task":
+        coordinator.arrive()
+
+    def on_activity(activity, progress):
+        if activity is ClientActivity.TRAINING and progress == 1.0 and arrives == "while the other run is trained":
+            coordinator.arrive()
+
+    other = replace(a_run("fedavg"), run_id="run-2")
+    runner.perform(replace(first, run=other), coordinator, on_activity=on_activity)
+    assert coordinator.updates.pop()[1].losses.keys() == {"ce"}
+    for task in (second, third) if coordinator.updates else (first, second, third):
+        runner.perform(task, coordinator)
     assert hashes(coordinator) == undisturbed
 
 
