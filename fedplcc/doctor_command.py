@@ -27,8 +27,8 @@ def doctor(
         Path | None,
         typer.Argument(
             metavar="[STATE_DIR]",
-            help="State directory of an aggregator to examine in place of the machine: every blob's SHA-256, the history, "
-            "each run.",
+            help="State directory of an aggregator, or of a trainer, to examine in place of the machine: every file's "
+            "SHA-256, the history, each run.",
             show_default=False,
             file_okay=False,
         ),

@@ -113,7 +113,7 @@ def simulate(
     device: Device = "auto",
     out: Out = None,
     keep: Annotated[
-        bool, typer.Option("--keep", help="Leave the state on the disk: the models of every round and client.")
+        bool, typer.Option("--keep", help="Leave the state on the disk: the models of the last rounds.")
     ] = False,
     as_json: Json = False,
 ) -> int:

@@ -16,6 +16,7 @@ from aggregator.store.opening import SQLITE
 from fedplcc.doctor.database import server
 from fedplcc.doctor.findings import Finding, Subject, in_bytes, ok, problem, warning
 from fedplcc.doctor.storage import aggregator_state, room
+from fedplcc.doctor.trainer_state import examine_trainer_state, is_trainer_state
 from fedplcc.state.snapshot import require_state, snapshot
 from shared.errors import FedplccError
 from shared.types import Event, Round, RoundPhase, Run, RunStatus
@@ -31,6 +32,9 @@ RESTORE = "restore a backup of the state directory"
 def examine_state(subject: Subject) -> Iterator[Finding]:
     """Everything that is to be said of a state directory."""
     state = subject.state
+    if is_trainer_state(state):
+        yield from examine_trainer_state(state)
+        return
     try:
         require_state(state, subject.database_url)
         yield from room(subject, state)

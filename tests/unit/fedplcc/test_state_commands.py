@@ -17,10 +17,11 @@ from aggregator.store.collection_lock import collecting
 from fedplcc.cli import app
 from fedplcc.exit_codes import ExitCode
 from shared.tensors import blob_ref, to_bytes
-from shared.types import MODEL, Run, RunStatus
+from shared.types import MODEL, Payload, Run, RunStatus, Update
 from tests.folders import memory_folder
 from tests.local_federation import LocalFederation
 from tests.numpy_client import NumpyClient, a_document
+from trainer.client_state import ClientStates, Staged
 
 runner = CliRunner()
 
@@ -197,6 +198,30 @@ def test_what_is_no_state_directory_is_said_to_be_none(tmp_path: Path, state: Pa
     for name in ("aggregator.sqlite-wal", "aggregator.sqlite-shm"):
         (state / name).unlink(missing_ok=True)
     assert any("restore a backup" in sentence for sentence in findings(state))
+
+
+# a trainer's
+
+
+def test_what_a_trainer_keeps_is_examined_too(tmp_path: Path) -> None:
+    state = tmp_path / "trainer-ann"
+    state.mkdir()
+    (state / "instance-token").write_text("a token")
+    assert "keeps no finished update" in command("doctor", state).stdout
+    data = to_bytes(NumpyClient("ann").first_model())
+    blob = blob_ref(MODEL, data)
+    update = Update(client_id="ann", payload=Payload(tensor_groups=(blob,)), num_examples=12)
+    staged = Staged(identity="work", run_id="run", round=3, update=update)
+    ClientStates(state / "client-state").stage(staged, {blob.sha256: data})
+    answer = command("doctor", state)
+    assert answer.exit_code == ExitCode.OK
+    assert "the update of round 3 and client states of 0 runs, each file with its SHA-256" in answer.stdout
+    damaged(state / "client-state" / blob.sha256)
+    (sentence,) = findings(state, ExitCode.OK)
+    assert f"1 of 1 files in {state / 'client-state'} are gone or damaged ({blob.sha256})" in sentence
+    damaged(state / "client-state" / "manifest.json")
+    (sentence,) = findings(state, ExitCode.OK)
+    assert "manifest.json cannot be read" in sentence
 
 
 # replay

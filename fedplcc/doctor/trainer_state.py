@@ -1,0 +1,55 @@
+"""What a trainer keeps over its restarts, examined: also while it runs, and changing nothing.
+
+Nothing in it can be a loss: what is damaged is trained again or begins anew. But a client state that begins anew (MOON's)
+gives other bytes than the undisturbed run, and a damaged disk should be known of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from aggregator.store.blob_files import sha256_of
+from fedplcc.doctor.findings import Finding, ok, warning
+from trainer.app import STATES_FOLDER
+from trainer.client_state import manifest_in
+from trainer.instance import TOKEN_FILE
+
+
+def is_trainer_state(state: Path) -> bool:
+    """Whether this is a trainer's state directory."""
+    return (state / TOKEN_FILE).is_file()
+
+
+def examine_trainer_state(state: Path) -> Iterator[Finding]:
+    """Whether each update and client state that is kept has its SHA-256."""
+    folder = state / STATES_FOLDER
+    try:
+        kept = manifest_in(folder)
+    except FileNotFoundError:
+        yield ok("trainer", "it keeps no finished update and no client state")
+        return
+    except (OSError, ValueError) as error:
+        yield warning(
+            "trainer",
+            f"{folder / 'manifest.json'} cannot be read ({error}): the trainer trains its update again, and client states "
+            "begin anew",
+        )
+        return
+    damaged = sorted(name for name in kept.sha256s if not _is_whole(folder / name, name))
+    if damaged:
+        yield warning(
+            "trainer",
+            f"{len(damaged)} of {len(kept.sha256s)} files in {folder} are gone or damaged ({', '.join(damaged)[:80]}): what "
+            "they held is trained again or begins anew; look at the disk",
+        )
+        return
+    staged = "no finished update" if kept.staged is None else f"the update of round {kept.staged.round}"
+    yield ok("trainer", f"{staged} and client states of {len(kept.promoted)} runs, each file with its SHA-256")
+
+
+def _is_whole(path: Path, sha256: str) -> bool:
+    try:
+        return sha256_of(path) == sha256
+    except OSError:
+        return False
