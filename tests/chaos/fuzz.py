@@ -119,7 +119,15 @@ def mutant(scene: Scene, seed: int, index: int, names: Sequence[str]) -> Attempt
             if MUTATORS[name].stage == stage:
                 try:
                     good = MUTATORS[name].change(random.Random(f"{seed}/{index}/{name}"), scene, good)
-                except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, struct.error):
+                except (
+                    ArithmeticError,
+                    LookupError,
+                    RecursionError,
+                    TypeError,
+                    ValueError,
+                    AttributeError,
+                    struct.error,
+                ):
                     if len(names) == 1:
                         raise  # beside others it may find too little left of a good update to spoil
         return good
@@ -300,7 +308,7 @@ class Party:
         self._address, self._run_id, self._seed, self._report = address, run_id, seed, report
         self._threads: list[threading.Thread] = []
         self._poisoning: list[threading.Thread] = []
-        self._may_train = threading.Event()
+        self._may_train, self._has_failed = threading.Event(), threading.Event()
 
     def add(self, client: NumpyClient, indices: Sequence[Sequence[int]] = (), *, never_works: bool = False) -> None:
         """Let a client act.
@@ -315,14 +323,15 @@ class Party:
         thread.start()
 
     def wait(self, timeout_s: float) -> bool:
-        """Whether all of them have come to the end in this time."""
+        """Whether all of them have come to the end in this time; one that cannot go on keeps the others from it."""
         deadline = time.monotonic() + timeout_s
-        for thread in self._poisoning:
-            thread.join(max(0.0, deadline - time.monotonic()))
-        self._may_train.set()
-        for thread in self._threads:
-            thread.join(max(0.0, deadline - time.monotonic()))
-        return not any(thread.is_alive() for thread in (*self._poisoning, *self._threads))
+        while time.monotonic() < deadline and not self._has_failed.is_set():
+            if not any(thread.is_alive() for thread in self._poisoning):
+                self._may_train.set()
+                if not any(thread.is_alive() for thread in self._threads):
+                    return True
+            self._has_failed.wait(0.02)
+        return False
 
     def _act(self, client: NumpyClient, indices: Sequence[Sequence[int]], never_works: bool) -> None:
         there, door = GrpcClient(self._address, client), GrpcDoor(self._address)
@@ -344,6 +353,7 @@ class Party:
                 there.perform(task)
         except Exception as error:  # the thread's only way to say so
             self._report.violated(f"client {client.client_id} could not go on: {error!r}")
+            self._has_failed.set()
         finally:
             there.close()
             door.close()
