@@ -121,7 +121,10 @@ def test_processes_that_are_killed_change_no_byte(
     assert "run_recovered" in types
 
 
-def test_a_paused_run_ends_in_the_unpaused_bytes(rest: Rest, data: Path, tmp_path: Path) -> None:
+def test_a_paused_run_ends_in_the_unpaused_bytes(
+    federation: Federation, rest: Rest, data: Path, tmp_path: Path
+) -> None:
+    """Paused between two rounds, and in the middle of training with the aggregator killed before it goes on."""
     values = tiny.document(data, "fedavg", training={"local_steps": 30})
     run_id = rest.start(values)
     rest.wait_training(run_id, 1)
@@ -133,6 +136,9 @@ def test_a_paused_run_ends_in_the_unpaused_bytes(rest: Rest, data: Path, tmp_pat
     rest.call("POST", f"/v1/runs/{run_id}/pause?now=true")
     assert rest.run(run_id)["status"] == "paused"
     eventually(lambda: set(rest.activities().values()) == {"idle"}, "everybody is idle", 10)
+    federation.processes["aggregator"].kill()
+    federation.start_aggregator()
+    assert rest.run(run_id)["status"] == "paused"
     rest.call("POST", f"/v1/runs/{run_id}/resume")
     rest.wait(run_id, "completed")
     assert rest.metrics(run_id) == tiny.simulated(tmp_path / "reference", values)
