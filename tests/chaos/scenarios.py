@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-import http.client
 import json
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import httpx
 
 from shared.methods import METHODS
 from tests import tiny
@@ -28,10 +27,10 @@ Outcome = Mapping[str, str]
 
 
 class Operator:
-    """A person's hand on the gateway, who asks again, under the same key, until there is an answer."""
+    """A person's hand on the gateway, who asks again, under the same key, until there is an answer. Close it afterwards."""
 
     def __init__(self, url: str, name: str) -> None:
-        self._url, self._name = url, name
+        self._client, self._name = httpx.Client(base_url=url, timeout=20), name
         self._deadline = time.monotonic() + PATIENCE_S
 
     def ask(self, method: str, path: str, data: bytes | None = None, key: str = "") -> bytes:
@@ -40,18 +39,20 @@ class Operator:
         if key:
             headers["Idempotency-Key"] = f"{self._name}-{key}"
         while True:
-            request = urllib.request.Request(self._url + path, method=method, data=data, headers=headers)
             try:
-                with urllib.request.urlopen(request, timeout=20) as answer:
-                    body: bytes = answer.read()
-                    return body
-            except urllib.error.HTTPError as error:
-                if error.code not in MAY_PASS:
-                    raise AssertionError(f"{method} {path}: {error.code} {error.read().decode()}") from error
-                trouble: Exception = error
-            except (OSError, http.client.HTTPException) as error:
-                trouble = error
-            self.bide(f"{method} {path} is answered; last {trouble!r}")
+                answer = self._client.request(method, path, content=data, headers=headers)
+            except httpx.TransportError as error:
+                trouble = repr(error)
+            else:
+                if answer.is_success:
+                    return answer.content
+                assert answer.status_code in MAY_PASS, f"{method} {path}: {answer.status_code} {answer.text}"
+                trouble = answer.text
+            self.bide(f"{method} {path} is answered; last: {trouble}")
+
+    def close(self) -> None:
+        """Let go of connections."""
+        self._client.close()
 
     def get(self, path: str) -> Any:
         return json.loads(self.ask("GET", path))

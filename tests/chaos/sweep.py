@@ -25,7 +25,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
@@ -91,7 +91,8 @@ class Sweep:
 
         eventually(has_joined, "the trainer joins", PATIENCE_S)
         if not is_brief:
-            prepare(self._operator(), self._federation.folder)
+            with closing(self._operator()) as operator:
+                prepare(operator, self._federation.folder)
             passed.update(trainer.passed())
         return passed
 
@@ -147,8 +148,9 @@ class Sweep:
         federation.renew_aggregator()
         if victim is not federation.aggregator:
             federation.aggregator.start()
-        with federation.killing(victim or federation.aggregator, orders) as self._deaths:
-            return scenario.perform(self._operator(), federation.folder)
+        killing = federation.killing(victim or federation.aggregator, orders)
+        with killing as self._deaths, closing(self._operator()) as operator:
+            return scenario.perform(operator, federation.folder)
 
     def _operator(self) -> Operator:
         self._num_performed += 1
