@@ -22,9 +22,17 @@ from trainer.determinism import nondeterminism_explained, prepare_torch
 from trainer.device_images import DeviceImages
 from trainer.models import FeatureModel
 
+OnShare = Callable[[float], None]
+"""Told after every batch which fraction of the images is done: who waits for this client can see that it gets on."""
+
 
 def collect_features(
-    model: nn.Module, data: DeviceImages, config: RunConfig, *, should_stop: ShouldStop = never
+    model: nn.Module,
+    data: DeviceImages,
+    config: RunConfig,
+    *,
+    should_stop: ShouldStop = never,
+    on_share: OnShare | None = None,
 ) -> tuple[FloatArray, IntArray]:
     """Return the features `[N, D]` of all images, float32, and their labels `[N]`, in the data's order, in host memory.
 
@@ -33,7 +41,7 @@ def collect_features(
     Raises:
         Cancelled: `should_stop()` held; it is asked before every batch.
     """
-    features = _over_batches(model, cast(FeatureModel, model).features, data, config, should_stop)
+    features = _over_batches(model, cast(FeatureModel, model).features, data, config, should_stop, on_share)
     return features.float().cpu().numpy(), data.labels_N.cpu().numpy()
 
 
@@ -45,6 +53,7 @@ def evaluate(
     set_name: str = "test",
     model_name: str = "global",
     should_stop: ShouldStop = never,
+    on_share: OnShare | None = None,
 ) -> EvaluationCounts:
     """Return how many images of each class there are, and how many of them the model names right.
 
@@ -57,11 +66,12 @@ def evaluate(
         set_name: Name of the evaluation set.
         model_name: Which model it is: "global" or "local".
         should_stop: Asked before every batch.
+        on_share: See `OnShare`.
 
     Raises:
         Cancelled: `should_stop()` held.
     """
-    predicted_N = predicted_classes(model, data, config, should_stop=should_stop)
+    predicted_N = predicted_classes(model, data, config, should_stop=should_stop, on_share=on_share)
     labels_N = data.labels_N.cpu().numpy()
     correct, total = (
         tuple(np.bincount(labels, minlength=data.num_classes).tolist())
@@ -71,7 +81,12 @@ def evaluate(
 
 
 def predicted_classes(
-    model: nn.Module, data: DeviceImages, config: RunConfig, *, should_stop: ShouldStop = never
+    model: nn.Module,
+    data: DeviceImages,
+    config: RunConfig,
+    *,
+    should_stop: ShouldStop = never,
+    on_share: OnShare | None = None,
 ) -> IntArray:
     """Return the class that the model gives each image, int64 `[N]` in the data's order, in host memory.
 
@@ -87,7 +102,7 @@ def predicted_classes(
         named_B: Tensor = logits_BM.argmax(-1).masked_fill(~logits_BM.isfinite().all(-1), -1)
         return named_B
 
-    predicted_N: IntArray = _over_batches(model, prediction, data, config, should_stop).cpu().numpy()
+    predicted_N: IntArray = _over_batches(model, prediction, data, config, should_stop, on_share).cpu().numpy()
     return predicted_N
 
 
@@ -97,6 +112,7 @@ def _over_batches(
     data: DeviceImages,
     config: RunConfig,
     should_stop: ShouldStop,
+    on_share: OnShare | None,
 ) -> Tensor:
     """The function's results for all images in order, on the device.
 
@@ -105,9 +121,12 @@ def _over_batches(
     """
     prepare_torch(config.training.threads, data.device)
     model.eval()
-    results = []
+    results, num_done = [], 0
     with torch.inference_mode(), nondeterminism_explained(config.model.name):
         for x_B3SS, _ in data.in_order(config.training.evaluation_batch_size):
             check(should_stop)
             results.append(function(x_B3SS))
+            num_done += len(x_B3SS)
+            if on_share is not None:
+                on_share(num_done / len(data))
         return torch.cat(results) if results else torch.empty(0, dtype=torch.int64)

@@ -424,7 +424,13 @@ class TaskRunner:
             assert method.prototype_kind is not None
             job.begin(ClientActivity.SUMMARISING)
             with job.timed("summarise_seconds"):
-                features_ND, labels_N = collect_features(model, loaded.train, config, should_stop=job.should_stop)
+                features_ND, labels_N = collect_features(
+                    model,
+                    loaded.train,
+                    config,
+                    should_stop=job.should_stop,
+                    on_share=lambda share: job.on_activity(ClientActivity.SUMMARISING, share),
+                )
                 report = method.client_report(features_ND, labels_N, len(config.data.classes), config.method)
             excess = excess_rows(report.prototypes, len(config.data.classes))
             if excess is not None:
@@ -465,7 +471,13 @@ class TaskRunner:
         model = self._received_model(job)
         job.begin(ClientActivity.EVALUATING)
         with job.timed("evaluate_seconds"):
-            counts = evaluate(model, job.loaded.test, job.config, should_stop=job.should_stop)
+            counts = evaluate(
+                model,
+                job.loaded.test,
+                job.config,
+                should_stop=job.should_stop,
+                on_share=lambda share: job.on_activity(ClientActivity.EVALUATING, share),
+            )
         evaluation = Evaluation(
             client_id=self.client_id, domain=self.domain, counts=(counts,), timings=dict(job.timings)
         )

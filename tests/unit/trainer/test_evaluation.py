@@ -87,6 +87,14 @@ def test_a_stop_ends_the_pass_before_the_next_batch(work):
     assert next(answers, None) is None
 
 
+@pytest.mark.parametrize("work", [collect_features, evaluate])
+def test_a_pass_says_after_every_batch_how_far_it_is(work):
+    config = a_config(training={"evaluation_batch_size": 4})
+    shares = []
+    work(a_model(config), some_data(10, config), config, on_share=shares.append)
+    assert shares == [0.4, 0.8, 1.0]
+
+
 def test_a_pass_runs_with_the_configured_threads_in_the_thread_that_calls_it():
     config = a_config(training={"threads": 2})
     model, data, seen = a_model(config), some_data(4, config), []

@@ -281,10 +281,10 @@ def test_a_finished_update_that_could_not_be_sent_is_sent_without_training_again
     task = a_train_task(coordinator, data, a_run())
     for _ in range(2):
         with pytest.raises(Unavailable):
-            runner.perform(task, coordinator, on_activity=lambda activity, _: activities.append(activity))
-    runner.perform(task, coordinator, on_activity=lambda activity, _: activities.append(activity))
+            runner.perform(task, coordinator, on_activity=lambda *step: activities.append(step))
+    runner.perform(task, coordinator, on_activity=lambda *step: activities.append(step))
     assert len(coordinator.updates) == 1
-    assert activities.count(ClientActivity.SUMMARISING) == 1
+    assert activities.count((ClientActivity.SUMMARISING, 0.0)) == 1
     undisturbed = MemoryCoordinator()
     a_runner(data).perform(a_train_task(undisturbed, data, a_run()), undisturbed)
     assert undisturbed.updates[0][1].same_content(coordinator.updates[0][1])
