@@ -22,8 +22,10 @@ from aggregator.metrics import AggregatorMetrics
 from aggregator.quorum import WHOLE_COHORT, Quorum
 from aggregator.sessions import Sessions
 from aggregator.settling import Surroundings, is_looked_at, settled
+from aggregator.storage import Storage
 from aggregator.store.base import ControlRequest, Store, Transaction
 from aggregator.store.blobs import BlobStore
+from shared.clock import not_before
 from shared.errors import InvalidConfig, RunNotFound
 from shared.failpoints import failpoint
 from shared.log import get_logger
@@ -56,10 +58,12 @@ class Ledger:
     ) -> None:
         self.lock = threading.RLock()
         self._store, self._blobs, self._metrics, self._sessions = store, blobs, metrics, sessions
-        self._deadlines = Deadlines(sessions, wall_clock=wall_clock, monotonic_clock=monotonic_clock)
-        self.now = wall_clock
+        self.storage = Storage(monotonic_clock)
         self._listeners: list[Listener] = []
         self._runs: dict[str, Run] = {run.run_id: run for run in store.open_runs()}
+        # A run's times never go back, and so nothing in it took less than no time.
+        self.now = not_before(wall_clock, max((run.updated_at for run in self._runs.values()), default=0.0))
+        self._deadlines = Deadlines(sessions, wall_clock=self.now, monotonic_clock=monotonic_clock)
 
     def recover(self) -> None:
         """Take up the open runs again: each settles by the normal path, with a note in its history."""
@@ -225,7 +229,7 @@ class Ledger:
         """The transaction of what these events tell; they are written with it, and each has failpoints around it."""
         for event in events:
             failpoint("transition", event.type, "before")
-        with self._store.transaction() as transaction:
+        with self.storage.writing("history"), self._store.transaction() as transaction:
             yield transaction
             for event in events:
                 transaction.add_event(event)

@@ -34,6 +34,7 @@ from aggregator.store.base import ControlRequest, Store
 from aggregator.store.blobs import BlobStore
 from aggregator.transfers import Transfers
 from aggregator.validation import check_evaluation, check_first_model, check_update
+from shared.clock import Clock, SteadyClock
 from shared.errors import (
     BlobNotFound,
     ClientNotFound,
@@ -111,14 +112,19 @@ class Coordinator:
         limits: Limits | None = None,
         keep: Keep | None = None,
         *,
-        wall_clock: Callable[[], float] = time.time,
+        wall_clock: Clock | None = None,
         monotonic_clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._store, self._blobs, self._metrics = store, blobs, metrics
         self._limits = limits or Limits()
         self._sessions = Sessions(self._limits.lease_s, monotonic_clock)
         self._ledger = Ledger(
-            store, blobs, metrics, self._sessions, wall_clock=wall_clock, monotonic_clock=monotonic_clock
+            store,
+            blobs,
+            metrics,
+            self._sessions,
+            wall_clock=wall_clock or SteadyClock(),
+            monotonic_clock=monotonic_clock,
         )
         self.transfers = Transfers(
             self._ledger,
@@ -206,7 +212,7 @@ class Coordinator:
         Raises:
             RunNotFound: There is none of this id.
         """
-        return self._ledger.get(run_id)
+        return self._explained(self._ledger.get(run_id))
 
     def list_runs(self, *, limit: int, before: str = "") -> list[Run]:
         """Runs, newest first, from the one after `before`."""
@@ -214,7 +220,7 @@ class Coordinator:
             self._ledger.get(before)
         with self._ledger.lock:
             found = self._store.list_runs(limit=limit, before=before)
-            return [self._ledger.find_open(run.run_id) or run for run in found]
+            return [self._explained(self._ledger.find_open(run.run_id) or run) for run in found]
 
     def list_rounds(self, run_id: str, *, after: int = -1, limit: int = 1000) -> list[Round]:
         """Rounds of a run in order, without updates and evaluations."""
@@ -423,7 +429,8 @@ class Coordinator:
                     return committed
                 rounds.add_update(run, number, update, now=self._ledger.now())  # refuses early, before any blob is read
             update = self._checked(run, number, update, session.client)
-            self._blobs.keep(client_id, update.payload.blobs)
+            with self._ledger.storage.writing("uploads"):
+                self._blobs.keep(client_id, update.payload.blobs)
             with self._ledger.lock:
                 session = self._sessions.check(client_id, token)  # another instance may have taken over since
                 run = self._ledger.get(run_id)
@@ -494,6 +501,11 @@ class Coordinator:
 
     # Parts of the above
 
+    def _explained(self, run: Run) -> Run:
+        """The run with the reason why it waits where its storage fails, which the storage itself cannot take down."""
+        why = "" if run.status.is_final else self._ledger.storage.why_waiting()
+        return replace(run, reason=why) if why else run
+
     def _aggregate_one(self) -> bool:
         with self._ledger.lock:
             waiting = [
@@ -510,7 +522,8 @@ class Coordinator:
         self._attempts = {run.run_id: self._attempts.get(run.run_id, 0) for run in waiting}
         self._attempts[run.run_id] += 1
         try:
-            outcome = self._aggregated(run)
+            with self._ledger.storage.writing("results"):
+                outcome = self._aggregated(run)
         except StoreUnavailable:
             raise
         except Exception:

@@ -13,6 +13,7 @@ from aggregator.aggregation import config_of
 from aggregator.ledger import Ledger
 from aggregator.metrics import AggregatorMetrics
 from aggregator.sessions import Sessions
+from aggregator.storage import Storage
 from aggregator.store.base import Store
 from aggregator.store.blobs import BlobStore, Upload
 from shared.errors import BlobNotFound, BlobTooLarge, ChunkTooLarge, ClientIdTaken, FedplccError, Unauthenticated
@@ -31,9 +32,10 @@ class Receiver:
         upload: Upload,
         guard: Callable[[], AbstractContextManager[None]],
         on_bytes: Callable[[], None],
+        storage: Storage,
         max_chunk_bytes: int,
     ) -> None:
-        self._blobs, self._client_id, self._upload = blobs, client_id, upload
+        self._blobs, self._client_id, self._upload, self._storage = blobs, client_id, upload, storage
         self._guard, self._on_bytes, self._max_chunk_bytes = guard, on_bytes, max_chunk_bytes
 
     def write(self, offset_bytes: int, data: bytes) -> None:
@@ -45,7 +47,8 @@ class Receiver:
         with self._guard():
             if len(data) > self._max_chunk_bytes:
                 raise ChunkTooLarge(f"a chunk has at most {self._max_chunk_bytes} bytes, this one {len(data)}")
-            self._upload.write(offset_bytes, data)
+            with self._storage.writing("uploads"):
+                self._upload.write(offset_bytes, data)
             self._on_bytes()
 
     def finish(self) -> None:
@@ -54,7 +57,7 @@ class Receiver:
         Raises:
             BlobCorrupt: Bytes are missing or do not have the announced SHA-256.
         """
-        with self._guard():
+        with self._guard(), self._storage.writing("uploads"):
             self._upload.finish()
 
     def close(self) -> None:
@@ -126,7 +129,8 @@ class Transfers:
             return None
         if offset:
             self.count_resumed(direction="received")
-        upload = self._blobs.begin_upload(client_id, blob)
+        with self._ledger.storage.writing("uploads"):
+            upload = self._blobs.begin_upload(client_id, blob)
 
         @contextmanager
         def guard() -> Iterator[None]:
@@ -139,7 +143,7 @@ class Transfers:
             with self._ledger.lock:
                 self._sessions.sent_bytes(client_id)
 
-        return Receiver(self._blobs, client_id, upload, guard, on_bytes, self.max_chunk_bytes)
+        return Receiver(self._blobs, client_id, upload, guard, on_bytes, self._ledger.storage, self.max_chunk_bytes)
 
     def uploaded_path(self, client_id: str, blob: BlobRef) -> Path:
         """The file of a blob that this client uploaded, now or for an earlier update.
