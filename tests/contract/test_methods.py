@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -12,7 +13,7 @@ import pytest
 from pydantic import ValidationError
 
 from shared.methods import METHODS, fedavg
-from shared.methods.base import ClientEnd, ClientState, LossTerms, Method, fold_weights
+from shared.methods.base import ClientEnd, ClientState, LossTerms, Method, MethodConfig, fold_weights
 from shared.tensors import from_bytes, to_bytes
 from shared.types import PrototypeSet
 from tests.numpy_ops import a_step
@@ -120,11 +121,9 @@ class TestConfig:
 
     @every_method
     def test_every_hyper_parameter_is_documented(self, method):
-        source = sys.modules[method.config.__module__]
-        assert source.__file__ is not None
-        with open(source.__file__, encoding="utf-8") as file:
-            lines = file.read().splitlines()
-        for name in method.config.model_fields.keys() - fedavg.Config.model_fields.keys():
+        classes = [kind for kind in method.config.__mro__ if issubclass(kind, MethodConfig)]
+        lines = "\n".join(map(inspect.getsource, classes)).splitlines()
+        for name in method.config.model_fields:
             (line,) = [number for number, text in enumerate(lines) if text.startswith(f"    {name}: ")]
             assert lines[line + 1].startswith('    """'), f"{name} has no docstring"
 
