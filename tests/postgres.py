@@ -1,7 +1,7 @@
 """A PostgreSQL server of the tests' own, from the Debian package: started once a session, with a new database for each test.
 
-What is durable is left as it is by default. It sorts by the rules of a language, as most servers do. It
-will not run as root, so there it runs as the user that its package made.
+What is durable is left as it is by default. It sorts by the rules of a language, as most servers do. It will not run as root,
+so there it runs as the user that its package made.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ from tests.harness import eventually, free_port
 
 USER, PASSWORD = "federation", "p@ss/w%rd: ü"
 """Characters that a URL must escape."""
-HOW_TO_INSTALL = "PostgreSQL is not installed: apt-get install postgresql"
+OLDEST = 15.0
+"""Since then a database may sort by ICU's rules whatever the machine's languages are."""
+HOW_TO_INSTALL = f"PostgreSQL {OLDEST:.0f} or newer is not installed: apt-get install postgresql"
 SETTINGS = {
     "listen_addresses": "127.0.0.1",
     "shared_buffers": "16MB",
@@ -37,8 +39,9 @@ SETTINGS = {
 
 def binaries() -> Path | None:
     """The folder of the newest server that is installed, if one is."""
-    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"), key=lambda path: float(path.parts[-3]))
-    return found[-1].parent if found else None
+    found = {float(path.parts[-3]): path.parent for path in Path("/usr/lib/postgresql").glob("*/bin/postgres")}
+    newest = max(found, default=0.0)
+    return found[newest] if newest >= OLDEST else None
 
 
 class Server:
