@@ -1,7 +1,7 @@
 """A PostgreSQL server of the tests' own, from the Debian package: started once a session, with a new database for each test.
 
-What is durable is left as it is by default. It sorts by the rules of a language, as most servers do. It will not run as root,
-so there it runs as the user that its package made.
+What is durable is left as it is by default. It sorts by the rules of a language, as most servers do. It will not run as
+root, so there it runs as the user that its package made.
 """
 
 from __future__ import annotations
