@@ -14,6 +14,9 @@ from aggregator.aggregation import earlier_updates
 from aggregator.collection import Keep, kept_rounds, needed_blobs, rounds_of
 from aggregator.selection import select_cohort
 from shared.errors import InvalidConfig
+from shared.methods import METHODS
+from shared.methods.base import Method
+from shared.methods.prototypes import PrototypeConfig
 from shared.run_config import parse_run_config
 from shared.tensors import prototypes_from_bytes
 from shared.types import PrototypeSet, Run, Task
@@ -131,3 +134,8 @@ def test_a_run_that_does_not_set_it_keeps_its_hash_and_a_method_without_prototyp
     assert '"proto_staleness":2' in other.canonical_json
     with pytest.raises(InvalidConfig, match=r"unknown key 'method\.proto_staleness'"):
         parse_run_config(the_document(2, method="fedavg"))
+
+
+@pytest.mark.parametrize("method", METHODS.values(), ids=METHODS.keys())
+def test_every_method_with_prototypes_can_keep_them_and_no_other(method: Method) -> None:
+    assert issubclass(method.config, PrototypeConfig) is method.has_prototypes
