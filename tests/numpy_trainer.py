@@ -5,6 +5,8 @@ What a test of the network or of recovery needs: everything that moves bytes is 
 
 from __future__ import annotations
 
+import signal
+import sys
 import threading
 from collections.abc import Mapping
 from types import TracebackType
@@ -109,3 +111,16 @@ class NumpyTrainer:
         metric = getattr(self.metrics, name)
         child = metric.labels(*labels) if labels else metric
         return float(child._value.get())
+
+
+def main(arguments: list[str]) -> None:
+    """`python -m tests.numpy_trainer ADDRESS CLIENT ROWS`: a trainer in a process of its own, until SIGTERM."""
+    address, client_id, rows = arguments
+    is_ending = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_signal: is_ending.set())
+    with NumpyTrainer(address, NumpyClient(client_id, size=int(rows))):
+        is_ending.wait()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
