@@ -63,6 +63,9 @@ from tests.oracle import mean_model
 
 NAMES = ("ann", "bob", "zoe")
 KILLED = "KILLED"
+DEADLINE_S = 5.0
+WHO_IS_AWAY = frozenset({"client_dropped", "client_returned", "client_asked", "quorum_missing", "quorum_regained"})
+"""Events about clients that an overdue round goes on without: the judge is told of them, see `Oracle.drop`."""
 MAX_HELD = 12
 """Uploads of one client that wait for a commit; a few less than the aggregator keeps."""
 
@@ -73,6 +76,7 @@ names = st.sampled_from(NAMES)
 moments = st.sampled_from([0] * 12 + [1, 2, 3, 4, 5, 6, 8, 10])
 """The failpoint within a call at which the aggregator is killed; 0 lets it live."""
 picks = st.integers(0, 1_000)
+quorums = st.sampled_from([None, None, 1, 2])
 
 
 class Fickle(NumpyClient):
@@ -120,9 +124,12 @@ class ExactlyOnce(RuleBasedStateMachine):
         self._has_begun = False
 
     @initialize(
-        method=st.sampled_from(["fedavg", "fedplcc"]), num_rounds=st.integers(1, 2), size=st.sampled_from([None, 2])
+        method=st.sampled_from(["fedavg", "fedplcc"]),
+        num_rounds=st.integers(1, 2),
+        size=st.sampled_from([None, 2]),
+        quorum=quorums,
     )
-    def begin(self, method: str, num_rounds: int, size: int | None) -> None:
+    def begin(self, method: str, num_rounds: int, size: int | None, quorum: int | None) -> None:
         clients = [
             Fickle("ann", size=3),
             Fickle("bob", size=3, counts=(2, 0, 7)),
@@ -135,18 +142,23 @@ class ExactlyOnce(RuleBasedStateMachine):
         self._has_begun = True
         for name in NAMES:
             self._join(name, 0)
-        self._create(method, NAMES, num_rounds, size)
+        self._create(method, NAMES, num_rounds, size, quorum)
         figures["games"] += 1
 
-    def _create(self, method: str, roster: Sequence[str], num_rounds: int, size: int | None) -> None:
+    def _create(
+        self, method: str, roster: Sequence[str], num_rounds: int, size: int | None, quorum: int | None
+    ) -> None:
         self._wait(1.0)  # no two runs have one age: the oldest goes first
         document = a_document(method, clients=tuple(roster), run={"rounds": num_rounds, "cohort_size": size})
+        if quorum is not None:
+            document["quorum"] = {"deadline_s": DEADLINE_S, "min_clients": quorum, "silence_s": 1e6}
         run = self.federation.coordinator.create_run(f"run {len(self.oracle.runs)}", document)
         drawn = [
             select_cohort(roster, seed=run.seed, round_number=number + 1, cohort_size=size)
             for number in range(num_rounds)
         ]
-        self.oracle.create(RunModel(run.run_id, tuple(roster), [(min(roster),), *drawn]))
+        cohorts = [(min(roster),), *drawn]
+        self.oracle.create(RunModel(run.run_id, tuple(roster), cohorts, min_clients=quorum, deadline_s=DEADLINE_S))
 
     # One call, and whether it was answered rightly
 
@@ -304,11 +316,12 @@ class ExactlyOnce(RuleBasedStateMachine):
         """A client does its task."""
         self._do(name, variant, dies_at, errs=errs)
 
-    @rule(variants=st.tuples(*[st.integers(0, 1)] * 3), dies_at=moments)
-    def all_work(self, variants: tuple[int, ...], dies_at: int) -> None:
-        """Every client does its task, then the aggregator its work."""
-        for name, variant in zip(NAMES, variants, strict=True):
-            self._do(name, variant)
+    @rule(variant=st.integers(0, 1), absent=st.sets(names, max_size=1), dies_at=moments)
+    def all_work(self, variant: int, absent: set[str], dies_at: int) -> None:
+        """Every client does its task, or all but one, then the aggregator its work."""
+        for name in NAMES:
+            if name not in absent:
+                self._do(name, variant)
         self._aggregate(dies_at)
 
     @rule(name=names, variant=st.integers(0, 2), sends=st.booleans(), dies_at=moments)
@@ -317,6 +330,23 @@ class ExactlyOnce(RuleBasedStateMachine):
         work = self._prepare(name, variant)
         if work is not None and work.blobs is not None and sends:
             self._send(work, dies_at)
+
+    @rule(name=names, pauses=st.booleans(), is_late=st.booleans())
+    def straggle(self, name: str, pauses: bool, is_late: bool) -> None:
+        """A client computes its task and is silent until its lease has run out; then it comes back and hands it in."""
+        work = self._prepare(name, 0)
+        if work is None or (work.blobs is not None and self._send(work) != DONE):
+            return
+        if pauses:
+            self._steer("pause", work.run_id)
+        for other in NAMES:
+            if other != name:
+                self._do(other)
+        self._be_silent(12.0, {name})
+        if is_late:
+            self._aggregate()
+        if self._join(name, 0) == DONE:
+            self._hand_in(work)
 
     @precondition(lambda self: self.works)
     @rule(pick=picks, sends=st.booleans(), dies_at=moments)
@@ -343,7 +373,7 @@ class ExactlyOnce(RuleBasedStateMachine):
     def hand_in_for_another_round(self, pick: int, number: int) -> None:
         """What was computed for one round is handed in for another."""
         work = self.works[-1 - pick % len(self.works)]
-        if work.update is None or (work.task.kind is TaskKind.INIT) == (number == 0):
+        if work.report is not None or (work.task.kind is TaskKind.INIT) == (number == 0):
             self._hand_in(work, number=number)
 
     @precondition(lambda self: self.works)
@@ -380,11 +410,13 @@ class ExactlyOnce(RuleBasedStateMachine):
 
     @precondition(lambda self: len(self.oracle.runs) < 3)
     @rule(
-        method=st.sampled_from(["fedavg", "fedplcc"]), roster=st.sampled_from([NAMES, ("bob", "zoe"), ("ann", "zoe")])
+        method=st.sampled_from(["fedavg", "fedplcc"]),
+        roster=st.sampled_from([NAMES, ("bob", "zoe"), ("ann", "zoe")]),
+        quorum=quorums,
     )
-    def create(self, method: str, roster: tuple[str, ...]) -> None:
+    def create(self, method: str, roster: tuple[str, ...], quorum: int | None) -> None:
         """Another run begins, of some of the same clients."""
-        self._create(method, roster, 1, None)
+        self._create(method, roster, 1, None, quorum)
 
     @rule(
         action=st.sampled_from(["pause", "pause", "resume", "resume", "resume", "stop"]),
@@ -437,15 +469,29 @@ class ExactlyOnce(RuleBasedStateMachine):
         for name in sorted(set(NAMES) - absent):
             self._join(name, self.tokens[name].index(self.federation.clients[name].token))
 
-    @rule(seconds=st.sampled_from([1.0, 9.0, 11.0]))
-    def let_time_pass(self, seconds: float) -> None:
-        """Time passes; above 10 s the leases of those who were silent run out."""
-        self._let_time_pass(seconds)
+    @rule(seconds=st.sampled_from([1.0, 6.0, 12.0]), silent=st.sets(names, max_size=2))
+    def let_time_pass(self, seconds: float, silent: set[str]) -> None:
+        """Time passes; the leases of those who are silent for more than 10 s run out."""
+        self._be_silent(seconds, silent)
+
+    def _be_silent(self, seconds: float, silent: set[str]) -> None:
+        for _ in range(2):
+            self._wait(seconds / 2)
+            for name in sorted(self.oracle.present.keys() - silent):
+                if self.oracle.present[name].token == self.federation.clients[name].token:
+                    self._beat(name, self.oracle.present[name].works_for)
+        self._let_time_pass(0.0)
 
     def _let_time_pass(self, seconds: float) -> None:
         self._wait(seconds)
         self.federation.coordinator.tick()
         self.oracle.tick()
+        for run in self.oracle.runs.values():
+            if run.number >= 0 and run.status not in ENDED:
+                found = self.federation.store.find_round(run.run_id, run.number)
+                assert found is not None
+                figures["dropped from a round"] += len(set(found.dropped) - run.dropped)
+                assert not (problem := self.oracle.drop(run, found.cohort, set(found.dropped))), problem
 
     def _wait(self, seconds: float) -> None:
         self.federation.clock.now += seconds
@@ -474,6 +520,8 @@ class ExactlyOnce(RuleBasedStateMachine):
                 return f"{run.run_id} is {_state_of(real)}, must be {_state_in(run)}"
         happened: Counter[Any] = Counter()
         for event in self._new_events():
+            if event.type in WHO_IS_AWAY:
+                continue
             reason = f" {event.data['reason']}" if event.type.endswith("_refused") else ""
             happened[event.type + reason, event.run_id, event.round, event.client_id] += 1
         if happened != oracle.events:
@@ -535,7 +583,7 @@ class ExactlyOnce(RuleBasedStateMachine):
         ]
         for current in committed:
             assert current.model is not None
-            cohort = sorted(run.cohorts[current.number])
+            cohort = sorted(name for number, name in run.updates if number == current.number)
             counted = [made[name, run.updates[current.number, name]] for name in cohort]
             if current.number == 0:
                 assert current.model.sha256 == counted[0].offer.blobs[0]
@@ -583,18 +631,19 @@ def _state_of(run: Run) -> Any:
     """What a run is, as the judge says it."""
     current = run.round
     if current is None:
-        return (run.status.value, run.is_pause_requested, -1, "", (), {}, set())
+        return (run.status.value, run.is_pause_requested, -1, "", (), set(), {}, set())
     updates = {name: _offer_of(update) for name, update in current.updates.items()}
-    state = (run.status.value, run.is_pause_requested, current.number, current.phase.value, current.cohort)
+    who = (current.cohort, set(current.dropped))
+    state = (run.status.value, run.is_pause_requested, current.number, current.phase.value, *who)
     return (*state, updates, set(current.evaluations))
 
 
 def _state_in(run: RunModel) -> Any:
     """What a run must be."""
     updates = {name: offer for (number, name), offer in run.updates.items() if number == run.number}
-    reports = {name for number, name in run.reports if number == run.number}
     cohort = run.cohort if run.number >= 0 else ()
-    return (run.status, run.is_pause_requested, run.number, run.phase, cohort, updates, reports)
+    state = (run.status, run.is_pause_requested, run.number, run.phase, cohort, run.dropped)
+    return (*state, updates, run.with_report)
 
 
 def _altered(work: Work, what: str) -> Work:
@@ -611,6 +660,35 @@ def _altered(work: Work, what: str) -> Work:
 def _data(work: Work, role: str) -> bytes:
     assert work.blobs is not None
     return next(data for blob, data in work.blobs.items() if blob.role == role)
+
+
+def play_straggler() -> Counter[str]:
+    """Play one game by a script, of a client that is too late for a round with a quorum, and too early for the next."""
+    figures.clear()
+    game = ExactlyOnce()
+    try:
+        game.begin(method="fedplcc", num_rounds=3, size=None, quorum=2)
+        (run_id,) = game.oracle.runs
+        game.work(name="ann", variant=0, errs=False, dies_at=0)  # the first model
+        game.the_judge_agrees()
+        game.straggle(name="zoe", pauses=False, is_late=False)  # an update, when the others' are being aggregated
+        game.the_judge_agrees()
+        game.aggregate(dies_at=0)
+        report = game._prepare("ann", 0)
+        for name in NAMES:
+            game.work(name=name, variant=0, errs=False, dies_at=0)
+        assert report is not None
+        game._hand_in(report, number=2)  # a report, when round 2 has no model yet
+        game.all_work(variant=0, absent=set(), dies_at=0)
+        game.the_judge_agrees()
+        game.straggle(
+            name="bob", pauses=True, is_late=True
+        )  # a report, when its round has committed and the run is paused
+        game.the_judge_agrees()
+        assert game.oracle.runs[run_id].dropped == {"bob"}
+    finally:
+        game.teardown()
+    return Counter(figures)
 
 
 def play(games: int, *, steps: int, is_random: bool) -> Counter[str]:
@@ -652,7 +730,7 @@ def main(arguments: Sequence[str]) -> int:
     """Play as many games as the first argument says."""
     games = int(arguments[0]) if arguments else 2_000
     began = time.monotonic()
-    print(table(play(games, steps=60, is_random=True)))
+    print(table(play(games, steps=60, is_random=True) + play_straggler()))
     print(f"{time.monotonic() - began:>8.0f}s  in all")
     return 0
 

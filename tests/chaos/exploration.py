@@ -62,6 +62,7 @@ class Small:
     has_deadline: bool = False
     fails: bool = False
     may_quarantine: bool = True
+    """Whether people also quarantine clients and release them: eight times the states where there are three."""
 
 
 TWO, THREE = ("ann", "bob"), ("ann", "bob", "zoe")
@@ -109,6 +110,7 @@ FEDERATIONS = (
         rule=Rule(clients=THREE),
         quorum=Quorum(min_clients=2),
         has_deadline=True,
+        may_quarantine=False,
     ),
     Small(
         name="three clients, every domain, or fail",
@@ -118,6 +120,7 @@ FEDERATIONS = (
         quorum=Quorum(domains={"ann": "north", "bob": "north", "zoe": "south"}),
         has_deadline=True,
         fails=True,
+        may_quarantine=False,
     ),
 )
 SAMPLE = (FEDERATIONS[0], FEDERATIONS[2])

@@ -1,7 +1,8 @@
 """What must come of everything that clients and people may ask of a coordinator, written down once more and plainly.
 
 A judge for tests: it knows neither the state machine of aggregator/rounds.py nor a disk. It holds to the contract of
-`RoundService` and `RunService` as their comments state it, for the default quorum: a round waits for its whole cohort.
+`RoundService` and `RunService` as their comments state it. Whom an overdue round goes on without, it is told, and checks
+that it may (`drop`); what follows from that it says itself.
 """
 
 from __future__ import annotations
@@ -42,12 +43,18 @@ class RunModel:
 
     run_id: str
     roster: tuple[str, ...]
-    cohorts: Sequence[tuple[str, ...]]
+    cohorts: list[tuple[str, ...]]
     """Cohort of every round, round 0 first."""
     status: str = "pending"
+    min_clients: int | None = None
+    """Clients that a round goes on with; its whole cohort if not set."""
+    deadline_s: float = 0.0
     is_pause_requested: bool = False
     number: int = -1
     phase: str = ""
+    since: float = 0.0
+    """When the phase began."""
+    dropped: set[str] = field(default_factory=set)
     updates: dict[tuple[int, str], Offer] = field(default_factory=dict)
     reports: set[tuple[int, str]] = field(default_factory=set)
 
@@ -56,9 +63,20 @@ class RunModel:
         """Clients of the open round."""
         return self.cohorts[self.number]
 
-    def has_all(self, those: object) -> bool:
-        """Whether the whole cohort is among the keys of the open round."""
-        return all((self.number, name) in those for name in self.cohort)  # type: ignore[operator]
+    @property
+    def needed(self) -> int:
+        """Clients that each phase needs."""
+        return len(self.cohort) if self.min_clients is None else self.min_clients
+
+    @property
+    def with_update(self) -> set[str]:
+        """Clients whose update is part of the open round."""
+        return {name for number, name in self.updates if number == self.number}
+
+    @property
+    def with_report(self) -> set[str]:
+        """Clients whose report is."""
+        return {name for number, name in self.reports if number == self.number}
 
 
 @dataclass
@@ -121,6 +139,26 @@ class Oracle:
             del self.present[client]
             self._happened("client_lost", client=client)
         self._end_stopping()
+
+    def drop(self, run: RunModel, cohort: tuple[str, ...], dropped: set[str]) -> str:
+        """A tick went on without these clients of a round; says why it may not, or nothing."""
+        new, back = dropped - run.dropped, run.dropped - dropped
+        if (new or cohort != run.cohort) and (run.min_clients is None or run.status != "running"):
+            return f"{sorted(new)} were dropped from a round that waits for everybody"
+        if (new or cohort != run.cohort) and self.now - run.since < run.deadline_s:
+            return f"{sorted(new)} were dropped before the deadline"
+        if any(name in self.present for name in new) or any(name not in self.present for name in back):
+            return f"{sorted(new)} were dropped and {sorted(back)} taken back, here are {sorted(self.present)}"
+        if cohort != run.cohort:
+            if run.phase != "initialising" or not set(cohort) > set(run.cohort):
+                return f"the cohort became {cohort}"
+            run.cohorts[run.number] = cohort
+            run.since = self.now
+        elif new and len(set(run.cohort) - dropped) < run.needed:
+            return f"without {sorted(dropped)} there is no quorum"
+        run.dropped = dropped
+        self._settle(run)
+        return ""
 
     def restart(self) -> None:
         """The aggregator died and started again: who is there and what was counted is forgotten, nothing else."""
@@ -189,12 +227,10 @@ class Oracle:
             return self._refused("update", answer, client, run_id, number)
         assert run is not None
         run.updates[number, client] = offer
+        run.dropped.discard(client)
         self.stored.setdefault(client, set()).update(offer.blobs)
         self.uploaded[client] = set()
         self._happened("update_committed", run, number, client)
-        if run.has_all(run.updates):
-            run.phase = "aggregating" if number else "committed"
-            self._happened(f"round_{run.phase}", run, number)
         self._settle(run)
         return self._counted("update", ACCEPTED)
 
@@ -202,8 +238,8 @@ class Oracle:
         """The aggregator computes the result of one round, of the oldest run that waits for it."""
         for run in self.runs.values():
             if run.phase == "aggregating" and run.status in ("running", "paused"):
-                run.phase = "evaluating"
-                self._happened("round_evaluating", run, run.number)
+                self._begin(run, "evaluating")
+                self._settle(run)
                 return True
         return False
 
@@ -222,6 +258,8 @@ class Oracle:
             return self._refused("report", answer, client, run_id, number)
         assert run is not None
         run.reports.add((number, client))
+        if client in run.with_update:
+            run.dropped.discard(client)
         self._happened("evaluation_reported", run, number, client)
         self._settle(run)
         return self._counted("report", ACCEPTED)
@@ -285,10 +323,15 @@ class Oracle:
                 self._enter(run, "running", "run_started")
             else:
                 return
-        if run.phase == "evaluating" and run.has_all(run.reports):
-            run.phase = "committed"
-            self._happened("round_committed", run, run.number)
-            self.counters["rounds", "committed"] += 1
+        if run.status not in ("running", "paused"):
+            return
+        asked = set(run.cohort) if run.number >= 0 else set()
+        if run.phase == "initialising" and run.with_update:
+            self._begin(run, "committed")
+        elif run.phase == "collecting" and not asked - run.with_update - run.dropped:
+            self._begin_with(len(run.with_update), run, "aggregating")
+        elif run.phase == "evaluating" and not run.with_update - run.with_report - run.dropped:
+            self._begin_with(len(run.with_report), run, "committed")
         if run.status != "running" or run.phase not in ("", "committed"):
             return
         if run.number + 1 == len(run.cohorts):
@@ -296,9 +339,18 @@ class Oracle:
         elif run.is_pause_requested:
             self._enter(run, "paused", "run_paused")
         else:
-            run.number += 1
+            run.number, run.dropped, run.since = run.number + 1, set(), self.now
             run.phase = "collecting" if run.number else "initialising"
             self._happened("round_opened", run, run.number)
+
+    def _begin_with(self, num_clients: int, run: RunModel, phase: str) -> None:
+        if num_clients >= run.needed:
+            self._begin(run, phase)
+            self.counters["rounds", "committed"] += phase == "committed"
+
+    def _begin(self, run: RunModel, phase: str) -> None:
+        run.phase, run.since = phase, self.now
+        self._happened(f"round_{phase}", run, run.number)
 
     def _enter(self, run: RunModel, status: str, event: str) -> None:
         run.status, run.is_pause_requested = status, False
