@@ -32,6 +32,8 @@ class Presence:
     """Clients that an overdue phase need not wait for, and why: a DropReason, a colon, and a sentence."""
     moving: Collection[str]
     """Clients that have come further of late."""
+    unknown: Collection[str] = ()
+    """Clients that are not connected and not yet absent: after a restart they may be about to join again."""
 
 
 @dataclass(slots=True)
@@ -89,7 +91,8 @@ class Deadlines:
             for name in clients
         }
         moving = [name for name in clients if self._moves(name, watch, silence_s)]
-        return Presence({name: why for name, why in absent.items() if why}, moving)
+        unknown = [name for name in clients if not absent[name] and not self._sessions.is_connected(name)]
+        return Presence({name: why for name, why in absent.items() if why}, moving, unknown)
 
     def _why_absent(self, client_id: str, watch: _Watch, silence_s: float, *, is_asked: bool) -> str:
         now, session = self._clock(), self._sessions.find(client_id)

@@ -149,6 +149,7 @@ class Ledger:
                     run,
                     absent=there.absent,
                     moving=there.moving,
+                    unknown=there.unknown,
                     quorum=self.quorum_of(run),
                     fails=rule.on_no_quorum == "fail",
                     now=self.now(),

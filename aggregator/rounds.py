@@ -316,6 +316,7 @@ def drop_absent(
     *,
     absent: Mapping[str, str],
     moving: Collection[str] = (),
+    unknown: Collection[str] = (),
     quorum: Quorum = WHOLE_COHORT,
     fails: bool = False,
     now: float,
@@ -330,6 +331,7 @@ def drop_absent(
         run: A run; one that is not running, or whose round waits for nobody, is returned as it is.
         absent: Why each client that an overdue phase need not wait for is absent; see deadlines.py.
         moving: Clients that have come further of late.
+        unknown: Clients of which nothing can be said yet. A run that waits for them goes on waiting.
         quorum: What the phase needs.
         fails: Whether the run fails without a quorum; else it waits.
         now: When; seconds since the epoch.
@@ -338,6 +340,8 @@ def drop_absent(
     if run.status is not RunStatus.RUNNING or current is None or current.phase not in _TAKING:
         return run
     owing = _owing(run)
+    if waits_for_quorum(run) and any(name in unknown for name in owing):
+        return run
     current = _taking_back(current, {name for name in owing if name in moving and name not in absent})
     late = {name: absent[name] for name in owing if name in absent and name not in current.dropped}
     rest = set(owing) - set(current.dropped) - set(late)

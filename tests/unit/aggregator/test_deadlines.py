@@ -520,6 +520,25 @@ def test_the_clock_of_a_phase_goes_on_over_a_restart(federation: LocalFederation
     assert restarted_at + SILENCE_S <= dropped_at <= restarted_at + SILENCE_S + 2 * TICK_S
 
 
+def test_a_run_that_waited_for_a_quorum_goes_on_waiting_over_a_restart(federation: LocalFederation) -> None:
+    scene = Scene(federation)
+    scene.do("ann")
+    scene.wait(DEADLINE_S + TICK_S, alive=("ann",))
+    reason = scene.run.reason
+    assert reason
+    federation.store.close()
+    federation._start()
+    federation.coordinator.join(federation.clients["ann"].record, federation.clients["ann"].token)
+    scene.wait(SILENCE_S - TICK_S, alive=("ann",))
+    assert scene.run.reason == reason
+    scene.wait(2 * TICK_S, alive=("ann",))
+    assert scene.run.reason.endswith("missing: bob (lost: not connected), zoe (lost: not connected)")
+    assert scene.events("quorum_regained") == []
+    federation.join()
+    scene.do("bob", "zoe")
+    assert (scene.phase, scene.run.reason) == ("aggregating", "")
+
+
 def test_what_was_decided_before_a_restart_stays_decided(federation: LocalFederation) -> None:
     scene = Scene(federation)
     scene.do("ann")
