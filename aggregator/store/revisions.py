@@ -35,6 +35,7 @@ from aggregator.store.database import Database
 from aggregator.store.schema import REVISION, metadata
 from shared import disk
 from shared.errors import StoreUnavailable
+from shared.failpoints import passing
 from shared.log import get_logger
 from shared.version import VERSION
 
@@ -65,7 +66,7 @@ def prepare(database: Database) -> None:
         StoreUnavailable: The revision is unknown here, or the migration failed and has changed nothing.
         SQLAlchemyError: The database cannot be read or written.
     """
-    with database.undivided() as connection:
+    with passing("store.prepare"), database.undivided() as connection:
         revision = revision_of(connection)
         if revision == NEW:
             metadata.create_all(connection)
@@ -114,7 +115,7 @@ def _migrate(database: Database) -> None:
     from alembic.util import CommandError
 
     begin = time.monotonic()
-    with database.undivided(migrating=True) as connection:
+    with passing("store.migrate"), database.undivided(migrating=True) as connection:
         revision = revision_of(connection)
         if revision == REVISION:
             return  # another process was faster
