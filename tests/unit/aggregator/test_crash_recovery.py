@@ -185,28 +185,6 @@ def assert_named_blobs_are_whole(state: Path) -> None:
         assert hashlib.sha256(path.read_bytes()).hexdigest() == sha256
 
 
-def test_a_row_names_a_blob_only_when_a_power_cut_would_keep_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    disk = Disk(monkeypatch)
-    named: set[str] = set()
-    with a_federation(folder) as federation:
-
-        def check() -> None:
-            for sha256, path in named_blobs(folder).items():
-                assert disk.is_durable(folder, path, sha256)
-                named.add(sha256)
-
-        def after_each_call(_tasks_changed: bool) -> None:
-            check()
-
-        federation.coordinator.subscribe(after_each_call)
-        run = whole_run(federation)
-        check()
-    assert run.model is not None
-    # Empty prototypes; then models of round 0, and of two clients and the global one in each round; the same of prototypes.
-    assert len(named) == 1 + 1 + 2 * 3 + 2 * 3
-    assert run.model.sha256 in named
-
-
 def test_what_is_in_memory_is_what_the_next_start_reads(folder: Path) -> None:
     with a_federation(folder) as federation:
         federation.join()
