@@ -179,6 +179,9 @@ class TaskRunner:
         self.client_id, self.domain = client_id, domain
         self._spec, self._samples_per_class = data, samples_per_class
         self._device = resolve_device(device)
+        self._environment = environment(
+            self._device
+        )  # once: what is installed later is not what this process has loaded
         self._metrics = metrics
         self._states = states
         self._settled_runs: set[str] = set()
@@ -301,7 +304,7 @@ class TaskRunner:
             "task": [*task.key, job.run.config_hash],
             "blobs": [blob.sha256 for blob in task.payload.blobs],
             "data": [self._spec, self._samples_per_class, *loaded.class_counts],
-            "environment": asdict(environment(self._device)),
+            "environment": asdict(self._environment),
             "version": VERSION,
         }
         return sha256_hex(canonical_json(facts).encode())
@@ -589,7 +592,7 @@ class TaskRunner:
             domain=self.domain,
             num_examples=sum(class_counts.values()),
             class_counts=class_counts,
-            environment=environment(self._device),
+            environment=self._environment,
         )
 
 
