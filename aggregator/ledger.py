@@ -113,7 +113,7 @@ class Ledger:
     def create(self, run: Run, *, request_id: str, request_hash: str, facts: Mapping[str, Any]) -> Run:
         """Write a new run, with more facts for its history; returns it settled."""
         data = {"config_hash": run.config_hash, **facts}
-        created = Event(type="run_created", run_id=run.run_id, data=data, time=self.now())
+        created = Event(type="run_created", run_id=run.run_id, data=data, time=run.created_at)
         with self.lock:
             with self._transition([created]) as transaction:
                 transaction.add_run(run, request_id=request_id, request_hash=request_hash)
