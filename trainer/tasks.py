@@ -179,9 +179,8 @@ class TaskRunner:
         self.client_id, self.domain = client_id, domain
         self._spec, self._samples_per_class = data, samples_per_class
         self._device = resolve_device(device)
-        self._environment = environment(
-            self._device
-        )  # once: what is installed later is not what this process has loaded
+        # Once: what is installed while this process runs is not what it has loaded.
+        self._environment = environment(self._device)
         self._metrics = metrics
         self._states = states
         self._settled_runs: set[str] = set()
