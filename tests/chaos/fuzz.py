@@ -20,7 +20,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -54,6 +54,8 @@ MAX_CHUNK_BYTES, MAX_BLOB_BYTES = 4096, 1 << 20
 ADMISSION = {"max_update_norm": 100.0, "max_num_examples": 1000}
 SECOND_RUN_PART = 5
 """One of so many mutants goes to the run whose poisoners are quarantined."""
+SECOND_RUN_FIRST = 10**9
+"""Index of its first mutant: far from those of the first run."""
 MEMORY_BYTES = 96 << 20
 """Most anonymous memory that the aggregator takes above what it had when it was idle, whatever four clients send to it at a
 time; a message has up to 5 MiB."""
@@ -139,9 +141,29 @@ def mutant(scene: Scene, seed: int, index: int, names: Sequence[str]) -> Attempt
     return attempt
 
 
-def poison(door: Door, scene: Scene, seed: int, indices: Iterable[int], report: Report) -> None:
-    """Send the bad ones of these mutants; hold the good ones against the aggregator's checks."""
-    for index in indices:
+@dataclass(frozen=True, slots=True)
+class Lot:
+    """Mutants for one client to send: `count` bad ones of the indices `first`, `first + step` and so on."""
+
+    first: int
+    step: int
+    count: int
+
+
+def lots(num_mutants: int, num_lots: int, first: int = 0) -> list[Lot]:
+    """So many bad mutants in so many lots that have no index in common."""
+    return [
+        Lot(first + number, num_lots, num_mutants // num_lots + (number < num_mutants % num_lots))
+        for number in range(num_lots)
+    ]
+
+
+def poison(door: Door, scene: Scene, seed: int, lot: Lot, report: Report) -> None:
+    """Send a lot of bad mutants; hold the good ones on the way against the aggregator's checks."""
+    num_left = lot.count
+    for index in itertools.count(lot.first, lot.step):
+        if not num_left:
+            return
         names = names_of(seed, index)
         attempt = mutant(scene, seed, index, names)
         if not faults(attempt, scene):
@@ -152,6 +174,7 @@ def poison(door: Door, scene: Scene, seed: int, indices: Iterable[int], report: 
                 report.violated(f"{_tell(seed, index, names)}: it is a good update, but refused: {refusal}")
             continue
         outcome = door.send(attempt)
+        num_left -= 1
         with report.lock:
             report.sent[names[0]] += 1
             report.answers.update(outcome.answers)
@@ -261,11 +284,13 @@ def poison_locally(seed: int, num_mutants: int, report: Report) -> None:
     """Send mutants to a coordinator in this process, then let the run end and compare it."""
     with memory_folder() as folder, local_federation(Path(folder)) as federation:
         run = federation.create("fedplcc", admission=ADMISSION)
-        share = num_mutants // len(POISONERS)
-        for number, client in enumerate(POISONERS):
-            scene = scene_of(federation, client)
-            poison(LocalDoor(federation), scene, seed, range(number * share, (number + 1) * share), report)
-        run = federation.run_to_end(run.run_id)
+        for client, lot in zip(POISONERS, lots(num_mutants, len(POISONERS)), strict=True):
+            poison(LocalDoor(federation), scene_of(federation, client), seed, lot, report)
+        try:
+            run = federation.run_to_end(run.run_id)
+        except Exception as error:  # what was accepted cannot be aggregated
+            report.violated(f"in process: the run cannot go on: {error!r}")
+            return
         right = expected(parse_run_config(a_document("fedplcc")), CLIENTS)
         if run.status is not RunStatus.COMPLETED or run.model is None or run.model.sha256 != right.models[-1]:
             report.violated(f"in process: the run is {run.status} and its model is not that of an undisturbed run")
@@ -310,15 +335,15 @@ class Party:
         self._poisoning: list[threading.Thread] = []
         self._may_train, self._has_failed = threading.Event(), threading.Event()
 
-    def add(self, client: NumpyClient, indices: Sequence[Sequence[int]] = (), *, never_works: bool = False) -> None:
+    def add(self, client: NumpyClient, poisons: Sequence[Lot] = (), *, never_works: bool = False) -> None:
         """Let a client act.
 
         Args:
             client: Who.
-            indices: The mutants that it sends in round 1, 2 and so on.
+            poisons: The mutants that it sends in round 1, 2 and so on.
             never_works: Whether it only poisons, until it is quarantined.
         """
-        thread = threading.Thread(target=self._act, args=(client, indices, never_works), daemon=True)
+        thread = threading.Thread(target=self._act, args=(client, poisons, never_works), daemon=True)
         (self._poisoning if never_works else self._threads).append(thread)
         thread.start()
 
@@ -333,7 +358,7 @@ class Party:
             self._has_failed.wait(0.02)
         return False
 
-    def _act(self, client: NumpyClient, indices: Sequence[Sequence[int]], never_works: bool) -> None:
+    def _act(self, client: NumpyClient, poisons: Sequence[Lot], never_works: bool) -> None:
         there, door = GrpcClient(self._address, client), GrpcDoor(self._address)
         try:
             there.join()
@@ -343,9 +368,9 @@ class Party:
                     if "no run names" in task.detail or "quarantined" in task.detail:
                         return
                     continue
-                if task.kind is TaskKind.TRAIN and task.round <= len(indices):
+                if task.kind is TaskKind.TRAIN and task.round <= len(poisons):
                     start = there.download(task.payload.tensor_groups[0])
-                    poison(door, scene_at(client, task, start), self._seed, indices[task.round - 1], self._report)
+                    poison(door, scene_at(client, task, start), self._seed, poisons[task.round - 1], self._report)
                     if never_works:
                         return
                 if task.kind is TaskKind.TRAIN and self._poisoning:
@@ -377,9 +402,9 @@ def poison_process(seed: int, num_mutants: int, report: Report, folder: Path) ->
         idle_bytes, disk_bytes = watch.now_bytes(), _size_of(folder / "aggregator")
         watch.start()
         begun = time.monotonic()
-        _first_run(federation, control, seed, range(num_mutants - second), report)
+        _first_run(federation, control, seed, num_mutants - second, report)
         between_bytes = watch.now_bytes()
-        _second_run(federation, control, seed, range(num_mutants - second, num_mutants), report)
+        _second_run(federation, control, seed, second, report)
         seconds = time.monotonic() - begun
         watch.end()
         grown = _size_of(folder / "aggregator") - disk_bytes
@@ -401,7 +426,7 @@ def poison_process(seed: int, num_mutants: int, report: Report, folder: Path) ->
             report.violated(f"the aggregator's log has {len(crashed)} stack traces, the first: {crashed[0][:2000]}")
 
 
-def _first_run(federation: Federation, control: RunControl, seed: int, indices: range, report: Report) -> None:
+def _first_run(federation: Federation, control: RunControl, seed: int, num_mutants: int, report: Report) -> None:
     """Everybody takes part, and the poisoners end with what an honest client sends."""
     document = a_document("fedplcc", clients=tuple(client.client_id for client in CLIENTS), admission=ADMISSION)
     run = control.create(document)
@@ -409,26 +434,27 @@ def _first_run(federation: Federation, control: RunControl, seed: int, indices: 
     party = Party(federation.address, run.run_id, seed, report)
     for client in HONEST:
         party.add(client)
+    shares = lots(num_mutants, len(POISONERS) * rounds)
     for number, client in enumerate(POISONERS):
-        party.add(client, [indices[number * rounds + at :: len(POISONERS) * rounds] for at in range(rounds)])
-    if not party.wait(60.0 + len(indices) / 20):
+        party.add(client, shares[number * rounds : (number + 1) * rounds])
+    if not party.wait(60.0 + num_mutants / 20):
         report.violated("the first run did not come to its end in time")
     right = expected(parse_run_config(document), CLIENTS)
     _compare("the run whose poisoners sent good updates in the end", control, run.run_id, right.models[-1], report)
 
 
-def _second_run(federation: Federation, control: RunControl, seed: int, indices: range, report: Report) -> None:
+def _second_run(federation: Federation, control: RunControl, seed: int, num_mutants: int, report: Report) -> None:
     """The poisoners send nothing good; what is held against them quarantines them, and the others go on."""
-    share = len(indices) // len(POISONERS)
-    admission = {**ADMISSION, "quarantine_after": max(1, share // 3)}
+    shares = lots(num_mutants, len(POISONERS), first=SECOND_RUN_FIRST)
+    admission = {**ADMISSION, "quarantine_after": max(1, shares[-1].count // 3)}
     document = a_document("fedplcc", clients=tuple(client.client_id for client in CLIENTS), admission=admission)
     run = control.create(document)
     party = Party(federation.address, run.run_id, seed, report)
-    for number, client in enumerate(POISONERS):
-        party.add(client, [indices[number :: len(POISONERS)]], never_works=True)
+    for client, lot in zip(POISONERS, shares, strict=True):
+        party.add(client, [lot], never_works=True)
     for client in HONEST:
         party.add(client)
-    if not party.wait(60.0 + len(indices) / 20):
+    if not party.wait(60.0 + num_mutants / 20):
         report.violated("the second run did not come to its end in time")
     rounds = int(document["run"]["rounds"])
     cohorts = [[client.client_id for client in HONEST]] * rounds
@@ -486,7 +512,7 @@ def replay(text: str) -> int:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the campaign; 1 if anything is wrong."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--mutants", type=int, default=10_000, help="how many to send over gRPC")
+    parser.add_argument("--mutants", type=int, default=10_000, help="how many bad ones to send over gRPC")
     parser.add_argument("--seed", type=int, default=20_240, help="all mutants follow from it")
     parser.add_argument("--mutant", metavar="SEED:INDEX", help="send this one again, in this process")
     options = parser.parse_args(arguments)
