@@ -1,0 +1,64 @@
+"""What people are told of storage that fails: until it works again, or nobody has tried for a while."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from aggregator.storage import FORGET_AFTER_S, Storage
+from shared.errors import BlobCorrupt, StoreUnavailable
+from tests.crashes import Disk
+from tests.folders import memory_folder
+from tests.local_federation import Clock, LocalFederation
+from tests.numpy_client import NumpyClient
+
+
+def fail(storage: Storage, what: str) -> None:
+    with pytest.raises(StoreUnavailable), storage.writing(what):
+        raise StoreUnavailable(f"{what} cannot be written")
+
+
+def test_a_failure_is_told_until_the_same_kind_of_writing_works() -> None:
+    clock = Clock()
+    storage = Storage(clock)
+    assert storage.why_waiting() == ""
+    fail(storage, "uploads")
+    clock.now += 1
+    fail(storage, "history")
+    assert "history cannot be written; make room" in storage.why_waiting()
+    with storage.writing("history"):
+        pass
+    assert "uploads cannot be written" in storage.why_waiting()
+    with storage.writing("uploads"):
+        pass
+    assert storage.why_waiting() == ""
+
+
+def test_a_failure_that_nobody_met_again_is_forgotten_and_other_errors_are_none_of_it() -> None:
+    clock = Clock()
+    storage = Storage(clock)
+    fail(storage, "uploads")
+    clock.now += FORGET_AFTER_S + 1
+    assert storage.why_waiting() == ""
+    with pytest.raises(BlobCorrupt), storage.writing("results"):
+        raise BlobCorrupt("other bytes")
+    assert storage.why_waiting() == ""
+
+
+def test_a_run_says_why_it_waits_and_keeps_its_own_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    with memory_folder() as folder, LocalFederation(Path(folder), [NumpyClient("ann")]) as federation:
+        federation.join()
+        run = federation.create()
+        disk = Disk(monkeypatch)
+        client = federation.clients["ann"]
+        task = federation.task(client)
+        update, blobs = client.work(task, None)
+        disk.fail_at(1)
+        with pytest.raises(StoreUnavailable):
+            federation.upload(client, task, blobs)
+        for seen in (federation.coordinator.get_run(run.run_id), *federation.coordinator.list_runs(limit=1)):
+            assert seen.reason.startswith("waits for storage: ")
+        disk.revive()
+        federation.submit(client, task, update, blobs)
+        assert "storage" not in federation.coordinator.get_run(run.run_id).reason
