@@ -11,7 +11,7 @@ import json
 import resource
 import tempfile
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -51,8 +51,10 @@ NUM_PARAMETERS = 500_000
 ROUNDS = 1
 PER_CLASS, FEATURES = 5, 64
 """Prototypes of each client and class, and their size: a thousand clients' are 10,000 rows of 64 numbers."""
-HEADROOM_MIB = 48
-"""What the limit leaves above what an idle aggregator has asked for."""
+HEADROOM_MIB = 96
+"""What the limit leaves above what an idle aggregator has asked for: stacks of threads that come, the heaps of threads."""
+STACK_BYTES = 1 << 20
+"""For each of its threads, as after `ulimit -s 1024`; with 8 MiB they alone would be most of the limit."""
 LEASE = ("--heartbeat-interval-s", "600")
 """One process acts for all clients in turn, so none may be given up meanwhile."""
 
@@ -88,6 +90,7 @@ def _within_a_limit(factor: float) -> dict[str, Any]:
     for is_limited in (True, False):
         with (
             tempfile.TemporaryDirectory(prefix="fedplcc-memory-") as name,
+            _small_stacks(),
             aggregator(Path(name), *LEASE) as (address, pid),
         ):
             if is_limited:
@@ -101,6 +104,17 @@ def _within_a_limit(factor: float) -> dict[str, Any]:
         "times larger": factor,
         "same bytes": made[0] == made[1],
     }
+
+
+@contextmanager
+def _small_stacks() -> Iterator[None]:
+    """Let processes that start within the block have small stacks for their threads."""
+    before = resource.getrlimit(resource.RLIMIT_STACK)
+    resource.setrlimit(resource.RLIMIT_STACK, (STACK_BYTES, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_STACK, before)
 
 
 def _rounds(address: str, method: str, num_clients: int, num_parameters: int) -> str:
