@@ -14,6 +14,7 @@ from pathlib import Path
 
 PARTS: Mapping[str, str] = {
     "sweep": "SIGKILL at every crash point of aggregator and trainers",
+    "postgres_sweep": "the crash points around commits, with the store on PostgreSQL",
     "recorder": "a power cut at every moment of a run",
     "network": "the link cut at every k-th chunk, both ways",
     "slow_link": "50 kB/s with a second of delay, and loopback, with one configuration",

@@ -14,6 +14,7 @@ from typing import Self
 
 from sqlalchemy import create_engine
 
+from aggregator.store.postgres import parse_url
 from shared.failpoints import ARMED_FILE, PASSED_FILE, VARIABLE
 from tests import tiny
 from tests.harness import Process, free_port
@@ -196,7 +197,7 @@ class ArmedFederation:
 
 def _empty(url: str) -> None:
     """Take every table out of a PostgreSQL database."""
-    engine = create_engine(url)
+    engine = create_engine(parse_url(url))
     with engine.begin() as connection:
         connection.exec_driver_sql("DROP SCHEMA public CASCADE")
         connection.exec_driver_sql("CREATE SCHEMA public")
