@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+from weakref import WeakValueDictionary
 
 from aggregator import results, rounds, tasks
 from aggregator.aggregation import aggregate, config_of, earlier_updates
@@ -139,7 +140,7 @@ class Coordinator:
         self.collection = Collection(self._ledger, store, blobs, metrics, keep or Keep(), clock=monotonic_clock)
         self._tables: dict[str, TensorTable] = {}
         self._dims: dict[str, int] = {}
-        self._turns: dict[str, threading.Lock] = {}
+        self._turns: WeakValueDictionary[str, threading.Lock] = WeakValueDictionary()  # as long as somebody has one
         self._attempts: dict[str, int] = {}
         self._ledger.recover()
 
