@@ -42,6 +42,9 @@ from trainer.tasks import OnActivity, OnProblem
 
 CHUNK_BYTES = 8 << 10
 NUM_CHUNKS = 20
+HOLD_S, BYTES_PER_S = 0.5, 1e6
+"""A link that the aggregator keeps up with, and time for it to deal with what has passed before its connection ends: what
+has arrived but waits in gRPC is dropped with the connection, up to its flow control's window, and is sent again."""
 WAIT_S = 60.0
 ROUND_S = 60.0
 
@@ -204,7 +207,8 @@ def sweep(folder: Path, every: Sequence[int]) -> Report:
     with Federation(folder) as federation:
         federation.start_aggregator(*flags)
         control = RunControl(federation.address)
-        with FaultProxy(federation.address) as link:
+        with FaultProxy(federation.address, hold_s=HOLD_S) as link:
+            link.up.bytes_per_s = link.down.bytes_per_s = BYTES_PER_S
             runner = _CuttingRunner(client, link, plan, report)
             with NumpyTrainer(link.address, client, runner=runner) as trainer:
                 report.connection = _cost_of_connection(link, trainer)
