@@ -662,11 +662,31 @@ def _data(work: Work, role: str) -> bytes:
     return next(data for blob, data in work.blobs.items() if blob.role == role)
 
 
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Say nothing of lost clients: there are thousands."""
+    logger = logging.getLogger("aggregator")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
+@contextmanager
+def _played_out(game: ExactlyOnce) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        game.teardown()
+
+
 def play_straggler() -> Counter[str]:
     """Play one game by a script, of a client that is too late for a round with a quorum, and too early for the next."""
     figures.clear()
     game = ExactlyOnce()
-    try:
+    with _quiet(), _played_out(game):
         game.begin(method="fedplcc", num_rounds=3, size=None, quorum=2)
         (run_id,) = game.oracle.runs
         game.work(name="ann", variant=0, errs=False, dies_at=0)  # the first model
@@ -686,8 +706,6 @@ def play_straggler() -> Counter[str]:
         )  # a report, when its round has committed and the run is paused
         game.the_judge_agrees()
         assert game.oracle.runs[run_id].dropped == {"bob"}
-    finally:
-        game.teardown()
     return Counter(figures)
 
 
@@ -698,10 +716,7 @@ def play(games: int, *, steps: int, is_random: bool) -> Counter[str]:
         AssertionError: The aggregator and its judge disagree; hypothesis prints the shortest game in which they do.
     """
     figures.clear()
-    logger = logging.getLogger("aggregator")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
+    with _quiet():
         run_state_machine_as_test(
             ExactlyOnce,
             settings=settings(
@@ -714,8 +729,6 @@ def play(games: int, *, steps: int, is_random: bool) -> Counter[str]:
                 print_blob=True,
             ),
         )
-    finally:
-        logger.setLevel(level)
     return Counter(figures)
 
 
