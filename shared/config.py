@@ -81,7 +81,7 @@ class AggregatorSettings(Settings):
     state_dir: Path = Path("fedplcc-state/aggregator")
     """Folder of the blobs and of the SQLite database; made if it is not there."""
     database_url: Annotated[SecretStr | None, BeforeValidator(_off)] = None
-    """A PostgreSQL database in place of SQLite: postgresql://HOST/DATABASE. One with a password rather in the environment."""
+    """A PostgreSQL database in place of SQLite: postgresql://HOST/DATABASE. With a password, set it in the environment."""
     heartbeat_interval_s: float = Field(2.0, ge=0.05, le=3600)
     """How often trainers give a sign of life."""
     lease_heartbeats: int = Field(5, ge=2, le=1000)

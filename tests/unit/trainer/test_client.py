@@ -18,7 +18,7 @@ from shared import convert, errors
 from shared.gen.fedplcc.v1 import round_service_pb2 as pb
 from shared.gen.fedplcc.v1 import round_service_pb2_grpc as pb_grpc
 from shared.metrics import new_registry
-from shared.rpc import SERVER_OPTIONS, to_status
+from shared.rpc import SERVER_OPTIONS, backoff, to_status
 from shared.tensors import blob_ref
 from shared.types import MODEL, Client, Membership, Payload, Poll, RunSpec, Task, TaskKind, Update
 from trainer import client as client_module
@@ -441,11 +441,10 @@ def test_a_transfer_that_gets_on_with_every_attempt_never_waits_long(
     limits: list[float] = []
 
     def noted(rng: random.Random) -> Iterator[float]:
-        for limit in real_backoff(random.Random(0)):
+        for limit in backoff(random.Random(0)):
             limits.append(limit)
             yield 0.01
 
-    real_backoff = client_module.backoff
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(client_module, "backoff", noted)
         if way == "up":

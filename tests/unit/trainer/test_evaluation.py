@@ -90,7 +90,7 @@ def test_a_stop_ends_the_pass_before_the_next_batch(work):
 @pytest.mark.parametrize("work", [collect_features, evaluate])
 def test_a_pass_says_after_every_batch_how_far_it_is(work):
     config = a_config(training={"evaluation_batch_size": 4})
-    shares = []
+    shares: list[float] = []
     work(a_model(config), some_data(10, config), config, on_share=shares.append)
     assert shares == [0.4, 0.8, 1.0]
 
