@@ -18,8 +18,9 @@ from tests.numpy_client import NumpyClient
 from trainer.cancellation import ShouldStop, never
 from trainer.client import AggregatorClient
 from trainer.coordinator import Coordinator
+from trainer.job import OnActivity, OnProblem
 from trainer.metrics import TrainerMetrics
-from trainer.tasks import OnActivity, OnProblem, TaskRunner
+from trainer.tasks import TaskRunner
 from trainer.worker import Worker
 
 END_S = 20.0

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from time import perf_counter
 from typing import cast
 
@@ -23,15 +22,10 @@ from shared.errors import (
     FedplccError,
     InvalidModel,
     MalformedRequest,
-    MalformedUpdate,
-    NotInCohort,
-    RoundClosed,
-    StoreUnavailable,
-    UpdateConflict,
 )
 from shared.log import get_logger
 from shared.methods.base import excess_rows
-from shared.run_config import DataSection, RunConfig, canonical_json, parse_run_config
+from shared.run_config import RunConfig, canonical_json, parse_run_config
 from shared.tensors import blob_ref, from_bytes, prototypes_from_bytes, prototypes_to_bytes, sha256_hex, to_bytes
 from shared.types import (
     FEATURE_DIM,
@@ -41,7 +35,6 @@ from shared.types import (
     Client,
     ClientActivity,
     ClientProblem,
-    CommittedUpdate,
     Evaluation,
     Payload,
     PrototypeSet,
@@ -52,7 +45,7 @@ from shared.types import (
 )
 from shared.version import VERSION
 from trainer.cancellation import ShouldStop, check, never
-from trainer.client_state import CLIENT_STATE, ClientStates, Staged, is_outdated
+from trainer.client_state import CLIENT_STATE, ClientStates, Staged
 from trainer.coordinator import Coordinator
 from trainer.data import ClientData, describe, load_dataset
 from trainer.determinism import prepare_torch
@@ -60,22 +53,12 @@ from trainer.device_images import DeviceImages
 from trainer.environment import environment, resolve_device
 from trainer.evaluation import collect_features, evaluate
 from trainer.failures import site_failures
+from trainer.handover import Finished, Handover
+from trainer.job import Job, Loaded, OnActivity, OnProblem
 from trainer.metrics import TrainerMetrics
 from trainer.models import FeatureModel, build_model, load_arrays, state_arrays
 from trainer.randomness import derive_seed
 from trainer.training import local_train
-
-OnActivity = Callable[[ClientActivity, float], None]
-"""Told what the task is at, and which fraction of that is done."""
-OnProblem = Callable[[ClientProblem], None]
-"""Told what the operator of the data should know although the task goes on."""
-
-STATE_LOST = ClientProblem(
-    reason="CLIENT_STATE_LOST",
-    detail="what this client kept from its last committed update is not in its state directory; it takes part as if it "
-    "were the first time, and the run's bytes will not repeat",
-    hint="keep this trainer's --state-dir over restarts, on a volume of its own; a restored aggregator causes this too",
-)
 
 log = get_logger("trainer.tasks")
 
@@ -94,58 +77,10 @@ class UnfitInitialModel(FedplccError):
     reason = "UNFIT_INITIAL_MODEL"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Loaded:
-    """The client's data under one run's data contract."""
-
-    contract: DataSection
-    seed: int
-    class_counts: tuple[int, ...]
-    train: DeviceImages
-    test: DeviceImages
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Job:
-    """One task with everything that it needs."""
-
-    task: Task
-    run: RunSpec
-    config: RunConfig
-    loaded: _Loaded
-    coordinator: Coordinator
-    should_stop: ShouldStop
-    on_activity: OnActivity
-    on_problem: OnProblem
-    timings: dict[str, float] = field(default_factory=dict)
-
-    def begin(self, activity: ClientActivity) -> None:
-        """Say what comes next, unless the task is not wanted any more."""
-        check(self.should_stop)
-        self.on_activity(activity, 0.0)
-
-    @contextmanager
-    def timed(self, name: str) -> Iterator[None]:
-        """Add the block's seconds to the task's timings."""
-        begin = perf_counter()
-        yield
-        self.timings[name] = self.timings.get(name, 0.0) + perf_counter() - begin
-
-
-@dataclass(slots=True, eq=False)
-class _Result:
-    """A finished update that may not have arrived yet, with the bytes of its blobs and of its client state by SHA-256."""
-
-    staged: Staged
-    blobs: Mapping[str, bytes]
-    is_refused: bool = False
-    """Whether the aggregator takes it for wrong: it is sent again, but a restarted trainer trains anew."""
-
-
 class TaskRunner:
     """Does one client's tasks, one at a time.
 
-    It keeps the loaded data and the last update that was not acknowledged; what must outlive the process is in `states`.
+    It keeps the loaded data; what becomes of a finished update is handover.py.
     """
 
     def __init__(
@@ -183,10 +118,9 @@ class TaskRunner:
         self._environment = environment(self._device)
         self._metrics = metrics
         self._states = states
-        self._settled_runs: set[str] = set()
+        self._handover = Handover(client_id, states)
         self._configs: dict[str, RunConfig] = {}
-        self._loaded: _Loaded | None = None
-        self._finished: _Result | None = None
+        self._loaded: Loaded | None = None
         self._keeps_evaluated = keeps_evaluated
         self._evaluated: tuple[BlobRef, bytes] | None = None
         self.readings: Mapping[str, float] = {}
@@ -254,11 +188,13 @@ class TaskRunner:
     ) -> None:
         assert task.run is not None
         prepare_torch(config.training.threads, self._device)
-        job = _Job(
+        loaded = self._load(config, on_problem)
+        job = Job(
             task=task,
             run=task.run,
             config=config,
-            loaded=self._load(config, on_problem),
+            client=self._client_in(loaded),
+            loaded=loaded,
             coordinator=coordinator,
             should_stop=should_stop,
             on_activity=on_activity or _say_nothing,
@@ -269,34 +205,17 @@ class TaskRunner:
         else:
             self._contribute(job)
 
-    def _contribute(self, job: _Job) -> None:
+    def _contribute(self, job: Job) -> None:
         """Make the update that the task asks for, unless it is there, and hand it in."""
         identity = self._identity(job)
-        result = self._finished_result(identity)
-        if result is None:
-            self._settle(job, identity)
+        finished = self._handover.found(identity)
+        if finished is None:
+            self._handover.settle(job, identity)
             make = self._initialise if job.task.kind is TaskKind.INIT else self._train
-            result = self._finished = make(job, identity)
-        if not result.is_refused:
-            self._stage(job, result)
-        try:
-            _hand_in(job, result)
-        except (RoundClosed, NotInCohort, UpdateConflict):
-            # It may have been committed all the same, its acknowledgement lost: what is staged is settled by the next Join.
-            self._finished = None
-            raise
-        except MalformedUpdate:
-            result.is_refused = True
-            self._states.drop()
-            raise
-        self._finished = None
-        try:
-            self._states.promote()
-        except StoreUnavailable as error:
-            # The update counts all the same; what is staged is promoted before the next one is made.
-            log.warning("promotion_waits", client_id=self.client_id, reason=error.reason, detail=error.detail)
+            finished = make(job, identity)
+        self._handover.hand_in(job, finished)
 
-    def _identity(self, job: _Job) -> str:
+    def _identity(self, job: Job) -> str:
         """Names the work: its task, the data that it is done on, and what does it."""
         loaded, task = job.loaded, job.task
         facts = {
@@ -308,59 +227,7 @@ class TaskRunner:
         }
         return sha256_hex(canonical_json(facts).encode())
 
-    def _finished_result(self, identity: str) -> _Result | None:
-        """The finished update that answers this work, from memory or, after a restart, from the disk."""
-        if self._finished is not None and self._finished.staged.identity == identity:
-            return self._finished
-        self._finished = None  # a stale update's blobs are let go before new ones are made
-        found = self._states.finished(identity)
-        if found is None:
-            return None
-        staged, blobs = found
-        log.info("finished_update_found", client_id=self.client_id, run_id=staged.run_id, round=staged.round)
-        self._finished = _Result(staged, blobs)
-        return self._finished
-
-    def _settle(self, job: _Job, identity: str) -> None:
-        """Promote or drop what an earlier task left, and let go of what belongs to runs that have ended."""
-        run_id, kept = job.run.run_id, self._states.manifest
-        is_first = run_id not in self._settled_runs and (job.config.algorithm.keeps_client_state or kept.promoted)
-        last_committed = None
-        if kept.staged is not None or is_first:
-            membership = job.coordinator.announce(self._client_in(job.loaded))
-            self._states.settle(membership, run_id=run_id, identity=identity)
-            last_committed = membership.last_committed
-        self._settled_runs.add(run_id)
-        if job.config.algorithm.keeps_client_state:
-            self._check_state(job, last_committed)
-
-    def _check_state(self, job: _Job, last_committed: CommittedUpdate | None) -> None:
-        """Have no other state than that of the client's last committed update; say so where it is not there."""
-        run_id, number = job.run.run_id, job.task.round
-        promoted = self._states.manifest.promoted.get(run_id)
-        if promoted is None:
-            is_lost = last_committed is not None and last_committed.run_id == run_id and last_committed.round > 0
-        else:
-            is_lost = is_outdated(promoted, last_committed, round=number)
-            if is_lost:
-                self._states.forget(run_id)
-            elif promoted.state is not None:
-                is_lost = self._states.state(run_id) is None
-        if is_lost:
-            log.warning("client_state_lost", client_id=self.client_id, run_id=run_id, round=number)
-            job.on_problem(STATE_LOST)
-
-    def _stage(self, job: _Job, result: _Result) -> None:
-        """Keep a finished update over a restart, until it is committed."""
-        staged = self._states.manifest.staged
-        if staged is not None and staged.run_id != job.run.run_id:
-            # Another run's, whose commit may have arrived late: nothing may be put in its place before that is known.
-            membership = job.coordinator.announce(self._client_in(job.loaded))
-            self._states.settle(membership, run_id=job.run.run_id, identity=result.staged.identity)
-        with job.timed("stage_seconds"):
-            self._states.stage(result.staged, result.blobs)
-
-    def _initialise(self, job: _Job, identity: str) -> _Result:
+    def _initialise(self, job: Job, identity: str) -> Finished:
         """Build the run's first model from (model specification, seed), or take the one that the task comes with."""
         if job.task.payload.tensor_group(MODEL) is None:
             job.begin(ClientActivity.INITIALISING)
@@ -374,9 +241,9 @@ class TaskRunner:
         payload = Payload(tensor_groups=(group,), int_lists={FEATURE_DIM: (dim,)})
         update = Update(client_id=self.client_id, payload=payload, num_examples=0)
         staged = Staged(identity=identity, run_id=job.run.run_id, round=job.task.round, update=update)
-        return _Result(staged, {group.sha256: data})
+        return Finished(staged, {group.sha256: data})
 
-    def _given_model(self, job: _Job) -> nn.Module:
+    def _given_model(self, job: Job) -> nn.Module:
         """The model that the run begins with.
 
         Raises:
@@ -393,7 +260,7 @@ class TaskRunner:
             ) from error
         return model
 
-    def _train(self, job: _Job, identity: str) -> _Result:
+    def _train(self, job: Job, identity: str) -> Finished:
         """Train the round's model on the client's data and summarise the features under the result (eq. 9)."""
         config, method, loaded = job.config, job.config.algorithm, job.loaded
         model = self._received_model(job)
@@ -466,9 +333,9 @@ class TaskRunner:
             keeps_state=method.keeps_client_state,
             state=state,
         )
-        return _Result(staged, blobs)
+        return Finished(staged, blobs)
 
-    def _evaluate(self, job: _Job) -> None:
+    def _evaluate(self, job: Job) -> None:
         """Count the global model's correct predictions on the client's test set."""
         model = self._received_model(job)
         job.begin(ClientActivity.EVALUATING)
@@ -485,7 +352,7 @@ class TaskRunner:
         )
         job.coordinator.report_evaluation(job.run.run_id, job.task.round, evaluation)
 
-    def _received_model(self, job: _Job) -> nn.Module:
+    def _received_model(self, job: Job) -> nn.Module:
         """The task's model on the device, in a model of the run's specification."""
         data = self._model_bytes(job)
         with job.timed("build_seconds"):
@@ -493,7 +360,7 @@ class TaskRunner:
             load_arrays(model, from_bytes(data))
             return model.to(self._device)
 
-    def _model_bytes(self, job: _Job) -> bytes:
+    def _model_bytes(self, job: Job) -> bytes:
         """The blob of the task's model."""
         job.begin(ClientActivity.DOWNLOADING)
         blob = job.task.payload.tensor_group(MODEL)
@@ -516,7 +383,7 @@ class TaskRunner:
         self._configs = {run.config_hash: config}
         return config
 
-    def _load(self, config: RunConfig, on_problem: OnProblem | None) -> _Loaded:
+    def _load(self, config: RunConfig, on_problem: OnProblem | None) -> Loaded:
         """The client's data as the run's contract wants it; the latest are kept."""
         known = self._loaded
         if known is not None and (known.contract, known.seed) == (config.data, config.run.seed):
@@ -525,7 +392,7 @@ class TaskRunner:
         begin = perf_counter()
         seed = derive_seed("subset", config.run.seed, self.client_id)
         data = load_dataset(self._spec, contract=config.data, samples_per_class=self._samples_per_class, seed=seed)
-        loaded = _Loaded(
+        loaded = Loaded(
             contract=config.data,
             seed=config.run.seed,
             class_counts=data.class_counts,
@@ -564,7 +431,7 @@ class TaskRunner:
                     )
                 )
 
-    def _progress(self, job: _Job) -> Callable[[int, int], None]:
+    def _progress(self, job: Job) -> Callable[[int, int], None]:
         """Turn the training loop's steps into progress, readings and metrics."""
         batch_size = min(job.config.training.batch_size, len(job.loaded.train))
         last = perf_counter()
@@ -582,7 +449,7 @@ class TaskRunner:
 
         return on_progress
 
-    def _client_in(self, loaded: _Loaded) -> Client:
+    def _client_in(self, loaded: Loaded) -> Client:
         return self._client(dict(zip(loaded.contract.classes, loaded.class_counts, strict=True)))
 
     def _client(self, class_counts: Mapping[str, int]) -> Client:
@@ -600,14 +467,14 @@ def _new_model(config: RunConfig, *, with_weights: bool) -> nn.Module:
     return build_model(config.model, len(data.classes), data.image_size, config.run.seed, with_weights=with_weights)
 
 
-def _received_prototypes(job: _Job) -> PrototypeSet:
+def _received_prototypes(job: Job) -> PrototypeSet:
     blob = job.task.payload.prototype_set(GLOBAL_CLUSTER)
     if blob is None:
         raise MalformedRequest(f"method {job.config.run.method} comes with prototypes", field="payload")
     return prototypes_from_bytes(_fetch(job, blob))
 
 
-def _fetch(job: _Job, blob: BlobRef) -> bytes:
+def _fetch(job: Job, blob: BlobRef) -> bytes:
     """A blob whose SHA-256 is the one that the task names; fetched anew once if it is not.
 
     Raises:
@@ -622,25 +489,6 @@ def _fetch(job: _Job, blob: BlobRef) -> bytes:
             return data
         log.warning("blob_corrupt", role=blob.role, sha256=blob.sha256)
     raise BlobCorrupt(f"the {blob.role} that arrived does not have the announced SHA-256", sha256=blob.sha256)
-
-
-def _hand_in(job: _Job, result: _Result) -> None:
-    """Store the update's blobs and commit it."""
-    run_id, number, update = job.run.run_id, job.task.round, result.staged.update
-    job.begin(ClientActivity.UPLOADING)
-    sent_bytes = 0
-    with job.timed("upload_seconds"):
-        blobs = update.payload.blobs
-        for number_sent, blob in enumerate(blobs, start=1):
-            check(job.should_stop)
-            is_prototypes = blob in update.payload.prototype_sets
-            job.coordinator.store(run_id, number, blob, result.blobs[blob.sha256], is_prototypes=is_prototypes)
-            sent_bytes += blob.size_bytes
-            job.on_activity(ClientActivity.UPLOADING, number_sent / len(blobs))
-    check(job.should_stop)
-    timings = {**update.timings, **job.timings, "sent_bytes": float(sent_bytes)}
-    timings["retries"] = float(job.coordinator.retries)
-    job.coordinator.commit_update(run_id, number, replace(update, timings=timings))
 
 
 def _say_nothing(activity: ClientActivity, progress: float) -> None:

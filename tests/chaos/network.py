@@ -38,7 +38,7 @@ from tests.numpy_trainer import NumpyRunner, NumpyTrainer
 from trainer.cancellation import ShouldStop, never
 from trainer.client import TaskConnection
 from trainer.coordinator import Coordinator
-from trainer.tasks import OnActivity, OnProblem
+from trainer.job import OnActivity, OnProblem
 
 CHUNK_BYTES = 8 << 10
 NUM_CHUNKS = 20
