@@ -74,6 +74,6 @@ def test_a_run_on_a_full_disk_waits_says_why_and_ends_in_the_same_bytes(small_di
     assert lines == undisturbed(tmp_path / "undisturbed", [ann()], document)
 
 
-def why_waiting(control: RunControl, run_id: str) -> str:
+def why_waiting(control: RunControl, run_id: str) -> str | None:
     reason = control.get(run_id).reason
-    return reason if "storage" in reason else ""
+    return reason if "storage" in reason else None
