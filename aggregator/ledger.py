@@ -25,6 +25,7 @@ from aggregator.settling import Surroundings, is_looked_at, settled
 from aggregator.storage import Storage
 from aggregator.store.base import ControlRequest, Store, Transaction
 from aggregator.store.blobs import BlobStore
+from aggregator.tasks import task_in
 from shared.clock import not_before
 from shared.errors import InvalidConfig, RunNotFound
 from shared.failpoints import failpoint
@@ -222,8 +223,15 @@ class Ledger:
         if final.status.is_final:
             del self._runs[final.run_id]
         self._observe(states)
-        self._notify(tasks_changed=any(_asks_differently(before, state) for state in states))
+        done = update or evaluation
+        is_free = done is not None and self._is_wanted_elsewhere(done.client_id, final)
+        self._notify(tasks_changed=is_free or any(_asks_differently(before, state) for state in states))
         return final
+
+    def _is_wanted_elsewhere(self, client_id: str, run: Run) -> bool:
+        """Whether another run has work for a client, which it was not given while it did that of this one."""
+        others = (other for other in self._runs.values() if other.run_id != run.run_id)
+        return any(task_in(other, client_id) is not None for other in others)
 
     @contextmanager
     def _transition(self, events: Sequence[Event]) -> Iterator[Transaction]:
@@ -301,7 +309,7 @@ class Ledger:
 
 
 def _asks_differently(before: Run, after: Run) -> bool:
-    """Whether a client may have another task now. A client's own update or report needs no telling."""
+    """Whether a client may have another task of this run now. A client's own update or report needs no telling."""
 
     def what(run: Run) -> tuple[RunStatus, Mapping[str, str], int, RoundPhase | None, tuple[str, ...]]:
         phase, cohort = (None, ()) if run.round is None else (run.round.phase, run.round.cohort)

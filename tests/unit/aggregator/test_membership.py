@@ -315,3 +315,18 @@ def test_those_who_subscribe_hear_of_every_change_and_whether_tasks_changed(
     federation.perform(federation.clients["bob"], federation.task(federation.clients["bob"]))
     assert heard.pop() is True, "the round aggregates"
     assert federation.coordinator.get_run(run.run_id).round_number == 1
+
+
+def test_a_client_that_is_done_in_one_run_is_told_at_once_that_another_wants_it(
+    federation: LocalFederation, ann: NumpyClient
+) -> None:
+    federation.create()
+    federation.perform(ann, federation.task(ann))
+    training = federation.task(ann)
+    second = federation.create(run={"name": "second"})
+    assert federation.task(ann).key == training.key, "one task at a time"
+    heard: list[bool] = []
+    federation.coordinator.subscribe(heard.append)
+    federation.perform(ann, training)
+    assert heard == [True], "bob's update is waited for, but the other run needs its first model"
+    assert federation.task(ann).key == (second.run_id, 0, TaskKind.INIT)
