@@ -390,8 +390,11 @@ def _owing(run: Run) -> list[str]:
 
 
 def _lack(run: Run, here: Collection[str], quorum: Quorum) -> str:
-    assert run.round is not None
-    return quorum.lacks([name for name in run.round.cohort if name not in run.quarantined], here)
+    """What the open phase lacks. Who gave no update, for it was in quarantine until just now, is not needed to report."""
+    current = run.round
+    assert current is not None
+    asked = current.updates if current.phase is RoundPhase.EVALUATING else current.cohort
+    return quorum.lacks([name for name in asked if name not in run.quarantined], here)
 
 
 def _dropping(current: Round, clients: Mapping[str, str]) -> Round:

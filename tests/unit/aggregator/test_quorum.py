@@ -222,6 +222,16 @@ def test_a_quarantined_client_is_not_waited_for_to_report() -> None:
     assert rounds.is_evaluated(run)
 
 
+@pytest.mark.parametrize("quorum", [WHOLE_COHORT, Quorum(domains=dict(zip(COHORT, "xxyz", strict=True)))])
+def test_a_client_that_is_released_after_its_round_went_on_without_it_need_not_report(quorum: Quorum) -> None:
+    run = evaluating("ann", "bob", "cat", reported=("ann", "bob"))
+    run = rounds.release(rounds.quarantine(run, "zoe", "poison"), "zoe")
+    assert rounds.drop_absent(run, absent={}, quorum=quorum, fails=True, now=5.0) is run
+    assert rounds.is_evaluated(rounds.add_evaluation(run, 1, an_evaluation("cat")), quorum)
+    reported = rounds.add_evaluation(run, 1, an_evaluation("zoe"))
+    assert not rounds.is_evaluated(reported, quorum), "it may, and stands in for nobody"
+
+
 def test_quarantine_again_or_of_a_run_that_has_ended_changes_nothing() -> None:
     run = rounds.quarantine(collecting(), "zoe", "poison")
     assert rounds.quarantine(run, "zoe", "other") is run
