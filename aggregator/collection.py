@@ -248,7 +248,7 @@ class Collection:
     def _expire(self) -> int:
         # Files have the system's time, whatever clock the ledger has.
         before = time.time() - DAY_S * self._keep.unused_days
-        removed_bytes = self._blobs.expire_uploads(before)
+        removed_bytes = self._blobs.uploads.expire(before)
         # A run that is being created may name one, and a backup may be copying it.
         with collecting(self._blobs.folder), self._ledger.lock:
             return removed_bytes + self._blobs.expire_initial(before)

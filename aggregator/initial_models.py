@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from aggregator.store.blobs import BlobStore, Upload
+from aggregator.store.blobs import BlobStore
+from aggregator.store.uploads import Upload
 from aggregator.validation import check_model
 from shared.errors import (
     BlobCorrupt,

@@ -353,15 +353,15 @@ class Coordinator:
             raise MalformedRequest(f"a domain cannot be called {client.domain!r}: tables of accuracy have that column")
         with self._ledger.lock:
             now = self._ledger.now()
-            session, is_new = self._sessions.join(client, token)
+            session = self._sessions.join(client, token)
             known = self._store.find_client(client.client_id)
             record = replace(client, last_seen_at=now, problem=session.problem)
-            has_changed = is_new or known is None or replace(known, last_seen_at=now) != record
+            has_changed = not session.num_announced or known is None or replace(known, last_seen_at=now) != record
             if has_changed and session.num_announced < MAX_ANNOUNCED:
-                session.num_announced += 1
                 joined = {"domain": client.domain, "num_examples": client.num_examples}
                 event = Event(type="client_joined", client_id=client.client_id, data=joined, time=now)
                 self._ledger.record(event, record)
+                session.num_announced += 1  # not before: while the storage is away it joins again and again
                 if known is not None and known.environment != client.environment:
                     self._record_environment_change(client)
             self._ledger.settle()
@@ -442,7 +442,7 @@ class Coordinator:
                 self._ledger.step(run, after, update=update)
                 self._metrics.updates.labels("accepted").inc()
                 session.has_worked()
-            self._blobs.forget(client_id)
+            self._blobs.uploads.forget(client_id)
             return committed
 
     def report_evaluation(self, client_id: str, token: str, run_id: str, number: int, evaluation: Evaluation) -> None:
@@ -695,9 +695,9 @@ class Coordinator:
 
     def _note_problem(self, session: Session, problem: ClientProblem) -> None:
         self._metrics.client_problems.inc()
-        session.num_problems += 1
-        if session.num_problems <= MAX_PROBLEMS:
+        if session.num_problems < MAX_PROBLEMS:
             self._record_problem(session, problem)
+        session.num_problems += 1
         session.problem = problem
 
     def _record_problem(self, session: Session, problem: ClientProblem) -> None:

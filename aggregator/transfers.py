@@ -15,7 +15,8 @@ from aggregator.metrics import AggregatorMetrics
 from aggregator.sessions import Sessions
 from aggregator.storage import Storage
 from aggregator.store.base import Store
-from aggregator.store.blobs import BlobStore, Upload
+from aggregator.store.blobs import BlobStore
+from aggregator.store.uploads import Upload
 from shared.errors import BlobNotFound, BlobTooLarge, ChunkTooLarge, ClientIdTaken, FedplccError, Unauthenticated
 from shared.types import BlobRef, Event, Payload, Run
 
@@ -62,7 +63,7 @@ class Receiver:
 
     def close(self) -> None:
         """Let go, whether the blob is complete or goes on later."""
-        self._blobs.end_upload(self._client_id, self._upload)
+        self._blobs.uploads.end(self._client_id, self._upload)
 
 
 class Transfers:
@@ -118,9 +119,9 @@ class Transfers:
         self._check_upload(client_id, token, run_id, number, blob)
         if number == 0 and self._ledger.get(run_id).model == blob:
             return blob.size_bytes, True  # the model that the client was given to begin with, sent back as it came
-        if self._blobs.uploaded(client_id, blob) or self._has_stored(client_id, blob):
+        if self._blobs.uploads.is_complete(client_id, blob) or self._has_stored(client_id, blob):
             return blob.size_bytes, True
-        return self._blobs.received_bytes(client_id, blob), False
+        return self._blobs.uploads.received_bytes(client_id, blob), False
 
     def begin_upload(self, client_id: str, token: str, run_id: str, number: int, blob: BlobRef) -> Receiver | None:
         """Go on with an upload; None where the blob is stored already."""
@@ -130,7 +131,7 @@ class Transfers:
         if offset:
             self.count_resumed(direction="received")
         with self._ledger.storage.writing("uploads"):
-            upload = self._blobs.begin_upload(client_id, blob)
+            upload = self._blobs.uploads.begin(client_id, blob)
 
         @contextmanager
         def guard() -> Iterator[None]:
@@ -151,9 +152,9 @@ class Transfers:
         Raises:
             BlobNotFound: It did not.
         """
-        path = self._blobs.uploaded_path(client_id, blob)
+        path = self._blobs.uploads.path(client_id, blob)
         if path is None and self._has_stored(client_id, blob):
-            path = self._blobs.uploaded_path(client_id, blob)
+            path = self._blobs.uploads.path(client_id, blob)
         if path is None or not path.is_file() or path.stat().st_size != blob.size_bytes:
             raise BlobNotFound(f"blob {blob.role!r} was not uploaded by client {client_id}", sha256=blob.sha256)
         return path
@@ -221,7 +222,7 @@ class Transfers:
             is_there
             and self._store.has_stored(client_id, blob.sha256)
             and self._store.find_blob(blob.sha256) == blob.size_bytes
-            and self._blobs.upload_stored(client_id, blob)
+            and self._blobs.uploads.link(client_id, blob, self._blobs.path(blob.sha256))
         )
 
     def _check_upload(self, client_id: str, token: str, run_id: str, number: int, blob: BlobRef) -> None:

@@ -32,7 +32,9 @@ class BlobFiles:
         """
         path = self.path(sha256)
         if not path.is_file():
-            raise PayloadCorrupt("a stored blob is gone; somebody changed the state directory", sha256=sha256)
+            raise PayloadCorrupt(
+                f"the stored blob {sha256[:12]} is gone; somebody changed the state directory", sha256=sha256
+            )
         return path
 
     def verified_path(self, sha256: str) -> Path:

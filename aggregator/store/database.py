@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -57,11 +58,17 @@ def database_errors(failure: str) -> Iterator[None]:
             ) from error
         if isinstance(error, (DataError, IntegrityError, ProgrammingError)):
             raise
-        raise StoreUnavailable(f"{failure}: {one_line(error)}") from error
+        advice = "; restore a backup" if _is_damaged(error) else ""
+        raise StoreUnavailable(f"{failure}: {one_line(error)}{advice}") from error
     except StatementError as error:
         if isinstance(error.orig, FedplccError):
             raise error.orig from None  # a value that no column takes: see columns.py
         raise
+
+
+def _is_damaged(error: DBAPIError) -> bool:
+    """Whether SQLite says that its file is not what it wrote."""
+    return getattr(error.orig, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
 def one_line(error: DBAPIError) -> str:

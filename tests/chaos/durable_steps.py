@@ -64,11 +64,11 @@ NOT_DURABLE: Mapping[tuple[str, str], str] = {
     ): "a file in staging/ is nothing until its fsync, and goes at the next start",
     ("aggregator/store/blobs.py", "hold_initial"): "a file in staging/ is nothing until its fsync and rename",
     (
-        "aggregator/store/blobs.py",
+        "aggregator/store/uploads.py",
         "__init__",
     ): "a part of an upload promises nothing: its SHA-256 is checked at the end",
     (
-        "aggregator/store/blobs.py",
+        "aggregator/store/uploads.py",
         "_start_over",
     ): "a part of an upload promises nothing: its SHA-256 is checked at the end",
     ("aggregator/store/generate.py", "main"): "a developer's tool that writes documentation",

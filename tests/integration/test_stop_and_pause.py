@@ -119,7 +119,7 @@ def test_a_run_stopped_in_an_upload_leaves_everybody_idle_and_no_byte_for_ever(
     federation.processes["aggregator"].kill()
     # What the aggregator's collection does, days later: nobody goes on with what is left.
     left = parts(federation)
-    assert BlobStore(federation.folder / "aggregator").expire_uploads(time.time() + 1) >= sum(left.values()) > 0
+    assert BlobStore(federation.folder / "aggregator").uploads.expire(time.time() + 1) >= sum(left.values()) > 0
     assert not list((federation.folder / "aggregator" / "incoming").iterdir())
     federation.start_aggregator()
     link.up.bytes_per_s = float("inf")

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from aggregator.store.blobs import MAX_UPLOADS, BlobStore
+from aggregator.store.blobs import BlobStore
+from aggregator.store.uploads import MAX_UPLOADS
 from shared.errors import BlobCorrupt, BlobNotFound, ChunkOutOfOrder, FailedPrecondition, StoreUnavailable
 from shared.tensors import blob_ref
 from shared.types import BlobRef
@@ -35,22 +36,22 @@ def upload(
     blobs: BlobStore, client_id: str = "ann", data: bytes = DATA, blob: BlobRef = BLOB, chunk: int = 100
 ) -> None:
     """What a client does: go on from where the store is, to the end."""
-    if blobs.uploaded(client_id, blob):
+    if blobs.uploads.is_complete(client_id, blob):
         return
-    receiving = blobs.begin_upload(client_id, blob)
+    receiving = blobs.uploads.begin(client_id, blob)
     try:
         for begin in range(receiving.offset_bytes, len(data), chunk):
             receiving.write(begin, data[begin : begin + chunk])
         receiving.finish()
     finally:
-        blobs.end_upload(client_id, receiving)
+        blobs.uploads.end(client_id, receiving)
 
 
 def send(blobs: BlobStore, data: bytes, client_id: str = "ann", blob: BlobRef = BLOB) -> None:
     """Send some bytes at the offset where the store is, then let go."""
-    receiving = blobs.begin_upload(client_id, blob)
+    receiving = blobs.uploads.begin(client_id, blob)
     receiving.write(receiving.offset_bytes, data)
-    blobs.end_upload(client_id, receiving)
+    blobs.uploads.end(client_id, receiving)
 
 
 # Blobs
@@ -96,57 +97,57 @@ def test_pieces_that_end_in_an_error_leave_nothing(blobs: BlobStore, folder: Pat
 @pytest.mark.parametrize("chunk", [1, 7, 100, 1023, 1024, 5000])
 def test_an_upload_is_the_bytes_that_were_sent_whatever_the_chunks(blobs: BlobStore, chunk: int) -> None:
     upload(blobs, chunk=chunk)
-    path = blobs.uploaded_path("ann", BLOB)
+    path = blobs.uploads.path("ann", BLOB)
     assert path is not None
     assert path.read_bytes() == DATA
 
 
 def test_an_upload_goes_on_from_its_last_byte(blobs: BlobStore, folder: Path) -> None:
     send(blobs, DATA[:300])
-    assert blobs.received_bytes("ann", BLOB) == 300
+    assert blobs.uploads.received_bytes("ann", BLOB) == 300
     again = BlobStore(folder)  # another process
-    assert again.received_bytes("ann", BLOB) == 300
-    assert not again.uploaded("ann", BLOB)
+    assert again.uploads.received_bytes("ann", BLOB) == 300
+    assert not again.uploads.is_complete("ann", BLOB)
     upload(again)
-    assert again.uploaded("ann", BLOB)
+    assert again.uploads.is_complete("ann", BLOB)
 
 
 def test_what_was_written_is_on_the_way_to_the_disk_before_the_next_stream_asks(blobs: BlobStore) -> None:
-    receiving = blobs.begin_upload("ann", BLOB)
+    receiving = blobs.uploads.begin("ann", BLOB)
     receiving.write(0, DATA[:5])
-    assert blobs.received_bytes("ann", BLOB) == 5
-    blobs.end_upload("ann", receiving)
+    assert blobs.uploads.received_bytes("ann", BLOB) == 5
+    blobs.uploads.end("ann", receiving)
 
 
 def test_an_upload_of_one_client_is_none_of_anothers(blobs: BlobStore) -> None:
     upload(blobs, "ann")
-    assert not blobs.uploaded("bob", BLOB)
-    assert blobs.uploaded_path("bob", BLOB) is None
-    assert blobs.received_bytes("bob", BLOB) == 0
-    blobs.forget("bob")
-    assert blobs.uploaded("ann", BLOB)
+    assert not blobs.uploads.is_complete("bob", BLOB)
+    assert blobs.uploads.path("bob", BLOB) is None
+    assert blobs.uploads.received_bytes("bob", BLOB) == 0
+    blobs.uploads.forget("bob")
+    assert blobs.uploads.is_complete("ann", BLOB)
 
 
 @pytest.mark.parametrize("offset", [0, 99, 101, 5000])
 def test_a_chunk_out_of_order_is_refused_with_the_offset_that_is_expected(blobs: BlobStore, offset: int) -> None:
-    receiving = blobs.begin_upload("ann", BLOB)
+    receiving = blobs.uploads.begin("ann", BLOB)
     receiving.write(0, DATA[:100])
     with pytest.raises(ChunkOutOfOrder) as refused:
         receiving.write(offset, DATA[:100])
     assert refused.value.metadata == {"expected_offset_bytes": "100"}
     receiving.write(100, DATA[100:])
     receiving.finish()
-    blobs.end_upload("ann", receiving)
+    blobs.uploads.end("ann", receiving)
 
 
 def test_a_chunk_past_the_end_is_refused(blobs: BlobStore) -> None:
-    receiving = blobs.begin_upload("ann", BLOB)
+    receiving = blobs.uploads.begin("ann", BLOB)
     receiving.write(0, DATA[:-1])
     with pytest.raises(ChunkOutOfOrder, match="past the announced 1024 bytes"):
         receiving.write(len(DATA) - 1, b"\xff\x00")
     receiving.write(len(DATA) - 1, DATA[-1:])
     receiving.finish()
-    blobs.end_upload("ann", receiving)
+    blobs.uploads.end("ann", receiving)
 
 
 def test_altered_bytes_are_dropped_and_the_upload_starts_from_nothing(blobs: BlobStore) -> None:
@@ -154,10 +155,10 @@ def test_altered_bytes_are_dropped_and_the_upload_starts_from_nothing(blobs: Blo
     with pytest.raises(BlobCorrupt) as refused:
         upload(blobs, data=altered)
     assert refused.value.metadata == {"sha256": BLOB.sha256}
-    assert not blobs.uploaded("ann", BLOB)
-    assert blobs.received_bytes("ann", BLOB) == 0
+    assert not blobs.uploads.is_complete("ann", BLOB)
+    assert blobs.uploads.received_bytes("ann", BLOB) == 0
     upload(blobs)
-    assert blobs.uploaded("ann", BLOB)
+    assert blobs.uploads.is_complete("ann", BLOB)
 
 
 def test_a_part_that_was_altered_on_the_disk_is_found_out(blobs: BlobStore, folder: Path) -> None:
@@ -167,72 +168,72 @@ def test_a_part_that_was_altered_on_the_disk_is_found_out(blobs: BlobStore, fold
     with pytest.raises(BlobCorrupt):
         upload(blobs)
     upload(blobs)
-    assert blobs.uploaded("ann", BLOB)
+    assert blobs.uploads.is_complete("ann", BLOB)
 
 
 def test_a_part_that_is_longer_than_the_blob_starts_from_nothing(blobs: BlobStore, folder: Path) -> None:
     send(blobs, DATA[:300])
     (part,) = (folder / "incoming" / "ann").iterdir()
     part.write_bytes(b"?" * 2000)
-    assert blobs.received_bytes("ann", BLOB) <= BLOB.size_bytes
+    assert blobs.uploads.received_bytes("ann", BLOB) <= BLOB.size_bytes
     upload(blobs)
-    assert blobs.uploaded("ann", BLOB)
+    assert blobs.uploads.is_complete("ann", BLOB)
 
 
 def test_a_truncated_upload_is_refused_and_kept_to_go_on(blobs: BlobStore) -> None:
     with pytest.raises(BlobCorrupt, match="ended at byte 1000 of 1024"):
         upload(blobs, data=DATA[:1000])
-    assert blobs.received_bytes("ann", BLOB) == 1000
+    assert blobs.uploads.received_bytes("ann", BLOB) == 1000
     upload(blobs)
-    assert blobs.uploaded("ann", BLOB)
+    assert blobs.uploads.is_complete("ann", BLOB)
 
 
 def test_a_newer_stream_takes_over_and_the_older_one_can_do_nothing(blobs: BlobStore) -> None:
-    older = blobs.begin_upload("ann", BLOB)
+    older = blobs.uploads.begin("ann", BLOB)
     older.write(0, DATA[:50])
-    newer = blobs.begin_upload("ann", BLOB)
+    newer = blobs.uploads.begin("ann", BLOB)
     assert newer.offset_bytes == 50
     with pytest.raises(FailedPrecondition):
         older.write(50, DATA[50:])
     with pytest.raises(FailedPrecondition):
         older.finish()
     newer.write(50, DATA[50:])
-    blobs.end_upload("ann", older)
+    blobs.uploads.end("ann", older)
     newer.finish()
-    blobs.end_upload("ann", newer)
-    path = blobs.uploaded_path("ann", BLOB)
+    blobs.uploads.end("ann", newer)
+    path = blobs.uploads.path("ann", BLOB)
     assert path is not None
     assert path.read_bytes() == DATA
 
 
 def test_two_clients_can_upload_the_same_blob_at_once(blobs: BlobStore) -> None:
-    first, second = blobs.begin_upload("ann", BLOB), blobs.begin_upload("bob", BLOB)
+    first, second = blobs.uploads.begin("ann", BLOB), blobs.uploads.begin("bob", BLOB)
     for receiving in (first, second):
         receiving.write(0, DATA)
         receiving.finish()
-    blobs.end_upload("ann", first)
-    blobs.end_upload("bob", second)
+    blobs.uploads.end("ann", first)
+    blobs.uploads.end("bob", second)
     blobs.keep("ann", [BLOB])
     blobs.keep("bob", [BLOB])
-    blobs.forget("ann")
-    blobs.forget("bob")
+    blobs.uploads.forget("ann")
+    blobs.uploads.forget("bob")
     assert blobs.read(BLOB.sha256) == DATA
 
 
 def test_a_kept_upload_survives_being_forgotten(blobs: BlobStore) -> None:
     upload(blobs)
     blobs.keep("ann", [BLOB])
-    assert blobs.uploaded("ann", BLOB), "a crash before the commit must find the upload again"
+    assert blobs.uploads.is_complete("ann", BLOB), "a crash before the commit must find the upload again"
     blobs.keep("ann", [BLOB])
-    blobs.forget("ann")
-    assert not blobs.uploaded("ann", BLOB)
+    blobs.uploads.forget("ann")
+    assert not blobs.uploads.is_complete("ann", BLOB)
     assert blobs.read(BLOB.sha256) == DATA
     blobs.keep("ann", [BLOB])  # nothing is there to keep, and nothing is lost
 
 
 def test_an_upload_that_was_forgotten_before_it_was_kept_is_missed(blobs: BlobStore) -> None:
     upload(blobs)
-    blobs.forget("ann")
+    blobs.uploads.forget("ann")
     with pytest.raises(BlobNotFound, match="send it again"):
         blobs.keep("ann", [BLOB])
 
@@ -241,7 +242,7 @@ def test_uploads_that_are_begun_and_never_committed_do_not_fill_the_disk(blobs: 
     datas = [bytes([number]) * 50 for number in range(MAX_UPLOADS + 5)]
     opened = []
     for number, data in enumerate(datas):
-        receiving = blobs.begin_upload("ann", blob_ref("model", data))
+        receiving = blobs.uploads.begin("ann", blob_ref("model", data))
         receiving.write(0, data[:-1] if number % 2 else data)
         opened.append(receiving)
         if not number % 2:
@@ -251,16 +252,16 @@ def test_uploads_that_are_begun_and_never_committed_do_not_fill_the_disk(blobs: 
     upload(blobs, client_id="bob")
     left = {path.name.removesuffix(".part") for path in (folder / "incoming" / "ann").iterdir()}
     assert left == {receiving.blob.sha256 for receiving in opened[-MAX_UPLOADS:]}, "the oldest are gone"
-    assert blobs.uploaded("bob", BLOB), "nobody else's"
+    assert blobs.uploads.is_complete("bob", BLOB), "nobody else's"
     with pytest.raises(FailedPrecondition):
         opened[1].write(49, b"x")
-    assert blobs.received_bytes("ann", opened[1].blob) == 0
-    again = blobs.begin_upload("ann", opened[-2].blob)
+    assert blobs.uploads.received_bytes("ann", opened[1].blob) == 0
+    again = blobs.uploads.begin("ann", opened[-2].blob)
     again.write(49, datas[-2][49:])
     again.finish()
     assert len(list((folder / "incoming" / "ann").iterdir())) == MAX_UPLOADS, "going on with one drops no other"
     for receiving in (*opened, again):
-        blobs.end_upload("ann", receiving)
+        blobs.uploads.end("ann", receiving)
 
 
 # Crashes and a disk that fails
@@ -272,7 +273,7 @@ def attempt(state: Path) -> None:
     upload(blobs)
     blobs.keep("ann", [BLOB])
     assert blobs.path(BLOB.sha256).read_bytes() == DATA, "only now may a row name the blob"
-    blobs.forget("ann")
+    blobs.uploads.forget("ann")
 
 
 def test_an_upload_killed_between_any_two_steps_goes_on_to_the_same_blob(
@@ -360,7 +361,7 @@ def test_a_disk_that_fails_while_a_blob_is_put_is_store_unavailable(
 
 def test_a_disk_that_fills_up_within_a_chunk_loses_nothing(blobs: BlobStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """A real full device refuses part of a write; here the file takes one byte more, then none."""
-    receiving = blobs.begin_upload("ann", BLOB)
+    receiving = blobs.uploads.begin("ann", BLOB)
     receiving.write(0, DATA[:100])
     real = receiving._file
 
@@ -381,10 +382,10 @@ def test_a_disk_that_fills_up_within_a_chunk_loses_nothing(blobs: BlobStore, mon
         receiving.write(100, DATA[100:200])
     with pytest.raises(FailedPrecondition):
         receiving.write(100, DATA[100:200])
-    blobs.end_upload("ann", receiving)
-    assert blobs.received_bytes("ann", BLOB) == 101
+    blobs.uploads.end("ann", receiving)
+    assert blobs.uploads.received_bytes("ann", BLOB) == 101
     upload(blobs)
-    path = blobs.uploaded_path("ann", BLOB)
+    path = blobs.uploads.path("ann", BLOB)
     assert path is not None
     assert path.read_bytes() == DATA
 
@@ -394,10 +395,10 @@ def test_bytes_whose_fsync_failed_are_sent_again(blobs: BlobStore, monkeypatch: 
         failing(patch, "fsync", errno.EIO)
         with pytest.raises(StoreUnavailable):
             upload(blobs)
-    assert not blobs.uploaded("ann", BLOB)
-    assert blobs.received_bytes("ann", BLOB) == 0, "nobody knows which of them the disk has"
+    assert not blobs.uploads.is_complete("ann", BLOB)
+    assert blobs.uploads.received_bytes("ann", BLOB) == 0, "nobody knows which of them the disk has"
     upload(blobs)
-    assert blobs.uploaded("ann", BLOB)
+    assert blobs.uploads.is_complete("ann", BLOB)
 
 
 @pytest.mark.parametrize("call", ["link", "fsync"])
@@ -409,7 +410,7 @@ def test_an_upload_that_cannot_be_kept_stays_an_upload(
         failing(patch, call, errno.EIO)
         with pytest.raises(StoreUnavailable):
             blobs.keep("ann", [BLOB])
-    assert blobs.uploaded("ann", BLOB)
+    assert blobs.uploads.is_complete("ann", BLOB)
     blobs.keep("ann", [BLOB])
     assert blobs.read(BLOB.sha256) == DATA
 
@@ -423,4 +424,4 @@ def test_a_folder_that_cannot_be_made_is_store_unavailable(folder: Path) -> None
 def test_an_upload_into_a_folder_that_cannot_be_made_is_store_unavailable(blobs: BlobStore, folder: Path) -> None:
     (folder / "incoming" / "ann").write_text("a file where a folder should be")
     with pytest.raises(StoreUnavailable):
-        blobs.begin_upload("ann", BLOB)
+        blobs.uploads.begin("ann", BLOB)
