@@ -28,7 +28,7 @@ class Session:
     problem: ClientProblem | None = None
     """What its operator should know; a fatal one until it has done a task again."""
     num_announced: int = 0
-    """Joins of this instance that changed something and were written down."""
+    """Joins of this instance that were written down: the first, and those that changed something."""
     num_problems: int = 0
     """Problems that it has reported since it last did a task."""
 
@@ -53,8 +53,8 @@ class Sessions:
         self._sessions: dict[str, Session] = {}
         self._progress: dict[str, Progress] = {}
 
-    def join(self, client: Client, token: str) -> tuple[Session, bool]:
-        """Open or take over a client's session; says whether the client was absent before.
+    def join(self, client: Client, token: str) -> Session:
+        """Open or take over a client's session; that of the same token goes on.
 
         Raises:
             ClientIdTaken: Another token holds it and its lease lives.
@@ -66,16 +66,15 @@ class Sessions:
                 f"another trainer acts for client {client.client_id}; end it, or wait {wait:.0f} s for its lease to run out",
                 client_id=client.client_id,
             )
-        is_new = known is None or known.token != token
         session = Session(
             client=client, token=token, last_seen=self._clock(), heartbeat=Heartbeat(client_id=client.client_id)
         )
-        if known is not None and not is_new:
+        if known is not None and known.token == token:
             session.task, session.heartbeat, session.problem = known.task, known.heartbeat, known.problem
             session.num_announced, session.num_problems = known.num_announced, known.num_problems
         self._sessions[client.client_id] = session
         self._progress.setdefault(client.client_id, Progress())
-        return session, is_new
+        return session
 
     def check(self, client_id: str, token: str) -> Session:
         """The session of a caller; a call is a sign of life.

@@ -84,7 +84,7 @@ class Scene:
         self.run = rounds.close_updates(run, now=self.clock.now, quorum=self.quorum)
 
     def live(self, name: str, *, moves: bool, finishes: bool) -> None:
-        session, _is_new = self.sessions.join(a_client(name), "token")
+        session = self.sessions.join(a_client(name), "token")
         self.sessions.given(session, self.task)
         self.alive[name] = self.clock.now
         if moves:

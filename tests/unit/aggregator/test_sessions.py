@@ -39,8 +39,8 @@ def sessions(clock: Clock) -> Sessions:
 
 def test_the_same_token_takes_over_at_once_and_keeps_its_task(sessions: Sessions) -> None:
     sessions.check("ann", "first").task = a_task()
-    after, is_new = sessions.join(a_client("ann", num_examples=3), "first")
-    assert (is_new, after.task, after.client.num_examples) == (False, a_task(), 3)
+    after = sessions.join(a_client("ann", num_examples=3), "first")
+    assert (after.task, after.client.num_examples) == (a_task(), 3)
 
 
 def test_another_token_is_refused_while_the_lease_lives(sessions: Sessions, clock: Clock) -> None:
@@ -56,8 +56,8 @@ def test_another_token_takes_over_when_the_lease_has_run_out_and_starts_without_
 ) -> None:
     sessions.check("ann", "first").task = a_task()
     clock.now = 110.1
-    after, is_new = sessions.join(a_client("ann"), "second")
-    assert (is_new, after.task) == (True, None)
+    after = sessions.join(a_client("ann"), "second")
+    assert (after.token, after.task) == ("second", None)
     with pytest.raises(ClientIdTaken):
         sessions.check("ann", "first")
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
+from aggregator.service import MAX_ANNOUNCED
 from aggregator.storage import FORGET_AFTER_S, Storage
 from shared.errors import BlobCorrupt, StoreUnavailable
 from tests.crashes import Disk
@@ -62,3 +64,32 @@ def test_a_run_says_why_it_waits_and_keeps_its_own_reason(monkeypatch: pytest.Mo
         disk.revive()
         federation.submit(client, task, update, blobs)
         assert "storage" not in federation.coordinator.get_run(run.run_id).reason
+
+
+def test_a_client_that_joined_while_nothing_could_be_written_is_written_down_when_it_can() -> None:
+    with memory_folder() as folder, LocalFederation(Path(folder), [NumpyClient("ann")]) as federation:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(federation.store, "transaction", no_room)
+            for _ in range(MAX_ANNOUNCED + 1):
+                with pytest.raises(StoreUnavailable):
+                    federation.join()
+        federation.join()
+        assert [client.client_id for client in federation.coordinator.list_clients()] == ["ann"]
+        assert len(federation.events("", "client_joined")) == 1
+
+
+def test_a_known_client_that_came_back_while_nothing_could_be_written_is_in_the_history_when_it_can() -> None:
+    with memory_folder() as folder, LocalFederation(Path(folder), [NumpyClient("ann")]) as federation:
+        federation.join()
+        federation.start_again()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(federation.store, "transaction", no_room)
+            with pytest.raises(StoreUnavailable):
+                federation.join()
+        federation.join()
+        federation.join()
+        assert len(federation.events("", "client_joined")) == 2
+
+
+def no_room() -> NoReturn:
+    raise StoreUnavailable("the disk is full")
