@@ -21,13 +21,16 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from aggregator.store.blob_files import BlobFiles
+from aggregator.store.blob_files import BlobFiles, sha256_of
 from aggregator.store.disk_errors import disk_errors
 from aggregator.store.holds import Holds
 from aggregator.store.uploads import Upload, Uploads
 from shared import disk
 from shared.errors import BlobNotFound, StoreUnavailable
+from shared.log import get_logger
 from shared.types import MODEL, BlobRef
+
+log = get_logger(__name__)
 
 RESERVED_BYTES = 16 << 20
 """What a model to begin with leaves free on the disk, so that the database and the runs' updates go on."""
@@ -55,7 +58,7 @@ class BlobStore(BlobFiles):
             disk.fsync_folder(folder, "state")
 
     def put(self, role: str, pieces: Iterable[bytes]) -> BlobRef:
-        """Make a blob of these bytes durable and return its name. The same bytes again change nothing."""
+        """Make a blob of these bytes durable and return its name. The same bytes again only mend what was damaged."""
         digest, size = hashlib.sha256(), 0
         with disk_errors(), tempfile.NamedTemporaryFile(dir=self._staging, delete=False) as file:
             try:
@@ -206,6 +209,9 @@ class BlobStore(BlobFiles):
             disk.make_folder(target.parent, "blob.folder")
             disk.fsync_folder(self._blobs, "blob.folder")
             self._durable.add(target.parent)
+        if target.is_file() and not target.samefile(source) and sha256_of(target) != sha256:
+            log.warning("blob_mended", sha256=sha256, detail="the stored bytes were damaged; the same came again")
+            disk.remove(target, "blob.collect")
         self._link(source, target, "blob")
 
     @staticmethod

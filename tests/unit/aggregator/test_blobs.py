@@ -57,6 +57,19 @@ def send(blobs: BlobStore, data: bytes, client_id: str = "ann", blob: BlobRef = 
 # Blobs
 
 
+@pytest.mark.parametrize("again", ["put", "uploaded"])
+def test_a_stored_blob_that_is_damaged_is_mended_when_its_bytes_come_again(folder: Path, again: str) -> None:
+    BlobStore(folder).put("model", [DATA])
+    blobs = BlobStore(folder)
+    blobs.path(BLOB.sha256).write_bytes(DATA[:-1])
+    if again == "put":
+        blobs.put("model", [DATA])
+    else:
+        upload(blobs)
+        blobs.keep("ann", [BLOB])
+    assert blobs.verified_path(BLOB.sha256).read_bytes() == DATA, "never other bytes that count as verified"
+
+
 def test_a_blob_is_named_by_its_content_and_read_back(blobs: BlobStore) -> None:
     assert blobs.put("model", [DATA[:10], DATA[10:]]) == BLOB
     assert blobs.read(BLOB.sha256) == DATA
