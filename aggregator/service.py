@@ -1,7 +1,7 @@
 """The coordinator: runs, rounds and updates. It owns every transition and knows neither gRPC nor which store it has.
 
 The use cases of RunService and RoundService in domain types: who may do what, and which pure step of rounds.py it is. How a
-step becomes durable is ledger.py; how bytes move is transfers.py.
+step becomes durable is ledger.py; how bytes move is transfers.py; what the aggregator computes of a round is round_work.py.
 
 Methods may be called from any thread; the ledger's lock makes them take turns. Long work (the fold, clustering, checking a
 blob) is done outside the lock, by `work` and in the caller's thread.
@@ -23,12 +23,14 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from aggregator import results, rounds, tasks
-from aggregator.aggregation import aggregate, config_of, earlier_updates
+from aggregator.aggregation import config_of
 from aggregator.collection import Collection, Keep
 from aggregator.fold import BLOCK_ELEMENTS
 from aggregator.initial_models import Beginning, InitialModels
+from aggregator.layouts import Layouts
 from aggregator.ledger import Ledger, Listener
 from aggregator.metrics import AggregatorMetrics
+from aggregator.round_work import RoundWork
 from aggregator.rounds import RunEvent
 from aggregator.sessions import Session, Sessions
 from aggregator.store.base import ControlRequest, Store
@@ -42,18 +44,14 @@ from shared.errors import (
     InvalidConfig,
     InvalidTransition,
     MalformedRequest,
-    MalformedUpdate,
     NotAMember,
-    PayloadCorrupt,
     RequestIdReused,
     RoundNotFound,
-    StoreUnavailable,
 )
 from shared.log import get_logger
 from shared.run_config import RunConfig, canonical_json, parse_run_config
-from shared.tensors import TensorTable, prototypes_to_bytes, read_header
+from shared.tensors import prototypes_to_bytes
 from shared.types import (
-    FEATURE_DIM,
     GLOBAL_CLUSTER,
     BlobRef,
     Client,
@@ -138,10 +136,9 @@ class Coordinator:
         )
         self.initial_models = InitialModels(blobs, max_blob_bytes=self._limits.max_blob_bytes)
         self.collection = Collection(self._ledger, store, blobs, metrics, keep or Keep(), clock=monotonic_clock)
-        self._tables: dict[str, TensorTable] = {}
-        self._dims: dict[str, int] = {}
+        self._layouts = Layouts(store, blobs)
+        self._round_work = RoundWork(self._ledger, self._layouts, store, blobs, self._limits.fold_block_elements)
         self._turns: WeakValueDictionary[str, threading.Lock] = WeakValueDictionary()  # as long as somebody has one
-        self._attempts: dict[str, int] = {}
         self._ledger.recover()
 
     # Runs, as the gateway sees them
@@ -478,9 +475,7 @@ class Coordinator:
             self._metrics.observe_clients(session.heartbeat.activity for session in self._sessions)
             open_runs = self._ledger.open_runs()
             self._metrics.observe_runs(open_runs, now=self._ledger.now())
-            for run_id in self._tables.keys() - {run.run_id for run in open_runs}:
-                del self._tables[run_id]
-                self._dims.pop(run_id, None)
+            self._layouts.forget(but_of={run.run_id for run in open_runs})
             self._sessions.forget_progress(but_of={name for run in open_runs for name in run.roster})
 
     def work(self) -> bool:
@@ -489,8 +484,7 @@ class Coordinator:
         Raises:
             StoreUnavailable: The disk or the database is away; the round still waits.
         """
-        with self._blobs.holds.holding():
-            return self._aggregate_one()
+        return self._round_work.do()
 
     def has_ended(self, run_id: str) -> bool:
         """Whether nothing can happen to this run any more."""
@@ -506,37 +500,6 @@ class Coordinator:
         """The run with the reason why it waits where its storage fails, which the storage itself cannot take down."""
         why = "" if run.status.is_final else self._ledger.storage.why_waiting()
         return replace(run, reason=why) if why else run
-
-    def _aggregate_one(self) -> bool:
-        with self._ledger.lock:
-            waiting = [
-                run
-                for run in self._ledger.open_runs()
-                if run.round is not None
-                and run.round.phase is RoundPhase.AGGREGATING
-                and run.status in (RunStatus.RUNNING, RunStatus.PAUSED)
-            ]
-        if not waiting:
-            return False
-        # The one tried least: a run whose aggregation crashes must not keep the others waiting.
-        run = min(waiting, key=lambda run: self._attempts.get(run.run_id, 0))
-        self._attempts = {run.run_id: self._attempts.get(run.run_id, 0) for run in waiting}
-        self._attempts[run.run_id] += 1
-        try:
-            with self._ledger.storage.writing("results"):
-                outcome = self._aggregated(run)
-        except StoreUnavailable:
-            raise
-        except Exception:
-            self._record_crash(run)
-            raise
-        del self._attempts[run.run_id]
-        with self._ledger.lock:
-            before = self._ledger.find_open(run.run_id)
-            if before is not None and before.status in (RunStatus.RUNNING, RunStatus.PAUSED):
-                self._ledger.step(before, outcome(before))
-            # Else it was stopped meanwhile: what was computed is not wanted.
-        return True
 
     def _steer(self, run_id: str, change: Callable[[Run], Run], request_id: str, **asked: object) -> Run:
         """Do what a person asked for, once for each request id; returns the run as it is then."""
@@ -604,37 +567,6 @@ class Coordinator:
             )
         return blob, number, path
 
-    def _table(self, run: Run) -> TensorTable:
-        """Layout of the run's model, set by round 0."""
-        if run.run_id not in self._tables:
-            assert run.model is not None
-            with self._blobs.open(run.model.sha256) as file:
-                self._tables[run.run_id] = read_header(file)
-        return self._tables[run.run_id]
-
-    def _aggregated(self, run: Run) -> Callable[[Run], Run]:
-        """Compute a round's result, outside the lock; returns the step that it amounts to, FAIL where it cannot be done."""
-        assert run.round is not None
-        number = run.round.number
-        try:
-            earlier = earlier_updates(run, self._store)
-            model, prototypes = aggregate(run, self._table(run), self._blobs, self._limits.fold_block_elements, earlier)
-        except (PayloadCorrupt, BlobNotFound, MalformedUpdate) as error:
-            # What is stored is gone, or not what was checked.
-            log.error("aggregation_failed", run_id=run.run_id, round=number, exc_info=True)
-            reason = f"round {number} cannot be aggregated: {error.detail}"
-            return lambda run: rounds.move(run, RunEvent.FAIL, reason=reason)
-        return lambda run: rounds.aggregated(run, number, model=model, prototypes=prototypes, now=self._ledger.now())
-
-    def _feature_dim(self, run: Run) -> int:
-        """Size of the run's features, set by round 0."""
-        if run.run_id not in self._dims:
-            first = self._store.find_round(run.run_id, 0)
-            assert first is not None
-            (update,) = first.updates.values()
-            self._dims[run.run_id] = update.payload.int_lists[FEATURE_DIM][0]
-        return self._dims[run.run_id]
-
     @contextmanager
     def _turn_of(self, client_id: str, token: str) -> Iterator[None]:
         """Let a client commit once at a time: a retry that comes too early must not find its blobs half put away."""
@@ -663,7 +595,8 @@ class Coordinator:
             return check_first_model(update, paths, initial)
         assert run.model is not None
         start = self._blobs.stored_path(run.model.sha256)
-        return check_update(update, paths, client, config_of(run), self._table(run), self._feature_dim(run), start)
+        table, feature_dim = self._layouts.table(run), self._layouts.feature_dim(run)
+        return check_update(update, paths, client, config_of(run), table, feature_dim, start)
 
     def _end_stopping_runs(self) -> None:
         """End the stopping runs for which no connected trainer works any more."""
@@ -729,23 +662,6 @@ class Coordinator:
                     )
                 )
                 log.warning("environment_changed", run_id=run.run_id, client_id=client.client_id)
-
-    def _record_crash(self, run: Run) -> None:
-        """Say, once a round, why a run waits whose aggregation met a bug; it is tried again, by a mended version too."""
-        if self._attempts[run.run_id] > 1:
-            return
-        reason = f"round {run.round_number} cannot be aggregated: internal error; the aggregator's log says more"
-        event = Event(
-            type="aggregation_failed",
-            run_id=run.run_id,
-            round=run.round_number,
-            data={"reason": "INTERNAL", "detail": reason},
-            time=self._ledger.now(),
-        )
-        with self._ledger.lock:
-            before = self._ledger.find_open(run.run_id)
-            if before is not None:
-                self._ledger.step(before, replace(before, reason=reason), extra=[event])
 
     def _record_lost(self, session: Session) -> None:
         now, client_id = self._ledger.now(), session.client.client_id

@@ -504,7 +504,7 @@ def test_a_client_that_works_for_two_runs_at_once_can_break_neither(
     keep = BlobStore.keep
 
     def keep_too_late(store: BlobStore, client_id: str, kept: Iterable[BlobRef]) -> None:
-        store.forget(client_id)
+        store.uploads.forget(client_id)
         keep(store, client_id, kept)
 
     with monkeypatch.context() as patched:
@@ -532,7 +532,7 @@ def test_a_run_whose_aggregation_crashes_keeps_no_other_run_waiting(
         return [run.round.phase for run in runs if run.round]
 
     with monkeypatch.context() as patched:
-        patched.setattr("aggregator.service.aggregate", crash_for_one)
+        patched.setattr("aggregator.round_work.aggregate", crash_for_one)
         assert phases() == [RoundPhase.AGGREGATING, RoundPhase.AGGREGATING]
         with pytest.raises(ZeroDivisionError):
             federation.coordinator.work()
@@ -549,7 +549,7 @@ def test_a_run_whose_aggregation_crashes_keeps_no_other_run_waiting(
         pass
     assert federation.coordinator.get_run(crashing.run_id).reason == ""
     with monkeypatch.context() as patched:
-        patched.setattr("aggregator.service.aggregate", crash_for_one)
+        patched.setattr("aggregator.round_work.aggregate", crash_for_one)
         with pytest.raises(ZeroDivisionError):
             federation.run_to_end(crashing.run_id)
     numbers = [event.round for event in federation.events(crashing.run_id, "aggregation_failed")]
@@ -582,7 +582,7 @@ def test_a_damaged_run_that_was_stopped_meanwhile_stays_stopped(
         federation.coordinator.stop(run.run_id)
         raise PayloadCorrupt("a blob that the round needs is gone")
 
-    monkeypatch.setattr("aggregator.service.aggregate", stopped_and_damaged)
+    monkeypatch.setattr("aggregator.round_work.aggregate", stopped_and_damaged)
     assert federation.coordinator.work()
     assert status(federation, run) is RunStatus.STOPPED
 
