@@ -28,7 +28,7 @@ from rich.table import Column
 
 from fedplcc.plots import SUMMARIES, domains_of
 from fedplcc.printable import printable
-from gateway.schemas import Event, Run
+from gateway.schemas import Event, Round, Run
 
 NOTES = {
     "run_recovered": "the aggregator came back; the run goes on",
@@ -277,12 +277,22 @@ def admission_lines(run: Run) -> list[str]:
     for refused in run.rejections:
         if refused.client_id not in quarantined:
             what = "1 update was" if refused.count == 1 else f"{refused.count} updates were"
-            when = refused.last_at.astimezone().strftime("%Y-%m-%d %H:%M:%S")
+            when = refused.last_at.astimezone().strftime("%Y-%m-%d %H:%M:%S %Z")
             out.append(
                 f"client {refused.client_id}: {what} refused, the last one at {when} in round {refused.round}: "
                 f"{refused.detail}"
             )
     return [printable(line) for line in out]
+
+
+def dropped_lines(rounds: Sequence[Round]) -> list[str]:
+    """Without whom these rounds went on: a line each. Of quarantined clients `admission_lines` tells."""
+    return [
+        printable(f"round {each.round} went on without client {client.client_id}, {client.reason}: {client.detail}")
+        for each in rounds
+        for client in each.dropped
+        if client.reason != "quarantined"
+    ]
 
 
 def _bar(console: Console, *columns: ProgressColumn, disable: bool = False) -> Progress:

@@ -22,7 +22,7 @@ from pydantic import ValidationError
 
 from fedplcc.initial_model import PIECE_BYTES, model_blob
 from fedplcc.sse import read_events
-from gateway.schemas import Client, ClientList, Document, Event, InitialModel, Problem, RoundPage, Run, RunPage
+from gateway.schemas import Client, ClientList, Document, Event, InitialModel, Problem, Round, RoundPage, Run, RunPage
 from shared.addresses import is_loopback, require_secure
 from shared.errors import (
     BlobTooLarge,
@@ -188,12 +188,10 @@ class Gateway:
         """The lines of metrics.jsonl or timings.jsonl."""
         return (await self._request("GET", _path(run_id, f"{name}.jsonl"))).text.splitlines()
 
-    async def last_metrics(self, run: Run) -> dict[str, Any] | None:
-        """The metrics of the last committed round of a run, or None before round 1 has committed."""
+    async def last_rounds(self, run: Run) -> list[Round]:
+        """A run's open round, if one is open, and the one before it."""
         params = {"after": max(run.round - 2, -1)}
-        page = _document(RoundPage, await self._request("GET", _path(run.run_id, "rounds"), params=params))
-        metrics = [current.metrics for current in page.rounds if current.metrics is not None]
-        return metrics[-1].model_dump(by_alias=True) if metrics else None
+        return _document(RoundPage, await self._request("GET", _path(run.run_id, "rounds"), params=params)).rounds
 
     async def results(self, run_id: str, number: int) -> tuple[BlobRef, BlobRef]:
         """The names of the global model and the global prototypes of a committed round.

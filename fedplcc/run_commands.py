@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import uuid
 from collections.abc import Callable, Coroutine
 from contextlib import aclosing
@@ -17,7 +18,7 @@ from fedplcc.interruption import run_interruptibly
 if TYPE_CHECKING:
     from fedplcc.artifacts import RunRecord
     from fedplcc.rest_client import Gateway
-    from gateway.schemas import Run
+    from gateway.schemas import Round, Run
 
 app = typer.Typer(help="Start and steer runs through a gateway.", epilog=HELP, no_args_is_help=True)
 
@@ -90,7 +91,7 @@ def start(
 
     federation = read_federation(chosen_file(config))
     document = json.loads(federation.config.canonical_json)
-    key, file = request_id or uuid.uuid4().hex, federation.initial_model_file
+    key, file = _key(request_id), federation.initial_model_file
 
     async def begin(there: Gateway) -> Run:
         if file is not None:
@@ -131,22 +132,24 @@ def list_runs(
 def status(
     run: MaybeRunId = None, gateway: GatewayUrl = DEFAULT_GATEWAY, insecure: Insecure = False, as_json: Json = False
 ) -> int:
-    """Show a run: where it stands, whose updates were refused, and the accuracy of its last round."""
+    """Show a run: where it stands, who is left out and why, whose updates were refused, the accuracy of its last round."""
     from fedplcc.plots import domains_of
-    from fedplcc.progress import RoundTable, admission_lines, console_for
+    from fedplcc.progress import RoundTable, admission_lines, console_for, dropped_lines
     from shared.run_config import canonical_json
 
-    async def ask(there: Gateway) -> tuple[Run, dict[str, Any] | None]:
+    async def ask(there: Gateway) -> tuple[Run, list[Round]]:
         found = await _found(there, run)
-        return found, await there.last_metrics(found)
+        return found, await there.last_rounds(found)
 
-    found, metrics = _ask(gateway, insecure, ask)
+    found, rounds = _ask(gateway, insecure, ask)
+    known = [each.metrics for each in rounds if each.metrics is not None]
+    metrics = known[-1].model_dump(by_alias=True) if known else None
     if as_json:
         print(canonical_json({**found.model_dump(mode="json"), "metrics": metrics}))
         return ExitCode.OK
     console = console_for(json=False)
     console.print(_sentence(found))
-    for line in admission_lines(found):
+    for line in (*dropped_lines(rounds), *admission_lines(found)):
         console.print(line)
     if metrics is not None:
         table = RoundTable(domains_of([metrics]))
@@ -178,7 +181,7 @@ def pause(
     as_json: Json = False,
 ) -> int:
     """Pause a run. Pausing a paused run changes nothing."""
-    key = request_id or uuid.uuid4().hex
+    key = _key(request_id)
     return _change(gateway, insecure, lambda there: there.pause(run, now=now, request_id=key), as_json=as_json)
 
 
@@ -192,7 +195,7 @@ def resume(
     as_json: Json = False,
 ) -> int:
     """Let a paused run go on, or take back a pause that waits."""
-    key = request_id or uuid.uuid4().hex
+    key = _key(request_id)
     return _change(gateway, insecure, lambda there: there.resume(run, request_id=key), as_json=as_json)
 
 
@@ -207,7 +210,7 @@ def stop(
     as_json: Json = False,
 ) -> int:
     """Stop a run for good; its last committed round is kept. Stopping it again changes nothing."""
-    key = request_id or uuid.uuid4().hex
+    key = _key(request_id)
     return _change(gateway, insecure, lambda there: there.stop(run, reason=reason, request_id=key), as_json=as_json)
 
 
@@ -223,7 +226,7 @@ def quarantine(
     as_json: Json = False,
 ) -> int:
     """Leave a client out of a run until it is released. Quarantining it again changes nothing."""
-    key = request_id or uuid.uuid4().hex
+    key = _key(request_id)
     return _change(
         gateway, insecure, lambda there: there.quarantine(run, client, reason=reason, request_id=key), as_json=as_json
     )
@@ -240,7 +243,7 @@ def release(
     as_json: Json = False,
 ) -> int:
     """Let a quarantined client take part in a run again, with nothing held against it."""
-    key = request_id or uuid.uuid4().hex
+    key = _key(request_id)
     return _change(gateway, insecure, lambda there: there.release(run, client, request_id=key), as_json=as_json)
 
 
@@ -282,6 +285,22 @@ def fetch(
 
 
 # Parts of the above
+
+
+def _key(request_id: str | None) -> str:
+    """What names a request: as given, or a random one.
+
+    Raises:
+        InvalidConfig: The gateway does not take it. An empty one is refused too: it is a variable that is not set.
+    """
+    from gateway.schemas import REQUEST_ID
+    from shared.errors import InvalidConfig
+
+    if request_id is None:
+        return uuid.uuid4().hex
+    if re.fullmatch(REQUEST_ID, request_id) is None:
+        raise InvalidConfig("--request-id: write 1 to 128 letters, digits and signs of ASCII, without spaces")
+    return request_id
 
 
 def _ask(url: str, insecure: bool, question: Callable[[Gateway], Coroutine[Any, Any, Result]]) -> Result:

@@ -74,7 +74,7 @@ IdempotencyKey = Annotated[
     str | None,
     Header(
         alias="Idempotency-Key",
-        pattern=r"^[!-~]{1,128}$",
+        pattern=schemas.REQUEST_ID,
         description="Chosen by the caller. The same key with the same configuration gives the same run, however often "
         "it is sent; with another configuration it is refused. A random one if not given.",
     ),
@@ -83,7 +83,7 @@ SteeringKey = Annotated[
     str | None,
     Header(
         alias="Idempotency-Key",
-        pattern=r"^[!-~]{1,128}$",
+        pattern=schemas.REQUEST_ID,
         description="Chosen by the caller. A key that was done changes nothing more, whatever was asked for since, and is "
         "answered with the run as it is now; with another wish it is refused.",
     ),

@@ -19,6 +19,8 @@ from shared.convert import RunView
 from shared.initial_model import ModelBlob
 from shared.types import ClientActivity, RoundPhase, RunStatus
 
+REQUEST_ID = r"^[!-~]{1,128}$"
+"""What names a request, in the header Idempotency-Key."""
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 

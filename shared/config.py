@@ -35,7 +35,13 @@ OptionalPort = Annotated[Port | None, BeforeValidator(_off)]
 
 
 def _all(value: object) -> object:
-    return None if isinstance(value, str) and value.lower() == "all" else value
+    if not isinstance(value, str):
+        return value
+    if value.lower() == "all":
+        return None
+    if not value.strip().lstrip("+-").isdecimal():
+        raise ValueError('write a whole number, or "all"')
+    return value
 
 
 CountOrAll = Annotated[Annotated[int, Field(ge=1)] | None, BeforeValidator(_all)]

@@ -54,7 +54,7 @@ def explain(problem: Any, prefix: str = "") -> str:
         return f"{key} is missing"
     if problem["type"] in ("too_short", "too_long"):
         return f"{key} {_of_length(problem['type'], problem['ctx'])}"
-    message = str(problem["msg"]).removeprefix("Value error, ")
+    message = str(problem["msg"]).removeprefix("Value error, ").replace("a valid tuple", "a list")
     message = message[:1].lower() + message[1:]
     if not key:
         return message  # about the whole, which names the keys itself

@@ -127,6 +127,7 @@ class Worker:
         self._beat_now: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._is_ending = False
         self._is_connected = False
+        self._why_idle = ""
 
     @property
     def is_well(self) -> bool:
@@ -194,10 +195,12 @@ class Worker:
     def _do(self, task: Task) -> None:
         """Do a task, whatever comes of it."""
         if task.kind not in WORK or task.run is None:
-            say = log.info if task.kind is TaskKind.STOP else log.debug
+            say = log.debug if task.detail == self._why_idle else log.info
             say("idle", asked=task.kind.value, detail=task.detail)
+            self._why_idle = task.detail
             self._handled(task, None)
             return
+        self._why_idle = ""
         work = _Work(task, FIRST_ACTIVITY[task.kind])
         with self._lock:
             if self._newest is not None and self._newest.task.key != task.key:

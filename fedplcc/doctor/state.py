@@ -17,6 +17,7 @@ from fedplcc.doctor.database import server
 from fedplcc.doctor.findings import Finding, Subject, in_bytes, ok, problem, warning
 from fedplcc.doctor.storage import aggregator_state, room
 from fedplcc.doctor.trainer_state import examine_trainer_state, is_trainer_state
+from fedplcc.state.backup import MANIFEST
 from fedplcc.state.snapshot import require_state, snapshot
 from shared.errors import FedplccError
 from shared.types import Event, Round, RoundPhase, Run, RunStatus
@@ -88,9 +89,11 @@ def needed(store: Store) -> Iterator[Finding]:
     if missing:
         yield problem("models", f"what runs need is named by no row any more, {_several(missing)}; {RESTORE}")
     elif num_collected:
-        yield ok("models", f"first and last ones and what open rounds need are there; {num_collected:,} were collected")
+        yield ok(
+            "models", f"rows name the first and last ones and what open rounds need; {num_collected:,} were collected"
+        )
     else:
-        yield ok("models", "those of all committed rounds are there")
+        yield ok("models", "rows name those of all committed rounds")
 
 
 def committed_rounds(store: Store, run_id: str) -> Iterator[Round]:
@@ -193,6 +196,8 @@ def leftovers(state: Path, store: Store) -> Iterator[Finding]:
         files = list(_sizes(state / folder))
         if files:
             yield ok("leftovers", f"{len(files):,} files of {in_bytes(sum(files))} in {folder}: {text}")
+    if (state / MANIFEST).is_file():
+        yield ok("leftovers", f"it is what 'fedplcc backup' made: {MANIFEST} belongs to it")
     strangers = sorted(
         path.name for path in state.iterdir() if path.name not in KNOWN and not path.name.startswith(SQLITE)
     )
@@ -200,7 +205,17 @@ def leftovers(state: Path, store: Store) -> Iterator[Finding]:
         yield warning("leftovers", f"files that are not the aggregator's, {_several(strangers)}: move them elsewhere")
 
 
-KNOWN = ("blobs", "incoming", "staging", "initial", "lock", "collection.lock", "endpoint.json", "database.json")
+KNOWN = (
+    "blobs",
+    "incoming",
+    "staging",
+    "initial",
+    "lock",
+    "collection.lock",
+    "endpoint.json",
+    "database.json",
+    MANIFEST,
+)
 """What else is in a state directory than its database."""
 
 

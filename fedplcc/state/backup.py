@@ -72,11 +72,12 @@ def make_backup(
         on_blob: Told of every blob that is done.
 
     Raises:
-        InvalidConfig: `state` is no state directory, or `folder` is not empty.
+        InvalidConfig: `state` is no state directory, or `folder` is not empty or lies within it.
         PayloadCorrupt: A blob is gone or damaged.
         StoreUnavailable: Something cannot be read or written.
     """
     require_state(state, url)
+    _apart(folder, state, "a backup within the state directory would be lost with it")
     _claim(folder, "a backup")
     with _writing(folder), no_collection(state):
         created_at = time.time()
@@ -108,13 +109,14 @@ def restore(folder: Path, state: Path, *, on_blob: OnBlob = lambda done, total: 
         on_blob: Told of every blob that is done.
 
     Raises:
-        InvalidConfig: `folder` is no complete backup, or `state` is not empty.
+        InvalidConfig: `folder` is no complete backup, or `state` is not empty or lies within it.
         PayloadCorrupt: A blob or the database of the backup is damaged.
         StoreUnavailable: Something cannot be read or written.
     """
     backup = read_manifest(folder)
     if sha256_of(folder / SQLITE) != backup.database_sha256:
         raise PayloadCorrupt(f"{folder / SQLITE} is not what was backed up: use another backup")
+    _apart(state, folder, "an aggregator would write into the backup")
     _claim(state, "a restored state")
     with _writing(state), _locked(state):  # no aggregator may begin on half of it
         try:
@@ -161,6 +163,12 @@ def read_manifest(folder: Path) -> Backup:
         return Backup(**document)
     except (KeyError, TypeError):
         raise InvalidConfig(f"{folder / MANIFEST} is not what 'fedplcc backup' writes: use another backup") from None
+
+
+def _apart(target: Path, source: Path, why: str) -> None:
+    """Refuse to write a folder into the one that it is made of."""
+    if target.resolve().is_relative_to(source.resolve()):
+        raise InvalidConfig(f"{target} lies within {source}: {why}; choose another folder")
 
 
 def _claim(folder: Path, what: str) -> None:

@@ -14,6 +14,8 @@ from aggregator.store.sql import SqlStore
 from shared.disk import why_unusable
 from shared.errors import InvalidConfig, StoreUnavailable
 
+DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+
 
 def require_state(state: Path, url: str | None = None) -> Path:
     """The folder itself, if it is the state directory of an aggregator.
@@ -65,6 +67,8 @@ def copy_database(state: Path, target: Path, url: str | None = None) -> None:
             copy.execute("PRAGMA journal_mode = DELETE")
             damage = copy.execute("PRAGMA quick_check(1)").fetchone()[0]
     except sqlite3.Error as error:
+        if getattr(error, "sqlite_errorcode", 0) & 0xFF in DAMAGED:
+            raise StoreUnavailable(f"the database {file} is damaged ({error}): restore a backup") from error
         raise StoreUnavailable(f"cannot copy the database {file} to {target}: {error}") from error
     if damage != "ok":
         raise StoreUnavailable(f"the database {file} is damaged ({damage.splitlines()[0]}): restore a backup")

@@ -151,3 +151,11 @@ def test_a_gateway_on_another_machine_needs_tls_or_an_explicit_flag() -> None:
     code, _, error = called("run", "list", "--gateway", "http://192.0.2.1:8080")
     assert code == 2
     assert "--insecure" in error
+
+
+@pytest.mark.parametrize("request_id", ["", "two words", "\u00e4", "x" * 129])
+def test_a_request_id_that_no_gateway_takes_is_refused_before_anything_is_asked(request_id: str) -> None:
+    for words in (("pause", "run-1"), ("quarantine", "run-1", "bob")):
+        code, _, error = called("run", *words, "--request-id", request_id, "--gateway", NOBODY)
+        assert code == 2
+        assert error == "fedplcc: --request-id: write 1 to 128 letters, digits and signs of ASCII, without spaces\n"

@@ -14,8 +14,10 @@ from typer.testing import CliRunner, Result
 
 from aggregator.collection import Keep
 from aggregator.store.collection_lock import collecting
+from aggregator.store.sql import SqlStore
 from fedplcc.cli import app
 from fedplcc.exit_codes import ExitCode
+from shared.errors import StoreUnavailable
 from shared.tensors import blob_ref, to_bytes
 from shared.types import MODEL, Payload, Run, RunStatus, Update
 from tests.folders import memory_folder
@@ -348,6 +350,43 @@ def test_a_backup_wants_an_empty_folder_and_a_state(state: Path, made: Path, tmp
     answer = command("backup", tmp_path / "served", tmp_path / "new")
     assert answer.exit_code == ExitCode.USAGE
     assert "served is postgresql://db/fedplcc: give its URL with --database-url" in answer.stderr
+
+
+def test_a_backup_and_its_state_lie_apart(state: Path, made: Path) -> None:
+    for answer in (command("backup", state, state / "backup"), command("restore", made, made / "restored")):
+        assert answer.exit_code == ExitCode.USAGE
+        assert " lies within " in answer.stderr
+    assert not (state / "backup").exists()
+    assert not (made / "restored").exists()
+
+
+def test_a_backup_is_examined_as_a_state_is(made: Path) -> None:
+    answer = command("doctor", made)
+    assert answer.exit_code == ExitCode.OK
+    assert "it is what 'fedplcc backup' made: backup.json belongs to it" in answer.stdout
+    assert "0 problems, 0 warnings" in answer.stdout
+
+
+@pytest.mark.parametrize("damage", ["cut short", "overwritten"])
+def test_a_damaged_database_ends_every_command_with_what_helps(
+    state: Path, left: tuple[Path, Run, Run], tmp_path: Path, damage: str
+) -> None:
+    with closing(sqlite3.connect(state / "aggregator.sqlite")) as connection:
+        connection.execute("PRAGMA journal_mode = DELETE")
+    with (state / "aggregator.sqlite").open("r+b") as file:
+        if damage == "cut short":
+            file.truncate(50_000)
+        else:
+            file.write(b"no database at all" * 100)
+    for answer in (
+        command("backup", state, tmp_path / "backup"),
+        command("replay", left[1].run_id, "--round", "5", "--state-dir", state),
+    ):
+        assert answer.exit_code == ExitCode.STORAGE
+        assert "aggregator.sqlite is damaged (" in answer.stderr
+        assert answer.stderr.endswith("): restore a backup\n")
+    with pytest.raises(StoreUnavailable, match=r"cannot open the database: .*; restore a backup$"):
+        SqlStore.in_folder(state)
 
 
 def test_a_damaged_blob_is_not_backed_up_as_if_it_were_whole(

@@ -245,6 +245,25 @@ def test_a_lost_connection_cancels_nothing(shell: Shell) -> None:
     assert shell.outcome("cancelled") == 0
 
 
+def test_the_log_says_once_why_there_is_nothing_to_do(shell: Shell, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    left_out = Task(kind=TaskKind.WAIT, detail="run r has quarantined this client: broken scanner")
+
+    def told() -> list[str]:
+        lines = [vars(record)["msg"] for record in list(caplog.records)]
+        return [line.get("detail", line["event"]) for line in lines if line["event"] in ("idle", "task_ended")]
+
+    def await_told(count: int) -> None:
+        eventually(lambda: len(told()) == count, f"{count} lines are told", WAIT_S)
+
+    for task, count in ((ROUND_1, 0), (ROUND_2, 2)):
+        shell.push(left_out)
+        await_told(count + 1)
+        shell.push(left_out, task)
+        await_told(count + 2)
+    assert told() == [left_out.detail, "task_ended"] * 2
+
+
 @pytest.mark.parametrize(("poll_hold_s", "hint"), [(None, "use --sync poll"), (0.5, "use a --poll-hold-s below 0.")])
 def test_what_cuts_idle_calls_again_and_again_is_named_once_with_what_helps(
     shell: Shell, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, poll_hold_s: float, hint: str
