@@ -52,7 +52,9 @@ def work(control: Connection, folder: Path, paths: list[Path], num_parameters: i
         table = read_header(file)
     method = METHODS["fedavg"]
     updates = [WeightedModel(path, 100.0 + index) for index, path in enumerate(paths)]
-    blobs = BlobStore(folder / "store")
+    store = folder / "store"
+    store.mkdir(exist_ok=True)
+    blobs = BlobStore(store)
 
     def bare() -> None:
         for block in mean_blocks(paths, len(table.header), num_parameters):

@@ -12,21 +12,17 @@ SEEN = {
     "DUPLICATE",
     "UPDATE_CONFLICT",
     "STALE_ROUND",
-    "FUTURE_ROUND",
     "RUN_ENDED",
     "NOT_A_MEMBER",
     "CLIENT_ID_TAKEN",
-    "BLOB_NOT_FOUND",
-    "MALFORMED_UPDATE",
     "REQUEST_ID_REUSED",
     "INVALID_TRANSITION",
-    "dropped from a round",
     "killed between calls",
     "killed within a call",
     "runs completed",
     "runs stopped",
 }
-"""What these games come to, the same in every run of this test; a game that never gets there proves nothing of it."""
+"""What these games come to many times; a game that never gets there proves nothing of it."""
 
 
 @pytest.mark.timeout(400)
