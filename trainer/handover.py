@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from shared.errors import MalformedUpdate, NotInCohort, RoundClosed, StoreUnavailable, UpdateConflict
+from shared.errors import MalformedUpdate, NotInCohort, RoundClosed, StaleRound, StoreUnavailable, UpdateConflict
 from shared.log import get_logger
 from shared.types import ClientActivity, ClientProblem, CommittedUpdate
 from trainer.cancellation import check
-from trainer.client_state import ClientStates, Staged, is_outdated
+from trainer.client_state import ClientStates, Manifest, Staged, is_outdated
 from trainer.job import Job
 
 STATE_LOST = ClientProblem(
@@ -79,17 +79,19 @@ class Handover:
 
         Raises:
             DiskFull, StoreUnavailable: Nothing has changed; doing the task again tries that again.
+            StaleRound: The task came late: its update is committed, and the state that is kept is of after it.
             FedplccError: The aggregator cannot be asked.
         """
         run_id, kept = job.run.run_id, self._states.manifest
-        is_first = run_id not in self._settled_runs and (job.config.algorithm.keeps_client_state or kept.promoted)
+        keeps_state = job.config.algorithm.keeps_client_state
+        is_first = run_id not in self._settled_runs and (keeps_state or kept.promoted)
         last_committed = None
-        if kept.staged is not None or is_first:
+        if kept.staged is not None or is_first or (keeps_state and _is_out_of_turn(kept, run_id, job.task.round)):
             membership = job.coordinator.announce(job.client)
             self._states.settle(membership, run_id=run_id, identity=identity)
             last_committed = membership.last_committed
         self._settled_runs.add(run_id)
-        if job.config.algorithm.keeps_client_state:
+        if keeps_state:
             self._check_state(job, last_committed)
 
     def hand_in(self, job: Job, finished: Finished) -> None:
@@ -124,6 +126,8 @@ class Handover:
         """Have no other state than that of the client's last committed update; say so where it is not there."""
         run_id, number = job.run.run_id, job.task.round
         promoted = self._states.manifest.promoted.get(run_id)
+        if promoted is not None and promoted.update.round == number and promoted.update == last_committed:
+            raise StaleRound(f"the update of round {number} is committed already", run_id=run_id, round=number)
         if promoted is None:
             is_lost = last_committed is not None and last_committed.run_id == run_id and last_committed.round > 0
         else:
@@ -145,6 +149,12 @@ class Handover:
             self._states.settle(membership, run_id=job.run.run_id, identity=finished.staged.identity)
         with job.timed("stage_seconds"):
             self._states.stage(finished.staged, finished.blobs)
+
+
+def _is_out_of_turn(kept: Manifest, run_id: str, number: int) -> bool:
+    """Whether the round is not the one after the last that is known here: another trainer may have acted in between."""
+    promoted = kept.promoted.get(run_id)
+    return number > 1 if promoted is None else promoted.update.round != number - 1
 
 
 def _send(job: Job, finished: Finished) -> None:

@@ -24,6 +24,7 @@ from shared.errors import (
     MalformedRequest,
     MalformedUpdate,
     RoundClosed,
+    StaleRound,
     Unavailable,
 )
 from shared.methods import base
@@ -706,9 +707,34 @@ def test_an_aggregator_that_is_back_at_an_earlier_round_gets_no_state_of_a_later
     tasks = moon_tasks(data, coordinator)
     runner = a_runner(data, tmp_path)
     for number in rounds:
+        coordinator.updates = [entry for entry in coordinator.updates if entry[0] < number]
         runner.perform(tasks[number - 1], coordinator, on_problem=problems.append)
     assert [problem.reason for problem in problems] == ["CLIENT_STATE_LOST"]
     assert coordinator.updates[-1][1].losses.keys() == {"ce"}
+
+
+def test_a_state_is_not_the_clients_where_another_trainer_acted_for_it_meanwhile(data, tmp_path):
+    """The first trainer lost its connection for a round, and another took the client over; then the first was back."""
+    coordinator, problems = MemoryCoordinator(), list[ClientProblem]()
+    tasks = moon_tasks(data, coordinator)
+    runner = a_runner(data, tmp_path / "first")
+    runner.perform(tasks[0], coordinator)
+    a_runner(data, tmp_path / "another").perform(tasks[1], coordinator)
+    runner.perform(tasks[2], coordinator, on_problem=problems.append)
+    assert [problem.reason for problem in problems] == ["CLIENT_STATE_LOST"]
+    assert coordinator.updates[-1][1].losses.keys() == {"ce"}
+
+
+def test_a_task_that_comes_after_its_update_is_committed_takes_no_state_away(data, undisturbed):
+    """It was on its way to the trainer, on a stream that was opened anew, while the update was acknowledged."""
+    coordinator, problems = MemoryCoordinator(), list[ClientProblem]()
+    runner = a_runner(data)
+    for task in moon_tasks(data, coordinator):
+        runner.perform(task, coordinator)
+        with pytest.raises(StaleRound):
+            runner.perform(task, coordinator, on_problem=problems.append)
+    assert problems == []
+    assert hashes(coordinator) == undisturbed
 
 
 def test_a_method_without_client_state_asks_for_nothing_and_leaves_nothing(data, tmp_path):
