@@ -24,6 +24,7 @@ from weakref import WeakValueDictionary
 
 from aggregator import results, rounds, tasks
 from aggregator.aggregation import config_of
+from aggregator.attendance import Attendance
 from aggregator.collection import Collection, Keep
 from aggregator.fold import BLOCK_ELEMENTS
 from aggregator.initial_models import Beginning, InitialModels
@@ -56,7 +57,6 @@ from shared.types import (
     BlobRef,
     Client,
     ClientActivity,
-    ClientProblem,
     CommittedUpdate,
     Evaluation,
     Event,
@@ -77,10 +77,6 @@ log = get_logger(__name__)
 
 MAX_REQUEST_ID = 128
 """Characters of a request id."""
-MAX_ANNOUNCED = 32
-"""Joins of one instance with other facts that the history tells of; it cannot fill the history."""
-MAX_PROBLEMS = 32
-"""Problems of one client that the history tells of until the client has done a task again; it cannot fill the history."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,6 +132,7 @@ class Coordinator:
         )
         self.initial_models = InitialModels(blobs, max_blob_bytes=self._limits.max_blob_bytes)
         self.collection = Collection(self._ledger, store, blobs, metrics, keep or Keep(), clock=monotonic_clock)
+        self._attendance = Attendance(self._ledger, self._sessions, store, metrics)
         self._layouts = Layouts(store, blobs)
         self._round_work = RoundWork(self._ledger, self._layouts, store, blobs, self._limits.fold_block_elements)
         self._turns: WeakValueDictionary[str, threading.Lock] = WeakValueDictionary()  # as long as somebody has one
@@ -241,7 +238,7 @@ class Coordinator:
     def list_clients(self, *, after: str = "", limit: int | None = None) -> list[Client]:
         """Clients that ever joined, by id, from the one after `after`, with what is known of them now."""
         with self._ledger.lock:
-            return [self._client_now(client) for client in self._store.list_clients(after=after, limit=limit)]
+            return [self._attendance.shown(client) for client in self._store.list_clients(after=after, limit=limit)]
 
     def manifest(self, run: Run) -> dict[str, Any]:
         """The content of run.json."""
@@ -349,18 +346,7 @@ class Coordinator:
         if client.domain in results.SUMMARIES:
             raise MalformedRequest(f"a domain cannot be called {client.domain!r}: tables of accuracy have that column")
         with self._ledger.lock:
-            now = self._ledger.now()
-            session = self._sessions.join(client, token)
-            known = self._store.find_client(client.client_id)
-            record = replace(client, last_seen_at=now, problem=session.problem)
-            has_changed = not session.num_announced or known is None or replace(known, last_seen_at=now) != record
-            if has_changed and session.num_announced < MAX_ANNOUNCED:
-                joined = {"domain": client.domain, "num_examples": client.num_examples}
-                event = Event(type="client_joined", client_id=client.client_id, data=joined, time=now)
-                self._ledger.record(event, record)
-                session.num_announced += 1  # not before: while the storage is away it joins again and again
-                if known is not None and known.environment != client.environment:
-                    self._record_environment_change(client)
+            self._attendance.joined(self._sessions.join(client, token))
             self._ledger.settle()
             return Membership(
                 heartbeat_interval_s=self._limits.heartbeat_interval_s,
@@ -395,7 +381,7 @@ class Coordinator:
             session = self._sessions.check(heartbeat.client_id, token)
             self._sessions.heard(session, heartbeat)
             if heartbeat.problem is not None and heartbeat.problem != session.problem:
-                self._note_problem(session, heartbeat.problem)
+                self._attendance.reported(session, heartbeat.problem)
             if heartbeat.activity is ClientActivity.IDLE:
                 if session.task is not None and session.task.kind is TaskKind.STOP:
                     session.task = None
@@ -468,7 +454,7 @@ class Coordinator:
         """Let time pass: leases run out, overdue rounds drop clients, stopping runs end, gauges follow."""
         with self._ledger.lock:
             for session in self._sessions.expired():
-                self._record_lost(session)  # first: if the store is away, the next tick finds it again
+                self._attendance.lost(session)  # first: if the store is away, the next tick finds it again
                 self._sessions.remove(session)
             self._ledger.let_time_pass()
             self._end_stopping_runs()
@@ -609,66 +595,6 @@ class Coordinator:
         task = tasks.next_task(self._ledger.open_runs(), session.client.client_id, session.task)
         self._sessions.given(session, task)
         return task
-
-    def _client_now(self, client: Client) -> Client:
-        session = self._sessions.find(client.client_id)
-        if session is None or not self._sessions.is_connected(client.client_id):
-            return client
-        return replace(
-            client,
-            is_connected=True,
-            activity=session.heartbeat.activity,
-            run_id=session.heartbeat.run_id,
-            round=session.heartbeat.round,
-            progress=session.heartbeat.progress,
-            last_seen_at=self._ledger.now() - self._sessions.silent_s(session),
-            problem=session.problem,
-            readings=session.heartbeat.readings,
-        )
-
-    def _note_problem(self, session: Session, problem: ClientProblem) -> None:
-        self._metrics.client_problems.inc()
-        if session.num_problems < MAX_PROBLEMS:
-            self._record_problem(session, problem)
-        session.num_problems += 1
-        session.problem = problem
-
-    def _record_problem(self, session: Session, problem: ClientProblem) -> None:
-        client = replace(session.client, problem=problem, last_seen_at=self._ledger.now())
-        data = {"reason": problem.reason, "detail": problem.detail, "hint": problem.hint, "is_fatal": problem.is_fatal}
-        event = Event(
-            type="client_problem",
-            run_id=session.heartbeat.run_id if self._ledger.find_open(session.heartbeat.run_id) else "",
-            round=session.heartbeat.round,
-            client_id=client.client_id,
-            data=data,
-            time=self._ledger.now(),
-        )
-        self._ledger.record(event, client)
-
-    def _record_environment_change(self, client: Client) -> None:
-        """Say in the history of every open run of this client that its bytes may not repeat from here on."""
-        for run in self._ledger.open_runs():
-            if client.client_id in run.roster and run.round is not None:
-                entry = results.roster_entry(client)["environment"]
-                self._ledger.record(
-                    Event(
-                        type="environment_changed",
-                        run_id=run.run_id,
-                        round=run.round_number,
-                        client_id=client.client_id,
-                        data={"environment": entry},
-                        time=self._ledger.now(),
-                    )
-                )
-                log.warning("environment_changed", run_id=run.run_id, client_id=client.client_id)
-
-    def _record_lost(self, session: Session) -> None:
-        now, client_id = self._ledger.now(), session.client.client_id
-        last_seen_at = now - self._sessions.silent_s(session)
-        client = replace(session.client, last_seen_at=last_seen_at, problem=session.problem)
-        self._ledger.record(Event(type="client_lost", client_id=client_id, time=now), client)
-        log.warning("client_lost", client_id=client_id)
 
 
 def _in_words(model: str, stem: str | None, num_classes: int) -> str:

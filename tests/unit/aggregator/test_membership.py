@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from aggregator.service import MAX_ANNOUNCED, MAX_PROBLEMS, Limits
+from aggregator.attendance import MAX_ANNOUNCED, MAX_PROBLEMS
+from aggregator.service import Limits
 from shared.errors import ClientIdTaken, FedplccError, NotAMember, Unauthenticated
 from shared.types import ClientActivity, ClientProblem, Environment, Event, Heartbeat, RunStatus, Task, TaskKind
 from shared.version import VERSION
