@@ -1,7 +1,8 @@
 """The coordinator: runs, rounds and updates. It owns every transition and knows neither gRPC nor which store it has.
 
 The use cases of RunService and RoundService in domain types: who may do what, and which pure step of rounds.py it is. How a
-step becomes durable is ledger.py; how bytes move is transfers.py; what the aggregator computes of a round is round_work.py.
+step becomes durable is ledger.py; how bytes move transfers.py; how a run is made run_creation.py; what the aggregator itself
+computes round_work.py.
 
 Methods may be called from any thread; the ledger's lock makes them take turns. Long work (the fold, clustering, checking a
 blob) is done outside the lock, by `work` and in the caller's thread.
@@ -11,10 +12,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import threading
 import time
-import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -27,12 +26,14 @@ from aggregator.aggregation import config_of
 from aggregator.attendance import Attendance
 from aggregator.collection import Collection, Keep
 from aggregator.fold import BLOCK_ELEMENTS
-from aggregator.initial_models import Beginning, InitialModels
+from aggregator.initial_models import InitialModels
 from aggregator.layouts import Layouts
 from aggregator.ledger import Ledger, Listener
 from aggregator.metrics import AggregatorMetrics
+from aggregator.requests import MAX_REQUEST_ID, Requests
 from aggregator.round_work import RoundWork
 from aggregator.rounds import RunEvent
+from aggregator.run_creation import RunCreation
 from aggregator.sessions import Session, Sessions
 from aggregator.store.base import ControlRequest, Store
 from aggregator.store.blobs import BlobStore
@@ -42,18 +43,14 @@ from shared.clock import Clock, SteadyClock
 from shared.errors import (
     BlobNotFound,
     ClientNotFound,
-    InvalidConfig,
     InvalidTransition,
     MalformedRequest,
     NotAMember,
-    RequestIdReused,
     RoundNotFound,
 )
 from shared.log import get_logger
-from shared.run_config import RunConfig, canonical_json, parse_run_config
-from shared.tensors import prototypes_to_bytes
+from shared.run_config import canonical_json
 from shared.types import (
-    GLOBAL_CLUSTER,
     BlobRef,
     Client,
     ClientActivity,
@@ -62,7 +59,6 @@ from shared.types import (
     Event,
     Heartbeat,
     Membership,
-    PrototypeSet,
     Round,
     RoundPhase,
     Run,
@@ -74,9 +70,6 @@ from shared.types import (
 from shared.version import VERSION
 
 log = get_logger(__name__)
-
-MAX_REQUEST_ID = 128
-"""Characters of a request id."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,6 +125,16 @@ class Coordinator:
         )
         self.initial_models = InitialModels(blobs, max_blob_bytes=self._limits.max_blob_bytes)
         self.collection = Collection(self._ledger, store, blobs, metrics, keep or Keep(), clock=monotonic_clock)
+        self._requests = Requests(store)
+        self._run_creation = RunCreation(
+            self._ledger,
+            self._requests,
+            blobs,
+            self.initial_models,
+            self.artifact,
+            lease_s=self._limits.lease_s,
+            max_classes=self._limits.max_classes,
+        )
         self._attendance = Attendance(self._ledger, self._sessions, store, metrics)
         self._layouts = Layouts(store, blobs)
         self._round_work = RoundWork(self._ledger, self._layouts, store, blobs, self._limits.fold_block_elements)
@@ -149,57 +152,7 @@ class Coordinator:
             RequestIdReused: The request id came with another configuration, or steered a run.
             MalformedRequest: The request id is empty or too long.
         """
-        if not 1 <= len(request_id) <= MAX_REQUEST_ID:
-            raise MalformedRequest(f"a request id has 1 to {MAX_REQUEST_ID} characters")
-        config = parse_run_config(document)
-        request_hash = config.hash  # as it was sent: what it names by a run's id is another model when that run goes on
-        if len(config.data.classes) > self._limits.max_classes:
-            raise MalformedRequest(f"data.classes: at most {self._limits.max_classes} classes")
-        lease_ends = math.isfinite(self._limits.lease_s)  # in a simulation it does not, and nobody is ever away
-        if config.quorum.deadline_s is not None and lease_ends and config.quorum.silence_s < self._limits.lease_s:
-            raise InvalidConfig(
-                f"quorum.silence_s = {config.quorum.silence_s:g}: at least {self._limits.lease_s:g}, the lease of this "
-                "aggregator in seconds: sooner it does not know that a client is silent"
-            )
-        with self._ledger.lock, self._blobs.holds.holding():
-            known = self._store.find_request(request_id)
-            if known is not None:
-                run_id, known_hash = known
-                if known_hash != request_hash:
-                    raise RequestIdReused(
-                        f"request id {request_id!r} created run {run_id} with another configuration", run_id=run_id
-                    )
-                return self._ledger.get(run_id)
-            steered = self._store.find_control_request(request_id)
-            if steered is not None:
-                raise RequestIdReused(
-                    f"request id {request_id!r} steered run {steered.run_id} before; send a new one with a new run",
-                    run_id=steered.run_id,
-                )
-            prototypes = self._blobs.put(GLOBAL_CLUSTER, [prototypes_to_bytes(PrototypeSet.empty())])
-            beginning = self._beginning(config)
-            now = self._ledger.now()
-            if beginning is not None:
-                config = config.begun_with(beginning.model.sha256)
-            run = Run(
-                run_id=f"{config.run.name}-{uuid.uuid4().hex[:8]}",
-                name=config.run.name,
-                status=RunStatus.PENDING,
-                config_json=config.canonical_json,
-                config_hash=config.hash,
-                method=config.run.method,
-                total_rounds=config.run.rounds,
-                seed=config.run.seed,
-                roster=config.run.clients or (),
-                model=None if beginning is None else beginning.model,
-                prototypes=prototypes,
-                reason="waiting for clients to join",
-                quarantined=dict.fromkeys(config.admission.quarantined, "the run's configuration says so"),
-                created_at=now,
-                updated_at=now,
-            )
-            facts = {} if beginning is None else {"initial_model": beginning.source}
-            return self._ledger.create(run, request_id=request_id, request_hash=request_hash, facts=facts)
+        return self._run_creation.create(request_id, document)
 
     def get_run(self, run_id: str) -> Run:
         """One run.
@@ -498,7 +451,7 @@ class Coordinator:
                 request = ControlRequest(
                     request_id=request_id, request_hash=request_hash, run_id=run_id, created_at=self._ledger.now()
                 )
-                if self._was_done(request):
+                if self._requests.was_done(request):
                     return self._ledger.get(run_id)
             self._ledger.change(run_id, change, request=request)
             self._end_stopping_runs()
@@ -514,44 +467,6 @@ class Coordinator:
                 f"run {run.run_id} has no client {client_id[:64]!r}, and none of that id ever joined", run_id=run.run_id
             )
         return run
-
-    def _was_done(self, request: ControlRequest) -> bool:
-        known = self._store.find_control_request(request.request_id)
-        if known is not None and known.request_hash == request.request_hash:
-            return True
-        if known is not None or self._store.find_request(request.request_id) is not None:
-            raise RequestIdReused(
-                f"request id {request.request_id!r} asked for something else before; send a new one with a new wish",
-                run_id=request.run_id,
-            )
-        return False
-
-    def _beginning(self, config: RunConfig) -> Beginning | None:
-        """What a run is to begin with, durable as a blob; None where its first client makes a new model."""
-        if config.run.initial_model is None:
-            return None
-        beginning = self.initial_models.resolve(
-            config.run.initial_model, lambda run_id, number: self._committed_model(run_id, number, config)
-        )
-        self.initial_models.keep(beginning.model)
-        return beginning
-
-    def _committed_model(self, run_id: str, number: int | None, config: RunConfig) -> tuple[BlobRef, int, Path]:
-        """The model of another run's round for a run of this configuration; see `initial_models.FindCommitted`."""
-        run = self._ledger.get(run_id)
-        if number is None:
-            number = rounds.last_committed(run)
-        blob, path = self.artifact(run_id, -1 if number is None else number, "model")
-        assert number is not None, "without a committed round there is no model"
-        theirs = json.loads(run.config_json)
-        made = (theirs["model"]["name"], theirs["model"].get("stem"), len(theirs["data"]["classes"]))
-        wanted = (config.model.name, config.model.stem, len(config.data.classes))
-        if made != wanted:
-            raise InvalidConfig(
-                f"run.initial_model: run {run_id} trains {_in_words(*made)}, this one {_in_words(*wanted)}; use the same "
-                "[model] and as many classes"
-            )
-        return blob, number, path
 
     @contextmanager
     def _turn_of(self, client_id: str, token: str) -> Iterator[None]:
@@ -595,7 +510,3 @@ class Coordinator:
         task = tasks.next_task(self._ledger.open_runs(), session.client.client_id, session.task)
         self._sessions.given(session, task)
         return task
-
-
-def _in_words(model: str, stem: str | None, num_classes: int) -> str:
-    return f"a {model}{f' with stem {stem}' if stem else ''} of {num_classes} classes"
