@@ -2,7 +2,8 @@
 
 The blobs are always in the state directory. A directory beside another database than its own would lose them all to the
 collection of blobs that no row names, and a database beside another directory names blobs that are not there. So the two
-know each other: the database's `writer.state` also stands in the directory's file `database.json`.
+know each other: the database's `writer.state` also stands in the directory's file `database.json`. For the same reason no
+new SQLite database is made beside blobs: they are those of one that somebody moved, deleted or cut to nothing.
 """
 
 from __future__ import annotations
@@ -11,7 +12,10 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+from aggregator.store.database import database_errors
+from aggregator.store.revisions import NEW, revision_of
 from aggregator.store.sql import SqlStore
+from aggregator.store.sqlite import Sqlite
 from shared import disk
 from shared.disk import why_unusable
 from shared.errors import InvalidConfig, StoreUnavailable
@@ -30,7 +34,7 @@ def open_store(folder: Path, url: str | None, *, on_lost: Callable[[str], None])
 
     Raises:
         InvalidConfig: The database and the directory do not belong together, or see `SqlStore.at`.
-        StoreUnavailable: Either cannot be used.
+        StoreUnavailable: Either cannot be used, or there are blobs without the SQLite database that named them.
     """
     try:
         known = belonging(folder)
@@ -42,6 +46,7 @@ def open_store(folder: Path, url: str | None, *, on_lost: Callable[[str], None])
                 f"the state directory {folder} belongs to the database {known[1]}: give its URL with --database-url or "
                 "FEDPLCC_DATABASE_URL, or choose another directory with --state-dir"
             )
+        _require_database_of_blobs(folder)
         return SqlStore.in_folder(folder)
     if (folder / SQLITE).exists():
         raise InvalidConfig(
@@ -55,6 +60,22 @@ def open_store(folder: Path, url: str | None, *, on_lost: Callable[[str], None])
         store.close()
         raise
     return store
+
+
+def _require_database_of_blobs(folder: Path) -> None:
+    if not any((folder / "blobs").glob("*/*")):
+        return
+    database = Sqlite(folder / SQLITE)
+    try:
+        with database_errors("cannot open the database"), database.engine.connect() as connection:
+            is_new = revision_of(connection) == NEW
+    finally:
+        database.close()
+    if is_new:
+        raise StoreUnavailable(
+            f"the database {folder / SQLITE} is gone or empty, but not the blobs that it named: restore a backup of the "
+            "state directory, or choose a new one with --state-dir"
+        )
 
 
 def _belong(folder: Path, known: tuple[str, str] | None, store: SqlStore) -> None:

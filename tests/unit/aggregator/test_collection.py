@@ -13,6 +13,8 @@ import pytest
 
 from aggregator.collection import DAY_S, Keep, KeptRounds, kept_rounds, needed_blobs
 from aggregator.store.collection_lock import no_collection
+from aggregator.store.opening import open_store
+from aggregator.store.sql import SqlStore
 from shared.errors import BlobNotFound, StoreUnavailable
 from shared.tensors import blob_ref, to_bytes
 from shared.types import MODEL, BlobRef, RoundPhase, Run, RunStatus, Task
@@ -488,3 +490,31 @@ def test_an_update_that_lay_through_a_restart_is_read_before_it_is_folded(folder
         failed = federation.run_to_end(run.run_id)
         assert failed.status is RunStatus.FAILED
         assert "does not have its SHA-256" in failed.reason
+
+
+# A database that is not there
+
+
+@pytest.mark.parametrize("loss", ["deleted", "cut to nothing"])
+def test_blobs_without_their_database_are_kept_and_the_aggregator_says_what_helps(tmp_path: Path, loss: str) -> None:
+    def opened() -> SqlStore:
+        return open_store(tmp_path, None, on_lost=pytest.fail)
+
+    opened().close()
+    opened().close()
+    blob = tmp_path / "blobs" / "ab" / ("ab" * 32)
+    blob.parent.mkdir(parents=True)
+    blob.write_bytes(b"a model")
+    opened().close()  # as after a crash between a blob and its row
+    database = tmp_path / "aggregator.sqlite"
+    kept = database.read_bytes()
+    if loss == "deleted":
+        database.unlink()
+    else:
+        os.truncate(database, 0)
+    for _ in range(2):
+        with pytest.raises(StoreUnavailable, match=r"aggregator.sqlite is gone or empty, but not .*: restore a backup"):
+            opened()
+    assert blob.read_bytes() == b"a model"
+    database.write_bytes(kept)
+    opened().close()
