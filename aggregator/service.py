@@ -1,8 +1,8 @@
 """The coordinator: runs, rounds and updates. It owns every transition and knows neither gRPC nor which store it has.
 
 The use cases of RunService and RoundService in domain types: who may do what, and which pure step of rounds.py it is. How a
-step becomes durable is ledger.py; how bytes move transfers.py; how a run is made run_creation.py; what the aggregator itself
-computes round_work.py.
+step becomes durable is ledger.py; how bytes move, transfers.py; how a run is made, run_creation.py; how results become part of
+their rounds, commits.py; what the aggregator itself computes, round_work.py.
 
 Methods may be called from any thread; the ledger's lock makes them take turns. Long work (the fold, clustering, checking a
 blob) is done outside the lock, by `work` and in the caller's thread.
@@ -12,19 +12,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
-from weakref import WeakValueDictionary
 
 from aggregator import results, rounds, tasks
-from aggregator.aggregation import config_of
 from aggregator.attendance import Attendance
 from aggregator.collection import Collection, Keep
+from aggregator.commits import Commits
 from aggregator.fold import BLOCK_ELEMENTS
 from aggregator.initial_models import InitialModels
 from aggregator.layouts import Layouts
@@ -38,7 +35,6 @@ from aggregator.sessions import Session, Sessions
 from aggregator.store.base import ControlRequest, Store
 from aggregator.store.blobs import BlobStore
 from aggregator.transfers import Transfers
-from aggregator.validation import check_evaluation, check_first_model, check_update
 from shared.clock import Clock, SteadyClock
 from shared.errors import (
     BlobNotFound,
@@ -138,7 +134,7 @@ class Coordinator:
         self._attendance = Attendance(self._ledger, self._sessions, store, metrics)
         self._layouts = Layouts(store, blobs)
         self._round_work = RoundWork(self._ledger, self._layouts, store, blobs, self._limits.fold_block_elements)
-        self._turns: WeakValueDictionary[str, threading.Lock] = WeakValueDictionary()  # as long as somebody has one
+        self._commits = Commits(self._ledger, self._sessions, self.transfers, self._layouts, store, blobs, metrics)
         self._ledger.recover()
 
     # Runs, as the gateway sees them
@@ -352,34 +348,7 @@ class Coordinator:
             BlobNotFound: A blob was not uploaded by this client.
             RoundClosed, NotInCohort, UpdateConflict, RunNotFound: See rounds.py.
         """
-        with (
-            self.transfers.refusals(client_id, run_id, number),
-            self._turn_of(client_id, token),
-            self._blobs.holds.holding(),
-        ):
-            committed = CommittedUpdate(run_id, number, tuple(blob.sha256 for blob in update.payload.blobs))
-            with self._ledger.lock:
-                session = self._sessions.check(client_id, token)
-                run = self._ledger.get(run_id)
-                if self._is_committed(run, number, update):
-                    self._metrics.updates.labels("duplicate").inc()
-                    return committed
-                rounds.add_update(run, number, update, now=self._ledger.now())  # refuses early, before any blob is read
-            update = self._checked(run, number, update, session.client)
-            with self._ledger.storage.writing("uploads"):
-                self._blobs.keep(client_id, update.payload.blobs)
-            with self._ledger.lock:
-                session = self._sessions.check(client_id, token)  # another instance may have taken over since
-                run = self._ledger.get(run_id)
-                after = rounds.add_update(run, number, update, now=self._ledger.now())
-                if after is run:
-                    self._metrics.updates.labels("duplicate").inc()
-                    return committed
-                self._ledger.step(run, after, update=update)
-                self._metrics.updates.labels("accepted").inc()
-                session.has_worked()
-            self._blobs.uploads.forget(client_id)
-            return committed
+        return self._commits.commit_update(client_id, token, run_id, number, update)
 
     def report_evaluation(self, client_id: str, token: str, run_id: str, number: int, evaluation: Evaluation) -> None:
         """Add a report to its round; the first one of a client counts.
@@ -387,19 +356,7 @@ class Coordinator:
         Raises:
             MalformedUpdate, RoundClosed, NotInCohort, RunNotFound: See validation.py and rounds.py.
         """
-        with self.transfers.refusals(client_id, run_id, number, what="report"), self._ledger.lock:
-            session = self._sessions.check(client_id, token)
-            run = self._ledger.get(run_id)
-            evaluation = replace(evaluation, domain=session.client.domain)
-            current = run.round if run.round_number == number else self._store.find_round(run_id, number)
-            if current is not None and client_id in current.evaluations:
-                self._metrics.reports.labels("duplicate").inc()
-                return
-            after = rounds.add_evaluation(run, number, evaluation)  # first: who was not asked has nothing to be judged
-            check_evaluation(evaluation, len(config_of(run).data.classes))
-            self._ledger.step(run, after, evaluation=evaluation)
-            self._metrics.reports.labels("accepted").inc()
-            session.has_worked()
+        self._commits.report_evaluation(client_id, token, run_id, number, evaluation)
 
     # Time and work, driven by app.py or by a simulation
 
@@ -467,37 +424,6 @@ class Coordinator:
                 f"run {run.run_id} has no client {client_id[:64]!r}, and none of that id ever joined", run_id=run.run_id
             )
         return run
-
-    @contextmanager
-    def _turn_of(self, client_id: str, token: str) -> Iterator[None]:
-        """Let a client commit once at a time: a retry that comes too early must not find its blobs half put away."""
-        with self._ledger.lock:
-            self._sessions.check(client_id, token)
-            turn = self._turns.setdefault(client_id, threading.Lock())
-        with turn:
-            yield
-
-    def _is_committed(self, run: Run, number: int, update: Update) -> bool:
-        """Whether this very update was committed, in the open round or an earlier one."""
-        current = run.round if run.round_number == number else self._store.find_round(run.run_id, number)
-        known = None if current is None else current.updates.get(update.client_id)
-        return known is not None and replace(known, num_prototypes=0, norm=None).same_content(update)
-
-    def _checked(self, run: Run, number: int, update: Update, client: Client) -> Update:
-        """Check an update against the run's contract; returns it with its number of prototypes."""
-        initial = self._blobs.stored_path(run.model.sha256) if number == 0 and run.model is not None else None
-        paths = {
-            blob: self.transfers.uploaded_path(client.client_id, blob)
-            if initial is None or blob != run.model
-            else initial
-            for blob in update.payload.blobs
-        }
-        if number == 0:
-            return check_first_model(update, paths, initial)
-        assert run.model is not None
-        start = self._blobs.stored_path(run.model.sha256)
-        table, feature_dim = self._layouts.table(run), self._layouts.feature_dim(run)
-        return check_update(update, paths, client, config_of(run), table, feature_dim, start)
 
     def _end_stopping_runs(self) -> None:
         """End the stopping runs for which no connected trainer works any more."""
