@@ -1,4 +1,4 @@
-"""How a client's results become part of their rounds: checked outside the ledger's lock, counted once, refused with a reason."""
+"""How a client's results become part of its rounds: checked outside the ledger's lock, counted once, or refused."""
 
 from __future__ import annotations
 

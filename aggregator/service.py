@@ -1,8 +1,8 @@
 """The coordinator: runs, rounds and updates. It owns every transition and knows neither gRPC nor which store it has.
 
 The use cases of RunService and RoundService in domain types: who may do what, and which pure step of rounds.py it is. How a
-step becomes durable is ledger.py; how bytes move, transfers.py; how a run is made, run_creation.py; how results become part of
-their rounds, commits.py; what the aggregator itself computes, round_work.py.
+step becomes durable is ledger.py; how bytes move, transfers.py; how a run is made, run_creation.py; how results become part
+of their rounds, commits.py; what the aggregator itself computes, round_work.py.
 
 Methods may be called from any thread; the ledger's lock makes them take turns. Long work (the fold, clustering, checking a
 blob) is done outside the lock, by `work` and in the caller's thread.

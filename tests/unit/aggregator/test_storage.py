@@ -7,7 +7,7 @@ from typing import NoReturn
 
 import pytest
 
-from aggregator.service import MAX_ANNOUNCED
+from aggregator.attendance import MAX_ANNOUNCED
 from aggregator.storage import FORGET_AFTER_S, Storage
 from shared.errors import BlobCorrupt, StoreUnavailable
 from tests.crashes import Disk
