@@ -357,7 +357,11 @@ def drop_absent(
     if not lack:
         reason, current = "", _dropping(current, late)
     else:
-        missing = {name: absent.get(name, current.dropped.get(name, "")) for name in owing if name not in rest}
+        # Who gave no update owes no report, but helps with one: that may be all that a round can still get.
+        missing = {
+            name: why for name, why in current.dropped.items() if name not in {*run.quarantined, *_done(current)}
+        }
+        missing |= {name: absent.get(name, current.dropped.get(name, "")) for name in owing if name not in rest}
         reason = f"round {current.number} has no quorum, {lack}{_named(missing)}{_quarantined(run, current)}"
     after = run if current == run.round else replace(run, round=current)
     return _without_quorum(after, reason, fails=fails) if lack else _saying(after, reason)

@@ -232,6 +232,18 @@ def test_a_client_that_is_released_after_its_round_went_on_without_it_need_not_r
     assert not rounds.is_evaluated(reported, quorum), "it may, and stands in for nobody"
 
 
+def test_who_gave_no_update_is_named_where_only_its_report_can_make_the_quorum() -> None:
+    run = evaluating("ann", "bob", reported=("ann",))
+    run = replace(run, round=replace(the_round(run), dropped=absent("cat", "zoe")))
+    after = rounds.drop_absent(rounds.quarantine(run, "bob", "poison"), absent={}, quorum=TWO, now=5.0)
+    assert after.reason == (
+        "round 1 has no quorum, 1 of the 2 clients that it needs; missing: cat (lost: not connected), "
+        "zoe (lost: not connected); quarantined: bob"
+    )
+    assert rounds.drop_absent(after, absent={}, quorum=TWO, now=6.0) is after
+    assert rounds.is_evaluated(rounds.add_evaluation(after, 1, an_evaluation("cat")), TWO)
+
+
 def test_quarantine_again_or_of_a_run_that_has_ended_changes_nothing() -> None:
     run = rounds.quarantine(collecting(), "zoe", "poison")
     assert rounds.quarantine(run, "zoe", "other") is run
