@@ -149,6 +149,8 @@ class AggregatorClient:
         self._stream: Any = None
         self._stream_lock = threading.Lock()
         self._is_refreshing = False
+        self.times_told = 0
+        """Tasks that have come to those who follow them, with those that came again."""
         self.is_closed = False
 
     def join(self, client: Client) -> Membership:
@@ -185,6 +187,7 @@ class AggregatorClient:
                         else:
                             is_news = is_news or step.key != known
                             known = step.key
+                            self.times_told += 1
                             yield step
                     if is_news or not self._is_hasty(time.monotonic() - begin):
                         waits = backoff(self.rng)
@@ -388,18 +391,21 @@ class TaskConnection:
         """Try until it works, is refused for good, or the task is not wanted any more.
 
         An attempt that came further than those before it, by `position`, makes the next pauses short again: on a link that
-        breaks often each attempt moves some bytes.
+        breaks often each attempt moves some bytes. A pause ends when whoever follows is told the task anew: the aggregator
+        is back, and knows us and what we do.
         """
         waits, furthest = backoff(self._client.rng), 0
         num_doubtful = 0
         for number in itertools.count(1):
             check(self._should_stop)
+            told = self._client.times_told
             try:
                 return attempt()
             except FedplccError as error:
                 if not _may_pass(error):
                     raise
-                num_doubtful += not isinstance(error, _PASSING)
+                is_away = isinstance(error, _PASSING)
+                num_doubtful += not is_away
                 if num_doubtful >= GIVE_UP_AFTER:
                     raise
                 if isinstance(error, (NotAMember, BlobNotFound)):
@@ -412,8 +418,18 @@ class TaskConnection:
                 waits, furthest, num_doubtful = backoff(self._client.rng), position(), 0
             self.retries += 1
             self._client.metrics.retries.labels(operation).inc()
-            pause(next(waits), self._should_stop)
+            if self._pause(next(waits), told if is_away else None):
+                waits = backoff(self._client.rng)
         raise AssertionError("it is tried without end")
+
+    def _pause(self, seconds: float, told: int | None) -> bool:
+        """Wait; says whether the task was told anew meanwhile, counted from `told`, if that is to end it."""
+
+        def is_told() -> bool:
+            return told is not None and told != self._client.times_told
+
+        pause(seconds, lambda: self._should_stop() or is_told())
+        return is_told()
 
 
 _PASSING = (Unavailable, ClientIdTaken, NotAMember, Overloaded, TransferIdle)

@@ -127,6 +127,7 @@ class Worker:
         self._beat_now: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._is_ending = False
         self._is_connected = False
+        self._is_answered = False
         self._why_idle = ""
 
     @property
@@ -338,7 +339,9 @@ class Worker:
                 cuts.broke(time.monotonic())
                 trouble = self._say(trouble, error.reason, error.detail)
             self._metrics.retries.labels("join").inc()
-            pause(next(waits), lambda: self._is_ending)
+            # A heartbeat that is answered from now on, if only by who does not know us, says that the aggregator is back.
+            self._is_answered = False
+            pause(next(waits), lambda: self._is_ending or self._is_answered)
 
     def _say(self, trouble: str | None, reason: str, detail: str) -> str:
         """Say once that the aggregator does not answer as it should; returns the reason."""
@@ -381,6 +384,7 @@ class Worker:
                 except Cancelled:
                     return
                 except NotAMember:
+                    self._is_answered = True
                     self._client.refresh()
                 except FedplccError as error:
                     log.debug("heartbeat_lost", reason=error.reason)
@@ -396,7 +400,7 @@ class Worker:
                 report = self._outbox[0] if self._outbox else None
                 heartbeat = report or self._heartbeat_of(work)
             is_wanted = self._client.heartbeat(heartbeat)
-            self._heard_at = time.monotonic()
+            self._heard_at, self._is_answered = time.monotonic(), True
             if report is None:
                 break
             with self._lock:

@@ -21,6 +21,7 @@ from shared.metrics import new_registry
 from shared.rpc import SERVER_OPTIONS, backoff, to_status
 from shared.tensors import blob_ref
 from shared.types import MODEL, Client, Membership, Payload, Poll, RunSpec, Task, TaskKind, Update
+from tests.harness import eventually
 from trainer import client as client_module
 from trainer.cancellation import Cancelled, never
 from trainer.client import AggregatorClient, StreamEnd
@@ -132,6 +133,13 @@ class Quick(random.Random):
 
     def uniform(self, a: float, b: float) -> float:
         return 0.01
+
+
+class Slow(random.Random):
+    """Jitter that makes every wait endless."""
+
+    def uniform(self, a: float, b: float) -> float:
+        return 1e5
 
 
 @pytest.fixture
@@ -275,6 +283,20 @@ def test_what_is_refused_for_good_is_not_tried_again(
     with pytest.raises(error, match="for good"):
         commit(client)
     assert server.calls == ["CommitUpdate"]
+
+
+def test_who_waits_for_an_aggregator_goes_on_as_soon_as_its_task_is_told_anew(
+    server: Server, client: AggregatorClient
+) -> None:
+    client.rng = Slow()
+    server.trouble["CommitUpdate"] = [errors.NotAMember("it has restarted")]
+    server.steps = [pb.SyncRoundResponse(task=convert.task_to_proto(TASK))]
+    with ThreadPoolExecutor(1) as pool:
+        committing = pool.submit(commit, client)
+        eventually(lambda: value(client, "retries", "commit") == 1, "it waits, for hours", 20.0)
+        assert next(client.follow()) == TASK
+        assert committing.result(20.0).sha256s == (BLOB.sha256,)
+    assert server.calls.count("CommitUpdate") == 2
 
 
 def test_waiting_for_an_aggregator_ends_when_the_task_is_not_wanted(server: Server, client: AggregatorClient) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import queue
 import random
@@ -287,6 +288,18 @@ def test_a_heartbeat_of_one_who_has_not_joined_has_the_stream_opened_anew(shell:
     shell.await_idle()
     shell.client.failing_heartbeats = [NotAMember("join first")]
     assert shell.client.refreshed.acquire(timeout=WAIT_S)
+    shell.await_joins(2)
+
+
+@pytest.mark.parametrize("answer", [None, NotAMember("join first")], ids=["it knows us", "it has restarted"])
+def test_it_joins_again_as_soon_as_a_heartbeat_is_answered(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, answer: Exception | None
+) -> None:
+    monkeypatch.setattr("trainer.worker.backoff", lambda rng: itertools.repeat(1000.0))
+    shell.push(IDLE)
+    shell.await_idle()
+    shell.client.failing_heartbeats = [Unavailable("away") for _ in range(5)] + ([answer] if answer else [])
+    shell.client.pushed.put(Unavailable("the connection broke"))
     shell.await_joins(2)
 
 
