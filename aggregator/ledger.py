@@ -222,10 +222,11 @@ class Ledger:
         self._runs[final.run_id] = final
         if final.status.is_final:
             del self._runs[final.run_id]
-        self._observe(states)
         done = update or evaluation
         is_free = done is not None and self._is_wanted_elsewhere(done.client_id, final)
         self._notify(tasks_changed=is_free or any(_asks_differently(before, state) for state in states))
+        # Last, for it reads a blob: who waits must hear of what is written whatever comes of that.
+        self._observe(states)
         return final
 
     def _is_wanted_elsewhere(self, client_id: str, run: Run) -> bool:

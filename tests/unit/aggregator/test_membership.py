@@ -331,3 +331,27 @@ def test_a_client_that_is_done_in_one_run_is_told_at_once_that_another_wants_it(
     federation.perform(ann, training)
     assert heard == [True], "bob's update is waited for, but the other run needs its first model"
     assert federation.task(ann).key == (second.run_id, 0, TaskKind.INIT)
+
+
+def test_a_disk_that_cannot_be_read_for_the_metrics_keeps_nobody_waiting(
+    federation: LocalFederation, ann: NumpyClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bob = federation.clients["bob"]
+    run = federation.create(run={"rounds": 2})
+    federation.step()
+    federation.step()
+    while federation.task(ann).kind is not TaskKind.EVALUATE:
+        federation.step()
+    federation.perform(ann, federation.task(ann))
+    report = federation.task(bob)
+    heard: list[bool] = []
+    federation.coordinator.subscribe(heard.append)
+
+    def unreadable(*_arguments: object, **_named: object) -> None:
+        raise OSError("the disk cannot be read")
+
+    monkeypatch.setattr(federation.metrics, "round_committed", unreadable)
+    with pytest.raises(OSError, match="cannot be read"):
+        federation.perform(bob, report)
+    assert heard == [True]
+    assert federation.coordinator.get_run(run.run_id).round_number == report.round + 1
