@@ -58,17 +58,19 @@ def database_errors(failure: str) -> Iterator[None]:
             ) from error
         if isinstance(error, (DataError, IntegrityError, ProgrammingError)):
             raise
-        advice = "; restore a backup" if _is_damaged(error) else ""
-        raise StoreUnavailable(f"{failure}: {one_line(error)}{advice}") from error
+        raise StoreUnavailable(f"{failure}: {one_line(error)}{_advice(error)}") from error
     except StatementError as error:
         if isinstance(error.orig, FedplccError):
             raise error.orig from None  # a value that no column takes: see columns.py
         raise
 
 
-def _is_damaged(error: DBAPIError) -> bool:
-    """Whether SQLite says that its file is not what it wrote."""
-    return getattr(error.orig, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+def _advice(error: DBAPIError) -> str:
+    """What helps where SQLite's own words do not say it."""
+    code = getattr(error.orig, "sqlite_errorcode", 0) & 0xFF
+    if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+        return "; restore a backup"
+    return "; make room" if code == sqlite3.SQLITE_FULL else ""
 
 
 def one_line(error: DBAPIError) -> str:

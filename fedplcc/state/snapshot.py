@@ -67,9 +67,11 @@ def copy_database(state: Path, target: Path, url: str | None = None) -> None:
             copy.execute("PRAGMA journal_mode = DELETE")
             damage = copy.execute("PRAGMA quick_check(1)").fetchone()[0]
     except sqlite3.Error as error:
-        if getattr(error, "sqlite_errorcode", 0) & 0xFF in DAMAGED:
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        if code in DAMAGED:
             raise StoreUnavailable(f"the database {file} is damaged ({error}): restore a backup") from error
-        raise StoreUnavailable(f"cannot copy the database {file} to {target}: {error}") from error
+        advice = "; make room there, or choose another folder" if code == sqlite3.SQLITE_FULL else ""
+        raise StoreUnavailable(f"cannot copy the database {file} to {target}: {error}{advice}") from error
     if damage != "ok":
         raise StoreUnavailable(f"the database {file} is damaged ({damage.splitlines()[0]}): restore a backup")
 

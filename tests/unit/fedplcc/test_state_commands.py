@@ -8,12 +8,15 @@ import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
+from sqlalchemy import create_engine
 from typer.testing import CliRunner, Result
 
 from aggregator.collection import Keep
 from aggregator.store.collection_lock import collecting
+from aggregator.store.database import database_errors
 from aggregator.store.sql import SqlStore
 from fedplcc.cli import app
 from fedplcc.exit_codes import ExitCode
@@ -387,6 +390,33 @@ def test_a_damaged_database_ends_every_command_with_what_helps(
         assert answer.stderr.endswith("): restore a backup\n")
     with pytest.raises(StoreUnavailable, match=r"cannot open the database: .*; restore a backup$"):
         SqlStore.in_folder(state)
+
+
+def test_a_database_that_may_not_grow_says_to_make_room(
+    state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SQLite says of it what it says of a full disk."""
+    connect = sqlite3.connect
+
+    def narrow(database: str | Path, **options: Any) -> sqlite3.Connection:
+        connection = connect(database, **options)
+        if Path(database).parent == tmp_path / "backup":
+            connection.execute("PRAGMA max_page_count = 1")
+        return connection
+
+    monkeypatch.setattr(sqlite3, "connect", narrow)
+    answer = command("backup", state, tmp_path / "backup")
+    assert answer.exit_code == ExitCode.STORAGE
+    assert answer.stderr.endswith(": database or disk is full; make room there, or choose another folder\n")
+    engine = create_engine(f"sqlite:///{tmp_path / 'narrow.sqlite'}")
+    with engine.connect() as connection:
+        connection.exec_driver_sql("PRAGMA max_page_count = 1")
+        with (
+            pytest.raises(StoreUnavailable, match=r"^cannot write: database or disk is full; make room$"),
+            database_errors("cannot write"),
+        ):
+            connection.exec_driver_sql("CREATE TABLE too_much (x)")
+    engine.dispose()
 
 
 def test_a_damaged_blob_is_not_backed_up_as_if_it_were_whole(
