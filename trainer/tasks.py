@@ -216,9 +216,10 @@ class TaskRunner:
         self._handover.hand_in(job, finished)
 
     def _identity(self, job: Job) -> str:
-        """Names the work: its task, the data that it is done on, and what does it."""
+        """Names the work: its task, for whom and on which data it is done, and what does it."""
         loaded, task = job.loaded, job.task
         facts = {
+            "client": self.client_id,
             "task": [*task.key, job.run.config_hash],
             "blobs": [blob.sha256 for blob in task.payload.blobs],
             "data": [self._spec, self._samples_per_class, *loaded.class_counts],

@@ -677,6 +677,15 @@ def test_a_finished_update_of_other_data_is_not_sent(data, tmp_path):
     assert coordinator.updates[0][1].num_examples == 6
 
 
+def test_a_finished_update_of_another_client_is_not_sent_whose_state_directory_this_one_took_over(data, tmp_path):
+    coordinator = MemoryCoordinator(failures={"store": [Killed("store")]})
+    task = a_train_task(coordinator, data, a_run("fedavg"))
+    with pytest.raises(Killed):
+        a_runner(data, tmp_path).perform(task, coordinator)
+    TaskRunner("bob", "hospital", data, ClientStates(tmp_path), device="cpu").perform(task, coordinator)
+    assert coordinator.updates[0][1].client_id == "bob"
+
+
 def test_an_update_that_the_aggregator_takes_for_wrong_is_sent_again_but_trained_anew_after_a_restart(data, tmp_path):
     wrong = [MalformedUpdate("no") for _ in range(2)]
     coordinator, activities = MemoryCoordinator(failures={"commit": list(wrong)}), []
