@@ -68,7 +68,7 @@ def _serve(settings: TrainerSettings, token: str, signals: _Signals) -> None:
         settings.client,
         settings.domain,
         settings.data,
-        ClientStates(settings.state_dir / STATES_FOLDER),
+        ClientStates(settings.state_dir / STATES_FOLDER / settings.client),  # another client has nothing of this one's
         device=settings.device,
         samples_per_class=settings.samples_per_class,
         metrics=metrics,

@@ -22,30 +22,38 @@ def is_trainer_state(state: Path) -> bool:
 
 
 def examine_trainer_state(state: Path) -> Iterator[Finding]:
-    """Whether each update and client state that is kept has its SHA-256."""
-    folder = state / STATES_FOLDER
+    """Whether each update and client state that is kept has its SHA-256, for every client that the trainer acted for."""
+    folders = sorted(path for path in (state / STATES_FOLDER).glob("*") if path.is_dir())
+    if not folders:
+        yield ok("trainer", "it keeps no finished update and no client state")
+    for folder in folders:
+        yield _examined(folder)
+
+
+def _examined(folder: Path) -> Finding:
+    """What is kept of one client."""
     try:
         kept = manifest_in(folder)
     except FileNotFoundError:
-        yield ok("trainer", "it keeps no finished update and no client state")
-        return
+        return ok("trainer", f"client {folder.name}: no finished update and no client state")
     except (OSError, ValueError) as error:
-        yield warning(
+        return warning(
             "trainer",
             f"{folder / 'manifest.json'} cannot be read ({error}): the trainer trains its update again, and client states "
             "begin anew",
         )
-        return
     damaged = sorted(name for name in kept.sha256s if not _is_whole(folder / name, name))
     if damaged:
-        yield warning(
+        return warning(
             "trainer",
             f"{len(damaged)} of {len(kept.sha256s)} files in {folder} are gone or damaged ({', '.join(damaged)[:80]}): what "
             "they held is trained again or begins anew; look at the disk",
         )
-        return
     staged = "no finished update" if kept.staged is None else f"the update of round {kept.staged.round}"
-    yield ok("trainer", f"{staged} and client states of {len(kept.promoted)} runs, each file with its SHA-256")
+    return ok(
+        "trainer",
+        f"client {folder.name}: {staged} and client states of {len(kept.promoted)} runs, each file with its SHA-256",
+    )
 
 
 def _is_whole(path: Path, sha256: str) -> bool:

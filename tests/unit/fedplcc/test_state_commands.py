@@ -217,14 +217,15 @@ def test_what_a_trainer_keeps_is_examined_too(tmp_path: Path) -> None:
     blob = blob_ref(MODEL, data)
     update = Update(client_id="ann", payload=Payload(tensor_groups=(blob,)), num_examples=12)
     staged = Staged(identity="work", run_id="run", round=3, update=update)
-    ClientStates(state / "client-state").stage(staged, {blob.sha256: data})
+    folder = state / "client-state" / "ann"
+    ClientStates(folder).stage(staged, {blob.sha256: data})
     answer = command("doctor", state)
     assert answer.exit_code == ExitCode.OK
     assert "the update of round 3 and client states of 0 runs, each file with its SHA-256" in answer.stdout
-    damaged(state / "client-state" / blob.sha256)
+    damaged(folder / blob.sha256)
     (sentence,) = findings(state, ExitCode.OK)
-    assert f"1 of 1 files in {state / 'client-state'} are gone or damaged ({blob.sha256})" in sentence
-    damaged(state / "client-state" / "manifest.json")
+    assert f"1 of 1 files in {folder} are gone or damaged ({blob.sha256})" in sentence
+    damaged(folder / "manifest.json")
     (sentence,) = findings(state, ExitCode.OK)
     assert "manifest.json cannot be read" in sentence
 
