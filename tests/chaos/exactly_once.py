@@ -62,6 +62,8 @@ from tests.numpy_client import NumpyClient, a_document
 from tests.oracle import mean_model
 
 NAMES = ("ann", "bob", "zoe")
+KEYS = ("k1", "k2", "k3", "k4")
+"""Request ids of what people ask for."""
 KILLED = "KILLED"
 DEADLINE_S = 5.0
 WHO_IS_AWAY = frozenset({"client_dropped", "client_returned", "client_asked", "quorum_missing", "quorum_regained"})
@@ -422,7 +424,7 @@ class ExactlyOnce(RuleBasedStateMachine):
         action=st.sampled_from(["pause", "pause", "resume", "resume", "resume", "stop"]),
         pick=picks,
         now=st.booleans(),
-        key=st.sampled_from(["", "", "k1", "k2", "k3", "k4"]),
+        key=st.sampled_from(["", "", *KEYS]),
         dies_at=moments,
     )
     def steer(self, action: str, pick: int, now: bool, key: str, dies_at: int) -> None:
@@ -518,6 +520,9 @@ class ExactlyOnce(RuleBasedStateMachine):
                 return f"memory and store differ in {run.run_id}"
             if _state_of(real) != _state_in(run):
                 return f"{run.run_id} is {_state_of(real)}, must be {_state_in(run)}"
+        done = {key for key in KEYS if self.federation.store.find_control_request(key) is not None}
+        if done != oracle.requests.keys():
+            return f"the requests {sorted(done)} were done, must be {sorted(oracle.requests)}"
         happened: Counter[Any] = Counter()
         for event in self._new_events():
             if event.type in WHO_IS_AWAY:

@@ -65,7 +65,9 @@ class RunModel:
 
     @property
     def needed(self) -> int:
-        """Clients that each phase needs."""
+        """Clients that the phase needs; the first model is made by one."""
+        if self.phase == "initialising":
+            return 1
         return len(self.cohort) if self.min_clients is None else self.min_clients
 
     @property
