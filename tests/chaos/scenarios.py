@@ -168,6 +168,24 @@ def _stop(operator: Operator, folder: Path) -> Outcome:
     return operator.ending(run_id)
 
 
+def _quarantine(operator: Operator, folder: Path) -> Outcome:
+    """Pause a run of one client, leave another out of it, let that one back, and go on: nothing comes of it but history."""
+    document = _document(folder, "fedavg", rounds=5, local_steps=20)
+    document["run"]["clients"] = ["left"]
+    while "right" not in {client["client_id"] for client in operator.get("/v1/clients")["clients"]}:
+        operator.bide("the other client joins")
+    run_id = operator.create(document)
+    operator.wait_round(run_id, 1)
+    operator.steer(run_id, "pause?now=true", "pause-now")
+    operator.wait(run_id, "paused")
+    operator.steer(run_id, "clients/right/quarantine", "quarantine")
+    assert [entry["client_id"] for entry in operator.get(f"/v1/runs/{run_id}")["quarantined"]] == ["right"]
+    operator.steer(run_id, "clients/right/release", "release")
+    operator.steer(run_id, "resume", "resume")
+    operator.wait(run_id, "completed")
+    return operator.ending(run_id)
+
+
 def _begin(operator: Operator, folder: Path) -> Outcome:
     """Upload a model, and train from it."""
     data = (folder / FIRST_MODEL).read_bytes()
@@ -183,5 +201,6 @@ SCENARIOS = (
     Scenario(name="pause and resume", perform=_operate),
     Scenario(name="stop", perform=_stop),
     Scenario(name="begin with a model", perform=_begin),
+    Scenario(name="quarantine and release", perform=_quarantine),
 )
 """In the order in which a failpoint looks for the first that passes it."""
