@@ -746,7 +746,7 @@ def table(found: Counter[str]) -> str:
 
 def main(arguments: Sequence[str]) -> int:
     """Play as many games as the first argument says."""
-    games = int(arguments[0]) if arguments else 500
+    games = int(arguments[0]) if arguments else 200
     began = time.monotonic()
     print(table(play(games, steps=60, is_random=True) + play_straggler()))
     print(f"{time.monotonic() - began:>8.0f}s  in all")
