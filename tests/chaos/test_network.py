@@ -20,9 +20,9 @@ def test_the_sweep_finds_what_it_is_there_for() -> None:
     report = Report([good], {("up", "model"): 50}, {"up": 600, "down": 600}, is_same=True)
     assert report.violations() == []
     report.is_same = False
-    report.transfers = [replace(good, link_bytes=200_000)]
+    report.transfers = [replace(good, link_bytes=400_000)]
     report.framing["down", "model"] = 50
     other_bytes, too_much, never_cut = report.violations()
     assert "undisturbed" in other_bytes
-    assert "needed 100000 bytes more than its payload" in too_much
+    assert "needed 300000 bytes more than its payload" in too_much
     assert never_cut == "no model was cut on the way down"
