@@ -7,6 +7,9 @@
     prototypes.safetensors   its global prototypes
     accuracy.png             accuracy of each domain over the rounds
 
+A simulation leaves evaluations.jsonl besides: a line per report of a client, with its correct and total predictions by
+class, set and model. Of a deployed run the gateway lists the same documents.
+
 Every file is written beside its place and renamed, so that a crash leaves the old file or the new one.
 """
 
@@ -29,6 +32,8 @@ MANIFEST, METRICS, TIMINGS, PICTURE = "run.json", "metrics.jsonl", "timings.json
 MODEL, PROTOTYPES = "model.safetensors", "prototypes.safetensors"
 FILES = (MANIFEST, METRICS, TIMINGS, MODEL, PROTOTYPES, PICTURE)
 """Everything that a run leaves."""
+EVALUATIONS = "evaluations.jsonl"
+"""What a simulation leaves besides."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +48,7 @@ class RunRecord:
         timings_lines: Lines of timings.jsonl, likewise.
         model: The global model of the last committed round.
         prototypes: Its global prototypes.
+        evaluations_lines: Lines of evaluations.jsonl, likewise; none where nobody kept them.
     """
 
     manifest: Mapping[str, Any]
@@ -52,6 +58,7 @@ class RunRecord:
     timings_lines: Sequence[str]
     model: BlobRef
     prototypes: BlobRef
+    evaluations_lines: Sequence[str] = ()
 
     @property
     def metrics(self) -> list[dict[str, Any]]:
@@ -105,6 +112,8 @@ def write_record(folder: Path, record: RunRecord) -> None:
     """
     write_text(folder / METRICS, _lines(record.metrics_lines))
     write_text(folder / TIMINGS, _lines(record.timings_lines))
+    if record.evaluations_lines:
+        write_text(folder / EVALUATIONS, _lines(record.evaluations_lines))
     _draw(folder / PICTURE, record)
     # Last: a folder with a run.json is complete.
     write_text(folder / MANIFEST, json.dumps(record.manifest, sort_keys=True, indent=2, allow_nan=False) + "\n")
@@ -119,6 +128,7 @@ def read_record(folder: Path) -> RunRecord:
     try:
         metrics, timings = ((folder / name).read_text(encoding="utf-8").splitlines() for name in (METRICS, TIMINGS))
         last = json.loads(metrics[-1])
+        reports = folder / EVALUATIONS
         return RunRecord(
             manifest=json.loads((folder / MANIFEST).read_bytes()),
             status="completed",
@@ -127,6 +137,7 @@ def read_record(folder: Path) -> RunRecord:
             timings_lines=timings,
             model=BlobRef("model", last["model_sha256"], (folder / MODEL).stat().st_size),
             prototypes=BlobRef("prototypes", last["prototypes_sha256"], (folder / PROTOTYPES).stat().st_size),
+            evaluations_lines=reports.read_text(encoding="utf-8").splitlines() if reports.exists() else (),
         )
     except (OSError, ValueError, LookupError, TypeError) as error:
         raise InvalidConfig(
@@ -163,7 +174,7 @@ def describe(record: RunRecord, folder: Path) -> list[str]:
         domains = domains_of(lines[-1:])
         worst = next(domain for domain in domains if accuracy[domain] == accuracy["worst"])
         told.append(f"accuracy: mean {100 * accuracy['mean']:.1f}%, worst {100 * accuracy['worst']:.1f}% ({worst})")
-    names = [name for name in FILES if (folder / name).exists()]
+    names = [name for name in (*FILES, EVALUATIONS) if (folder / name).exists()]
     told.append(f"results in {folder}: {', '.join(names)}")
     if PICTURE not in names:
         told.append(f"{PICTURE} is not drawn: matplotlib is not installed (pip install matplotlib)")

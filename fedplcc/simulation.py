@@ -27,10 +27,11 @@ from fedplcc.initial_model import PIECE_BYTES, model_blob
 from fedplcc.interruption import Interrupted
 from fedplcc.progress import RunProgress
 from fedplcc.run_folder import REQUEST_ID, RunFolder
+from gateway.schemas import Evaluation as EvaluationDocument
 from gateway.schemas import Event
 from shared.errors import FedplccError, from_reason
 from shared.metrics import new_registry
-from shared.run_config import ClientSection, FederationFile, RunConfig
+from shared.run_config import ClientSection, FederationFile, RunConfig, canonical_json
 from shared.types import (
     BlobRef,
     Client,
@@ -208,6 +209,7 @@ class Simulation:
         """What the run has committed."""
         run = self._service.get_run(self._run_id)
         rounds = self._committed_rounds()
+        committed = {current.number for current in rounds}
         return RunRecord(
             manifest=self._service.manifest(run),
             status=run.status.value,
@@ -216,6 +218,11 @@ class Simulation:
             timings_lines=[current.timings_json for current in rounds if current.timings_json],
             model=self.artifact("model")[0],
             prototypes=self.artifact("prototypes")[0],
+            evaluations_lines=[
+                canonical_json(EvaluationDocument.of(number, report).model_dump(mode="json"))
+                for number, report in self._service.list_evaluations(self._run_id)
+                if number in committed
+            ],
         )
 
     def artifact(self, kind: ArtifactKind) -> tuple[BlobRef, Path]:

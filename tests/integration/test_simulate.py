@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedplcc.artifacts import FILES
+from fedplcc.artifacts import EVALUATIONS, FILES
 from fedplcc.exit_codes import ExitCode, exit_code_of
 from fedplcc.interruption import Interrupted
 from fedplcc.simulation import Observers, Simulation
@@ -51,7 +51,7 @@ def test_a_simulation_run_twice_gives_the_same_bytes_and_leaves_every_file(
     last = simulated(values, tmp_path / "one")
     simulated(values, tmp_path / "two")
     assert hashed(tmp_path / "one") == hashed(tmp_path / "two")
-    assert set(FILES) <= {path.name for path in (tmp_path / "one").iterdir()}
+    assert {*FILES, EVALUATIONS} <= {path.name for path in (tmp_path / "one").iterdir()}
     assert hashed(tmp_path / "one")["model.safetensors"] == last["model_sha256"]
     assert hashed(tmp_path / "one")["prototypes.safetensors"] == last["prototypes_sha256"]
     assert last["round"] == 3
@@ -60,6 +60,23 @@ def test_a_simulation_run_twice_gives_the_same_bytes_and_leaves_every_file(
     assert manifest["config"]["run"]["method"] == method
     assert {entry["num_examples"] for entry in manifest["clients"].values()} == {24}
     assert all(entry["environment"]["packages"]["torch"] for entry in manifest["clients"].values())
+
+
+def test_every_report_of_a_client_is_kept_with_its_counts(data: Path, tmp_path: Path) -> None:
+    simulated(tiny.document(data), tmp_path)
+    reports = [json.loads(line) for line in (tmp_path / EVALUATIONS).read_text().splitlines()]
+    assert [(report["round"], report["client_id"]) for report in reports] == [
+        (number, client) for number in (1, 2, 3) for client in tiny.CLIENTS
+    ]
+    assert all(report["counts"][0]["total"] == [8, 8, 8] for report in reports)
+    for line in (tmp_path / "metrics.jsonl").read_text().splitlines():
+        metrics = json.loads(line)
+        accuracy = {
+            report["domain"]: sum(report["counts"][0]["correct"]) / 24
+            for report in reports
+            if report["round"] == metrics["round"]
+        }
+        assert accuracy == {client: metrics["accuracy"][client] for client in tiny.CLIENTS}
 
 
 def test_prototype_terms_that_are_off_give_fedavgs_model(data: Path, tmp_path: Path) -> None:

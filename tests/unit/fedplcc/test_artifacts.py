@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -52,6 +53,14 @@ def test_writing_the_same_run_again_changes_no_byte(tmp_path: Path) -> None:
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     write_all(tmp_path, a_record())
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_what_clients_reported_is_kept_where_it_is_known(tmp_path: Path) -> None:
+    record = replace(a_record(), evaluations_lines=['{"round":1}', '{"round":2}'])
+    write_all(tmp_path, record)
+    assert (tmp_path / "evaluations.jsonl").read_text() == '{"round":1}\n{"round":2}\n'
+    assert read_record(tmp_path) == record
+    assert "evaluations.jsonl" in describe(record, tmp_path)[-1]
 
 
 def test_what_a_completed_run_left_is_read_back(tmp_path: Path) -> None:
