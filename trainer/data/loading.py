@@ -91,13 +91,17 @@ def load_dataset(
     return ClientData(classes=contract.classes, train=train, test=test, unreadable=unreadable, note=source.note)
 
 
-def load_split(spec: str, *, contract: DataSection, split: Split) -> tuple[ImageSet, tuple[str, ...]]:
-    """Read one part of a data set, whole, fitted to a run's data contract.
+def load_split(
+    spec: str, *, contract: DataSection, split: Split, samples_per_class: int | None = None, seed: int = 0
+) -> tuple[ImageSet, tuple[str, ...]]:
+    """Read one part of a data set, fitted to a run's data contract.
 
     Args:
         spec: See `specs.open_source`.
         contract: Class names, image size and split rule of the run.
         split: `test`, `train`, or `all` for both, the training images first.
+        samples_per_class: Size of a class-balanced subset of each part, as `load_dataset` takes it; whole if None.
+        seed: Decides which images a subset takes.
 
     Returns:
         The images, possibly none, and the names of those that could not be read.
@@ -108,7 +112,7 @@ def load_split(spec: str, *, contract: DataSection, split: Split) -> tuple[Image
     source = open_source(spec, contract.test_every)
     class_ids = _class_ids(source, contract, spec)
     parts = {"train": (source.train,), "test": (source.test,), "all": (source.train, source.test)}[split]
-    read = [_read(source, part, class_ids, contract.image_size, None, 0) for part in parts]
+    read = [_read(source, part, class_ids, contract.image_size, samples_per_class, seed) for part in parts]
     if len(read) == 1:  # without a second copy of what may be large
         return read[0][0], tuple(read[0][1])
     images = ImageSet(

@@ -55,6 +55,12 @@ def test_a_subset_is_balanced_and_a_class_with_fewer_keeps_what_it_has(spec):
     assert describe(spec) == {"cat": 30, "dog": 20, "owl": 4}
 
 
+def test_a_split_gives_the_training_images_of_a_client_with_the_same_subset(spec):
+    images, _ = load_split(spec, contract=CONTRACT, split="train", samples_per_class=6, seed=5)
+    assert images.images_NSS3[:, 0, 0, 0].tolist() == chosen(spec, samples_per_class=6, seed=5)
+    assert len(load_split(spec, contract=CONTRACT, split="all", samples_per_class=6)[0]) == 2 * (6 + 6 + 4)
+
+
 def test_a_subset_is_drawn_by_its_seed_and_kept_in_order(spec):
     first = chosen(spec, samples_per_class=6, seed=1)
     assert first == sorted(first) == chosen(spec, samples_per_class=6, seed=1)
