@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from shared.methods.base import ClientStep, Prototypes
+from shared.methods.base import ClientStep, Prototypes, class_means
 from shared.types import PrototypeSet
 
 Array = npt.NDArray[Any]
@@ -71,6 +71,8 @@ def on_device(prototypes: PrototypeSet, num_classes: int) -> Prototypes:
         class_ids_G=prototypes.class_ids,
         weights_G=prototypes.weights.astype(np.float64),
         class_sizes_M=np.bincount(prototypes.class_ids, minlength=num_classes).astype(np.float64),
+        group_ids_G=prototypes.group_ids,
+        class_means_MD=class_means(prototypes, num_classes).astype(np.float64),
     )
 
 

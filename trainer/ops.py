@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize, softplus
 
-from shared.methods.base import Prototypes, per_class_counts
+from shared.methods.base import Prototypes, class_means, per_class_counts
 from shared.types import PrototypeSet
 
 MIN_NORM = 1e-8
@@ -81,4 +81,6 @@ def to_device(prototypes: PrototypeSet, num_classes: int, device: torch.device) 
         class_ids_G=torch.tensor(prototypes.class_ids, device=device),
         weights_G=torch.tensor(prototypes.weights, device=device),
         class_sizes_M=torch.tensor(class_sizes_M, dtype=torch.float64, device=device),
+        group_ids_G=torch.tensor(prototypes.group_ids, device=device),
+        class_means_MD=torch.tensor(class_means(prototypes, num_classes), device=device),
     )

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from shared.methods import fedavg, fedplcc, moon
+from shared.methods import fedavg, fedccl, fedplcc, fedplvm, fedproto, fedprox, fpl, moon
 from shared.methods.base import Method
 
 METHODS: Mapping[str, Method] = MappingProxyType(
-    {method.name: method for method in (fedavg.METHOD, fedplcc.METHOD, moon.METHOD)}
+    {module.METHOD.name: module.METHOD for module in (fedavg, fedprox, moon, fedproto, fpl, fedplvm, fedplcc, fedccl)}
 )
 """Every method by name."""

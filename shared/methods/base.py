@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, model_serializer
 
 from shared.types import FloatArray, IntArray, PrototypeSet
 
@@ -44,6 +44,18 @@ class MethodConfig(BaseModel):
 
     averaging: Literal["weighted", "equal"] = "weighted"
     """Weight of a client in the fold: its number of samples, or one."""
+
+    younger: ClassVar[frozenset[str]] = frozenset()
+    """Keys that came after the method's first release. Where they have their default they are not written down, so that the
+    hash of a run that does not set them stays what it was."""
+
+    @model_serializer(mode="wrap")
+    def _without_younger_defaults(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        values: dict[str, Any] = plain(self)
+        fields = type(self).model_fields
+        return {
+            name: value for name, value in values.items() if name not in self.younger or value != fields[name].default
+        }
 
 
 class Ops(Protocol):
@@ -96,6 +108,10 @@ class Prototypes:
     weights_G: Array
     class_sizes_M: Array
     """Prototypes per class, `[M]` whole numbers in float64, so that a share of them (a top-k) is exact to 1e-9."""
+    group_ids_G: Array
+    """Whose each prototype is, where the method says so, else -1."""
+    class_means_MD: Array
+    """Plain mean of each class's prototypes, zeros for a class without; computed once a round in float64."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,6 +182,13 @@ class Report:
 ClientReport = Callable[[FloatArray, IntArray, int, Any], Report]
 NextClientState = Callable[[ClientEnd, Any], ClientState]
 ReferenceModels = Callable[[ModelArrays, ClientState | None, Any], Mapping[str, ModelArrays]]
+ClientModel = Callable[[ModelArrays, ClientState | None, Any], ModelArrays | None]
+Scores = Callable[[Ops, Array, Array, Prototypes | None, Any], Array]
+
+
+def always(config: MethodConfig) -> bool:
+    """Return True, whatever the configuration."""
+    return True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,6 +210,16 @@ class Method:
             committed; nothing where it is empty. None where the method's clients keep nothing.
         reference_models: `(received, state, config) -> models by name`: frozen models under which the loss wants the
             features of every mini-batch too, in evaluation mode. None where it wants none.
+        start_model: `(received, state, config) -> model` from which the client trains, where that may be another than the
+            received one; None from it for the received one.
+        local_model: `(received, state, config) -> model` of the client's own that it evaluates beside the global one, after
+            its update of the round was committed; None from it where it has none yet.
+        shares_model: `config -> bool`: whether updates carry the trained model. Where they do not, the global model stays
+            what round 0 made it.
+        scores: `(ops, features_BD, logits_BM, prototypes, config) -> [B, M]`: by which the local model names classes, the
+            largest wins. None for the logits.
+        neutral: Hyper-parameters under which the method is FedAvg to the last bit. A method without such a setting has none
+            and says in its docstring why.
     """
 
     name: str
@@ -200,6 +233,11 @@ class Method:
     weights_are_counts: bool = False
     next_client_state: NextClientState | None = None
     reference_models: ReferenceModels | None = None
+    start_model: ClientModel | None = None
+    local_model: ClientModel | None = None
+    shares_model: Callable[[Any], bool] = always
+    scores: Scores | None = None
+    neutral: Mapping[str, Any] | None = None
 
     @property
     def keeps_client_state(self) -> bool:
@@ -220,6 +258,14 @@ def fold_weights(num_examples: Sequence[int], config: MethodConfig) -> list[floa
 def per_class_counts(class_ids: IntArray, num_classes: int) -> IntArray:
     """How many entries each class has, int64 `[M]`."""
     return np.bincount(class_ids, minlength=num_classes).astype(np.int64)
+
+
+def class_means(prototypes: PrototypeSet, num_classes: int) -> FloatArray:
+    """Return the plain mean of each class's prototypes, float32 `[M, D]` rounded once; zeros for a class without."""
+    means_MD = np.zeros((num_classes, prototypes.vectors.shape[1]))
+    for class_id in np.unique(prototypes.class_ids):
+        means_MD[class_id] = prototypes.vectors[prototypes.class_ids == class_id].mean(0, dtype=np.float64)
+    return means_MD.astype(np.float32)
 
 
 def excess_rows(prototypes: PrototypeSet, num_classes: int) -> str | None:

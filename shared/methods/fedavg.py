@@ -35,4 +35,5 @@ METHOD = Method(
     config=Config,
     client_loss=client_loss,
     fold=fold,
+    neutral={},
 )

@@ -30,6 +30,7 @@ from pydantic import Field
 from shared.methods import fedavg
 from shared.methods.base import Array, ClientStep, LossTerms, Method, Report, Term
 from shared.methods.prototypes import (
+    SIMILARITY_FLOOR,
     Partition,
     PrototypeConfig,
     batch_mean,
@@ -41,9 +42,6 @@ from shared.methods.prototypes import (
     sparse_cosine,
 )
 from shared.types import LOCAL_CLUSTER, FloatArray, IntArray, PrototypeSet
-
-SIMILARITY_FLOOR = 1e-4
-"""Smallest cosine that the power alpha sees; with alpha = 0.5 the slope is at most 50."""
 
 
 class Config(PrototypeConfig):
@@ -123,4 +121,5 @@ METHOD = Method(
     client_report=client_report,
     server_prototypes=server_prototypes,
     weights_are_counts=True,
+    neutral={"lambda1": 0.0, "lambda2": 0.0},
 )

@@ -85,4 +85,5 @@ METHOD = Method(
     fold=fedavg.fold,
     next_client_state=next_client_state,
     reference_models=reference_models,
+    neutral={"mu": 0.0},
 )

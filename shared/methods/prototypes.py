@@ -6,13 +6,13 @@ Shape legend: B batch, N samples of a client, D feature size, M classes, G proto
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated, ClassVar
 
 import numpy as np
-from pydantic import AfterValidator, Field, SerializerFunctionWrapHandler, model_serializer
+from pydantic import AfterValidator, Field
 
-from shared.finch import MergeMean, finch_star, partition_level
-from shared.methods.base import Array, ClientStep, MethodConfig, Ops, Prototypes, Report
+from shared.finch import MIN_NORM, MergeMean, finch_star, partition_level
+from shared.methods.base import Array, ClientStep, MethodConfig, Ops, Prototypes, Report, per_class_counts
 from shared.types import FloatArray, IntArray, PrototypeSet
 
 
@@ -27,6 +27,8 @@ Partition = Annotated[str, AfterValidator(_known_partition)]
 
 MIN_FEATURE_NORM = 1e-8
 """Norms are floored here in `Ops.cosine`; a feature at or below it is zero for the loss."""
+SIMILARITY_FLOOR = 1e-4
+"""Smallest cosine that the power alpha sees; with alpha = 0.5 the slope is at most 50."""
 
 
 class PrototypeConfig(MethodConfig):
@@ -37,13 +39,7 @@ class PrototypeConfig(MethodConfig):
     was not drawn, or was dropped. 0: only this round's (FPL). Where a domain has one client, a larger number keeps the
     domain among the global prototypes while that client is away."""
 
-    @model_serializer(mode="wrap")
-    def _without_what_is_not_set(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        # The key is younger than the first release, whose hashes of runs without it must not change.
-        values: dict[str, Any] = plain(self)
-        if values["proto_staleness"] == 0:
-            del values["proto_staleness"]
-        return values
+    younger: ClassVar[frozenset[str]] = frozenset({"proto_staleness"})
 
 
 # -- Summaries: what leaves the client, and what the server makes of it ------------------------------------------------
@@ -82,6 +78,62 @@ def local_clusters(
     return Report(prototypes=prototypes, num_excluded=len(labels_N) - num_represented)
 
 
+def local_means(features_ND: FloatArray, labels_N: IntArray, num_classes: int) -> Report:
+    """Return the mean feature of every class that is there, float32 rounded once, weighted by its number of samples.
+
+    Zero features, which have no direction, are left out and count as excluded, as in `local_clusters`.
+
+    Raises:
+        ValueError: A feature that is not finite.
+    """
+    if not np.isfinite(features_ND).all():
+        raise ValueError("a feature is not finite")
+    is_used_N = np.linalg.norm(features_ND, axis=1) >= MIN_NORM
+    used_ND, classes_N = features_ND[is_used_N], labels_N[is_used_N]
+    counts_M = per_class_counts(classes_N, num_classes)
+    present = np.flatnonzero(counts_M)
+    vectors = [used_ND[classes_N == class_id].mean(0, dtype=np.float64) for class_id in present]
+    prototypes = (
+        PrototypeSet.of(np.stack(vectors), present, counts_M[present])
+        if vectors
+        else PrototypeSet.empty(features_ND.shape[1])
+    )
+    return Report(prototypes=prototypes, num_excluded=len(labels_N) - len(used_ND))
+
+
+def pooled(sets: Sequence[PrototypeSet]) -> PrototypeSet:
+    """Return all rows of all sets by class, then client, then index; a row's group is the place of its set.
+
+    Args:
+        sets: The cohort's prototypes in client-id order; empty sets may have any feature size.
+    """
+    filled = [(place, prototypes) for place, prototypes in enumerate(sets) if len(prototypes)]
+    if not filled:
+        return PrototypeSet.empty(max((prototypes.vectors.shape[1] for prototypes in sets), default=0))
+    class_ids_P = np.concatenate([prototypes.class_ids for _, prototypes in filled])
+    order_P = np.argsort(class_ids_P, kind="stable")
+    return PrototypeSet(
+        np.concatenate([prototypes.vectors for _, prototypes in filled])[order_P],
+        class_ids_P[order_P],
+        np.concatenate([prototypes.weights for _, prototypes in filled])[order_P],
+        np.concatenate([np.full(len(prototypes), place) for place, prototypes in filled])[order_P],
+    )
+
+
+def mean_per_class(sets: Sequence[PrototypeSet], num_classes: int, *, by_counts: bool) -> PrototypeSet:
+    """Return one prototype of weight 1 per class that is there: the mean of the pooled ones, alike or by their weights."""
+    pool = pooled(sets)
+    if not len(pool):
+        return pool
+    present, vectors = np.unique(pool.class_ids), []
+    for class_id in present:
+        is_class_P = pool.class_ids == class_id
+        rows_PD = pool.vectors[is_class_P].astype(np.float64)
+        weights_P = pool.weights[is_class_P].astype(np.float64) if by_counts else np.ones(len(rows_PD))
+        vectors.append((rows_PD * weights_P[:, None]).sum(0) / weights_P.sum())
+    return PrototypeSet.of(np.stack(vectors), present, np.ones(len(present)))
+
+
 def global_clusters(
     sets: Sequence[PrototypeSet], num_classes: int, *, partition: str = "last", merge_mean: MergeMean = "plain"
 ) -> PrototypeSet:
@@ -93,19 +145,15 @@ def global_clusters(
         partition: FINCH's partition.
         merge_mean: Whether a centre averages prototypes alike or by weight.
     """
-    filled = [prototypes for prototypes in sets if len(prototypes)]
-    if not filled:
-        return PrototypeSet.empty(max((prototypes.vectors.shape[1] for prototypes in sets), default=0))
-    # Rows stay in (client, index) order, so a class's rows are sorted whatever order the updates came in.
-    vectors_PD = np.concatenate([prototypes.vectors for prototypes in filled])
-    class_ids_P = np.concatenate([prototypes.class_ids for prototypes in filled])
-    weights_P = np.concatenate([prototypes.weights for prototypes in filled])
-    pooled = []
+    pool = pooled(sets)
+    if not len(pool):
+        return pool
+    merged = []
     for class_id in range(num_classes):
-        is_class_P = class_ids_P == class_id
-        clusters = finch_star(vectors_PD[is_class_P], weights_P[is_class_P], partition, merge_mean)
-        pooled.append((class_id, clusters.centres_CD, clusters.weights_C / clusters.weights_C.sum()))
-    return _stack(pooled, vectors_PD.shape[1])
+        is_class_P = pool.class_ids == class_id
+        clusters = finch_star(pool.vectors[is_class_P], pool.weights[is_class_P], partition, merge_mean)
+        merged.append((class_id, clusters.centres_CD, clusters.weights_C / clusters.weights_C.sum()))
+    return _stack(merged, pool.vectors.shape[1])
 
 
 def _stack(
@@ -138,12 +186,29 @@ def same_class(labels_B: Array, prototypes: Prototypes) -> Array:
     return labels_B[:, None] == prototypes.class_ids_G[None, :]
 
 
-def contrast(ops: Ops, logits_BG: Array, is_positive_BG: Array) -> Array:
+def contrast(ops: Ops, logits_BG: Array, is_positive_BG: Array, among_BG: Array | None = None) -> Array:
     """Return -log(sum over positives of exp / sum over all of exp), `[B]`, as a difference of log-sum-exps.
 
     A sample without positives gets a value without meaning; `batch_mean` leaves it out.
+
+    Args:
+        ops: Where it is computed.
+        logits_BG: Similarities over their temperature.
+        is_positive_BG: Which prototypes a sample is drawn to.
+        among_BG: Which prototypes there are for it, positives included; all if None.
     """
-    return ops.logsumexp(logits_BG) - ops.logsumexp(logits_BG, is_positive_BG)
+    return ops.logsumexp(logits_BG, among_BG) - ops.logsumexp(logits_BG, is_positive_BG)
+
+
+def square_distance(step: ClientStep, prototypes: Prototypes) -> Array:
+    """Return the squared difference of each feature and the mean of its class's prototypes, `[B, D]`."""
+    gap_BD: Array = step.features_BD - prototypes.class_means_MD[step.labels_B]
+    return gap_BD**2
+
+
+def has_class(step: ClientStep, prototypes: Prototypes) -> Array:
+    """Return the mask `[B]` of samples whose class has a prototype."""
+    return prototypes.class_sizes_M[step.labels_B] > 0
 
 
 def has_positives(step: ClientStep, is_positive_BG: Array) -> Array:

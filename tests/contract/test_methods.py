@@ -1,4 +1,4 @@
-"""What every method must do, whatever it computes. A new method is a new row of `NEUTRAL`."""
+"""What every method must do, whatever it computes. Every row of the table is tried."""
 
 from __future__ import annotations
 
@@ -18,14 +18,13 @@ from shared.tensors import from_bytes, to_bytes
 from shared.types import PrototypeSet
 from tests.numpy_ops import a_step
 
-NEUTRAL: Mapping[str, Mapping[str, Any]] = {"fedavg": {}, "fedplcc": {"lambda1": 0, "lambda2": 0}, "moon": {"mu": 0}}
-"""Per method, the hyper-parameters that make it FedAvg."""
-
 every_method = pytest.mark.parametrize("method", METHODS.values(), ids=METHODS.keys())
 with_prototypes = [method for method in METHODS.values() if method.has_prototypes]
 every_prototype_method = pytest.mark.parametrize("method", with_prototypes, ids=[m.name for m in with_prototypes])
 
-with_state = [method for method in METHODS.values() if method.keeps_client_state]
+with_references = [method for method in METHODS.values() if method.reference_models is not None]
+every_method_with_references = pytest.mark.parametrize("method", with_references, ids=[m.name for m in with_references])
+with_state = [method for method in METHODS.values() if method.keeps_client_state and method.name != "fedproto"]
 every_method_with_state = pytest.mark.parametrize("method", with_state, ids=[m.name for m in with_state])
 
 NUM_CLASSES = 3
@@ -85,9 +84,6 @@ def merge(method: Method, sets: Mapping[str, PrototypeSet]) -> PrototypeSet:
 
 
 class TestRecord:
-    def test_every_method_has_a_neutral_setting(self):
-        assert NEUTRAL.keys() == METHODS.keys()
-
     @every_method
     def test_a_method_is_found_by_its_name_and_cites_its_paper(self, method):
         assert METHODS[method.name] is method
@@ -142,7 +138,7 @@ class TestClientLoss:
     @every_method
     def test_the_neutral_setting_has_fedavgs_terms(self, method):
         step = a_step(np.eye(4), [0, 1, 2, 0], self.PROTOTYPES, num_classes=NUM_CLASSES)
-        neutral = method.config.model_validate(NEUTRAL[method.name])
+        neutral = method.config.model_validate(method.neutral)
         assert method.client_loss(step, neutral) == fedavg.client_loss(step, fedavg.Config())
 
     @every_prototype_method
@@ -196,7 +192,7 @@ class TestFold:
     @every_method
     def test_one_client_under_the_neutral_setting_is_central_training(self, method):
         state, trained = np.random.default_rng(2).normal(size=(2, 50)).astype(np.float32)
-        config = method.config.model_validate(NEUTRAL[method.name])
+        config = method.config.model_validate(method.neutral)
         folded = method.fold(state, iter([trained]), fold_weights([123], config), config)
         assert folded.tobytes() == trained.tobytes()
 
@@ -205,7 +201,7 @@ class TestFold:
     def test_the_neutral_setting_folds_like_fedavg(self, method, averaging):
         rng = np.random.default_rng(3)
         state, *blocks = rng.normal(size=(4, 50)).astype(np.float32)
-        config = method.config.model_validate({**NEUTRAL[method.name], "averaging": averaging})
+        config = method.config.model_validate({**method.neutral, "averaging": averaging})
         weights = fold_weights([5, 6, 7], config)
         expected = np.average(
             np.asarray(blocks, dtype=np.float64), axis=0, weights=[5, 6, 7] if averaging == "weighted" else None
@@ -234,13 +230,13 @@ class TestClientState:
     def test_the_first_participation_has_fedavgs_terms(self, method):
         assert list(participation(method, None)[0]) == ["ce"]
 
-    @every_method_with_state
+    @every_method_with_references
     def test_what_was_kept_changes_the_loss_and_the_neutral_setting_does_not_look_at_it(self, method):
         _, state = participation(method, None, seed=7)
         terms, _ = participation(method, state)
         assert len(terms) > 1
         assert all(np.isfinite(term.value) and np.ndim(term.value) == 0 for term in terms.values())
-        neutral, _ = participation(method, state, **NEUTRAL[method.name])
+        neutral, _ = participation(method, state, **method.neutral)
         assert list(neutral) == ["ce"]
 
     @every_method_with_state

@@ -1,0 +1,154 @@
+"""FedCCL: clients contrast their features with every client's local clusters, and with one averaged signal per class.
+
+"Federated Dual-Clustered Feature Contrast Under Domain Heterogeneity", 2024, https://arxiv.org/abs/2404.09259, Algorithm 1;
+equation numbers below are the paper's.
+
+Differs from the paper, or settles what it leaves open:
+
+- Both contrasts have the temperature tau = 0.07 that the set-up names for all experiments (eq. 16 and 17 omit it), and are
+  means over the mini-batch (the equations sum over a client's data).
+- A signal of the global clusters is their mean (eq. 15 omits the division, which a cosine does not see).
+- The server sends the pooled local signals and the averaged ones, as section 4.1 says (Algorithm 1: only the latter), in
+  one set: a pooled signal's group is the place of its client among the round's, an averaged one's is -1.
+- The pool of a class grows with the number of clients: `max_pool_per_class` keeps those that stand for the most samples.
+  A client's own signals stay in its pool, as published.
+- FINCH's level is not named: the last partition on both sides.
+- A sample whose class has no signal, or whose feature is zero, adds 0 and counts in the mean.
+- The paper evaluates local models: a client keeps the one that it trained and reports its accuracy
+  beside the global model's.
+- Both terms have a coefficient, 1 as in eq. 18; both zero is FedAvg to the last bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import numpy as np
+from pydantic import Field
+
+from shared.methods import fedavg
+from shared.methods.base import (
+    Array,
+    ClientEnd,
+    ClientState,
+    ClientStep,
+    LossTerms,
+    Method,
+    ModelArrays,
+    Report,
+    Term,
+    class_means,
+)
+from shared.methods.prototypes import (
+    Partition,
+    PrototypeConfig,
+    batch_mean,
+    contrast,
+    global_clusters,
+    has_positives,
+    local_clusters,
+    pooled,
+    same_class,
+)
+from shared.types import LOCAL_CLUSTER, FloatArray, IntArray, PrototypeSet
+
+
+class Config(PrototypeConfig):
+    """FedCCL's hyper-parameters."""
+
+    tau: Annotated[float, Field(ge=1e-3, le=100)] = 0.07
+    """Temperature of both contrasts (eq. 16 and 17); dimensionless."""
+    lambda1: Annotated[float, Field(ge=0, le=1e6)] = 1.0
+    """Coefficient of the contrast with local signals (eq. 18). Zero leaves it out."""
+    lambda2: Annotated[float, Field(ge=0, le=1e6)] = 1.0
+    """Coefficient of the contrast with averaged signals (eq. 18). Zero leaves it out."""
+    partition: Partition = "last"
+    """FINCH's partition on both sides: last, first or index:<l>."""
+    min_cluster_size: Annotated[int, Field(ge=1, le=2**24)] = 1
+    """Clusters of fewer samples stay on the client; a cluster of one sample is that sample's feature."""
+    max_pool_per_class: Annotated[int, Field(ge=1, le=2**24)] | None = None
+    """Most local signals of a class that clients are sent; all if not set."""
+
+
+def client_loss(step: ClientStep, config: Config) -> LossTerms:
+    """Return L_CE + L_local + L_global as terms (eq. 18): `ce`, `local` >= 0 (eq. 16) and `global` >= 0 (eq. 17)."""
+    terms = {"ce": Term(step.task_loss)}
+    prototypes = step.prototypes
+    if prototypes is None or config.lambda1 == config.lambda2 == 0:
+        return terms
+    ops = step.ops
+    logits_BG = ops.cosine(step.features_BD, prototypes.vectors_GD) / config.tau
+    is_positive_BG = same_class(step.labels_B, prototypes)
+    applies_B = has_positives(step, is_positive_BG)
+    is_pooled_BG = (prototypes.group_ids_G >= 0)[None, :] & (is_positive_BG == is_positive_BG)
+
+    def mean_contrast(among_BG: Array) -> Array:
+        return batch_mean(ops, contrast(ops, logits_BG, is_positive_BG & among_BG, among_BG), applies_B)
+
+    if config.lambda1:
+        terms["local"] = Term(mean_contrast(is_pooled_BG), config.lambda1)
+    if config.lambda2:
+        terms["global"] = Term(mean_contrast(~is_pooled_BG), config.lambda2)
+    return terms
+
+
+def client_report(features_ND: FloatArray, labels_N: IntArray, num_classes: int, config: Config) -> Report:
+    """Return the centres of FINCH's clusters of each class's features, and their numbers of samples (eq. 8 to 10)."""
+    return local_clusters(
+        features_ND, labels_N, num_classes, partition=config.partition, min_cluster_size=config.min_cluster_size
+    )
+
+
+def server_prototypes(sets: Sequence[PrototypeSet], num_classes: int, config: Config) -> PrototypeSet:
+    """Return the pool of all local signals (eq. 11), then one averaged signal per class (eq. 13 to 15)."""
+    pool = pooled(sets)
+    if not len(pool):
+        return pool
+    means_MD = class_means(global_clusters(sets, num_classes, partition=config.partition), num_classes)
+    present = np.unique(pool.class_ids)
+    pool = _largest(pool, config.max_pool_per_class)
+    return PrototypeSet(
+        np.concatenate([pool.vectors, means_MD[present]]),
+        np.concatenate([pool.class_ids, present]),
+        np.concatenate([pool.weights, np.ones(len(present), np.float32)]),
+        np.concatenate([pool.group_ids, np.full(len(present), -1)]),
+    )
+
+
+def _largest(pool: PrototypeSet, most: int | None) -> PrototypeSet:
+    """The rows of each class with the largest weights, at most so many, in their old order; of equal ones the first."""
+    if most is None:
+        return pool
+    kept = []
+    for class_id in np.unique(pool.class_ids):
+        rows = np.flatnonzero(pool.class_ids == class_id)
+        kept.append(rows[np.argsort(-pool.weights[rows], kind="stable")[:most]])
+    rows = np.sort(np.concatenate(kept))
+    return PrototypeSet(pool.vectors[rows], pool.class_ids[rows], pool.weights[rows], pool.group_ids[rows])
+
+
+def next_client_state(end: ClientEnd, config: Config) -> ClientState:
+    """Return the trained model, which the client evaluates beside the global one."""
+    return end.trained
+
+
+def local_model(received: ModelArrays, state: ClientState | None, config: Config) -> ModelArrays | None:
+    """Return the client's own model of its last committed update; None before it has one."""
+    return state
+
+
+METHOD = Method(
+    name="fedccl",
+    paper="Federated Dual-Clustered Feature Contrast Under Domain Heterogeneity, 2024, https://arxiv.org/abs/2404.09259",
+    config=Config,
+    client_loss=client_loss,
+    fold=fedavg.fold,
+    prototype_kind=LOCAL_CLUSTER,
+    client_report=client_report,
+    server_prototypes=server_prototypes,
+    weights_are_counts=True,
+    next_client_state=next_client_state,
+    local_model=local_model,
+    neutral={"lambda1": 0.0, "lambda2": 0.0},
+)

@@ -1,0 +1,125 @@
+"""FedProto: clients learn towards one prototype per class, the mean of all clients' mean features.
+
+Tan, Long, Liu, Zhou, Lu, Jiang, Zhang, "FedProto: Federated Prototype Learning across Heterogeneous Clients", AAAI 2022,
+https://arxiv.org/abs/2105.00243, Algorithm 1; equation numbers below are the paper's.
+
+Differs from the paper, or settles what it leaves open:
+
+- `share_model = true`, the default, also averages the models, as the comparisons of FPL and FedPLCC do. With false only
+  prototypes travel, as published: every client trains the model that it kept, and names classes by the nearest prototype.
+- The distance (eq. 8) is the mean square over batch and dimensions, as in the authors' code. A sample whose class has no
+  prototype adds 0 and counts in the mean.
+- A global prototype is the plain mean over the clients that have the class, as in the authors' code. Eq. 6 weighs them by
+  samples and divides once more by the number of clients, which would shrink them; `proto_avg = "counts"` weighs them by
+  samples without that.
+- Features are summarised in a pass after training (the authors' code: during the last epoch).
+- lambda1 is the paper's lambda. Zero leaves the term out: with a shared model that is FedAvg to the last bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from shared.methods import fedavg
+from shared.methods.base import (
+    Array,
+    ClientEnd,
+    ClientState,
+    ClientStep,
+    LossTerms,
+    Method,
+    ModelArrays,
+    Ops,
+    Prototypes,
+    Report,
+    Term,
+)
+from shared.methods.prototypes import (
+    PrototypeConfig,
+    batch_mean,
+    has_class,
+    local_means,
+    mean_per_class,
+    square_distance,
+)
+from shared.types import CLASS_MEAN, FloatArray, IntArray, PrototypeSet
+
+
+class Config(PrototypeConfig):
+    """FedProto's hyper-parameters."""
+
+    lambda1: Annotated[float, Field(ge=0, le=1e6)] = 1.0
+    """Coefficient of the distance to the class's prototype (eq. 7, lambda). Zero leaves it out."""
+    share_model: bool = True
+    """Whether models are averaged too. Without, only prototypes leave a client, and each keeps a model of its own."""
+    proto_avg: Literal["plain", "counts"] = "plain"
+    """How the server averages the clients' means of a class: alike, or by their samples."""
+
+
+def client_loss(step: ClientStep, config: Config) -> LossTerms:
+    """Return L_CE + lambda1 L_R as terms (eq. 7): `ce`, and `proto`, the mean square of z - C^y (eq. 8)."""
+    terms = {"ce": Term(step.task_loss)}
+    if step.prototypes is None or not config.lambda1:
+        return terms
+    distance_B = square_distance(step, step.prototypes).mean(-1)
+    terms["proto"] = Term(batch_mean(step.ops, distance_B, has_class(step, step.prototypes)), config.lambda1)
+    return terms
+
+
+def client_report(features_ND: FloatArray, labels_N: IntArray, num_classes: int, config: Config) -> Report:
+    """Return the mean feature of every class that the client has, and its number of samples (eq. 3)."""
+    return local_means(features_ND, labels_N, num_classes)
+
+
+def server_prototypes(sets: Sequence[PrototypeSet], num_classes: int, config: Config) -> PrototypeSet:
+    """Return one prototype per class that any client has (eq. 6 as the docstring of this module reads it)."""
+    return mean_per_class(sets, num_classes, by_counts=config.proto_avg == "counts")
+
+
+def shares_model(config: Config) -> bool:
+    """Return whether models are averaged."""
+    return config.share_model
+
+
+def own_model(received: ModelArrays, state: ClientState | None, config: Config) -> ModelArrays | None:
+    """Return the model that the client kept, where it keeps one."""
+    return None if config.share_model else state
+
+
+def next_client_state(end: ClientEnd, config: Config) -> ClientState:
+    """Return the trained model where it is not shared, else nothing."""
+    return {} if config.share_model else end.trained
+
+
+def scores(ops: Ops, features_BD: Array, logits_BM: Array, prototypes: Prototypes | None, config: Config) -> Array:
+    """Return minus the mean square distance to each class's prototype, `[B, M]`: the nearest names the class (section 3.4).
+
+    A class without a prototype is never named. The logits where there are no prototypes yet.
+    """
+    if prototypes is None:
+        return logits_BM
+    gap_BMD = features_BD[:, None, :] - prototypes.class_means_MD[None, :, :]
+    is_known_BM = (prototypes.class_sizes_M > 0)[None, :] & (logits_BM == logits_BM)
+    return ops.where(is_known_BM, -(gap_BMD**2).mean(-1), -float("inf"))
+
+
+METHOD = Method(
+    name="fedproto",
+    paper="Tan et al., AAAI 2022, https://arxiv.org/abs/2105.00243",
+    config=Config,
+    client_loss=client_loss,
+    fold=fedavg.fold,
+    prototype_kind=CLASS_MEAN,
+    client_report=client_report,
+    server_prototypes=server_prototypes,
+    weights_are_counts=True,
+    next_client_state=next_client_state,
+    start_model=own_model,
+    local_model=own_model,
+    shares_model=shares_model,
+    scores=scores,
+    neutral={"lambda1": 0.0},
+)
