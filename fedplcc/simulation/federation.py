@@ -1,8 +1,8 @@
-"""A whole federation in one process: the aggregator's service and store and the trainers' core, without sockets.
+"""The aggregator's service and store in this process, driven until the run has ended.
 
 What travels is what would travel over gRPC, through the same checks and the same disk, so a simulation ends in the same
-bytes as six processes do on this type of machine. Clients work one after another in the order of their ids. After a crash
-or Ctrl-C the same state directory goes on where it was.
+bytes as six processes do on this type of machine. After a crash or Ctrl-C the same state directory goes on where it was,
+whatever engine works then.
 """
 
 from __future__ import annotations
@@ -11,9 +11,7 @@ import json
 import math
 import shutil
 import uuid
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from contextlib import closing
 from pathlib import Path
 from typing import Literal
 
@@ -27,107 +25,21 @@ from fedplcc.initial_model import PIECE_BYTES, model_blob
 from fedplcc.interruption import Interrupted
 from fedplcc.progress import RunProgress
 from fedplcc.run_folder import REQUEST_ID, RunFolder
+from fedplcc.simulation.coordinator import CHUNK_BYTES, InProcessCoordinator
+from fedplcc.simulation.engine import Observers, Site, Work
+from fedplcc.simulation.parallelism import EngineName, make_engine
 from gateway.schemas import Evaluation as EvaluationDocument
 from gateway.schemas import Event
-from shared.errors import FedplccError, from_reason
 from shared.metrics import new_registry
-from shared.run_config import ClientSection, FederationFile, RunConfig, canonical_json
-from shared.types import (
-    BlobRef,
-    Client,
-    ClientProblem,
-    CommittedUpdate,
-    Evaluation,
-    Membership,
-    Round,
-    RoundPhase,
-    Run,
-    RunSpec,
-    Task,
-    TaskKind,
-    Update,
-)
+from shared.run_config import FederationFile, canonical_json
+from shared.types import BlobRef, Round, RoundPhase, Run, RunSpec, TaskKind
 from trainer.cancellation import Cancelled, ShouldStop, never
-from trainer.client_state import ClientStates
-from trainer.data import opened_once
-from trainer.tasks import TaskRunner
 
 ArtifactKind = Literal["model", "prototypes"]
 
-CHUNK_BYTES = 1 << 20
-"""Piece in which an upload is handed over."""
 EVENTS_PER_READ = 1000
 TRAINERS_FOLDER = "trainers"
 """Below the state directory: what each client keeps, as a trainer does in its own."""
-
-OnEvent = Callable[[Event], None]
-OnProblem = Callable[[str, ClientProblem], None]
-"""Told the client id and what its operator should know."""
-OnActivity = Callable[[str, str, float], None]
-"""Told the client id, what it does and which fraction of that is done."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Observers:
-    """Who is told what happens."""
-
-    on_event: OnEvent = lambda event: None
-    on_problem: OnProblem = lambda client_id, problem: None
-    on_activity: OnActivity = lambda client_id, activity, progress: None
-    on_begin: Callable[[str], None] = lambda what: None
-    """Told what begins and may take a while."""
-
-
-class InProcessCoordinator:
-    """The trainer's view of an aggregator that lives in the same process."""
-
-    retries: int = 0
-
-    def __init__(self, service: Coordinator, client_id: str, token: str) -> None:
-        self._service, self._client_id, self._token = service, client_id, token
-
-    def announce(self, client: Client) -> Membership:
-        """Join again."""
-        return self._service.join(client, self._token)
-
-    def fetch(self, blob: BlobRef) -> bytes:
-        """The bytes of a blob of the client's present task."""
-        _blob, kind, path = self._service.transfers.open_download(self._client_id, self._token, blob.sha256)
-        data = path.read_bytes()
-        self._service.transfers.count_transfer(len(data), direction="sent", kind=kind)
-        return data
-
-    def store(self, run_id: str, round_number: int, blob: BlobRef, data: bytes, *, is_prototypes: bool) -> None:
-        """Store one blob of the client's update, chunk by chunk, from where an interrupted upload ended."""
-        names = (self._client_id, self._token, run_id, round_number, blob)
-        receiver = self._service.transfers.begin_upload(*names)
-        if receiver is None:
-            return
-        with closing(receiver):
-            offset, _is_complete = self._service.transfers.upload_status(*names)
-            for begin in range(offset, len(data), CHUNK_BYTES):
-                receiver.write(begin, data[begin : begin + CHUNK_BYTES])
-            receiver.finish()
-        kind = "prototypes" if is_prototypes else "model"
-        self._service.transfers.count_transfer(len(data) - offset, direction="received", kind=kind)
-
-    def commit_update(self, run_id: str, round_number: int, update: Update) -> CommittedUpdate:
-        """Make the update part of its round."""
-        return self._service.commit_update(self._client_id, self._token, run_id, round_number, update)
-
-    def report_evaluation(self, run_id: str, round_number: int, evaluation: Evaluation) -> None:
-        """Report the counts of one round's global model."""
-        self._service.report_evaluation(self._client_id, self._token, run_id, round_number, evaluation)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SimulatedClient:
-    """One client: its task runner, and its way to the aggregator."""
-
-    client_id: str
-    token: str
-    runner: TaskRunner
-    coordinator: InProcessCoordinator
 
 
 class Simulation:
@@ -141,6 +53,10 @@ class Simulation:
         request_id: str,
         device: str = "auto",
         observers: Observers | None = None,
+        should_stop: ShouldStop = never,
+        jobs: int | None = 1,
+        engine: EngineName = "local",
+        ray_address: str | None = None,
     ) -> None:
         """Open the state directory and let every client read its data and join; the run begins or goes on.
 
@@ -150,41 +66,69 @@ class Simulation:
             request_id: Names the run in this directory.
             device: On which all clients train.
             observers: Who is told what happens.
+            should_stop: Asked while the data are read.
+            jobs: See `make_engine`, as the two that follow.
+            engine: Where the clients work.
+            ray_address: Which Ray cluster.
 
         Raises:
+            Cancelled: `should_stop()` held.
             InvalidConfig, InvalidData: The configuration, the device or a client's data is wrong.
             RequestIdReused: The directory holds a run of another configuration.
             StoreUnavailable: The directory cannot be used.
         """
-        clients = local_clients(federation)
-        self._device, self._state_dir = device, state_dir
+        config = federation.config
+        sites = [
+            Site(
+                client_id=name,
+                domain=domain_of(name, client),
+                data=client.data,
+                samples_per_class=client.samples_per_class,
+                device=device,
+                states=state_dir / TRAINERS_FOLDER / name,
+            )
+            for name, client in local_clients(federation).items()
+        ]
         self._observers = observers or Observers()
         self._cursor = 0
         self._store = SqlStore.in_folder(state_dir)
+        self._engine = make_engine(
+            sites,
+            self._observers,
+            threads=config.training.threads,
+            jobs=jobs,
+            engine=engine,
+            ray_address=ray_address,
+        )
         try:
             # Clients wait for each other here, however long one trains: no lease may end, no heartbeat is missed.
             limits = Limits(heartbeat_interval_s=math.inf, max_chunk_bytes=CHUNK_BYTES)
             metrics = AggregatorMetrics(new_registry("aggregator"))
             self._service = Coordinator(self._store, BlobStore(state_dir), metrics, limits)
-            with opened_once():
-                self._clients = [self._join(name, client, federation.config) for name, client in clients.items()]
+            # A trainer learns of its run from a task. Here the run is known, so wrong data ends it before it begins.
+            spec = RunSpec(run_id="", config_json=config.canonical_json, config_hash=config.hash)
+            clients = self._engine.read(spec, should_stop)
+            self._ways = {site.client_id: self._way(site.client_id) for site in sites}
+            for name, way in self._ways.items():
+                way.announce(clients[name])
             if federation.initial_model_file is not None:
                 _hold(self._service, federation.initial_model_file)
-            document = json.loads(federation.config.canonical_json)
-            self._run_id = self._service.create_run(request_id, document).run_id
+            self._run_id = self._service.create_run(request_id, json.loads(config.canonical_json)).run_id
         except BaseException:
-            self._store.close()
+            self.close()
             raise
 
     def close(self) -> None:
-        """Let go of the state directory."""
+        """End what still works, and let go of the state directory."""
+        self._engine.close()
         self._store.close()
 
     def run_to_end(self, should_stop: ShouldStop = never) -> Run:
         """Train until the run has ended, and return it.
 
         Args:
-            should_stop: Asked before every batch. What was committed stays, and the next simulation goes on from there.
+            should_stop: Asked before every batch, or many times a second where clients work beside each other. What was
+                committed stays, and the next simulation goes on from there.
 
         Raises:
             Cancelled: `should_stop()` held.
@@ -193,15 +137,16 @@ class Simulation:
         while not (run := self._service.get_run(self._run_id)).status.is_final:
             self._tell()
             # All are asked first: what one client's task opens, the others begin in the next pass, in the order of ids.
-            tasks = [self._service.task(client.client_id, client.token) for client in self._clients]
-            pairs = zip(self._clients, tasks, strict=True)
-            has_moved = [self._perform(client, task, should_stop) for client, task in pairs]
+            work = [Work(client_id=name, task=way.task(), coordinator=way) for name, way in self._ways.items()]
+            work = [each for each in work if each.task.kind not in (TaskKind.WAIT, TaskKind.STOP)]
+            self._engine.perform(work, should_stop, self._tell)
+            has_moved = bool(work)
             while self._service.work():
-                has_moved.append(True)
+                has_moved = True
             self._service.tick()
             if self._service.collection.is_due() and not self._service.collection.wait_s():
                 self._service.collection.collect()
-            assert any(has_moved), f"run {run.run_id} is {run.status} and nobody has anything to do"
+            assert has_moved, f"run {run.run_id} is {run.status} and nobody has anything to do"
         self._tell()
         return run
 
@@ -229,42 +174,8 @@ class Simulation:
         """The global model or prototypes of the last committed round, and the file that holds them."""
         return self._service.artifact(self._run_id, -1, kind)
 
-    def _join(self, client_id: str, client: ClientSection, config: RunConfig) -> SimulatedClient:
-        with _naming(client_id):
-            runner = TaskRunner(
-                client_id,
-                domain_of(client_id, client),
-                client.data,
-                ClientStates(self._state_dir / TRAINERS_FOLDER / client_id),
-                device=self._device,
-                samples_per_class=client.samples_per_class,
-            )
-            # A trainer learns of its run from a task. Here the run is known, so wrong data ends it before it begins.
-            spec = RunSpec(run_id="", config_json=config.canonical_json, config_hash=config.hash)
-            self._observers.on_begin(f"{client_id}: reading its data")
-            record = runner.client_for(spec, lambda problem: self._observers.on_problem(client_id, problem))
-        token = uuid.uuid4().hex
-        self._service.join(record, token)
-        return SimulatedClient(
-            client_id=client_id,
-            token=token,
-            runner=runner,
-            coordinator=InProcessCoordinator(self._service, client_id, token),
-        )
-
-    def _perform(self, client: SimulatedClient, task: Task, should_stop: ShouldStop) -> bool:
-        """Let a client do its task; says whether it had one."""
-        if task.kind in (TaskKind.WAIT, TaskKind.STOP):
-            return False
-        with _naming(client.client_id):
-            client.runner.perform(
-                task,
-                client.coordinator,
-                should_stop,
-                lambda activity, progress: self._observers.on_activity(client.client_id, activity.value, progress),
-            )
-        self._tell()
-        return True
+    def _way(self, client_id: str) -> InProcessCoordinator:
+        return InProcessCoordinator(self._service, client_id, token=uuid.uuid4().hex)
 
     def _tell(self) -> None:
         """Pass on what has been added to the run's history."""
@@ -287,8 +198,22 @@ def simulate_in_folder(
     *,
     device: str = "auto",
     should_stop: ShouldStop = never,
+    jobs: int | None = 1,
+    engine: EngineName = "local",
+    ray_address: str | None = None,
 ) -> RunRecord:
     """Train until the run has ended, and write what it leaves into the folder.
+
+    Args:
+        federation: The run and its clients.
+        folder: Where it works; prepared.
+        progress: Shows what happens.
+        device: On which all clients train.
+        should_stop: Asked before every batch, or many times a second where clients work beside each other.
+        jobs: How many clients work at a time; None for as many as there are processor cores for. One is enough for
+            this process; more are worked for in processes of their own.
+        engine: "local" for processes of this machine, "ray" for those of a Ray cluster.
+        ray_address: Address of the Ray cluster; None to start one on this machine for this run.
 
     Raises:
         Interrupted: `should_stop()` held; the same call goes on where this one stopped.
@@ -299,10 +224,22 @@ def simulate_in_folder(
         on_problem=lambda client_id, problem: progress.note(f"client {client_id}: {problem.detail}; {problem.hint}"),
         on_activity=lambda client_id, activity, done: progress.now(f"{client_id}: {activity}, {done:.0%}"),
         on_begin=progress.step,
+        on_note=progress.note,
     )
-    simulation = Simulation(
-        federation, folder.aggregator_state, request_id=REQUEST_ID, device=device, observers=observers
-    )
+    try:
+        simulation = Simulation(
+            federation,
+            folder.aggregator_state,
+            request_id=REQUEST_ID,
+            device=device,
+            observers=observers,
+            should_stop=should_stop,
+            jobs=jobs,
+            engine=engine,
+            ray_address=ray_address,
+        )
+    except Cancelled:
+        raise Interrupted from None
     with closing(simulation):
         try:
             simulation.run_to_end(should_stop)
@@ -327,13 +264,3 @@ def _hold(service: Coordinator, path: Path) -> None:
         while piece := file.read(PIECE_BYTES):
             receiver.write(piece)
         receiver.finish()
-
-
-@contextmanager
-def _naming(client_id: str) -> Iterator[None]:
-    """Within the block, errors say which client they are about."""
-    try:
-        yield
-    except FedplccError as error:
-        detail = f"client {client_id}: {error.detail}"
-        raise from_reason(error.reason, detail, error.metadata, error.code) from error

@@ -1,0 +1,68 @@
+"""The engine of one client after another, in this process, in the order that it is given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from fedplcc.simulation.engine import Observers, Site, Work, naming
+from shared.types import Client, RunSpec
+from trainer.cancellation import ShouldStop, check
+from trainer.client_state import ClientStates
+from trainer.data import opened_once
+from trainer.tasks import TaskRunner
+
+
+def task_runner(site: Site, states: ClientStates) -> TaskRunner:
+    """What does a client's tasks.
+
+    Raises:
+        InvalidConfig: There is no such device.
+    """
+    return TaskRunner(
+        site.client_id,
+        site.domain,
+        site.data,
+        states,
+        device=site.device,
+        samples_per_class=site.samples_per_class,
+    )
+
+
+class InProcess:
+    """Every client's task runner, used in turn."""
+
+    def __init__(self, sites: Iterable[Site], observers: Observers) -> None:
+        self._sites, self._observers = tuple(sites), observers
+        self._runners: dict[str, TaskRunner] = {}
+
+    def read(self, spec: RunSpec, should_stop: ShouldStop) -> Mapping[str, Client]:
+        """See `Engine`."""
+        with opened_once():
+            return {site.client_id: self._read(site, spec, should_stop) for site in self._sites}
+
+    def perform(self, work: Sequence[Work], should_stop: ShouldStop, on_done: Callable[[], None]) -> None:
+        """See `Engine`."""
+        for each in work:
+            self._perform(each, should_stop)
+            on_done()
+
+    def close(self) -> None:
+        """See `Engine`."""
+        self._runners.clear()
+
+    def _read(self, site: Site, spec: RunSpec, should_stop: ShouldStop) -> Client:
+        check(should_stop)
+        client_id = site.client_id
+        with naming(client_id):
+            runner = self._runners[client_id] = task_runner(site, ClientStates(site.states))
+            self._observers.on_begin(f"{client_id}: reading its data")
+            return runner.client_for(spec, lambda problem: self._observers.on_problem(client_id, problem))
+
+    def _perform(self, work: Work, should_stop: ShouldStop) -> None:
+        with naming(work.client_id):
+            self._runners[work.client_id].perform(
+                work.task,
+                work.coordinator,
+                should_stop,
+                lambda activity, progress: self._observers.on_activity(work.client_id, activity.value, progress),
+            )
