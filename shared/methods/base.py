@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, model_serializer
 
-from shared.types import FloatArray, IntArray, PrototypeSet
+from shared.types import GLOBAL_MODEL, LOCAL_MODEL, FloatArray, IntArray, PrototypeSet
 
 Array = Any
 """A torch tensor in a trainer, a numpy array in a test."""
@@ -61,7 +61,7 @@ class MethodConfig(BaseModel):
 class Ops(Protocol):
     """What operators cannot say, in float32 even where the model runs in less.
 
-    Masks are boolean arrays of the shape of `x`; reductions are over the last axis. Integer, float and boolean arrays are
+    Masks are boolean arrays that broadcast to the shape of `x`; reductions are over the last axis. Integer, float and boolean arrays are
     compared, indexed and broadcast with operators.
     """
 
@@ -212,12 +212,14 @@ class Method:
             features of every mini-batch too, in evaluation mode. None where it wants none.
         start_model: `(received, state, config) -> model` from which the client trains, where that may be another than the
             received one; None from it for the received one.
-        local_model: `(received, state, config) -> model` of the client's own that it evaluates beside the global one, after
-            its update of the round was committed; None from it where it has none yet.
+        local_model: `(received, state, config) -> model` of the client's own that it evaluates beside the global one, or in
+            its place; None from it where it has none yet. The state is that of the client's last committed update.
+        has_local_model: `config -> bool`: whether clients have a model of their own to evaluate; asked where `local_model`
+            is given.
         shares_model: `config -> bool`: whether updates carry the trained model. Where they do not, the global model stays
-            what round 0 made it.
+            what round 0 made it, and clients evaluate their own.
         scores: `(ops, features_BD, logits_BM, prototypes, config) -> [B, M]`: by which the local model names classes, the
-            largest wins. None for the logits.
+            largest wins; the prototypes are those that the round came to. None for the logits.
         neutral: Hyper-parameters under which the method is FedAvg to the last bit. A method without such a setting has none
             and says in its docstring why.
     """
@@ -235,6 +237,7 @@ class Method:
     reference_models: ReferenceModels | None = None
     start_model: ClientModel | None = None
     local_model: ClientModel | None = None
+    has_local_model: Callable[[Any], bool] = always
     shares_model: Callable[[Any], bool] = always
     scores: Scores | None = None
     neutral: Mapping[str, Any] | None = None
@@ -248,6 +251,18 @@ class Method:
     def has_prototypes(self) -> bool:
         """Whether clients upload prototypes and the aggregator sends global ones."""
         return self.prototype_kind is not None
+
+    def evaluated_models(self, config: MethodConfig) -> tuple[str, ...]:
+        """Which models a client's report is of: the global one if there is one, then its own if it has one.
+
+        The first one's accuracy is the round's.
+        """
+        is_local = self.local_model is not None and self.has_local_model(config)
+        return (*((GLOBAL_MODEL,) if self.shares_model(config) else ()), *((LOCAL_MODEL,) if is_local else ()))
+
+    def names_by_prototypes(self, config: MethodConfig) -> bool:
+        """Whether a client needs the round's prototypes for its report."""
+        return self.scores is not None and LOCAL_MODEL in self.evaluated_models(config)
 
 
 def fold_weights(num_examples: Sequence[int], config: MethodConfig) -> list[float]:

@@ -81,15 +81,15 @@ def client_loss(step: ClientStep, config: Config) -> LossTerms:
     logits_BG = ops.cosine(step.features_BD, prototypes.vectors_GD) / config.tau
     is_positive_BG = same_class(step.labels_B, prototypes)
     applies_B = has_positives(step, is_positive_BG)
-    is_pooled_BG = (prototypes.group_ids_G >= 0)[None, :] & (is_positive_BG == is_positive_BG)
+    is_pooled_1G = (prototypes.group_ids_G >= 0)[None, :]
 
-    def mean_contrast(among_BG: Array) -> Array:
-        return batch_mean(ops, contrast(ops, logits_BG, is_positive_BG & among_BG, among_BG), applies_B)
+    def mean_contrast(among_1G: Array) -> Array:
+        return batch_mean(ops, contrast(ops, logits_BG, is_positive_BG & among_1G, among_1G), applies_B)
 
     if config.lambda1:
-        terms["local"] = Term(mean_contrast(is_pooled_BG), config.lambda1)
+        terms["local"] = Term(mean_contrast(is_pooled_1G), config.lambda1)
     if config.lambda2:
-        terms["global"] = Term(mean_contrast(~is_pooled_BG), config.lambda2)
+        terms["global"] = Term(mean_contrast(~is_pooled_1G), config.lambda2)
     return terms
 
 

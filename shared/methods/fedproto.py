@@ -12,7 +12,7 @@ Differs from the paper, or settles what it leaves open:
 - A global prototype is the plain mean over the clients that have the class, as in the authors' code. Eq. 6 weighs them by
   samples and divides once more by the number of clients, which would shrink them; `proto_avg = "counts"` weighs them by
   samples without that.
-- Features are summarised in a pass after training (the authors' code: during the last epoch).
+- Features are summarised in a pass after training; `proto_pass = "last_epoch"` does as the authors' code, during training.
 - lambda1 is the paper's lambda. Zero leaves the term out: with a shared model that is FedAvg to the last bit.
 """
 
@@ -84,6 +84,11 @@ def shares_model(config: Config) -> bool:
     return config.share_model
 
 
+def has_local_model(config: Config) -> bool:
+    """Return whether a client's model stays its own."""
+    return not config.share_model
+
+
 def own_model(received: ModelArrays, state: ClientState | None, config: Config) -> ModelArrays | None:
     """Return the model that the client kept, where it keeps one."""
     return None if config.share_model else state
@@ -102,8 +107,8 @@ def scores(ops: Ops, features_BD: Array, logits_BM: Array, prototypes: Prototype
     if prototypes is None:
         return logits_BM
     gap_BMD = features_BD[:, None, :] - prototypes.class_means_MD[None, :, :]
-    is_known_BM = (prototypes.class_sizes_M > 0)[None, :] & (logits_BM == logits_BM)
-    return ops.where(is_known_BM, -(gap_BMD**2).mean(-1), -float("inf"))
+    is_known_1M = (prototypes.class_sizes_M > 0)[None, :]
+    return ops.where(is_known_1M, -(gap_BMD**2).mean(-1), -float("inf"))
 
 
 METHOD = Method(
@@ -119,6 +124,7 @@ METHOD = Method(
     next_client_state=next_client_state,
     start_model=own_model,
     local_model=own_model,
+    has_local_model=has_local_model,
     shares_model=shares_model,
     scores=scores,
     neutral={"lambda1": 0.0},

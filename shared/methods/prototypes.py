@@ -6,7 +6,7 @@ Shape legend: B batch, N samples of a client, D feature size, M classes, G proto
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from pydantic import AfterValidator, Field
@@ -38,8 +38,12 @@ class PrototypeConfig(MethodConfig):
     """Past rounds from which the last prototypes of a client of the run that gave no update this round stay in the pool: it
     was not drawn, or was dropped. 0: only this round's (FPL). Where a domain has one client, a larger number keeps the
     domain among the global prototypes while that client is away."""
+    proto_pass: Literal["after_training", "last_epoch"] = "after_training"
+    """Which features a client summarises: of all its samples, in a pass after training with the model in evaluation mode;
+    or those that training itself saw in the last pass over them, while weights still moved, as some of the authors' codes
+    do (rule 1.4 of the algorithm reference)."""
 
-    younger: ClassVar[frozenset[str]] = frozenset({"proto_staleness"})
+    younger: ClassVar[frozenset[str]] = frozenset({"proto_staleness", "proto_pass"})
 
 
 # -- Summaries: what leaves the client, and what the server makes of it ------------------------------------------------
@@ -195,7 +199,7 @@ def contrast(ops: Ops, logits_BG: Array, is_positive_BG: Array, among_BG: Array 
         ops: Where it is computed.
         logits_BG: Similarities over their temperature.
         is_positive_BG: Which prototypes a sample is drawn to.
-        among_BG: Which prototypes there are for it, positives included; all if None.
+        among_BG: Which prototypes there are for it, positives included; `[1, G]` where alike for all; all if None.
     """
     return ops.logsumexp(logits_BG, among_BG) - ops.logsumexp(logits_BG, is_positive_BG)
 
