@@ -61,8 +61,8 @@ class MethodConfig(BaseModel):
 class Ops(Protocol):
     """What operators cannot say, in float32 even where the model runs in less.
 
-    Masks are boolean arrays that broadcast to the shape of `x`; reductions are over the last axis. Integer, float and boolean arrays are
-    compared, indexed and broadcast with operators.
+    Masks are boolean arrays that broadcast to the shape of `x`; reductions are over the last axis. Integer, float and
+    boolean arrays are compared, indexed and broadcast with operators.
     """
 
     def cosine(self, x_BD: Array, y_GD: Array) -> Array:

@@ -80,11 +80,11 @@ def client_loss(step: ClientStep, config: Config) -> LossTerms:
     ops = step.ops
     logits_BG = ops.cosine(step.features_BD, prototypes.vectors_GD) / config.tau
     is_positive_BG = same_class(step.labels_B, prototypes)
-    applies_B = has_positives(step, is_positive_BG)
     is_pooled_1G = (prototypes.group_ids_G >= 0)[None, :]
 
     def mean_contrast(among_1G: Array) -> Array:
-        return batch_mean(ops, contrast(ops, logits_BG, is_positive_BG & among_1G, among_1G), applies_B)
+        positives_BG = is_positive_BG & among_1G
+        return batch_mean(ops, contrast(ops, logits_BG, positives_BG, among_1G), has_positives(step, positives_BG))
 
     if config.lambda1:
         terms["local"] = Term(mean_contrast(is_pooled_1G), config.lambda1)

@@ -18,7 +18,8 @@ Differs from the paper, or settles what it leaves open:
 - lambda1 and lambda2 are Digit-5's (Office-10: 20 and 200, DomainNet: 1 and 10) and are set apart: one does not follow the
   other.
 - `ramp_rounds`, ours, lets both prototype terms grow in. Published, they act from round 2 on with coefficients of 100 and
-  1000 on a nearly untrained extractor, whose prototypes mean little: accuracy falls to chance, and when it leaves it is chance.
+  1000 on a nearly untrained extractor, whose prototypes mean little: accuracy falls to chance, and when it rises again
+  differs from run to run.
 - Zero features, and clusters below `min_cluster_size` (1, as published), are not uploaded and are reported as excluded.
 """
 
