@@ -11,9 +11,11 @@ import pytest
 import torch
 from pydantic import ValidationError
 
+from shared.methods import fpl
 from shared.methods.base import ClientStep
 from shared.methods.fedplcc import METHOD, Config, client_loss, client_report, server_prototypes
 from shared.types import PrototypeSet
+from tests.client_losses import Situation, a_point, assert_torch_agrees_with_numpy, gradients
 from tests.numpy_ops import a_step
 from trainer.ops import TorchOps, to_device
 
@@ -192,6 +194,72 @@ class TestGradient:
             slopes.append(-gradient_BD[0, 0])
         assert slopes[:2] == [0, 0]
         assert 0 < slopes[3] < slopes[2] <= 50.0
+
+
+class TestVariants:
+    """What grows in, and the ablation of Table V whose weights are 1."""
+
+    @pytest.mark.parametrize(
+        ("ramp_rounds", "round_number", "share"),
+        [(0, 2, 1), (20, 2, 1 / 20), (20, 11, 0.5), (20, 21, 1), (20, 22, 1), (1, 2, 1), (5, 4, 0.6)],
+    )
+    def test_both_coefficients_grow_in_equal_steps_and_then_stay(self, ramp_rounds, round_number, share):
+        step = a_step([(1, 0)], [1], PUBLISHED, round_number=round_number)
+        terms = client_loss(step, Config(ramp_rounds=ramp_rounds))
+        assert terms["contra"].coefficient == pytest.approx(share * 100, rel=1e-12)
+        assert terms["corr"].coefficient == pytest.approx(share * 1000, rel=1e-12)
+
+    def test_a_term_that_grows_in_has_the_value_of_one_that_does_not(self):
+        step = a_step([(1, 0), (0.2, 1)], [1, 0], PUBLISHED)
+        assert values_of(step, Config(ramp_rounds=7)) == values_of(step, Config())
+
+    def test_unit_weights_are_the_loss_of_prototypes_that_all_weigh_one(self):
+        features, labels, prototypes = random_batch(1)
+        ones = PrototypeSet.of(prototypes.vectors, prototypes.class_ids, np.ones(len(prototypes)))
+        off, on = Config(), Config(unit_weights=True)
+        weighed = values_of(a_step(features, labels, prototypes, num_classes=4), on)
+        assert weighed == values_of(a_step(features, labels, ones, num_classes=4), off)
+        assert weighed != values_of(a_step(features, labels, prototypes, num_classes=4), off)
+
+    def test_unit_weights_by_hand(self):
+        values = values_of(a_step([(1, 0)], [0], PUBLISHED), Config(unit_weights=True, phi=1.0))
+        similarities = np.sqrt([1, 0.6, 0.28])
+        masses = np.exp(similarities / 0.07)
+        assert values["contra"] == pytest.approx(-np.log(masses[:2].sum() / masses.sum()), rel=1e-6)
+        assert values["corr"] == pytest.approx(-similarities[:2].sum(), rel=1e-6)  # weights of 1 are not bounded by 1
+
+    @pytest.mark.parametrize("config", [Config(unit_weights=True), Config(ramp_rounds=4)])
+    def test_gradients_agree_with_finite_differences(self, config):
+        features, labels, prototypes = random_batch(2)
+        situation = Situation(labels_B=labels, num_classes=4, prototypes=prototypes)
+        assert_torch_agrees_with_numpy(client_loss, config, a_point(features, 4), situation)
+
+
+class TestBesideFpl:
+    """Invariant: even weights 1/C, plain cosines and no correlation are FPL's contrast where classes are equally large."""
+
+    @pytest.mark.parametrize("class_size", [1, 2, 4])
+    def test_value_and_gradient_are_fpls(self, class_size):
+        rng = np.random.default_rng(class_size)
+        class_ids = np.repeat(np.arange(3), class_size)
+        even = PrototypeSet.of(
+            rng.uniform(0.05, 1, (len(class_ids), 5)), class_ids, np.full(len(class_ids), 1 / class_size)
+        )
+        situation = Situation(labels_B=[0, 1, 2, 0, 3], num_classes=4, prototypes=even)
+        point = a_point(rng.uniform(0.05, 1, (5, 5)), 4)
+        ours = gradients(client_loss, Config(alpha=1, tau=0.2, lambda2=0.0), point, situation)["contra"]
+        theirs = gradients(fpl.client_loss, fpl.Config(tau=0.2, lambda2=0.0), point, situation)["cpcl"]
+        assert ours[0] == pytest.approx(theirs[0], rel=1e-12)
+        np.testing.assert_allclose(ours[1]["features"], theirs[1]["features"], rtol=1e-9, atol=1e-14)
+
+    def test_with_classes_of_other_sizes_they_differ(self):
+        vectors, class_ids = np.random.default_rng(0).uniform(0.05, 1, (3, 5)), [0, 0, 1]
+        situation = Situation(
+            labels_B=[0, 1], num_classes=2, prototypes=PrototypeSet.of(vectors, class_ids, [0.5, 0.5, 1])
+        )
+        point = a_point(np.random.default_rng(1).uniform(0.05, 1, (2, 5)), 2)
+        ours = gradients(client_loss, Config(alpha=1, tau=0.2, lambda2=0.0), point, situation)["contra"][0]
+        assert ours != pytest.approx(gradients(fpl.client_loss, fpl.Config(tau=0.2), point, situation)["cpcl"][0])
 
 
 class TestConfig:
