@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from fedplcc import completion
+from fedplcc import completion, picture_commands
 from fedplcc.examples import examples
 from fedplcc.exit_codes import HELP, ExitCode, explains_errors, say
 
@@ -207,3 +207,7 @@ def export(
         difference = None if comparison is None else {"logits": comparison.logits, "features": comparison.features}
         print(canonical_json({"file": str(onnx.resolve()), "difference": difference, "metadata": metadata(trained)}))
     return ExitCode.OK
+
+
+app.command("map", epilog=picture_commands.MAP_EXAMPLES)(picture_commands.draw_map)
+app.command("clusters", epilog=picture_commands.CLUSTERS_EXAMPLES)(picture_commands.draw_clusters)

@@ -1,4 +1,4 @@
-"""Pictures of a run and of a model's mistakes; the only module that draws."""
+"""Pictures of a run and of a model's mistakes; what it has learnt is drawn by the package pictures."""
 
 from __future__ import annotations
 

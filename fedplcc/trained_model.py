@@ -63,13 +63,16 @@ class TrainedModel:
         return {"run_id": self.run_id, "round": self.round, "model_sha256": self.sha256}
 
 
-def read_trained_model(path: Path, *, config_file: Path | None = None, device: str = "auto") -> TrainedModel:
+def read_trained_model(
+    path: Path, *, config_file: Path | None = None, device: str = "auto", trusted_factory: str | None = None
+) -> TrainedModel:
     """Read a model and what belongs to it.
 
     Args:
         path: Folder of a run, or a model file in one.
         config_file: The run's configuration file, instead of the run.json beside the model.
         device: auto, cpu, cuda or cuda:N.
+        trusted_factory: A model of somebody's own code that run.json may name, because a person has named it already.
 
     Raises:
         InvalidModel: There is no model, it is none, it is of another configuration, or run.json alone names the code that
@@ -80,7 +83,8 @@ def read_trained_model(path: Path, *, config_file: Path | None = None, device: s
     target = resolve_device(device)
     file = _model_file(path)
     manifest = {} if config_file is not None else _manifest(file)
-    config = _config(manifest, file) if config_file is None else load_federation(config_file).config
+    known = None if config_file is None else load_federation(config_file).config
+    config = known or _config(manifest, file, trusted_factory)
     data = _read(file)
     model = build_model(
         config.model, len(config.data.classes), config.data.image_size, config.run.seed, with_weights=False
@@ -139,13 +143,13 @@ def _manifest(file: Path) -> Mapping[str, Any]:
     return manifest
 
 
-def _config(manifest: Mapping[str, Any], file: Path) -> RunConfig:
+def _config(manifest: Mapping[str, Any], file: Path, trusted_factory: str | None) -> RunConfig:
     path = file.with_name(MANIFEST)
     try:
         config = parse_run_config(manifest["config"])
     except InvalidConfig as error:
         raise InvalidConfig(f"{path}: {error.detail}") from error
-    if config.model.is_factory:
+    if config.model.is_factory and config.model.name != trusted_factory:
         module = config.model.name.partition(":")[0]
         raise InvalidModel(
             f"{path} names the model {config.model.name!r}, which would import {module!r} and run its code; if you trust "

@@ -1,0 +1,150 @@
+"""Making a picture from a run's folder: models and images in, files out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from fedplcc.atomic_file import atomic_file, write_text
+from fedplcc.pictures.cluster_drawing import draw_clusters
+from fedplcc.pictures.cluster_sizes import ClusterSizes, global_sizes, local_sizes
+from fedplcc.pictures.feature_map import FeatureMap, Panel, Projection, mapped
+from fedplcc.pictures.image_sample import read_sample
+from fedplcc.pictures.map_drawing import draw_map
+from fedplcc.pictures.models import local_reports, points_of, pooled_samples
+from fedplcc.pictures.shown_clients import ShownClient
+from fedplcc.trained_model import TrainedModel
+from shared.errors import InvalidConfig
+
+OnStep = Callable[[str], None]
+"""Told what begins and may take a while."""
+PER_CLASS = 40
+"""Test images of each class and domain, if nobody says how many."""
+
+
+def make_map(
+    trained: TrainedModel,
+    before: TrainedModel | None,
+    clients: Sequence[ShownClient],
+    *,
+    per_class: int = PER_CLASS,
+    projection: Projection | None = None,
+    on_step: OnStep = lambda what: None,
+) -> FeatureMap:
+    """Return the map of a model, beside that of another one.
+
+    Args:
+        trained: The model that the map is about.
+        before: What it is compared with, of the same data contract; None for a map of one panel.
+        clients: Whose test images are shown, and whose training images give the local prototypes.
+        per_class: Test images of each class and domain.
+        projection: How points are put on the plane.
+        on_step: Told what begins.
+
+    Raises:
+        InvalidData, InvalidModel: As `read_sample`, `points_of` and `project`.
+    """
+    projection = projection or Projection()
+    on_step("reading test images")
+    sample = read_sample(clients, trained.config.data, per_class=per_class)
+    models = {"model": trained} if before is None else {"before": before, "after": trained}
+    titles = _titles(list(models.values()))
+
+    def panel(name: str, model: TrainedModel, title: str) -> Panel:
+        on_step(f"{title}: features")
+        shown = points_of(model, sample, clients)
+        on_step(f"{title}: placing {len(shown)} points")
+        return mapped(name, title, {**model.facts, "method": model.config.run.method}, shown, projection)
+
+    return FeatureMap(
+        panels=tuple(panel(name, model, title) for (name, model), title in zip(models.items(), titles, strict=True)),
+        classes=trained.config.data.classes,
+        domains=sample.domains,
+        per_class=sample.per_class,
+        projection=projection,
+    )
+
+
+def write_map(feature_map: FeatureMap, out: Path) -> list[Path]:
+    """Draw a map into a file, and write beside it its points as CSV and its facts as JSON; returns the files.
+
+    Raises:
+        StoreUnavailable: They cannot be written.
+        ImportError: matplotlib is not installed.
+    """
+    picture = draw_map(feature_map, out.suffix)
+    return _write(out, picture, "points", feature_map.table(), feature_map.as_json())
+
+
+def make_clusters(
+    trained: TrainedModel, clients: Sequence[ShownClient], *, on_step: OnStep = lambda what: None
+) -> ClusterSizes:
+    """Return the sizes of a run's clusters.
+
+    Args:
+        trained: The run's model.
+        clients: Whose training images give the local prototypes.
+        on_step: Told what begins.
+
+    Raises:
+        InvalidConfig: The run's method has no prototypes.
+        InvalidData, InvalidModel: As `local_reports`.
+    """
+    config = trained.config
+    if not config.algorithm.has_prototypes:
+        raise InvalidConfig(
+            f"{trained.title} is of {config.run.method}, a method without prototypes, so it has no clusters"
+        )
+    on_step("clustering the clients' training images")
+    return ClusterSizes(
+        title=f"{config.run.name}: {config.run.method}, seed {config.run.seed}"
+        + ("" if trained.round is None else f", round {trained.round}"),
+        facts={**trained.facts, "method": config.run.method},
+        classes=config.data.classes,
+        local=local_sizes(
+            [client.name for client in clients],
+            local_reports(trained, clients),
+            are_counts=config.algorithm.weights_are_counts,
+        ),
+        global_=global_sizes(config.data.classes, trained.prototypes, pooled_samples(trained)),
+    )
+
+
+def write_clusters(sizes: ClusterSizes, out: Path) -> list[Path]:
+    """Draw the sizes into a file, and write beside it every size as CSV and the facts as JSON; returns the files.
+
+    Raises:
+        StoreUnavailable: They cannot be written.
+        ImportError: matplotlib is not installed.
+    """
+    return _write(out, draw_clusters(sizes, out.suffix), "sizes", sizes.table(), sizes.as_json())
+
+
+def beside(out: Path, what: str, suffix: str) -> Path:
+    """The name of a file that goes with a picture: map.png has map-points.csv."""
+    return out.with_name(f"{out.stem}-{what}{suffix}")
+
+
+def _write(out: Path, picture: bytes, table_name: str, table: str, facts: object) -> list[Path]:
+    files = [out, beside(out, table_name, ".csv"), beside(out, "facts", ".json")]
+    with atomic_file(files[0]) as file:
+        file.write(picture)
+    write_text(files[1], table)
+    write_text(files[2], json.dumps(facts, indent=2, allow_nan=False) + "\n")
+    return files
+
+
+def _titles(models: Sequence[TrainedModel]) -> list[str]:
+    """A short name for each model that tells it from the others."""
+    configs = [model.config for model in models]
+    names = []
+    for model in models:
+        run = model.config.run
+        name = run.method
+        if len({config.run.seed for config in configs}) > 1:
+            name += f", seed {run.seed}"
+        names.append(name if model.round is None else f"{name}, round {model.round}")
+    if len(set(names)) == len(names):
+        return names
+    return [f"{name} ({model.file.parent.name or model.file.name})" for name, model in zip(names, models, strict=True)]

@@ -1,0 +1,212 @@
+"""Drawing a map of features and prototypes.
+
+Colour is the class and shape the domain; a local prototype has a dark outline, a global one is a star. The names of the
+classes stand on the map as well, so that nobody needs the colours alone.
+
+Shape legend: N points.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fedplcc.pictures.feature_map import FeatureMap, Panel, coloured_classes, label_spots, signed
+from fedplcc.pictures.points import Kind
+from fedplcc.pictures.style import (
+    CLASS_COLOURS,
+    FAINT,
+    INK,
+    MARKERS,
+    OTHER_COLOUR,
+    house_style,
+    picture_bytes,
+    shortened,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+PANEL_INCHES = 4.7
+ROW_INCHES = 0.2
+"""Height of a line of a legend."""
+IMAGE_AREA, LOCAL_AREA = 11.0, 30.0
+"""In square points."""
+GLOBAL_AREAS = (70.0, 330.0)
+"""Of a star with no share of its class and with all of it."""
+
+
+def draw_map(feature_map: FeatureMap, suffix: str) -> bytes:
+    """Draw a map.
+
+    Args:
+        feature_map: What is drawn.
+        suffix: Kind of file, see `style.SUFFIXES`.
+
+    Raises:
+        ImportError: matplotlib is not installed.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    colours = _colours(feature_map)
+    marks = _markers(len(feature_map.domains))
+    legends = _legends(feature_map, colours, marks)
+    rows = sum(len(labels) + 1.7 for _, _, labels in legends)
+    longest = max(len(label) for _, _, labels in legends for label in labels)
+    width, height = 0.55 + 0.075 * longest, max(PANEL_INCHES + 0.55, rows * ROW_INCHES)
+    num_panels = len(feature_map.panels)
+    with house_style():
+        figure = Figure(figsize=(num_panels * PANEL_INCHES + width, height), layout="constrained")
+        FigureCanvasAgg(figure)
+        grid = figure.add_gridspec(1, num_panels + 1, width_ratios=[PANEL_INCHES] * num_panels + [width], wspace=0.02)
+        for column, panel in enumerate(feature_map.panels):
+            _draw_panel(figure.add_subplot(grid[column]), panel, feature_map.classes, colours, marks)
+        _draw_legends(figure.add_subplot(grid[num_panels]), legends, height)
+        return picture_bytes(figure, suffix, title=_title(feature_map.panels), description=feature_map.alt_text())
+
+
+def _draw_panel(axes: Axes, panel: Panel, classes: Sequence[str], colours: Sequence[str], marks: Sequence[str]) -> None:
+    shown, (x_N, y_N) = panel.points, panel.xy_N2.T
+    colour_N = np.array(colours)[shown.class_ids_N]
+    for domain_id, marker in enumerate(marks):
+        is_domain_N = shown.domain_ids_N == domain_id
+        images, local = (np.flatnonzero(is_domain_N & shown.of(kind)) for kind in (Kind.IMAGE, Kind.LOCAL))
+        axes.scatter(
+            x_N[images],
+            y_N[images],
+            s=IMAGE_AREA,
+            c=colour_N[images],
+            marker=marker,
+            linewidths=0,
+            alpha=0.75,
+            zorder=2,
+        )
+        axes.scatter(
+            x_N[local],
+            y_N[local],
+            s=LOCAL_AREA,
+            c=colour_N[local],
+            marker=marker,
+            linewidths=0.8,
+            edgecolors=INK,
+            zorder=3,
+        )
+    stars = np.flatnonzero(shown.of(Kind.GLOBAL))
+    if len(stars):
+        smallest, largest = GLOBAL_AREAS
+        areas = smallest + (largest - smallest) * shown.shares_N[stars]
+        # A white rim under the dark one keeps a star apart from what it lies on.
+        axes.scatter(x_N[stars], y_N[stars], s=areas * 1.7, c="white", marker="*", linewidths=0, zorder=4)
+        axes.scatter(
+            x_N[stars], y_N[stars], s=areas, c=colour_N[stars], marker="*", linewidths=1.1, edgecolors=INK, zorder=5
+        )
+    _name_classes(axes, panel, classes, colours)
+    axes.set_title(f"{panel.title}\n", loc="left", fontweight="bold")
+    found = panel.silhouettes
+    axes.text(
+        0,
+        1.015,
+        f"silhouette by class {signed(found.by_class)}, by domain within a class {signed(found.by_domain_within_class)}",
+        transform=axes.transAxes,
+        fontsize=8.5,
+        color=FAINT,
+    )
+    axes.set_xticks([])
+    axes.set_yticks([])
+    axes.set_aspect("equal", adjustable="datalim")
+    axes.margins(0.04)
+
+
+def _name_classes(axes: Axes, panel: Panel, classes: Sequence[str], colours: Sequence[str]) -> None:
+    from matplotlib.patheffects import withStroke
+
+    for class_id, (x, y) in label_spots(panel).items():
+        if colours[class_id] != OTHER_COLOUR:
+            text = axes.annotate(
+                shortened(classes[class_id]),
+                (x, y),
+                ha="center",
+                va="center",
+                fontsize=11,
+                fontweight="bold",
+                color=INK,
+                zorder=6,
+            )
+            text.set_path_effects([withStroke(linewidth=3, foreground="white")])
+
+
+def _colours(feature_map: FeatureMap) -> list[str]:
+    """A colour for each class."""
+    colours = [OTHER_COLOUR] * len(feature_map.classes)
+    own = coloured_classes(feature_map.panels, len(feature_map.classes), len(CLASS_COLOURS))
+    for colour, class_id in zip(CLASS_COLOURS, own.tolist(), strict=False):
+        colours[class_id] = colour
+    return colours
+
+
+def _markers(num_domains: int) -> list[str]:
+    """A marker for each domain; the same for all where there are more than eyes tell apart."""
+    return [MARKERS[i] if num_domains <= len(MARKERS) else MARKERS[0] for i in range(num_domains)]
+
+
+_Legend = tuple[str, list[Any], list[str]]
+
+
+def _legends(feature_map: FeatureMap, colours: Sequence[str], marks: Sequence[str]) -> list[_Legend]:
+    """Title, handles and labels of each legend."""
+    named = [
+        (name, colour) for name, colour in zip(feature_map.classes, colours, strict=True) if colour != OTHER_COLOUR
+    ]
+    if len(named) < len(feature_map.classes):
+        named.append((f"{len(feature_map.classes) - len(named)} other classes", OTHER_COLOUR))
+    legends: list[_Legend] = [
+        ("Class", [_mark("o", 6, colour) for _, colour in named], [shortened(name) for name, _ in named])
+    ]
+    if len(set(marks)) == len(marks):
+        legends.append(
+            ("Domain", [_mark(mark, 5, INK) for mark in marks], [shortened(name) for name in feature_map.domains])
+        )
+    else:
+        legends.append(("Domain", [_mark(marks[0], 5, INK)], [f"{len(marks)}, not told apart"]))
+    kinds = [(_mark("o", 3.4, INK), Kind.IMAGE.label)]
+    if any(panel.points.count(Kind.LOCAL) for panel in feature_map.panels):
+        kinds.append((_mark("o", 5.5, "white", edge=INK), Kind.LOCAL.label))
+    if any(panel.points.count(Kind.GLOBAL) for panel in feature_map.panels):
+        kinds.append((_mark("*", 12, "white", edge=INK), Kind.GLOBAL.label))
+    legends.append(("Point", [handle for handle, _ in kinds], [label for _, label in kinds]))
+    return legends
+
+
+def _mark(marker: str, size: float, colour: str, *, edge: str = "none") -> Any:
+    from matplotlib.lines import Line2D
+
+    return Line2D([], [], linestyle="", marker=marker, markersize=size, markerfacecolor=colour, markeredgecolor=edge)
+
+
+def _draw_legends(axes: Axes, legends: Sequence[_Legend], height: float) -> None:
+    """Draw the legends one under the other."""
+    axes.axis("off")
+    top = 1.0
+    for title, handles, labels in legends:
+        legend = axes.legend(
+            handles,
+            labels,
+            title=title,
+            loc="upper left",
+            bbox_to_anchor=(0, top),
+            borderaxespad=0,
+            frameon=False,
+            alignment="left",
+            labelspacing=0.35,
+            handletextpad=0.3,
+            title_fontproperties={"weight": "bold", "size": 9},
+        )
+        axes.add_artist(legend)
+        top -= (len(labels) + 1.7) * ROW_INCHES / height
+
+
+def _title(panels: Sequence[Panel]) -> str:
+    return "Features and prototypes: " + " beside ".join(panel.title for panel in panels)

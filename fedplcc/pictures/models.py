@@ -1,0 +1,169 @@
+"""A model's view of images: their features under it, and the prototypes that go with it.
+
+Shape legend: N images, D feature size, M classes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+
+from fedplcc.artifacts import MANIFEST, METRICS
+from fedplcc.pictures.image_sample import ImageSample
+from fedplcc.pictures.points import Points, points
+from fedplcc.pictures.shown_clients import ShownClient, reading
+from fedplcc.trained_model import TrainedModel, read_trained_model
+from shared.errors import InvalidConfig, InvalidData, InvalidModel
+from shared.run_config import RunConfig
+from shared.tensors import sha256_hex, to_bytes
+from shared.types import FloatArray, IntArray, PrototypeSet
+from trainer.data import ImageSet, load_split, opened_once
+from trainer.device_images import DeviceImages
+from trainer.evaluation import collect_features
+from trainer.models import FeatureModel, build_model, state_arrays
+from trainer.randomness import derive_seed
+
+FIRST, NOTHING = "first", "none"
+"""What `--before` takes besides a path: the model that the run began with, or no panel."""
+
+
+def first_model(trained: TrainedModel) -> TrainedModel:
+    """Return the model that a run began with, made anew from (model specification, seed) as its first client made it.
+
+    On the same type of machine it has the bytes of round 0's blob.
+
+    Raises:
+        InvalidModel: The run began with a model that it was given.
+    """
+    config = trained.config
+    if config.run.initial_model is not None:
+        raise InvalidModel(
+            f"{trained.title} began with a model that it was given ({config.run.initial_model}) and that its folder does "
+            f"not hold; name another run to compare it with by --before, or show one panel with --before {NOTHING}"
+        )
+    data = config.data
+    model = build_model(config.model, len(data.classes), data.image_size, config.run.seed)
+    return replace(
+        trained,
+        model=model.to(trained.device).eval(),
+        prototypes=PrototypeSet.empty(cast(FeatureModel, model).feature_dim),
+        sha256=sha256_hex(to_bytes(state_arrays(model))),
+        round=0,
+    )
+
+
+def before_model(trained: TrainedModel, before: str) -> TrainedModel | None:
+    """Return the model to show beside a run's model, or None for no such panel.
+
+    Args:
+        trained: The run's model.
+        before: `first`, `none`, or the folder of another run or its model file.
+
+    Raises:
+        InvalidModel, InvalidConfig, StoreUnavailable: There is no such model, or it cannot be compared.
+    """
+    if before == NOTHING:
+        return None
+    if before == FIRST:
+        return first_model(trained)
+    other = read_trained_model(Path(before), device=str(trained.device), trusted_factory=trained.config.model.name)
+    if other.config.data != trained.config.data:
+        raise InvalidConfig(
+            f"{before} was trained under another data contract ([data] of its configuration) than {trained.title}, so "
+            "the two would not see the same images"
+        )
+    return other
+
+
+def local_reports(trained: TrainedModel, clients: Sequence[ShownClient]) -> list[PrototypeSet]:
+    """Return the prototypes that each client's training images have under a model, by the method's own client half.
+
+    In a round a client does this under the weights that it has just trained; these are the weights of the model given. Empty
+    sets where the method has no prototypes.
+
+    Raises:
+        InvalidData: A client's data cannot be read or have no training image.
+        InvalidModel: A feature is not finite.
+    """
+    config, report = trained.config, trained.config.algorithm.client_report
+    if report is None:
+        return [PrototypeSet.empty() for _ in clients]
+    num_classes, sets = len(config.data.classes), []
+    with opened_once():
+        for client in clients:
+            images = _training_images(client, config)
+            features_ND, labels_N = features(trained, images)
+            sets.append(report(features_ND, labels_N, num_classes, config.method).prototypes)
+    return sets
+
+
+def pooled_samples(trained: TrainedModel) -> IntArray | None:
+    """Return how many samples of each class, `[M]`, stand behind a run's global prototypes; None where that is not known.
+
+    It is what the clients of the model's round have, by the run.json beside the model, if all of them are represented: none
+    of their samples was excluded, and no prototypes of an earlier round were in the pool.
+    """
+    try:
+        manifest = json.loads(trained.file.with_name(MANIFEST).read_bytes())
+        lines = [json.loads(line) for line in trained.file.with_name(METRICS).read_text(encoding="utf-8").splitlines()]
+        (line,) = (line for line in lines if line["round"] == trained.round)
+        contributors = set(line["cohort"]) - set(line.get("dropped", ()))
+        clients = manifest["clients"]
+        is_whole = contributors == set(clients) or not getattr(trained.config.method, "proto_staleness", 0)
+        if line["num_excluded"] or not is_whole:
+            return None
+        classes = trained.config.data.classes
+        return np.array(
+            [sum(clients[name]["class_counts"].get(label, 0) for name in contributors) for label in classes]
+        )
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        return None  # then shares are drawn
+
+
+def features(trained: TrainedModel, images: ImageSet) -> tuple[FloatArray, IntArray]:
+    """Return the features `[N, D]` of images under a model and their labels `[N]`, as a client collects them.
+
+    Raises:
+        InvalidModel: A feature is not finite.
+    """
+    on_device = DeviceImages.put(images, trained.config.data, trained.device)
+    features_ND, labels_N = collect_features(trained.model, on_device, trained.config)
+    if not np.isfinite(features_ND).all():
+        raise InvalidModel(f"the model of {trained.title} gives features that are not finite")
+    return features_ND, labels_N
+
+
+def points_of(trained: TrainedModel, sample: ImageSample, clients: Sequence[ShownClient]) -> Points:
+    """Return what a panel of a model shows: the sample's images, and the local and global prototypes.
+
+    Global prototypes are the run's own of the model's round. Round 0 has none, because no client had summarised
+    anything: what is shown with its model is what the method's server half makes of the local ones.
+
+    Raises:
+        InvalidData, InvalidModel: As `local_reports`.
+    """
+    features_ND, class_ids_N = features(trained, sample.images)
+    sets, pool = local_reports(trained, clients), trained.prototypes
+    summarise = trained.config.algorithm.server_prototypes
+    if trained.round == 0 and summarise is not None:
+        pool = summarise(sets, len(trained.config.data.classes), trained.config.method)
+    domain_ids = [sample.domains.index(client.domain) for client in clients]
+    local = list(zip(domain_ids, sets, strict=True))
+    return points(features_ND, class_ids_N, sample.domain_ids_N, local=local, global_=pool)
+
+
+def _training_images(client: ShownClient, config: RunConfig) -> ImageSet:
+    """The images that the client trained on, as `trainer.tasks` chooses them."""
+    seed = derive_seed("subset", config.run.seed, client.name)
+    with reading(client):
+        images, _ = load_split(
+            client.data, contract=config.data, split="train", samples_per_class=client.samples_per_class, seed=seed
+        )
+        if not len(images):
+            raise InvalidData(f"data {client.data!r} has no training image")
+    return images

@@ -1,0 +1,120 @@
+"""What one panel of a map shows before it is put on a plane: images and prototypes in a model's feature space. Pure.
+
+Shape legend: N points, D feature size, G prototypes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+
+import numpy as np
+import numpy.typing as npt
+
+from shared.types import FloatArray, IntArray, PrototypeSet
+
+DoubleArray = npt.NDArray[np.float64]
+
+NO_DOMAIN = -1
+"""Domain of a global prototype."""
+
+
+class Kind(IntEnum):
+    """What a point of a map is."""
+
+    IMAGE = 0
+    LOCAL = 1
+    GLOBAL = 2
+
+    @property
+    def label(self) -> str:
+        """As tables and legends call it."""
+        return ("test image", "local prototype", "global prototype")[self]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Points:
+    """Points in a feature space.
+
+    Attributes:
+        features_ND: float32.
+        class_ids_N: Indices into the run's classes.
+        domain_ids_N: Indices into the domains shown; `NO_DOMAIN` for global prototypes.
+        kinds_N: Values of `Kind`.
+        weights_N: 1 for an image, a prototype's weight as its method gives it.
+        shares_N: Of a prototype's class in its set, see `shares_of_class`; 0 for an image.
+    """
+
+    features_ND: FloatArray
+    class_ids_N: IntArray
+    domain_ids_N: IntArray
+    kinds_N: IntArray
+    weights_N: DoubleArray
+    shares_N: DoubleArray
+
+    def __len__(self) -> int:
+        return len(self.kinds_N)
+
+    def of(self, kind: Kind) -> npt.NDArray[np.bool_]:
+        """Return the mask of the points of a kind."""
+        is_kind_N: npt.NDArray[np.bool_] = self.kinds_N == kind
+        return is_kind_N
+
+    def count(self, kind: Kind) -> int:
+        """How many points are of a kind."""
+        return int(self.of(kind).sum())
+
+
+def points(
+    features_ND: FloatArray,
+    class_ids_N: IntArray,
+    domain_ids_N: IntArray,
+    *,
+    local: Sequence[tuple[int, PrototypeSet]] = (),
+    global_: PrototypeSet | None = None,
+) -> Points:
+    """Return images, then local prototypes, then global ones.
+
+    Args:
+        features_ND: Features of the images.
+        class_ids_N: Their classes.
+        domain_ids_N: Their domains.
+        local: Local prototypes of each client with the number of its domain.
+        global_: Global prototypes.
+    """
+    sets = [(domain_id, Kind.LOCAL, prototypes) for domain_id, prototypes in local if len(prototypes)]
+    if global_ is not None and len(global_):
+        sets.append((NO_DOMAIN, Kind.GLOBAL, global_))
+    sizes = [len(prototypes) for _, _, prototypes in sets]
+    num_images = len(class_ids_N)
+    return Points(
+        features_ND=np.concatenate([features_ND, *(prototypes.vectors for _, _, prototypes in sets)]),
+        class_ids_N=np.concatenate([class_ids_N, *(prototypes.class_ids for _, _, prototypes in sets)]),
+        domain_ids_N=np.concatenate(
+            [domain_ids_N, np.repeat(np.array([domain for domain, _, _ in sets], np.int64), sizes)]
+        ),
+        kinds_N=np.concatenate(
+            [
+                np.full(num_images, int(Kind.IMAGE)),
+                np.repeat(np.array([int(kind) for _, kind, _ in sets], np.int64), sizes),
+            ]
+        ),
+        weights_N=np.concatenate(
+            [np.ones(num_images), *(prototypes.weights.astype(np.float64) for _, _, prototypes in sets)]
+        ),
+        shares_N=np.concatenate([np.zeros(num_images), *(shares_of_class(prototypes) for _, _, prototypes in sets)]),
+    )
+
+
+def shares_of_class(prototypes: PrototypeSet) -> DoubleArray:
+    """Return each prototype's share of the weight of its class, `[G]`; the shares of a class sum to 1.
+
+    Where a set holds prototypes of two sorts, those with an owner or a cluster (a group id) and those without, each
+    sort is a whole of its own: FedCCL's averages beside the pool that they are averages of.
+    """
+    sort_G = 2 * prototypes.class_ids + (prototypes.group_ids >= 0)
+    weights_G = prototypes.weights.astype(np.float64)
+    totals = np.bincount(sort_G, weights=weights_G, minlength=1)
+    shares_G: DoubleArray = weights_G / totals[sort_G]
+    return shares_G

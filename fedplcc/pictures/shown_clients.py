@@ -1,0 +1,161 @@
+"""Whose data a picture shows: the clients of a run, and where their images lie."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from fedplcc.configuration import domain_of, local_clients
+from fedplcc.run_folder import FEDERATION
+from shared.errors import InvalidConfig, InvalidData, StoreUnavailable
+from shared.run_config import FACTORY, ClientSection, FederationFile, RunConfig, load_federation
+from shared.sections import NAME_PATTERN, validate
+from trainer.data.parts import split_part
+from trainer.data.specs import KINDS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownClient:
+    """A client of which a picture shows images.
+
+    Attributes:
+        name: Its id in the run.
+        domain: Label of its domain.
+        data: Data specification.
+        samples_per_class: Size of its training subset; all training images if None.
+    """
+
+    name: str
+    domain: str
+    data: str
+    samples_per_class: int | None = None
+
+
+def shown_clients(
+    model_file: Path, config: RunConfig, *, config_file: Path | None = None, named: Sequence[str] = ()
+) -> tuple[ShownClient, ...]:
+    """Return the clients to show, in the order of their names.
+
+    They are those that the command line names; else those of the configuration file; else those that the run's folder says
+    the run was simulated with. A client that the command line names keeps its domain and its subset if the run knows it.
+
+    Args:
+        model_file: The run's model; its folder may hold federation.json.
+        config: The run.
+        config_file: The run's configuration file.
+        named: `NAME=SPECIFICATION` or `SPECIFICATION`, as `--data` takes them.
+
+    Raises:
+        InvalidConfig: Nobody says where the clients' data lie, or what says so is wrong.
+        StoreUnavailable: A file cannot be read.
+    """
+    federation_file = model_file.with_name(FEDERATION)
+    if config_file is not None:
+        federation = load_federation(config_file)
+        known = _shown(local_clients(federation)) if federation.clients else {}
+    else:
+        known = _recorded(federation_file, config)
+    if named:
+        return _named(named, known)
+    if not known:
+        source = config_file or model_file.parent
+        raise InvalidConfig(
+            f"{source} does not say where the data of the run's clients lie; name them with --data NAME=DATA, once for each "
+            "client, or name the run's configuration file with --config"
+        )
+    if config_file is None:
+        for client in known.values():
+            _refuse_code(client, federation_file)
+    return tuple(known.values())
+
+
+@contextmanager
+def reading(client: ShownClient) -> Iterator[None]:
+    """Within the block, data that cannot be read name their client and what to do about it."""
+    try:
+        yield
+    except InvalidData as error:
+        raise InvalidData(
+            f"client {client.name}: {error.detail} (if its data have moved: --data {client.name}=DATA, and each other "
+            "client's likewise)"
+        ) from error
+
+
+def _shown(clients: Mapping[str, ClientSection]) -> dict[str, ShownClient]:
+    return {
+        name: ShownClient(
+            name=name,
+            domain=domain_of(name, client),
+            data=client.data,
+            samples_per_class=client.samples_per_class,
+        )
+        for name, client in sorted(clients.items())
+    }
+
+
+def _recorded(path: Path, config: RunConfig) -> dict[str, ShownClient]:
+    """The clients in a run folder's federation.json; none where there is no such file."""
+    try:
+        tables = json.loads(path.read_bytes())["clients"]
+        sections = {
+            str(name): validate(ClientSection, table, f"clients.{name}.") for name, table in dict(tables).items()
+        }
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise StoreUnavailable(f"cannot read {path}: {error.strerror or error}") from error
+    except (ValueError, LookupError, TypeError) as error:
+        raise InvalidConfig(f"{path} does not name a run's clients; name their data with --data NAME=DATA") from error
+    return _shown(local_clients(FederationFile(config=config, clients=sections)))
+
+
+def _named(texts: Sequence[str], known: Mapping[str, ShownClient]) -> tuple[ShownClient, ...]:
+    """The clients that somebody names, in the order of their names."""
+    found: dict[str, ShownClient] = {}
+    for text in texts:
+        name, equals, data = text.partition("=")
+        if not equals or not re.fullmatch(NAME_PATTERN, name):
+            name, data = _label(text), text
+        if not data:
+            raise InvalidConfig(f"--data {text}: write NAME=DATA, for instance --data mnist=digits:mnist")
+        if name in found:
+            raise InvalidConfig(f"--data names {name!r} twice; write NAME=DATA with a name of its own for each")
+        client = known.get(name) or ShownClient(name=name, domain=name, data=data)
+        found[name] = replace(client, data=data)
+    return tuple(found[name] for name in sorted(found))
+
+
+def _label(data: str) -> str:
+    """A name for data that have none: what follows the kind, for a path its last part."""
+    parts = data.split(":")
+    last = parts[1] if len(parts) > 2 else parts[-1]
+    return Path(last).stem or data
+
+
+def _refuse_code(client: ShownClient, path: Path) -> None:
+    """Refuse data of somebody's own code: a run's folder comes from anywhere and must not choose what code runs here."""
+    if _names_code(client.data):
+        raise InvalidConfig(
+            f"{path} names the data {client.data!r} of client {client.name}, which would import code and run it; if you "
+            "trust it, name the run's configuration file with --config, or the clients' data with --data NAME=DATA"
+        )
+
+
+def _names_code(data: str) -> bool:
+    kind, _, rest = data.partition(":")
+    kind, paren, settings = kind.partition("(")
+    if kind == "part":
+        return _names_code(split_part(rest)[3])
+    if kind == "long_tail":
+        return _names_code((paren + settings + ":" + rest).partition("):")[2])
+    return kind not in KINDS and FACTORY.match(data) is not None
+
+
+def table_of(clients: Sequence[ShownClient]) -> list[dict[str, Any]]:
+    """The clients as facts for programs."""
+    return [{"client": client.name, "domain": client.domain, "data": client.data} for client in clients]
