@@ -269,10 +269,15 @@ def _table(file: Path, name: str) -> dict[str, Any]:
     return table
 
 
+def thread_limits(threads: int) -> dict[str, str]:
+    """The environment in which the numerical libraries start with so many threads."""
+    names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
+    return dict.fromkeys(names, str(threads))
+
+
 def limit_threads(threads: int) -> None:
     """Tell the numerical libraries how many threads to start with; they look only when they load, so call this first."""
-    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS"):
-        os.environ[name] = str(threads)
+    os.environ.update(thread_limits(threads))
 
 
 def environment_without_settings() -> dict[str, str]:

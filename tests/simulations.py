@@ -11,17 +11,37 @@ from typing import Any
 from fedplcc.progress import RunProgress, console_for
 from fedplcc.run_folder import claimed_folder
 from fedplcc.simulation import simulate_in_folder
+from gateway.schemas import Event
 from tests import tiny
 from trainer.cancellation import never
 
 
-def simulated(values: dict[str, Any], out: Path, should_stop: Callable[[], bool] = never) -> dict[str, Any]:
+class _Watched(RunProgress):
+    """Shows a run, and hands its events on."""
+
+    def __init__(self, total_rounds: int, on_event: Callable[[Event], None]) -> None:
+        super().__init__(console_for(json=True), total_rounds=total_rounds)
+        self._on_event = on_event
+
+    def event(self, event: Event) -> None:
+        super().event(event)
+        self._on_event(event)
+
+
+def simulated(
+    values: dict[str, Any],
+    out: Path,
+    should_stop: Callable[[], bool] = never,
+    *,
+    jobs: int | None = 1,
+    on_event: Callable[[Event], None] = lambda event: None,
+) -> dict[str, Any]:
     """The last line of metrics.jsonl of a simulation, and the bytes that must be equal, by name."""
     federation = tiny.federation(values)
     with claimed_folder(out, federation) as folder:
         folder.prepare()
-        progress = RunProgress(console_for(json=True), total_rounds=federation.config.run.rounds)
-        simulate_in_folder(federation, folder, progress, device="cpu", should_stop=should_stop)
+        progress = _Watched(federation.config.run.rounds, on_event)
+        simulate_in_folder(federation, folder, progress, device="cpu", should_stop=should_stop, jobs=jobs)
     last: dict[str, Any] = json.loads((out / "metrics.jsonl").read_text().splitlines()[-1])
     return last
 

@@ -23,11 +23,12 @@ from fedplcc.artifacts import MODEL, PROTOTYPES, RunRecord, blob_file, write_rec
 from fedplcc.configuration import domain_of, local_clients
 from fedplcc.initial_model import PIECE_BYTES, model_blob
 from fedplcc.interruption import Interrupted
+from fedplcc.parallelism import EngineName
 from fedplcc.progress import RunProgress
 from fedplcc.run_folder import REQUEST_ID, RunFolder
 from fedplcc.simulation.coordinator import CHUNK_BYTES, InProcessCoordinator
 from fedplcc.simulation.engine import Observers, Site, Work
-from fedplcc.simulation.parallelism import EngineName, make_engine
+from fedplcc.simulation.engines import make_engine
 from gateway.schemas import Evaluation as EvaluationDocument
 from gateway.schemas import Event
 from shared.metrics import new_registry
