@@ -89,6 +89,10 @@ LOCAL_CLUSTER = "local_cluster"
 """Kind of the prototypes that a client uploads (FINCH* centres with sample counts)."""
 GLOBAL_CLUSTER = "global_cluster"
 """Kind of the prototypes that the aggregator sends (FINCH* centres with normalised weights)."""
+GLOBAL_MODEL = "global"
+"""In a report: the model that the round came to."""
+LOCAL_MODEL = "local"
+"""In a report: the client's own model, of its last committed update."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,7 +236,7 @@ class Update:
 
 @dataclass(frozen=True, slots=True)
 class EvaluationCounts:
-    """Correct and total predictions per class of one evaluation set under one model ("global" or "local")."""
+    """Correct and total predictions per class of one evaluation set under one model: GLOBAL_MODEL or LOCAL_MODEL."""
 
     set_name: str
     model: str
@@ -242,7 +246,7 @@ class EvaluationCounts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluation:
-    """What one client reported for one round's global model."""
+    """What one client reported for one round: of the global model, and of its own where the method has such."""
 
     client_id: str
     domain: str
