@@ -1,5 +1,7 @@
 """The aggregator's computation of one round: fold the models (eq. of FedAvg), cluster the prototypes (eq. 10 and 11).
 
+Where clients keep their models (FedProto as published) nothing is folded: the global model stays what round 0 made it.
+
 Prototypes of clients that gave no update this round may stay in the pool for a while (`method.proto_staleness`, rule 1.9);
 their models do not.
 """
@@ -64,11 +66,13 @@ def aggregate(
     method, hyper = config.algorithm, config.method
     assert run.round is not None
     updates = [run.round.updates[client_id] for client_id in sorted(run.round.updates)]
-    weights = fold_weights([update.num_examples for update in updates], hyper)
-    models = [_stored(blobs, update.payload.tensor_group(MODEL)) for update in updates]
-    weighted = [WeightedModel(path, weight) for path, weight in zip(models, weights, strict=True)]
-    start = _stored(blobs, run.model)
-    model = blobs.put(MODEL, fold_models(table, start, weighted, method, hyper, block_elements))
+    model, start = run.model, _stored(blobs, run.model)
+    assert model is not None
+    if method.shares_model(hyper):
+        weights = fold_weights([update.num_examples for update in updates], hyper)
+        models = [_stored(blobs, update.payload.tensor_group(MODEL)) for update in updates]
+        weighted = [WeightedModel(path, weight) for path, weight in zip(models, weights, strict=True)]
+        model = blobs.put(MODEL, fold_models(table, start, weighted, method, hyper, block_elements))
     prototypes = PrototypeSet.empty()
     if method.server_prototypes is not None and method.prototype_kind is not None:
         pool = {**earlier, **run.round.updates}

@@ -80,7 +80,7 @@ class Commits:
                 self._metrics.reports.labels("duplicate").inc()
                 return
             after = rounds.add_evaluation(run, number, evaluation)  # first: who was not asked has nothing to be judged
-            check_evaluation(evaluation, len(config_of(run).data.classes))
+            check_evaluation(evaluation, config_of(run))
             self._ledger.step(run, after, evaluation=evaluation)
             self._metrics.reports.labels("accepted").inc()
             session.has_worked()

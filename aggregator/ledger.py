@@ -264,7 +264,9 @@ class Ledger:
         domains = self._store.domains(current.cohort)
         domains |= {client_id: evaluation.domain for client_id, evaluation in current.evaluations.items()}
         num_global = len(prototypes_from_bytes(self._blobs.read(current.prototypes.sha256)))
-        line = results.metrics_line(current, domains=domains, num_global_prototypes=num_global)
+        config = config_of(run)
+        evaluated = config.algorithm.evaluated_models(config.method)
+        line = results.metrics_line(current, domains=domains, num_global_prototypes=num_global, evaluated=evaluated)
         timings = results.timings_line(current, now=now)
         return rounds.commit_round(
             run, metrics_json=canonical_json(line), timings_json=canonical_json(timings), now=now

@@ -12,7 +12,7 @@ from importlib import metadata
 from typing import Any
 
 from shared.methods import METHODS
-from shared.types import Client, Evaluation, Event, Round, RoundPhase, Run, Update
+from shared.types import GLOBAL_MODEL, LOCAL_MODEL, Client, Evaluation, Event, Round, RoundPhase, Run, Update
 from shared.version import VERSION
 
 TEST_SET = "test"
@@ -21,17 +21,20 @@ SUMMARIES = ("mean", "worst")
 PACKAGES = ("numpy", "scipy", "grpcio", "protobuf", "safetensors", "SQLAlchemy")
 
 
-def accuracy_by_domain(evaluations: Sequence[Evaluation], domains: Sequence[str]) -> dict[str, float | None]:
-    """Accuracy of the global model on the test set of each domain, "mean" over domains and "worst" domain; fractions.
+def accuracy_by_domain(
+    evaluations: Sequence[Evaluation], domains: Sequence[str], model: str = GLOBAL_MODEL
+) -> dict[str, float | None]:
+    """Accuracy on the test set of each domain, "mean" over domains and "worst" domain; fractions.
 
-    A domain's correct and total predictions are pooled over its clients. A domain without report or without test samples is
-    None, and so left out of mean and worst; with none at all these are None too.
+    Of the global model, or of the clients' own, each on its client's test set. A domain's correct and total predictions are
+    pooled over its clients. A domain without report or without test samples is None, and so left out of mean and worst; with
+    none at all these are None too.
     """
     correct = dict.fromkeys(sorted(domains), 0)
     total = dict.fromkeys(correct, 0)
     for evaluation in evaluations:
         for counts in evaluation.counts:
-            if (counts.set_name, counts.model) == (TEST_SET, "global"):
+            if (counts.set_name, counts.model) == (TEST_SET, model):
                 correct[evaluation.domain] = correct.get(evaluation.domain, 0) + sum(counts.correct)
                 total[evaluation.domain] = total.get(evaluation.domain, 0) + sum(counts.total)
     values: dict[str, float | None] = {
@@ -52,18 +55,40 @@ def mean_losses(updates: Sequence[Update]) -> dict[str, float]:
     return means
 
 
-def metrics_line(current: Round, *, domains: Mapping[str, str], num_global_prototypes: int) -> dict[str, Any]:
-    """The round's line of metrics.jsonl. `domains` gives the domain of each client of the cohort.
+def metrics_line(
+    current: Round,
+    *,
+    domains: Mapping[str, str],
+    num_global_prototypes: int,
+    evaluated: Sequence[str] = (GLOBAL_MODEL,),
+) -> dict[str, Any]:
+    """The round's line of metrics.jsonl.
 
     Losses and counts are of the clients that committed. Who was dropped is named where somebody was.
+
+    Args:
+        current: The evaluated round.
+        domains: The domain of each client of the cohort.
+        num_global_prototypes: What its prototypes came to.
+        evaluated: Which models clients report on; see `Method.evaluated_models`. `accuracy` is that of the first, which the
+            line says where that is not the global one: a run that trains no global model has none to judge. The clients'
+            own has `accuracy_local` besides.
     """
     updates = _in_order(current.updates)
     assert current.model is not None
     assert current.prototypes is not None
     dropped = {"dropped": sorted(current.dropped)} if current.dropped else {}
+    accuracy = {
+        model: accuracy_by_domain(_in_order(current.evaluations), sorted(set(domains.values())), model)
+        for model in evaluated
+    }
+    other = {} if evaluated[0] == GLOBAL_MODEL else {"accuracy_of": evaluated[0]}
+    local = {"accuracy_local": accuracy[LOCAL_MODEL]} if LOCAL_MODEL in accuracy else {}
     return {
         "round": current.number,
-        "accuracy": accuracy_by_domain(_in_order(current.evaluations), sorted(set(domains.values()))),
+        "accuracy": accuracy[evaluated[0]],
+        **other,
+        **local,
         "loss": mean_losses(updates),
         "prototypes": {"local": sum(update.num_prototypes for update in updates), "global": num_global_prototypes},
         "num_examples": sum(update.num_examples for update in updates),

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import functools
+import json
 from collections.abc import Iterable
 
 from shared.methods import METHODS
+from shared.run_config import parse_run_config
 from shared.types import BlobRef, Payload, RoundPhase, Run, RunSpec, RunStatus, Task, TaskKind
 
 
@@ -22,7 +25,9 @@ def task_in(run: Run, client_id: str) -> Task | None:
     elif current.phase is RoundPhase.COLLECTING and client_id not in current.updates:
         kind, payload = TaskKind.TRAIN, _start(run, run.model, run.prototypes)
     elif current.phase is RoundPhase.EVALUATING and client_id not in current.evaluations:
-        kind, payload = TaskKind.EVALUATE, Payload(tensor_groups=_blobs(current.model))
+        # Those that the round came to: with them the client's model would name classes from now on.
+        sets = _blobs(current.prototypes) if _names_by_prototypes(run) else ()
+        kind, payload = TaskKind.EVALUATE, Payload(tensor_groups=_blobs(current.model), prototype_sets=sets)
     if kind is TaskKind.WAIT:
         return None
     return Task(
@@ -62,6 +67,17 @@ def spec_of(run: Run) -> RunSpec:
 def _start(run: Run, model: BlobRef | None, prototypes: BlobRef | None) -> Payload:
     sets = _blobs(prototypes) if METHODS[run.method].has_prototypes else ()
     return Payload(tensor_groups=_blobs(model), prototype_sets=sets)
+
+
+def _names_by_prototypes(run: Run) -> bool:
+    """Whether clients need the round's prototypes to evaluate; most methods answer without a look at the configuration."""
+    return METHODS[run.method].scores is not None and _configured_to(run.config_json)
+
+
+@functools.lru_cache(maxsize=64)
+def _configured_to(config_json: str) -> bool:
+    config = parse_run_config(json.loads(config_json))
+    return config.algorithm.names_by_prototypes(config.method)
 
 
 def _blobs(blob: BlobRef | None) -> tuple[BlobRef, ...]:

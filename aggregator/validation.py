@@ -18,7 +18,17 @@ from shared.errors import MalformedUpdate, UpdateNormExceeded
 from shared.methods.base import Method, excess_rows, per_class_counts
 from shared.run_config import RunConfig
 from shared.tensors import DTYPES, TensorTable, check_schema, prototypes_from_bytes, read_blocks, read_header
-from shared.types import FEATURE_DIM, MODEL, BlobRef, Client, Evaluation, PrototypeSet, Update
+from shared.types import (
+    FEATURE_DIM,
+    GLOBAL_MODEL,
+    LOCAL_MODEL,
+    MODEL,
+    BlobRef,
+    Client,
+    Evaluation,
+    PrototypeSet,
+    Update,
+)
 
 MAX_ENTRIES = 64
 """Most named scalars, lists, losses or timings of a message."""
@@ -75,18 +85,21 @@ def check_update(
         start: The global model that the round started from.
 
     Raises:
-        MalformedUpdate: check is roles, size, or one of `check_counts`, `check_model` and `check_prototypes`.
+        MalformedUpdate: check is roles (a model where the run's clients keep theirs, or none where they send it, included),
+            size, or one of `check_counts`, `check_model` and `check_prototypes`.
         UpdateNormExceeded: The model is further from `start` than the configuration allows.
     """
     method = config.algorithm
     kinds = [] if method.prototype_kind is None else [method.prototype_kind]
-    _check_roles(update, kinds)
+    shares_model = method.shares_model(config.method)
+    _check_roles(update, kinds, shares_model=shares_model)
     check_counts(update, client, len(config.data.classes), config.admission.max_num_examples)
-    model = paths[update.payload.tensor_groups[0]]
-    check_model(model, table)
-    if config.admission.max_update_norm is not None:
-        update = replace(update, norm=update_norm(model, start, table))
-        check_norm(update.norm, config.admission.max_update_norm)
+    if shares_model:
+        model = paths[update.payload.tensor_groups[0]]
+        check_model(model, table)
+        if config.admission.max_update_norm is not None:
+            update = replace(update, norm=update_norm(model, start, table))
+            check_norm(update.norm, config.admission.max_update_norm)
     if not kinds:
         return update
     path = paths[update.payload.prototype_sets[0]]
@@ -267,19 +280,22 @@ def check_prototypes(
         _check_sums(prototypes, update, class_counts)
 
 
-def check_evaluation(evaluation: Evaluation, num_classes: int) -> None:
+def check_evaluation(evaluation: Evaluation, config: RunConfig) -> None:
     """Check a report of correct and total predictions.
 
+    It may be of the global model alone whatever the method: a client has no model of its own before its first update.
+
     Raises:
-        MalformedUpdate: check is counts or entries.
+        MalformedUpdate: check is counts, models or entries.
     """
+    num_classes = len(config.data.classes)
     _check_finite("timings", evaluation.timings)
     if not 1 <= len(evaluation.counts) <= MAX_SETS:
         raise _malformed("counts", f"a report has 1 to {MAX_SETS} evaluation sets, not {len(evaluation.counts)}")
     if len({(counts.set_name, counts.model) for counts in evaluation.counts}) < len(evaluation.counts):
         raise _malformed("counts", "an evaluation set is reported twice")
     for counts in evaluation.counts:
-        if counts.model not in ("global", "local") or not 1 <= len(counts.set_name) <= MAX_ENTRIES:
+        if counts.model not in (GLOBAL_MODEL, LOCAL_MODEL) or not 1 <= len(counts.set_name) <= MAX_ENTRIES:
             raise _malformed("counts", "an evaluation set has no proper name, or its model is neither global nor local")
         if len(counts.correct) != num_classes or len(counts.total) != num_classes:
             raise _malformed("counts", f"evaluation set {counts.set_name!r} has no {num_classes} classes")
@@ -287,10 +303,30 @@ def check_evaluation(evaluation: Evaluation, num_classes: int) -> None:
             raise _malformed("counts", f"evaluation set {counts.set_name!r} has more correct than total predictions")
         if sum(counts.total) > MAX_EXAMPLES:
             raise _malformed("counts", f"evaluation set {counts.set_name!r} has more than {MAX_EXAMPLES} predictions")
+    _check_local_counts(evaluation, config)
 
 
-def _check_roles(update: Update, kinds: list[str]) -> None:
-    if [blob.role for blob in update.payload.tensor_groups] != [MODEL]:
+def _check_local_counts(evaluation: Evaluation, config: RunConfig) -> None:
+    """Check that counts of a client's own model are of a run that has such, and of the images that the global one had."""
+    expected = config.algorithm.evaluated_models(config.method)
+    totals = {counts.set_name: counts.total for counts in evaluation.counts if counts.model == GLOBAL_MODEL}
+    for counts in evaluation.counts:
+        if counts.model != LOCAL_MODEL:
+            continue
+        if LOCAL_MODEL not in expected:
+            raise _malformed("models", "the run's clients have no models of their own, and the report is of one")
+        if GLOBAL_MODEL in expected and counts.set_name not in totals:
+            raise _malformed("models", f"evaluation set {counts.set_name!r} has counts of the local model alone")
+        if totals.get(counts.set_name, counts.total) != counts.total:
+            raise _malformed(
+                "counts", f"evaluation set {counts.set_name!r} has other totals for the local model than for the global"
+            )
+
+
+def _check_roles(update: Update, kinds: list[str], *, shares_model: bool = True) -> None:
+    if not shares_model and update.payload.tensor_groups:
+        raise _malformed("roles", "an update has no tensor group in this run: its clients keep their models")
+    if shares_model and [blob.role for blob in update.payload.tensor_groups] != [MODEL]:
         raise _malformed("roles", "an update has exactly one tensor group, the model")
     if [blob.role for blob in update.payload.prototype_sets] != kinds:
         raise _malformed("roles", f"this update needs the prototype sets {kinds}")

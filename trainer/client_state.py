@@ -103,7 +103,7 @@ def promote(manifest: Manifest) -> Manifest:
     return Manifest(promoted=promoted)
 
 
-def settled(manifest: Manifest, membership: Membership, *, run_id: str, identity: str) -> Manifest:
+def settled(manifest: Manifest, membership: Membership, *, run_id: str, identity: str | None) -> Manifest:
     """Return what is kept, given what the aggregator says and which work it wants now.
 
     The staged update is promoted if it is the client's last committed one. If it is not, it stays while it is what is
@@ -114,7 +114,7 @@ def settled(manifest: Manifest, membership: Membership, *, run_id: str, identity
         manifest: What is kept.
         membership: The aggregator's newest answer to Join, later than every commit that was tried.
         run_id: The run that is worked on now.
-        identity: Names the work that is wanted now.
+        identity: Names the update that is wanted now; None where the run wants none.
     """
     staged = manifest.staged
     if staged is not None and membership.last_committed == staged.committed:
@@ -139,7 +139,7 @@ def is_outdated(promoted: Promoted, last_committed: CommittedUpdate | None, *, r
     Args:
         promoted: The state's entry.
         last_committed: The client's last committed update in any run, if it is known.
-        round: The round that is to be trained now.
+        round: The round that is trained next.
     """
     if promoted.update.round >= round:
         return True
@@ -231,7 +231,7 @@ class ClientStates:
         """
         self._change(replace(self.manifest, staged=None))
 
-    def settle(self, membership: Membership, *, run_id: str, identity: str) -> None:
+    def settle(self, membership: Membership, *, run_id: str, identity: str | None) -> None:
         """Promote or drop what is staged, and let go of runs that have ended; see `settled`.
 
         Raises:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from shared.run_config import RunConfig
-from shared.types import EvaluationCounts, FloatArray, IntArray
+from shared.types import GLOBAL_MODEL, EvaluationCounts, FloatArray, IntArray
 from trainer.cancellation import ShouldStop, check, never
 from trainer.determinism import nondeterminism_explained, prepare_torch
 from trainer.device_images import DeviceImages
@@ -24,6 +24,8 @@ from trainer.models import FeatureModel
 
 OnShare = Callable[[float], None]
 """Told after every batch which fraction of the images is done: who waits for this client can see that it gets on."""
+Score = Callable[[Tensor, Tensor], Tensor]
+"""Turns features `[B, D]` and logits `[B, M]`, both float32, into scores `[B, M]`: the largest names the class."""
 
 
 def collect_features(
@@ -51,7 +53,8 @@ def evaluate(
     config: RunConfig,
     *,
     set_name: str = "test",
-    model_name: str = "global",
+    model_name: str = GLOBAL_MODEL,
+    score: Score | None = None,
     should_stop: ShouldStop = never,
     on_share: OnShare | None = None,
 ) -> EvaluationCounts:
@@ -64,14 +67,15 @@ def evaluate(
         data: The evaluation set; may be empty.
         config: The run.
         set_name: Name of the evaluation set.
-        model_name: Which model it is: "global" or "local".
+        model_name: Which model it is: GLOBAL_MODEL or LOCAL_MODEL.
+        score: By what it names classes; its logits if None.
         should_stop: Asked before every batch.
         on_share: See `OnShare`.
 
     Raises:
         Cancelled: `should_stop()` held.
     """
-    predicted_N = predicted_classes(model, data, config, should_stop=should_stop, on_share=on_share)
+    predicted_N = predicted_classes(model, data, config, score=score, should_stop=should_stop, on_share=on_share)
     labels_N = data.labels_N.cpu().numpy()
     correct, total = (
         tuple(np.bincount(labels, minlength=data.num_classes).tolist())
@@ -85,12 +89,14 @@ def predicted_classes(
     data: DeviceImages,
     config: RunConfig,
     *,
+    score: Score | None = None,
     should_stop: ShouldStop = never,
     on_share: OnShare | None = None,
 ) -> IntArray:
     """Return the class that the model gives each image, int64 `[N]` in the data's order, in host memory.
 
-    It is -1 for an image whose logits are not all finite. Leaves the model in eval mode.
+    It is -1 for an image whose logits are not all finite, or whose best score is not: a class that is never named may have
+    minus infinity. Leaves the model in eval mode.
 
     Raises:
         Cancelled: `should_stop()` held; it is asked before every batch.
@@ -98,8 +104,14 @@ def predicted_classes(
     extractor = cast(FeatureModel, model)
 
     def prediction(x_B3SS: Tensor) -> Tensor:
-        logits_BM = extractor.classifier(extractor.features(x_B3SS))
-        named_B: Tensor = logits_BM.argmax(-1).masked_fill(~logits_BM.isfinite().all(-1), -1)
+        features_BD = extractor.features(x_B3SS)
+        logits_BM = extractor.classifier(features_BD)
+        is_sound_B = logits_BM.isfinite().all(-1)
+        if score is not None:
+            with torch.autocast(x_B3SS.device.type, enabled=False):
+                logits_BM = score(features_BD.float(), logits_BM.float())
+            is_sound_B &= logits_BM.amax(-1).isfinite()
+        named_B: Tensor = logits_BM.argmax(-1).masked_fill(~is_sound_B, -1)
         return named_B
 
     predicted_N: IntArray = _over_batches(model, prediction, data, config, should_stop, on_share).cpu().numpy()

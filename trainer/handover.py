@@ -70,12 +70,12 @@ class Handover:
         self._latest = Finished(staged, blobs)
         return self._latest
 
-    def settle(self, job: Job, identity: str) -> None:
+    def settle(self, job: Job, identity: str | None) -> None:
         """Promote or drop what an earlier task left, and let go of what belongs to runs that have ended.
 
         Args:
             job: What is to be done now.
-            identity: Names that work.
+            identity: Names the update that is to be made now; None where none is, since the round is evaluated.
 
         Raises:
             DiskFull, StoreUnavailable: Nothing has changed; doing the task again tries that again.
@@ -83,16 +83,18 @@ class Handover:
             FedplccError: The aggregator cannot be asked.
         """
         run_id, kept = job.run.run_id, self._states.manifest
+        # By the time that a round is evaluated its own update is committed, as far as it ever will be.
+        next_round = job.task.round + (identity is None)
         keeps_state = job.config.algorithm.keeps_client_state
         is_first = run_id not in self._settled_runs and (keeps_state or kept.promoted)
         last_committed = None
-        if kept.staged is not None or is_first or (keeps_state and _is_out_of_turn(kept, run_id, job.task.round)):
+        if kept.staged is not None or is_first or (keeps_state and _is_out_of_turn(kept, run_id, next_round)):
             membership = job.coordinator.announce(job.client)
             self._states.settle(membership, run_id=run_id, identity=identity)
             last_committed = membership.last_committed
         self._settled_runs.add(run_id)
         if keeps_state:
-            self._check_state(job, last_committed)
+            self._check_state(job, last_committed, next_round)
 
     def hand_in(self, job: Job, finished: Finished) -> None:
         """Keep a finished update, store its blobs and commit it; `found` gives it until it is acknowledged.
@@ -122,9 +124,9 @@ class Handover:
             # The update counts all the same; what is staged is promoted before the next one is made.
             log.warning("promotion_waits", client_id=self._client_id, reason=error.reason, detail=error.detail)
 
-    def _check_state(self, job: Job, last_committed: CommittedUpdate | None) -> None:
-        """Have no other state than that of the client's last committed update; say so where it is not there."""
-        run_id, number = job.run.run_id, job.task.round
+    def _check_state(self, job: Job, last_committed: CommittedUpdate | None, number: int) -> None:
+        """Have no other state than that of the last committed update before a round; say so where it is not there."""
+        run_id = job.run.run_id
         promoted = self._states.manifest.promoted.get(run_id)
         if promoted is not None and promoted.update.round == number and promoted.update == last_committed:
             raise StaleRound(f"the update of round {number} is committed already", run_id=run_id, round=number)

@@ -24,18 +24,22 @@ from shared.errors import (
     MalformedRequest,
 )
 from shared.log import get_logger
-from shared.methods.base import excess_rows
+from shared.methods.base import ClientState, ModelArrays, excess_rows
+from shared.methods.prototypes import PrototypeConfig
 from shared.run_config import RunConfig, canonical_json, parse_run_config
 from shared.tensors import blob_ref, from_bytes, prototypes_from_bytes, prototypes_to_bytes, sha256_hex, to_bytes
 from shared.types import (
     FEATURE_DIM,
     GLOBAL_CLUSTER,
+    GLOBAL_MODEL,
+    LOCAL_MODEL,
     MODEL,
     BlobRef,
     Client,
     ClientActivity,
     ClientProblem,
     Evaluation,
+    EvaluationCounts,
     Payload,
     PrototypeSet,
     RunSpec,
@@ -51,14 +55,16 @@ from trainer.data import ClientData, describe, load_dataset
 from trainer.determinism import prepare_torch
 from trainer.device_images import DeviceImages
 from trainer.environment import environment, resolve_device
-from trainer.evaluation import collect_features, evaluate
+from trainer.evaluation import Score, collect_features, evaluate
 from trainer.failures import site_failures
+from trainer.fetched_model import FetchedModel
 from trainer.handover import Finished, Handover
 from trainer.job import Job, Loaded, OnActivity, OnProblem
 from trainer.metrics import TrainerMetrics
 from trainer.models import FeatureModel, build_model, load_arrays, state_arrays
+from trainer.ops import TorchOps
 from trainer.randomness import derive_seed
-from trainer.training import local_train
+from trainer.training import local_train, prototype_constants
 
 log = get_logger("trainer.tasks")
 
@@ -262,9 +268,10 @@ class TaskRunner:
         return model
 
     def _train(self, job: Job, identity: str) -> Finished:
-        """Train the round's model on the client's data and summarise the features under the result (eq. 9)."""
+        """Train on the client's data, from the round's model or the client's own, and summarise the features (eq. 9)."""
         config, method, loaded = job.config, job.config.algorithm, job.loaded
-        model = self._received_model(job)
+        client_state = self._states.state(job.run.run_id) if method.keeps_client_state else None
+        model, received = self._model_to_train(job, client_state)
         prototypes = _received_prototypes(job) if method.has_prototypes else PrototypeSet.empty()
         job.begin(ClientActivity.TRAINING)
         with job.timed("train_seconds"):
@@ -276,13 +283,18 @@ class TaskRunner:
                 prototypes,
                 round=job.task.round,
                 client_id=self.client_id,
-                client_state=self._states.state(job.run.run_id) if method.keeps_client_state else None,
+                client_state=client_state,
+                received=received,
+                keeps_seen=_takes_seen_features(config),
                 should_stop=job.should_stop,
                 on_progress=self._progress(job),
             )
-        data = to_bytes(state_arrays(model))
-        group = blob_ref(MODEL, data)
-        blobs = {group.sha256: data}
+        groups: tuple[BlobRef, ...] = ()
+        blobs: dict[str, bytes] = {}
+        if method.shares_model(config.method):
+            data = to_bytes(state_arrays(model))
+            groups = (blob_ref(MODEL, data),)
+            blobs[groups[0].sha256] = data
         state = None
         if trained.client_state is not None:
             kept = to_bytes(trained.client_state)
@@ -294,7 +306,7 @@ class TaskRunner:
             assert method.prototype_kind is not None
             job.begin(ClientActivity.SUMMARISING)
             with job.timed("summarise_seconds"):
-                features_ND, labels_N = collect_features(
+                features_ND, labels_N = trained.seen or collect_features(
                     model,
                     loaded.train,
                     config,
@@ -311,14 +323,15 @@ class TaskRunner:
             vectors = prototypes_to_bytes(report.prototypes)
             summary = blob_ref(method.prototype_kind, vectors)
             blobs[summary.sha256], sets = vectors, (summary,)
-            num_excluded, num_prototypes = report.num_excluded, len(report.prototypes)
+            num_unseen = len(loaded.train) - len(labels_N)
+            num_excluded, num_prototypes = report.num_excluded + num_unseen, len(report.prototypes)
         if self._metrics is not None:
             self._metrics.clipped_steps.inc(trained.num_clipped_steps)
             self._metrics.prototypes.set(num_prototypes)
         steps = {"steps": float(trained.num_steps), "clipped_steps": float(trained.num_clipped_steps)}
         update = Update(
             client_id=self.client_id,
-            payload=Payload(tensor_groups=(group,), prototype_sets=sets),
+            payload=Payload(tensor_groups=groups, prototype_sets=sets),
             num_examples=len(loaded.train),
             num_excluded=num_excluded,
             class_counts=loaded.class_counts,
@@ -336,29 +349,76 @@ class TaskRunner:
         )
         return Finished(staged, blobs)
 
+    def _model_to_train(self, job: Job, client_state: ClientState | None) -> tuple[nn.Module, ModelArrays | None]:
+        """The model that training starts from, and the round's own where that is another; else its bytes are let go."""
+        received, start_model = FetchedModel(lambda: self._model_bytes(job)), job.config.algorithm.start_model
+        own = None if start_model is None else start_model(received, client_state, job.config.method)
+        return (self._model(job, received), None) if own is None else (self._model(job, own), received)
+
     def _evaluate(self, job: Job) -> None:
-        """Count the global model's correct predictions on the client's test set."""
-        model = self._received_model(job)
-        job.begin(ClientActivity.EVALUATING)
-        with job.timed("evaluate_seconds"):
-            counts = evaluate(
-                model,
-                job.loaded.test,
-                job.config,
-                should_stop=job.should_stop,
-                on_share=lambda share: job.on_activity(ClientActivity.EVALUATING, share),
-            )
+        """Count correct predictions on the client's test set: the global model's, and those of the client's own.
+
+        Its own is that of its last committed update, whatever has become of this process since; a client that has none yet
+        reports on the global one alone.
+        """
+        models = self._models_to_evaluate(job)
+        counts = [
+            self._counted(job, name, arrays, begin=number / len(models), share=1 / len(models))
+            for number, (name, arrays) in enumerate(models.items())
+        ]
         evaluation = Evaluation(
-            client_id=self.client_id, domain=self.domain, counts=(counts,), timings=dict(job.timings)
+            client_id=self.client_id, domain=self.domain, counts=tuple(counts), timings=dict(job.timings)
         )
         job.coordinator.report_evaluation(job.run.run_id, job.task.round, evaluation)
 
-    def _received_model(self, job: Job) -> nn.Module:
-        """The task's model on the device, in a model of the run's specification."""
-        data = self._model_bytes(job)
+    def _counted(self, job: Job, name: str, arrays: ModelArrays, *, begin: float, share: float) -> EvaluationCounts:
+        """What one model comes to; that is a share of the whole evaluation, from this fraction of it on."""
+        model = self._model(job, arrays)
+        score = self._score(job, model) if name == LOCAL_MODEL else None
+        check(job.should_stop)
+        job.on_activity(ClientActivity.EVALUATING, begin)
+        with job.timed("evaluate_seconds"):
+            return evaluate(
+                model,
+                job.loaded.test,
+                job.config,
+                model_name=name,
+                score=score,
+                should_stop=job.should_stop,
+                on_share=lambda done: job.on_activity(ClientActivity.EVALUATING, begin + share * done),
+            )
+
+    def _models_to_evaluate(self, job: Job) -> dict[str, ModelArrays]:
+        """The models that the report is of, by name."""
+        method, hyper = job.config.algorithm, job.config.method
+        names = method.evaluated_models(hyper)
+        received = FetchedModel(lambda: self._model_bytes(job))
+        local = None
+        if LOCAL_MODEL in names and method.local_model is not None:
+            self._handover.settle(job, None)
+            local = method.local_model(received, self._states.state(job.run.run_id), hyper)
+        models: dict[str, ModelArrays] = {}
+        if GLOBAL_MODEL in names or local is None:
+            models[GLOBAL_MODEL] = received
+        if local is not None:
+            models[LOCAL_MODEL] = local
+        return models
+
+    def _score(self, job: Job, model: nn.Module) -> Score | None:
+        """By what the client's own model names classes; None for its logits."""
+        method, hyper = job.config.algorithm, job.config.method
+        if method.scores is None:
+            return None
+        name_classes = method.scores
+        prototypes = prototype_constants(_received_prototypes(job), model, job.loaded.test, job.config)
+        return lambda features_BD, logits_BM: name_classes(TorchOps(), features_BD, logits_BM, prototypes, hyper)
+
+    def _model(self, job: Job, arrays: ModelArrays) -> nn.Module:
+        """A model of the run's specification that holds these arrays, on the device."""
+        arrays = dict(arrays)  # what has to be downloaded is, before the clock runs
         with job.timed("build_seconds"):
             model = _new_model(job.config, with_weights=False)
-            load_arrays(model, from_bytes(data))
+            load_arrays(model, arrays)
             return model.to(self._device)
 
     def _model_bytes(self, job: Job) -> bytes:
@@ -466,6 +526,11 @@ class TaskRunner:
 def _new_model(config: RunConfig, *, with_weights: bool) -> nn.Module:
     data = config.data
     return build_model(config.model, len(data.classes), data.image_size, config.run.seed, with_weights=with_weights)
+
+
+def _takes_seen_features(config: RunConfig) -> bool:
+    """Whether prototypes are made of the features that training saw, not of a pass after it."""
+    return isinstance(config.method, PrototypeConfig) and config.method.proto_pass == "last_epoch"
 
 
 def _received_prototypes(job: Job) -> PrototypeSet:

@@ -1,9 +1,9 @@
-"""One client's part of a round: SGD on its own data from the global model.
+"""One client's part of a round: SGD on its own data from the global model, or from one of its own.
 
 Nothing here reads a clock, a file or a global random state: the result is a function of (model, data, configuration,
-prototypes, round, client id) on one type of machine.
+prototypes, client state, round, client id) on one type of machine.
 
-Shape legend: B batch, D feature size, M classes.
+Shape legend: B batch, N samples of the client, S of them that were seen, D feature size, M classes.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import cast
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
@@ -22,8 +23,8 @@ from torch.nn.functional import cross_entropy
 from shared.errors import Code, FedplccError, InvalidModel
 from shared.methods.base import ClientEnd, ClientState, ClientStep, LossTerms, Method, ModelArrays, Prototypes
 from shared.run_config import RunConfig
-from shared.types import PrototypeSet
-from trainer.batches import batches, num_steps
+from shared.types import FloatArray, IntArray, PrototypeSet
+from trainer.batches import batches, batches_per_pass, num_steps
 from trainer.cancellation import ShouldStop, check, never
 from trainer.determinism import nondeterminism_explained, prepare_torch, seeded
 from trainer.device_images import Augmentation, DeviceImages
@@ -51,12 +52,15 @@ class LocalTraining:
         num_steps: Mini-batches.
         num_clipped_steps: Those whose gradient was longer than `clip_norm`.
         client_state: What the client keeps for its next participation, if this update is committed; None for nothing.
+        seen: Features `[S, D]`, float32, and labels `[S]` of the samples that the last pass saw, in the data's order and in
+            host memory; None unless they were asked for.
     """
 
     losses: Mapping[str, float]
     num_steps: int
     num_clipped_steps: int = 0
     client_state: ClientState | None = None
+    seen: tuple[FloatArray, IntArray] | None = None
 
 
 def local_train(
@@ -69,13 +73,15 @@ def local_train(
     round: int,
     client_id: str,
     client_state: ClientState | None = None,
+    received: ModelArrays | None = None,
+    keeps_seen: bool = False,
     should_stop: ShouldStop = never,
     on_progress: OnProgress | None = None,
 ) -> LocalTraining:
     """Train the model in place for one round, with a fresh optimiser.
 
     Args:
-        model: Keeps `models.FeatureModel`; holds the global model of the round, on the device of `data`.
+        model: Keeps `models.FeatureModel`; holds the model to start from, on the device of `data`.
         data: The client's training images.
         config: The run.
         method: Whose client loss is minimised, with `config.method` as its hyper-parameters.
@@ -83,6 +89,10 @@ def local_train(
         round: Number of the round, from 1.
         client_id: Whose data it is.
         client_state: What the client kept from its last committed update; None at its first participation.
+        received: The global model of the round, where training starts from another; if None it starts from that.
+        keeps_seen: Whether to give back the features that the last pass saw, as many steps back as a pass over the data has,
+            and of a sample that came twice in them the latest. They are training's own: in training mode, of augmented
+            images, under weights that still moved. Keeping them changes nothing else.
         should_stop: Asked before every mini-batch.
         on_progress: Told after every mini-batch.
 
@@ -97,14 +107,15 @@ def local_train(
     params = {name: param for name, param in model.named_parameters() if param.requires_grad}
     if not params:
         raise InvalidModel(f"model {config.model.name!r} has no parameter that requires a gradient")
-    received = state_arrays(model) if method.keeps_client_state or method.reference_models else {}
+    if received is None:
+        received = state_arrays(model) if method.keeps_client_state or method.reference_models else {}
     context = _Context(
         method=method,
         config=config,
         params=params,
         references=_reference_models(model, received, client_state, method, config),
         start={name: param.detach().clone() for name, param in params.items()},
-        prototypes=_constants(prototypes, model, data, config),
+        prototypes=prototype_constants(prototypes, model, data, config),
         round=round,
     )
     optimizer = torch.optim.SGD(
@@ -113,6 +124,8 @@ def local_train(
     augmentation = Augmentation(training.augment, derive_seed("augment", seed, client_id, round))
     steps = num_steps(training, len(data))
     plan = batches(len(data), training.batch_size, seed=seed, client_id=client_id, round=round)
+    first_seen = steps - batches_per_pass(len(data), training.batch_size) + 1 if keeps_seen else steps + 1
+    seen: list[tuple[Tensor, Tensor]] = []
     sums: dict[str, float] = {}
     num_clipped = 0
     model.train()
@@ -120,7 +133,9 @@ def local_train(
     with random_states, nondeterminism_explained(config.model.name):
         for step, numbers_B in enumerate(islice(plan, steps), start=1):
             check(should_stop)
-            terms = _loss_terms(model, *data.batch(numbers_B, augmentation), context)
+            terms, features_BD = _loss_terms(model, *data.batch(numbers_B, augmentation), context)
+            if step >= first_seen:
+                seen.append((numbers_B, features_BD.detach().clone()))
             loss = total_loss(terms)
             values = _values(loss, terms)
             if not all(map(math.isfinite, values.values())):
@@ -144,7 +159,21 @@ def local_train(
         end = ClientEnd(received=received, trained=state_arrays(model), state=client_state, round=round)
         kept = method.next_client_state(end, config.method)
     losses = {name: value / steps for name, value in sums.items()}
-    return LocalTraining(losses=losses, num_steps=steps, num_clipped_steps=num_clipped, client_state=kept or None)
+    return LocalTraining(
+        losses=losses,
+        num_steps=steps,
+        num_clipped_steps=num_clipped,
+        client_state=kept or None,
+        seen=_latest(seen, data) if seen else None,
+    )
+
+
+def _latest(seen: list[tuple[Tensor, Tensor]], data: DeviceImages) -> tuple[FloatArray, IntArray]:
+    """The newest feature of every sample that these mini-batches had, and its label, by sample number."""
+    numbers = torch.cat([numbers_B for numbers_B, _ in seen]).numpy()
+    features = torch.cat([features_BD for _, features_BD in seen]).float().cpu().numpy()
+    numbers_S, places_from_end = np.unique(numbers[::-1], return_index=True)
+    return features[len(numbers) - 1 - places_from_end], data.labels_N.cpu().numpy()[numbers_S]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,8 +189,8 @@ class _Context:
     round: int
 
 
-def _loss_terms(model: nn.Module, x_B3SS: Tensor, labels_B: Tensor, context: _Context) -> LossTerms:
-    """The method's loss terms for one mini-batch, in float32."""
+def _loss_terms(model: nn.Module, x_B3SS: Tensor, labels_B: Tensor, context: _Context) -> tuple[LossTerms, Tensor]:
+    """The method's loss terms for one mini-batch, in float32, and the features `[B, D]` that they are of."""
     extractor = cast(FeatureModel, model)
     features_BD = extractor.features(x_B3SS)
     logits_BM = extractor.classifier(features_BD)
@@ -185,7 +214,7 @@ def _loss_terms(model: nn.Module, x_B3SS: Tensor, labels_B: Tensor, context: _Co
             total_rounds=context.config.run.rounds,
             reference_features=reference_features,
         )
-        return context.method.client_loss(step, context.config.method)
+        return context.method.client_loss(step, context.config.method), features_BD
 
 
 def _reference_models(
@@ -219,7 +248,14 @@ def total_loss(terms: LossTerms) -> Tensor:
     return total
 
 
-def _constants(prototypes: PrototypeSet, model: nn.Module, data: DeviceImages, config: RunConfig) -> Prototypes | None:
+def prototype_constants(
+    prototypes: PrototypeSet, model: nn.Module, data: DeviceImages, config: RunConfig
+) -> Prototypes | None:
+    """Return a round's global prototypes as constants on the data's device; None where there are none.
+
+    Raises:
+        InvalidModel: They have another feature size than the model.
+    """
     dim = cast(FeatureModel, model).feature_dim
     if len(prototypes) and prototypes.vectors.shape[1] != dim:
         raise InvalidModel(

@@ -1,0 +1,37 @@
+"""The model that a task comes with, fetched when somebody looks into it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
+from typing import Any
+
+import numpy.typing as npt
+
+from shared.methods.base import ModelArrays
+from shared.tensors import from_bytes
+
+
+class FetchedModel(Mapping[str, npt.NDArray[Any]]):
+    """A model by tensor name. A client that goes on with its own never looks: then nothing is downloaded."""
+
+    def __init__(self, fetch: Callable[[], bytes]) -> None:
+        """Prepare; nothing is fetched.
+
+        Args:
+            fetch: Gets the blob; called once, at the first look.
+        """
+        self._fetch = fetch
+
+    def __getitem__(self, name: str) -> npt.NDArray[Any]:
+        return self._arrays[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._arrays)
+
+    def __len__(self) -> int:
+        return len(self._arrays)
+
+    @cached_property
+    def _arrays(self) -> ModelArrays:
+        return from_bytes(self._fetch())
