@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from fedplcc import (
+    compare_command,
     config_commands,
     data_commands,
     doctor_command,
@@ -37,6 +38,7 @@ app = typer.Typer(
 # One line per command or group of commands; front_door.py names the headings under which help lists them.
 app.command("demo", rich_help_panel=TRY, epilog=local_commands.DEMO_EXAMPLES)(local_commands.demo)
 app.command("simulate", rich_help_panel=TRY, epilog=local_commands.SIMULATE_EXAMPLES)(local_commands.simulate)
+app.command("compare", rich_help_panel=TRY, epilog=compare_command.EXAMPLES)(compare_command.compare)
 app.command("health", rich_help_panel=PREPARE, epilog=health.EXAMPLES)(health.health)
 app.add_typer(data_commands.app, name="data", rich_help_panel=PREPARE)
 app.add_typer(config_commands.app, name="config", rich_help_panel=PREPARE)

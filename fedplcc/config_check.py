@@ -51,19 +51,20 @@ def _problems(document: Mapping[str, Any]) -> Iterator[str]:
     tables = document.get("clients", {})
     if isinstance(run, Mapping) and not {"clients", "min_clients"} & run.keys() and (tables or "partition" in document):
         run = {**run, "min_clients": 1}  # the tables make the roster; what is wrong with them is said below
-    yield from _of_section("run", run, RunConfig.model_fields["run"].annotation)
+    yield from problems_of_table("run", run, RunConfig.model_fields["run"].annotation)
     method = run.get("method") if isinstance(run, Mapping) else None
     if isinstance(method, str) and method in METHODS:
-        yield from _of_section("method", document.get("method", {}), METHODS[method].config)
+        yield from problems_of_table("method", document.get("method", {}), METHODS[method].config)
     for section, field in RunConfig.model_fields.items():
         if section not in {"run", "method"}:
-            yield from _of_section(section, document.get(section, {}), field.annotation)
+            yield from problems_of_table(section, document.get(section, {}), field.annotation)
     if isinstance(tables, Mapping):
         for client, table in tables.items():
-            yield from _of_section(f"clients.{client}", table, ClientSection)
+            yield from problems_of_table(f"clients.{client}", table, ClientSection)
 
 
-def _of_section(name: str, table: Any, kind: Any) -> Iterator[str]:
+def problems_of_table(name: str, table: Any, kind: Any) -> Iterator[str]:
+    """What is wrong with a table of this kind of `Section`: unknown keys, then values; the name stands before each key."""
     if not isinstance(table, Mapping):
         yield f"{name} is a table of keys; write [{name}]"
         return

@@ -1,0 +1,5 @@
+"""Methods x seeds x data sets from one file, side by side: `fedplcc compare`.
+
+Read in this order: `file` (what a person writes), `plan` (the cells that it means), `running` (training them),
+`reading` (what their folders hold), `outcomes` (numbers over rounds and seeds), `report` (what is told of them).
+"""

@@ -1,0 +1,281 @@
+"""The file of a comparison as a person writes it: seeds, data sets and rows. Pure but for reading it.
+
+    [compare]
+    name = "digit5"
+    seeds = [0, 1, 2]
+
+    [datasets.digit5]
+    config = "digit5.toml"             # any file that `fedplcc simulate` takes, found from this one
+    published = "fedplcc/digit5"
+
+    [rows.fedplcc]
+    method = "fedplcc"
+    published = "FedPLCC"
+
+    [rows.unit-weights]
+    method = "fedplcc"
+    group = "ablation"
+    set = { "method.unit_weights" = true }
+
+What may be set is what `fedplcc simulate --set` takes.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field
+
+from fedplcc.comparison.published import PublishedTable, published_tables
+from fedplcc.config_check import problems_of_table
+from shared.errors import InvalidConfig
+from shared.methods import METHODS
+from shared.sections import NAME_PATTERN, Name, Section, read_document, unknown
+
+DEFAULT_GROUP = "methods"
+"""Group of a row that names none."""
+KEPT_FOR_THE_TABLES = {
+    "run.seed": "seeds are listed in compare.seeds",
+    "run.method": "a row's method is its key 'method'",
+    "run.name": "a cell is named by its data set, row and seed",
+}
+"""What a row or a data set must not set, and why."""
+
+
+def _as_list(value: Any) -> Any:
+    return (value,) if isinstance(value, str) else value
+
+
+Texts = Annotated[tuple[str, ...], BeforeValidator(_as_list), Field(strict=False)]
+"""One text, or a list of them."""
+Names = Annotated[tuple[Name, ...], BeforeValidator(_as_list), Field(strict=False)]
+Seed = Annotated[int, Field(ge=0, lt=2**31)]
+Seeds = Annotated[tuple[Seed, ...], Field(strict=False, min_length=1)]
+Settings = Mapping[str, Any]
+
+
+class CompareSection(Section):
+    """`[compare]`"""
+
+    name: Name = "comparison"
+    """Names the folder of the results where `--out` does not."""
+    title: str | None = None
+    """Heading of the report; the name if not set."""
+    notes: Texts = ()
+    """Sentences below the heading."""
+    seeds: Seeds = (0,)
+    """Seeds of every cell; a data set may have its own."""
+    baseline: Name | None = None
+    """Row that the others are compared with, seed by seed."""
+
+
+class DatasetSection(Section):
+    """`[datasets.NAME]`"""
+
+    config: str
+    """Configuration file, found from the comparison's file."""
+    label: str | None = None
+    """Name in the report; that of the table if not set."""
+    published: Texts = ()
+    """Tables of published numbers with the same set-up, by their keys in published.toml."""
+    differs: Texts = ()
+    """Sentences that say what differs from the published set-up."""
+    seeds: Seeds | None = None
+    """Instead of the comparison's."""
+    set: Settings = Field(default_factory=dict)
+    """Keys of the configuration that all of this data set's cells change."""
+
+
+class RowSection(Section):
+    """`[rows.NAME]`"""
+
+    method: str
+    """One of the methods in shared/methods."""
+    label: str | None = None
+    """Name in the report; that of the table if not set."""
+    published: Texts = ()
+    """The method's names in the tables of published numbers."""
+    group: Names = (DEFAULT_GROUP,)
+    """In which tables of the report the row stands, one or more."""
+    datasets: Names | None = None
+    """Data sets that it is trained on; all if not set."""
+    set: Settings = Field(default_factory=dict)
+    """Keys of the configuration that this row changes."""
+    set_for: Mapping[str, Settings] = Field(default_factory=dict)
+    """Likewise on single data sets, by their names; after `set`."""
+
+
+class GroupSection(Section):
+    """`[groups.NAME]`: what the report says of a group of rows."""
+
+    title: str | None = None
+    notes: Texts = ()
+
+
+class Comparison(Section):
+    """A whole file."""
+
+    compare: CompareSection = CompareSection()
+    datasets: Mapping[str, DatasetSection]
+    rows: Mapping[str, RowSection]
+    groups: Mapping[str, GroupSection] = Field(default_factory=dict)
+
+    def seeds_of(self, dataset: str) -> tuple[int, ...]:
+        """Seeds of a data set's cells, sorted."""
+        seeds = self.datasets[dataset].seeds
+        return tuple(sorted(set(self.compare.seeds if seeds is None else seeds)))
+
+    def rows_of(self, dataset: str) -> list[str]:
+        """Rows that are trained on a data set, in the order of the file."""
+        return [name for name, row in self.rows.items() if row.datasets is None or dataset in row.datasets]
+
+    def groups_of(self, dataset: str) -> dict[str, list[str]]:
+        """Rows of each group on a data set; groups in the order of their first row."""
+        groups: dict[str, list[str]] = {}
+        for row in self.rows_of(dataset):
+            for group in self.rows[row].group:
+                groups.setdefault(group, []).append(row)
+        return groups
+
+    def settings_of(self, dataset: str, row: str) -> dict[str, Any]:
+        """What a row's cells on a data set change of its file, by dotted key."""
+        section = self.rows[row]
+        return {
+            **flat(self.datasets[dataset].set),
+            **flat(section.set),
+            **flat(section.set_for.get(dataset, {})),
+        }
+
+    def label_of_dataset(self, name: str) -> str:
+        """The data set's name for people."""
+        return self.datasets[name].label or name
+
+    def label_of_row(self, name: str) -> str:
+        """The row's name for people."""
+        return self.rows[name].label or name
+
+    def title_of_group(self, name: str) -> str:
+        """The group's name for people."""
+        section = self.groups.get(name)
+        return (section and section.title) or name[:1].upper() + name[1:]
+
+    def published_for(self, dataset: str) -> list[PublishedTable]:
+        """Tables of published numbers that a data set names."""
+        tables = published_tables()
+        return [tables[key] for key in self.datasets[dataset].published]
+
+    def published_as(self, row: str, table: PublishedTable) -> str | None:
+        """The name that a row has in a table of published numbers, if any."""
+        return next((name for name in self.rows[row].published if name in table.accuracy), None)
+
+
+def read_comparison(path: Path) -> Comparison:
+    """Read a comparison's file.
+
+    Raises:
+        InvalidConfig: It cannot be read or is not TOML, or with everything that is wrong in it, one sentence each.
+    """
+    document = read_document(path)
+    problems = list(dict.fromkeys(_problems(document)))
+    if problems:
+        raise InvalidConfig("; ".join(problems))
+    return Comparison.model_validate(document)
+
+
+def flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Settings by dotted key, whether they were written so or as tables within tables."""
+    found: dict[str, Any] = {}
+    for key, value in settings.items():
+        if isinstance(value, Mapping) and value:
+            found |= flat(value, f"{prefix}{key}.")
+        else:
+            found[prefix + key] = value
+    return found
+
+
+def assignments(settings: Mapping[str, Any]) -> list[str]:
+    """Settings as `--set` takes them: KEY=VALUE, the value as TOML writes it."""
+    return [f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in settings.items()]
+
+
+def _problems(document: Mapping[str, Any]) -> Iterator[str]:
+    for section in document:
+        if section not in Comparison.model_fields:
+            yield unknown("section", str(section), Comparison.model_fields)
+    yield from problems_of_table("compare", document.get("compare", {}), CompareSection)
+    kinds = {"datasets": DatasetSection, "rows": RowSection, "groups": GroupSection}
+    tables: dict[str, dict[str, Any]] = {}
+    for section, kind in kinds.items():
+        written = document.get(section, {})
+        if not isinstance(written, Mapping):
+            yield f"{section} holds one table for each name; write [{section}.NAME]"
+            written = {}
+        elif not written and section != "groups":
+            yield f"there is no table [{section}.NAME]; a comparison needs at least one"
+        tables[section] = {name: table for name, table in written.items() if isinstance(table, Mapping)}
+        for name, table in written.items():
+            if not re.fullmatch(NAME_PATTERN, name):
+                yield f"{section}.{name}: a name is up to 64 letters, digits, '.', '_' or '-'"
+            yield from problems_of_table(f"{section}.{name}", table, kind)
+    yield from _of_references(document.get("compare", {}), **tables)
+
+
+def _of_references(
+    compare: Any, datasets: Mapping[str, Any], rows: Mapping[str, Any], groups: Mapping[str, Any]
+) -> Iterator[str]:
+    """Names that nothing has."""
+    baseline = compare.get("baseline") if isinstance(compare, Mapping) else None
+    if isinstance(baseline, str) and baseline not in rows:
+        yield f"compare.baseline: {unknown('row', baseline, rows)}"
+    published = published_tables()
+    known_methods: set[str] = set()
+    for name, table in datasets.items():
+        yield from _of_settings(f"datasets.{name}.set", table.get("set", {}))
+        for key in _texts(table.get("published", ())):
+            if key not in published:
+                yield f"datasets.{name}.published: {unknown('table of published numbers', key, published)}"
+            else:
+                known_methods |= published[key].accuracy.keys()
+    named_groups = {DEFAULT_GROUP}
+    for name, table in rows.items():
+        method = table.get("method")
+        if isinstance(method, str) and method not in METHODS:
+            yield f"rows.{name}.method: {unknown('method', method, METHODS)}"
+        yield from _of_settings(f"rows.{name}.set", table.get("set", {}))
+        set_for = table.get("set_for", {})
+        set_for = set_for if isinstance(set_for, Mapping) else {}
+        for dataset, settings in set_for.items():
+            yield from _of_settings(f"rows.{name}.set_for.{dataset}", settings)
+        for key, entries in (("datasets", _texts(table.get("datasets", ()))), ("set_for", set_for)):
+            for dataset in entries:
+                if dataset not in datasets:
+                    yield f"rows.{name}.{key}: {unknown('data set', str(dataset), datasets)}"
+        for published_name in _texts(table.get("published", ())):
+            if published_name not in known_methods:
+                yield f"rows.{name}.published: {unknown('published method', published_name, known_methods)}"
+        named_groups |= set(_texts(table.get("group", ())))
+    for name in groups:
+        if name not in named_groups:
+            yield f"groups.{name}: {unknown('group', name, named_groups)}"
+
+
+def _of_settings(where: str, settings: Any) -> Iterator[str]:
+    for key, value in flat(settings).items() if isinstance(settings, Mapping) else ():
+        if key in KEPT_FOR_THE_TABLES:
+            yield f"{where}: leave out {key!r}: {KEPT_FOR_THE_TABLES[key]}"
+        elif len(key.split(".")) < 2 or not all(key.split(".")):
+            yield f'{where}: {key!r} is no key of a configuration; write "SECTION.KEY" = VALUE, such as "method.phi" = 1.0'
+        else:
+            try:
+                json.dumps(value, allow_nan=False)
+            except (TypeError, ValueError):
+                yield f"{where}: {key} = {value}: a value is text, a number, true, false or a list of them"
+
+
+def _texts(value: Any) -> list[str]:
+    listed = _as_list(value)
+    return [text for text in listed if isinstance(text, str)] if isinstance(listed, list | tuple) else []

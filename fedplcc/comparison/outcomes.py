@@ -1,0 +1,126 @@
+"""What a run came to, seen in four ways, and the mean and standard deviation of that over seeds. Pure.
+
+Each view takes some of a run's rounds and averages every domain's accuracy over them; "mean" is the mean of these over the
+domains and "worst" the lowest of them. Of a single round they are what metrics.jsonl says.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from fedplcc.comparison.reading import GLOBAL, CellResult, RoundValues, mean_of, worst_of
+
+View = Literal["last", "best", "last5", "last10"]
+VIEWS: Mapping[View, str] = {
+    "last": "Last round",
+    "best": "Best round",
+    "last5": "Mean of the last 5 rounds",
+    "last10": "Mean of the last 10 rounds",
+}
+"""Titles of the views."""
+LENGTHS: Mapping[View, int] = {"last": 1, "last5": 5, "last10": 10}
+MEAN, WORST = "mean", "worst"
+SUMMARIES = (MEAN, WORST)
+"""Columns behind the domains'."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """Values of some seeds: their mean, and their sample standard deviation (divisor n - 1) where there are two or more."""
+
+    mean: float
+    std: float | None
+    count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """A run, or several seeds of it, in one view.
+
+    Attributes:
+        rounds: Which rounds it is of.
+        accuracy: Fractions by domain, and "mean" and "worst"; None where nobody reported.
+    """
+
+    rounds: tuple[int, ...]
+    accuracy: Mapping[str, float | None]
+
+
+def spread(values: Sequence[float]) -> Spread | None:
+    """Mean and sample standard deviation; None of no values."""
+    if not values:
+        return None
+    std = statistics.stdev(values) if len(values) > 1 else None
+    return Spread(statistics.fmean(values), std, len(values))
+
+
+def outcome(rounds: Sequence[RoundValues], view: View, model: str = GLOBAL) -> Outcome | None:
+    """What a run came to under a model; None if that model was never evaluated.
+
+    A run of fewer rounds than the view takes is seen by all of them. The best round is the first of those with the highest
+    mean over domains.
+    """
+    having = [current for current in rounds if mean_of(current.accuracy.get(model, {})) is not None]
+    if not having:
+        return None
+    if view == "best":
+        window = [max(having, key=lambda current: mean_of(current.accuracy[model]) or 0.0)]
+    else:
+        window = having[-LENGTHS[view] :]
+    domains = dict.fromkeys(domain for current in window for domain in current.accuracy[model])
+    accuracy: dict[str, float | None] = {}
+    for domain in domains:
+        known = [value for current in window if (value := current.accuracy[model].get(domain)) is not None]
+        accuracy[domain] = statistics.fmean(known) if known else None
+    return Outcome(
+        rounds=tuple(current.number for current in window),
+        accuracy={**accuracy, MEAN: mean_of(accuracy), WORST: worst_of(accuracy)},
+    )
+
+
+def over_seeds(results: Sequence[CellResult], view: View, model: str = GLOBAL) -> dict[str, Spread]:
+    """Accuracy of one row by domain, and "mean" and "worst", over its seeds; fractions."""
+    outcomes = [found for result in results if (found := outcome(result.rounds, view, model)) is not None]
+    columns = dict.fromkeys(column for found in outcomes for column in found.accuracy)
+    spreads = {
+        column: spread([value for found in outcomes if (value := found.accuracy.get(column)) is not None])
+        for column in columns
+    }
+    return {column: found for column, found in spreads.items() if found is not None}
+
+
+def gain(results: Sequence[CellResult], baseline: Sequence[CellResult], view: View, column: str) -> Spread | None:
+    """By how much a row is above another: the differences of the seeds that both have, as mean and deviation."""
+    ours, theirs = (_by_seed(each, view, column) for each in (results, baseline))
+    return spread([ours[seed] - theirs[seed] for seed in sorted(ours.keys() & theirs.keys())])
+
+
+def total_of(result: CellResult, name: str) -> float | None:
+    """Sum over the rounds of something that was measured; None if it never was."""
+    values = [current.measured[name] for current in result.rounds if name in current.measured]
+    return sum(values) if values else None
+
+
+def curve(results: Sequence[CellResult], column: str, model: str = GLOBAL) -> dict[int, Spread]:
+    """By round: a domain's accuracy, or "mean" or "worst", over the seeds that have that round."""
+    by_round: dict[int, list[float]] = {}
+    for result in results:
+        for current in result.rounds:
+            found = outcome([current], "last", model)
+            value = None if found is None else found.accuracy.get(column)
+            if value is not None:
+                by_round.setdefault(current.number, []).append(value)
+    spreads = {number: spread(values) for number, values in sorted(by_round.items())}
+    return {number: found for number, found in spreads.items() if found is not None}
+
+
+def _by_seed(results: Sequence[CellResult], view: View, column: str) -> dict[int, float]:
+    found = {result.cell.seed: outcome(result.rounds, view) for result in results}
+    return {
+        seed: value
+        for seed, each in found.items()
+        if each is not None and (value := each.accuracy.get(column)) is not None
+    }

@@ -1,0 +1,146 @@
+"""A report as one HTML file that needs nothing else. Pure.
+
+It is to be read in light and dark, on a telephone and by a screen reader.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Iterator
+from html import escape
+
+from fedplcc.comparison.curves import for_page
+from fedplcc.comparison.document import Bullets, Code, Drawing, Heading, Paragraph, Part, Picture, Report, Table
+
+CONTENTS_LEVEL = 3
+"""Headings up to this level stand in the table of contents."""
+STYLE = """
+:root { color-scheme: light dark; --ink: #1b1f24; --soft: #59636e; --line: #d1d9e0; --page: #fff; --band: #f6f8fa;
+  --link: #0550ae }
+@media (prefers-color-scheme: dark) { :root { --ink: #e6edf3; --soft: #9aa4af; --line: #3d444d; --page: #0d1117;
+  --band: #161b22; --link: #79b8ff } }
+* { box-sizing: border-box }
+body { margin: 0 auto; max-width: 76rem; padding: 1.5rem 1rem 4rem; color: var(--ink); background: var(--page);
+  font: 1rem/1.5 system-ui, -apple-system, "Segoe UI", Roboto, sans-serif }
+h1, h2, h3, h4 { line-height: 1.25; margin: 2rem 0 .5rem; overflow-wrap: anywhere }
+h2 { border-bottom: 1px solid var(--line); padding-bottom: .25rem }
+p, li { max-width: 48rem; overflow-wrap: anywhere }
+a { color: var(--link) }
+nav ul { list-style: none; padding-left: 0 } nav .deeper { padding-left: 1.25rem }
+pre { background: var(--band); border: 1px solid var(--line); border-radius: .375rem; padding: .75rem; overflow-x: auto }
+.scroll { overflow-x: auto; margin: 1rem 0; max-width: 100% }
+.scroll:focus-visible, pre:focus-visible { outline: 2px solid var(--link); outline-offset: 2px }
+table { border-collapse: collapse; min-width: min(100%, 24rem); font-variant-numeric: tabular-nums; font-size: .925rem }
+caption { text-align: left; font-weight: 600; padding: .25rem 0 .5rem }
+caption span { display: inline-block; position: sticky; left: 0; max-width: min(48rem, 100vw - 2rem) }
+th, td { padding: .35rem .6rem; border-bottom: 1px solid var(--line); text-align: left; white-space: nowrap }
+.numbers td, .numbers th[scope=col]:not(:first-child) { text-align: right }
+.words td { white-space: normal; min-width: 8rem; overflow-wrap: anywhere }
+thead th { background: var(--band); vertical-align: bottom; white-space: normal }
+th:first-child { position: sticky; left: 0; background: var(--page) } thead th:first-child { background: var(--band) }
+tbody th { font-weight: 400 } .aside th, .aside td { color: var(--soft); font-style: italic }
+td strong { font-weight: 700 }
+.drawings { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 30rem), 1fr)); gap: 1rem }
+figure { margin: 1rem 0 } figure svg, figure img { width: 100%; height: auto; max-width: 44rem }
+figure img { background: #fff; border-radius: .375rem }
+figcaption { color: var(--soft); font-size: .9rem }
+@media (max-width: 40rem) { th:first-child { max-width: 38vw; white-space: normal } th, td { padding: .3rem .45rem } }
+@media print { .scroll { overflow: visible } nav { display: none } }
+"""
+
+
+def page(report: Report) -> str:
+    """The whole file."""
+    title = next((part.text for part in report if isinstance(part, Heading)), "")
+    anchors = _anchors(report)
+    body = "\n".join(_with_contents(report, anchors))
+    return (
+        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{escape(title)}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<main>\n{body}\n</main>\n</body>\n</html>\n"
+    )
+
+
+def _anchors(report: Report) -> dict[int, str]:
+    """An id for each heading, by its place in the report; no two are the same."""
+    found: dict[int, str] = {}
+    for place, part in enumerate(report):
+        if isinstance(part, Heading):
+            name = re.sub(r"[^a-z0-9]+", "-", part.text.lower()).strip("-") or "part"
+            found[place] = name if name not in found.values() else f"{name}-{place}"
+    return found
+
+
+def _with_contents(report: Report, anchors: dict[int, str]) -> Iterator[str]:
+    """The parts; before the second heading the table of contents, drawings that follow each other side by side."""
+    is_told = False
+    for place, part in enumerate(report):
+        if isinstance(part, Heading) and part.level > 1 and not is_told:
+            yield _contents(report, anchors)
+            is_told = True
+        is_drawing = isinstance(part, Drawing | Picture)
+        if is_drawing and not (place and isinstance(report[place - 1], Drawing | Picture)):
+            yield '<div class="drawings">'
+        yield _written(part, place, anchors)
+        if is_drawing and not (place + 1 < len(report) and isinstance(report[place + 1], Drawing | Picture)):
+            yield "</div>"
+
+
+def _contents(report: Report, anchors: dict[int, str]) -> str:
+    entries = []
+    for place, part in enumerate(report):
+        if isinstance(part, Heading) and 1 < part.level <= CONTENTS_LEVEL:
+            deeper = ' class="deeper"' if part.level == CONTENTS_LEVEL else ""
+            entries.append(f'<li{deeper}><a href="#{anchors[place]}">{escape(part.text)}</a></li>')
+    return f'<nav aria-label="Contents"><ul>{"".join(entries)}</ul></nav>'
+
+
+def _written(part: Part, place: int, anchors: dict[int, str]) -> str:
+    match part:
+        case Heading():
+            return f'<h{part.level} id="{anchors[place]}">{escape(part.text)}</h{part.level}>'
+        case Paragraph():
+            return f"<p>{_linked(part.text)}</p>"
+        case Bullets():
+            return f"<ul>{''.join(f'<li>{_linked(item)}</li>' for item in part.items)}</ul>"
+        case Code():
+            return f'<pre tabindex="0"><code>{escape(part.text)}</code></pre>'
+        case Table():
+            return _table(part, f"table-{place}")
+        case Drawing():
+            drawn = for_page(part.svg, f"d{place}-")
+            return (
+                f'<figure><div role="img" aria-label="{escape(part.alternative)}">{drawn}</div>'
+                f"<figcaption>{_linked(part.caption)}</figcaption></figure>"
+            )
+        case Picture():
+            kind = "image/svg+xml" if part.path.endswith(".svg") else "image/png"
+            data = base64.b64encode(part.content).decode("ascii")
+            return (
+                f'<figure><img alt="{escape(part.caption)}" src="data:{kind};base64,{data}">'
+                f"<figcaption>{_linked(part.caption)}</figcaption></figure>"
+            )
+
+
+def _table(table: Table, name: str) -> str:
+    heads = "".join(f'<th scope="col">{escape(head)}</th>' for head in table.heads)
+    lines = []
+    for line in table.lines:
+        values = "".join(
+            f"<td><strong>{escape(value.text)}</strong></td>" if value.is_best else f"<td>{_linked(value.text)}</td>"
+            for value in line.values
+        )
+        kind = ' class="aside"' if line.is_aside else ""
+        lines.append(f'<tr{kind}><th scope="row">{escape(line.head)}</th>{values}</tr>')
+    kind = "numbers" if table.is_numeric else "words"
+    return (
+        f'<div class="scroll" role="region" tabindex="0" aria-labelledby="{name}"><table class="{kind}">'
+        f'<caption id="{name}"><span>{escape(table.caption)}</span></caption><thead><tr>{heads}</tr></thead>\n'
+        f"<tbody>\n{chr(10).join(lines)}\n</tbody></table></div>"
+    )
+
+
+def _linked(text: str) -> str:
+    """Escaped text in which addresses are links."""
+    return re.sub(r"https?://[^\s,;)&]+", lambda found: f'<a href="{found[0]}">{found[0]}</a>', escape(text))

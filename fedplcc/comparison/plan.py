@@ -1,0 +1,164 @@
+"""The cells of a comparison: (data set, row, seed), each a simulation of its own. Every configuration is checked here.
+
+A cell lies in OUT/DATASET/ROW/seed-SEED and is what this leaves there, so that either command goes on with the other's:
+
+    fedplcc simulate --config FILE --method METHOD --seed SEED --set KEY=VALUE ... --out OUT/DATASET/ROW/seed-SEED
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fedplcc.comparison.file import Comparison, assignments
+from fedplcc.config_check import judge
+from fedplcc.configuration import Overrides, local_clients, override
+from fedplcc.initial_model import anchored, require_file
+from shared.errors import InvalidConfig
+from shared.run_config import FederationFile
+from shared.sections import read_document, unknown
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """One training run of a comparison.
+
+    Attributes:
+        dataset: Name of its data set.
+        row: Name of its row.
+        seed: Everything random in it derives from this.
+        federation: Its configuration with its clients.
+        folder: Where it is trained.
+        is_chosen: Whether it is to be trained if it is not there.
+    """
+
+    dataset: str
+    row: str
+    seed: int
+    federation: FederationFile
+    folder: Path
+    is_chosen: bool = True
+
+    @property
+    def name(self) -> str:
+        """Its name for people, and its folder below that of the comparison."""
+        return f"{self.dataset}/{self.row}/seed-{self.seed}"
+
+
+def plan(
+    comparison: Comparison,
+    file: Path,
+    out: Path,
+    *,
+    only: Sequence[str] = (),
+    seeds: Sequence[int] = (),
+) -> list[Cell]:
+    """Every cell of a comparison: data sets as in the file, within one seed by seed, within a seed row by row.
+
+    So the first cells that end make a whole table of one seed.
+
+    Args:
+        comparison: What the file says.
+        file: Where it lies; data sets' files are found from there.
+        out: Folder of the results.
+        only: Rows, or DATASET/ROW, that are chosen to be trained; all if none.
+        seeds: Seeds that are chosen; those that the file does not have are added. All of the file's if none.
+
+    Raises:
+        InvalidConfig: With every problem in the cells' configurations, one sentence each; or something chosen is not there.
+    """
+    _check_choice(comparison, only)
+    documents: dict[str, dict[str, Any]] = {}
+    problems: list[str] = []
+    for dataset, section in comparison.datasets.items():
+        path = file.parent / section.config
+        try:
+            documents[dataset] = anchored(read_document(path), path.parent)
+        except InvalidConfig as error:
+            problems.append(f"datasets.{dataset}: {error.detail}")
+    problems += _problems(comparison, documents)
+    if problems:
+        raise InvalidConfig("; ".join(dict.fromkeys(problems)))
+    cells = []
+    for dataset, document in documents.items():
+        for seed in sorted({*comparison.seeds_of(dataset), *seeds}):
+            for row in comparison.rows_of(dataset):
+                is_chosen = (not only or row in only or f"{dataset}/{row}" in only) and (not seeds or seed in seeds)
+                cells.append(
+                    Cell(
+                        dataset=dataset,
+                        row=row,
+                        seed=seed,
+                        federation=_federation(comparison, dataset, row, seed, document),
+                        folder=out / dataset / row / f"seed-{seed}",
+                        is_chosen=is_chosen,
+                    )
+                )
+    return cells
+
+
+def command_of(comparison: Comparison, file: Path, dataset: str, row: str) -> str:
+    """The `fedplcc simulate` command that trains a row's cells, for any seed and folder."""
+    words = ["fedplcc", "simulate", "--config", str(file.parent / comparison.datasets[dataset].config)]
+    words += ["--method", comparison.rows[row].method]
+    for assignment in assignments(comparison.settings_of(dataset, row)):
+        words += ["--set", assignment]
+    return f"{shlex.join(words)} --seed SEED --out FOLDER"
+
+
+def _check_choice(comparison: Comparison, only: Sequence[str]) -> None:
+    known = [*comparison.rows]
+    known += [f"{dataset}/{row}" for dataset in comparison.datasets for row in comparison.rows_of(dataset)]
+    for name in only:
+        if name not in known:
+            raise InvalidConfig(f"--only: {unknown('row', name, known if '/' in name else comparison.rows)}")
+
+
+def _overridden(
+    comparison: Comparison, dataset: str, row: str, seed: int, document: Mapping[str, Any]
+) -> dict[str, Any]:
+    overrides = Overrides(
+        method=comparison.rows[row].method,
+        seed=seed,
+        assignments=assignments(comparison.settings_of(dataset, row)),
+    )
+    return override(document, overrides)
+
+
+def _federation(
+    comparison: Comparison, dataset: str, row: str, seed: int, document: Mapping[str, Any]
+) -> FederationFile:
+    """The cell's configuration.
+
+    Raises:
+        InvalidConfig: It is wrong.
+    """
+    verdict = judge(_overridden(comparison, dataset, row, seed, document))
+    if verdict.federation is None:
+        raise InvalidConfig("; ".join(verdict.problems))
+    if not verdict.federation.clients:
+        raise InvalidConfig(
+            f"datasets.{dataset}: its file makes no clients; add a table [clients.NAME] for each, or one table [partition]"
+        )
+    local_clients(verdict.federation)
+    require_file(verdict.federation)
+    return verdict.federation
+
+
+def _problems(comparison: Comparison, documents: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    """What is wrong with any cell's configuration; what is wrong with a data set's file itself is said once."""
+    for dataset, document in documents.items():
+        seed = comparison.seeds_of(dataset)[0]
+        own = judge(document).problems
+        for problem in own:
+            yield f"{comparison.datasets[dataset].config}: {problem}"
+        if own:
+            continue
+        for row in comparison.rows_of(dataset):
+            try:
+                _federation(comparison, dataset, row, seed, document)
+            except InvalidConfig as error:
+                yield f"row {row} on data set {dataset}: {error.detail}"

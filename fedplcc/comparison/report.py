@@ -1,0 +1,394 @@
+"""What is told of a comparison, part by part. Pure but for drawing and for reading pictures that lie in cells' folders.
+
+Everything above the last heading, MEASURED, is computed: equal cells give the same bytes. Seconds and bytes stand below it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fedplcc.comparison.curves import accuracy_drawing
+from fedplcc.comparison.document import Bullets, Code, Drawing, Heading, Line, Paragraph, Part, Picture, Table, Value
+from fedplcc.comparison.file import Comparison, assignments
+from fedplcc.comparison.outcomes import (
+    MEAN,
+    SUMMARIES,
+    VIEWS,
+    WORST,
+    Spread,
+    View,
+    curve,
+    gain,
+    outcome,
+    over_seeds,
+    spread,
+    total_of,
+)
+from fedplcc.comparison.plan import command_of
+from fedplcc.comparison.published import MEAN as PUBLISHED_MEAN
+from fedplcc.comparison.published import PublishedTable
+from fedplcc.comparison.reading import GLOBAL, LOCAL, CellResult, MissingCell
+
+MEASURED = "Measured on this machine"
+"""The last heading: what is below it differs from run to run."""
+HASH_CHARACTERS = 12
+NOTHING = "-"
+MEGABYTE = 1_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Findings:
+    """A comparison, and what its cells came to.
+
+    Attributes:
+        comparison: What the file says.
+        file: Where it lies, as it was named.
+        results: Cells that are whole.
+        missing: Those that are not.
+    """
+
+    comparison: Comparison
+    file: Path
+    results: Sequence[CellResult]
+    missing: Sequence[MissingCell]
+    _by_row: dict[tuple[str, str], list[CellResult]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for result in self.results:
+            self._by_row.setdefault((result.cell.dataset, result.cell.row), []).append(result)
+
+    def cells(self, dataset: str, row: str) -> list[CellResult]:
+        """Whole cells of a row on a data set, by seed."""
+        return self._by_row.get((dataset, row), [])
+
+
+def report(findings: Findings) -> list[Part]:
+    """All of the report."""
+    comparison = findings.comparison
+    parts: list[Part] = [Heading(1, comparison.compare.title or comparison.compare.name)]
+    parts += [Paragraph(note) for note in comparison.compare.notes]
+    parts.append(Paragraph(_state(findings)))
+    parts.append(
+        Paragraph(
+            "Accuracy in percent on the domains' test sets: mean ± sample standard deviation over seeds; mean is the "
+            "unweighted mean of the domains, worst the lowest of them; the best value of a column is bold."
+        )
+    )
+    for dataset in comparison.datasets:
+        parts += _of_dataset(findings, dataset)
+    parts += _what_was_run(findings)
+    parts += _measured(findings)
+    return parts
+
+
+def _state(findings: Findings) -> str:
+    total = len(findings.results) + len(findings.missing)
+    told = f"{len(findings.results)} of {total} cells (data set, row, seed) are trained"
+    if not findings.missing:
+        return told + "."
+    return told + "; those that are missing are listed under the heading What was run."
+
+
+def _of_dataset(findings: Findings, dataset: str) -> Iterator[Part]:
+    comparison = findings.comparison
+    label = comparison.label_of_dataset(dataset)
+    yield Heading(2, label)
+    domains = _domains(findings, dataset)
+    if not domains:
+        yield Paragraph("No cell of this data set is trained yet.")
+        return
+    groups = comparison.groups_of(dataset)
+    for group, rows in groups.items():
+        title = comparison.title_of_group(group)
+        yield Heading(3, f"{label}: {title}" if len(groups) > 1 or len(comparison.datasets) > 1 else title)
+        if group in comparison.groups:
+            yield from (Paragraph(note) for note in comparison.groups[group].notes)
+        having = [row for row in rows if findings.cells(dataset, row)]
+        absent = [comparison.label_of_row(row) for row in rows if row not in having]
+        for view in VIEWS:
+            yield _table(findings, dataset, having, domains, view)
+        if absent:
+            yield Paragraph(f"Not trained yet: {', '.join(absent)}.")
+        yield from _local(findings, dataset, having, domains)
+        yield from _published(findings, dataset, group, having)
+        yield from _curves(findings, dataset, group, having)
+        yield from _pictures(findings, dataset, having)
+
+
+def _table(
+    findings: Findings, dataset: str, rows: Sequence[str], domains: Mapping[str, str], view: View, model: str = GLOBAL
+) -> Table:
+    """Rows by domain in one view; for the global model also how far above the baseline, and of how many seeds."""
+    comparison = findings.comparison
+    columns = [*domains, *SUMMARIES]
+    spreads = {row: over_seeds(findings.cells(dataset, row), view, model) for row in rows}
+    best = {column: _best([found[column].mean for found in spreads.values() if column in found]) for column in columns}
+    baseline = comparison.compare.baseline
+    against = baseline if model == GLOBAL and baseline in rows and len(rows) > 1 else None
+    heads = ["", *domains.values(), *SUMMARIES]
+    if against is not None:
+        heads += [f"{column} vs {comparison.label_of_row(against)}" for column in SUMMARIES]
+    heads.append("round" if view == "best" else "seeds")
+    lines = []
+    for row in rows:
+        found, cells = spreads[row], findings.cells(dataset, row)
+        if model == LOCAL and not found:
+            continue
+        values = [_value(found.get(column), best[column]) for column in columns]
+        for column in () if against is None else SUMMARIES:
+            others = [] if against is None or row == against else findings.cells(dataset, against)
+            values.append(Value(_signed(gain(cells, others, view, column))))
+        values.append(Value(_rounds(cells, model) if view == "best" else str(len(cells))))
+        lines.append(Line(comparison.label_of_row(row), tuple(values)))
+    which = "global model" if model == GLOBAL else "local models, each on its own domain"
+    caption = f"{VIEWS[view]}, {which}, {comparison.label_of_dataset(dataset)}"
+    return Table(caption=caption, heads=tuple(heads), lines=tuple(lines))
+
+
+def _local(findings: Findings, dataset: str, rows: Sequence[str], domains: Mapping[str, str]) -> Iterator[Part]:
+    """The same of the clients' own models, where a method has them."""
+    for view in VIEWS:
+        table = _table(findings, dataset, rows, domains, view, LOCAL)
+        if table.lines:
+            yield table
+
+
+def _published(findings: Findings, dataset: str, group: str, rows: Sequence[str]) -> Iterator[Part]:
+    """Our numbers beside those that were published for the same set-up, and what differs."""
+    comparison = findings.comparison
+    has_any = False
+    for table in comparison.published_for(dataset):
+        named = {row: name for row in rows if (name := comparison.published_as(row, table)) is not None}
+        if not named or group != _group_of(comparison, dataset, table):
+            continue
+        if not has_any:
+            yield Heading(4, "Beside the published numbers")
+            if comparison.datasets[dataset].differs:
+                yield Paragraph("What differs from the published set-up:")
+                yield Bullets(comparison.datasets[dataset].differs)
+        has_any = True
+        yield _beside(findings, dataset, named, table)
+        yield Paragraph(f"Published in: {table.source}. {' '.join(table.notes)}".strip())
+
+
+def _group_of(comparison: Comparison, dataset: str, table: PublishedTable) -> str:
+    """The group that a published table is like: the one with most of its rows."""
+    groups = comparison.groups_of(dataset)
+    return max(groups, key=lambda group: sum(comparison.published_as(row, table) is not None for row in groups[group]))
+
+
+def _beside(findings: Findings, dataset: str, named: Mapping[str, str], table: PublishedTable) -> Table:
+    comparison = findings.comparison
+    columns = [MEAN if column == PUBLISHED_MEAN else column for column in table.columns]
+    lines = []
+    for row, name in named.items():
+        label = comparison.label_of_row(row)
+        published = dict(zip(columns, table.accuracy[name], strict=True))
+        ours = over_seeds(findings.cells(dataset, row), table.view)
+        differences = {column: 100 * ours[column].mean - published[column] for column in columns if column in ours}
+        lines += [
+            Line(f"{label}, here", tuple(_value(ours.get(column), None) for column in columns)),
+            Line(f"{label}, published", tuple(Value(f"{published[column]:.2f}") for column in columns), is_aside=True),
+            Line(
+                f"{label}, difference",
+                tuple(
+                    Value(_difference(differences[column]) if column in differences else NOTHING) for column in columns
+                ),
+                is_aside=True,
+            ),
+        ]
+    view = VIEWS[table.view]
+    return Table(
+        caption=f"{table.title}: ours ({view[:1].lower() + view[1:]}) and the published numbers",
+        heads=("", *table.labels),
+        lines=tuple(lines),
+    )
+
+
+def _curves(findings: Findings, dataset: str, group: str, rows: Sequence[str]) -> Iterator[Part]:
+    comparison = findings.comparison
+    titles = {MEAN: "Mean over domains", WORST: "Worst domain"}
+    for column, title in titles.items():
+        curves = {
+            comparison.label_of_row(row): found
+            for row in rows
+            if (found := curve(findings.cells(dataset, row), column))
+        }
+        if not curves:
+            continue
+        label = comparison.label_of_dataset(dataset)
+        try:
+            svg = accuracy_drawing(curves, title=f"{label}: {title.lower()}")
+        except ImportError:
+            yield Paragraph("The accuracy curves are not drawn: matplotlib is not installed (pip install matplotlib).")
+            return
+        ends = "; ".join(f"{row} {100 * list(found.values())[-1].mean:.1f}" for row, found in curves.items())
+        yield Drawing(
+            name=f"curves-{dataset}-{group}-{column}.svg",
+            caption=f"{title} over the rounds; the band is one standard deviation over seeds on either side.",
+            alternative=f"{title} of the accuracy on {label} over the rounds. In the last round, in percent: {ends}.",
+            svg=svg,
+        )
+
+
+def _pictures(findings: Findings, dataset: str, rows: Sequence[str]) -> Iterator[Part]:
+    """Pictures that somebody made of a row's first seed: PNG and SVG files in the folder `pictures` of the cell."""
+    for row in rows:
+        cell = findings.cells(dataset, row)[0]
+        for path in cell.pictures:
+            words = path.stem.replace("-", " ").replace("_", " ")
+            yield Picture(
+                path=f"{cell.cell.name}/{path.parent.name}/{path.name}",
+                caption=f"{findings.comparison.label_of_row(row)}, seed {cell.cell.seed}: {words}",
+                content=path.read_bytes(),
+            )
+
+
+def _what_was_run(findings: Findings) -> Iterator[Part]:
+    comparison = findings.comparison
+    yield Heading(2, "What was run")
+    yield Paragraph("All of it, and this report; it goes on where it stopped:")
+    yield Code(f"fedplcc compare --config {findings.file} --out FOLDER")
+    yield Paragraph("One cell by itself:")
+    commands = [
+        command_of(comparison, findings.file, dataset, row)
+        for dataset in comparison.datasets
+        for row in comparison.rows_of(dataset)
+    ]
+    yield Code("\n".join(commands))
+    lines = []
+    for dataset in comparison.datasets:
+        for row in comparison.rows_of(dataset):
+            for result in findings.cells(dataset, row):
+                values = (
+                    comparison.rows[row].method,
+                    " ".join(assignments(comparison.settings_of(dataset, row))) or NOTHING,
+                    str(len(result.rounds)),
+                    str(result.manifest["config_hash"])[:HASH_CHARACTERS],
+                    result.hashes["model"][:HASH_CHARACTERS],
+                )
+                lines.append(Line(result.cell.name, tuple(map(Value, values))))
+    if lines:
+        yield Table(
+            caption="Cells: on one type of machine the same configuration gives the same model",
+            heads=("cell", "method", "settings", "rounds", "configuration", "model"),
+            lines=tuple(lines),
+            is_numeric=False,
+        )
+        yield Paragraph("Whole hashes (SHA-256) are in cells.csv; every evaluation is in evaluations.csv.")
+    if findings.missing:
+        yield Table(
+            caption="Missing cells",
+            heads=("cell", "why"),
+            lines=tuple(Line(each.cell.name, (Value(each.reason),)) for each in findings.missing),
+            is_numeric=False,
+        )
+    environments = _environments(findings)
+    if environments:
+        yield Paragraph("Computed with:" if len(environments) == 1 else "Computed on several types of machine:")
+        yield Bullets(tuple(f"{name} ({_count(number, 'cell')})" for name, number in environments.items()))
+    if len(environments) > 1:
+        yield Paragraph("On another type of machine last bits differ, and accuracies with them.")
+
+
+def _environments(findings: Findings) -> dict[str, int]:
+    """Machine types and versions, each with the number of cells that were computed with it."""
+    found: dict[str, int] = {}
+    for result in findings.results:
+        aggregator = result.manifest.get("aggregator", {})
+        clients = [client.get("environment", {}) for client in result.manifest.get("clients", {}).values()]
+        names = {
+            f"torch {each.get('packages', {}).get('torch', NOTHING)}, {each.get('cpu', '')}, device {each.get('device', '')}"
+            for each in clients
+        }
+        versions = f"fedplcc {aggregator.get('fedplcc', NOTHING)}, Python {aggregator.get('python', NOTHING)}"
+        name = ", ".join((versions, *sorted(names)))
+        found[name] = found.get(name, 0) + 1
+    return found
+
+
+def _measured(findings: Findings) -> Iterator[Part]:
+    comparison = findings.comparison
+    yield Heading(2, MEASURED)
+    yield Paragraph(
+        "Whole runs, mean ± sample standard deviation over seeds. Seconds are of the machine that trained the cell, and of "
+        "what else it did meanwhile. Bytes are what all clients sent and received together, every model to train from and "
+        "to evaluate included; an interrupted run may have moved some twice."
+    )
+    for dataset in comparison.datasets:
+        lines = []
+        for row in comparison.rows_of(dataset):
+            cells = findings.cells(dataset, row)
+            if not cells:
+                continue
+            totals = [
+                _spread_of(cells, name, unit)
+                for name, unit in (("bytes.sent", MEGABYTE), ("bytes.received", MEGABYTE), ("seconds.total", 1))
+            ]
+            each = spread(
+                [value / len(cell.rounds) for cell in cells if (value := total_of(cell, "seconds.total")) is not None]
+            )
+            values = (*totals, _measure(each, 2), str(len(cells)))
+            lines.append(Line(comparison.label_of_row(row), tuple(map(Value, values))))
+        if lines:
+            yield Table(
+                caption=f"Bytes and seconds, {comparison.label_of_dataset(dataset)}",
+                heads=("", "sent (MB)", "received (MB)", "seconds", "seconds a round", "seeds"),
+                lines=tuple(lines),
+            )
+
+
+def _spread_of(cells: Sequence[CellResult], name: str, unit: int) -> str:
+    values = [value / unit for cell in cells if (value := total_of(cell, name)) is not None]
+    return _measure(spread(values), 1)
+
+
+def _measure(found: Spread | None, digits: int) -> str:
+    if found is None:
+        return NOTHING
+    return f"{found.mean:.{digits}f}" + ("" if found.std is None else f" ± {found.std:.{digits}f}")
+
+
+def _domains(findings: Findings, dataset: str) -> dict[str, str]:
+    """Domains of a data set with their labels: as the first published table has them, then others by name."""
+    present = {domain for each in findings.results if each.cell.dataset == dataset for domain in each.domains}
+    labels: dict[str, str] = {}
+    for table in findings.comparison.published_for(dataset):
+        for column, label in zip(table.columns, table.labels, strict=True):
+            if column in present:
+                labels.setdefault(column, label)
+    return labels | {domain: domain for domain in sorted(present - labels.keys())}
+
+
+def _rounds(cells: Sequence[CellResult], model: str) -> str:
+    """The best round of each seed."""
+    found = [outcome(cell.rounds, "best", model) for cell in cells]
+    return ", ".join(str(each.rounds[0]) for each in found if each is not None)
+
+
+def _best(values: Sequence[float]) -> float | None:
+    """The highest of several; of a single one nothing can be said."""
+    return max(values) if len(values) > 1 else None
+
+
+def _value(found: Spread | None, best: float | None) -> Value:
+    if found is None:
+        return Value(NOTHING)
+    text = f"{100 * found.mean:.1f}" + ("" if found.std is None else f" ± {100 * found.std:.1f}")
+    return Value(text, is_best=best is not None and found.mean == best)
+
+
+def _signed(found: Spread | None) -> str:
+    if found is None:
+        return NOTHING
+    return _difference(100 * found.mean) + ("" if found.std is None else f" ± {100 * found.std:.1f}")
+
+
+def _difference(points: float) -> str:
+    return f"{round(points, 1) + 0.0:+.1f}"  # the sum makes -0.0 plain
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" + ("" if number == 1 else "s")
