@@ -21,6 +21,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Protocol
 
 from pydantic import TypeAdapter
 
@@ -148,6 +149,35 @@ def is_outdated(promoted: Promoted, last_committed: CommittedUpdate | None, *, r
         and last_committed.run_id == promoted.update.run_id
         and last_committed != promoted.update
     )
+
+
+class States(Protocol):
+    """What one client keeps, wherever that is; see `ClientStates`."""
+
+    @property
+    def manifest(self) -> Manifest:
+        """What is kept."""
+
+    def stage(self, staged: Staged, blobs: Mapping[str, bytes]) -> None:
+        """Keep a finished update, durably, in place of the one before."""
+
+    def finished(self, identity: str) -> tuple[Staged, dict[str, bytes]] | None:
+        """The staged update that answers this work with its bytes by SHA-256, or None where there is none."""
+
+    def promote(self) -> None:
+        """Keep the staged client state for good: its update is committed."""
+
+    def drop(self) -> None:
+        """Let go of the staged update."""
+
+    def settle(self, membership: Membership, *, run_id: str, identity: str | None) -> None:
+        """Promote or drop what is staged, and let go of runs that have ended."""
+
+    def forget(self, run_id: str) -> None:
+        """Let go of a run's promoted state."""
+
+    def state(self, run_id: str) -> ClientState | None:
+        """The promoted state of a run; None where there is none, or none that can be read."""
 
 
 class ClientStates:

@@ -16,7 +16,7 @@ from shared.errors import MalformedUpdate, NotInCohort, RoundClosed, StaleRound,
 from shared.log import get_logger
 from shared.types import ClientActivity, ClientProblem, CommittedUpdate
 from trainer.cancellation import check
-from trainer.client_state import ClientStates, Manifest, Staged, is_outdated
+from trainer.client_state import Manifest, Staged, States, is_outdated
 from trainer.job import Job
 
 STATE_LOST = ClientProblem(
@@ -42,7 +42,7 @@ class Finished:
 class Handover:
     """Takes one client's finished updates to their rounds, one at a time; the last one stays until it is acknowledged."""
 
-    def __init__(self, client_id: str, states: ClientStates) -> None:
+    def __init__(self, client_id: str, states: States) -> None:
         """Prepare.
 
         Args:

@@ -49,7 +49,7 @@ from shared.types import (
 )
 from shared.version import VERSION
 from trainer.cancellation import ShouldStop, check, never
-from trainer.client_state import CLIENT_STATE, ClientStates, Staged
+from trainer.client_state import CLIENT_STATE, Staged, States
 from trainer.coordinator import Coordinator
 from trainer.data import ClientData, describe, load_dataset
 from trainer.determinism import prepare_torch
@@ -94,7 +94,7 @@ class TaskRunner:
         client_id: str,
         domain: str,
         data: str,
-        states: ClientStates,
+        states: States,
         *,
         device: str = "auto",
         samples_per_class: int | None = None,
