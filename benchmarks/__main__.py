@@ -1,8 +1,8 @@
-"""`python -m benchmarks`: all six, one after the other; the flags are theirs."""
+"""`python -m benchmarks`: all of them, one after the other; the flags are theirs."""
 
 from __future__ import annotations
 
-from benchmarks import finch, fold, memory, recovery, rounds, transfer
+from benchmarks import finch, fold, memory, recovery, rounds, steps, transfer
 
-for benchmark in (fold, finch, transfer, memory, recovery, rounds):
+for benchmark in (fold, finch, transfer, memory, recovery, rounds, steps):
     benchmark.main()

@@ -18,7 +18,7 @@ from typing import Any
 
 ROOT = Path(__file__).parent.parent
 RESULTS = Path(__file__).parent / "results"
-PACKAGES = ("grpcio", "protobuf", "numpy", "scipy", "safetensors", "SQLAlchemy", "finch-clust")
+PACKAGES = ("grpcio", "protobuf", "numpy", "scipy", "safetensors", "SQLAlchemy", "torch", "finch-clust")
 
 Row = Mapping[str, Any]
 """One line of a table: numbers, texts and booleans by column."""
@@ -65,13 +65,27 @@ def median(samples: Sequence[Sample], what: str = "wall_s") -> float:
 
 def ratio(samples: Sequence[Sample], base: Sequence[Sample], what: str = "wall_s") -> float:
     """The median of the ratios of neighbours in time: what the machine did to both drops out."""
+    return float(statistics.median(_ratios(samples, base, what)))
+
+
+def quartiles(samples: Sequence[Sample], base: Sequence[Sample], what: str = "wall_s") -> tuple[float, float]:
+    """Between what the middle half of these ratios lies."""
+    ratios = _ratios(samples, base, what)
+    if len(ratios) < 2:
+        return ratios[0], ratios[0]
+    lower, _, upper = statistics.quantiles(ratios, n=4, method="inclusive")
+    return lower, upper
+
+
+def _ratios(samples: Sequence[Sample], base: Sequence[Sample], what: str) -> list[float]:
     pairs = zip(samples, base, strict=True)
-    ratios = [getattr(mine, what) / max(getattr(other, what), 1e-9) for mine, other in pairs]
-    return float(statistics.median(ratios))
+    return [getattr(mine, what) / max(getattr(other, what), 1e-9) for mine, other in pairs]
 
 
-def options(description: str | None) -> argparse.Namespace:
-    """The flags that every benchmark has."""
+def options(
+    description: str | None, more: Callable[[argparse.ArgumentParser], None] = lambda parser: None
+) -> argparse.Namespace:
+    """The flags that every benchmark has, and those that `more` adds."""
     parser = argparse.ArgumentParser(description=(description or "").partition("\n")[0])
     parser.add_argument(
         "--quick", action="store_true", help="tiny sizes, seconds in all: shows that it runs, not how fast"
@@ -79,6 +93,7 @@ def options(description: str | None) -> argparse.Namespace:
     parser.add_argument(
         "--results", type=Path, help="folder for the JSON file; benchmarks/results if not given, none with --quick"
     )
+    more(parser)
     return parser.parse_args()
 
 
