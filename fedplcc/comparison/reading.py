@@ -115,6 +115,8 @@ def difference_to(cell: Cell) -> str | None:
         keys = _differing(json.loads(held), json.loads(wanted))
     except ValueError:
         keys = []
+    if "run.method" in keys:
+        keys = [key for key in keys if not key.startswith("method.")]  # another method's are others anyway
     named = ", ".join(keys[:MAX_NAMED_KEYS]) + (" and more" if len(keys) > MAX_NAMED_KEYS else "")
     what = f" ({named})" if named else ""
     return (

@@ -1,0 +1,147 @@
+"""Last round, best round, means of the last rounds, and their spread over seeds, against numpy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedplcc.comparison.outcomes import VIEWS, View, curve, gain, outcome, over_seeds, spread, total_of
+from fedplcc.comparison.reading import CellResult, RoundValues, read_cell
+from tests.comparisons import RUN, a_result, cells_of, write_cell, write_comparison
+
+DOMAINS = ("mnist", "svhn")
+
+
+def a_round(number: int, **accuracy: float | None) -> RoundValues:
+    return RoundValues(number=number, accuracy={"global": accuracy}, counts={}, computed={}, measured={})
+
+
+def random_rounds(seed: int, count: int = 12) -> tuple[np.ndarray, list[RoundValues]]:
+    """Accuracies `[rounds, domains]`, and the same as rounds."""
+    values = np.random.default_rng(seed).integers(0, 1001, (count, len(DOMAINS))) / 1000
+    return values, [a_round(i + 1, **dict(zip(DOMAINS, map(float, row), strict=True))) for i, row in enumerate(values)]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_every_view_is_what_numpy_makes_of_the_rounds(seed: int) -> None:
+    values, rounds = random_rounds(seed)
+    best = int(values.mean(axis=1).argmax())
+    expected = {
+        "last": values[-1],
+        "best": values[best],
+        "last5": values[-5:].mean(axis=0),
+        "last10": values[-10:].mean(axis=0),
+    }
+    for view in VIEWS:
+        found = outcome(rounds, view)
+        assert found is not None
+        by_domain = [found.accuracy[domain] for domain in DOMAINS]
+        np.testing.assert_allclose(by_domain, expected[view], rtol=1e-12)  # type: ignore[arg-type]
+        assert found.accuracy["mean"] == pytest.approx(expected[view].mean(), rel=1e-12)
+        assert found.accuracy["worst"] == pytest.approx(expected[view].min(), rel=1e-12)
+    assert outcome(rounds, "best").rounds == (best + 1,)  # type: ignore[union-attr]
+
+
+def test_of_equal_rounds_the_first_is_the_best() -> None:
+    found = outcome([a_round(1, a=0.5), a_round(2, a=0.75), a_round(3, a=0.75)], "best")
+    assert found is not None
+    assert found.rounds == (2,)
+
+
+def test_a_short_run_is_seen_by_all_its_rounds() -> None:
+    found = outcome([a_round(1, a=0.5), a_round(2, a=1.0)], "last5")
+    assert found is not None
+    assert (found.rounds, found.accuracy["a"]) == ((1, 2), 0.75)
+
+
+def test_a_domain_that_nobody_reported_is_left_out_and_not_taken_for_zero() -> None:
+    rounds = [a_round(1, a=0.5, b=0.25), a_round(2, a=0.75, b=None)]
+    last, both = outcome(rounds, "last"), outcome(rounds, "last5")
+    assert last is not None
+    assert both is not None
+    assert last.accuracy == {"a": 0.75, "b": None, "mean": 0.75, "worst": 0.75}
+    assert both.accuracy == {"a": 0.625, "b": 0.25, "mean": 0.4375, "worst": 0.25}
+
+
+def test_a_model_that_was_never_evaluated_has_no_outcome() -> None:
+    assert outcome([a_round(1, a=0.5)], "last", "local") is None
+    assert outcome([a_round(1, a=None)], "best") is None
+
+
+@pytest.mark.parametrize("count", [2, 3, 10])
+def test_the_spread_is_numpys_mean_and_sample_standard_deviation(count: int) -> None:
+    values = np.random.default_rng(count).random(count)
+    found = spread(list(map(float, values)))
+    assert found is not None
+    assert found.mean == pytest.approx(values.mean())
+    assert found.std == pytest.approx(values.std(ddof=1))
+    assert found.count == count
+
+
+def test_one_value_has_no_deviation_and_none_no_mean() -> None:
+    one = spread([0.5])
+    assert one is not None
+    assert (one.mean, one.std, one.count) == (0.5, None, 1)
+    assert spread([]) is None
+
+
+@pytest.fixture
+def rows(tmp_path: Path) -> dict[str, list[CellResult]]:
+    """Two rows of three seeds, of which the second lacks seed 1."""
+    path = write_comparison(tmp_path)
+    found: dict[str, list[CellResult]] = {"average": [], "prototypes": []}
+    for cell in cells_of(path, tmp_path / "out"):
+        if cell.row == "all" or (cell.row, cell.seed) == ("prototypes", 1):
+            continue
+        above = 0.1 * (1 + cell.seed) if cell.row == "prototypes" else 0.0
+        write_cell(cell, [{"mnist": 0.25, "svhn": 0.25}] * 2 + [{"mnist": 0.5 + above, "svhn": 0.25 + above}])
+        result = read_cell(cell)
+        assert isinstance(result, CellResult)
+        found[cell.row].append(result)
+    return found
+
+
+def test_a_row_is_spread_over_its_seeds_by_domain(rows: dict[str, list[CellResult]]) -> None:
+    found = over_seeds(rows["prototypes"], "last")
+    assert list(found) == ["mnist", "svhn", "mean", "worst"]
+    assert found["mnist"].mean == pytest.approx(np.mean([0.6, 0.8]))
+    assert found["worst"].std == pytest.approx(np.std([0.35, 0.55], ddof=1))
+    assert found["mean"].count == 2
+
+
+@pytest.mark.parametrize("view", ["last", "best"])
+def test_the_gain_over_another_row_is_taken_seed_by_seed(rows: dict[str, list[CellResult]], view: View) -> None:
+    found = gain(rows["prototypes"], rows["average"], view, "mean")
+    assert found is not None
+    assert found.mean == pytest.approx(0.2)
+    assert found.std == pytest.approx(np.std([0.1, 0.3], ddof=1))
+    assert found.count == 2
+    assert gain(rows["prototypes"], [], view, "mean") is None
+
+
+def test_a_curve_has_every_round_over_the_seeds(rows: dict[str, list[CellResult]]) -> None:
+    found = curve(rows["average"], "worst")
+    assert list(found) == [1, 2, 3]
+    assert found[3].mean == 0.25
+    assert found[1].count == 3
+
+
+def test_what_was_measured_is_summed_over_the_rounds(tmp_path: Path) -> None:
+    path = write_comparison(tmp_path, run=RUN.replace("rounds = 3", "rounds = 2"))
+    result = a_result(path, tmp_path / "out", {"mnist": 0.5}, {"mnist": 0.5}, seconds=1.5)
+    assert total_of(result, "seconds.total") == 3.0
+    assert total_of(result, "bytes.sent") == 2e6
+    assert total_of(result, "bytes.received") == 6e6
+    assert total_of(result, "nothing") is None
+
+
+def test_of_a_single_round_the_summaries_are_those_of_the_metrics(tmp_path: Path) -> None:
+    """To the last bit: the report and `simulate` must not tell two stories."""
+    path = write_comparison(tmp_path, run=RUN.replace("rounds = 3", "rounds = 1"))
+    accuracy = {"mnist": 0.1, "svhn": 0.2, "usps": 0.7}
+    result = a_result(path, tmp_path / "out", accuracy)
+    found = over_seeds([result], "last")
+    assert found["mean"].mean == sum(accuracy.values()) / 3
+    assert found["worst"].mean == 0.1

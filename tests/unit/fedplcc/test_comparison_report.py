@@ -1,0 +1,421 @@
+"""What is told of a comparison: CSV, Markdown and an HTML page that say the same, whole or half filled."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+import sys
+import tomllib
+from html.parser import HTMLParser
+from importlib import resources
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from fedplcc.cli import app
+from fedplcc.comparison.document import Report
+from fedplcc.comparison.markdown import markdown
+from fedplcc.comparison.page import page
+from fedplcc.comparison.published import published_tables
+from fedplcc.comparison.reading import CellResult, MissingCell, read_cell
+from fedplcc.comparison.report import MEASURED, report
+from fedplcc.comparison.tidy import tables
+from fedplcc.exit_codes import ExitCode
+from tests.comparisons import COMPARISON, RUN, TOTAL, cells_of, findings_of, write_cell, write_comparison
+
+ROUNDS = [{"mnist": 0.2, "svhn": 0.1}, {"mnist": 0.8, "svhn": 0.4}, {"mnist": 0.7, "svhn": 0.3}]
+
+
+def fill(
+    path: Path, out: Path, *, rows: tuple[str, ...] = ("average", "prototypes", "all"), seconds: float = 2
+) -> None:
+    """Write all cells of these rows; another row and another seed are a little better."""
+    for cell in cells_of(path, out):
+        if cell.row in rows:
+            above = 0.01 * cell.seed + 0.05 * ("average", "prototypes", "all").index(cell.row)
+            accuracies = [{domain: value + above for domain, value in line.items()} for line in ROUNDS]
+            local = [{domain: value / 2 for domain, value in line.items()} for line in ROUNDS]
+            write_cell(cell, accuracies, local=local if cell.row == "prototypes" else (), seconds=seconds)
+
+
+def lines_of(text: str) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+class Page(HTMLParser):
+    """What a browser would make of the page: its tables, and everything that it would load."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.captions: list[str] = []
+        self.heads: list[str] = []
+        self.ids: list[str] = []
+        self.text = ""
+        self.loaded: list[str] = []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        values = dict(attrs)
+        if tag not in ("meta", "img", "br", "path", "use", "rect"):
+            self.open.append(tag)
+        if tag in ("script", "link", "iframe", "object"):
+            self.loaded.append(tag)
+        for name in ("src", "srcset", "xlink:href", "href"):
+            target = values.get(name)
+            if target and tag != "a" and not target.startswith(("data:", "#")):
+                self.loaded.append(target)
+        if "id" in values:
+            self.ids.append(values["id"] or "")
+        if tag == "th":
+            assert values.get("scope") in ("col", "row")
+        if tag == "img":
+            assert values.get("alt")
+
+    def handle_endtag(self, tag: str) -> None:
+        while self.open and self.open.pop() != tag:
+            pass
+
+    def handle_data(self, data: str) -> None:
+        if "style" in self.open:
+            return
+        self.text += data
+        if "caption" in self.open:
+            self.captions.append(data)
+        if self.open and self.open[-1] == "th":
+            self.heads.append(data)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Report:
+    """The report of a comparison all of whose cells are there."""
+    folder = tmp_path_factory.mktemp("whole")
+    path = write_comparison(folder)
+    fill(path, folder / "out")
+    return report(findings_of(path, cells_of(path, folder / "out")))
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return write_comparison(tmp_path)
+
+
+def test_every_evaluation_stands_in_one_line_with_its_counts(path: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    fill(path, out)
+    findings = findings_of(path, cells_of(path, out))
+    lines = lines_of(tables(findings.comparison, findings.results, findings.missing)["evaluations.csv"])
+    assert len(lines) == 9 * 3 * 2 + 3 * 3 * 2  # cells x rounds x domains, and again with local models for one row
+    assert len({tuple(line.values()) for line in lines}) == len(lines)
+    for line in lines:
+        assert int(line["total"]) == TOTAL
+        assert float(line["accuracy"]) == pytest.approx(int(line["correct"]) / TOTAL)
+    local = [line for line in lines if line["model"] == "local"]
+    assert {line["row"] for line in local} == {"prototypes"}
+    assert {line["method"] for line in lines} == {"fedavg", "fedplcc"}
+
+
+def test_a_run_without_counts_keeps_its_accuracies(path: Path, tmp_path: Path) -> None:
+    cell = cells_of(path, tmp_path / "out")[0]
+    write_cell(cell, ROUNDS)
+    (cell.folder / "evaluations.jsonl").unlink()
+    findings = findings_of(path, [cell])
+    lines = lines_of(tables(findings.comparison, findings.results, findings.missing)["evaluations.csv"])
+    assert [(line["correct"], line["total"]) for line in lines] == [("", "")] * 6
+    assert [float(line["accuracy"]) for line in lines] == [0.2, 0.1, 0.8, 0.4, 0.7, 0.3]
+
+
+def test_summaries_losses_and_cells_are_told_as_lines(path: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    fill(path, out, rows=("average", "prototypes"))
+    findings = findings_of(path, cells_of(path, out), {"digits/all/seed-1": "it diverged, twice"})
+    files = {
+        name: lines_of(text) for name, text in tables(findings.comparison, findings.results, findings.missing).items()
+    }
+    best = [line for line in files["summary.csv"] if (line["row"], line["view"]) == ("average", "best")]
+    assert [line["column"] for line in best] == ["mnist", "svhn", "mean", "worst"]
+    assert float(best[0]["mean"]) == pytest.approx(0.81)
+    assert float(best[0]["std"]) == pytest.approx(0.01)
+    assert {line["seeds"] for line in best} == {"3"}
+    assert {line["quantity"] for line in files["rounds.csv"]} == {
+        "loss.ce",
+        "prototypes.local",
+        "prototypes.global",
+        "num_examples",
+    }
+    assert {line["quantity"] for line in files["measured.csv"]} == {
+        "bytes.sent",
+        "bytes.received",
+        "seconds.collecting",
+        "seconds.total",
+    }
+    cells = {(line["row"], line["seed"]): line for line in files["cells.csv"]}
+    assert len(cells) == 9
+    assert cells["average", "0"]["state"] == "whole"
+    assert cells["all", "1"]["reason"] == "it diverged, twice"
+    assert cells["all", "0"]["settings"] == "method.phi=1.0"
+
+
+def test_only_what_was_measured_differs_between_equal_cells(path: Path, tmp_path: Path) -> None:
+    told = []
+    for name, seconds in (("one", 2.0), ("two", 3.0)):
+        fill(path, tmp_path / name, seconds=seconds)
+        findings = findings_of(path, cells_of(path, tmp_path / name))
+        parts = report(findings)
+        told.append((tables(findings.comparison, findings.results, findings.missing), markdown(parts), page(parts)))
+    (files, text, web), (other_files, other_text, other_web) = told
+    assert [name for name in files if files[name] != other_files[name]] == ["measured.csv"]
+    assert text.partition(f"## {MEASURED}")[0] == other_text.partition(f"## {MEASURED}")[0]
+    assert web.rpartition(f">{MEASURED}</h2>")[0] == other_web.rpartition(f">{MEASURED}</h2>")[0] != ""
+    assert text != other_text
+
+
+def test_the_table_says_mean_and_deviation_by_domain_and_who_is_best(whole: Report) -> None:
+    text = markdown(whole)
+    table = text.partition("**Last round, global model, Digits**")[2].partition("**Best")[0]
+    assert "|  | MNIST | SVHN | mean | worst | mean vs FedAvg | worst vs FedAvg | seeds |" in table
+    assert "| FedAvg | 71.0 ± 1.0 | 31.0 ± 1.0 | 51.0 ± 1.0 | 31.0 ± 1.0 | - | - | 3 |" in table
+    assert (
+        "| FedPLCC | **76.0 ± 1.0** | **36.0 ± 1.0** | **56.0 ± 1.0** | **36.0 ± 1.0** | +5.0 ± 0.0 | +5.0 ± 0.0 | 3 |"
+    ) in table
+    best = text.partition("**Best round, global model, Digits**")[2]
+    assert "| FedAvg | 81.0 ± 1.0 | 41.0 ± 1.0 | 61.0 ± 1.0 | 41.0 ± 1.0 | - | - | 2, 2, 2 |" in best
+    readings = text.partition("### Digits: Open readings")[2]
+    assert "| FedPLCC, phi = 1 | **81.0 ± 1.0** |" in readings.partition("**Best")[0]
+    assert "| FedAvg |" in readings.partition("**Best")[0], "a row may stand in several tables"
+
+
+def test_local_models_have_tables_of_their_own_where_there_are_any(whole: Report) -> None:
+    text = markdown(whole)
+    local = text.partition("**Last round, local models, each on its own domain, Digits**")[2].partition("**Best")[0]
+    assert "| FedPLCC | 35.0 ± 0.0 | 15.0 ± 0.0 | 25.0 ± 0.0 | 15.0 ± 0.0 | 3 |" in local
+    assert "FedAvg" not in local
+    assert "local models" not in text.partition("### Digits: Open readings")[2]
+
+
+def test_published_numbers_stand_beside_ours_with_what_differs(whole: Report) -> None:
+    text = markdown(whole)
+    beside = text.partition("#### Beside the published numbers")[2].partition("![")[0]
+    assert "- The images are made up.\n- There are two domains." in beside
+    assert "| FedAvg, here | 71.0 ± 1.0 | - | 31.0 ± 1.0 | - | - | 51.0 ± 1.0 |" in beside
+    assert "| *FedAvg, published* | 90.10 | 85.05 | 41.66 | 35.20 | 49.96 | 60.39 |" in beside
+    assert "| *FedAvg, difference* | -19.1 | - | -10.7 | - | - | -9.4 |" in beside
+    assert "arxiv.org/abs/2409.18578, Table II" in beside
+    assert text.count("Beside the published numbers") == 1, "once, where most of its rows stand"
+
+
+def test_the_page_needs_nothing_else_and_says_every_row(whole: Report) -> None:
+    web = page(whole)
+    read = Page(web)
+    assert read.loaded == []
+    assert "@import" not in web
+    assert "url(http" not in web
+    assert read.open == []
+    assert len(set(read.ids)) == len(read.ids)
+    for label in ("FedAvg", "FedPLCC", "FedPLCC, phi = 1", "MNIST", "SVHN", "digits/all/seed-2"):
+        assert label in read.heads, label
+    tables_in_markdown = re.findall(r"^\*\*(.+)\*\*\n\n\|", markdown(whole), re.MULTILINE)
+    assert read.captions == [caption.replace("\\", "") for caption in tables_in_markdown]
+    assert web.count("<svg") == 4
+    assert "prefers-color-scheme: dark" in web
+    assert 'name="viewport"' in web
+
+
+def test_names_cannot_break_out_of_their_cell(tmp_path: Path) -> None:
+    text = COMPARISON.replace('label = "FedPLCC"', 'label = "<script>a|b*c_$x$"').replace(
+        "The images are made up.", "<img src=x>"
+    )
+    path, out = write_comparison(tmp_path, text), tmp_path / "out"
+    fill(path, out)
+    parts = report(findings_of(path, cells_of(path, out)))
+    read = Page(page(parts))
+    assert read.loaded == []
+    assert "<script>a|b*c_$x$" in read.heads
+    assert "| \\<script\\>a\\|b\\*c\\_$x$ |" in markdown(parts)
+
+
+def test_a_half_filled_comparison_says_what_is_missing_and_why(path: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    cells = cells_of(path, out)
+    fill(path, out, rows=("average",))
+    half, other, failed = (cells[1], cells[2], cells[4])
+    half.folder.mkdir(parents=True)
+    (half.folder / "federation.json").write_text((cells[0].folder / "federation.json").read_text())
+    write_cell(other, ROUNDS[:2])
+    text = markdown(report(findings_of(path, cells, {failed.name: "client mnist: no such file"})))
+    assert "3 of 9 cells" in text
+    assert "Not trained yet: FedPLCC." in text
+    missing = dict(re.findall(r"^\| (digits/\S+) \| ([^|]+) \|$", text.partition("**Missing cells**")[2], re.MULTILINE))
+    assert "holds a run of another configuration" in missing[half.name]
+    assert "has now (run.method);" in missing[half.name]
+    assert missing[other.name] == "begun and not finished; the same command goes on with it"
+    assert missing[failed.name] == "client mnist: no such file"
+    assert missing[cells[5].name] == "not trained yet"
+
+
+def test_nothing_at_all_is_a_report_too(path: Path, tmp_path: Path) -> None:
+    text = markdown(report(findings_of(path, cells_of(path, tmp_path / "out"))))
+    assert "0 of 9 cells" in text
+    assert "No cell of this data set is trained yet." in text
+
+
+def test_a_cell_whose_files_are_broken_is_missing_and_not_the_end(path: Path, tmp_path: Path) -> None:
+    cell = cells_of(path, tmp_path / "out")[0]
+    write_cell(cell, ROUNDS)
+    assert isinstance(read_cell(cell), CellResult)
+    (cell.folder / "run.json").write_text("{")
+    found = read_cell(cell)
+    assert isinstance(found, MissingCell)
+    assert "remove it to train it again" in found.reason
+
+
+def test_pictures_of_a_cell_are_shown_where_they_lie(path: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    fill(path, out, rows=("average",))
+    folder = out / "digits/average/seed-0/pictures"
+    folder.mkdir()
+    (folder / "feature-map.svg").write_text("<svg xmlns='http://www.w3.org/2000/svg'/>")
+    (folder / "sizes.png").write_bytes(b"\x89PNG")
+    (folder / "notes.txt").write_text("not a picture")
+    parts = report(findings_of(path, cells_of(path, out)))
+    assert "](digits/average/seed-0/pictures/feature-map.svg)" in markdown(parts)
+    web = page(parts)
+    assert 'alt="FedAvg, seed 0: feature map" src="data:image/svg+xml;base64,' in web
+    assert 'src="data:image/png;base64,iVBORw==' in web
+    assert "notes" not in web
+
+
+def test_without_matplotlib_there_are_no_curves_and_a_word_about_it(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out"
+    fill(path, out)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    text = markdown(report(findings_of(path, cells_of(path, out))))
+    assert "matplotlib is not installed" in text
+    assert "![" not in text
+
+
+def test_every_published_table_is_whole_and_samples_are_as_printed() -> None:
+    every = published_tables()
+    assert every["fedplcc/digit5"].of("FedPLCC") == {
+        "mnist": 94.92,
+        "usps": 91.98,
+        "svhn": 66.33,
+        "synth": 69.65,
+        "mnistm": 77.58,
+        "mean": 80.092,
+    }
+    samples = {
+        ("fedplcc/office10", "FPL", "dslr"): 70.00,
+        ("fedplcc/domainnet10", "FedProto", "quickdraw"): 46.30,
+        ("fedplcc/digit5-ablation", "all prototype weights 1", "mean"): 76.628,
+        ("fpl/digits", "FPL", "mean"): 83.12,
+        ("fpl/office10", "FedOPT", "webcam"): 63.33,
+        ("fedccl/digit5-balanced", "FedPCL", "usps"): 81.00,
+        ("fedccl/office10-imbalanced", "FedCCL", "dslr"): 93.54,
+        ("fedccl/domainnet10-imbalanced", "FedCCL", "quickdraw"): 25.20,
+        ("fedccl/cifar10", "FedProto", "mean"): 60.72,
+        ("fedccl/office10-balanced-ablation", "both", "mean"): 94.71,
+    }
+    for (key, method, column), value in samples.items():
+        found = every[key].of(method)
+        assert found is not None
+        assert found[column] == value, key
+    assert every["fedplcc/digit5"].of("FedAvg2") is None
+    assert all(table.source.count("http") or "CVPR" in table.source for table in every.values())
+
+
+def test_printed_averages_are_the_means_of_their_rows_but_for_nine() -> None:
+    """Section 10.4 of the algorithm reference counts those that are not; their tables say so."""
+    wrong = []
+    for key, table in published_tables().items():
+        for method in table.accuracy:
+            values = table.of(method)
+            assert values is not None
+            printed = values.pop("mean")
+            if values and abs(sum(values.values()) / len(values) - printed) > 0.011:
+                wrong.append((key, method))
+    assert len(wrong) == 9
+    noted = [
+        key
+        for key, table in published_tables().items()
+        if any("not the mean of their row" in note for note in table.notes)
+    ]
+    assert {key for key, _ in wrong} <= set(noted)
+
+
+def test_the_numbers_are_written_as_lists_that_a_person_can_check() -> None:
+    text = (resources.files("fedplcc.comparison") / "published.toml").read_text()
+    assert set(tomllib.loads(text)) == set(published_tables())
+
+
+def compare(*arguments: object) -> tuple[int, str, str]:
+    done = CliRunner().invoke(app, ["compare", *map(str, arguments)])
+    return done.exit_code, done.stdout, done.stderr
+
+
+def test_the_command_writes_the_report_of_what_is_there(path: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    fill(path, out, rows=("average",))
+    code, told, _ = compare("--config", path, "--out", out, "--report-only", "--json")
+    assert code == ExitCode.OK
+    summary = json.loads(told.splitlines()[-1])
+    assert summary["cells"] == {"whole": 3, "missing": 6}
+    assert summary["results"]["digits"]["average"]["last"]["mean"]["mean"] == pytest.approx(0.51)
+    assert summary["results"]["digits"]["all"] == {"seeds": [], "last": {}, "best": {}, "last5": {}, "last10": {}}
+    written = {entry.name for entry in out.iterdir()}
+    assert written == {
+        "digits",
+        *("report.md", "report.html", "evaluations.csv", "rounds.csv", "summary.csv", "cells.csv", "measured.csv"),
+        *(f"curves-digits-{group}-{column}.svg" for group in ("methods", "readings") for column in ("mean", "worst")),
+    }
+
+
+def test_cells_of_another_configuration_are_named_and_nothing_is_trained(path: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    fill(path, out)
+    write_comparison(tmp_path, run=RUN.replace('classes = ["0", "1"]', 'classes = ["0", "2"]'))
+    code, told, said = compare("--config", path, "--out", out)
+    assert code == ExitCode.FAILED
+    assert "0 of 9 cells are to be trained" in told
+    lines = said.splitlines()
+    assert len(lines) == 9
+    assert lines[0] == (
+        f"fedplcc: digits/average/seed-0: {out}/digits/average/seed-0 holds a run of another configuration than the file "
+        "has now (data.classes); remove that folder to train the cell again, or choose another with --out"
+    )
+
+
+def test_whole_cells_are_not_trained_again(path: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    fill(path, out)
+    before = (out / "digits/all/seed-0/run.json").stat().st_mtime_ns
+    code, told, said = compare("--config", path, "--out", out, "--only", "all")
+    assert (code, said) == (ExitCode.OK, "")
+    assert "0 of 3 cells are to be trained" in told
+    assert "9 of 9 cells are in the report" in told
+    assert (out / "digits/all/seed-0/run.json").stat().st_mtime_ns == before
+
+
+@pytest.mark.parametrize("seeds", ["a", "0,,1", "-1", ""])
+def test_seeds_that_are_none_are_one_sentence(seeds: str, path: Path, tmp_path: Path) -> None:
+    code, _, said = compare("--config", path, "--out", tmp_path / "out", "--seeds", seeds)
+    assert code == ExitCode.USAGE
+    assert (
+        said
+        == f"fedplcc: --seeds {seeds}: write whole numbers from 0, with commas between them, such as --seeds 0,1,2\n"
+    )
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_wrong_file_is_told_before_a_folder_is_made(tmp_path: Path) -> None:
+    path = write_comparison(tmp_path, COMPARISON.replace("method.phi", "method.phy"))
+    code, _, said = compare("--config", path, "--out", tmp_path / "out")
+    assert code == ExitCode.USAGE
+    assert said == ("fedplcc: row all on data set digits: unknown key 'method.phy'; did you mean 'method.phi'?\n")
+    assert not (tmp_path / "out").exists()
