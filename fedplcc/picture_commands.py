@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -169,10 +170,11 @@ def draw_clusters(
 
 
 def _place(out: Path | None, usual: Path) -> Path:
-    """Where the picture goes; a place that cannot be written is told before the work."""
+    """Where the picture goes; a place that cannot be written, and that nothing can draw, are told before the work."""
     from fedplcc.atomic_file import make_folder
     from fedplcc.pictures.style import check_suffix
 
+    import_module("matplotlib")
     place = out or usual
     check_suffix(place)
     make_folder(place.parent)

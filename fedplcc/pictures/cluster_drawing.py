@@ -57,7 +57,8 @@ def bin_edges(sizes_C: DoubleArray) -> DoubleArray:
     num_bins = min(MOST_BINS, max(FEWEST_BINS, round(2 * len(sizes_C) ** 0.5)))
     largest = float(np.ceil(sizes_C.max()))
     width = max(1.0, float(np.ceil(largest / num_bins)))
-    return np.arange(0.5, largest + width + 0.5, width)
+    first = 0.5 if sizes_C.min() >= 0.5 else 0.0  # a share may be less than half a percent
+    return np.arange(first, largest + width + 0.5, width)
 
 
 def _draw_histogram(axes: Axes, side: Sizes, name: str) -> None:

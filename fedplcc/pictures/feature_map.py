@@ -116,8 +116,9 @@ class FeatureMap:
 
     def lines(self) -> Iterator[str]:
         """What a person reads: a line per panel with its numbers of points and its silhouettes."""
-        width = max(len(panel.title) for panel in self.panels)
-        yield f"{'silhouette of the test images':<{width}}  {'by class':>8}  {'by domain':>9}  {'by domain in a class':>20}"
+        heading = "silhouette of the test images"
+        width = max(len(heading), *(len(panel.title) for panel in self.panels))
+        yield f"{heading:<{width}}  {'by class':>8}  {'by domain':>9}  {'by domain in a class':>20}"
         for panel in self.panels:
             found = panel.silhouettes
             columns = (signed(found.by_class), signed(found.by_domain), signed(found.by_domain_within_class))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -55,11 +55,14 @@ def shown_clients(
         StoreUnavailable: A file cannot be read.
     """
     federation_file = model_file.with_name(FEDERATION)
+    known: Mapping[str, ShownClient] = {}
     if config_file is not None:
         federation = load_federation(config_file)
         known = _shown(local_clients(federation)) if federation.clients else {}
     else:
-        known = _recorded(federation_file, config)
+        # Who names the data anew needs no folder that does.
+        with suppress(InvalidConfig) if named else nullcontext():
+            known = _recorded(federation_file, config)
     if named:
         return _named(named, known)
     if not known:
