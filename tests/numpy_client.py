@@ -7,16 +7,17 @@ and only its "training" is arithmetic.
 from __future__ import annotations
 
 import hashlib
+import json
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-from shared.methods import METHODS
 from shared.run_config import RunConfig, parse_run_config
 from shared.tensors import blob_ref, from_bytes, prototypes_to_bytes, to_bytes
 from shared.types import (
-    LOCAL_CLUSTER,
+    GLOBAL_MODEL,
     MODEL,
     BlobRef,
     Client,
@@ -111,12 +112,15 @@ class NumpyClient:
         assert task.kind is TaskKind.TRAIN
         assert task.run is not None
         assert model is not None
-        data = to_bytes(self.trained(task, from_bytes(model)))
-        blobs = {blob_ref(MODEL, data): data}
+        config = _config_of(task)
+        blobs = {}
+        if config.algorithm.shares_model(config.method):
+            data = to_bytes(self.trained(task, from_bytes(model)))
+            blobs[blob_ref(MODEL, data)] = data
         payload = Payload(tensor_groups=tuple(blobs))
-        if METHODS[_method_name(task)].has_prototypes:
+        if config.algorithm.prototype_kind is not None:
             vectors = prototypes_to_bytes(self.prototypes(task))
-            prototypes = blob_ref(LOCAL_CLUSTER, vectors)
+            prototypes = blob_ref(config.algorithm.prototype_kind, vectors)
             payload = Payload(tensor_groups=tuple(blobs), prototype_sets=(prototypes,))
             blobs[prototypes] = vectors
         update = Update(
@@ -130,20 +134,26 @@ class NumpyClient:
         return update, blobs
 
     def evaluation(self, task: Task, model: bytes) -> Evaluation:
-        """Counts that only the model's bytes and the client decide."""
-        digest = hashlib.sha256(model + self.client_id.encode()).digest()
-        total = tuple(10 for _ in CLASSES)
-        correct = tuple(digest[index] % 11 for index in range(len(CLASSES)))
-        counts = (EvaluationCounts("test", "global", correct, total),)
-        return Evaluation(client_id=self.client_id, domain=self.domain, counts=counts)
+        """Counts that only the model's bytes and the client decide, and for its own model only the round and the client."""
+        config = _config_of(task)
+        total, counts = tuple(10 for _ in CLASSES), []
+        for name in config.algorithm.evaluated_models(config.method):
+            judged = model if name == GLOBAL_MODEL else b"%d" % task.round
+            digest = hashlib.sha256(judged + self.client_id.encode()).digest()
+            correct = tuple(digest[index] % 11 for index in range(len(CLASSES)))
+            counts.append(EvaluationCounts("test", name, correct, total))
+        return Evaluation(client_id=self.client_id, domain=self.domain, counts=tuple(counts))
 
     def _rng(self, task: Task) -> np.random.Generator:
         seed = hashlib.sha256(f"{self.client_id}/{task.round}".encode()).digest()
         return np.random.default_rng(list(seed))
 
 
-def _method_name(task: Task) -> str:
-    import json
-
+def _config_of(task: Task) -> RunConfig:
     assert task.run is not None
-    return str(json.loads(task.run.config_json)["run"]["method"])
+    return _parsed(task.run.config_json)
+
+
+@lru_cache(maxsize=64)
+def _parsed(config_json: str) -> RunConfig:
+    return parse_run_config(json.loads(config_json))

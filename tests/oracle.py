@@ -38,9 +38,10 @@ def expected(
         task = Task(kind=TaskKind.TRAIN, round=number)
         names = sorted(by_name) if cohorts is None else sorted(cohorts[number - 1])
         cohort = [by_name[name] for name in names]
-        model = mean_model(
-            [client.trained(task, model) for client in cohort], [sum(client.counts) for client in cohort]
-        )
+        if method.shares_model(config.method):
+            model = mean_model(
+                [client.trained(task, model) for client in cohort], [sum(client.counts) for client in cohort]
+            )
         models.append(model)
         pooled = PrototypeSet.empty()
         if method.server_prototypes is not None:

@@ -1,10 +1,9 @@
 """Tasks done to the end against a coordinator in memory: real data, real model, real training, no wire."""
 
 import contextlib
-import hashlib
 import itertools
 import resource
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +29,7 @@ from shared.errors import (
 from shared.methods import base
 from shared.metrics import new_registry
 from shared.run_config import parse_run_config
-from shared.tensors import blob_ref, from_bytes, prototypes_from_bytes, prototypes_to_bytes, to_bytes
+from shared.tensors import from_bytes, prototypes_from_bytes, prototypes_to_bytes, to_bytes
 from shared.types import (
     FEATURE_DIM,
     GLOBAL_CLUSTER,
@@ -38,8 +37,6 @@ from shared.types import (
     MODEL,
     ClientActivity,
     ClientProblem,
-    CommittedUpdate,
-    Membership,
     Payload,
     PrototypeSet,
     RunSpec,
@@ -47,6 +44,7 @@ from shared.types import (
     TaskKind,
 )
 from tests.crashes import Killed
+from tests.unit.trainer.memory_coordinator import MemoryCoordinator
 from trainer.cancellation import Cancelled
 from trainer.client_state import ClientStates
 from trainer.metrics import TrainerMetrics
@@ -55,61 +53,6 @@ from trainer.worker import HINTS
 
 CLASSES = ("a", "b", "c")
 ROOT: Path
-
-
-@dataclass
-class MemoryCoordinator:
-    """Holds blobs and remembers what it is given; errors that it is told to raise come once each."""
-
-    retries: int = 2
-    blobs: dict[str, bytes] = field(default_factory=dict)
-    stored: dict[str, tuple[bytes, bool]] = field(default_factory=dict)
-    updates: list[Any] = field(default_factory=list)
-    evaluations: list[Any] = field(default_factory=list)
-    failures: dict[str, list[BaseException]] = field(default_factory=dict)
-    num_joined: int = 0
-    open_runs: tuple[str, ...] = ("run-1",)
-
-    def announce(self, client):
-        self.num_joined += 1
-        committed = None
-        if self.updates:
-            number, update = self.updates[-1]
-            committed = CommittedUpdate("run-1", number, tuple(blob.sha256 for blob in update.payload.blobs))
-        return Membership(
-            heartbeat_interval_s=1.0,
-            lease_s=5.0,
-            max_chunk_bytes=1,
-            max_blob_bytes=1,
-            last_committed=committed,
-            open_runs=self.open_runs,
-        )
-
-    def offer(self, role, data):
-        blob = blob_ref(role, data)
-        self.blobs[blob.sha256] = data
-        return blob
-
-    def fetch(self, blob):
-        self._fail("fetch")
-        return self.blobs[blob.sha256]
-
-    def store(self, run_id, round_number, blob, data, *, is_prototypes):
-        self._fail("store")
-        assert hashlib.sha256(data).hexdigest() == blob.sha256
-        self.stored[blob.sha256] = (data, is_prototypes)
-
-    def commit_update(self, run_id, round_number, update):
-        self._fail("commit")
-        self.updates.append((round_number, update))
-        return CommittedUpdate(run_id, round_number, tuple(blob.sha256 for blob in update.payload.blobs))
-
-    def report_evaluation(self, run_id, round_number, evaluation):
-        self.evaluations.append((round_number, evaluation))
-
-    def _fail(self, where):
-        if self.failures.get(where):
-            raise self.failures[where].pop(0)
 
 
 @pytest.fixture(scope="module")
