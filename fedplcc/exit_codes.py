@@ -49,6 +49,7 @@ EXTRAS = {
     "trainer": ("torch", "torchvision", "PIL"),
     "timm": ("timm",),
     "export": ("onnx", "onnxscript"),
+    "ray": ("ray",),
 }
 """Which extra installs which module; the rest comes with `demo`."""
 

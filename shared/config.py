@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import secrets
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -278,6 +279,20 @@ def thread_limits(threads: int) -> dict[str, str]:
 def limit_threads(threads: int) -> None:
     """Tell the numerical libraries how many threads to start with; they look only when they load, so call this first."""
     os.environ.update(thread_limits(threads))
+
+
+def without_ray_statistics() -> None:
+    """Have Ray report nothing to its makers; call it before Ray starts."""
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+
+
+def keep_ray_to_ourselves() -> None:
+    """Have a Ray cluster that this process starts listen on loopback alone, to who knows its token, which nobody else does;
+    Ray looks when it loads, so call this first.
+    """
+    # The first one's name is of the systems on which Ray does so anyway.
+    os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
+    os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=secrets.token_hex(32))
 
 
 def environment_without_settings() -> dict[str, str]:

@@ -33,7 +33,7 @@ ATTEMPTS = 2
 """How many workers may end by themselves over one order."""
 READING = "reading"
 """Kind of the work of reading a client's data; the kinds of tasks are the others."""
-OF_STATES = frozenset({"finished", "stage", "promote", "drop", "settle", "forget", "state", "current"})
+OF_STATES = frozenset({"manifest", "stage", "finished", "promote", "drop", "settle", "forget", "state"})
 """Questions to what a client keeps, where its worker cannot reach that folder."""
 
 
@@ -92,7 +92,13 @@ class Crew:
     """Workers, each with the clients that live with it."""
 
     def __init__(
-        self, sites: Sequence[Site], observers: Observers, num_workers: int, hire: Callable[[], HiredWorker]
+        self,
+        sites: Sequence[Site],
+        observers: Observers,
+        num_workers: int,
+        hire: Callable[[], HiredWorker],
+        *,
+        on_close: Callable[[], None] = lambda: None,
     ) -> None:
         """Prepare; workers are hired when there is something to do.
 
@@ -101,8 +107,10 @@ class Crew:
             observers: Who is told what happens.
             num_workers: How many clients are worked for at a time.
             hire: Makes a worker; called in the thread that will talk to it.
+            on_close: Called when all workers have ended.
         """
         self._sites, self._observers, self._hire = {site.client_id: site for site in sites}, observers, hire
+        self._on_close = on_close
         self._placement = Placement.in_turn(self._sites, num_workers)
         self._states = {site.client_id: ClientStates(site.states) for site in sites}
         self._changed = threading.Condition()
@@ -137,6 +145,7 @@ class Crew:
             worker.end()
         for thread in self._threads:
             thread.join()
+        self._on_close()
 
     # The thread that drives the simulation
 
@@ -272,8 +281,7 @@ class Crew:
     def _answer(self, worker: HiredWorker, order: _Order, question: Ask) -> Any:
         coordinator, arguments = order.coordinator, question.arguments
         if question.method in OF_STATES:
-            states = self._states[order.site.client_id]
-            return getattr(states, question.method)(*arguments)
+            return _of_states(self._states[order.site.client_id], question)
         assert coordinator is not None, "only tasks ask the aggregator"
         if question.method == "fetch":
             (blob,) = arguments
@@ -294,6 +302,16 @@ class Crew:
             self._notices.put(lambda: observers.on_problem(client_id, problem))
         else:
             self._notices.put(lambda: observers.on_activity(client_id, told.activity, told.progress))
+
+
+def _of_states(states: ClientStates, question: Ask) -> Any:
+    """What a client keeps, or what becomes of it."""
+    if question.method == "manifest":
+        return states.manifest
+    if question.method == "settle":
+        membership, run_id, identity = question.arguments
+        return states.settle(membership, run_id=run_id, identity=identity)
+    return getattr(states, question.method)(*question.arguments)
 
 
 def _staged(site: Site, blob: BlobRef) -> bytes:

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+import signal
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 
+from fedplcc.interruption import SIGNALS
 from fedplcc.parallelism import EngineName, num_workers, parse_engine
 from fedplcc.simulation.engine import Engine, Observers, Site
+from shared.config import keep_ray_to_ourselves, without_ray_statistics
 
 
 def make_engine(
@@ -34,7 +39,8 @@ def make_engine(
         InvalidConfig: There is no such engine, nobody would work, or the cluster cannot be used.
         ModuleNotFoundError: The engine's package is not installed.
     """
-    parse_engine(engine)
+    if parse_engine(engine) == "ray":
+        return _crew_on_ray(sites, observers, threads, jobs, ray_address)
     count = num_workers(jobs, num_clients=len(sites), threads=threads, num_cores=num_cores())
     if count == 1:
         from fedplcc.simulation.in_process import InProcess
@@ -44,6 +50,35 @@ def make_engine(
     from fedplcc.simulation.processes import WorkerProcess
 
     return Crew(sites, observers, count, partial(WorkerProcess, threads))
+
+
+def _crew_on_ray(
+    sites: Sequence[Site], observers: Observers, threads: int, jobs: int | None, address: str | None
+) -> Engine:
+    without_ray_statistics()
+    if address is None:
+        keep_ray_to_ourselves()
+    with _own_signals():
+        from fedplcc.simulation.crew import Crew
+        from fedplcc.simulation.on_ray import RayCluster
+
+        observers.on_begin("starting Ray" if address is None else f"joining the Ray cluster at {address}")
+        cluster = RayCluster(address, threads=threads, cores=num_cores(), device=sites[0].device)
+    most = num_workers(None, num_clients=len(sites), threads=threads, num_cores=cluster.num_cores)
+    count = min(most, num_workers(jobs, num_clients=len(sites), threads=threads, num_cores=cluster.num_cores))
+    return Crew(sites, observers, count, cluster.hirer(count), on_close=cluster.close)
+
+
+@contextmanager
+def _own_signals() -> Iterator[None]:
+    """Keep what loading and starting Ray would put in place of whoever handles signals here."""
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
 
 def num_cores() -> int:

@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from fedplcc.simulation.engine import Observers, Site, Work, naming
 from shared.types import Client, RunSpec
 from trainer.cancellation import ShouldStop, check
-from trainer.client_state import ClientStates
+from trainer.client_state import ClientStates, States
 from trainer.data import opened_once
 from trainer.tasks import TaskRunner
 
 
-def task_runner(site: Site, states: ClientStates) -> TaskRunner:
+def task_runner(site: Site, states: States) -> TaskRunner:
     """What does a client's tasks.
 
     Raises:

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedplcc.simulation.engine import Site
+from fedplcc.simulation.link import Link
 from shared.errors import FedplccError, from_reason
 from shared.types import ClientProblem, RunSpec, Task
 
@@ -120,3 +121,18 @@ class Crashed:
 
 class WorkerTraceback(Exception):
     """Where in a worker an error came from, as text."""
+
+
+def ask(link: Link, method: str, *arguments: Any) -> Any:
+    """Ask the crew something.
+
+    Raises:
+        LinkLost: The crew is gone.
+        FedplccError: It answered with an error.
+    """
+    link.send(Ask(method, arguments))
+    reply = link.receive()
+    if isinstance(reply, Failed):
+        raise reply.error()
+    assert isinstance(reply, Answer)
+    return reply.value

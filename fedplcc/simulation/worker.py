@@ -20,11 +20,11 @@ import torch
 from fedplcc.simulation.engine import Site
 from fedplcc.simulation.in_process import task_runner
 from fedplcc.simulation.link import Link, LinkLost, PipeLink
-from fedplcc.simulation.messages import Answer, Ask, Crashed, Failed, Forget, Perform, Read, Told
+from fedplcc.simulation.messages import Answer, Crashed, Failed, Forget, Perform, Read, Told, ask
 from shared import log
 from shared.errors import FedplccError
 from shared.types import BlobRef, Client, ClientActivity, ClientProblem, CommittedUpdate, Evaluation, Membership, Update
-from trainer.client_state import ClientStates
+from trainer.client_state import ClientStates, States
 from trainer.data import opened_once
 from trainer.determinism import prepare_torch
 from trainer.tasks import TaskRunner
@@ -37,7 +37,7 @@ TELL_S = 0.1
 class Means:
     """What is different where a worker is a process beside its crew, and where it is on a machine of its own."""
 
-    states: Callable[[Site, Link], ClientStates]
+    states: Callable[[Site, Link], States]
     """Makes what a client keeps."""
     blob_bytes: Callable[[Any], bytes]
     """The bytes of a blob, from what the crew answered."""
@@ -127,21 +127,6 @@ class LinkedCoordinator:
     def report_evaluation(self, run_id: str, round_number: int, evaluation: Evaluation) -> None:
         """Report the counts of one round's global model."""
         ask(self._link, "report_evaluation", run_id, round_number, evaluation)
-
-
-def ask(link: Link, method: str, *arguments: Any) -> Any:
-    """Ask the crew something.
-
-    Raises:
-        LinkLost: The crew is gone.
-        FedplccError: It answered with an error.
-    """
-    link.send(Ask(method, arguments))
-    reply = link.receive()
-    if isinstance(reply, Failed):
-        raise reply.error()
-    assert isinstance(reply, Answer)
-    return reply.value
 
 
 def warm_up(threads: int) -> None:

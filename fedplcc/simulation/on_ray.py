@@ -1,0 +1,212 @@
+"""Workers that are actors of a Ray cluster: for more machines than this one.
+
+Without an address a cluster of this machine alone is started, on loopback, without a dashboard, and ended with the
+simulation. On one that `ray start` has started, fedplcc of this version and the clients' data have to be on every machine.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import shutil
+import socket
+import tempfile
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray.exceptions import RayError, RayTaskError
+
+from fedplcc.simulation.link import LinkLost
+from fedplcc.simulation.ray_worker import RayWorker
+from shared.config import thread_limits
+from shared.errors import InvalidConfig, Unavailable
+from shared.version import VERSION
+
+LOOPBACK = "127.0.0.1"
+STORE_BYTES = 512 << 20
+"""Memory of a cluster's store of our own, for models on their way; what does not fit goes to its folder."""
+ANSWER_S = 5.0
+"""How long a cluster may take to answer."""
+KEPT_BLOBS = 4
+"""Blobs that stay in the cluster's store: the models and prototypes of two rounds."""
+FOLDER_PREFIX = "fedplcc-ray-"
+"""Short: Ray's sockets are in that folder, and their names may have about a hundred characters."""
+
+
+class RayCluster:
+    """A connection to a Ray cluster, and what hires workers there."""
+
+    def __init__(self, address: str | None, *, threads: int, cores: int, device: str) -> None:
+        """Connect, or start a cluster of this machine alone.
+
+        Args:
+            address: HOST:PORT, or anything that Ray takes for one; None to start one.
+            threads: Processor threads of a worker.
+            cores: Processor cores that a cluster of this machine alone is to have.
+            device: The clients' device; where it may be an accelerator, the cluster's are shared out among the workers.
+
+        Raises:
+            InvalidConfig: Ray cannot be used as it is.
+            Unavailable: Nobody answers at the address.
+        """
+        self._threads, self._device = threads, device
+        self._folder: str | None = None
+        api: Any = ray  # which has types for a part of itself
+        quietly: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR, "configure_logging": False}
+        if ray.is_initialized():
+            raise InvalidConfig("this process uses Ray already; let it end that with ray.shutdown() first")
+        if address is not None:
+            _require_answer(address)
+        else:
+            self._folder = tempfile.mkdtemp(prefix=FOLDER_PREFIX)
+            quietly |= {
+                "num_cpus": cores,
+                "include_dashboard": False,
+                "object_store_memory": STORE_BYTES,
+                "_node_ip_address": LOOPBACK,
+                "_temp_dir": self._folder,
+            }
+        try:
+            ray.init(address=address or "local", **quietly)
+            if address is None and api.util.get_node_ip_address() != LOOPBACK:
+                raise InvalidConfig("Ray was loaded before it could be kept on loopback; give the address of a cluster")
+        except ConnectionError:
+            self.close()
+            raise _nobody_answers(address or "local") from None
+        except (RuntimeError, ValueError, OSError) as error:
+            self.close()
+            raise InvalidConfig(f"Ray cannot be used: {_first_line(error)}") from error
+        except BaseException:
+            self.close()
+            raise
+        self._resources = api.cluster_resources()
+        self._blobs: OrderedDict[str, Any] = OrderedDict()
+        self._lock = threading.Lock()
+
+    @property
+    def num_cores(self) -> int:
+        """Processor cores of the whole cluster."""
+        return int(self._resources.get("CPU", 0))
+
+    def hirer(self, num_workers: int) -> Callable[[], RayHire]:
+        """Return what hires one of so many workers."""
+        num_gpus = 0.0
+        if self._device != "cpu" and self._resources.get("GPU", 0):
+            # Ray shares out whole ones or equal parts of one.
+            each = self._resources["GPU"] / num_workers
+            num_gpus = math.floor(each) if each >= 1 else 1 / math.ceil(1 / each)
+        actor = ray.remote(RayWorker).options(
+            num_cpus=self._threads,
+            num_gpus=num_gpus,
+            runtime_env={"env_vars": thread_limits(self._threads)},
+        )
+        level = logging.getLevelName(logging.getLogger("trainer").getEffectiveLevel()).lower()
+        return lambda: RayHire(actor.remote(self._threads, level), self.put)
+
+    def put(self, sha256: str, path: Path) -> Any:
+        """A reference to a blob in the cluster's store."""
+        with self._lock:
+            if sha256 not in self._blobs:
+                self._blobs[sha256] = ray.put(path.read_bytes())
+            self._blobs.move_to_end(sha256)
+            while len(self._blobs) > KEPT_BLOBS:
+                self._blobs.popitem(last=False)
+            return self._blobs[sha256]
+
+    def close(self) -> None:
+        """Leave the cluster; one of our own ends."""
+        ray.shutdown()
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+
+class RayHire:
+    """One worker, as its crew sees it."""
+
+    def __init__(self, actor: Any, put: Callable[[str, Path], Any]) -> None:
+        self._actor, self._put = actor, put
+        self._to_send: list[object] = []
+        self._received: list[object] = []
+        self._why_ended = "on Ray ended"
+        self._has_version = False
+
+    def send(self, message: object) -> None:
+        """See `HiredWorker`, as for the others; messages go with the next exchange."""
+        self._to_send.append(message)
+
+    def receive(self) -> Any:
+        """Wait for a message."""
+        if not self._received:
+            self._check_version()
+            messages, self._to_send = self._to_send, []
+            with self._lost():
+                self._received = list(ray.get(self._actor.exchange.remote(messages)))
+        return self._received.pop(0)
+
+    def blob(self, sha256: str, path: Path) -> Any:
+        """A reference to it in the cluster's store."""
+        return self._put(sha256, path)
+
+    def end(self) -> None:
+        """Kill it, if it still lives."""
+        ray.kill(self._actor)
+
+    def why_ended(self) -> str:
+        """How it ended."""
+        return self._why_ended
+
+    def _check_version(self) -> None:
+        """Two versions do not understand each other's messages.
+
+        Raises:
+            InvalidConfig: The worker's machine has another one.
+        """
+        if self._has_version:
+            return
+        with self._lost():
+            version = ray.get(self._actor.version.remote())
+        if version != VERSION:
+            raise InvalidConfig(
+                f"a machine of the Ray cluster has fedplcc {version}, here it is {VERSION}; install the same"
+            )
+        self._has_version = True
+
+    @contextmanager
+    def _lost(self) -> Iterator[None]:
+        """Within the block, an actor that is gone is a link that is lost."""
+        try:
+            yield
+        except RayTaskError:
+            raise
+        except RayError as error:
+            self._why_ended = f"on Ray ended ({_first_line(error)})"
+            raise LinkLost from error
+
+
+def _require_answer(address: str) -> None:
+    """See that somebody listens at HOST:PORT, which Ray itself would find out after minutes.
+
+    Raises:
+        Unavailable: Nobody does.
+    """
+    host, _, port = address.rpartition(":")
+    if not host or "/" in host or not port.isdecimal():
+        return  # "auto" and the like, which Ray looks up
+    try:
+        socket.create_connection((host, int(port)), ANSWER_S).close()
+    except (OSError, OverflowError):
+        raise _nobody_answers(address) from None
+
+
+def _nobody_answers(address: str) -> Unavailable:
+    return Unavailable(f"no Ray cluster answers at {address}; start one with: ray start --head")
+
+
+def _first_line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0].rstrip(".") if lines else type(error).__name__
