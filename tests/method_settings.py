@@ -21,6 +21,7 @@ OTHER_SETTINGS: tuple[tuple[str, Mapping[str, Any]], ...] = (
     ("fedproto", {"share_model": False}),
     ("fedproto", {"proto_avg": "counts", "proto_staleness": 3}),
     ("fpl", {"upcr_reduction": "sum", "partition": "first"}),
+    ("fpl", {"proto_pass": "last_epoch"}),
     ("fedplvm", {"corr": "all_protos"}),
     ("fedplvm", {"partition": "first", "min_cluster_size": 3}),
     ("fedplcc", {"ramp_rounds": 20}),
@@ -35,6 +36,9 @@ OTHER_SETTINGS: tuple[tuple[str, Mapping[str, Any]], ...] = (
 )
 """Methods by name, each with hyper-parameters that lead it through other code than its defaults do."""
 
+OF_THE_ROUND = frozenset({"share_model", "proto_pass"})
+"""Hyper-parameters under which not the loss is another, but what travels, or when."""
+
 
 @dataclass(frozen=True)
 class Setting:
@@ -47,6 +51,11 @@ class Setting:
     def name(self) -> str:
         """As it stands in a test's name: the method, then what differs from its defaults."""
         return " ".join([self.method.name, *(f"{key}={value}" for key, value in self.hyper.items())])
+
+    @property
+    def goes_another_way(self) -> bool:
+        """Whether a round of it goes another way than the method's own does."""
+        return bool(OF_THE_ROUND & self.hyper.keys())
 
     @property
     def config(self) -> MethodConfig:

@@ -1,0 +1,227 @@
+"""Every method of the table in real federations: the same bytes twice, after interruptions in every round, and over gRPC.
+
+A method is tried because it is in the table; so are the settings under which a round goes another way. Clients train real
+torch models on tiny data. The federation of processes, an aggregator and two trainers, is one for all methods: it does
+their runs one after another, as a deployed one does.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedplcc.simulation import Observers, Simulation
+from gateway.schemas import Event
+from shared.gen.fedplcc.v1 import types_pb2
+from shared.methods import METHODS
+from shared.tensors import from_bytes, prototypes_from_bytes, sha256_hex
+from tests import tiny
+from tests.folders import memory_folder
+from tests.grpc_client import RunControl
+from tests.harness import Federation, eventually
+from tests.method_settings import Setting, of_methods, of_settings
+from trainer.cancellation import Cancelled, ShouldStop, never
+
+pytestmark = pytest.mark.slow
+
+RUN_S = 120.0
+ROUNDS = (1, 2, 3)
+ASKS_BETWEEN_INTERRUPTIONS = 17
+"""How often a simulation may ask whether it is to stop before it is: more than one task asks, so that it gets on."""
+MOST_INTERRUPTIONS = 60
+
+ENDED = (types_pb2.RUN_STATUS_COMPLETED, types_pb2.RUN_STATUS_FAILED, types_pb2.RUN_STATUS_STOPPED)
+
+every_setting = of_settings(lambda setting: not setting.hyper or setting.goes_another_way)
+every_method_with_a_neutral_setting = of_methods(lambda method: method.neutral is not None)
+every_method_that_needs_an_earlier_round = of_methods(
+    lambda method: method.has_prototypes or method.reference_models is not None
+)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What runs that are the same agree on: a line of metrics for each round, and the bytes of what the last one made.
+
+    The lines have the SHA-256 of every round's model and prototypes, the losses and the accuracies.
+    """
+
+    lines: tuple[str, ...]
+    model: bytes
+    prototypes: bytes
+
+    @property
+    def rounds(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.lines]
+
+    @property
+    def models(self) -> list[str]:
+        return [line["model_sha256"] for line in self.rounds]
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """Where a simulation's state lies: in memory, as what a power cut leaves is tried elsewhere."""
+    with memory_folder() as path:
+        yield Path(path)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("data")
+    tiny.write_data(path)
+    return path
+
+
+def document(data: Path, method: str, hyper: Mapping[str, Any]) -> dict[str, Any]:
+    """Three rounds of two clients under these hyper-parameters."""
+    values = tiny.document(data, method, run={"rounds": len(ROUNDS)}, training={"local_steps": 2})
+    return {**values, "method": {**values.get("method", {}), **hyper}}
+
+
+def simulated(
+    values: dict[str, Any],
+    folder: Path,
+    should_stop: ShouldStop = never,
+    on_event: Callable[[Event], None] = lambda event: None,
+) -> Outcome:
+    """A simulation in this folder, or what is left of it."""
+    simulation = Simulation(
+        tiny.federation(values), folder, request_id="r", device="cpu", observers=Observers(on_event=on_event)
+    )
+    try:
+        simulation.run_to_end(should_stop)
+        model, prototypes = (simulation.artifact(kind)[1].read_bytes() for kind in ("model", "prototypes"))
+        return Outcome(tuple(simulation.record().metrics_lines), model, prototypes)
+    finally:
+        simulation.close()
+
+
+Undisturbed = Callable[..., Outcome]
+
+
+@pytest.fixture(scope="module")
+def undisturbed(data: Path) -> Undisturbed:
+    """What a method's run comes to if nothing happens to it; computed once."""
+    known: dict[str, Outcome] = {}
+
+    def of(method: str, hyper: Mapping[str, Any]) -> Outcome:
+        values = document(data, method, hyper)
+        key = json.dumps(values["method"]) + method
+        if key not in known:
+            with memory_folder() as path:
+                known[key] = simulated(values, Path(path))
+        return known[key]
+
+    return of
+
+
+@pytest.fixture(scope="module")
+def processes(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunControl]:
+    """An aggregator and two trainers, each a process of its own."""
+    with Federation(tmp_path_factory.mktemp("processes")) as federation:
+        federation.start_aggregator()
+        for client in tiny.CLIENTS:
+            federation.start_trainer(client, f"npz:{data / client}.npz")
+        control = RunControl(federation.address)
+        yield control
+        control.close()
+
+
+@every_setting
+def test_a_run_trains_reports_and_leaves_what_its_method_says(setting: Setting, undisturbed: Undisturbed) -> None:
+    method, outcome = setting.method, undisturbed(setting.method.name, setting.hyper)
+    assert [line["round"] for line in outcome.rounds] == list(ROUNDS)
+    assert outcome.models[-1] == sha256_hex(outcome.model)
+    assert from_bytes(outcome.model)
+    assert len(set(outcome.models)) == (len(ROUNDS) if method.shares_model(setting.config) else 1)
+    num_prototypes = len(prototypes_from_bytes(outcome.prototypes))
+    for line in outcome.rounds:
+        assert (line["prototypes"]["local"] > 0) == (line["prototypes"]["global"] > 0) == method.has_prototypes
+        assert 0 <= line["accuracy"]["worst"] <= line["accuracy"]["mean"] <= 1
+        assert ("accuracy_local" in line) == ("local" in method.evaluated_models(setting.config))
+    assert outcome.rounds[-1]["prototypes"]["global"] == num_prototypes
+    terms = [list(line["loss"]) for line in outcome.rounds]
+    assert all("ce" in names for names in terms)
+    assert method.name == "fedavg" or all(len(names) > 1 for names in terms[1:])
+
+
+@every_setting
+def test_the_same_run_gives_the_same_bytes(
+    setting: Setting, data: Path, folder: Path, undisturbed: Undisturbed
+) -> None:
+    again = simulated(document(data, setting.method.name, setting.hyper), folder)
+    assert again == undisturbed(setting.method.name, setting.hyper)
+
+
+@every_setting
+def test_interruptions_in_every_round_change_nothing(
+    setting: Setting, data: Path, folder: Path, undisturbed: Undisturbed
+) -> None:
+    """Before, within and between tasks; whoever goes on has nothing but what lies in the folder."""
+    interrupted_in: list[int] = []
+    asked, latest = 0, -1
+
+    def stop_now() -> bool:
+        nonlocal asked
+        asked += 1
+        return asked > ASKS_BETWEEN_INTERRUPTIONS
+
+    def remember(event: Event) -> None:
+        nonlocal latest
+        latest = latest if event.round is None else event.round
+
+    outcome = None
+    while outcome is None:
+        assert len(interrupted_in) < MOST_INTERRUPTIONS, "it does not get on"
+        asked = 0
+        try:
+            outcome = simulated(document(data, setting.method.name, setting.hyper), folder, stop_now, remember)
+        except Cancelled:
+            interrupted_in.append(latest)
+    assert set(interrupted_in) >= set(ROUNDS)
+    assert outcome == undisturbed(setting.method.name, setting.hyper)
+
+
+@every_setting
+def test_processes_give_the_bytes_of_the_simulation(
+    setting: Setting, data: Path, processes: RunControl, undisturbed: Undisturbed
+) -> None:
+    values = tiny.run_document(document(data, setting.method.name, setting.hyper))
+    run_id = processes.create(values).run_id
+    eventually(lambda: processes.get(run_id).status in ENDED, f"run {run_id} ends", RUN_S)
+    lines = [line for line in processes.metrics_lines(run_id) if line]
+    assert tuple(lines) == undisturbed(setting.method.name, setting.hyper).lines
+
+
+@every_method_with_a_neutral_setting
+def test_the_neutral_setting_gives_fedavgs_models(method: Any, undisturbed: Undisturbed) -> None:
+    neutral = undisturbed(method.name, method.neutral)
+    fedavg = undisturbed("fedavg", {})
+    assert neutral.models == fedavg.models
+    assert neutral.model == fedavg.model
+    assert [line["loss"] for line in neutral.rounds] == [line["loss"] for line in fedavg.rounds]
+    assert [line["accuracy"] for line in neutral.rounds] == [line["accuracy"] for line in fedavg.rounds]
+    if method.name != "fedavg":
+        assert undisturbed(method.name, {}).models != fedavg.models
+
+
+@every_method_that_needs_an_earlier_round
+def test_round_1_is_fedavgs_and_the_next_is_not(method: Any, undisturbed: Undisturbed) -> None:
+    """Before the first aggregation there are no prototypes, and no model of a client's own from before."""
+    own, fedavg = undisturbed(method.name, {}), undisturbed("fedavg", {})
+    assert own.models[0] == fedavg.models[0]
+    assert own.rounds[0]["loss"] == fedavg.rounds[0]["loss"]
+    assert own.models[1] != fedavg.models[1]
+
+
+def test_fedprox_is_the_exception_whose_term_acts_from_the_second_mini_batch_on(undisturbed: Undisturbed) -> None:
+    own, fedavg = undisturbed("fedprox", {"mu": 1.0}), undisturbed("fedavg", {})
+    assert METHODS["fedprox"].reference_models is None
+    assert own.models[0] != fedavg.models[0]
+    assert own.rounds[0]["loss"]["prox"] > 0
