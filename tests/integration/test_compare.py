@@ -1,0 +1,184 @@
+"""A whole comparison through the command: equal computed bytes on every run, interrupted or not, and through failures."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from fedplcc.artifacts import EVALUATIONS, FILES
+from fedplcc.cli import app
+from fedplcc.comparison.file import read_comparison
+from fedplcc.comparison.plan import Cell, plan
+from fedplcc.comparison.report import MEASURED
+from fedplcc.comparison.running import train
+from fedplcc.comparison.writing import read_cells
+from fedplcc.exit_codes import ExitCode
+from tests import tiny
+from tests.harness import ROOT, eventually
+from tests.simulations import hashed, simulated, write_config
+
+pytestmark = pytest.mark.slow
+
+RUN_S = 120.0
+COMPARISON = """
+[compare]
+title = "Stripes"
+seeds = [0, 1]
+baseline = "average"
+
+[datasets.stripes]
+config = "run.toml"
+
+[rows.average]
+method = "fedavg"
+
+[rows.prototypes]
+method = "fedplcc"
+set.training.local_steps = 5
+"""
+BROKEN = """
+[datasets.broken]
+config = "broken.toml"
+seeds = [0]
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The comparison and its data; each cell takes about a second."""
+    folder = tmp_path_factory.mktemp("data")
+    tiny.write_data(folder)
+    values = tiny.document(folder, run={"rounds": 3})
+    write_config(folder / "run.toml", values)
+    values["clients"] = {name: {"data": f"npz:{folder}/none.npz"} for name in tiny.CLIENTS}
+    write_config(folder / "broken.toml", values)
+    (folder / "compare.toml").write_text(COMPARISON)
+    (folder / "broken-compare.toml").write_text(COMPARISON + BROKEN)
+    return folder
+
+
+def words(folder: Path, out: Path, *arguments: object) -> list[str]:
+    return ["compare", *map(str, ("--config", folder / "compare.toml", "--out", out, "--device", "cpu", *arguments))]
+
+
+def environment() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
+
+
+def compared(folder: Path, out: Path, *arguments: object) -> Result:
+    """The command within this process; its workers are processes of their own all the same."""
+    return CliRunner().invoke(app, words(folder, out, *arguments))
+
+
+@contextmanager
+def begun(arguments: list[str], folder: Path, log: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """The command at work, with what it says in a file; ended at the latest with the block."""
+    command = [sys.executable, "-m", "fedplcc", *arguments]
+    with (
+        log.open("wb") as file,
+        subprocess.Popen(command, cwd=folder, env=environment(), stdout=file, stderr=file) as process,
+    ):
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def told(out: Path) -> dict[str, bytes]:
+    """Everything that is computed: all files but the one of seconds, and of the reports what stands above theirs."""
+    files = {path.name: path.read_bytes() for path in out.iterdir() if path.is_file()}
+    del files["measured.csv"]
+    for name in ("report.md", "report.html"):
+        above, heading, _below = files[name].rpartition(MEASURED.encode())
+        assert heading
+        files[name] = above
+    return files
+
+
+def is_in(log: Path, text: str) -> bool:
+    return text in log.read_text(errors="replace")
+
+
+def test_a_comparison_says_the_same_bytes_again_interrupted_or_not(folder: Path, tmp_path: Path) -> None:
+    whole = compared(folder, tmp_path / "whole", "--jobs", 2, "--json")
+    assert whole.exit_code == ExitCode.OK, whole.stderr
+    summary = json.loads(whole.stdout)
+    assert summary["cells"] == {"whole": 4, "missing": 0}
+    assert 0 <= summary["results"]["stripes"]["prototypes"]["last"]["worst"]["mean"] <= 1
+
+    log = tmp_path / "log"
+    with begun(words(folder, tmp_path / "parts"), folder, log) as process:
+        eventually(lambda: is_in(log, "average/seed-0: trained") or process.poll() is not None, "a first cell", RUN_S)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(RUN_S) == ExitCode.INTERRUPTED
+    said = log.read_text()
+    assert said.endswith("fedplcc: interrupted; what was committed is kept: the same command goes on from there\n")
+    assert "Traceback" not in said
+    assert re.search(r"[123] of 4 cells are in the report", said)
+
+    done = compared(folder, tmp_path / "parts")
+    assert done.exit_code == ExitCode.OK, done.stderr
+    assert "average/seed-0: begins" not in done.stdout, "what is there is not trained again"
+    assert told(tmp_path / "parts") == told(tmp_path / "whole")
+
+    cell = tmp_path / "whole/stripes/average/seed-1"
+    assert {entry.name for entry in cell.iterdir()} == {*FILES, EVALUATIONS, "federation.json"}
+    simulated(tiny.document(folder, "fedavg", run={"seed": 1}), tmp_path / "simulated")
+    assert hashed(cell) == hashed(tmp_path / "simulated"), "a cell is an ordinary simulation"
+
+
+class Killer:
+    """Observes training, and kills the worker of the first cell in its first round."""
+
+    def __init__(self) -> None:
+        self.killed: str | None = None
+        self.ended: dict[str, str | None] = {}
+
+    def begins(self, cell: Cell) -> None:
+        assert cell.name not in self.ended
+
+    def round(self, cell: Cell, number: int, mean: float | None) -> None:
+        if self.killed is None:
+            self.killed = cell.name
+            (worker,) = multiprocessing.active_children()
+            worker.kill()
+
+    def note(self, cell: Cell, text: str) -> None:
+        raise AssertionError(f"{cell.name}: {text}")
+
+    def ends(self, cell: Cell, failure: str | None) -> None:
+        self.ended[cell.name] = failure
+
+
+def test_a_cell_that_fails_and_a_worker_that_is_killed_stop_nothing_else(folder: Path, tmp_path: Path) -> None:
+    path = folder / "broken-compare.toml"
+    cells = plan(read_comparison(path), path, tmp_path, seeds=[0])
+    chosen = [cell for cell in cells if cell.is_chosen and cell.name != "broken/average/seed-0"]
+    killer = Killer()
+    failures = train(chosen, killer, jobs=1, device="cpu", should_stop=lambda: False)
+    assert list(killer.ended) == [
+        "stripes/average/seed-0",
+        "stripes/prototypes/seed-0",
+        "broken/prototypes/seed-0",
+    ]
+    assert killer.ended["stripes/prototypes/seed-0"] is None
+    assert {name: why for name, why in killer.ended.items() if why} == failures
+    assert failures[killer.killed or ""] == (
+        "the process that trained it was killed by SIGKILL; where memory is short train fewer cells at a time (--jobs); "
+        "the same command goes on with it"
+    )
+    assert re.match(r"client left: .*none\.npz", failures["broken/prototypes/seed-0"])
+    results, missing = read_cells(chosen, failures)
+    assert [result.cell.name for result in results] == ["stripes/prototypes/seed-0"]
+    assert [each.reason for each in missing] == [failures[each.cell.name] for each in missing]
