@@ -340,6 +340,14 @@ class RunConfig(BaseModel):
             raise ValueError("admission.quarantined names every client of the run; leave at least one")
         return self
 
+    @model_validator(mode="after")
+    def _a_limit_on_what_is_sent(self) -> Self:
+        if self.admission.max_update_norm is not None and not self.algorithm.shares_model(self.method):
+            raise ValueError(
+                "admission.max_update_norm limits the models that clients send, and in this run they keep them; leave it out"
+            )
+        return self
+
     def begun_with(self, sha256: str) -> RunConfig:
         """The same run, beginning with the model of this SHA-256."""
         run = self.run.model_copy(update={"initial_model": str(ModelBlob(sha256))})
