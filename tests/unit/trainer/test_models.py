@@ -13,7 +13,7 @@ from shared.run_config import STEMS, ModelSection
 from tests.unit.trainer.builders import digest
 from trainer.models import BUILTIN as BUILTIN_MODELS
 from trainer.models import build_model as strictly_build_model
-from trainer.models import head_names
+from trainer.models import head_names, load_arrays, state_arrays
 
 
 def build_model(section, num_classes, image_size, seed):
@@ -126,12 +126,32 @@ def test_weights_are_a_function_of_specification_and_seed_alone(section):
     assert digest(build_model(section, 10, 32, 6)) != first
 
 
-def test_making_a_model_leaves_global_random_states_alone():
+@every_builtin
+def test_a_model_whose_values_will_be_loaded_is_the_same_but_for_them(section):
+    whole = build_model(section, 7, 32, 5)
+    first, second = (strictly_build_model(section, 7, 32, 5, with_weights=False) for _ in range(2))
+    for model in (first, second):  # one after the other: they share nothing
+        load_arrays(model, state_arrays(whole))
+    with torch.no_grad():
+        for tensor in first.state_dict().values():
+            tensor.zero_()
+    assert digest(second) == digest(whole)
+    assert [type(module) for module in second.modules()] == [type(module) for module in whole.modules()]
+    for mine, other in zip(second.state_dict().values(), whole.state_dict().values(), strict=True):
+        assert (mine.stride(), mine.device) == (other.stride(), other.device)
+    trained = [[name for name, each in model.named_parameters() if each.requires_grad] for model in (second, whole)]
+    assert trained[0] == trained[1]
+    images = torch.randn(3, 3, 32, 32)
+    assert torch.equal(second.eval()(images), whole.eval()(images))
+
+
+@pytest.mark.parametrize("with_weights", [True, False])
+def test_making_a_model_leaves_global_random_states_alone(with_weights):
     def states():
         return torch.get_rng_state().tolist(), np.random.get_state(legacy=False), random.getstate()
 
     before = states()
-    build_model(ModelSection(name="cnn4"), 10, 32, 0)
+    strictly_build_model(ModelSection(name="cnn4"), 10, 32, 0, with_weights=with_weights)
     after = states()
     assert (after[0], after[2]) == (before[0], before[2])
     np.testing.assert_equal(after[1], before[1])
