@@ -169,15 +169,28 @@ def describe(record: RunRecord, folder: Path) -> list[str]:
     """Lines that tell a person what the run came to and where it is."""
     manifest, lines = record.manifest, record.metrics
     told = [f"run {manifest['run_id']}: {len(lines)} of {manifest['total_rounds']} rounds, {record.status}"]
-    if lines and lines[-1]["accuracy"]["mean"] is not None:
-        accuracy = lines[-1]["accuracy"]
-        domains = domains_of(lines[-1:])
-        worst = next(domain for domain in domains if accuracy[domain] == accuracy["worst"])
-        told.append(f"accuracy: mean {100 * accuracy['mean']:.1f}%, worst {100 * accuracy['worst']:.1f}% ({worst})")
+    if lines:
+        told += _accuracies(lines[-1])
     names = [name for name in (*FILES, EVALUATIONS) if (folder / name).exists()]
     told.append(f"results in {folder}: {', '.join(names)}")
     if PICTURE not in names:
         told.append(f"{PICTURE} is not drawn: matplotlib is not installed (pip install matplotlib)")
+    return told
+
+
+def _accuracies(line: Mapping[str, Any]) -> list[str]:
+    """How good the models of a round are: a sentence for the global one, and one for the clients' own."""
+    kinds = {"accuracy": "accuracy", "accuracy_local": "accuracy of the clients' own models"}
+    if line.get("accuracy_of"):
+        del kinds["accuracy"]
+    told = []
+    for key, name in kinds.items():
+        accuracy = line.get(key) or {"mean": None}
+        if accuracy["mean"] is not None:
+            worst = next(domain for domain in domains_of([line]) if accuracy[domain] == accuracy["worst"])
+            told.append(f"{name}: mean {100 * accuracy['mean']:.1f}%, worst {100 * accuracy['worst']:.1f}% ({worst})")
+    if line.get("accuracy_of"):
+        told.append(f"{MODEL} is the first model: clients keep theirs, in their state directories")
     return told
 
 

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 SUMMARIES = ("mean", "worst")
 """Entries of `accuracy` that are no domain."""
+LOCAL_MEAN = "mean of local models"
+"""In a legend: of the clients' own models, each on its client's test set."""
 FEW_ROUNDS = 40
 """Up to this many rounds each one gets a mark."""
 COLOURS = 10
@@ -33,7 +35,7 @@ MAX_LABEL_CHARACTERS = 24
 
 
 def accuracy_curves(lines: Sequence[Mapping[str, Any]], *, title: str) -> bytes:
-    """Draw the accuracy of each domain and their mean over the rounds.
+    """Draw the accuracy of each domain and their mean over the rounds, and the mean of clients' own models beside it.
 
     Args:
         lines: Lines of metrics.jsonl, in order. A domain without a report in a round leaves a gap.
@@ -52,6 +54,9 @@ def accuracy_curves(lines: Sequence[Mapping[str, Any]], *, title: str) -> bytes:
 
     domains, rounds = domains_of(lines), [line["round"] for line in lines]
     labels = {domain: f"{domain}  {_last(lines, domain)}" for domain in (*domains, "mean")}
+    is_local = any(line.get("accuracy_of") for line in lines)
+    if not is_local and any(line.get("accuracy_local") for line in lines):
+        labels[LOCAL_MEAN] = f"{LOCAL_MEAN}  {_last(lines, 'mean', 'accuracy_local')}"
     columns = -(-len(labels) // LEGEND_ROWS)
     # The legend stands beside the curves, so that it hides none of them; the figure grows with it.
     legend_width = columns * (0.8 + 0.085 * max(map(len, labels.values())))
@@ -71,9 +76,13 @@ def accuracy_curves(lines: Sequence[Mapping[str, Any]], *, title: str) -> bytes:
             label=labels[domain],
         )
     axes.plot(rounds, _percent(lines, "mean"), color="black", linestyle="--", linewidth=2.0, label=labels["mean"])
+    if LOCAL_MEAN in labels:
+        values = _percent(lines, "mean", "accuracy_local")
+        axes.plot(rounds, values, color="black", linestyle=":", linewidth=2.0, label=labels[LOCAL_MEAN])
     axes.set_title(title)
     axes.set_xlabel("Round")
-    axes.set_ylabel("Accuracy on the domain's test set (%)")
+    models = "of clients' own models " if is_local else ""
+    axes.set_ylabel(f"Accuracy {models}on the domain's test set (%)")
     axes.set_ylim(0, 100)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     axes.grid(visible=True, alpha=0.3)
@@ -165,11 +174,11 @@ def _ending(line: str, width: int) -> str:
     return line if len(line) <= width else "…" + line[-(width - 1) :]
 
 
-def _percent(lines: Sequence[Mapping[str, Any]], domain: str) -> list[float]:
-    values = [line["accuracy"].get(domain) for line in lines]
+def _percent(lines: Sequence[Mapping[str, Any]], domain: str, which: str = "accuracy") -> list[float]:
+    values = [line.get(which, {}).get(domain) for line in lines]
     return [float("nan") if value is None else 100.0 * value for value in values]
 
 
-def _last(lines: Sequence[Mapping[str, Any]], domain: str) -> str:
-    value = lines[-1]["accuracy"].get(domain) if lines else None
+def _last(lines: Sequence[Mapping[str, Any]], domain: str, which: str = "accuracy") -> str:
+    value = lines[-1].get(which, {}).get(domain) if lines else None
     return "no report" if value is None else f"{100 * value:.1f} %"

@@ -49,9 +49,12 @@ PHASES = {
 
 GAP = "  "
 ROUND_WIDTH = 6
+LOCAL_WIDTHS = {"local mean": 10, "local worst": 11}
+"""Columns of a round whose clients have models of their own beside the global one, and how wide they are."""
 EXTRA_WIDTHS = {"loss": 7, "prototypes": 13, "time": 7}
 """Columns of a round beside its accuracies, and how wide they are."""
-DROPPED_FIRST = ("prototypes", "time", "loss")
+DROPPED_FIRST = ("prototypes", "time", "loss", "local worst", "local mean")
+OWN_MODELS = "accuracies are of the clients' own models: this run shares none, its global model stays the first"
 
 
 def console_for(*, json: bool) -> Console:
@@ -67,20 +70,21 @@ def shows_bars(console: Console) -> bool:
 class RoundTable:
     """Lines of text, one per round, under a heading that names the domains. Pure.
 
-    What does not fit into the width is left out, whole columns at a time: first the prototypes, then the time, the loss, and
-    at last the domains from the right. Round, mean and worst stay.
+    What does not fit into the width is left out, whole columns at a time: first the prototypes, then the time, the loss,
+    what there is of local models, and at last the domains from the right. Round, mean and worst stay.
     """
 
-    def __init__(self, domains: Sequence[str], width: int | None = None) -> None:
+    def __init__(self, domains: Sequence[str], width: int | None = None, *, has_local: bool = False) -> None:
         """Choose the columns.
 
         Args:
             domains: Names of the domains, in the order of their columns.
             width: Characters of a line; None for no limit.
+            has_local: Whether clients have models of their own beside the global one.
         """
-        self.domains = tuple(domains)
+        self.domains, self.has_local = tuple(domains), has_local
         shown = list(self.domains)
-        extras = dict(EXTRA_WIDTHS)
+        extras = {**(LOCAL_WIDTHS if has_local else {}), **EXTRA_WIDTHS}
         while width is not None and (extras or shown) and self._length(shown, extras) > width:
             if extras:
                 del extras[next(name for name in DROPPED_FIRST if name in extras)]
@@ -90,6 +94,12 @@ class RoundTable:
         self._names = (*shown, *SUMMARIES)
         self._widths = _name_widths(self._names)
 
+    @classmethod
+    def of(cls, metrics: Mapping[str, Any], width: int | None = None) -> Self:
+        """A table for rounds like this one."""
+        has_local = bool(metrics.get("accuracy_local")) and not metrics.get("accuracy_of")
+        return cls(domains_of([metrics]), width, has_local=has_local)
+
     def heading(self) -> str:
         """The names of the columns."""
         names = (name.rjust(self._widths[name]) for name in self._names)
@@ -98,10 +108,16 @@ class RoundTable:
         )
 
     def line(self, metrics: Mapping[str, Any], seconds: float | None = None) -> str:
-        """A round's accuracies in percent, its cross-entropy, its local and global prototypes, and how long it took."""
+        """A round's accuracies in percent, its cross-entropy, its local and global prototypes, and how long it took.
+
+        Where clients have models of their own the accuracies of those too, as a mean and the worst domain.
+        """
         accuracy, prototypes = metrics["accuracy"], metrics["prototypes"]
         values = (_percent(accuracy.get(name)).rjust(self._widths[name]) for name in self._names)
+        local = metrics.get("accuracy_local") or {}
         extras = {
+            "local mean": _percent(local.get("mean")),
+            "local worst": _percent(local.get("worst")),
             "loss": _number(metrics["loss"].get("ce"), 3),
             "prototypes": f"{prototypes['local']} -> {prototypes['global']}",
             "time": _number(seconds, 1, " s"),
@@ -197,9 +213,11 @@ class RunProgress(AbstractContextManager["RunProgress"]):
         metrics = event.data.get("metrics")
         if metrics is None:
             return
-        domains = domains_of([metrics])
-        if self._table is None or self._table.domains != tuple(domains):
-            self._table = RoundTable(domains, self._console.width if self._bar is not None else None)
+        table = RoundTable.of(metrics, self._console.width if self._bar is not None else None)
+        if self._table is None and metrics.get("accuracy_of"):
+            self.note(OWN_MODELS)
+        if self._table is None or (self._table.domains, self._table.has_local) != (table.domains, table.has_local):
+            self._table = table
             self.note(self._table.heading())
         seconds = None if self._opened_at is None else (event.time - self._opened_at).total_seconds()
         self.note(self._table.line(metrics, seconds))

@@ -133,8 +133,7 @@ def status(
     run: MaybeRunId = None, gateway: GatewayUrl = DEFAULT_GATEWAY, insecure: Insecure = False, as_json: Json = False
 ) -> int:
     """Show a run: where it stands, who is left out and why, whose updates were refused, the accuracy of its last round."""
-    from fedplcc.plots import domains_of
-    from fedplcc.progress import RoundTable, admission_lines, console_for, dropped_lines
+    from fedplcc.progress import OWN_MODELS, RoundTable, admission_lines, console_for, dropped_lines
     from shared.run_config import canonical_json
 
     async def ask(there: Gateway) -> tuple[Run, list[Round]]:
@@ -152,7 +151,9 @@ def status(
     for line in (*dropped_lines(rounds), *admission_lines(found)):
         console.print(line)
     if metrics is not None:
-        table = RoundTable(domains_of([metrics]))
+        table = RoundTable.of(metrics)
+        if metrics["accuracy_of"] is not None:
+            console.print(OWN_MODELS)
         console.print(table.heading())
         console.print(table.line(metrics))
     return ExitCode.OK

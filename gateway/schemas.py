@@ -279,7 +279,13 @@ class RoundMetrics(Document):
 
     round: int
     accuracy: dict[str, float | None]
-    """Fraction of test samples right, by domain, and their "mean" and "worst"; null where nobody reported."""
+    """Fraction of test samples right, by domain, and their "mean" and "worst"; null where nobody reported. Of the global
+    model, unless `accuracy_of` says otherwise."""
+    accuracy_of: str | None = None
+    """"local" where `accuracy` is that of the clients' own models: the run shares none, and its global model stays the first
+    one. Else null."""
+    accuracy_local: dict[str, float | None] | None = None
+    """As `accuracy`, of the clients' own models, each on its client's test set; null where they have none."""
     loss: dict[str, float]
     """Mean training loss by term."""
     prototypes: PrototypeCounts

@@ -28,6 +28,14 @@ def a_line(number: int, **accuracy: float | None) -> dict[str, Any]:
     }
 
 
+def a_local_line(number: int, *, is_alone: bool = False, **accuracy: float | None) -> dict[str, Any]:
+    """A round whose clients have models of their own: beside the global one, or in its place."""
+    local = a_line(number, **accuracy)["accuracy"]
+    if is_alone:
+        return {**a_line(number), "accuracy": local, "accuracy_local": local, "accuracy_of": "local"}
+    return {**a_line(number, **dict.fromkeys(accuracy, 0.25)), "accuracy_local": local}
+
+
 def a_record(*lines: dict[str, Any], status: str = "completed", reason: str = "") -> RunRecord:
     lines = lines or (a_line(1, north=0.25, south=0.5), a_line(2, north=0.5, south=0.75))
     return RunRecord(

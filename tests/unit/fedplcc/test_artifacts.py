@@ -26,7 +26,7 @@ from fedplcc.artifacts import (
 from fedplcc.atomic_file import atomic_file, make_folder, write_text
 from shared.errors import InvalidConfig, PayloadCorrupt, StoreUnavailable
 from shared.tensors import blob_ref
-from tests.unit.fedplcc.records import MODEL, PROTOTYPES, a_line, a_record
+from tests.unit.fedplcc.records import MODEL, PROTOTYPES, a_line, a_local_line, a_record
 
 
 def write_all(folder: Path, record: RunRecord) -> None:
@@ -147,6 +147,15 @@ def test_a_person_is_told_the_accuracy_the_worst_domain_and_the_files(tmp_path: 
     assert "accuracy.png" in told
 
 
+def test_a_person_is_told_of_local_models_and_where_no_other_was_trained(tmp_path: Path) -> None:
+    told = describe(a_record(a_local_line(1, north=0.75, south=0.5)), tmp_path)
+    assert told[1] == "accuracy: mean 25.0%, worst 25.0% (north)"
+    assert told[2] == "accuracy of the clients' own models: mean 62.5%, worst 50.0% (south)"
+    told = describe(a_record(a_local_line(1, is_alone=True, north=0.75, south=0.5)), tmp_path)
+    assert told[1] == "accuracy of the clients' own models: mean 62.5%, worst 50.0% (south)"
+    assert told[2] == "model.safetensors is the first model: clients keep theirs, in their state directories"
+
+
 def test_without_matplotlib_everything_but_the_picture_is_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -199,6 +208,20 @@ def test_the_picture_names_its_axes_and_every_domain_with_its_last_accuracy(monk
     assert names[0].endswith("75.0 %")
     assert names[1].endswith("no report")
     assert np.array_equal(np.asarray(axes.get_lines()[0].get_ydata()), [50.0, 75.0])
+
+
+def test_the_picture_shows_the_mean_of_local_models_or_says_that_they_are_all_there_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    drawn: list[Figure] = []
+    monkeypatch.setattr(Figure, "savefig", lambda figure, *_args, **_options: drawn.append(figure))
+    for is_alone in (False, True):
+        plots.accuracy_curves([a_local_line(1, is_alone=is_alone, north=0.75, south=0.25)], title="digits")
+    beside, alone = (figure.axes[0] for figure in drawn)
+    assert len(beside.get_lines()) == len(alone.get_lines()) + 1
+    assert np.array_equal(np.asarray(beside.get_lines()[-1].get_ydata()), [50.0])
+    assert beside.get_lines()[-1].get_label() == "mean of local models  50.0 %"
+    assert alone.get_ylabel() == "Accuracy of clients' own models on the domain's test set (%)"
 
 
 @pytest.mark.parametrize("num_rounds", [1, 2, 50])

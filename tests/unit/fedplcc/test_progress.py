@@ -13,7 +13,7 @@ from rich.console import Console
 from fedplcc.progress import RoundTable, RunProgress, run_lines, shown_transfers
 from gateway.schemas import Event
 from shared.types import RunStatus
-from tests.unit.fedplcc.records import a_line, a_run_document
+from tests.unit.fedplcc.records import a_line, a_local_line, a_run_document
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -113,6 +113,38 @@ def test_transfers_are_a_line_each_off_a_terminal() -> None:
         on_bytes("prototypes.safetensors", 10, 10)
     lines = ["fetching model.safetensors, 10 bytes", "fetching prototypes.safetensors, 10 bytes"]
     assert [line for line in out.getvalue().splitlines() if line] == lines
+
+
+def test_local_models_have_their_mean_and_worst_beside_the_global_one() -> None:
+    metrics = [a_local_line(1, north=0.5, south=1.0), a_local_line(2, north=None, south=None)]
+    lines = shown(
+        *(an_event("round_committed", line["round"], line["round"], metrics=line) for line in metrics)
+    ).splitlines()
+    heading, first, second = (re.split("  +", line.strip()) for line in lines)
+    assert heading[:7] == ["round", "north", "south", "mean", "worst", "local mean", "local worst"]
+    assert first[:7] == ["1", "25.0%", "25.0%", "25.0%", "25.0%", "75.0%", "50.0%"]
+    assert second[5:7] == ["-", "-"]
+    assert len({len(line) for line in lines}) == 1
+
+
+def test_accuracies_that_are_of_local_models_are_said_to_be_so_once() -> None:
+    metrics = [a_local_line(number, is_alone=True, north=0.5) for number in (1, 2)]
+    lines = shown(
+        *(an_event("round_committed", line["round"], line["round"], metrics=line) for line in metrics)
+    ).splitlines()
+    assert lines[0].startswith("accuracies are of the clients' own models: this run shares none")
+    assert lines[1].split()[:4] == ["round", "north", "mean", "worst"]
+    assert [line.split()[:2] for line in lines[2:]] == [["1", "50.0%"], ["2", "50.0%"]]
+
+
+@pytest.mark.parametrize("width", [100, 70, 45])
+def test_columns_of_local_models_go_where_there_is_no_room(width: int) -> None:
+    table = RoundTable.of(a_local_line(1, mnist=0.5, synth=0.75), width)
+    lines = [table.heading(), table.line(a_local_line(1, mnist=0.5, synth=0.75))]
+    assert len({len(line) for line in lines}) == 1
+    assert len(lines[0]) <= width
+    assert ("local mean" in lines[0]) == (width >= 70)
+    assert "synth" in lines[0]
 
 
 @pytest.mark.parametrize("width", [100, 80, 60, 40])
