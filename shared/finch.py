@@ -46,6 +46,10 @@ _BLOCK_ROWS = 1024
 """Rows of a tile: 4 MiB of float32 products, small enough to be reduced while still in cache."""
 _SCRATCH_ELEMENTS = 1 << 20
 """Elements of one float64 temporary: 8 MiB."""
+_LONE_PRODUCTS = 1 << 18
+"""Multiplications up to which OpenBLAS leaves a matrix product to the thread that asks for it."""
+_FEWEST_ROWS = 4
+"""Rows below which a piece of a product is not worth a call."""
 _MAX_CANDIDATES = 16
 """Rows with more near-best candidates than this are compared with all rows in float64 instead of pair by pair."""
 _PARTITION = re.compile(r"last|first|index:(\d{1,6})")
@@ -333,7 +337,7 @@ def _propose(unit_ND: FloatArray, block_rows: int) -> _Candidates:
         for first_column in range(first_row, num_rows, block_rows):
             right_SD = unit_ND[first_column : first_column + block_rows]
             products_RS = scratch[: len(left_RD) * len(right_SD)].reshape(len(left_RD), len(right_SD))
-            np.matmul(left_RD, right_SD.T, out=products_RS)
+            _multiply(left_RD, right_SD, products_RS)
             if first_row == first_column:
                 np.fill_diagonal(products_RS, -np.inf)
             else:
@@ -341,6 +345,19 @@ def _propose(unit_ND: FloatArray, block_rows: int) -> _Candidates:
             candidates.see(first_row, first_column, products_RS)
         candidates.compact()
     return candidates
+
+
+def _multiply(left_RD: FloatArray, right_SD: FloatArray, products_RS: FloatArray) -> None:
+    """Write all products of rows; a small matrix of them piece by piece, each too small for a second thread.
+
+    The features of one class make products of a few microseconds: there, threads that wait for each other take longer than
+    the work, and many times longer on a machine that does something else besides.
+    """
+    num_rows = max(1, _LONE_PRODUCTS // max(1, right_SD.size))
+    if num_rows < _FEWEST_ROWS:
+        num_rows = len(left_RD)
+    for part in _slices(len(left_RD), num_rows):
+        np.matmul(left_RD[part], right_SD.T, out=products_RS[part])
 
 
 def _compare_with_all(rows_ND: Rows, norms_N: DoubleArray, row_R: IntArray, neighbours_N: IntArray) -> None:

@@ -242,6 +242,15 @@ class TestTies:
             results.append((clusters.labels_N.tobytes(), clusters.centres_CD.tobytes()))
         assert len(set(results)) == 1
 
+    def test_a_few_rows_are_multiplied_in_pieces_that_change_no_label(self, monkeypatch):
+        rng = np.random.default_rng(12)
+        rows = np.abs(rng.normal(size=(4, 512))[rng.integers(0, 4, 35)] + 1e-5 * rng.normal(size=(35, 512)))
+        rows[20] = rows[3]
+        expected = first_neighbours_by_definition(rows)
+        for multiplications in (4 * 35 * 512, 7 * 35 * 512, 2**18, 0):  # pieces of 4, 7 and 14 rows; all at once
+            monkeypatch.setattr("shared.finch._LONE_PRODUCTS", multiplications)
+            assert first_neighbours(rows.astype(np.float32)).tolist() == expected
+
 
 class TestCrowds:
     """Rows with so many near-best neighbours that the float32 product cannot tell them apart."""
