@@ -18,7 +18,7 @@ PER_CLASS = 20
 def pictures_for_cell(run_folder: Path, out: Path, *, device: str = "cpu") -> list[Path]:
     """Draw the map of a completed run before and after training and, where its method has prototypes, its clusters' sizes.
 
-    The same folder gives the same bytes on the same machine. Of a Digit-5 run (5 clients, ResNet10) it takes about 15
+    The same folder gives the same bytes on the same machine. Of a Digit-5 run (5 clients, ResNet10) it takes about 20
     seconds of one core. Data are read where the run's federation.json says, relative paths from the present folder.
 
     Args:

@@ -70,7 +70,7 @@ def _draw_histogram(axes: Axes, side: Sizes, name: str) -> None:
         return
     axes.hist(side.sizes_C, bins=bin_edges(side.sizes_C).tolist(), color=NEUTRAL, edgecolor="white", linewidth=0.5)
     axes.axvline(float(np.median(side.sizes_C)), color=INK, linestyle="--", linewidth=1, label="median")
-    axes.legend(loc="upper right", frameon=False, handlelength=1.6)
+    axes.legend(loc="lower right", bbox_to_anchor=(1, 1), borderaxespad=0.2, frameon=False, handlelength=1.6)
     axes.set_xlabel("Samples in the cluster" if side.unit == SAMPLES else f"Size of the cluster, {side.unit}")
     axes.set_ylabel("Number of clusters")
     axes.set_xlim(left=0)
@@ -104,8 +104,7 @@ def _draw_bars(axes: Axes, side: Sizes, owner_noun: str) -> None:
     axes.margins(x=0.26, y=0.02)
     axes.set_xlim(left=0)
     axes.set_xlabel(_bars_label(side, owner_noun))
-    if side.unit == NOTHING:
-        axes.xaxis.set_major_locator(_whole())
+    axes.xaxis.set_major_locator(_whole())
     if len(shown) < len(side.owners):
         axes.set_title(
             f"{len(shown)} of {len(side.owners)}, those with the most", loc="left", fontsize=8.5, color=FAINT

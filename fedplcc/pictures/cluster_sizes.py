@@ -184,6 +184,8 @@ def summary(found: Sizes) -> str:
         return f"{count}; the method does not say how many samples are behind each"
     sizes_C = found.sizes_C
     smallest, median, largest = (f"{round(float(np.quantile(sizes_C, at)), 1):g}" for at in (0, 0.5, 1))
+    if smallest == largest:
+        return f"{count} of {median} {found.unit}"
     return f"{count} of {smallest} to {largest} {found.unit}, median {median}, CV {variation(sizes_C):.2f}"
 
 

@@ -184,16 +184,22 @@ def mapped(name: str, title: str, facts: Mapping[str, Any], shown: Points, proje
 
 
 def label_spots(panel: Panel) -> dict[int, tuple[float, float]]:
-    """Return where each class's name stands: on the image of it that has the most others of its class around it."""
+    """Return where the names of classes stand: on the image that has the most others of its class around it.
+
+    A class that is nowhere among its own, so that most images around that spot are of other classes, has no such place: a
+    map of a model that has learnt nothing is not to be read by names.
+    """
     spots = {}
     is_image_N = panel.points.of(Kind.IMAGE)
-    for class_id in np.unique(panel.points.class_ids_N[is_image_N]).tolist():
-        xy_N2 = panel.xy_N2[is_image_N & (panel.points.class_ids_N == class_id)]
-        distances_NN = np.linalg.norm(xy_N2[:, None] - xy_N2[None], axis=2)
-        neighbours = max(1, len(xy_N2) // 4)
-        nearest_NK = np.sort(distances_NN, axis=1)[:, : neighbours + 1]
-        x, y = xy_N2[int(nearest_NK.mean(1).argmin())].tolist()
-        spots[class_id] = (x, y)
+    xy_N2, class_ids_N = panel.xy_N2[is_image_N], panel.points.class_ids_N[is_image_N]
+    for class_id in np.unique(class_ids_N).tolist():
+        own_K2 = xy_N2[class_ids_N == class_id]
+        distances_KK = np.linalg.norm(own_K2[:, None] - own_K2[None], axis=2)
+        around = max(1, len(own_K2) // 4) + 1
+        spot_2 = own_K2[int(np.sort(distances_KK, axis=1)[:, :around].mean(1).argmin())]
+        nearest_N = np.argsort(np.linalg.norm(xy_N2 - spot_2, axis=1), kind="stable")[:around]
+        if np.mean(class_ids_N[nearest_N] == class_id) > 0.5:
+            spots[class_id] = (float(spot_2[0]), float(spot_2[1]))
     return spots
 
 

@@ -36,6 +36,13 @@ IMAGE_AREA, LOCAL_AREA = 11.0, 30.0
 """In square points."""
 GLOBAL_AREAS = (70.0, 330.0)
 """Of a star with no share of its class and with all of it."""
+MAX_NAME_ON_MAP = 14
+"""Longest name of a class on the map; a longer one is cut."""
+EDGE = 0.12
+"""Share of a panel's width that is near an edge."""
+POINTS_PER_INCH = 72
+NAME_LIFT = 6
+"""Points between a class's densest spot and its name."""
 
 
 def draw_map(feature_map: FeatureMap, suffix: str) -> bytes:
@@ -121,21 +128,38 @@ def _draw_panel(axes: Axes, panel: Panel, classes: Sequence[str], colours: Seque
 
 
 def _name_classes(axes: Axes, panel: Panel, classes: Sequence[str], colours: Sequence[str]) -> None:
+    """Write the name of each class above its densest spot, where most of its points are, unless another one stands there."""
     from matplotlib.patheffects import withStroke
 
-    for class_id, (x, y) in label_spots(panel).items():
-        if colours[class_id] != OTHER_COLOUR:
-            text = axes.annotate(
-                shortened(classes[class_id]),
-                (x, y),
-                ha="center",
-                va="center",
-                fontsize=11,
-                fontweight="bold",
-                color=INK,
-                zorder=6,
-            )
-            text.set_path_effects([withStroke(linewidth=3, foreground="white")])
+    named = {class_id: spot for class_id, spot in label_spots(panel).items() if colours[class_id] != OTHER_COLOUR}
+    names = {class_id: shortened(classes[class_id], MAX_NAME_ON_MAP) for class_id in named}
+    size = 11 if max(map(len, names.values()), default=0) <= 3 else 9
+    low_2, high_2 = panel.xy_N2.min(0), panel.xy_N2.max(0)
+    inches_per_unit = PANEL_INCHES / (high_2 - low_2).max()
+    taken: list[tuple[float, float, float]] = []
+    for class_id, (x, y) in named.items():
+        name, at = names[class_id], (x - low_2[0]) / (high_2[0] - low_2[0])
+        side = "left" if at < EDGE else "right" if at > 1 - EDGE else "center"  # near an edge inwards
+        width = 0.6 * size / POINTS_PER_INCH * len(name)
+        middle = x * inches_per_unit + {"left": width / 2, "center": 0.0, "right": -width / 2}[side]
+        height = y * inches_per_unit
+        if any(abs(middle - m) < (width + w) / 2 and abs(height - h) < size / POINTS_PER_INCH for m, h, w in taken):
+            continue
+        taken.append((middle, height, width))
+        text = axes.annotate(
+            name,
+            (x, y),
+            xytext=(0, NAME_LIFT),
+            textcoords="offset points",
+            ha=side,
+            va="bottom",
+            fontsize=size,
+            fontweight="bold",
+            color=INK,
+            zorder=6,
+            in_layout=False,
+        )
+        text.set_path_effects([withStroke(linewidth=3, foreground="white")])
 
 
 def _colours(feature_map: FeatureMap) -> list[str]:

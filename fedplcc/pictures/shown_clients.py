@@ -84,8 +84,8 @@ def reading(client: ShownClient) -> Iterator[None]:
         yield
     except InvalidData as error:
         raise InvalidData(
-            f"client {client.name}: {error.detail} (if its data have moved: --data {client.name}=DATA, and each other "
-            "client's likewise)"
+            f"client {client.name}: {error.detail} (paths are read from the present folder; where data have moved, name "
+            f"them with --data {client.name}=DATA and so on for each client)"
         ) from error
 
 

@@ -105,6 +105,6 @@ def picture_bytes(figure: Figure, suffix: str, *, title: str, description: str) 
     return picture.getvalue()
 
 
-def shortened(name: str) -> str:
-    """The name in so many characters as a legend has room for."""
-    return name if len(name) <= MAX_NAME_CHARACTERS else name[: MAX_NAME_CHARACTERS - 1] + "…"
+def shortened(name: str, most: int = MAX_NAME_CHARACTERS) -> str:
+    """The name in so many characters as there is room for."""
+    return name if len(name) <= most else name[: most - 1] + "…"

@@ -232,6 +232,14 @@ def test_a_name_stands_where_its_class_is_densest() -> None:
     assert (x, y) in [(0, 0), (0, 1), (1, 0)]
 
 
+def test_a_class_that_is_nowhere_among_its_own_has_no_name_on_the_map() -> None:
+    xy = np.array([[i, 0] for i in range(16)], dtype=np.float32)
+    mixed, parted = np.tile([0, 0, 1, 2], 4), np.repeat([0, 1], 8)
+    spots = [label_spots(placed(points(xy, ids, np.zeros(16, np.int64)))) for ids in (mixed, parted)]
+    assert 2 not in spots[0]
+    assert sorted(spots[1]) == [0, 1]
+
+
 def test_ten_classes_have_a_colour_of_their_own_those_with_the_most_images() -> None:
     ids = np.repeat(np.arange(12), [1, 5, 5, 5, 5, 5, 1, 5, 5, 5, 5, 5])
     shown = points(np.zeros((len(ids), 2), np.float32), ids, np.zeros(len(ids), np.int64))
