@@ -12,13 +12,14 @@ from fedplcc import completion
 from fedplcc.examples import examples
 from fedplcc.exit_codes import ExitCode, explains_errors, say
 from fedplcc.interruption import Interrupted, interruptible
-from shared.errors import InvalidConfig
+from shared.errors import FedplccError, InvalidConfig
 
 # What loads numpy or gRPC is imported where it is needed, so that --help answers at once.
 if TYPE_CHECKING:
     from rich.console import Console
 
     from fedplcc.comparison.plan import Cell
+    from fedplcc.comparison.reading import CellResult
 
 EXAMPLES = examples(
     "fedplcc compare --config compare.toml --out results --jobs 2",
@@ -59,6 +60,13 @@ def compare(
     ] = "auto",
     report_only: Annotated[
         bool, typer.Option("--report-only", help="Train nothing; write the report of what is there.")
+    ] = False,
+    pictures: Annotated[
+        bool,
+        typer.Option(
+            "--pictures",
+            help="Draw each row's first seed as well: a map of features and prototypes, and the sizes of clusters.",
+        ),
     ] = False,
     as_json: Annotated[
         bool,
@@ -104,6 +112,8 @@ def compare(
             failures |= new
         write_failures(folder, failures)
     results, missing = read_cells(cells, failures)
+    if pictures and not was_interrupted and _drawn(results, console, device=device):
+        results, missing = read_cells(cells, failures)
     findings = Findings(comparison=comparison, file=config, results=results, missing=missing)
     names = write_findings(folder, findings)
     console.print(
@@ -129,6 +139,27 @@ def _trained(cells: Sequence[Cell], console: Console, *, jobs: int, device: str)
     with CellsShown(console, total=len(cells)) as shown, interruptible() as wished:
         failures = train(cells, shown, jobs=jobs, device=device, should_stop=wished.is_set)
         return failures, wished.is_set()
+
+
+def _drawn(results: Sequence[CellResult], console: Console, *, device: str) -> int:
+    """Draw the first seed of each row on each data set where that has no pictures yet; returns of how many."""
+    from fedplcc.comparison.reading import PICTURES
+    from shared.config import limit_threads
+
+    firsts: dict[tuple[str, str], CellResult] = {}
+    for result in results:
+        firsts.setdefault((result.cell.dataset, result.cell.row), result)
+    to_draw = [result.cell for result in firsts.values() if not result.pictures]
+    if to_draw:
+        limit_threads(to_draw[0].federation.config.training.threads)  # torch looks when it loads, which is below
+        from fedplcc.pictures.cell import pictures_for_cell
+    for cell in to_draw:
+        console.print(f"{cell.name}: drawing")
+        try:
+            pictures_for_cell(cell.folder, cell.folder / PICTURES, device=device)
+        except FedplccError as error:
+            say(f"{cell.name} has no pictures: {error.detail}")
+    return len(to_draw)
 
 
 def _numbers(text: str | None) -> list[int]:

@@ -86,21 +86,24 @@ def write_cell(
     accuracies: Sequence[Mapping[str, float | None]],
     *,
     local: Sequence[Mapping[str, float]] = (),
+    has_global: bool = True,
     seconds: float = 2.0,
 ) -> None:
-    """What training the cell would have left, with these accuracies by round and domain."""
+    """What training the cell would have left, with these accuracies by round and domain.
+
+    With `local` clients have models of their own; without `has_global` only these, and `accuracies` are theirs.
+    """
     cell.folder.mkdir(parents=True, exist_ok=True)
     metrics, reports, timings = [], [], []
     for index, accuracy in enumerate(accuracies):
-        known = [value for value in accuracy.values() if value is not None]
+        own: dict[str, Any] = {"accuracy_local": _summed(local[index])} if local else {}
+        if not has_global:
+            own = {"accuracy_of": "local", "accuracy_local": _summed(accuracy)}
         metrics.append(
             {
                 "round": index + 1,
-                "accuracy": {
-                    **accuracy,
-                    "mean": sum(known) / len(known) if known else None,
-                    "worst": min(known, default=None),
-                },
+                "accuracy": _summed(accuracy),
+                **own,
                 "loss": {"ce": 1.0 / (index + 1)},
                 "prototypes": {"local": 8, "global": 4},
                 "num_examples": 60,
@@ -120,7 +123,7 @@ def write_cell(
         )
         for domain, value in accuracy.items():
             if value is not None:
-                counts = [_counts("global", value)]
+                counts = [_counts("global" if has_global else "local", value)]
                 counts += [_counts("local", local[index][domain])] if local else []
                 reports.append({"round": index + 1, "client_id": domain, "domain": domain, "counts": counts})
     manifest = {
@@ -150,6 +153,12 @@ def a_result(path: Path, out: Path, *accuracies: Mapping[str, float | None], **m
     result = read_cell(cell)
     assert not isinstance(result, MissingCell), result.reason
     return result
+
+
+def _summed(accuracy: Mapping[str, float | None]) -> dict[str, float | None]:
+    """With "mean" and "worst", as metrics.jsonl has it."""
+    known = [value for value in accuracy.values() if value is not None]
+    return {**accuracy, "mean": sum(known) / len(known) if known else None, "worst": min(known, default=None)}
 
 
 def _counts(model: str, accuracy: float) -> dict[str, Any]:

@@ -95,11 +95,13 @@ class Picture:
     Attributes:
         path: Where it is, from the report's folder.
         caption: What it shows.
+        alternative: What it says, for those who do not see it.
         content: The file's bytes.
     """
 
     path: str
     caption: str
+    alternative: str
     content: bytes
 
 

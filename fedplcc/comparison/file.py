@@ -240,8 +240,11 @@ def _of_references(
                 yield f"datasets.{name}.published: {unknown('table of published numbers', key, published)}"
             else:
                 known_methods |= published[key].accuracy.keys()
-    named_groups = {DEFAULT_GROUP}
+    named_groups, labels = {DEFAULT_GROUP}, dict[str, str]()
     for name, table in rows.items():
+        other = labels.setdefault(str(table.get("label", name)), name)
+        if other != name:
+            yield f"rows.{name}.label: row {other!r} has that name in the report already; give each its own"
         method = table.get("method")
         if isinstance(method, str) and method not in METHODS:
             yield f"rows.{name}.method: {unknown('method', method, METHODS)}"

@@ -29,7 +29,7 @@ def _written(part: Part) -> str:
         case Drawing():
             return f"![{_plain(part.alternative)}]({part.name})\n\n*{_plain(part.caption)}*"
         case Picture():
-            return f"![{_plain(part.caption)}]({part.path})\n\n*{_plain(part.caption)}*"
+            return f"![{_plain(part.alternative)}]({part.path})\n\n*{_plain(part.caption)}*"
 
 
 def _table(table: Table) -> str:

@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from fedplcc.comparison.reading import GLOBAL, CellResult, RoundValues, mean_of, worst_of
+from fedplcc.comparison.reading import CellResult, RoundValues, mean_of, worst_of
+from shared.types import GLOBAL_MODEL
 
 View = Literal["last", "best", "last5", "last10"]
 VIEWS: Mapping[View, str] = {
@@ -57,7 +58,7 @@ def spread(values: Sequence[float]) -> Spread | None:
     return Spread(statistics.fmean(values), std, len(values))
 
 
-def outcome(rounds: Sequence[RoundValues], view: View, model: str = GLOBAL) -> Outcome | None:
+def outcome(rounds: Sequence[RoundValues], view: View, model: str = GLOBAL_MODEL) -> Outcome | None:
     """What a run came to under a model; None if that model was never evaluated.
 
     A run of fewer rounds than the view takes is seen by all of them. The best round is the first of those with the highest
@@ -81,7 +82,7 @@ def outcome(rounds: Sequence[RoundValues], view: View, model: str = GLOBAL) -> O
     )
 
 
-def over_seeds(results: Sequence[CellResult], view: View, model: str = GLOBAL) -> dict[str, Spread]:
+def over_seeds(results: Sequence[CellResult], view: View, model: str = GLOBAL_MODEL) -> dict[str, Spread]:
     """Accuracy of one row by domain, and "mean" and "worst", over its seeds; fractions."""
     outcomes = [found for result in results if (found := outcome(result.rounds, view, model)) is not None]
     columns = dict.fromkeys(column for found in outcomes for column in found.accuracy)
@@ -104,7 +105,7 @@ def total_of(result: CellResult, name: str) -> float | None:
     return sum(values) if values else None
 
 
-def curve(results: Sequence[CellResult], column: str, model: str = GLOBAL) -> dict[int, Spread]:
+def curve(results: Sequence[CellResult], column: str, model: str = GLOBAL_MODEL) -> dict[int, Spread]:
     """By round: a domain's accuracy, or "mean" or "worst", over the seeds that have that round."""
     by_round: dict[int, list[float]] = {}
     for result in results:

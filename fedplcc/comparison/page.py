@@ -118,7 +118,7 @@ def _written(part: Part, place: int, anchors: dict[int, str]) -> str:
             kind = "image/svg+xml" if part.path.endswith(".svg") else "image/png"
             data = base64.b64encode(part.content).decode("ascii")
             return (
-                f'<figure><img alt="{escape(part.caption)}" src="data:{kind};base64,{data}">'
+                f'<figure><img alt="{escape(part.alternative)}" src="data:{kind};base64,{data}">'
                 f"<figcaption>{_linked(part.caption)}</figcaption></figure>"
             )
 

@@ -12,13 +12,13 @@ from typing import Any
 from fedplcc.artifacts import EVALUATIONS, MANIFEST, METRICS, TIMINGS
 from fedplcc.comparison.plan import Cell
 from fedplcc.configuration import federation_json
-from fedplcc.plots import domains_of
+from fedplcc.plots import SUMMARIES
 from fedplcc.run_folder import FEDERATION
+from shared.types import GLOBAL_MODEL, LOCAL_MODEL
 
-GLOBAL, LOCAL = "global", "local"
 TEST_SET = "test"
 PICTURES = "pictures"
-"""Folder below a cell's: what lies there as PNG or SVG is shown in the report."""
+"""Folder below a cell's: PNG and SVG files in it are shown in the report, NAME.png with the caption of NAME-facts.json."""
 MAX_NAMED_KEYS = 3
 """Most keys that are named where two configurations differ."""
 
@@ -32,8 +32,8 @@ class RoundValues:
 
     Attributes:
         number: Its number, from 1.
-        accuracy: By model ("global", and "local" where clients have one), then domain: fraction of the domain's test samples
-            that are named right; None where nobody reported.
+        accuracy: By model (GLOBAL_MODEL, and LOCAL_MODEL where clients have one), then domain: fraction of the domain's test
+            samples that are named right; None where nobody reported.
         counts: The integers behind them where they are known.
         computed: Losses, prototypes and the like, by name; the same on every run.
         measured: Seconds and bytes, by name.
@@ -46,6 +46,21 @@ class RoundValues:
     measured: Mapping[str, float]
 
 
+@dataclass(frozen=True, slots=True)
+class CellPicture:
+    """A picture in a cell's folder.
+
+    Attributes:
+        path: Its file.
+        caption: What it shows.
+        alternative: What it says, for those who do not see it.
+    """
+
+    path: Path
+    caption: str
+    alternative: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellResult:
     """A cell that has been trained to its end."""
@@ -55,12 +70,12 @@ class CellResult:
     manifest: Mapping[str, Any]
     hashes: Mapping[str, str]
     """SHA-256 of the last model and prototypes: model, prototypes."""
-    pictures: Sequence[Path] = ()
+    pictures: Sequence[CellPicture] = ()
 
     @property
     def domains(self) -> list[str]:
-        """Domains of the global model's accuracies."""
-        return list(self.rounds[-1].accuracy[GLOBAL])
+        """Domains of the accuracies."""
+        return sorted({domain for accuracy in self.rounds[-1].accuracy.values() for domain in accuracy})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,33 +154,28 @@ def worst_of(accuracy: Mapping[str, float | None]) -> float | None:
 def _read(cell: Cell) -> CellResult:
     folder = cell.folder
     metrics = _lines(folder / METRICS)
-    timings = {line["round"]: line for line in _lines(folder / TIMINGS)}
-    reports = _counts(_lines(folder / EVALUATIONS) if (folder / EVALUATIONS).exists() else ())
-    domains = domains_of(metrics)
+    timings = {line["round"]: line for line in _lines(folder / TIMINGS, is_optional=True)}
+    reports = _counts(_lines(folder / EVALUATIONS, is_optional=True))
     last = metrics[-1]
     return CellResult(
         cell=cell,
-        rounds=[
-            _round(line, timings.get(line["round"], {}), reports.get(line["round"], {}), domains) for line in metrics
-        ],
+        rounds=[_round(line, timings.get(line["round"], {}), reports.get(line["round"], {})) for line in metrics],
         manifest=json.loads((folder / MANIFEST).read_bytes()),
         hashes={"model": last["model_sha256"], "prototypes": last["prototypes_sha256"]},
-        pictures=sorted(
-            path for path in (folder / PICTURES).glob("*") if path.suffix in (".png", ".svg") and path.is_file()
-        ),
+        pictures=[_picture(path) for path in sorted((folder / PICTURES).glob("*")) if path.suffix in (".png", ".svg")],
     )
 
 
-def _round(
-    line: Mapping[str, Any], timing: Mapping[str, Any], counts: Mapping[tuple[str, str], Counts], domains: list[str]
-) -> RoundValues:
-    accuracy = {GLOBAL: {domain: line["accuracy"].get(domain) for domain in domains}}
-    if any(model == LOCAL for _, model in counts):
-        local = {domain: counts.get((domain, LOCAL), (0, 0)) for domain in domains}
-        accuracy[LOCAL] = {domain: correct / total if total else None for domain, (correct, total) in local.items()}
+def _round(line: Mapping[str, Any], timing: Mapping[str, Any], counts: Mapping[tuple[str, str], Counts]) -> RoundValues:
+    accuracy = {line.get("accuracy_of", GLOBAL_MODEL): line["accuracy"]}
+    if "accuracy_local" in line:
+        accuracy[LOCAL_MODEL] = line["accuracy_local"]
     return RoundValues(
         number=line["round"],
-        accuracy=accuracy,
+        accuracy={
+            model: {domain: value for domain, value in values.items() if domain not in SUMMARIES}
+            for model, values in accuracy.items()
+        },
         counts=counts,
         computed={
             **{f"loss.{term}": value for term, value in sorted(line["loss"].items())},
@@ -174,6 +184,16 @@ def _round(
         },
         measured=_measured(timing),
     )
+
+
+def _picture(path: Path) -> CellPicture:
+    """A picture with what its facts say of it; without any its name has to do."""
+    words = path.stem.replace("-", " ").replace("_", " ")
+    try:
+        facts = json.loads(path.with_name(f"{path.stem}-facts.json").read_bytes())
+        return CellPicture(path, str(facts["caption"]), str(facts["alt_text"]))
+    except (OSError, ValueError, LookupError, TypeError):
+        return CellPicture(path, words, words)
 
 
 def _measured(timing: Mapping[str, Any]) -> dict[str, float]:
@@ -204,7 +224,9 @@ def _counts(reports: Iterable[Mapping[str, Any]]) -> dict[int, dict[tuple[str, s
     return pooled
 
 
-def _lines(path: Path) -> list[dict[str, Any]]:
+def _lines(path: Path, *, is_optional: bool = False) -> list[dict[str, Any]]:
+    if is_optional and not path.exists():
+        return []
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 

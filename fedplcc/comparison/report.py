@@ -29,7 +29,8 @@ from fedplcc.comparison.outcomes import (
 from fedplcc.comparison.plan import command_of
 from fedplcc.comparison.published import MEAN as PUBLISHED_MEAN
 from fedplcc.comparison.published import PublishedTable
-from fedplcc.comparison.reading import GLOBAL, LOCAL, CellResult, MissingCell
+from fedplcc.comparison.reading import CellResult, MissingCell
+from shared.types import GLOBAL_MODEL, LOCAL_MODEL
 
 MEASURED = "Measured on this machine"
 """The last heading: what is below it differs from run to run."""
@@ -107,18 +108,30 @@ def _of_dataset(findings: Findings, dataset: str) -> Iterator[Part]:
             yield from (Paragraph(note) for note in comparison.groups[group].notes)
         having = [row for row in rows if findings.cells(dataset, row)]
         absent = [comparison.label_of_row(row) for row in rows if row not in having]
-        for view in VIEWS:
-            yield _table(findings, dataset, having, domains, view)
+        yield from _tables(findings, dataset, having, domains, GLOBAL_MODEL)
+        without = [row for row in having if not over_seeds(findings.cells(dataset, row), "last")]
+        if without:
+            names = ", ".join(map(comparison.label_of_row, without))
+            yield Paragraph(f"No global model, so only in the tables of local models: {names}.")
         if absent:
             yield Paragraph(f"Not trained yet: {', '.join(absent)}.")
-        yield from _local(findings, dataset, having, domains)
+        yield from _tables(findings, dataset, having, domains, LOCAL_MODEL)
         yield from _published(findings, dataset, group, having)
         yield from _curves(findings, dataset, group, having)
         yield from _pictures(findings, dataset, having)
 
 
+def _tables(
+    findings: Findings, dataset: str, rows: Sequence[str], domains: Mapping[str, str], model: str
+) -> Iterator[Part]:
+    """A table for each view of the rows that have such a model, if there are any."""
+    having = [row for row in rows if over_seeds(findings.cells(dataset, row), "last", model)]
+    for view in VIEWS if having else ():
+        yield _table(findings, dataset, having, domains, view, model)
+
+
 def _table(
-    findings: Findings, dataset: str, rows: Sequence[str], domains: Mapping[str, str], view: View, model: str = GLOBAL
+    findings: Findings, dataset: str, rows: Sequence[str], domains: Mapping[str, str], view: View, model: str
 ) -> Table:
     """Rows by domain in one view; for the global model also how far above the baseline, and of how many seeds."""
     comparison = findings.comparison
@@ -126,7 +139,7 @@ def _table(
     spreads = {row: over_seeds(findings.cells(dataset, row), view, model) for row in rows}
     best = {column: _best([found[column].mean for found in spreads.values() if column in found]) for column in columns}
     baseline = comparison.compare.baseline
-    against = baseline if model == GLOBAL and baseline in rows and len(rows) > 1 else None
+    against = baseline if model == GLOBAL_MODEL and baseline in rows and len(rows) > 1 else None
     heads = ["", *domains.values(), *SUMMARIES]
     if against is not None:
         heads += [f"{column} vs {comparison.label_of_row(against)}" for column in SUMMARIES]
@@ -134,25 +147,15 @@ def _table(
     lines = []
     for row in rows:
         found, cells = spreads[row], findings.cells(dataset, row)
-        if model == LOCAL and not found:
-            continue
         values = [_value(found.get(column), best[column]) for column in columns]
         for column in () if against is None else SUMMARIES:
             others = [] if against is None or row == against else findings.cells(dataset, against)
             values.append(Value(_signed(gain(cells, others, view, column))))
         values.append(Value(_rounds(cells, model) if view == "best" else str(len(cells))))
         lines.append(Line(comparison.label_of_row(row), tuple(values)))
-    which = "global model" if model == GLOBAL else "local models, each on its own domain"
+    which = "global model" if model == GLOBAL_MODEL else "local models, each on its own domain"
     caption = f"{VIEWS[view]}, {which}, {comparison.label_of_dataset(dataset)}"
     return Table(caption=caption, heads=tuple(heads), lines=tuple(lines))
-
-
-def _local(findings: Findings, dataset: str, rows: Sequence[str], domains: Mapping[str, str]) -> Iterator[Part]:
-    """The same of the clients' own models, where a method has them."""
-    for view in VIEWS:
-        table = _table(findings, dataset, rows, domains, view, LOCAL)
-        if table.lines:
-            yield table
 
 
 def _published(findings: Findings, dataset: str, group: str, rows: Sequence[str]) -> Iterator[Part]:
@@ -161,6 +164,7 @@ def _published(findings: Findings, dataset: str, group: str, rows: Sequence[str]
     has_any = False
     for table in comparison.published_for(dataset):
         named = {row: name for row in rows if (name := comparison.published_as(row, table)) is not None}
+        named = {row: name for row, name in named.items() if over_seeds(findings.cells(dataset, row), table.view)}
         if not named or group != _group_of(comparison, dataset, table):
             continue
         if not has_any:
@@ -211,11 +215,13 @@ def _curves(findings: Findings, dataset: str, group: str, rows: Sequence[str]) -
     comparison = findings.comparison
     titles = {MEAN: "Mean over domains", WORST: "Worst domain"}
     for column, title in titles.items():
-        curves = {
-            comparison.label_of_row(row): found
-            for row in rows
-            if (found := curve(findings.cells(dataset, row), column))
-        }
+        curves = {}
+        for row in rows:
+            cells, name = findings.cells(dataset, row), comparison.label_of_row(row)
+            if shared := curve(cells, column):
+                curves[name] = shared
+            elif own := curve(cells, column, LOCAL_MODEL):
+                curves[f"{name} (local models)"] = own
         if not curves:
             continue
         label = comparison.label_of_dataset(dataset)
@@ -234,15 +240,16 @@ def _curves(findings: Findings, dataset: str, group: str, rows: Sequence[str]) -
 
 
 def _pictures(findings: Findings, dataset: str, rows: Sequence[str]) -> Iterator[Part]:
-    """Pictures that somebody made of a row's first seed: PNG and SVG files in the folder `pictures` of the cell."""
+    """Pictures of a row's first seed: those in the folder `pictures` of its cell."""
     for row in rows:
         cell = findings.cells(dataset, row)[0]
-        for path in cell.pictures:
-            words = path.stem.replace("-", " ").replace("_", " ")
+        for picture in cell.pictures:
+            which = f"{findings.comparison.label_of_row(row)}, seed {cell.cell.seed}"
             yield Picture(
-                path=f"{cell.cell.name}/{path.parent.name}/{path.name}",
-                caption=f"{findings.comparison.label_of_row(row)}, seed {cell.cell.seed}: {words}",
-                content=path.read_bytes(),
+                path=f"{cell.cell.name}/{picture.path.parent.name}/{picture.path.name}",
+                caption=f"{which}: {picture.caption}",
+                alternative=f"{which}: {picture.alternative}",
+                content=picture.path.read_bytes(),
             )
 
 

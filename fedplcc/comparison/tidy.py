@@ -17,7 +17,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from fedplcc.comparison.file import Comparison, assignments
 from fedplcc.comparison.outcomes import VIEWS, over_seeds
-from fedplcc.comparison.reading import GLOBAL, LOCAL, CellResult, MissingCell
+from fedplcc.comparison.reading import CellResult, MissingCell
+from shared.types import GLOBAL_MODEL, LOCAL_MODEL
 
 Value = str | int | float | None
 CELL = ("dataset", "row", "method", "seed")
@@ -62,7 +63,7 @@ def _summary(comparison: Comparison, results: Sequence[CellResult]) -> Iterator[
         for row in comparison.rows_of(dataset):
             cells = [each for each in results if (each.cell.dataset, each.cell.row) == (dataset, row)]
             for view in VIEWS:
-                for model in (GLOBAL, LOCAL):
+                for model in (GLOBAL_MODEL, LOCAL_MODEL):
                     for column, found in over_seeds(cells, view, model).items():
                         method = comparison.rows[row].method
                         yield dataset, row, method, view, model, column, found.mean, found.std, found.count

@@ -132,6 +132,15 @@ def test_a_comparison_says_the_same_bytes_again_interrupted_or_not(folder: Path,
     assert "average/seed-0: begins" not in done.stdout, "what is there is not trained again"
     assert told(tmp_path / "parts") == told(tmp_path / "whole")
 
+    drawn = compared(folder, tmp_path / "whole", "--report-only", "--pictures")
+    assert (drawn.exit_code, drawn.stderr) == (ExitCode.OK, "")
+    report = (tmp_path / "whole/report.md").read_text()
+    assert re.findall(r"\((stripes/\S+\.png)\)", report) == [
+        "stripes/average/seed-0/pictures/map.png",
+        "stripes/prototypes/seed-0/pictures/clusters.png",
+        "stripes/prototypes/seed-0/pictures/map.png",
+    ]
+
     cell = tmp_path / "whole/stripes/average/seed-1"
     assert {entry.name for entry in cell.iterdir()} == {*FILES, EVALUATIONS, "federation.json"}
     simulated(tiny.document(folder, "fedavg", run={"seed": 1}), tmp_path / "simulated")

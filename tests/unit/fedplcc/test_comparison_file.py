@@ -126,6 +126,10 @@ MISTAKES = {
         '[rows.x]\nmethod = "fedplcc"\nset."method.ph" = 1.0\n',
         "row x on data set digits: unknown key 'method.ph'; did you mean 'method.phi'?",
     ),
+    "label": (
+        '[rows.x]\nmethod = "fedavg"\nlabel = "FedPLCC"\n',
+        "rows.x.label: row 'prototypes' has that name in the report already; give each its own",
+    ),
     "file": ('[datasets.x]\nconfig = "none.toml"\n', "datasets.x: cannot read"),
 }
 

@@ -129,6 +129,17 @@ def test_a_run_without_counts_keeps_its_accuracies(path: Path, tmp_path: Path) -
     assert [float(line["accuracy"]) for line in lines] == [0.2, 0.1, 0.8, 0.4, 0.7, 0.3]
 
 
+def test_what_is_kept_of_a_cell_may_be_as_little_as_its_metrics(path: Path, tmp_path: Path) -> None:
+    """A repository of results keeps no models, and perhaps no seconds."""
+    cell = cells_of(path, tmp_path / "out")[0]
+    write_cell(cell, ROUNDS)
+    for name in ("evaluations.jsonl", "timings.jsonl", "federation.json"):
+        (cell.folder / name).unlink()
+    found = read_cell(cell)
+    assert isinstance(found, CellResult)
+    assert len(found.rounds) == 3
+
+
 def test_summaries_losses_and_cells_are_told_as_lines(path: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     fill(path, out, rows=("average", "prototypes"))
@@ -195,6 +206,24 @@ def test_local_models_have_tables_of_their_own_where_there_are_any(whole: Report
     assert "| FedPLCC | 35.0 ± 0.0 | 15.0 ± 0.0 | 25.0 ± 0.0 | 15.0 ± 0.0 | 3 |" in local
     assert "FedAvg" not in local
     assert "local models" not in text.partition("### Digits: Open readings")[2]
+
+
+def test_a_method_without_a_global_model_stands_only_among_local_ones(path: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    fill(path, out, rows=("average", "all"))
+    for cell in cells_of(path, out):
+        if cell.row == "prototypes":
+            write_cell(cell, ROUNDS, has_global=False)
+    text = markdown(report(findings_of(path, cells_of(path, out)))).partition("### Digits: Open readings")[0]
+    shared = text.partition("**Last round, global model, Digits**")[2].partition("**Best")[0]
+    assert "FedAvg" in shared
+    assert "FedPLCC" not in shared
+    assert "No global model, so only in the tables of local models: FedPLCC." in text
+    assert (
+        "| FedPLCC | 70.0 ± 0.0 | 30.0 ± 0.0 | 50.0 ± 0.0 | 30.0 ± 0.0 | 3 |" in text.partition("local models, each")[2]
+    )
+    assert "FedPLCC (local models) 50.0" in text
+    assert "FedPLCC, published" not in text
 
 
 def test_published_numbers_stand_beside_ours_with_what_differs(whole: Report) -> None:
@@ -279,13 +308,16 @@ def test_pictures_of_a_cell_are_shown_where_they_lie(path: Path, tmp_path: Path)
     folder = out / "digits/average/seed-0/pictures"
     folder.mkdir()
     (folder / "feature-map.svg").write_text("<svg xmlns='http://www.w3.org/2000/svg'/>")
+    facts = {"caption": "Features of the test images.", "alt_text": "Ten clouds of points."}
+    (folder / "feature-map-facts.json").write_text(json.dumps(facts))
     (folder / "sizes.png").write_bytes(b"\x89PNG")
     (folder / "notes.txt").write_text("not a picture")
     parts = report(findings_of(path, cells_of(path, out)))
-    assert "](digits/average/seed-0/pictures/feature-map.svg)" in markdown(parts)
+    assert "![FedAvg, seed 0: Ten clouds of points.](digits/average/seed-0/pictures/feature-map.svg)" in markdown(parts)
+    assert "*FedAvg, seed 0: Features of the test images.*" in markdown(parts)
     web = page(parts)
-    assert 'alt="FedAvg, seed 0: feature map" src="data:image/svg+xml;base64,' in web
-    assert 'src="data:image/png;base64,iVBORw==' in web
+    assert 'alt="FedAvg, seed 0: Ten clouds of points." src="data:image/svg+xml;base64,' in web
+    assert 'alt="FedAvg, seed 0: sizes" src="data:image/png;base64,iVBORw==' in web
     assert "notes" not in web
 
 
