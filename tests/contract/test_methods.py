@@ -110,6 +110,53 @@ def a_document(method_name: str, hyper: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+FIRST_RELEASES: Mapping[str, Mapping[str, Any]] = {
+    "fedavg": {"averaging": "weighted"},
+    "fedprox": {"averaging": "weighted", "mu": 0.01},
+    "moon": {"averaging": "weighted", "mu": 1.0, "tau": 0.5},
+    "fedproto": {"averaging": "weighted", "lambda1": 1.0, "proto_avg": "plain", "share_model": True},
+    "fpl": {
+        "averaging": "weighted",
+        "lambda1": 1.0,
+        "lambda2": 1.0,
+        "partition": "last",
+        "tau": 0.02,
+        "upcr_reduction": "mean",
+    },
+    "fedplvm": {
+        "alpha": 0.25,
+        "averaging": "weighted",
+        "corr": "mean_proto",
+        "lambda1": 100.0,
+        "min_cluster_size": 1,
+        "partition": "last",
+        "tau": 0.07,
+    },
+    "fedplcc": {
+        "alpha": 0.5,
+        "averaging": "weighted",
+        "lambda1": 100.0,
+        "lambda2": 1000.0,
+        "merge_mean": "plain",
+        "min_cluster_size": 1,
+        "partition": "last",
+        "phi": 0.5,
+        "tau": 0.07,
+        "topk_rank": "weighted",
+    },
+    "fedccl": {
+        "averaging": "weighted",
+        "lambda1": 1.0,
+        "lambda2": 1.0,
+        "max_pool_per_class": None,
+        "min_cluster_size": 1,
+        "partition": "last",
+        "tau": 0.07,
+    },
+}
+"""Golden: what a run that sets none of a method's keys wrote down when the method first came. Hashes rest on it."""
+
+
 class TestConfig:
     @every_setting
     def test_a_config_survives_json(self, setting):
@@ -139,6 +186,11 @@ class TestConfig:
         for name in method.config.younger:
             assert name not in written
             assert parse_run_config(a_document(method.name, {name: fields[name].default})).hash == plain.hash
+
+    @of_methods(lambda method: method.name in FIRST_RELEASES)
+    def test_a_run_that_sets_nothing_writes_down_what_it_did_when_its_method_first_came(self, method):
+        config = parse_run_config(a_document(method.name, {}))
+        assert json.loads(config.canonical_json)["method"] == FIRST_RELEASES[method.name]
 
     @every_setting
     def test_every_setting_has_a_hash_of_its_own_and_is_read_back_from_its_canonical_json(self, setting):

@@ -1,4 +1,4 @@
-"""What FedPLCC's loss, upload and download guarantee for every input.
+"""What FedPLCC's loss, upload and download guarantee for every input, and what every prototype method's do.
 
 Shape legend: B batch, D feature size, M classes, G prototypes.
 """
@@ -14,8 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from aggregator.validation import check_prototypes
 from shared.methods.fedplcc import Config, client_loss, client_report, server_prototypes
-from shared.types import PrototypeSet
+from shared.tensors import prototypes_from_bytes, prototypes_to_bytes
+from shared.types import Payload, PrototypeSet, Update
+from tests.method_settings import SETTINGS
 from tests.numpy_ops import a_step
 
 unhurried = settings(deadline=None)
@@ -194,3 +197,53 @@ def test_how_classes_are_interleaved_in_an_upload_changes_no_byte(clients, seed)
     left, right = (server_prototypes(each, 3, Config()) for each in (sets, by_class))
     assert left.vectors.tobytes() == right.vectors.tobytes()
     assert left.weights.tobytes() == right.weights.tobytes()
+
+
+prototype_settings = st.sampled_from([setting for setting in SETTINGS if setting.method.has_prototypes])
+
+
+@unhurried
+@given(prototype_settings, st.lists(clients_features, min_size=1, max_size=4), st.integers(1, 3), st.booleans(), SEEDS)
+def test_whatever_clients_hold_the_aggregator_takes_it_and_every_loss_is_finite(
+    setting, clients, num_classes, is_far, seed
+):
+    """Zero, equal, opposite and huge features; classes that nobody has; through the aggregator's own check."""
+    method, config = setting.method, setting.config
+    assert method.client_report is not None
+    assert method.server_prototypes is not None
+    rng = np.random.default_rng(seed)
+    labels = [rng.integers(0, num_classes, len(features)) for features in clients]
+    features = [rows * np.float32(1e6 if is_far else 1) for rows in clients]
+    reports = [method.client_report(*client, num_classes, config) for client in zip(features, labels, strict=True)]
+    for report, classes in zip(reports, labels, strict=True):
+        counts = tuple(np.bincount(classes, minlength=num_classes).tolist())
+        update = Update(
+            client_id="a",
+            payload=Payload(),
+            num_examples=len(classes),
+            num_excluded=report.num_excluded,
+            class_counts=counts,
+        )
+        uploaded = prototypes_from_bytes(prototypes_to_bytes(report.prototypes))
+        check_prototypes(uploaded, update, method=method, dim=3, class_counts=counts)
+    made = method.server_prototypes([report.prototypes for report in reports], num_classes, config)
+    assert np.isfinite(made.vectors).all()
+    assert (made.weights > 0).all()
+    assert set(made.class_ids.tolist()) <= {int(label) for classes in labels for label in classes}
+    for rows, classes in zip(features, labels, strict=True):
+        step = a_step(rows, classes, made, num_classes=num_classes)
+        for name, term in method.client_loss(step, config).items():
+            assert math.isfinite(term.value), name
+
+
+@unhurried
+@given(prototype_settings, st.lists(clients_features, min_size=2, max_size=4), SEEDS)
+def test_a_client_with_nothing_to_report_changes_no_byte_of_any_method(setting, clients, seed):
+    method, config = setting.method, setting.config
+    assert method.client_report is not None
+    assert method.server_prototypes is not None
+    rng = np.random.default_rng(seed)
+    sets = [method.client_report(rows, rng.integers(0, 3, len(rows)), 3, config).prototypes for rows in clients]
+    with_empty = [*sets, PrototypeSet.empty()]
+    left, right = (method.server_prototypes(each, 3, config) for each in (sets, with_empty))
+    assert prototypes_to_bytes(left) == prototypes_to_bytes(right)
