@@ -5,6 +5,8 @@ Shape legend: B batch, D feature size, M classes, G prototypes.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 from torch.nn.functional import normalize, softplus
@@ -16,17 +18,21 @@ MIN_NORM = 1e-8
 
 
 class TorchOps:
-    """`shared.methods.base.Ops` for torch tensors. Call it with autocast disabled."""
+    """`shared.methods.base.Ops` for torch tensors. Call it with autocast disabled.
+
+    What it computes of a constant, as prototypes are all round long, it keeps for the next step: one object a round.
+    """
+
+    def __init__(self) -> None:
+        self._latest: dict[Callable[[Tensor], Tensor], tuple[Tensor, int, Tensor]] = {}
 
     def cosine(self, x_BD: Tensor, y_GD: Tensor) -> Tensor:
         """Return cosine similarities `[B, G]`, norms floored at 1e-8."""
-        x_BD, y_GD = (normalize(_full(rows), dim=-1, eps=MIN_NORM) for rows in (x_BD, y_GD))
-        return x_BD @ y_GD.T
+        return _unit_rows(x_BD) @ self._once(_unit_rows, y_GD).T
 
     def paired_cosine(self, x_BD: Tensor, y_BD: Tensor) -> Tensor:
         """Return the cosine similarity of each row of `x` with the same row of `y`, `[B]`, norms floored at 1e-8."""
-        x_BD, y_BD = (normalize(_full(rows), dim=-1, eps=MIN_NORM) for rows in (x_BD, y_BD))
-        return (x_BD * y_BD).sum(-1)
+        return (_unit_rows(x_BD) * _unit_rows(y_BD)).sum(-1)
 
     def row_norm(self, x_BD: Tensor) -> Tensor:
         """Return the Euclidean norm of each row, `[B]`, without gradient."""
@@ -39,7 +45,7 @@ class TorchOps:
 
     def log(self, x: Tensor) -> Tensor:
         """Return natural logarithms."""
-        return x.log()
+        return self._once(torch.log, x)
 
     def logsumexp(self, x: Tensor, where: Tensor | None = None) -> Tensor:
         """Return the log of the sum of exp over the entries where the mask holds; 0, with zero gradient, if none does."""
@@ -64,6 +70,19 @@ class TorchOps:
     def where(self, mask: Tensor, x: Tensor, other: float) -> Tensor:
         """Return `x` where the mask holds, else the constant, without gradient there."""
         return x.masked_fill(~mask, other)
+
+    def _once(self, function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+        """The function's value; for the constant that it was computed of last, unchanged since, that value again."""
+        if x.requires_grad or x.is_inference():  # of the latter, torch does not know whether they have changed
+            return function(x)
+        known = self._latest.get(function)
+        if known is None or known[0] is not x or known[1] != x._version:
+            known = self._latest[function] = x, x._version, function(x)
+        return known[2]
+
+
+def _unit_rows(x_BD: Tensor) -> Tensor:
+    return normalize(_full(x_BD), dim=-1, eps=MIN_NORM)
 
 
 def _full(x: Tensor) -> Tensor:

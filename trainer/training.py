@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import cast
 
@@ -187,6 +187,7 @@ class _Context:
     references: Mapping[str, nn.Module]
     prototypes: Prototypes | None
     round: int
+    ops: TorchOps = field(default_factory=TorchOps)
 
 
 def _loss_terms(model: nn.Module, x_B3SS: Tensor, labels_B: Tensor, context: _Context) -> tuple[LossTerms, Tensor]:
@@ -202,7 +203,7 @@ def _loss_terms(model: nn.Module, x_B3SS: Tensor, labels_B: Tensor, context: _Co
     # Autocast, if the model uses it, ends here: sums of exponentials overflow in less than float32.
     with torch.autocast(x_B3SS.device.type, enabled=False):
         step = ClientStep(
-            ops=TorchOps(),
+            ops=context.ops,
             features_BD=features_BD.float(),
             logits_BM=logits_BM.float(),
             labels_B=labels_B,
@@ -282,7 +283,8 @@ def _cause(model: nn.Module, step: int, values: Mapping[str, float]) -> str:
 
 
 def _is_finite(model: nn.Module) -> bool:
-    return all(bool(value.isfinite().all()) for value in model.state_dict().values() if value.is_floating_point())
+    finite = [value.isfinite().all() for value in model.state_dict().values() if value.is_floating_point()]
+    return not finite or bool(torch.stack(finite).all())  # one question to the device, which ends its work at every one
 
 
 def _diverged(what: str, client_id: str, round: int) -> TrainingDiverged:

@@ -34,6 +34,34 @@ def test_cosine_is_the_product_over_the_norms():
     assert torch.autograd.gradcheck(OPS.cosine, (x, y))
 
 
+def test_what_is_computed_of_a_constant_is_computed_once():
+    ops, constant = TorchOps(), torch.rand(5, 6)
+    assert ops.log(constant) is ops.log(constant)
+    other = constant.clone()
+    assert ops.log(other) is not ops.log(constant), "another tensor, though it is equal"
+
+
+def test_a_constant_that_changes_is_computed_anew():
+    ops, x, constant = TorchOps(), torch.rand(4, 6), torch.rand(5, 6)
+    before = ops.cosine(x, constant), ops.log(constant)
+    constant[2] = torch.rand(6)
+    after = ops.cosine(x, constant), ops.log(constant)
+    for old, new, fresh in zip(before, after, (OPS.cosine(x, constant), constant.log()), strict=True):
+        assert torch.equal(new, fresh)
+        assert not torch.equal(new, old)
+
+
+def test_what_has_a_gradient_or_no_history_is_never_kept():
+    ops, x = TorchOps(), doubles(3, 4)
+    for _ in range(2):
+        ops.log(x * x).sum().backward()
+    with torch.inference_mode():
+        constant = torch.rand(2, 4)
+        first = ops.cosine(torch.ones(3, 4), constant)
+        constant.neg_()
+        assert torch.equal(ops.cosine(torch.ones(3, 4), constant), -first)
+
+
 def test_a_zero_row_has_cosine_zero_and_no_nan_in_its_gradient():
     x = leaf(np.zeros((2, 3), np.float32))
     cosine = OPS.cosine(x, torch.ones(1, 3))
