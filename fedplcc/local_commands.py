@@ -84,8 +84,7 @@ RayAddress = Annotated[
 ]
 SIMULATE_EXAMPLES = examples(
     "fedplcc simulate --config run.toml --out results",
-    "fedplcc simulate --seed 1 --set training.batch_size=16",
-    "fedplcc simulate --config run.toml --jobs auto",
+    "fedplcc simulate --seed 1 --set training.batch_size=16 --jobs auto",
     "fedplcc simulate --config run.toml --engine ray --ray-address 10.0.0.1:6379",
 )
 

@@ -45,7 +45,7 @@ class WorkerEnded(FedplccError):
 
 
 class HiredWorker(Link, Protocol):
-    """A worker, as its crew sees it. `end` may be called from any thread, the others from one."""
+    """A worker, as its crew sees it. `end` may be called from any thread, more than once; the others from one."""
 
     def blob(self, sha256: str, path: Any) -> Any:
         """What the worker needs to get at a blob's bytes."""

@@ -18,11 +18,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import ray
-from ray.exceptions import RayError, RayTaskError
-
 from fedplcc.simulation.link import LinkLost
-from fedplcc.simulation.ray_worker import RayWorker
+from fedplcc.simulation.ray_worker import RayWorker, load_ray
 from shared.config import thread_limits
 from shared.errors import InvalidConfig, Unavailable
 from shared.version import VERSION
@@ -56,7 +53,7 @@ class RayCluster:
         """
         self._threads, self._device = threads, device
         self._folder: str | None = None
-        api: Any = ray  # which has types for a part of itself
+        ray = self._ray = load_ray()
         quietly: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR, "configure_logging": False}
         if ray.is_initialized():
             raise InvalidConfig("this process uses Ray already; let it end that with ray.shutdown() first")
@@ -73,7 +70,7 @@ class RayCluster:
             }
         try:
             ray.init(address=address or "local", **quietly)
-            if address is None and api.util.get_node_ip_address() != LOOPBACK:
+            if address is None and ray.util.get_node_ip_address() != LOOPBACK:
                 raise InvalidConfig("Ray was loaded before it could be kept on loopback; give the address of a cluster")
         except ConnectionError:
             self.close()
@@ -84,7 +81,7 @@ class RayCluster:
         except BaseException:
             self.close()
             raise
-        self._resources = api.cluster_resources()
+        self._resources = ray.cluster_resources()
         self._blobs: OrderedDict[str, Any] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -100,19 +97,20 @@ class RayCluster:
             # Ray shares out whole ones or equal parts of one.
             each = self._resources["GPU"] / num_workers
             num_gpus = math.floor(each) if each >= 1 else 1 / math.ceil(1 / each)
+        ray = self._ray
         actor = ray.remote(RayWorker).options(
             num_cpus=self._threads,
             num_gpus=num_gpus,
             runtime_env={"env_vars": thread_limits(self._threads)},
         )
         level = logging.getLevelName(logging.getLogger("trainer").getEffectiveLevel()).lower()
-        return lambda: RayHire(actor.remote(self._threads, level), self.put)
+        return lambda: RayHire(ray, actor.remote(self._threads, level), self.put)
 
     def put(self, sha256: str, path: Path) -> Any:
         """A reference to a blob in the cluster's store."""
         with self._lock:
             if sha256 not in self._blobs:
-                self._blobs[sha256] = ray.put(path.read_bytes())
+                self._blobs[sha256] = self._ray.put(path.read_bytes())
             self._blobs.move_to_end(sha256)
             while len(self._blobs) > KEPT_BLOBS:
                 self._blobs.popitem(last=False)
@@ -120,7 +118,7 @@ class RayCluster:
 
     def close(self) -> None:
         """Leave the cluster; one of our own ends."""
-        ray.shutdown()
+        self._ray.shutdown()
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
 
@@ -128,8 +126,8 @@ class RayCluster:
 class RayHire:
     """One worker, as its crew sees it."""
 
-    def __init__(self, actor: Any, put: Callable[[str, Path], Any]) -> None:
-        self._actor, self._put = actor, put
+    def __init__(self, ray: Any, actor: Any, put: Callable[[str, Path], Any]) -> None:
+        self._ray, self._actor, self._put = ray, actor, put
         self._to_send: list[object] = []
         self._received: list[object] = []
         self._why_ended = "on Ray ended"
@@ -145,7 +143,7 @@ class RayHire:
             self._check_version()
             messages, self._to_send = self._to_send, []
             with self._lost():
-                self._received = list(ray.get(self._actor.exchange.remote(messages)))
+                self._received = list(self._ray.get(self._actor.exchange.remote(messages)))
         return self._received.pop(0)
 
     def blob(self, sha256: str, path: Path) -> Any:
@@ -154,7 +152,7 @@ class RayHire:
 
     def end(self) -> None:
         """Kill it, if it still lives."""
-        ray.kill(self._actor)
+        self._ray.kill(self._actor)
 
     def why_ended(self) -> str:
         """How it ended."""
@@ -169,7 +167,7 @@ class RayHire:
         if self._has_version:
             return
         with self._lost():
-            version = ray.get(self._actor.version.remote())
+            version = self._ray.get(self._actor.version.remote())
         if version != VERSION:
             raise InvalidConfig(
                 f"a machine of the Ray cluster has fedplcc {version}, here it is {VERSION}; install the same"
@@ -181,9 +179,9 @@ class RayHire:
         """Within the block, an actor that is gone is a link that is lost."""
         try:
             yield
-        except RayTaskError:
+        except self._ray.exceptions.RayTaskError:
             raise
-        except RayError as error:
+        except self._ray.exceptions.RayError as error:
             self._why_ended = f"on Ray ended ({_first_line(error)})"
             raise LinkLost from error
 

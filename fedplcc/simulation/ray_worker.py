@@ -7,12 +7,11 @@ other machines: staged there before it is committed, like everywhere.
 
 from __future__ import annotations
 
+import importlib
 import queue
 import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
-
-import ray
 
 from fedplcc.simulation.engine import Site
 from fedplcc.simulation.link import Link
@@ -112,5 +111,10 @@ class RemoteStates:
 
 def _blob_bytes(reference: Any) -> bytes:
     """The bytes of a blob that the crew has put into Ray's store; a machine gets it once for all its clients."""
-    data: bytes = ray.get(reference)
+    data: bytes = load_ray().get(reference)
     return data
+
+
+def load_ray() -> Any:
+    """The package, which takes a second to load and has types for a part of itself."""
+    return importlib.import_module("ray")

@@ -43,6 +43,10 @@ class Means:
     """The bytes of a blob, from what the crew answered."""
 
 
+BESIDE_THE_CREW = Means(states=lambda site, link: ClientStates(site.states), blob_bytes=Path.read_bytes)
+"""On the crew's machine files are read and written where they are."""
+
+
 class Worker:
     """Does what comes over a link."""
 
@@ -155,8 +159,7 @@ def main(descriptor: int, threads: int, level: log.Level) -> None:
     """Be a worker of the process at the other end of a pipe."""
     log.set_up(level)
     warm_up(threads)
-    means = Means(states=lambda site, link: ClientStates(site.states), blob_bytes=Path.read_bytes)
-    Worker(PipeLink(Connection(descriptor)), means).work()
+    Worker(PipeLink(Connection(descriptor)), BESIDE_THE_CREW).work()
 
 
 if __name__ == "__main__":
