@@ -42,9 +42,9 @@ th:first-child { position: sticky; left: 0; background: var(--page) } thead th:f
 tbody th { font-weight: 400 } .aside th, .aside td { color: var(--soft); font-style: italic }
 td strong { font-weight: 700 }
 .drawings { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 30rem), 1fr)); gap: 1rem }
-figure { margin: 1rem 0 } figure svg, figure img { width: 100%; height: auto; max-width: 44rem }
-figure img { background: #fff; border-radius: .375rem }
-figcaption { color: var(--soft); font-size: .9rem }
+figure { margin: 1rem 0 } figure svg { width: 100%; height: auto; max-width: 44rem }
+figure img { max-width: 100%; height: auto; background: #fff; border-radius: .375rem }
+figcaption { color: var(--soft); font-size: .9rem; max-width: 48rem }
 @media (max-width: 40rem) { th:first-child { max-width: 38vw; white-space: normal } th, td { padding: .3rem .45rem } }
 @media print { .scroll { overflow: visible } nav { display: none } }
 """
@@ -73,17 +73,17 @@ def _anchors(report: Report) -> dict[int, str]:
 
 
 def _with_contents(report: Report, anchors: dict[int, str]) -> Iterator[str]:
-    """The parts; before the second heading the table of contents, drawings that follow each other side by side."""
+    """The parts; before the second heading the table of contents, and drawings that follow each other side by side."""
     is_told = False
     for place, part in enumerate(report):
         if isinstance(part, Heading) and part.level > 1 and not is_told:
             yield _contents(report, anchors)
             is_told = True
-        is_drawing = isinstance(part, Drawing | Picture)
-        if is_drawing and not (place and isinstance(report[place - 1], Drawing | Picture)):
+        is_drawing = isinstance(part, Drawing)
+        if is_drawing and not (place and isinstance(report[place - 1], Drawing)):
             yield '<div class="drawings">'
         yield _written(part, place, anchors)
-        if is_drawing and not (place + 1 < len(report) and isinstance(report[place + 1], Drawing | Picture)):
+        if is_drawing and not (place + 1 < len(report) and isinstance(report[place + 1], Drawing)):
             yield "</div>"
 
 

@@ -100,10 +100,8 @@ def _of_dataset(findings: Findings, dataset: str) -> Iterator[Part]:
     if not domains:
         yield Paragraph("No cell of this data set is trained yet.")
         return
-    groups = comparison.groups_of(dataset)
-    for group, rows in groups.items():
-        title = comparison.title_of_group(group)
-        yield Heading(3, f"{label}: {title}" if len(groups) > 1 or len(comparison.datasets) > 1 else title)
+    for group, rows in comparison.groups_of(dataset).items():
+        yield Heading(3, _with_label(comparison, dataset, comparison.title_of_group(group)))
         if group in comparison.groups:
             yield from (Paragraph(note) for note in comparison.groups[group].notes)
         having = [row for row in rows if findings.cells(dataset, row)]
@@ -118,7 +116,13 @@ def _of_dataset(findings: Findings, dataset: str) -> Iterator[Part]:
         yield from _tables(findings, dataset, having, domains, LOCAL_MODEL)
         yield from _published(findings, dataset, group, having)
         yield from _curves(findings, dataset, group, having)
-        yield from _pictures(findings, dataset, having)
+    yield from _pictures(findings, dataset)
+
+
+def _with_label(comparison: Comparison, dataset: str, title: str) -> str:
+    """The title of a part of a data set, with the data set's name where it would not be clear."""
+    is_alone = len(comparison.datasets) == 1 and len(comparison.groups_of(dataset)) == 1
+    return title if is_alone else f"{comparison.label_of_dataset(dataset)}: {title}"
 
 
 def _tables(
@@ -239,12 +243,15 @@ def _curves(findings: Findings, dataset: str, group: str, rows: Sequence[str]) -
         )
 
 
-def _pictures(findings: Findings, dataset: str, rows: Sequence[str]) -> Iterator[Part]:
-    """Pictures of a row's first seed: those in the folder `pictures` of its cell."""
-    for row in rows:
-        cell = findings.cells(dataset, row)[0]
+def _pictures(findings: Findings, dataset: str) -> Iterator[Part]:
+    """Pictures of each row's first seed: those in the folder `pictures` of its cell."""
+    comparison = findings.comparison
+    firsts = [cells[0] for row in comparison.rows_of(dataset) if (cells := findings.cells(dataset, row))]
+    if any(cell.pictures for cell in firsts):
+        yield Heading(3, _with_label(comparison, dataset, "Pictures"))
+    for cell in firsts:
         for picture in cell.pictures:
-            which = f"{findings.comparison.label_of_row(row)}, seed {cell.cell.seed}"
+            which = f"{comparison.label_of_row(cell.cell.row)}, seed {cell.cell.seed}"
             yield Picture(
                 path=f"{cell.cell.name}/{picture.path.parent.name}/{picture.path.name}",
                 caption=f"{which}: {picture.caption}",
@@ -288,8 +295,8 @@ def _what_was_run(findings: Findings) -> Iterator[Part]:
     if findings.missing:
         yield Table(
             caption="Missing cells",
-            heads=("cell", "why"),
-            lines=tuple(Line(each.cell.name, (Value(each.reason),)) for each in findings.missing),
+            heads=("row", "seeds", "why"),
+            lines=tuple(_missing_lines(findings.missing)),
             is_numeric=False,
         )
     environments = _environments(findings)
@@ -298,6 +305,15 @@ def _what_was_run(findings: Findings) -> Iterator[Part]:
         yield Bullets(tuple(f"{name} ({_count(number, 'cell')})" for name, number in environments.items()))
     if len(environments) > 1:
         yield Paragraph("On another type of machine last bits differ, and accuracies with them.")
+
+
+def _missing_lines(missing: Sequence[MissingCell]) -> Iterator[Line]:
+    """A line for the seeds of a row that are missing for the same reason."""
+    seeds: dict[tuple[str, str], list[str]] = {}
+    for each in missing:
+        seeds.setdefault((f"{each.cell.dataset}/{each.cell.row}", each.reason), []).append(str(each.cell.seed))
+    for (row, reason), numbers in seeds.items():
+        yield Line(row, (Value(", ".join(numbers)), Value(reason)))
 
 
 def _environments(findings: Findings) -> dict[str, int]:

@@ -278,12 +278,16 @@ def test_a_half_filled_comparison_says_what_is_missing_and_why(path: Path, tmp_p
     text = markdown(report(findings_of(path, cells, {failed.name: "client mnist: no such file"})))
     assert "3 of 9 cells" in text
     assert "Not trained yet: FedPLCC." in text
-    missing = dict(re.findall(r"^\| (digits/\S+) \| ([^|]+) \|$", text.partition("**Missing cells**")[2], re.MULTILINE))
-    assert "holds a run of another configuration" in missing[half.name]
-    assert "has now (run.method);" in missing[half.name]
-    assert missing[other.name] == "begun and not finished; the same command goes on with it"
-    assert missing[failed.name] == "client mnist: no such file"
-    assert missing[cells[5].name] == "not trained yet"
+    lines = re.findall(r"^\| (\S+) \| ([\d, ]+) \| ([^|]+) \|$", text.partition("**Missing cells**")[2], re.MULTILINE)
+    missing = {(row, seeds): reason for row, seeds, reason in lines}
+    assert (
+        "holds a run of another configuration than the file has now (run.method);" in missing["digits/prototypes", "0"]
+    )
+    assert missing["digits/all", "0"] == "begun and not finished; the same command goes on with it"
+    assert missing["digits/prototypes", "1"] == "client mnist: no such file"
+    assert missing["digits/all", "1, 2"] == "not trained yet"
+    assert missing["digits/prototypes", "2"] == "not trained yet"
+    assert len(missing) == 5
 
 
 def test_nothing_at_all_is_a_report_too(path: Path, tmp_path: Path) -> None:
