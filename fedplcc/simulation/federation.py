@@ -11,7 +11,7 @@ import json
 import math
 import shutil
 import uuid
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Literal
 
@@ -92,20 +92,22 @@ class Simulation:
         ]
         self._observers = observers or Observers()
         self._cursor = 0
-        self._store = SqlStore.in_folder(state_dir)
-        self._engine = make_engine(
-            sites,
-            self._observers,
-            threads=config.training.threads,
-            jobs=jobs,
-            engine=engine,
-            ray_address=ray_address,
-        )
+        self._closing = ExitStack()
         try:
+            store = self._closing.enter_context(closing(SqlStore.in_folder(state_dir)))
+            self._engine = make_engine(
+                sites,
+                self._observers,
+                threads=config.training.threads,
+                jobs=jobs,
+                engine=engine,
+                ray_address=ray_address,
+            )
+            self._closing.enter_context(closing(self._engine))
             # Clients wait for each other here, however long one trains: no lease may end, no heartbeat is missed.
             limits = Limits(heartbeat_interval_s=math.inf, max_chunk_bytes=CHUNK_BYTES)
             metrics = AggregatorMetrics(new_registry("aggregator"))
-            self._service = Coordinator(self._store, BlobStore(state_dir), metrics, limits)
+            self._service = Coordinator(store, BlobStore(state_dir), metrics, limits)
             # A trainer learns of its run from a task. Here the run is known, so wrong data ends it before it begins.
             spec = RunSpec(run_id="", config_json=config.canonical_json, config_hash=config.hash)
             clients = self._engine.read(spec, should_stop)
@@ -121,8 +123,7 @@ class Simulation:
 
     def close(self) -> None:
         """End what still works, and let go of the state directory."""
-        self._engine.close()
-        self._store.close()
+        self._closing.close()
 
     def run_to_end(self, should_stop: ShouldStop = never) -> Run:
         """Train until the run has ended, and return it.

@@ -10,6 +10,8 @@ import logging
 import math
 import shutil
 import socket
+import subprocess
+import sys
 import tempfile
 import threading
 from collections import OrderedDict
@@ -18,6 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from fedplcc.simulation import undertaker
 from fedplcc.simulation.link import LinkLost
 from fedplcc.simulation.ray_worker import RayWorker, load_ray
 from shared.config import thread_limits
@@ -53,6 +56,7 @@ class RayCluster:
         """
         self._threads, self._device = threads, device
         self._folder: str | None = None
+        self._undertaker: subprocess.Popen[bytes] | None = None
         ray = self._ray = load_ray()
         quietly: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR, "configure_logging": False}
         if ray.is_initialized():
@@ -61,6 +65,7 @@ class RayCluster:
             _require_answer(address)
         else:
             self._folder = tempfile.mkdtemp(prefix=FOLDER_PREFIX)
+            self._undertaker = _undertaker_of(self._folder)
             quietly |= {
                 "num_cpus": cores,
                 "include_dashboard": False,
@@ -121,6 +126,8 @@ class RayCluster:
         self._ray.shutdown()
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
+        if self._undertaker is not None:
+            self._undertaker.communicate()
 
 
 class RayHire:
@@ -184,6 +191,14 @@ class RayHire:
         except self._ray.exceptions.RayError as error:
             self._why_ended = f"on Ray ended ({_first_line(error)})"
             raise LinkLost from error
+
+
+def _undertaker_of(folder: str) -> subprocess.Popen[bytes]:
+    """A process that tidies up when this one has ended without doing so."""
+    command = [sys.executable, "-I", "-S", str(Path(undertaker.__file__)), folder]
+    return subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+    )
 
 
 def _require_answer(address: str) -> None:
