@@ -10,6 +10,7 @@ import statistics
 import subprocess
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import metadata
@@ -47,6 +48,19 @@ def cpu_seconds(pids: Iterable[int]) -> float:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         ticks += int(fields[11]) + int(fields[12])
     return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def with_children(pid: int) -> set[int]:
+    """A process and all that it has started, and they, as far as they live."""
+    parents = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # it has ended meanwhile
+            parents[int(path.parent.name)] = int(path.read_text().rpartition(")")[2].split()[1])
+    found, newest = {pid}, {pid}
+    while newest:
+        newest = {child for child, parent in parents.items() if parent in newest} - found
+        found |= newest
+    return found
 
 
 def alternate(cases: Mapping[str, Callable[[], Sample]], repeats: int) -> dict[str, list[Sample]]:

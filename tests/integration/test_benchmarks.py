@@ -6,7 +6,12 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
+import pytest
+
+from benchmarks import simulated_round, steps
+from shared.methods import METHODS
 from tests.harness import ROOT
 
 
@@ -15,7 +20,8 @@ def test_every_benchmark_runs_and_writes_its_table(tmp_path: Path) -> None:
     answer = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240, check=False)
     assert answer.returncode == 0, answer.stderr
     documents = {path.stem: json.loads(path.read_text()) for path in tmp_path.iterdir()}
-    assert documents.keys() == {"finch", "fold", "memory", "recovery", "rounds", "steps", "transfer"}
+    names = {"finch", "fold", "memory", "recovery", "rounds", "simulated_round", "steps", "transfer"}
+    assert documents.keys() == names
     for name, document in documents.items():
         assert document["benchmark"] == name
         assert document["quick"]
@@ -28,3 +34,16 @@ def test_every_benchmark_runs_and_writes_its_table(tmp_path: Path) -> None:
     assert partitions
     assert documents["memory"]["within_a_limit"]["same bytes"]
     assert documents["rounds"]["phases"][0]["total"] > 0
+    others = set(METHODS) - {"fedavg"}
+    assert {row["method"] for row in documents["steps"]["rows"]} == others
+    assert all(row["ratio"] > 0 for row in documents["steps"]["rows"])
+    (simulated,) = documents["simulated_round"]["rows"]
+    assert 0 < simulated["train (s)"] < simulated["round (s)"]
+    assert documents["simulated_round"]["data"] == "noise"
+
+
+@pytest.mark.parametrize("benchmark", [simulated_round, steps])
+def test_a_device_that_is_not_there_is_named(benchmark: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["benchmark", "--quick", "--device", "cuda:999"])
+    with pytest.raises(SystemExit, match=r"^device 'cuda:999' is not there: torch .*; use auto or cpu$"):
+        benchmark.main()
