@@ -81,8 +81,7 @@ def accuracy_curves(lines: Sequence[Mapping[str, Any]], *, title: str) -> bytes:
         axes.plot(rounds, values, color="black", linestyle=":", linewidth=2.0, label=labels[LOCAL_MEAN])
     axes.set_title(title)
     axes.set_xlabel("Round")
-    models = "of clients' own models " if is_local else ""
-    axes.set_ylabel(f"Accuracy {models}on the domain's test set (%)")
+    axes.set_ylabel("Accuracy of the clients' own models (%)" if is_local else "Accuracy on the domain's test set (%)")
     axes.set_ylim(0, 100)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     axes.grid(visible=True, alpha=0.3)

@@ -124,8 +124,9 @@ def _document(folder: Path, method: str, **run: Any) -> dict[str, Any]:
     return tiny.run_document(values)
 
 
-def _train(method: str) -> Callable[[Operator, Path], Outcome]:
-    return lambda operator, folder: operator.train(_document(folder, method))
+def _train(method: str, **hyper: Any) -> Callable[[Operator, Path], Outcome]:
+    more = {"method": hyper} if hyper else {}
+    return lambda operator, folder: operator.train({**_document(folder, method), **more})
 
 
 def _train_again(operator: Operator, folder: Path) -> Outcome:
@@ -197,6 +198,8 @@ def _begin(operator: Operator, folder: Path) -> Outcome:
 SCENARIOS = (
     Scenario(name="train", perform=_train("fedplcc")),
     *((Scenario(name="train with client state", perform=_train("moon")),) if "moon" in METHODS else ()),
+    Scenario(name="train with models that stay", perform=_train("fedproto", share_model=False)),
+    Scenario(name="train and judge local models too", perform=_train("fedccl")),
     Scenario(name="train the same again", perform=_train_again),
     Scenario(name="pause and resume", perform=_operate),
     Scenario(name="stop", perform=_stop),

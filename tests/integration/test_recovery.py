@@ -100,12 +100,23 @@ def rest(federation: Federation) -> Iterator[Rest]:
             rest.wait(run["run_id"], "stopped")
 
 
-@pytest.mark.parametrize(("method", "first_killed_in"), [("fedplcc", 1), ("moon", 2)])
+@pytest.mark.parametrize(
+    ("method", "hyper", "first_killed_in"),
+    [("fedplcc", {}, 1), ("moon", {}, 2), ("fedproto", {"share_model": False}, 2)],
+)
 def test_processes_that_are_killed_change_no_byte(
-    federation: Federation, rest: Rest, data: Path, tmp_path: Path, method: str, first_killed_in: int
+    federation: Federation,
+    rest: Rest,
+    data: Path,
+    tmp_path: Path,
+    method: str,
+    hyper: dict[str, Any],
+    first_killed_in: int,
 ) -> None:
-    """SIGKILL of a trainer in the middle of its training, of MOON's when it has a state to lose, then of the aggregator."""
+    """SIGKILL of a trainer in the middle of its training, where it keeps a state when it has one to lose, then of the
+    aggregator."""
     values = tiny.document(data, method, training={"local_steps": 40})
+    values["method"] = {**values.get("method", {}), **hyper}
     run_id = rest.start(values)
     victim = tiny.CLIENTS[1]
     trainer = federation.processes[f"trainer-{victim}"]

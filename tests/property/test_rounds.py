@@ -27,6 +27,8 @@ from tests.oracle import Expected, expected
 
 NAMES = ("ann", "bob", "zoe")
 names = st.sampled_from(NAMES)
+MODELS_STAY = "fedproto"
+"""Run as published: updates are prototypes alone."""
 
 
 class Rounds(RuleBasedStateMachine):
@@ -41,7 +43,7 @@ class Rounds(RuleBasedStateMachine):
         self.sent: list[tuple[str, Task, Update, CommittedUpdate]] = []
 
     @initialize(
-        method=st.sampled_from(["fedavg", "fedplcc"]),
+        method=st.sampled_from(["fedavg", "fedplcc", "fedccl", MODELS_STAY]),
         num_rounds=st.integers(1, 3),
         cohort_size=st.sampled_from([None, 2]),
         block_elements=st.sampled_from([5, 1 << 18]),
@@ -55,7 +57,9 @@ class Rounds(RuleBasedStateMachine):
         limits = Limits(fold_block_elements=block_elements)
         self.federation = LocalFederation(Path(self._folder.name), clients, limits)
         self.federation.join()
+        hyper = {"share_model": False} if method == MODELS_STAY else {}
         document = a_document(method, clients=NAMES, run={"rounds": num_rounds, "cohort_size": cohort_size})
+        document["method"] = hyper
         run = self.federation.coordinator.create_run("the run", document)
         self.run_id = run.run_id
         cohorts = [

@@ -221,7 +221,7 @@ def test_the_picture_shows_the_mean_of_local_models_or_says_that_they_are_all_th
     assert len(beside.get_lines()) == len(alone.get_lines()) + 1
     assert np.array_equal(np.asarray(beside.get_lines()[-1].get_ydata()), [50.0])
     assert beside.get_lines()[-1].get_label() == "mean of local models  50.0 %"
-    assert alone.get_ylabel() == "Accuracy of clients' own models on the domain's test set (%)"
+    assert alone.get_ylabel() == "Accuracy of the clients' own models (%)"
 
 
 @pytest.mark.parametrize("num_rounds", [1, 2, 50])
