@@ -8,11 +8,17 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from importlib.util import find_spec
 
 from fedplcc.interruption import SIGNALS
 from fedplcc.parallelism import EngineName, num_workers, parse_engine
 from fedplcc.simulation.engine import Engine, Observers, Site
 from shared.config import keep_ray_to_ourselves, without_ray_statistics
+
+ON_ACCELERATOR = 4
+"""Clients that share an accelerator where nobody says how many: each has its own copy of the libraries' code there, hundreds
+of megabytes, and what is gained is that one computes while another reads and writes.
+"""
 
 
 def make_engine(
@@ -42,10 +48,14 @@ def make_engine(
     if parse_engine(engine) == "ray":
         return _crew_on_ray(sites, observers, threads, jobs, ray_address)
     count = num_workers(jobs, num_clients=len(sites), threads=threads, num_cores=num_cores())
+    if jobs is None and count > ON_ACCELERATOR and _is_accelerator(sites[0].device):
+        count = ON_ACCELERATOR
     if count == 1:
         from fedplcc.simulation.in_process import InProcess
 
         return InProcess(sites, observers)
+    if find_spec("torch") is None:  # which only the workers would say otherwise
+        raise ModuleNotFoundError("No module named 'torch'", name="torch")
     from fedplcc.simulation.crew import Crew
     from fedplcc.simulation.processes import WorkerProcess
 
@@ -64,7 +74,10 @@ def _crew_on_ray(
 
         observers.on_begin("starting Ray" if address is None else f"joining the Ray cluster at {address}")
         cluster = RayCluster(address, threads=threads, cores=num_cores(), device=sites[0].device)
+    # More workers than there are cores, or parts of accelerators, for would wait for ever.
     most = num_workers(None, num_clients=len(sites), threads=threads, num_cores=cluster.num_cores)
+    if cluster.num_gpus:
+        most = min(most, ON_ACCELERATOR * cluster.num_gpus)
     count = min(most, num_workers(jobs, num_clients=len(sites), threads=threads, num_cores=cluster.num_cores))
     return Crew(sites, observers, count, cluster.hirer(count), on_close=cluster.close)
 
@@ -79,6 +92,14 @@ def _own_signals() -> Iterator[None]:
         if threading.current_thread() is threading.main_thread():
             for number, handler in before.items():
                 signal.signal(number, handler)
+
+
+def _is_accelerator(device: str) -> bool:
+    if device != "auto":
+        return device != "cpu"
+    from trainer.environment import resolve_device  # loads torch, which many workers are worth
+
+    return resolve_device(device).type != "cpu"
 
 
 def num_cores() -> int:

@@ -9,11 +9,17 @@ from shared.types import Client, RunSpec
 from trainer.cancellation import ShouldStop, check
 from trainer.client_state import ClientStates, States
 from trainer.data import opened_once
+from trainer.latest_model import LatestModel
 from trainer.tasks import TaskRunner
 
 
-def task_runner(site: Site, states: States) -> TaskRunner:
+def task_runner(site: Site, states: States, latest_model: LatestModel) -> TaskRunner:
     """What does a client's tasks.
+
+    Args:
+        site: The client.
+        states: What it keeps.
+        latest_model: The same for all clients of this process.
 
     Raises:
         InvalidConfig: There is no such device.
@@ -25,6 +31,7 @@ def task_runner(site: Site, states: States) -> TaskRunner:
         states,
         device=site.device,
         samples_per_class=site.samples_per_class,
+        latest_model=latest_model,
     )
 
 
@@ -34,6 +41,7 @@ class InProcess:
     def __init__(self, sites: Iterable[Site], observers: Observers) -> None:
         self._sites, self._observers = tuple(sites), observers
         self._runners: dict[str, TaskRunner] = {}
+        self._latest_model = LatestModel()
 
     def read(self, spec: RunSpec, should_stop: ShouldStop) -> Mapping[str, Client]:
         """See `Engine`."""
@@ -54,7 +62,7 @@ class InProcess:
         check(should_stop)
         client_id = site.client_id
         with naming(client_id):
-            runner = self._runners[client_id] = task_runner(site, ClientStates(site.states))
+            runner = self._runners[client_id] = task_runner(site, ClientStates(site.states), self._latest_model)
             self._observers.on_begin(f"{client_id}: reading its data")
             return runner.client_for(spec, lambda problem: self._observers.on_problem(client_id, problem))
 

@@ -95,17 +95,21 @@ class RayCluster:
         """Processor cores of the whole cluster."""
         return int(self._resources.get("CPU", 0))
 
+    @property
+    def num_gpus(self) -> int:
+        """Accelerators of the whole cluster that the clients may use."""
+        return 0 if self._device == "cpu" else int(self._resources.get("GPU", 0))
+
     def hirer(self, num_workers: int) -> Callable[[], RayHire]:
         """Return what hires one of so many workers."""
-        num_gpus = 0.0
-        if self._device != "cpu" and self._resources.get("GPU", 0):
-            # Ray shares out whole ones or equal parts of one.
-            each = self._resources["GPU"] / num_workers
-            num_gpus = math.floor(each) if each >= 1 else 1 / math.ceil(1 / each)
+        share = 0.0
+        if self.num_gpus:
+            # A worker uses one; Ray shares one out in equal parts.
+            share = 1 / math.ceil(num_workers / self.num_gpus)
         ray = self._ray
         actor = ray.remote(RayWorker).options(
             num_cpus=self._threads,
-            num_gpus=num_gpus,
+            num_gpus=share,
             runtime_env={"env_vars": thread_limits(self._threads)},
         )
         level = logging.getLevelName(logging.getLogger("trainer").getEffectiveLevel()).lower()

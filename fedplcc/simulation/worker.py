@@ -27,6 +27,7 @@ from shared.types import BlobRef, Client, ClientActivity, ClientProblem, Committ
 from trainer.client_state import ClientStates, States
 from trainer.data import opened_once
 from trainer.determinism import prepare_torch
+from trainer.latest_model import LatestModel
 from trainer.tasks import TaskRunner
 
 TELL_S = 0.1
@@ -53,6 +54,7 @@ class Worker:
     def __init__(self, link: Link, means: Means) -> None:
         self._link, self._means = link, means
         self._runners: dict[str, TaskRunner] = {}
+        self._latest_model = LatestModel()
 
     def work(self) -> None:
         """Do orders until the crew is gone."""
@@ -93,7 +95,8 @@ class Worker:
 
     def _runner(self, site: Site) -> TaskRunner:
         if site.client_id not in self._runners:
-            self._runners[site.client_id] = task_runner(site, self._means.states(site, self._link))
+            states = self._means.states(site, self._link)
+            self._runners[site.client_id] = task_runner(site, states, self._latest_model)
         return self._runners[site.client_id]
 
     def _tell_problem(self, problem: ClientProblem) -> None:

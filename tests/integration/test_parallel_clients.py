@@ -17,6 +17,9 @@ import pytest
 
 from fedplcc.exit_codes import ExitCode
 from fedplcc.interruption import Interrupted
+from fedplcc.simulation.messages import Forget
+from fedplcc.simulation.placement import Placement
+from fedplcc.simulation.processes import WorkerProcess
 from gateway.schemas import Event
 from tests import tiny
 from tests.harness import ROOT, eventually
@@ -91,21 +94,37 @@ def test_clients_beside_each_other_give_the_bytes_of_one_after_another_even_if_a
     assert not workers_of(os.getpid())
 
 
-def test_interrupted_beside_each_other_and_continued_one_after_another_equals_uninterrupted(
-    data: Path, tmp_path: Path
+def test_clients_that_change_hands_and_are_continued_one_after_another_give_the_same_bytes(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What a client keeps for its next round was kept by another process then."""
-    values = three_clients(data, "moon")
+    """What a client keeps for its next round was kept by another process then, and by yet another one before."""
+    large = tmp_path / "large"
+    large.mkdir()
+    tiny.write_data(large, num_per_class=80)
+    values = three_clients(data, "moon", training={"local_steps": None, "local_epochs": 1}, run={"rounds": 4})
+    values["clients"]["a"]["data"] = f"npz:{large / 'left.npz'}"
     simulated(values, tmp_path / "whole")
+
+    monkeypatch.setattr(Placement, "_cost_s", lambda self, client_id: 0.0)  # else none so small would move
+    forgotten: list[str] = []
+    send = WorkerProcess.send
+
+    def watched(self: WorkerProcess, message: object) -> None:
+        if isinstance(message, Forget):
+            forgotten.append(message.client_id)
+        send(self, message)
+
+    monkeypatch.setattr(WorkerProcess, "send", watched)
     committed: list[Event] = []
     with pytest.raises(Interrupted):
         simulated(
             values,
             tmp_path / "parts",
-            should_stop=lambda: any((event.type, event.round) == ("update_committed", 2) for event in committed),
-            jobs=3,
+            should_stop=lambda: any((event.type, event.round) == ("update_committed", 4) for event in committed),
+            jobs=2,
             on_event=committed.append,
         )
+    assert "c" in forgotten, "it waits behind the large one while the other worker has nothing to do"
     assert not (tmp_path / "parts" / "run.json").exists()
     simulated(values, tmp_path / "parts")
     assert hashed(tmp_path / "parts") == hashed(tmp_path / "whole")

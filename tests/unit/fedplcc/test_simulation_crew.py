@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import multiprocessing
+import socket
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -11,14 +13,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from fedplcc.cli import app
 from fedplcc.exit_codes import ExitCode, exit_code_of
+from fedplcc.parallelism import num_workers, parse_engine, parse_jobs
 from fedplcc.simulation.crew import Crew, HiredWorker
 from fedplcc.simulation.engine import Observers, Site
+from fedplcc.simulation.engines import make_engine
 from fedplcc.simulation.link import LinkLost, PipeLink
 from fedplcc.simulation.messages import WorkerTraceback
 from fedplcc.simulation.worker import BESIDE_THE_CREW, Worker
-from shared.errors import FedplccError, InvalidData
+from shared.errors import FedplccError, InvalidConfig, InvalidData, Unavailable
 from shared.types import RunSpec
 from tests import tiny
 from trainer.cancellation import Cancelled, never
@@ -174,3 +180,53 @@ def test_whoever_wants_to_stop_waits_for_no_worker(tmp_path: Path, spec: RunSpec
     with crew(clients, Silent) as workers, pytest.raises(Cancelled):
         workers.read(spec, lambda: time.monotonic() > wished_at)
     assert time.monotonic() < wished_at + WAIT_S / 2
+
+
+def test_jobs_and_engines_are_understood_or_refused_with_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert [parse_jobs(text) for text in ("1", "16", "auto")] == [1, 16, None]
+    for text in ("0", "-1", "two", "1.5", ""):
+        with pytest.raises(InvalidConfig, match=f"^--jobs {text}: write how many clients"):
+            parse_jobs(text)
+    assert parse_engine("local") == "local"
+    with pytest.raises(InvalidConfig, match="no engine 'spark'; write local or ray"):
+        parse_engine("spark")
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(ModuleNotFoundError) as missing:
+        parse_engine("ray")
+    assert missing.value.name == "ray"
+
+
+def test_as_many_clients_work_at_a_time_as_there_are_cores_for_but_no_more_than_there_are() -> None:
+    assert num_workers(None, num_clients=100, threads=2, num_cores=9) == 4
+    assert num_workers(None, num_clients=3, threads=1, num_cores=64) == 3
+    assert num_workers(None, num_clients=3, threads=4, num_cores=2) == 1
+    assert num_workers(8, num_clients=100, threads=1, num_cores=2) == 8
+    with pytest.raises(InvalidConfig, match="jobs = 0"):
+        num_workers(0, num_clients=1, threads=1, num_cores=1)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--jobs", "0"], "fedplcc: --jobs 0: write how many clients work at a time, from 1 on, or auto\n"),
+        (["--engine", "ray"], "fedplcc: this command needs ray, which is not installed: pip install 'fedplcc[ray]'\n"),
+    ],
+)
+def test_the_command_ends_with_one_sentence_where_nobody_can_work(
+    options: list[str], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    done = CliRunner().invoke(app, ["simulate", *options])
+    assert (done.exit_code, done.stderr) == (ExitCode.USAGE, said)
+
+
+def test_a_ray_cluster_that_does_not_answer_is_said_at_once(tmp_path: Path) -> None:
+    pytest.importorskip("ray", reason="needs the extra ray")
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # and listens at nothing
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        with pytest.raises(
+            Unavailable, match=f"no Ray cluster answers at {address}; start one with: ray start --head"
+        ) as why:
+            make_engine(sites(tmp_path, a=npz(tmp_path)), Observers(), threads=1, engine="ray", ray_address=address)
+    assert exit_code_of(why.value) is ExitCode.UNREACHABLE
