@@ -32,6 +32,7 @@ from tests.client_losses import (
     assert_torch_agrees_with_numpy,
     gradients,
     on_numpy,
+    on_torch,
     values,
 )
 from tests.method_settings import SETTINGS, Setting, of_methods, of_settings
@@ -294,6 +295,19 @@ class TestClientLoss:
         left = values(setting.method.client_loss, setting.config, point, situation)
         right = values(setting.method.client_loss, setting.config, turned, shuffled)
         assert left == pytest.approx(right, rel=1e-12)
+
+    @every_setting
+    def test_what_is_kept_from_one_step_of_a_round_to_the_next_changes_nothing(self, setting):
+        """A trainer has one `Ops` and one set of prototypes for all steps of a round."""
+        step, _ = on_torch(*mid_run(setting))
+        setting.method.client_loss(step, setting.config)
+        other, _ = on_torch(*mid_run(setting, seed=5))
+        later = replace(other, prototypes=step.prototypes, ops=step.ops)
+        anew = replace(later, ops=TorchOps())
+        left, right = (setting.method.client_loss(each, setting.config) for each in (later, anew))
+        assert {name: term.value.item() for name, term in left.items()} == {
+            name: term.value.item() for name, term in right.items()
+        }
 
     @every_setting
     def test_it_leaves_its_arguments_alone(self, setting):
