@@ -75,8 +75,8 @@ def read_trained_model(
         trusted_factory: A model of somebody's own code that run.json may name, because a person has named it already.
 
     Raises:
-        InvalidModel: There is no model, it is none, it is of another configuration, or run.json alone names the code that
-            it is made by.
+        InvalidModel: There is no model, it is none, it is of another configuration, clients of its run keep theirs, or
+            run.json alone names the code that it is made by.
         InvalidConfig: The configuration is missing or wrong, or there is no such device.
         StoreUnavailable: A file cannot be read.
     """
@@ -85,6 +85,11 @@ def read_trained_model(
     manifest = {} if config_file is not None else _manifest(file)
     known = None if config_file is None else load_federation(config_file).config
     config = known or _config(manifest, file, trusted_factory)
+    if not config.algorithm.shares_model(config.method):
+        raise InvalidModel(
+            f"{file} is what the run began with: its method, {config.run.method}, shares no model as the run is configured, "
+            "and each client's own stays in its trainer's state directory"
+        )
     data = _read(file)
     model = build_model(
         config.model, len(config.data.classes), config.data.image_size, config.run.seed, with_weights=False

@@ -65,6 +65,20 @@ def test_what_belongs_to_the_model_comes_with_it(ended_runs: Path) -> None:
     assert not len(read_trained_model(ended_runs / "fedavg").prototypes)
 
 
+def test_the_first_model_of_a_run_that_shares_none_is_not_taken_for_a_trained_one(
+    ended_runs: Path, tmp_path: Path
+) -> None:
+    folder = Path(shutil.copytree(ended_runs / "fedavg", tmp_path / "run"))
+    manifest = json.loads((folder / "run.json").read_bytes())
+    manifest["config"] |= {"run": {**manifest["config"]["run"], "method": "fedproto"}, "method": {"share_model": False}}
+    (folder / "run.json").write_text(json.dumps(manifest))
+    said = problem(folder)
+    assert said.startswith(
+        f"{folder / 'model.safetensors'} is what the run began with: its method, fedproto, shares no"
+    )
+    assert said.endswith("each client's own stays in its trainer's state directory")
+
+
 def test_a_model_file_alone_is_read_with_the_runs_configuration_file(ended_runs: Path, tmp_path: Path) -> None:
     path = Path(shutil.copy(ended_runs / "fedavg" / "model.safetensors", tmp_path / "global.safetensors"))
     assert f"no run.json beside {path}" in problem(path, InvalidConfig)
