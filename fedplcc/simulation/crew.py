@@ -226,12 +226,12 @@ class Crew:
             try:
                 return self._converse(worker, slot, order)
             except LinkLost:
-                worker.end()
                 with self._changed:
-                    slot.worker, slot.foreign = None, set()
                     if self._is_closing:
                         raise
+                    slot.worker, slot.foreign = None, set()
                 how = worker.why_ended()
+                worker.end()
             if attempt == ATTEMPTS:
                 raise WorkerEnded(
                     f"its worker {how}, and so did another one before it; where memory is short, give fewer --jobs: the "

@@ -17,6 +17,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +68,7 @@ class RayCluster:
             self._folder = tempfile.mkdtemp(prefix=FOLDER_PREFIX)
             self._undertaker = _undertaker_of(self._folder)
             quietly |= {
-                "num_cpus": cores,
+                "num_cpus": max(cores, threads),
                 "include_dashboard": False,
                 "object_store_memory": STORE_BYTES,
                 "_node_ip_address": LOOPBACK,
@@ -80,13 +81,18 @@ class RayCluster:
         except ConnectionError:
             self.close()
             raise _nobody_answers(address or "local") from None
-        except (RuntimeError, ValueError, OSError) as error:
+        except (RuntimeError, ValueError, OSError, ray.exceptions.RayError) as error:
             self.close()
-            raise InvalidConfig(f"Ray cannot be used: {_first_line(error)}") from error
+            raise InvalidConfig(f"Ray cannot be used: {_said(error)}") from error
         except BaseException:
             self.close()
             raise
         self._resources = ray.cluster_resources()
+        if max(node["Resources"].get("CPU", 0) for node in ray.nodes() if node["Alive"]) < threads:
+            self.close()
+            raise InvalidConfig(
+                f"training.threads = {threads}: no machine of the Ray cluster at {address} has so many cores"
+            )
         self._blobs: OrderedDict[str, Any] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -113,7 +119,10 @@ class RayCluster:
             runtime_env={"env_vars": thread_limits(self._threads)},
         )
         level = logging.getLevelName(logging.getLogger("trainer").getEffectiveLevel()).lower()
-        return lambda: RayHire(ray, actor.remote(self._threads, level), self.put)
+        start = partial(
+            actor.remote, self._threads, level, str(Path.cwd()), [str(Path(path).absolute()) for path in sys.path]
+        )
+        return lambda: RayHire(ray, start(), self.put)
 
     def put(self, sha256: str, path: Path) -> Any:
         """A reference to a blob in the cluster's store."""
@@ -193,7 +202,7 @@ class RayHire:
         except self._ray.exceptions.RayTaskError:
             raise
         except self._ray.exceptions.RayError as error:
-            self._why_ended = f"on Ray ended ({_first_line(error)})"
+            self._why_ended = f"on Ray ended ({_said(error)})"
             raise LinkLost from error
 
 
@@ -224,6 +233,7 @@ def _nobody_answers(address: str) -> Unavailable:
     return Unavailable(f"no Ray cluster answers at {address}; start one with: ray start --head")
 
 
-def _first_line(error: BaseException) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0].rstrip(".") if lines else type(error).__name__
+def _said(error: BaseException) -> str:
+    """What an error of Ray's says in one line; where it tells of another error, that one."""
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    return (lines[-1] if "Error: " in lines[-1] else lines[0]).rstrip(".")

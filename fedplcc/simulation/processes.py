@@ -13,6 +13,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +21,10 @@ import fedplcc
 from fedplcc import die_with_parent
 from fedplcc.simulation.link import PipeLink
 from shared.config import environment_without_settings, thread_limits
+from shared.errors import ResourceExhausted
 
 END_S = 10.0
-"""How long a worker that is gone from its pipe may take to be gone altogether."""
+"""How long a process that is gone from its pipe may take to be gone altogether."""
 STDERR = 2
 """Its descriptor: what somebody's code prints in a worker must not land among results on stdout."""
 
@@ -31,26 +33,16 @@ class WorkerProcess:
     """One worker; started in the thread that makes it, which has to live as long."""
 
     def __init__(self, threads: int) -> None:
-        ours, theirs = multiprocessing.Pipe()
-        self._link = PipeLink(ours)
-        guard = [sys.executable, "-I", "-S", str(Path(die_with_parent.__file__)), str(os.getpid())]
-        level = logging.getLevelName(logging.getLogger("trainer").getEffectiveLevel()).lower()
-        command = [sys.executable, "-P", "-m", "fedplcc.simulation.worker"]
-        with theirs:
-            self._process = subprocess.Popen(
-                [*guard, *command, str(theirs.fileno()), str(threads), level],
-                stdin=subprocess.DEVNULL,
-                stdout=STDERR,
-                pass_fds=[theirs.fileno()],
-                env=_environment(threads),
-                # Ctrl-C in a terminal reaches only the parent, which then ends the others.
-                start_new_session=True,
-            )
+        """Start it.
 
-    @property
-    def pid(self) -> int:
-        """Its process id."""
-        return self._process.pid
+        Raises:
+            ResourceExhausted: The system lets no more processes start, or no more files be opened.
+        """
+        try:
+            self._link, self._process = _started(threads)
+        except OSError as error:
+            why = error.strerror or type(error).__name__
+            raise ResourceExhausted(f"its worker process cannot be started: {why}; give fewer --jobs") from error
 
     def send(self, message: object) -> None:
         """See `HiredWorker`, as for the others."""
@@ -70,11 +62,33 @@ class WorkerProcess:
         self._process.wait()
 
     def why_ended(self) -> str:
-        """How it ended."""
+        """How it ended; it is given a moment to do so by itself."""
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(END_S)
+        self.end()
         code = self._process.wait()
         if code < 0:
             return f"process was killed ({signal.Signals(-code).name})"
         return f"process ended with exit code {code}"
+
+
+def _started(threads: int) -> tuple[PipeLink, subprocess.Popen[bytes]]:
+    """A new process, and this end of the pipe to it."""
+    ours, theirs = multiprocessing.Pipe()
+    guard = [sys.executable, "-I", "-S", str(Path(die_with_parent.__file__)), str(os.getpid())]
+    level = logging.getLevelName(logging.getLogger("trainer").getEffectiveLevel()).lower()
+    command = [sys.executable, "-P", "-m", "fedplcc.simulation.worker", str(theirs.fileno()), str(threads), level]
+    with theirs:
+        process = subprocess.Popen(
+            [*guard, *command],
+            stdin=subprocess.DEVNULL,
+            stdout=STDERR,
+            pass_fds=[theirs.fileno()],
+            env=_environment(threads),
+            # Ctrl-C in a terminal reaches only the parent, which then ends the others.
+            start_new_session=True,
+        )
+    return PipeLink(ours), process
 
 
 def _environment(threads: int) -> dict[str, str]:

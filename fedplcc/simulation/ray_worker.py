@@ -8,9 +8,12 @@ other machines: staged there before it is committed, like everywhere.
 from __future__ import annotations
 
 import importlib
+import os
 import queue
+import sys
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from fedplcc.simulation.engine import Site
@@ -26,7 +29,18 @@ from trainer.client_state import Manifest, Staged
 class RayWorker:
     """The actor."""
 
-    def __init__(self, threads: int, level: log.Level) -> None:
+    def __init__(self, threads: int, level: log.Level, folder: str, paths: Sequence[str]) -> None:
+        """Begin to work.
+
+        Args:
+            threads: Processor threads.
+            level: The least level that is logged.
+            folder: Where relative paths of data begin, if this machine has it.
+            paths: Where else modules are looked for.
+        """
+        with suppress(OSError):
+            os.chdir(folder)
+        sys.path += [path for path in paths if path not in sys.path]
         self._inbox: queue.SimpleQueue[object] = queue.SimpleQueue()
         self._outbox: queue.SimpleQueue[object] = queue.SimpleQueue()
         self._threads, self._level = threads, level
