@@ -180,6 +180,11 @@ def read_comparison(path: Path) -> Comparison:
         InvalidConfig: It cannot be read or is not TOML, or with everything that is wrong in it, one sentence each.
     """
     document = read_document(path)
+    if "run" in document and "datasets" not in document:
+        raise InvalidConfig(
+            f"{path} is the configuration of one run; write another file beside it with [datasets.NAME], "
+            f"config = {json.dumps(path.name)} in it, and a table [rows.NAME] with a method for each row"
+        )
     problems = list(dict.fromkeys(_problems(document)))
     if problems:
         raise InvalidConfig("; ".join(problems))

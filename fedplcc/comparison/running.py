@@ -47,6 +47,9 @@ class Observer(Protocol):
     def ends(self, cell: Cell, failure: str | None) -> None:
         """The cell is trained, or could not be for this reason."""
 
+    def stops(self) -> None:
+        """Workers have been told to stop."""
+
 
 @dataclass(slots=True)
 class _Worker:
@@ -81,6 +84,7 @@ def train(
             if not is_stopping and should_stop():
                 is_stopping = True
                 waiting.clear()
+                observer.stops()
                 for worker in workers:
                     _send(worker, STOP)
             while waiting and sum(worker.cell is not None for worker in workers) < jobs:

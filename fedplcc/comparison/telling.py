@@ -87,6 +87,10 @@ class CellsShown(AbstractContextManager["CellsShown"]):
         told = f"failed: {failure}" if failure else f"trained, {_percent(self._last.get(cell.name))} in the last round"
         self._console.print(printable(f"{cell.name}: {told}"))
 
+    def stops(self) -> None:
+        """See `running.Observer`."""
+        self._console.print("stopping before the next batch; Ctrl-C again stops at once")
+
 
 def _percent(mean: float | None) -> str:
     return "mean accuracy -" if mean is None else f"mean accuracy {100 * mean:.1f}%"

@@ -6,6 +6,7 @@ import json
 import multiprocessing
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -59,7 +60,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The comparison and its data; each cell takes about a second."""
     folder = tmp_path_factory.mktemp("data")
     tiny.write_data(folder)
-    values = tiny.document(folder, run={"rounds": 3})
+    values = tiny.document(folder, run={"rounds": 2})
     write_config(folder / "run.toml", values)
     values["clients"] = {name: {"data": f"npz:{folder}/none.npz"} for name in tiny.CLIENTS}
     write_config(folder / "broken.toml", values)
@@ -110,41 +111,58 @@ def is_in(log: Path, text: str) -> bool:
     return text in log.read_text(errors="replace")
 
 
-def test_a_comparison_says_the_same_bytes_again_interrupted_or_not(folder: Path, tmp_path: Path) -> None:
-    whole = compared(folder, tmp_path / "whole", "--jobs", 2, "--json")
-    assert whole.exit_code == ExitCode.OK, whole.stderr
-    summary = json.loads(whole.stdout)
+@pytest.fixture(scope="module")
+def whole(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a comparison that nothing disturbed, two cells at a time."""
+    out = tmp_path_factory.mktemp("whole")
+    done = compared(folder, out, "--jobs", 2, "--json")
+    assert done.exit_code == ExitCode.OK, done.stderr
+    summary = json.loads(done.stdout)
     assert summary["cells"] == {"whole": 4, "missing": 0}
     assert 0 <= summary["results"]["stripes"]["prototypes"]["last"]["worst"]["mean"] <= 1
+    return out
 
-    log = tmp_path / "log"
-    with begun(words(folder, tmp_path / "parts"), folder, log) as process:
+
+def test_a_comparison_says_the_same_bytes_again_though_interrupted_and_one_at_a_time(
+    folder: Path, whole: Path, tmp_path: Path
+) -> None:
+    log, out = tmp_path / "log", tmp_path / "out"
+    with begun(words(folder, out), folder, log) as process:
         eventually(lambda: is_in(log, "average/seed-0: trained") or process.poll() is not None, "a first cell", RUN_S)
         process.send_signal(signal.SIGINT)
         assert process.wait(RUN_S) == ExitCode.INTERRUPTED
     said = log.read_text()
     assert said.endswith("fedplcc: interrupted; what was committed is kept: the same command goes on from there\n")
+    assert "stopping before the next batch" in said
     assert "Traceback" not in said
     assert re.search(r"[123] of 4 cells are in the report", said)
 
-    done = compared(folder, tmp_path / "parts")
+    done = compared(folder, out)
     assert done.exit_code == ExitCode.OK, done.stderr
     assert "average/seed-0: begins" not in done.stdout, "what is there is not trained again"
-    assert told(tmp_path / "parts") == told(tmp_path / "whole")
+    assert told(out) == told(whole)
 
-    drawn = compared(folder, tmp_path / "whole", "--report-only", "--pictures")
+
+def test_a_cell_is_an_ordinary_simulation(folder: Path, whole: Path, tmp_path: Path) -> None:
+    cell = whole / "stripes/average/seed-1"
+    assert {*FILES, EVALUATIONS, "federation.json"} <= {entry.name for entry in cell.iterdir()}
+    assert not (cell / "state").exists()
+    simulated(tiny.document(folder, "fedavg", run={"seed": 1, "rounds": 2}), tmp_path / "simulated")
+    assert hashed(cell) == hashed(tmp_path / "simulated")
+
+
+def test_pictures_of_each_row_are_drawn_once_and_shown(folder: Path, whole: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    shutil.copytree(whole, out)
+    drawn = compared(folder, out, "--report-only", "--pictures")
     assert (drawn.exit_code, drawn.stderr) == (ExitCode.OK, "")
-    report = (tmp_path / "whole/report.md").read_text()
-    assert re.findall(r"\((stripes/\S+\.png)\)", report) == [
+    assert drawn.stdout.count(": drawing") == 2
+    assert re.findall(r"\((stripes/\S+\.png)\)", (out / "report.md").read_text()) == [
         "stripes/average/seed-0/pictures/map.png",
         "stripes/prototypes/seed-0/pictures/clusters.png",
         "stripes/prototypes/seed-0/pictures/map.png",
     ]
-
-    cell = tmp_path / "whole/stripes/average/seed-1"
-    assert {entry.name for entry in cell.iterdir()} == {*FILES, EVALUATIONS, "federation.json"}
-    simulated(tiny.document(folder, "fedavg", run={"seed": 1}), tmp_path / "simulated")
-    assert hashed(cell) == hashed(tmp_path / "simulated"), "a cell is an ordinary simulation"
+    assert ": drawing" not in compared(folder, out, "--report-only", "--pictures").stdout
 
 
 class Killer:
@@ -168,6 +186,9 @@ class Killer:
 
     def ends(self, cell: Cell, failure: str | None) -> None:
         self.ended[cell.name] = failure
+
+    def stops(self) -> None:
+        raise AssertionError("nobody asked for it")
 
 
 def test_a_cell_that_fails_and_a_worker_that_is_killed_stop_nothing_else(folder: Path, tmp_path: Path) -> None:

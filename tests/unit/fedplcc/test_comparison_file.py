@@ -183,6 +183,12 @@ def test_a_file_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
         read_comparison(tmp_path / "none.toml")
 
 
+def test_the_configuration_of_a_run_in_its_place_is_told_what_to_write(tmp_path: Path) -> None:
+    write_comparison(tmp_path)
+    with pytest.raises(InvalidConfig, match=r'is the configuration of one run; .* config = "run\.toml" in it'):
+        read_comparison(tmp_path / "run.toml")
+
+
 def test_the_plan_of_a_comparison_never_depends_on_what_is_chosen(tmp_path: Path) -> None:
     path = write_comparison(tmp_path)
     everything = cells_of(path, tmp_path)
