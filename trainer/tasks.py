@@ -60,6 +60,7 @@ from trainer.failures import site_failures
 from trainer.fetched_model import FetchedModel
 from trainer.handover import Finished, Handover
 from trainer.job import Job, Loaded, OnActivity, OnProblem
+from trainer.latest_model import LatestModel
 from trainer.metrics import TrainerMetrics
 from trainer.models import FeatureModel, build_model, load_arrays, state_arrays
 from trainer.ops import TorchOps
@@ -100,6 +101,7 @@ class TaskRunner:
         samples_per_class: int | None = None,
         metrics: TrainerMetrics | None = None,
         keeps_evaluated: bool = False,
+        latest_model: LatestModel | None = None,
     ) -> None:
         """Prepare a client.
 
@@ -113,6 +115,8 @@ class TaskRunner:
             metrics: Where to count and measure.
             keeps_evaluated: Whether the model that was evaluated is held until the next task, which mostly starts from it,
                 so that it is downloaded once a round, not twice; many clients in one process have no memory for that.
+            latest_model: Where this client finds what another one of this process has fetched, and leaves what it has. Its
+                measurements say what it would have received on its own.
 
         Raises:
             InvalidConfig: There is no such device.
@@ -128,6 +132,7 @@ class TaskRunner:
         self._configs: dict[str, RunConfig] = {}
         self._loaded: Loaded | None = None
         self._keeps_evaluated = keeps_evaluated
+        self._latest_model = latest_model
         self._evaluated: tuple[BlobRef, bytes] | None = None
         self.readings: Mapping[str, float] = {}
         """The latest measurements, by name with the unit as suffix."""
@@ -427,6 +432,8 @@ class TaskRunner:
         blob = job.task.payload.tensor_group(MODEL)
         if blob is None:
             raise MalformedRequest(f"a task {job.task.kind} comes with a model", field="payload")
+        if self._latest_model is not None:
+            return _fetch_for_all(job, blob, self._latest_model)
         kept, self._evaluated = self._evaluated, None
         data = kept[1] if kept is not None and kept[0] == blob else _fetch(job, blob)
         if self._keeps_evaluated and job.task.kind is TaskKind.EVALUATE:
@@ -540,6 +547,17 @@ def _received_prototypes(job: Job) -> PrototypeSet:
     return prototypes_from_bytes(_fetch(job, blob))
 
 
+def _fetch_for_all(job: Job, blob: BlobRef, latest: LatestModel) -> bytes:
+    """A model, fetched by the first client of this process that needs it."""
+    data = latest.get(blob)
+    if data is None:
+        data = _fetch(job, blob)
+        latest.put(blob, data)
+    else:
+        _count_received(job, data)
+    return data
+
+
 def _fetch(job: Job, blob: BlobRef) -> bytes:
     """A blob whose SHA-256 is the one that the task names; fetched anew once if it is not.
 
@@ -551,10 +569,14 @@ def _fetch(job: Job, blob: BlobRef) -> bytes:
         with job.timed("download_seconds"):
             data = job.coordinator.fetch(blob)
         if sha256_hex(data) == blob.sha256:
-            job.timings["received_bytes"] = job.timings.get("received_bytes", 0.0) + len(data)
+            _count_received(job, data)
             return data
         log.warning("blob_corrupt", role=blob.role, sha256=blob.sha256)
     raise BlobCorrupt(f"the {blob.role} that arrived does not have the announced SHA-256", sha256=blob.sha256)
+
+
+def _count_received(job: Job, data: bytes) -> None:
+    job.timings["received_bytes"] = job.timings.get("received_bytes", 0.0) + len(data)
 
 
 def _say_nothing(activity: ClientActivity, progress: float) -> None:

@@ -29,7 +29,7 @@ from shared.errors import (
 from shared.methods import base
 from shared.metrics import new_registry
 from shared.run_config import parse_run_config
-from shared.tensors import from_bytes, prototypes_from_bytes, prototypes_to_bytes, to_bytes
+from shared.tensors import blob_ref, from_bytes, prototypes_from_bytes, prototypes_to_bytes, to_bytes
 from shared.types import (
     FEATURE_DIM,
     GLOBAL_CLUSTER,
@@ -47,6 +47,7 @@ from tests.crashes import Killed
 from tests.unit.trainer.memory_coordinator import MemoryCoordinator
 from trainer.cancellation import Cancelled
 from trainer.client_state import ClientStates
+from trainer.latest_model import LatestModel
 from trainer.metrics import TrainerMetrics
 from trainer.tasks import TaskRunner, TooManyPrototypes, UnfitInitialModel
 from trainer.worker import HINTS
@@ -285,14 +286,17 @@ def test_evaluation_counts_the_test_set_per_class_of_the_run(data):
     assert all(0 <= hits <= total for hits, total in zip(counts.correct, counts.total, strict=True))
 
 
+class Counting(MemoryCoordinator):
+    """Counts the models that are fetched."""
+
+    num_fetched = 0
+
+    def fetch(self, blob):
+        self.num_fetched += blob.role == MODEL
+        return super().fetch(blob)
+
+
 def test_the_model_that_was_evaluated_is_not_downloaded_again_for_the_next_round(data):
-    class Counting(MemoryCoordinator):
-        num_fetched = 0
-
-        def fetch(self, blob):
-            self.num_fetched += blob.role == MODEL
-            return super().fetch(blob)
-
     def num_fetched(**options):
         coordinator = Counting()
         train = a_train_task(coordinator, data, a_run("fedavg"))
@@ -306,6 +310,36 @@ def test_the_model_that_was_evaluated_is_not_downloaded_again_for_the_next_round
     (kept, update), (fetched, same) = num_fetched(keeps_evaluated=True), num_fetched()
     assert (kept, fetched) == (2, 4)
     assert update.same_content(same)
+
+
+def test_clients_of_one_process_fetch_a_model_once_and_report_what_each_receives(data):
+    def fetched(latest_models):
+        coordinator = Counting()
+        train = a_train_task(coordinator, data, a_run("fedavg"))
+        for latest_model in latest_models:
+            a_runner(data, latest_model=latest_model).perform(train, coordinator)
+        contents = [replace(update, timings={}) for _, update in coordinator.updates]
+        return (
+            coordinator.num_fetched,
+            contents,
+            [update.timings["received_bytes"] for _, update in coordinator.updates],
+        )
+
+    shared = LatestModel()
+    (once, updates, received), (twice, same, expected) = fetched([shared] * 2), fetched([None] * 2)
+    assert (once, twice) == (1, 2)
+    assert updates == same
+    assert received == expected
+
+
+def test_another_model_takes_the_place_of_the_latest():
+    latest = LatestModel()
+    first, second = blob_ref(MODEL, b"first"), blob_ref(MODEL, b"second")
+    latest.put(first, b"first")
+    assert latest.get(first) == b"first"
+    latest.put(second, b"second")
+    assert latest.get(first) is None
+    assert latest.get(second) == b"second"
 
 
 def test_waiting_and_stopping_are_nothing_to_do(data):
