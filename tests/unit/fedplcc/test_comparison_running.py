@@ -1,0 +1,93 @@
+"""What a worker says of its cell, and how that is shown; training itself is in tests/integration/test_compare.py."""
+
+from __future__ import annotations
+
+import io
+import multiprocessing
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from fedplcc.comparison import running
+from fedplcc.comparison.plan import Cell
+from fedplcc.comparison.telling import CellProgress, CellsShown
+from fedplcc.interruption import Interrupted
+from gateway.schemas import Event
+from shared.errors import InvalidData
+from tests.comparisons import cells_of, write_comparison
+
+
+@pytest.fixture
+def cell(tmp_path: Path) -> Cell:
+    return cells_of(write_comparison(tmp_path), tmp_path / "out")[0]
+
+
+def outcome_of(cell: Cell, monkeypatch: pytest.MonkeyPatch, error: Exception | None) -> tuple[str, str]:
+    """What a worker answers whose training ends so."""
+
+    def train_cell(cell: Cell, progress: Any, *, device: str, should_stop: Any) -> None:
+        if error is not None:
+            raise error
+
+    monkeypatch.setattr(running, "train_cell", train_cell)
+    ours, theirs = multiprocessing.Pipe()
+    with ours, theirs:
+        return running._outcome_of(cell, theirs, "cpu")
+
+
+def test_a_worker_tells_how_its_cell_ended(cell: Cell, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert outcome_of(cell, monkeypatch, None) == (running.ENDED, "")
+    assert outcome_of(cell, monkeypatch, Interrupted()) == (running.INTERRUPTED, "")
+    assert outcome_of(cell, monkeypatch, InvalidData("no such file")) == (running.FAILED, "no such file")
+
+
+def test_a_bug_is_one_cells_failure_and_keeps_its_traceback(
+    cell: Cell, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    kind, sentence = outcome_of(cell, monkeypatch, ZeroDivisionError("division by zero"))
+    assert kind == running.FAILED
+    assert sentence.startswith("ZeroDivisionError: division by zero (in process ")
+    assert "Traceback" in capfd.readouterr().err
+
+
+def an_event(kind: str, number: int | None = None, **data: Any) -> Event:
+    time = datetime(2026, 1, 1, tzinfo=UTC)
+    return Event(sequence=1, time=time, type=kind, run_id="r", round=number, client_id="mnist", data=data)
+
+
+def test_of_a_run_rounds_and_what_a_person_should_know_are_passed_on() -> None:
+    said: list[tuple[str, Any]] = []
+    progress = CellProgress(lambda kind, content: said.append((kind, content)))
+    progress.step("mnist: reading its data")
+    progress.event(an_event("round_opened", 1, cohort=["mnist"], phase="collecting"))
+    progress.event(an_event("update_committed", 1))
+    progress.event(an_event("update_refused", 1, detail="it is too far away"))
+    progress.event(an_event("round_committed", 1, metrics={"accuracy": {"mean": 0.5}}))
+    assert said == [
+        (running.NOTE, "client mnist: an update was refused: it is too far away"),
+        (running.ROUND, (1, 0.5)),
+    ]
+
+
+def test_where_no_bar_can_move_each_cell_has_a_line_when_it_begins_and_ends(cell: Cell) -> None:
+    told = io.StringIO()
+    with CellsShown(Console(file=told, soft_wrap=True), total=2) as shown:
+        shown.begins(cell)
+        shown.round(cell, 1, 0.25)
+        shown.round(cell, 2, 0.75)
+        shown.note(cell, "an\x1b[31m odd note")
+        shown.ends(cell, None)
+        shown.begins(cell)
+        shown.ends(cell, "client mnist: no such file")
+        shown.stops()
+    assert told.getvalue().splitlines() == [
+        "digits/average/seed-0: begins, 1 of 2",
+        "digits/average/seed-0: an\\x1b[31m odd note",
+        "digits/average/seed-0: trained, mean accuracy 75.0% in the last round",
+        "digits/average/seed-0: begins, 2 of 2",
+        "digits/average/seed-0: failed: client mnist: no such file",
+        "stopping before the next batch; Ctrl-C again stops at once",
+    ]
