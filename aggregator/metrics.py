@@ -102,10 +102,16 @@ class AggregatorMetrics:
             "class_prototypes", "Global prototypes by class of the last round.", "run", "class_id"
         )
         self.accuracy = gauge(
-            "domain_accuracy_ratio", "Accuracy of the global model on each domain's test set.", "run", "domain"
+            "domain_accuracy_ratio",
+            "Accuracy on each domain's test set: of the global model, or of clients' own where the run shares none.",
+            "run",
+            "domain",
         )
         self.worst_accuracy = gauge("worst_domain_accuracy_ratio", "Accuracy of the worst domain.", "run")
         self.mean_accuracy = gauge("mean_domain_accuracy_ratio", "Mean accuracy over domains.", "run")
+        self.local_accuracy = gauge(
+            "local_accuracy_ratio", "Accuracy of clients' own models: mean and worst over domains.", "run", "summary"
+        )
         self.loss = gauge("training_loss", "Mean training loss by term of the last round.", "run", "term")
         self.round = gauge("round", "The latest round that opened.", "run")
         self.rpc_started = Counter(
@@ -215,6 +221,9 @@ class AggregatorMetrics:
                 gauge.remove_by_labels({"run": run.run_id})
             else:
                 gauge.labels(run.run_id).set(accuracy[name])
+        local = metrics.get("accuracy_local", {})
+        summaries = {name: local.get(name) for name in ("mean", "worst")}
+        self._set_all(self.local_accuracy, run.run_id, summaries, label="summary", bound=len(summaries))
         domains = {name: value for name, value in accuracy.items() if name not in ("worst", "mean")}
         self._set_all(self.accuracy, run.run_id, domains, label="domain", bound=DOMAINS)
         self._set_all(self.loss, run.run_id, metrics["loss"], label="term", bound=LOSS_TERMS)
@@ -259,7 +268,7 @@ class AggregatorMetrics:
         self._ended_at.pop(run_id, None)
         for gauge in (self.worst_accuracy, self.mean_accuracy, self.round):
             gauge.remove_by_labels({"run": run_id})
-        for gauge in (self.accuracy, self.loss, self.prototypes, self.class_prototypes):
+        for gauge in (self.accuracy, self.local_accuracy, self.loss, self.prototypes, self.class_prototypes):
             gauge.remove_by_labels({"run": run_id})
         for key in [key for key in self._label_values if key[0] == run_id]:
             del self._label_values[key]

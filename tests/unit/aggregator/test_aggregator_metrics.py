@@ -104,6 +104,19 @@ def test_every_way_in_which_a_round_takes_nothing_is_counted_under_a_reason_of_i
     assert errors.RoundClosed not in {*REFUSALS, *REPORT_REFUSALS}
 
 
+def test_the_accuracy_of_local_models_is_shown_as_long_as_it_is_known(
+    registry: CollectorRegistry, metrics: AggregatorMetrics
+) -> None:
+    local = {"city": 0.25, "farm": 0.75, "mean": 0.5, "worst": 0.25}
+    runs = [a_committed_run(accuracy_local=local), a_committed_run("two")]
+    metrics.observe_runs(runs, now=100.0)
+    for run in runs:
+        metrics.round_committed(run, [], now=104.0)
+    assert series(registry, "local_accuracy_ratio") == {("one", "mean"): 0.5, ("one", "worst"): 0.25}
+    metrics.round_committed(a_committed_run(number=2, accuracy_local=dict.fromkeys(local)), [], now=108.0)
+    assert series(registry, "local_accuracy_ratio") == {}
+
+
 def test_a_committed_round_shows_its_results_and_durations(
     registry: CollectorRegistry, metrics: AggregatorMetrics
 ) -> None:
