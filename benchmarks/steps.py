@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -54,8 +54,8 @@ class Case:
 
 CASES = (
     Case(model={"name": "resnet10", "stem": "imagenet7x7"}, image_size=32, steps=10, repeats=15),
-    Case(model={"name": "resnet10", "stem": "imagenet5x5"}, image_size=64, steps=4, repeats=11),
-    Case(model={"name": "resnet10", "stem": "cifar3x3"}, image_size=32, steps=2, repeats=5),
+    Case(model={"name": "resnet10", "stem": "imagenet5x5"}, image_size=64, steps=4, repeats=7),
+    Case(model={"name": "resnet10", "stem": "cifar3x3"}, image_size=32, steps=1, repeats=5),
     Case(model={"name": "cnn4"}, image_size=32, steps=10, repeats=21),
 )
 QUICK = (Case(model={"name": "cnn4"}, image_size=16, steps=1, repeats=1),)
@@ -70,6 +70,8 @@ def main() -> None:
         raise SystemExit(error.detail) from error
     cases = [case for case in CASES if any(word in case.label for word in arguments.models or [""])]
     names = [name for name in METHODS if name != "fedavg" and name in (arguments.methods or METHODS)]
+    if arguments.repeats:
+        cases = [replace(case, repeats=arguments.repeats) for case in cases]
     rows = [_measured(case, name, device) for case in (QUICK if arguments.quick else cases) for name in names]
     finish("steps", rows, arguments, device=environment(device).device)
 
@@ -77,6 +79,7 @@ def main() -> None:
 def _more(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", default="cpu", help="where to train: cpu, cuda or cuda:N")
     parser.add_argument("--methods", nargs="+", choices=METHODS, help="some methods; all if not given")
+    parser.add_argument("--repeats", type=int, help="how often each is measured; by the model if not given")
     parser.add_argument("--models", nargs="+", help="words in the first column; all models if not given")
 
 
