@@ -8,8 +8,21 @@
 Which engine works, and how many clients at a time, changes no byte of what the run leaves.
 """
 
-from fedplcc.parallelism import EngineName
-from fedplcc.simulation.engine import Observers
-from fedplcc.simulation.federation import Simulation, simulate_in_folder
+from __future__ import annotations
 
-__all__ = ["EngineName", "Observers", "Simulation", "simulate_in_folder"]
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fedplcc.simulation.engine import Observers
+    from fedplcc.simulation.federation import Simulation, simulate_in_folder
+
+__all__ = ["Observers", "Simulation", "simulate_in_folder"]
+
+
+def __getattr__(name: str) -> Any:
+    """Load what is asked for: a worker, which is in this package too, has no use for an aggregator and its database."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module = "engine" if name == "Observers" else "federation"
+    return getattr(importlib.import_module(f"{__name__}.{module}"), name)

@@ -11,15 +11,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
-from fedplcc.simulation.coordinator import InProcessCoordinator
-from gateway.schemas import Event
 from shared.errors import FedplccError, from_reason
 from shared.types import Client, ClientProblem, RunSpec, Task
 from trainer.cancellation import ShouldStop
 
-OnEvent = Callable[[Event], None]
+if TYPE_CHECKING:  # workers are told of sites, and have neither
+    from fedplcc.simulation.coordinator import InProcessCoordinator
+    from gateway.schemas import Event
+
+OnEvent: TypeAlias = "Callable[[Event], None]"
 OnProblem = Callable[[str, ClientProblem], None]
 """Told the client id and what its operator should know."""
 OnActivity = Callable[[str, str, float], None]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import socket
+import subprocess
 import sys
 import threading
 import time
@@ -27,6 +28,7 @@ from fedplcc.simulation.worker import BESIDE_THE_CREW, Worker
 from shared.errors import FedplccError, InvalidConfig, InvalidData, Unavailable
 from shared.types import RunSpec
 from tests import tiny
+from tests.harness import ROOT
 from trainer.cancellation import Cancelled, never
 
 WAIT_S = 30.0
@@ -230,3 +232,20 @@ def test_a_ray_cluster_that_does_not_answer_is_said_at_once(tmp_path: Path) -> N
         ) as why:
             make_engine(sites(tmp_path, a=npz(tmp_path)), Observers(), threads=1, engine="ray", ray_address=address)
     assert exit_code_of(why.value) is ExitCode.UNREACHABLE
+
+
+@pytest.mark.parametrize(
+    ("modules", "unneeded"),
+    [
+        (("worker", "ray_worker"), {"aggregator", "gateway", "sqlalchemy", "ray"}),
+        (("federation", "engines", "crew", "processes", "on_ray"), {"torch", "ray"}),
+    ],
+)
+def test_a_worker_loads_no_aggregator_and_its_crew_no_torch(modules: tuple[str, ...], unneeded: set[str]) -> None:
+    """Each would cost its process seconds and hundreds of megabytes."""
+    program = "import importlib, sys\nfor name in sys.argv[1:]: importlib.import_module(f'fedplcc.simulation.{name}')\n"
+    program += "print(*{name.partition('.')[0] for name in sys.modules})"
+    done = subprocess.run(
+        [sys.executable, "-c", program, *modules], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert not unneeded & set(done.stdout.split())
