@@ -12,6 +12,7 @@ from fedplcc.comparison.plan import command_of, plan
 from fedplcc.configuration import Overrides, federation_json, read_federation
 from shared.errors import InvalidConfig
 from tests.comparisons import COMPARISON, RUN, cells_of, write_comparison
+from tests.harness import ROOT
 
 
 def refusal(folder: Path, comparison: str, run: str = RUN) -> str:
@@ -187,6 +188,16 @@ def test_the_configuration_of_a_run_in_its_place_is_told_what_to_write(tmp_path:
     write_comparison(tmp_path)
     with pytest.raises(InvalidConfig, match=r'is the configuration of one run; .* config = "run\.toml" in it'):
         read_comparison(tmp_path / "run.toml")
+
+
+def test_the_example_in_the_guide_is_understood(tmp_path: Path) -> None:
+    guide = (ROOT / "fedplcc/README.md").read_text(encoding="utf-8").partition("## Comparisons")[2]
+    example = guide.partition("```toml\n")[2].partition("```")[0]
+    names = [cell.name for cell in cells_of(write_comparison(tmp_path, example), tmp_path)]
+    assert len(names) == 9
+    assert names[2] == "shops/all-prototypes/seed-0"
+    with_what_is_commented_out = example.replace("# published = ", "published = ", 1).replace("# differs", "differs")
+    assert cells_of(write_comparison(tmp_path, with_what_is_commented_out), tmp_path)
 
 
 def test_the_plan_of_a_comparison_never_depends_on_what_is_chosen(tmp_path: Path) -> None:
