@@ -127,7 +127,8 @@ def meanings(kind: type[BaseModel]) -> Mapping[str, str]:
             is_text = isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant)
             if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and is_text:
                 found[field.target.id] = " ".join(str(text.value.value).split())  # type: ignore[attr-defined]
-    return found
+    # What the class keeps for itself has a text too, and is no key.
+    return {name: meaning for name, meaning in found.items() if name in kind.model_fields}
 
 
 def range_of(field: FieldInfo) -> str:
