@@ -190,7 +190,7 @@ def _accuracies(line: Mapping[str, Any]) -> list[str]:
             worst = next(domain for domain in domains_of([line]) if accuracy[domain] == accuracy["worst"])
             told.append(f"{name}: mean {100 * accuracy['mean']:.1f}%, worst {100 * accuracy['worst']:.1f}% ({worst})")
     if line.get("accuracy_of"):
-        told.append(f"{MODEL} is the first model: clients keep theirs, in their state directories")
+        told.append(f"{MODEL} is what the run began with: clients share no models in it")
     return told
 
 

@@ -88,7 +88,7 @@ def read_trained_model(
     if not config.algorithm.shares_model(config.method):
         raise InvalidModel(
             f"{file} is what the run began with: its method, {config.run.method}, shares no model as the run is configured, "
-            "and each client's own stays in its trainer's state directory"
+            "and what each client trained never left it"
         )
     data = _read(file)
     model = build_model(

@@ -76,7 +76,7 @@ def test_the_first_model_of_a_run_that_shares_none_is_not_taken_for_a_trained_on
     assert said.startswith(
         f"{folder / 'model.safetensors'} is what the run began with: its method, fedproto, shares no"
     )
-    assert said.endswith("each client's own stays in its trainer's state directory")
+    assert said.endswith("and what each client trained never left it")
 
 
 def test_a_model_file_alone_is_read_with_the_runs_configuration_file(ended_runs: Path, tmp_path: Path) -> None:
