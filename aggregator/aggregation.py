@@ -18,7 +18,7 @@ from aggregator import rounds
 from aggregator.fold import WeightedModel, fold_models
 from aggregator.store.base import Store
 from aggregator.store.blobs import BlobStore
-from shared.methods.base import fold_weights, server_step
+from shared.methods.base import fold_weights
 from shared.methods.prototypes import PrototypeConfig
 from shared.run_config import RunConfig, parse_run_config
 from shared.tensors import TensorTable, prototypes_from_bytes, prototypes_to_bytes
@@ -72,8 +72,7 @@ def aggregate(
         weights = fold_weights([update.num_examples for update in updates], hyper)
         models = [_stored(blobs, update.payload.tensor_group(MODEL)) for update in updates]
         weighted = [WeightedModel(path, weight) for path, weight in zip(models, weights, strict=True)]
-        step = server_step(hyper, run.round.number, run.total_rounds)
-        model = blobs.put(MODEL, fold_models(table, start, weighted, method, hyper, block_elements, step=step))
+        model = blobs.put(MODEL, fold_models(table, start, weighted, method, hyper, block_elements))
     prototypes = PrototypeSet.empty()
     if method.server_prototypes is not None and method.prototype_kind is not None:
         pool = {**earlier, **run.round.updates}

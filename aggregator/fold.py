@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 
 from shared.errors import PayloadCorrupt
-from shared.maths import partway
 from shared.methods.base import Method, MethodConfig
 from shared.tensors import DTYPES, TensorEntry, TensorTable
 
@@ -39,8 +38,6 @@ def fold_models(
     method: Method,
     config: MethodConfig,
     block_elements: int = BLOCK_ELEMENTS,
-    *,
-    step: float = 1.0,
 ) -> Iterator[bytes]:
     """Yield the bytes of the next global model's blob: the same header, then the folded blocks.
 
@@ -51,7 +48,6 @@ def fold_models(
         method: Whose fold to use.
         config: Its hyper-parameters.
         block_elements: Elements read at a time from each blob.
-        step: Which part of the way to the method's fold to go; see `shared.methods.base.server_step`.
 
     Raises:
         PayloadCorrupt: A stored blob is shorter than its header says, or gone.
@@ -62,8 +58,7 @@ def fold_models(
         for first in range(0, region.num_elements, block_elements):
             count = min(block_elements, region.num_elements - first)
             blocks = (_read(update.path, region, first, count) for update in updates)
-            begin = _read(global_model, region, first, count)
-            block = partway(begin, method.fold(begin, blocks, weights, config), step)
+            block = method.fold(_read(global_model, region, first, count), blocks, weights, config)
             yield np.ascontiguousarray(block, DTYPES[region.dtype]).tobytes()
 
 

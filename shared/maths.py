@@ -51,18 +51,3 @@ def weighted_mean(blocks: Iterable[Block], weights: Sequence[float]) -> Block:
         return total
     total /= float(sum(weights))
     return total.astype(np.float32)
-
-
-def partway(begin: Block, end: Block, share: float) -> Block:
-    """Return begin + share (end - begin): in float64, rounded once to float32. Integers have no way between: `end`.
-
-    Args:
-        begin: float32 or int64.
-        end: Of the same shape and dtype.
-        share: In (0, 1]; 1 is `end` itself, to the last bit.
-    """
-    if share == 1.0 or np.issubdtype(end.dtype, np.integer):
-        return end
-    origin = begin.astype(np.float64)
-    way: Block = (origin + share * (end - origin)).astype(np.float32)
-    return way

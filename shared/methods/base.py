@@ -12,11 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
+from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, model_serializer
 
 from shared.types import GLOBAL_MODEL, LOCAL_MODEL, FloatArray, IntArray, PrototypeSet
 
@@ -45,11 +45,8 @@ class MethodConfig(BaseModel):
 
     averaging: Literal["weighted", "equal"] = "weighted"
     """Weight of a client in the fold: its number of samples, or one."""
-    settle_rounds: Annotated[int, Field(ge=0, le=1_000_000)] = 0
-    """Last rounds of the run over which the server's step shrinks, in equal parts, from the whole way to the clients' mean
-    to 1/settle_rounds of it, so that the noise of single rounds averages out. 0: always the whole way, as FedAvg."""
 
-    younger: ClassVar[frozenset[str]] = frozenset({"settle_rounds"})
+    younger: ClassVar[frozenset[str]] = frozenset()
     """Keys that came after the method's first release. Where they have their default they are not written down, so that the
     hash of a run that does not set them stays what it was."""
 
@@ -272,18 +269,6 @@ class Method:
 def fold_weights(num_examples: Sequence[int], config: MethodConfig) -> list[float]:
     """Weight of each client's blocks, in the same order; whole numbers, so float64 products of float32 are exact."""
     return [1.0 if config.averaging == "equal" else float(count) for count in num_examples]
-
-
-def server_step(config: MethodConfig, round: int, total_rounds: int) -> float:
-    """Return which part of the way from the round's model to the folded one the server goes, in (0, 1].
-
-    Args:
-        config: Has `settle_rounds`.
-        round: Number of the round, from 1.
-        total_rounds: T.
-    """
-    rounds_left = total_rounds - round + 1
-    return min(1.0, rounds_left / config.settle_rounds) if config.settle_rounds else 1.0
 
 
 def per_class_counts(class_ids: IntArray, num_classes: int) -> IntArray:

@@ -43,7 +43,7 @@ class PrototypeConfig(MethodConfig):
     or those that training itself saw in the last pass over them, while weights still moved, as some of the authors' codes
     do (rule 1.4 of the algorithm reference)."""
 
-    younger: ClassVar[frozenset[str]] = MethodConfig.younger | {"proto_staleness", "proto_pass"}
+    younger: ClassVar[frozenset[str]] = frozenset({"proto_staleness", "proto_pass"})
 
 
 # -- Summaries: what leaves the client, and what the server makes of it ------------------------------------------------

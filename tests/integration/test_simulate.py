@@ -104,17 +104,6 @@ def test_a_contrast_that_is_off_gives_fedavgs_model_and_one_that_is_on_begins_in
     assert [sorted(line["loss"]) for line in lines["on"]] == [["ce"], ["ce", "contrast"], ["ce", "contrast"]]
 
 
-def test_a_server_that_settles_goes_part_of_the_way_at_the_end(data: Path, tmp_path: Path) -> None:
-    simulated(tiny.document(data, "fedavg"), tmp_path / "whole")
-    simulated({**tiny.document(data, "fedavg"), "method": {"settle_rounds": 2}}, tmp_path / "part")
-    whole, part = (
-        [json.loads(line)["model_sha256"] for line in (tmp_path / name / "metrics.jsonl").read_text().splitlines()]
-        for name in ("whole", "part")
-    )
-    assert whole[:2] == part[:2]
-    assert whole[2] != part[2]
-
-
 @pytest.mark.parametrize(
     ("method", "num_asked"),
     [("fedplcc", 0), ("fedplcc", 1), ("fedplcc", 9), ("fedplcc", 25), ("moon", 25), ("moon", 40)],

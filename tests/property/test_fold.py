@@ -35,10 +35,8 @@ float32s = st.floats(width=32, allow_nan=False, allow_infinity=False)
 weights = st.lists(st.integers(1, 2**20), min_size=1, max_size=5)
 
 
-def fold(
-    models: Sequence[Model], counts: Sequence[float], *, block_elements: int = 1 << 18, step: float = 1.0
-) -> bytes:
-    """The next global model's blob from these models, weighted by these counts; the round started from the first."""
+def fold(models: Sequence[Model], counts: Sequence[float], *, block_elements: int = 1 << 18) -> bytes:
+    """The next global model's blob from these models, weighted by these counts."""
     with memory_folder() as folder:
         paths = [Path(folder) / str(index) for index in range(len(models))]
         for path, model in zip(paths, models, strict=True):
@@ -46,7 +44,7 @@ def fold(
         with paths[0].open("rb") as file:
             table = read_header(file)
         updates = [WeightedModel(path, count) for path, count in zip(paths, counts, strict=True)]
-        return b"".join(fold_models(table, paths[0], updates, FEDAVG, MethodConfig(), block_elements, step=step))
+        return b"".join(fold_models(table, paths[0], updates, FEDAVG, MethodConfig(), block_elements))
 
 
 def exact_mean(values: Sequence[np.float32], counts: Sequence[int]) -> Fraction:
@@ -117,22 +115,6 @@ def test_integers_take_the_maximum(case: tuple[list[Model], list[int]]) -> None:
     for name, folded in found.items():
         if folded.dtype == np.int64:
             np.testing.assert_array_equal(folded, np.max([model[name] for model in models], axis=0))
-
-
-@given(any_models(), st.floats(0.01, 1.0))
-def test_a_step_goes_part_of_the_way_whatever_the_block_size(case: tuple[list[Model], list[int]], step: float) -> None:
-    models, counts = case
-    whole, part = from_bytes(fold(models, counts)), from_bytes(fold(models, counts, step=step))
-    assert fold(models, counts, step=step, block_elements=3) == fold(models, counts, step=step)
-    for name, end in whole.items():
-        begin = models[0][name]
-        if end.dtype != np.float32:
-            assert part[name].tolist() == end.tolist()
-            continue
-        low, high = np.minimum(begin, end), np.maximum(begin, end)
-        assert ((low <= part[name]) & (part[name] <= high)).all()
-        if step == 1.0:
-            assert part[name].tobytes() == end.tobytes()
 
 
 @given(any_models(), st.integers(1, 70))

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from shared.maths import partway, weighted_mean
+from shared.maths import weighted_mean
 
 finite = st.floats(width=32, allow_nan=False, allow_infinity=False)
 counts = st.integers(1, 2**29)
@@ -103,26 +103,3 @@ def test_there_must_be_as_many_blocks_as_weights(num_blocks, num_weights):
 def test_blocks_must_have_one_shape():
     with pytest.raises(ValueError, match="one shape"):
         weighted_mean([np.zeros(2, np.float32), np.zeros(1, np.float32)], [1.0, 1.0])
-
-
-class TestPartway:
-    BEGIN, END = np.array([0.0, 1.0, -3e38], np.float32), np.array([1.0, -1.0, 3e38], np.float32)
-
-    def test_a_share_of_the_way_is_rounded_once(self):
-        share = 0.3
-        exact = [float(a) + share * (float(b) - float(a)) for a, b in zip(self.BEGIN, self.END, strict=True)]
-        way = partway(self.BEGIN, self.END, share)
-        assert way.dtype == np.float32
-        assert way.tolist() == np.array(exact).astype(np.float32).tolist()
-
-    def test_the_whole_way_is_the_end_to_the_last_bit(self):
-        assert partway(self.BEGIN, self.END, 1.0).tobytes() == self.END.tobytes()
-
-    def test_integers_are_at_the_end_at_once(self):
-        way = partway(np.array([1, 5]), np.array([9, 7]), 0.5)
-        assert (way.dtype, way.tolist()) == (np.int64, [9, 7])
-
-    def test_arguments_stay_as_they_were(self):
-        before = self.BEGIN.copy(), self.END.copy()
-        partway(self.BEGIN, self.END, 0.25)
-        np.testing.assert_array_equal((self.BEGIN, self.END), before)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from shared.methods.base import fold_weights, server_step
+from shared.methods.base import fold_weights
 from shared.methods.fedavg import METHOD, Config, client_loss, fold
 from shared.types import PrototypeSet
 from tests.numpy_ops import a_step
@@ -39,21 +39,3 @@ def test_the_state_before_the_round_does_not_matter():
 
 def test_it_has_no_prototypes():
     assert not METHOD.has_prototypes
-
-
-def test_the_servers_step_shrinks_in_equal_parts_at_the_end():
-    steps = [server_step(Config(settle_rounds=4), number, 6) for number in range(1, 7)]
-    assert steps == [1.0, 1.0, 1.0, 0.75, 0.5, 0.25]
-
-
-def test_a_server_that_does_not_settle_goes_the_whole_way_in_every_round():
-    assert [server_step(Config(), number, 3) for number in (1, 2, 3)] == [1.0, 1.0, 1.0]
-
-
-def test_a_run_may_be_shorter_than_its_settling():
-    assert [server_step(Config(settle_rounds=10), number, 2) for number in (1, 2)] == [0.2, 0.1]
-
-
-def test_settling_is_written_down_only_where_it_is_set():
-    assert "settle_rounds" not in Config().model_dump()
-    assert Config(settle_rounds=3).model_dump()["settle_rounds"] == 3
