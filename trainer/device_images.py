@@ -113,8 +113,7 @@ class DeviceImages:
         return images_BSS3.pin_memory().to(self.device, non_blocking=True)
 
     def _normalised(self, images_BSS3: Tensor) -> Tensor:
-        # The view keeps the bytes' order, channels last: pooling and convolutions are faster so.
-        x_B3SS = images_BSS3.permute(0, 3, 1, 2).to(torch.float32)
+        x_B3SS = images_BSS3.permute(0, 3, 1, 2).to(torch.float32, memory_format=torch.contiguous_format)
         return x_B3SS.div_(255).sub_(self.mean_3[:, None, None]).div_(self.std_3[:, None, None])
 
 
