@@ -4,12 +4,15 @@ files first, so that of two workers neither waits for the other at the end.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from shared.log import OUR_LOGGERS
 from tests.harness import Federation
 from tests.postgres import Server, a_server
 
@@ -21,6 +24,35 @@ settings.load_profile("default")
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+
+
+@contextmanager
+def _logs_as_they_were() -> Iterator[None]:
+    """Take back what a command sets up in this process: it logs to the stream that CliRunner closes, errors alone."""
+    root, loggers = logging.getLogger(), [logging.getLogger(name) for name in ("", *OUR_LOGGERS)]
+    handlers, levels = list(root.handlers), [logger.level for logger in loggers]
+    yield
+    for handler in list(root.handlers):
+        if handler not in handlers:
+            root.removeHandler(handler)
+    for handler in handlers:
+        root.addHandler(handler)
+    for logger, level in zip(loggers, levels, strict=True):
+        logger.setLevel(level)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def logs_of_a_module() -> Iterator[None]:
+    """Nothing that a module's own fixtures set up outlives it."""
+    with _logs_as_they_were():
+        yield
+
+
+@pytest.fixture(autouse=True)
+def logs_of_a_test() -> Iterator[None]:
+    """Nothing that a test sets up outlives it."""
+    with _logs_as_they_were():
+        yield
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import logging
 from collections.abc import Iterator
 from contextlib import closing
 from http.client import HTTPConnection
@@ -28,7 +27,6 @@ from shared import convert
 from shared.errors import InvalidConfig, MalformedRequest
 from shared.gen.fedplcc.v1 import run_service_pb2 as run_pb2
 from shared.gen.fedplcc.v1 import run_service_pb2_grpc as run_grpc
-from shared.log import OUR_LOGGERS
 from shared.rpc import open_channel, translated
 from shared.run_config import FederationFile
 from shared.tensors import to_bytes
@@ -43,21 +41,6 @@ from trainer.models import build_model, state_arrays
 DATA = to_bytes(NumpyClient("ann").first_model(seed=7))
 SHA256 = hashlib.sha256(DATA).hexdigest()
 OCTETS = {"Content-Type": "application/octet-stream"}
-
-
-@pytest.fixture(autouse=True)
-def logs_as_they_were() -> Iterator[None]:
-    """Takes back what a command sets up: it logs to the stream that CliRunner closes."""
-    root, loggers = logging.getLogger(), [logging.getLogger(name) for name in ("", *OUR_LOGGERS)]
-    handlers, levels = list(root.handlers), [logger.level for logger in loggers]
-    yield
-    for handler in list(root.handlers):
-        if handler not in handlers:
-            root.removeHandler(handler)
-    for handler in handlers:
-        root.addHandler(handler)
-    for logger, level in zip(loggers, levels, strict=True):
-        logger.setLevel(level)
 
 
 @pytest.fixture(scope="module")
