@@ -77,11 +77,6 @@ def median(samples: Sequence[Sample], what: str = "wall_s") -> float:
     return float(statistics.median(getattr(sample, what) for sample in samples))
 
 
-def least(samples: Sequence[Sample]) -> float:
-    """The least processor time."""
-    return min(sample.cpu_s for sample in samples)
-
-
 def ratio(samples: Sequence[Sample], base: Sequence[Sample], what: str = "wall_s") -> float:
     """The median of the ratios of neighbours in time: what the machine did to both drops out."""
     return float(statistics.median(_ratios(samples, base, what)))
