@@ -2,40 +2,35 @@
 
 from __future__ import annotations
 
-import json
-import re
+import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
+from typer.testing import CliRunner
+
+from fedplcc.cli import app
 
 ROOT = Path(__file__).parents[2]
-COLUMNS = ("mnist", "usps", "svhn", "synth", "mnistm", "mean", "worst")
+RESULTS = ROOT / "experiments" / "results"
+COMPUTED = ("report.md", "summary.csv", "evaluations.csv", "rounds.csv", "cells.csv")
+"""Files of a report that follow from its cells."""
 
 
-def rounds_of(method: str) -> list[dict[str, Any]]:
-    lines = (ROOT / "experiments" / "results" / f"digit5-{method}.jsonl").read_text().splitlines()
-    return [json.loads(line) for line in lines]
+def test_the_rows_of_the_digit_5_table_are_rows_of_the_report() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    table = text.split("<!-- digit5 -->\n")[1].split("<!-- /digit5 -->")[0].splitlines()
+    report = (RESULTS / "report.md").read_text(encoding="utf-8").splitlines()
+    assert len(table) > 2
+    assert [line for line in table if line not in report] == []
 
 
-def mean_of_last(method: str, count: int) -> float:
-    return sum(100 * line["accuracy"]["mean"] for line in rounds_of(method)[-count:]) / count
-
-
-@pytest.mark.parametrize(("method", "name"), [("fedavg", "FedAvg"), ("fedplcc", "FedPLCC")])
-def test_the_table_of_digit_5_is_the_last_round_of_the_results(method: str, name: str) -> None:
-    row = re.search(rf"^\| \**{name}\** \|(.*)\|$", (ROOT / "README.md").read_text(), re.MULTILINE)
-    assert row is not None
-    rounds = rounds_of(method)
-    assert [line["round"] for line in rounds] == list(range(1, 51))
-    last = rounds[-1]["accuracy"]
-    assert row[1].replace("*", "").split("|") == [f" {100 * last[column]:.1f} " for column in COLUMNS]
-
-
-def test_what_the_readme_says_below_the_table_of_digit_5_follows_from_the_results() -> None:
-    text = " ".join((ROOT / "README.md").read_text().split())
-    means = {method: f"{mean_of_last(method, 5):.1f}" for method in ("fedplcc", "fedavg")}
-    assert f"Mean of the last five rounds: FedPLCC {means['fedplcc']}, FedAvg {means['fedavg']}" in text
-    pairs = zip(rounds_of("fedplcc"), rounds_of("fedavg"), strict=True)
-    behind = [ours["round"] for ours, theirs in pairs if ours["accuracy"]["mean"] <= theirs["accuracy"]["mean"]]
-    assert f"FedPLCC passes FedAvg in round {behind[-1] + 1}" in text
+def test_the_report_of_the_experiments_follows_from_their_cells(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(RESULTS, tmp_path / "results", ignore=shutil.ignore_patterns(*COMPUTED))
+    monkeypatch.chdir(ROOT)
+    arguments = ["--config", "experiments/compare.toml", "--out", str(tmp_path / "results"), "--report-only"]
+    ended = CliRunner().invoke(app, ["compare", *arguments])
+    assert ended.exit_code == 0, ended.output
+    for name in COMPUTED:
+        assert (tmp_path / "results" / name).read_bytes() == (RESULTS / name).read_bytes(), name
