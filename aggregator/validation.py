@@ -19,6 +19,7 @@ from shared.methods.base import Method, excess_rows, per_class_counts
 from shared.run_config import RunConfig
 from shared.tensors import DTYPES, TensorTable, check_schema, prototypes_from_bytes, read_blocks, read_header
 from shared.types import (
+    CLASS_MEAN,
     FEATURE_DIM,
     GLOBAL_MODEL,
     LOCAL_MODEL,
@@ -255,7 +256,7 @@ def check_prototypes(
         class_counts: The client's samples per class, `[M]`.
 
     Raises:
-        MalformedUpdate: check is dim, class_id, group_id, finite, weight, count or sum.
+        MalformedUpdate: check is dim, class_id, group_id, finite, weight, count (of class means, too: one per class) or sum.
     """
     if prototypes.vectors.shape[1] != dim and len(prototypes):
         raise _malformed("dim", f"prototypes have {prototypes.vectors.shape[1]} features, the model {dim}")
@@ -273,8 +274,13 @@ def check_prototypes(
         raise _malformed("finite", "a prototype or its weight is NaN or infinite")
     if len(prototypes) and prototypes.weights.min() <= 0:
         raise _malformed("weight", "a prototype's weight is not positive")
-    present = per_class_counts(prototypes.class_ids, num_classes) > 0
-    if (present & (np.asarray(class_counts) == 0)).any():
+    counts_M = per_class_counts(prototypes.class_ids, num_classes)
+    if method.prototype_kind == CLASS_MEAN and counts_M.max() > 1:
+        # Whoever sent more would have as many voices in plain means over clients.
+        raise _malformed(
+            "count", f"{counts_M.max()} means of class {counts_M.argmax()}, and a client has one per class"
+        )
+    if ((counts_M > 0) & (np.asarray(class_counts) == 0)).any():
         raise _malformed("class_id", "a prototype is of a class that the client has no samples of")
     if method.weights_are_counts:
         _check_sums(prototypes, update, class_counts)

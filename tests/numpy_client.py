@@ -17,7 +17,9 @@ import numpy as np
 from shared.run_config import RunConfig, parse_run_config
 from shared.tensors import blob_ref, from_bytes, prototypes_to_bytes, to_bytes
 from shared.types import (
+    CLASS_MEAN,
     GLOBAL_MODEL,
+    LOCAL_CLUSTER,
     MODEL,
     BlobRef,
     Client,
@@ -90,13 +92,13 @@ class NumpyClient:
             for name, value in model.items()
         }
 
-    def prototypes(self, task: Task) -> PrototypeSet:
-        """Two prototypes for each class of two samples or more, one for a class of one."""
+    def prototypes(self, task: Task, kind: str | None = LOCAL_CLUSTER) -> PrototypeSet:
+        """Two prototypes for each class of two samples or more, one for a class of one; of class means, one each."""
         rng = self._rng(task)
         rows, ids, weights = [], [], []
         for class_id, count in enumerate(self.counts):
-            parts = [count] if count == 1 else [1, count - 1] if count else []
-            for part in parts:
+            parts = [count] if count == 1 or kind == CLASS_MEAN else [1, count - 1]
+            for part in parts if count else ():
                 rows.append(rng.random(FEATURE_DIM) + class_id)
                 ids.append(class_id)
                 weights.append(part)
@@ -119,7 +121,7 @@ class NumpyClient:
             blobs[blob_ref(MODEL, data)] = data
         payload = Payload(tensor_groups=tuple(blobs))
         if config.algorithm.prototype_kind is not None:
-            vectors = prototypes_to_bytes(self.prototypes(task))
+            vectors = prototypes_to_bytes(self.prototypes(task, config.algorithm.prototype_kind))
             prototypes = blob_ref(config.algorithm.prototype_kind, vectors)
             payload = Payload(tensor_groups=tuple(blobs), prototype_sets=(prototypes,))
             blobs[prototypes] = vectors

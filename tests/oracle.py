@@ -45,7 +45,7 @@ def expected(
         models.append(model)
         pooled = PrototypeSet.empty()
         if method.server_prototypes is not None:
-            sets = [client.prototypes(task) for client in cohort]
+            sets = [client.prototypes(task, method.prototype_kind) for client in cohort]
             pooled = method.server_prototypes(sets, len(config.data.classes), config.method)
         prototypes.append(pooled)
     return Expected(

@@ -200,10 +200,20 @@ def with_prototypes_of_another_size(update: Update, blobs: dict[BlobRef, bytes])
     return replace(update, payload=replace(update.payload, prototype_sets=(summary,))), {summary: data}
 
 
+def with_many_voices(update: Update, blobs: dict[BlobRef, bytes]) -> tuple[Update, dict[BlobRef, bytes]]:
+    """Counts add up; but in a plain mean over clients each row would weigh as much as another client's only one."""
+    data = prototypes_to_bytes(PrototypeSet.of([(9.0,) * 6] * 8, [0] + [2] * 7, [2] + [1] * 7))
+    summary = blob_ref(update.payload.prototype_sets[0].role, data)
+    kept = {blob: data for blob, data in blobs.items() if blob.role == MODEL}
+    return replace(update, payload=replace(update.payload, prototype_sets=(summary,))), {**kept, summary: data}
+
+
 BAD_UPDATES: dict[str, tuple[dict[str, Any], Poison, str, str]] = {
     "a model where none is shared": (OWN, with_a_model, "roles", "no tensor group in this run: its clients keep"),
     "no prototypes where they are all": (OWN, with_nothing, "roles", r"needs the prototype sets \['class_mean'\]"),
     "prototypes that no model could have": (OWN, with_prototypes_of_another_size, "dim", "2 features, the model 6"),
+    "a class seven times": (OWN, with_many_voices, "count", "7 means of class 2, and a client has one per class"),
+    "a class seven times beside a model": ({}, with_many_voices, "count", "7 means of class 2"),
     "no model where it is shared": ({}, without_a_model, "roles", "exactly one tensor group, the model"),
     "a model alone": ({}, without_prototypes, "roles", r"needs the prototype sets \['class_mean'\]"),
 }
