@@ -13,9 +13,10 @@ import signal
 import sys
 import traceback
 from collections import deque
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from typing import Any, Protocol
 
@@ -23,8 +24,12 @@ from fedplcc.comparison.plan import Cell
 from shared.config import limit_threads
 from shared.errors import FailedPrecondition, FedplccError
 
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+"""What ends this process, and is none of a worker's business."""
 POLL_S = 0.2
 """How often this process looks whether it is to stop."""
+STDOUT, STDERR = 1, 2
+"""Descriptors."""
 STOP = None
 """What a worker is sent to end its work and itself."""
 
@@ -156,9 +161,23 @@ def _started(threads: int, device: str) -> _Worker:
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     process = context.Process(target=_work, args=(theirs, threads, device), daemon=True)
-    process.start()
+    with _blocked_signals():
+        process.start()
     theirs.close()  # so that the end of the worker is the end of what it says
     return _Worker(process, ours, threads)
+
+
+@contextmanager
+def _blocked_signals() -> Iterator[None]:
+    """Within the block, signals wait, and so they do in a process that is started: Ctrl-C in a terminal goes to all, and one
+    that still loads would die of it.
+    """
+    resource_tracker.ensure_running()  # otherwise the first start does so, and lets signals through again
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _end(worker: _Worker) -> None:
@@ -172,14 +191,14 @@ def _end(worker: _Worker) -> None:
 
 
 def _send(worker: _Worker, what: Cell | None) -> None:
-    with suppress(BrokenPipeError):  # it has died, which is noticed where it is listened to
+    with suppress(BrokenPipeError, ConnectionResetError):  # it has died, which is noticed where it is listened to
         worker.connection.send(what)
 
 
 def _heard(worker: _Worker) -> tuple[str, Any]:
     try:
         kind, content = worker.connection.recv()
-    except (EOFError, ConnectionResetError):
+    except (EOFError, OSError):  # the end, or one in the middle of a message
         worker.process.join()
         return FAILED, None
     return kind, content
@@ -194,8 +213,10 @@ def _death_of(worker: _Worker) -> str:
 
 def _work(connection: Connection, threads: int, device: str) -> None:
     """A worker's life: cells come, what becomes of them goes."""
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)  # whoever started it decides, and says so
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+    os.dup2(STDERR, STDOUT)  # what somebody's code prints must not land among results
     limit_threads(threads)
     with suppress(EOFError, BrokenPipeError, ConnectionResetError):  # nobody is there any more
         while (cell := connection.recv()) is not STOP:
@@ -220,6 +241,8 @@ def _outcome_of(cell: Cell, connection: Connection, device: str) -> tuple[str, s
         raise
     except Exception as error:
         # A bug of one method must not cost a night of the others. Its traceback is not lost.
+        # No process id: what is said of a cell stands in the report, which is the same every time.
+        print(f"{cell.name}:", file=sys.stderr)
         traceback.print_exc(file=sys.stderr)
-        return FAILED, f"{type(error).__name__}: {error} (in process {os.getpid()}; its traceback is on stderr)"
+        return FAILED, f"{type(error).__name__}: {error} (its traceback is on stderr)"
     return ENDED, ""
