@@ -3,7 +3,7 @@
 Eval mode, no augmentation, fixed order, nothing dropped (rule 1.4 of the algorithm reference). The batch size is part of the
 configuration because other batch sizes give other last bits.
 
-Shape legend: N samples, D feature size, M classes, S image size.
+Shape legend: N samples, B batch, P piece of a batch, D feature size, M classes, S image size.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ OnShare = Callable[[float], None]
 """Told after every batch which fraction of the images is done: who waits for this client can see that it gets on."""
 Score = Callable[[Tensor, Tensor], Tensor]
 """Turns features `[B, D]` and logits `[B, M]`, both float32, into scores `[B, M]`: the largest names the class."""
+SCORED_ELEMENTS = 1 << 25
+"""Elements of `[B, M, D]` that a score may have at once: 128 MiB of float32 for each of its few temporaries."""
 
 
 def collect_features(
@@ -109,13 +111,21 @@ def predicted_classes(
         is_sound_B = logits_BM.isfinite().all(-1)
         if score is not None:
             with torch.autocast(x_B3SS.device.type, enabled=False):
-                logits_BM = score(features_BD.float(), logits_BM.float())
+                logits_BM = _in_pieces(score, features_BD.float(), logits_BM.float())
             is_sound_B &= logits_BM.amax(-1).isfinite()
         named_B: Tensor = logits_BM.argmax(-1).masked_fill(~is_sound_B, -1)
         return named_B
 
     predicted_N: IntArray = _over_batches(model, prediction, data, config, should_stop, on_share).cpu().numpy()
     return predicted_N
+
+
+def _in_pieces(score: Score, features_BD: Tensor, logits_BM: Tensor) -> Tensor:
+    """The scores of a batch, a few images at a time where they have many classes and features."""
+    num_rows = max(1, SCORED_ELEMENTS // max(1, features_BD.shape[1] * logits_BM.shape[1]))
+    cuts = list(range(num_rows, len(features_BD), num_rows))
+    pieces = zip(*(rows.tensor_split(cuts) for rows in (features_BD, logits_BM)), strict=True)
+    return torch.cat([score(features_PD, logits_PM) for features_PD, logits_PM in pieces])
 
 
 def _over_batches(

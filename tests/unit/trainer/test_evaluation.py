@@ -6,6 +6,7 @@ import torch
 from torch import nn
 
 from tests.unit.trainer.builders import CPU, a_config, a_model, digest, some_data, some_images
+from trainer import evaluation
 from trainer.cancellation import Cancelled
 from trainer.data import ImageSet
 from trainer.device_images import DeviceImages
@@ -69,6 +70,21 @@ def test_an_image_without_finite_logits_is_not_named_right_whatever_its_label():
     counts = evaluate(Naming(), named([200, 200, 200, 1], [0, 1, 2, 1]), PLAIN)
     assert counts.correct == (0, 1, 0)
     assert counts.total == (1, 2, 1)
+
+
+def test_scores_are_made_of_as_many_images_at_once_as_there_is_memory_for(monkeypatch):
+    monkeypatch.setattr(evaluation, "SCORED_ELEMENTS", 8)
+    sizes: list[int] = []
+
+    def backwards(features_PD, logits_PM):
+        sizes.append(len(logits_PM))
+        return logits_PM.flip(-1)
+
+    counts = evaluate(Naming(), named([0, 0, 1, 2, 2, 0, 0], [2, 0, 1, 0, 2, 2, 0]), PLAIN, score=backwards)
+    assert (counts.correct, counts.total) == ((1, 1, 2), (3, 1, 3))
+    assert sizes == [2, 2, 2, 1], "eight elements are two images of one feature and three classes"
+    monkeypatch.setattr(evaluation, "SCORED_ELEMENTS", 1)
+    assert evaluate(Naming(), named([0], [2]), PLAIN, score=backwards).correct == (0, 0, 1)
 
 
 def test_an_empty_evaluation_set_counts_nothing():
