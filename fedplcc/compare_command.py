@@ -82,7 +82,6 @@ def compare(
     from fedplcc.atomic_file import make_folder
     from fedplcc.comparison.file import read_comparison
     from fedplcc.comparison.plan import plan
-    from fedplcc.comparison.reading import difference_to
     from fedplcc.comparison.report import Findings
     from fedplcc.comparison.writing import (
         REPORT_PAGE,
@@ -104,7 +103,7 @@ def compare(
     chosen = {cell.name for cell in cells if cell.is_chosen}
     if not report_only:
         _, missing = read_cells(cells, {})
-        to_train = [each.cell for each in missing if each.cell.is_chosen and difference_to(each.cell) is None]
+        to_train = [each.cell for each in missing if each.cell.is_chosen and each.can_be_trained]
         console.print(f"{len(to_train)} of {len(chosen)} cells are to be trained; results in {folder}")
         failures = {name: why for name, why in failures.items() if name not in chosen}
         if to_train:

@@ -152,7 +152,7 @@ def _problems(comparison: Comparison, documents: Mapping[str, Mapping[str, Any]]
     """What is wrong with any cell's configuration; what is wrong with a data set's file itself is said once."""
     for dataset, document in documents.items():
         seed = comparison.seeds_of(dataset)[0]
-        own = judge(document).problems
+        own = judge(_with_a_method(comparison, dataset, document)).problems
         for problem in own:
             yield f"{comparison.datasets[dataset].config}: {problem}"
         if own:
@@ -162,3 +162,11 @@ def _problems(comparison: Comparison, documents: Mapping[str, Mapping[str, Any]]
                 _federation(comparison, dataset, row, seed, document)
             except InvalidConfig as error:
                 yield f"row {row} on data set {dataset}: {error.detail}"
+
+
+def _with_a_method(comparison: Comparison, dataset: str, document: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A data set's file; with its first row's method where it names none, because rows do."""
+    run, rows = document.get("run"), comparison.rows_of(dataset)
+    if not rows or not isinstance(run, Mapping) or "method" in run:
+        return document
+    return override(document, Overrides(method=comparison.rows[rows[0]].method))

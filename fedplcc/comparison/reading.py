@@ -13,7 +13,7 @@ from fedplcc.artifacts import EVALUATIONS, MANIFEST, METRICS, TIMINGS
 from fedplcc.comparison.plan import Cell
 from fedplcc.configuration import federation_json
 from fedplcc.plots import SUMMARIES
-from fedplcc.run_folder import FEDERATION
+from fedplcc.run_folder import FEDERATION, RunFolder
 from shared.types import GLOBAL_MODEL, LOCAL_MODEL
 
 TEST_SET = "test"
@@ -84,6 +84,8 @@ class MissingCell:
 
     cell: Cell
     reason: str
+    can_be_trained: bool = True
+    """Whether training goes on from what lies there; otherwise somebody has to remove it first."""
 
 
 def read_cell(cell: Cell, failure: str | None = None) -> CellResult | MissingCell:
@@ -96,12 +98,14 @@ def read_cell(cell: Cell, failure: str | None = None) -> CellResult | MissingCel
     if cell.folder.is_dir():
         difference = difference_to(cell)
         if difference is not None:
-            return MissingCell(cell=cell, reason=difference)
+            return MissingCell(cell=cell, reason=difference, can_be_trained=False)
         try:
             if is_whole(cell):
                 return _read(cell)
         except (OSError, ValueError, LookupError, TypeError) as error:
-            return MissingCell(cell=cell, reason=f"{cell.folder} cannot be read ({error}); remove it to train it again")
+            return _damaged(cell, f"cannot be read ({error})")
+        if (cell.folder / MANIFEST).exists() and not RunFolder(cell.folder, False).state.exists():
+            return _damaged(cell, f"has a {MANIFEST} but not a line for each round in {METRICS}")
         if failure is None and (cell.folder / FEDERATION).exists():
             return MissingCell(cell=cell, reason="begun and not finished; the same command goes on with it")
     return MissingCell(cell=cell, reason=failure or "not trained yet")
@@ -149,6 +153,11 @@ def mean_of(accuracy: Mapping[str, float | None]) -> float | None:
 def worst_of(accuracy: Mapping[str, float | None]) -> float | None:
     """The lowest accuracy of a domain."""
     return min((value for value in accuracy.values() if value is not None), default=None)
+
+
+def _damaged(cell: Cell, what: str) -> MissingCell:
+    """A cell with which training would not go on: it ended long ago."""
+    return MissingCell(cell=cell, reason=f"{cell.folder} {what}; remove it to train it again", can_be_trained=False)
 
 
 def _read(cell: Cell) -> CellResult:

@@ -5,6 +5,7 @@ Everything above the last heading, MEASURED, is computed: equal cells give the s
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -264,7 +265,7 @@ def _what_was_run(findings: Findings) -> Iterator[Part]:
     comparison = findings.comparison
     yield Heading(2, "What was run")
     yield Paragraph("All of it, and this report; it goes on where it stopped:")
-    yield Code(f"fedplcc compare --config {findings.file} --out FOLDER")
+    yield Code(f"{shlex.join(['fedplcc', 'compare', '--config', str(findings.file)])} --out FOLDER")
     yield Paragraph("One cell by itself:")
     commands = [
         command_of(comparison, findings.file, dataset, row)

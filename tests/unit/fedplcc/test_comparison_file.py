@@ -154,6 +154,14 @@ def test_what_is_wrong_with_a_data_sets_own_file_is_said_once(tmp_path: Path) ->
     assert said.count("rounds") == 1
 
 
+def test_a_data_sets_file_needs_no_method_because_rows_have_one(tmp_path: Path) -> None:
+    path = write_comparison(tmp_path, run=RUN.replace('method = "fedplcc"\n', ""))
+    assert {cell.federation.config.run.method for cell in cells_of(path, tmp_path)} == {"fedavg", "fedplcc"}
+    said = refusal(tmp_path, COMPARISON, RUN.replace('method = "fedplcc"\nrounds = 3', "rounds = 0"))
+    assert said.startswith("run.toml: run.rounds = 0: ")
+    assert "method" not in said
+
+
 def test_a_data_set_without_clients_is_refused(tmp_path: Path) -> None:
     said = refusal(
         tmp_path, COMPARISON, RUN.partition("[clients")[0].replace("rounds = 3", "rounds = 3\nmin_clients = 1")

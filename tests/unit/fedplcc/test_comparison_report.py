@@ -275,6 +275,7 @@ def test_a_half_filled_comparison_says_what_is_missing_and_why(path: Path, tmp_p
     half.folder.mkdir(parents=True)
     (half.folder / "federation.json").write_text((cells[0].folder / "federation.json").read_text())
     write_cell(other, ROUNDS[:2])
+    (other.folder / "run.json").unlink()
     text = markdown(report(findings_of(path, cells, {failed.name: "client mnist: no such file"})))
     assert "3 of 9 cells" in text
     assert "Not trained yet: FedPLCC." in text
@@ -304,6 +305,33 @@ def test_a_cell_whose_files_are_broken_is_missing_and_not_the_end(path: Path, tm
     found = read_cell(cell)
     assert isinstance(found, MissingCell)
     assert "remove it to train it again" in found.reason
+
+
+def test_a_cell_that_ended_and_has_lost_rounds_since_is_not_called_unfinished(path: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    fill(path, out)
+    cell = cells_of(path, out)[0]
+    metrics = cell.folder / "metrics.jsonl"
+    metrics.write_text("".join(metrics.read_text().splitlines(keepends=True)[:-1]))
+    code, told, said = compare("--config", path, "--out", out)
+    assert code == ExitCode.FAILED
+    assert "0 of 9 cells are to be trained" in told, "its folder says that it has ended, so nothing would go on"
+    assert said == (
+        f"fedplcc: digits/average/seed-0: {cell.folder} has a run.json but not a line for each round in metrics.jsonl; "
+        "remove it to train it again\n"
+    )
+    (cell.folder / "state").mkdir()
+    found = read_cell(cell)
+    assert isinstance(found, MissingCell)
+    assert (found.reason, found.can_be_trained) == ("begun and not finished; the same command goes on with it", True)
+
+
+def test_the_command_of_a_report_can_be_copied_whatever_the_file_is_called(path: Path, tmp_path: Path) -> None:
+    (tmp_path / "a folder").mkdir()
+    write_comparison(tmp_path / "a folder")
+    path = tmp_path / "a folder" / "compare.toml"
+    text = markdown(report(findings_of(path, cells_of(path, tmp_path / "out"))))
+    assert f"    fedplcc compare --config '{path}' --out FOLDER\n" in text
 
 
 def test_pictures_of_a_cell_are_shown_where_they_lie(path: Path, tmp_path: Path) -> None:
