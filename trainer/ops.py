@@ -24,7 +24,7 @@ class TorchOps:
     """
 
     def __init__(self) -> None:
-        self._latest: dict[Callable[[Tensor], Tensor], tuple[Tensor, int, Tensor]] = {}
+        self._latest: dict[Callable[[Tensor], Tensor], tuple[Tensor, tuple[int, int], Tensor]] = {}
 
     def cosine(self, x_BD: Tensor, y_GD: Tensor) -> Tensor:
         """Return cosine similarities `[B, G]`, norms floored at 1e-8."""
@@ -72,13 +72,16 @@ class TorchOps:
         return x.masked_fill(~mask, other)
 
     def _once(self, function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
-        """The function's value; for the constant that it was computed of last, unchanged since, that value again."""
-        if x.requires_grad or x.is_inference():  # of the latter, torch does not know whether they have changed
+        """The function's value; for the constant that it was computed of last that value again, if neither has changed."""
+        # Of what is made in inference mode, torch does not know whether it has changed.
+        if x.requires_grad or x.is_inference() or torch.is_inference_mode_enabled():
             return function(x)
         known = self._latest.get(function)
-        if known is None or known[0] is not x or known[1] != x._version:
-            known = self._latest[function] = x, x._version, function(x)
-        return known[2]
+        if known is not None and known[0] is x and known[1] == (x._version, known[2]._version):
+            return known[2]
+        value = function(x)
+        self._latest[function] = x, (x._version, value._version), value
+        return value
 
 
 def _unit_rows(x_BD: Tensor) -> Tensor:

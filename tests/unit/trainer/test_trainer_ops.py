@@ -51,6 +51,23 @@ def test_a_constant_that_changes_is_computed_anew():
         assert not torch.equal(new, old)
 
 
+def test_a_loss_that_changes_what_it_got_of_a_constant_gets_the_same_next_time():
+    ops, constant = TorchOps(), torch.rand(5)
+    for _ in range(3):
+        log_weights = ops.log(constant)
+        assert torch.equal(log_weights, constant.log())
+        log_weights -= 1
+
+
+def test_what_was_computed_without_gradients_is_not_kept_for_a_step_with_them():
+    ops, constant = TorchOps(), torch.rand(2, 4)
+    with torch.inference_mode():
+        ops.cosine(torch.ones(3, 4), constant)
+    x = leaf(np.ones((3, 4), np.float32))
+    ops.cosine(x, constant).sum().backward()
+    assert x.grad.isfinite().all()
+
+
 def test_what_has_a_gradient_or_no_history_is_never_kept():
     ops, x = TorchOps(), doubles(3, 4)
     for _ in range(2):
