@@ -65,7 +65,7 @@ from trainer.metrics import TrainerMetrics
 from trainer.models import FeatureModel, build_model, load_arrays, state_arrays
 from trainer.ops import TorchOps
 from trainer.randomness import derive_seed
-from trainer.training import local_train, prototype_constants
+from trainer.training import check_features, local_train, prototype_constants
 
 log = get_logger("trainer.tasks")
 
@@ -318,6 +318,7 @@ class TaskRunner:
                     should_stop=job.should_stop,
                     on_share=lambda share: job.on_activity(ClientActivity.SUMMARISING, share),
                 )
+                check_features(features_ND, client_id=self.client_id, round=job.task.round)
                 report = method.client_report(features_ND, labels_N, len(config.data.classes), config.method)
             excess = excess_rows(report.prototypes, len(config.data.classes))
             if excess is not None:

@@ -37,7 +37,7 @@ OnProgress = Callable[[int, int], None]
 
 
 class TrainingDiverged(FedplccError):
-    """The loss, or a gradient, became infinite or NaN; the client has no update for this round."""
+    """The loss, a gradient or a feature became infinite or NaN; the client has no update for this round."""
 
     code = Code.FAILED_PRECONDITION
     reason = "TRAINING_DIVERGED"
@@ -280,6 +280,16 @@ def _cause(model: nn.Module, step: int, values: Mapping[str, float]) -> str:
     if step == 1:
         return "the global model holds values that are not finite"
     return f"the gradient of step {step - 1} was not finite"
+
+
+def check_features(features_ND: FloatArray, *, client_id: str, round: int) -> None:
+    """Check the features of which a client makes its prototypes: under finite weights that have become huge they may not be.
+
+    Raises:
+        TrainingDiverged: One is not finite.
+    """
+    if not np.isfinite(features_ND).all():
+        raise _diverged("the trained model gives features that are not finite", client_id, round)
 
 
 def _is_finite(model: nn.Module) -> bool:

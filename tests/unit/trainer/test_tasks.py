@@ -45,11 +45,14 @@ from shared.types import (
 )
 from tests.crashes import Killed
 from tests.unit.trainer.memory_coordinator import MemoryCoordinator
+from trainer import tasks
 from trainer.cancellation import Cancelled
 from trainer.client_state import ClientStates
+from trainer.evaluation import collect_features
 from trainer.latest_model import LatestModel
 from trainer.metrics import TrainerMetrics
 from trainer.tasks import TaskRunner, TooManyPrototypes, UnfitInitialModel
+from trainer.training import TrainingDiverged
 from trainer.worker import HINTS
 
 CLASSES = ("a", "b", "c")
@@ -470,6 +473,21 @@ def test_more_prototypes_than_the_aggregator_takes_are_not_sent_and_the_error_sa
         a_train_task(coordinator, data, a_run(method={"partition": "first", "min_cluster_size": 8})), coordinator
     )
     assert len(coordinator.updates) == 1
+
+
+def test_features_that_are_not_finite_are_divergence_and_no_bug_of_the_method(data, monkeypatch):
+    def collect(*arguments, **options):
+        features_ND, labels_N = collect_features(*arguments, **options)
+        return np.where(features_ND == features_ND.max(), np.inf, features_ND), labels_N
+
+    monkeypatch.setattr(tasks, "collect_features", collect)
+    coordinator = MemoryCoordinator()
+    task = a_train_task(coordinator, data, a_run())
+    with pytest.raises(
+        TrainingDiverged, match=r"diverged: the trained model gives features that are not finite; lower "
+    ):
+        a_runner(data).perform(task, coordinator)
+    assert coordinator.updates == []
 
 
 # -- What outlives the process -----------------------------------------------------------------------------------------
