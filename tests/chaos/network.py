@@ -30,7 +30,7 @@ from pathlib import Path
 import numpy as np
 
 from shared.gen.fedplcc.v1 import types_pb2
-from shared.types import BlobRef, PrototypeSet, Task
+from shared.types import LOCAL_CLUSTER, BlobRef, PrototypeSet, Task
 from tests.chaos.fault_proxy import Direction, FaultProxy
 from tests.grpc_client import RunControl
 from tests.harness import Federation, eventually
@@ -59,7 +59,7 @@ class WideClient(NumpyClient):
         each = CHUNK_BYTES * NUM_CHUNKS // (3 * 4 * (FEATURE_DIM + 6))
         super().__init__(client_id, counts=(each, each, each), size=CHUNK_BYTES * NUM_CHUNKS // (4 * FEATURE_DIM))
 
-    def prototypes(self, task: Task) -> PrototypeSet:
+    def prototypes(self, task: Task, kind: str | None = LOCAL_CLUSTER) -> PrototypeSet:
         """Every sample is a prototype of its own."""
         ids = np.repeat(np.arange(len(self.counts)), self.counts)
         rows = self._rng(task).random((len(ids), FEATURE_DIM)) + ids[:, None]

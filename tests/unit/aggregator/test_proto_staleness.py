@@ -19,7 +19,7 @@ from shared.methods.base import Method
 from shared.methods.prototypes import PrototypeConfig
 from shared.run_config import parse_run_config
 from shared.tensors import prototypes_from_bytes
-from shared.types import PrototypeSet, Run, RunStatus, Task
+from shared.types import LOCAL_CLUSTER, PrototypeSet, Run, RunStatus, Task
 from tests.folders import memory_folder
 from tests.local_federation import LocalFederation
 from tests.numpy_client import FEATURE_DIM, NumpyClient, a_document
@@ -30,7 +30,7 @@ NAMES = ("ann", "bob", "zoe")
 class OneOfEach(NumpyClient):
     """Sends one prototype of one class: all its samples, in a direction that only it has, as long as the round's number."""
 
-    def prototypes(self, task: Task) -> PrototypeSet:
+    def prototypes(self, task: Task, kind: str | None = LOCAL_CLUSTER) -> PrototypeSet:
         class_id = NAMES.index(self.client_id)
         vector = np.zeros(FEATURE_DIM)
         vector[class_id] = task.round
