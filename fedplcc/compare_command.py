@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -94,6 +95,8 @@ def compare(
     from fedplcc.progress import console_for
     from shared.run_config import canonical_json
 
+    if pictures:
+        _check_that_pictures_can_be_drawn()
     comparison = read_comparison(config)
     folder = out or FOLDERS / comparison.compare.name
     cells = plan(comparison, config, folder, only=only or (), seeds=_numbers(seeds))
@@ -102,19 +105,25 @@ def compare(
     failures, was_interrupted = read_failures(folder), False
     chosen = {cell.name for cell in cells if cell.is_chosen}
     if not report_only:
-        _, missing = read_cells(cells, {})
-        to_train = [each.cell for each in missing if each.cell.is_chosen and each.can_be_trained]
+        _, absent = read_cells(cells, {})
+        to_train = [each.cell for each in absent if each.cell.is_chosen and each.can_be_trained]
         console.print(f"{len(to_train)} of {len(chosen)} cells are to be trained; results in {folder}")
         failures = {name: why for name, why in failures.items() if name not in chosen}
         if to_train:
             new, was_interrupted = _trained(to_train, console, jobs=jobs, device=device)
             failures |= new
         write_failures(folder, failures)
-    results, missing = read_cells(cells, failures)
-    if pictures and not was_interrupted and _drawn(results, console, device=device):
+
+    def told() -> tuple[Findings, list[str]]:
         results, missing = read_cells(cells, failures)
-    findings = Findings(comparison=comparison, file=config, results=results, missing=missing)
-    names = write_findings(folder, findings)
+        findings = Findings(comparison=comparison, file=config, results=results, missing=missing)
+        return findings, write_findings(folder, findings)
+
+    findings, names = told()
+    # The report is there before anything is drawn: whoever interrupts that has it all the same.
+    if pictures and not was_interrupted and _drawn(findings.results, console, device=device):
+        findings, names = told()
+    results, missing = findings.results, findings.missing
     console.print(
         f"{len(results)} of {len(cells)} cells are in the report: {folder / REPORT_PAGE} ({len(names)} files)"
     )
@@ -148,7 +157,7 @@ def _drawn(results: Sequence[CellResult], console: Console, *, device: str) -> i
     firsts: dict[tuple[str, str], CellResult] = {}
     for result in results:
         firsts.setdefault((result.cell.dataset, result.cell.row), result)
-    to_draw = [result.cell for result in firsts.values() if not result.pictures]
+    to_draw = [result.cell for result in firsts.values() if not _is_drawn(result)]
     if to_draw:
         limit_threads(to_draw[0].federation.config.training.threads)  # torch looks when it loads, which is below
         from fedplcc.pictures.cell import pictures_for_cell
@@ -159,6 +168,21 @@ def _drawn(results: Sequence[CellResult], console: Console, *, device: str) -> i
         except FedplccError as error:
             say(f"{cell.name} has no pictures: {error.detail}")
     return len(to_draw)
+
+
+def _is_drawn(result: CellResult) -> bool:
+    """Whether all of a cell's pictures are there."""
+    from fedplcc.pictures import CLUSTERS, MAP
+
+    wanted = {MAP, CLUSTERS} if result.cell.federation.config.algorithm.has_prototypes else {MAP}
+    return wanted <= {picture.path.name for picture in result.pictures}
+
+
+def _check_that_pictures_can_be_drawn() -> None:
+    """Say that a package is missing before a night of training, and not after it."""
+    for package in ("matplotlib", "sklearn"):
+        if find_spec(package) is None:
+            raise ModuleNotFoundError(f"No module named {package!r}", name=package)
 
 
 def _numbers(text: str | None) -> list[int]:

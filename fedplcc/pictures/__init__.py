@@ -8,3 +8,6 @@ What is drawn is pure data: `points.py`, `projection.py` and `feature_map.py` fo
 `cluster_drawing.py` draw, and are the only ones that know matplotlib. `making.py` puts the parts together, and
 `cell.py` makes every picture of a run's folder for a report.
 """
+
+MAP, CLUSTERS = "map.png", "clusters.png"
+"""What the pictures are called where nobody says how, here so that to look for them loads nothing."""

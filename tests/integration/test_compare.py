@@ -163,6 +163,10 @@ def test_pictures_of_each_row_are_drawn_once_and_shown(folder: Path, whole: Path
         "stripes/prototypes/seed-0/pictures/map.png",
     ]
     assert ": drawing" not in compared(folder, out, "--report-only", "--pictures").stdout
+    (out / "stripes/prototypes/seed-0/pictures/clusters.png").unlink()  # as if interrupted before it
+    again = compared(folder, out, "--report-only", "--pictures").stdout
+    assert re.findall(r"(\S+): drawing", again) == ["stripes/prototypes/seed-0"]
+    assert (out / "stripes/prototypes/seed-0/pictures/clusters.png").exists()
 
 
 class Killer:

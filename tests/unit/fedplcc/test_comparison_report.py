@@ -11,10 +11,12 @@ import tomllib
 from html.parser import HTMLParser
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
+from fedplcc import compare_command
 from fedplcc.cli import app
 from fedplcc.comparison.document import Report
 from fedplcc.comparison.markdown import markdown
@@ -464,6 +466,30 @@ def test_whole_cells_are_not_trained_again(path: Path, tmp_path: Path) -> None:
     assert "0 of 3 cells are to be trained" in told
     assert "9 of 9 cells are in the report" in told
     assert (out / "digits/all/seed-0/run.json").stat().st_mtime_ns == before
+
+
+def test_a_report_is_there_before_pictures_are_drawn(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: Any, **__: Any) -> int:
+        assert (out / "report.html").exists()
+        raise KeyboardInterrupt
+
+    out = tmp_path / "out"
+    fill(path, out)
+    monkeypatch.setattr(compare_command, "_drawn", interrupted)
+    code, _, _ = compare("--config", path, "--out", out, "--pictures")
+    assert code == ExitCode.INTERRUPTED
+
+
+def test_packages_for_pictures_are_missed_before_anything_is_trained(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compare_command, "find_spec", lambda package: None if package == "sklearn" else object())
+    code, _, said = compare("--config", path, "--out", tmp_path / "out", "--pictures")
+    assert code == ExitCode.USAGE
+    assert said.startswith("fedplcc: this command needs sklearn, which is not installed: pip install 'fedplcc")
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("seeds", ["a", "0,,1", "-1", ""])
