@@ -14,6 +14,7 @@ from fedplcc.comparison.curves import accuracy_drawing
 from fedplcc.comparison.document import Bullets, Code, Drawing, Heading, Line, Paragraph, Part, Picture, Table, Value
 from fedplcc.comparison.file import Comparison, assignments
 from fedplcc.comparison.outcomes import (
+    LENGTHS,
     MEAN,
     SUMMARIES,
     VIEWS,
@@ -159,8 +160,16 @@ def _table(
         values.append(Value(_rounds(cells, model) if view == "best" else str(len(cells))))
         lines.append(Line(comparison.label_of_row(row), tuple(values)))
     which = "global model" if model == GLOBAL_MODEL else "local models, each on its own domain"
-    caption = f"{VIEWS[view]}, {which}, {comparison.label_of_dataset(dataset)}"
+    title = _title_of(view, max(len(cell.rounds) for row in rows for cell in findings.cells(dataset, row)))
+    caption = f"{title}, {which}, {comparison.label_of_dataset(dataset)}"
     return Table(caption=caption, heads=tuple(heads), lines=tuple(lines))
+
+
+def _title_of(view: View, num_rounds: int) -> str:
+    """The title of a view, which of shorter runs takes all there is."""
+    if LENGTHS.get(view, 1) <= num_rounds:
+        return VIEWS[view]
+    return f"{VIEWS[view]} (of all, as there are only {num_rounds})"
 
 
 def _published(findings: Findings, dataset: str, group: str, rows: Sequence[str]) -> Iterator[Part]:

@@ -293,6 +293,13 @@ def test_a_half_filled_comparison_says_what_is_missing_and_why(path: Path, tmp_p
     assert len(missing) == 5
 
 
+def test_a_mean_over_more_rounds_than_there_are_says_so(path: Path, tmp_path: Path) -> None:
+    fill(path, tmp_path / "out")
+    text = markdown(report(findings_of(path, cells_of(path, tmp_path / "out"))))
+    assert "**Last round, global model, Digits**" in text
+    assert f"**Mean of the last 5 rounds (of all, as there are only {len(ROUNDS)}), global model, Digits**" in text
+
+
 def test_nothing_at_all_is_a_report_too(path: Path, tmp_path: Path) -> None:
     text = markdown(report(findings_of(path, cells_of(path, tmp_path / "out"))))
     assert "0 of 9 cells" in text
