@@ -8,9 +8,10 @@ from typing import Annotated
 
 import typer
 
-from fedplcc import completion, picture_commands
+from fedplcc import picture_commands
 from fedplcc.examples import examples
 from fedplcc.exit_codes import HELP, ExitCode, explains_errors, say
+from fedplcc.model_options import AsJson, Device, Model
 
 # Modules that load torch are imported by the command that needs them, so that --help answers at once.
 
@@ -25,14 +26,6 @@ class SplitName(StrEnum):
     all = "all"
 
 
-Model = Annotated[
-    Path,
-    typer.Argument(
-        metavar="MODEL",
-        help="Folder of a run, as simulate, demo and run fetch leave it, or the model.safetensors in one.",
-        show_default=False,
-    ),
-]
 Config = Annotated[
     Path | None,
     typer.Option(
@@ -40,9 +33,6 @@ Config = Annotated[
         dir_okay=False,
         show_default=False,
     ),
-]
-Device = Annotated[
-    str, typer.Option(help="Where to compute: auto, cpu, cuda or cuda:N.", autocompletion=completion.devices)
 ]
 
 
@@ -125,9 +115,7 @@ def evaluate(
     ] = None,
     config: Config = None,
     device: Device = "auto",
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object on stdout; everything else goes to stderr.")
-    ] = False,
+    as_json: AsJson = False,
 ) -> int:
     """Judge a model by labelled images: accuracy, whole and per class, and what it takes for what.
 
@@ -169,9 +157,7 @@ def export(
         Path, typer.Option(help="The file to write; its folder must exist.", dir_okay=False, show_default=False)
     ],
     config: Config = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object on stdout; everything else goes to stderr.")
-    ] = False,
+    as_json: AsJson = False,
 ) -> int:
     """Write a model as an ONNX file, for programs without torch.
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedplcc import completion
 from fedplcc.examples import examples
 from fedplcc.exit_codes import ExitCode, explains_errors, say
+from fedplcc.model_options import AsJson, Device, Model
 
 # Modules that load torch are imported by the command that needs them, so that --help answers at once.
 if TYPE_CHECKING:
@@ -28,14 +28,6 @@ CLUSTERS_EXAMPLES = examples(
     "fedplcc model clusters results --out sizes.pdf --json",
 )
 
-Model = Annotated[
-    Path,
-    typer.Argument(
-        metavar="MODEL",
-        help="Folder of a run, as simulate, demo and run fetch leave it, or the model.safetensors in one.",
-        show_default=False,
-    ),
-]
 Data = Annotated[
     list[str] | None,
     typer.Option(
@@ -54,12 +46,6 @@ Config = Annotated[
         dir_okay=False,
         show_default=False,
     ),
-]
-Device = Annotated[
-    str, typer.Option(help="Where to compute features: auto, cpu, cuda or cuda:N.", autocompletion=completion.devices)
-]
-AsJson = Annotated[
-    bool, typer.Option("--json", help="Print one JSON object on stdout; everything else goes to stderr.")
 ]
 
 

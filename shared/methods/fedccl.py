@@ -41,8 +41,7 @@ from shared.methods.base import (
     class_means,
 )
 from shared.methods.prototypes import (
-    Partition,
-    PrototypeConfig,
+    ClusterConfig,
     batch_mean,
     contrast,
     global_clusters,
@@ -54,7 +53,7 @@ from shared.methods.prototypes import (
 from shared.types import LOCAL_CLUSTER, FloatArray, IntArray, PrototypeSet
 
 
-class Config(PrototypeConfig):
+class Config(ClusterConfig):
     """FedCCL's hyper-parameters."""
 
     tau: Annotated[float, Field(ge=1e-3, le=100)] = 0.07
@@ -63,10 +62,6 @@ class Config(PrototypeConfig):
     """Coefficient of the contrast with local signals (eq. 18). Zero leaves it out."""
     lambda2: Annotated[float, Field(ge=0, le=1e6)] = 1.0
     """Coefficient of the contrast with averaged signals (eq. 18). Zero leaves it out."""
-    partition: Partition = "last"
-    """FINCH's partition on both sides: last, first or index:<l>."""
-    min_cluster_size: Annotated[int, Field(ge=1, le=2**24)] = 1
-    """Clusters of fewer samples stay on the client; a cluster of one sample is that sample's feature."""
     max_pool_per_class: Annotated[int, Field(ge=1, le=2**24)] | None = None
     """Most local signals of a class that clients are sent; all if not set."""
 

@@ -34,8 +34,7 @@ from shared.methods import fedavg
 from shared.methods.base import Array, ClientStep, LossTerms, Method, Prototypes, Report, Term
 from shared.methods.prototypes import (
     SIMILARITY_FLOOR,
-    Partition,
-    PrototypeConfig,
+    ClusterConfig,
     batch_mean,
     contrast,
     global_clusters,
@@ -47,7 +46,7 @@ from shared.methods.prototypes import (
 from shared.types import LOCAL_CLUSTER, FloatArray, IntArray, PrototypeSet
 
 
-class Config(PrototypeConfig):
+class Config(ClusterConfig):
     """FedPLCC's hyper-parameters, defaulted to the paper's for Digit-5."""
 
     alpha: Annotated[float, Field(gt=0, le=1)] = 0.5
@@ -64,17 +63,13 @@ class Config(PrototypeConfig):
     """What ranks a class's prototypes in eq. 8: similarity times weight, as published, or similarity alone."""
     merge_mean: Literal["plain", "weighted"] = "plain"
     """How the server averages the local prototypes of a cluster: alike, or by the samples behind them."""
-    partition: Partition = "last"
-    """FINCH's partition on both sides: last, first or index:<l>."""
-    min_cluster_size: Annotated[int, Field(ge=1, le=2**24)] = 1
-    """Clusters of fewer samples stay on the client; a cluster of one sample is that sample's feature."""
     unit_weights: bool = False
     """Whether the loss takes every prototype's weight as 1 (the ablation w = 1 of Table V)."""
     ramp_rounds: Annotated[int, Field(ge=0, le=1_000_000)] = 0
     """Rounds over which both coefficients grow in, in equal steps: round t has min(1, (t - 1) / ramp_rounds) of them. 0: at
     full strength from round 2 on, as published."""
 
-    younger: ClassVar[frozenset[str]] = PrototypeConfig.younger | {"unit_weights", "ramp_rounds"}
+    younger: ClassVar[frozenset[str]] = ClusterConfig.younger | {"unit_weights", "ramp_rounds"}
 
 
 def client_loss(step: ClientStep, config: Config) -> LossTerms:

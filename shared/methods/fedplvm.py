@@ -28,8 +28,7 @@ from shared.methods import fedavg
 from shared.methods.base import Array, ClientStep, LossTerms, Method, Prototypes, Report, Term
 from shared.methods.prototypes import (
     SIMILARITY_FLOOR,
-    Partition,
-    PrototypeConfig,
+    ClusterConfig,
     batch_mean,
     contrast,
     global_clusters,
@@ -41,7 +40,7 @@ from shared.methods.prototypes import (
 from shared.types import LOCAL_CLUSTER, FloatArray, IntArray, PrototypeSet
 
 
-class Config(PrototypeConfig):
+class Config(ClusterConfig):
     """FedPLVM's hyper-parameters, defaulted to the authors' code."""
 
     alpha: Annotated[float, Field(gt=0, le=1)] = 0.25
@@ -52,10 +51,6 @@ class Config(PrototypeConfig):
     """Coefficient of both prototype terms. Zero leaves them out."""
     corr: Literal["mean_proto", "all_protos"] = "mean_proto"
     """What the correction draws a feature to: the mean of its class's prototypes, or each of them."""
-    partition: Partition = "last"
-    """FINCH's partition on both sides: last, first or index:<l>."""
-    min_cluster_size: Annotated[int, Field(ge=1, le=2**24)] = 1
-    """Clusters of fewer samples stay on the client; a cluster of one sample is that sample's feature."""
 
 
 def client_loss(step: ClientStep, config: Config) -> LossTerms:

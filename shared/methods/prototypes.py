@@ -46,6 +46,15 @@ class PrototypeConfig(MethodConfig):
     younger: ClassVar[frozenset[str]] = frozenset({"proto_staleness", "proto_pass"})
 
 
+class ClusterConfig(PrototypeConfig):
+    """Hyper-parameters of methods whose clients cluster their features."""
+
+    partition: Partition = "last"
+    """FINCH's partition on both sides: last, first or index:<l>."""
+    min_cluster_size: Annotated[int, Field(ge=1, le=2**24)] = 1
+    """Clusters of fewer samples stay on the client; a cluster of one sample is that sample's feature."""
+
+
 # -- Summaries: what leaves the client, and what the server makes of it ------------------------------------------------
 
 

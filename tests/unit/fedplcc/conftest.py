@@ -23,6 +23,12 @@ def ended_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="module")
+def run(ended_runs: Path) -> Path:
+    """The folder of a FedPLCC run; tests leave it as it is."""
+    return ended_runs / "fedplcc"
+
+
 @pytest.fixture
 def ended_run(ended_runs: Path, tmp_path: Path) -> Path:
     """A FedPLCC run's folder, for a test that changes it."""

@@ -16,11 +16,9 @@ import pytest
 import torch
 from PIL import Image
 from safetensors.numpy import load_file, save_file
-from typer.testing import CliRunner
 
 import fedplcc
 from fedplcc import onnx_export
-from fedplcc.cli import app
 from fedplcc.model_evaluation import evaluation_folder
 from fedplcc.onnx_export import Comparison
 from fedplcc.plots import confusion_matrix
@@ -28,29 +26,7 @@ from fedplcc.prediction import NearestPrototype, Prediction, PredictionTable
 from fedplcc.trained_model import read_trained_model
 from shared.tensors import prototypes_from_bytes
 from tests import tiny
-
-runner = CliRunner(env={"COLUMNS": "80"})
-
-
-def called(*arguments: object) -> tuple[int, str, str]:
-    result = runner.invoke(app, ["model", *(str(argument) for argument in arguments)])
-    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
-    return result.exit_code, result.stdout, result.stderr
-
-
-def refused(*arguments: object) -> tuple[int, str]:
-    """The exit code and the one sentence of a command that gives no result."""
-    code, out, error = called(*arguments)
-    assert out == ""
-    assert error.startswith("fedplcc: ")
-    assert error.count("\n") == 1
-    return code, error
-
-
-@pytest.fixture(scope="module")
-def run(ended_runs: Path) -> Path:
-    """The folder of a FedPLCC run; tests leave it as it is."""
-    return ended_runs / "fedplcc"
+from tests.unit.fedplcc.model_calls import called, refused
 
 
 @pytest.fixture(scope="module")

@@ -12,10 +12,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 from aggregator.store.sql import SqlStore
-from fedplcc.cli import app
 from fedplcc.pictures.cell import pictures_for_cell
 from fedplcc.pictures.image_sample import read_sample
 from fedplcc.pictures.models import first_model, local_reports, points_of, pooled_samples
@@ -24,30 +22,7 @@ from fedplcc.pictures.shown_clients import shown_clients
 from fedplcc.trained_model import read_trained_model
 from tests import tiny
 from tests.simulations import simulated
-
-runner = CliRunner(env={"COLUMNS": "80"})
-
-
-def called(*arguments: object) -> tuple[int, str, str]:
-    result = runner.invoke(app, ["model", *(str(argument) for argument in arguments)])
-    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
-    return result.exit_code, result.stdout, result.stderr
-
-
-def refused(*arguments: object) -> tuple[int, str]:
-    """The exit code and the one sentence of a command that gives no result."""
-    code, out, error = called(*arguments)
-    assert out == ""
-    assert error.startswith("fedplcc: ")
-    assert error.count("\n") == 1
-    return code, error
-
-
-@pytest.fixture(scope="module")
-def run(ended_runs: Path) -> Path:
-    """The folder of a FedPLCC run; tests leave it as it is."""
-    return ended_runs / "fedplcc"
-
+from tests.unit.fedplcc.model_calls import called, refused
 
 # What is drawn
 
