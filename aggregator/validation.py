@@ -88,7 +88,7 @@ def check_update(
     Raises:
         MalformedUpdate: check is roles (a model where the run's clients keep theirs, or none where they send it, included),
             size, or one of `check_counts`, `check_model` and `check_prototypes`.
-        UpdateNormExceeded: The model is further from `start` than the configuration allows.
+        UpdateNormExceeded: The model is further from `start`, or a prototype from 0, than the configuration allows.
     """
     method = config.algorithm
     kinds = [] if method.prototype_kind is None else [method.prototype_kind]
@@ -108,6 +108,8 @@ def check_update(
         raise _malformed("size", f"a prototype set has at most {MAX_PROTOTYPE_BYTES} bytes")
     prototypes = prototypes_from_bytes(path.read_bytes())
     check_prototypes(prototypes, update, method=method, dim=dim, class_counts=update.class_counts)
+    if config.admission.max_prototype_norm is not None:
+        check_prototype_norms(prototypes, config.admission.max_prototype_norm)
     return replace(update, num_prototypes=len(prototypes))
 
 
@@ -196,6 +198,29 @@ def check_norm(norm: float | None, most: float) -> None:
             norm=f"{norm:.9g}",
             max_update_norm=f"{most:.9g}",
         )
+
+
+def check_prototype_norms(prototypes: PrototypeSet, most: float) -> None:
+    """Check the L2 norm of each prototype, in float64: none of a finite float32 vector overflows.
+
+    Args:
+        prototypes: The set, its finiteness checked.
+        most: The largest norm that the run takes.
+
+    Raises:
+        UpdateNormExceeded: One is more than this; the metadata have both and its class.
+    """
+    norms_K = np.linalg.norm(prototypes.vectors.astype(np.float64), axis=1)
+    if not len(norms_K) or norms_K.max() <= most:
+        return
+    norm, class_id = float(norms_K.max()), int(prototypes.class_ids[norms_K.argmax()])
+    raise UpdateNormExceeded(
+        f"a prototype of class {class_id} has norm {norm:.6g}; the run takes up to {most:g} (admission.max_prototype_norm)",
+        check="prototype_norm",
+        norm=f"{norm:.9g}",
+        max_prototype_norm=f"{most:.9g}",
+        class_id=str(class_id),
+    )
 
 
 def check_counts(update: Update, client: Client, num_classes: int, max_num_examples: int | None = None) -> None:

@@ -37,6 +37,7 @@ EXAMPLES: Mapping[str, Any] = {
     "training.local_epochs": 1,
     "training.clip_norm": 10.0,
     "admission.max_update_norm": 100.0,
+    "admission.max_prototype_norm": 1000.0,
     "admission.max_num_examples": 100_000,
     "admission.quarantine_after": 3,
     "quorum.deadline_s": 600.0,

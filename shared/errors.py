@@ -132,7 +132,9 @@ class MalformedUpdate(InvalidArgument):
 
 
 class UpdateNormExceeded(MalformedUpdate):
-    """A model that is further from the round's global model than the run's `admission.max_update_norm`."""
+    """A model further from the round's global model than the run's `admission.max_update_norm`, or a prototype further from
+    0 than its `admission.max_prototype_norm`. `metadata["check"]` is norm or prototype_norm.
+    """
 
     reason = "UPDATE_NORM_EXCEEDED"
 

@@ -258,6 +258,9 @@ class AdmissionSection(Section):
     """Largest L2 norm of a local model minus the round's global model, over all floating-point tensors together, running
     statistics included. An update beyond it is refused, not clipped. No limit if not set; where one is set, however large,
     the run's history says each update's norm."""
+    max_prototype_norm: float | None = Field(None, gt=0)
+    """Largest L2 norm of an uploaded prototype. An update with one beyond it is refused. Losses that see distances
+    (FedProto, FPL) follow one huge prototype wherever it lies. No limit if not set."""
     max_num_examples: int | None = Field(None, ge=1)
     """Most samples that one update may stand for. A client says itself how many it has, and weighs as much as it says
     unless method.averaging is "equal". No limit if not set."""
@@ -266,6 +269,14 @@ class AdmissionSection(Section):
     an update that is wrong in itself, not one that is late. Never if not set."""
     quarantined: tuple[Name, ...] = Field((), strict=False)
     """Clients that take no part from the beginning, whether run.clients names them or not."""
+
+    @model_serializer(mode="wrap")
+    def _without_what_is_not_set(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        # The key is younger than the section, and hashes of runs that set another one must not change.
+        values: dict[str, Any] = plain(self)
+        if values["max_prototype_norm"] is None:
+            del values["max_prototype_norm"]
+        return values
 
     @field_validator("quarantined")
     @classmethod
@@ -345,6 +356,10 @@ class RunConfig(BaseModel):
         if self.admission.max_update_norm is not None and not self.algorithm.shares_model(self.method):
             raise ValueError(
                 "admission.max_update_norm limits the models that clients send, and in this run they keep them; leave it out"
+            )
+        if self.admission.max_prototype_norm is not None and self.algorithm.prototype_kind is None:
+            raise ValueError(
+                f"admission.max_prototype_norm limits prototypes, and {self.run.method} has none; leave it out"
             )
         return self
 

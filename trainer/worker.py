@@ -50,7 +50,8 @@ HINTS: Mapping[str, str] = {
     "INVALID_MODEL": "this trainer needs the same model code as the rest of the federation",
     "INVALID_CONFIG": "aggregator and trainer may be of different versions",
     "MALFORMED_UPDATE": "the aggregator refused this client's update; compare versions and data",
-    "UPDATE_NORM_EXCEEDED": "check this client's data; or lower the run's learning rate or raise admission.max_update_norm",
+    "UPDATE_NORM_EXCEEDED": "check this client's data; or lower the run's learning rate or raise the limit that "
+    "[admission] sets",
     "BLOB_CORRUPT": "check the network path and the aggregator's disk",
     "TRAINING_DIVERGED": "lower the run's learning rate or set training.clip_norm",
     "TOO_MANY_PROTOTYPES": 'set partition = "last" or a larger min_cluster_size in the run\'s [method] section',

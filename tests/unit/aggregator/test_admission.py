@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from aggregator import admission, rounds
-from aggregator.validation import check_norm, update_norm
+from aggregator.validation import check_norm, check_prototype_norms, update_norm
 from shared.errors import (
     ClientQuarantined,
     FedplccError,
@@ -24,7 +24,7 @@ from shared.errors import (
 )
 from shared.run_config import parse_run_config
 from shared.tensors import from_bytes, read_header, to_bytes
-from shared.types import Rejections, Run, RunStatus, Task, TaskKind
+from shared.types import PrototypeSet, Rejections, Run, RunStatus, Task, TaskKind
 from tests.builders import a_run
 from tests.folders import memory_folder
 from tests.local_federation import LocalFederation
@@ -122,6 +122,33 @@ def test_a_limit_that_the_norm_just_reaches_lets_it_in() -> None:
     check_norm(2.0, 2.0)
     with pytest.raises(UpdateNormExceeded):
         check_norm(math.nextafter(2.0, 3.0), 2.0)
+
+
+def test_prototypes_within_the_limit_let_an_update_in_and_one_beyond_it_refuses_it(federation: LocalFederation) -> None:
+    for limit in (1e9, 1e-9):
+        run = federation.create("fedproto", run={"rounds": 1}, admission={"max_prototype_norm": limit})
+        assert federation.perform(federation.clients["ann"], federation.task(federation.clients["ann"]))
+        task = federation.task(BOB)
+        if limit == 1e9:
+            federation.run_to_end(run.run_id)
+            continue
+        with pytest.raises(UpdateNormExceeded, match=r"the run takes up to 1e-09 \(admission.max_prototype_norm\)"):
+            submit(federation, task)
+        refused = federation.coordinator.get_run(run.run_id).rejections["bob"]
+        assert (refused.reason, refused.check) == ("UPDATE_NORM_EXCEEDED", "prototype_norm")
+    assert federation.metric("client_updates_total", outcome="update_norm_exceeded") == 1
+
+
+def test_prototype_norms_overflow_at_no_finite_value_and_none_are_no_longer_than_any() -> None:
+    largest = float(np.finfo(np.float32).max)
+    vectors = np.array([[0.0, 1.0], [largest, largest]], np.float32)
+    ones = np.ones(2, np.int64)
+    huge = PrototypeSet(vectors=vectors, class_ids=np.array([0, 2]), weights=ones.astype(np.float32), group_ids=-ones)
+    check_prototype_norms(huge, math.sqrt(2.0) * largest * (1 + 1e-15))
+    with pytest.raises(UpdateNormExceeded, match=r"a prototype of class 2 has norm 4\.81\d+e\+38"):
+        check_prototype_norms(huge, largest)
+    none = PrototypeSet(vectors=vectors[:0], class_ids=ones[:0], weights=np.zeros(0, np.float32), group_ids=ones[:0])
+    check_prototype_norms(none, 1e-9)
 
 
 def test_the_norm_leaves_integers_out_and_overflows_at_no_finite_value(tmp_path: Path) -> None:

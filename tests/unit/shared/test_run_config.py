@@ -177,6 +177,7 @@ def test_a_run_that_does_not_set_admission_keeps_the_hash_that_it_had_before_the
         ({"max_num_examples": 0}, "admission.max_num_examples = 0: input should be greater than or equal to 1"),
         ({"quarantine_after": True}, "admission.quarantine_after = true: input should be a valid integer"),
         ({"quarantined": ["bob", "ann"]}, "admission.quarantined names every client of the run; leave at least one"),
+        ({"max_prototype_norm": -1.0}, "admission.max_prototype_norm = -1.0: input should be greater than 0"),
         ({"max_norm": 1.0}, "unknown key 'admission.max_norm'; did you mean 'admission.max_update_norm'?"),
     ],
 )
@@ -184,6 +185,21 @@ def test_what_is_wrong_with_admission_is_said(admission: dict[str, Any], sentenc
     with pytest.raises(InvalidConfig) as refused:
         parse_run_config(a_document(admission=admission))
     assert refused.value.detail == sentence
+
+
+def test_a_limit_on_prototypes_is_of_methods_that_have_them_and_changes_no_other_hash() -> None:
+    document = a_document(admission={"quarantine_after": 3})
+    document["run"]["method"] = "fedplcc"
+    before = parse_run_config(document)
+    assert "max_prototype_norm" not in before.canonical_json
+    document["admission"]["max_prototype_norm"] = 50.0
+    limited = parse_run_config(document)
+    assert limited.hash != before.hash
+    assert parse_run_config(json.loads(limited.canonical_json)) == limited
+    document["run"]["method"] = "fedavg"
+    with pytest.raises(InvalidConfig) as refused:
+        parse_run_config(document)
+    assert "admission.max_prototype_norm limits prototypes, and fedavg has none; leave it out" in refused.value.detail
 
 
 def test_a_quorum_counts_on_nobody_who_is_quarantined() -> None:
