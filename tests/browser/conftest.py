@@ -1,0 +1,66 @@
+"""A browser per module, and `console`: a tab on a gateway in front of a federation, each new for every test."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser
+
+from tests.browsing import LIGHT, OUTPUT, Console, Look, a_browser
+from tests.served_gateway import ServedGateway
+
+FAILED = pytest.StashKey[bool]()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]):
+    report = yield
+    item.stash[FAILED] = item.stash.get(FAILED, False) or report.failed
+    return report
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """Chromium, as long as a module's tests run."""
+    with a_browser() as browser:
+        yield browser
+
+
+@pytest.fixture
+def look() -> Look:
+    """How the test looks at the console; parametrise it for others."""
+    return LIGHT
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[ServedGateway]:
+    """A gateway in front of a federation of the numpy clients ann and bob, whose clock stands at the time of the start."""
+    served = ServedGateway(tmp_path)
+    served.federation.clock.now = time.time()
+    with served:
+        yield served
+
+
+@pytest.fixture
+def console(browser: Browser, served: ServedGateway, look: Look, request: pytest.FixtureRequest) -> Iterator[Console]:
+    """A tab that has not opened anything yet. Whatever goes wrong in it fails the test, and a failure leaves a trace."""
+    name = re.sub(r"[^a-z0-9_-]+", "-", request.node.name.lower()).strip("-")
+    context = browser.new_context(**look.context)
+    context.tracing.start(snapshots=True, screenshots=False)
+    try:
+        console = Console(context.new_page(), served)
+        yield console
+        unforeseen = console.unforeseen()
+        is_failed = request.node.stash.get(FAILED, False) or bool(unforeseen)
+        if is_failed:
+            console.screenshot(f"failed-{name}")
+            print("what went wrong in the page:", *unforeseen or ["nothing"], sep="\n  ")
+            print(f"see {OUTPUT}/failed-{name}.png, and with `playwright show-trace` failed-{name}.zip beside it")
+        context.tracing.stop(path=OUTPUT / f"failed-{name}.zip" if is_failed else None)
+        assert not unforeseen, "\n".join(unforeseen)
+    finally:
+        context.close()

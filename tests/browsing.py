@@ -1,0 +1,186 @@
+"""The console in a real browser: Debian's Chromium, driven by Playwright, on a gateway that is really served.
+
+    def test_a_run_is_shown(console: Console) -> None:
+        run_id = console.served.create()
+        console.open(f"#/runs/{run_id}")
+        expect(console.page.get_by_role("heading", name="test")).to_be_visible()
+        console.served.federation.join()
+        console.served.federation.step()                       # the numpy clients work when they are told
+
+        assert console.call("format.js", "percent", 0.5) == "50.0 %"     # a pure module, without a page of its own
+
+A page is never trusted to be quiet: a message of the browser's console, an error that nobody caught, a request that failed
+and a request to another origin are collected, and fail the test at its end unless it said with `tolerate` that this
+belongs to it. Playwright's event loop runs in the thread that started it, where `asyncio.run` fails then: a browser lives
+as long as one module of tests.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, ConsoleMessage, Download, Page, Request, sync_playwright
+
+from tests.served_gateway import ServedGateway
+
+OUTPUT = Path(__file__).parent.parent / "tests-output" / "browser"
+"""Screenshots of every run of the tests, and traces of those that failed; ignored by git."""
+NAMES = ("chromium", "chromium-browser", "google-chrome")
+WAIT_MS = 15_000
+"""Longest that anything on a page may take; a busy machine is slow, and nothing waits longer than it has to."""
+PAUSE_MS = 20
+ONLY_LOOPBACK = "MAP * ~NOTFOUND , EXCLUDE 127.0.0.1 , EXCLUDE localhost"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """How somebody looks at the console."""
+
+    name: str
+    width: int = 1280
+    height: int = 800
+    is_dark: bool = False
+    is_phone: bool = False
+    """Touch and a dense screen; the width alone makes no phone."""
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def context(self) -> dict[str, Any]:
+        """What a browser context gets; the language and the time zone are everybody's, and nothing moves for long."""
+        return {
+            "locale": "en-GB",
+            "timezone_id": "UTC",
+            "reduced_motion": "reduce",
+            "viewport": {"width": self.width, "height": self.height},
+            "color_scheme": "dark" if self.is_dark else "light",
+            "has_touch": self.is_phone,
+            "is_mobile": self.is_phone,
+            "device_scale_factor": 2 if self.is_phone else 1,
+        }
+
+
+LIGHT = Look(name="light")
+DARK = Look(name="dark", is_dark=True)
+PHONE = Look(name="phone", width=360, height=740, is_phone=True)
+DARK_PHONE = Look(name="dark-phone", width=360, height=740, is_phone=True, is_dark=True)
+LOOKS = (LIGHT, DARK, PHONE, DARK_PHONE)
+in_every_look = pytest.mark.parametrize("look", LOOKS, ids=str)
+"""Runs a test with `console` once for each look; a test of some looks parametrises `look` itself."""
+
+
+@contextmanager
+def a_browser() -> Iterator[Browser]:
+    """Chromium without a window; the test that asks for it is skipped where there is none."""
+    program = next(filter(None, map(shutil.which, NAMES)), None)
+    if program is None:
+        pytest.skip(f"the tests of the console need a browser; install Debian's package chromium (looked for {NAMES})")
+    # Chromium's sandbox refuses root, which is who runs tests in a container.
+    arguments = [f"--host-resolver-rules={ONLY_LOOPBACK}", *(["--no-sandbox"] if os.geteuid() == 0 else [])]
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=program, args=arguments)
+        try:
+            yield browser
+        finally:
+            browser.close()
+
+
+@dataclass
+class Console:
+    """One tab of a browser on the console, and everything that went wrong in it."""
+
+    page: Page
+    served: ServedGateway
+    problems: list[str] = field(default_factory=list)
+    others: list[Console] = field(default_factory=list)
+    """Tabs opened with `another`."""
+    requests: list[str] = field(default_factory=list)
+    """Method and path of every request, in order."""
+
+    def __post_init__(self) -> None:
+        self._tolerated: list[re.Pattern[str]] = []
+        self.page.set_default_timeout(WAIT_MS)
+        self.page.on("console", self._heard)
+        self.page.on("pageerror", lambda error: self.problems.append(f"uncaught: {error}"))
+        self.page.on("request", self._asked)
+        self.page.on("requestfailed", self._failed)
+
+    def open(self, view: str = "#/") -> Console:
+        """Load the console with one of its views; `#/runs/ID` and the like, or another path. Returns itself."""
+        self.page.goto(f"{self.served.url}/{view}", wait_until="load")
+        return self
+
+    def another(self, view: str = "#/") -> Console:
+        """A second tab of the same browser."""
+        tab = Console(self.page.context.new_page(), self.served)
+        tab._tolerated = self._tolerated
+        self.others.append(tab)
+        return tab.open(view)
+
+    def call(self, module: str, name: str, *arguments: Any) -> Any:
+        """What a function that a module of the console exports returns, awaited if it is a promise."""
+        return self.within(module, "(module, [name, values]) => module[name](...values)", [name, list(arguments)])
+
+    def within(self, module: str, function: str, argument: Any = None) -> Any:
+        """What a JavaScript function of (module, argument) returns; for what does not travel as JSON."""
+        if not self.page.url.startswith(self.served.url):
+            self.page.goto(f"{self.served.url}/")
+        step = f"async ([path, argument]) => ({function})(await import(path), argument)"
+        return self.page.evaluate(step, [f"/console/{module}", argument])
+
+    def tolerate(self, pattern: str) -> None:
+        """Say what goes wrong on purpose, as a pattern of a problem's text: `409`, `ERR_CONNECTION_REFUSED`."""
+        self._tolerated.append(re.compile(pattern))
+
+    def eventually(self, probe: Callable[[], object], what: str) -> None:
+        """Wait until `probe` is true, letting the page's events come meanwhile."""
+        for _ in range(WAIT_MS // PAUSE_MS):
+            if probe():
+                return
+            self.page.wait_for_timeout(PAUSE_MS)
+        raise AssertionError(f"{what}: not within {WAIT_MS / 1000:.0f} s")
+
+    def download(self, name: str) -> Download:
+        """What clicking a link or a button of this name downloads."""
+        with self.page.expect_download() as found:
+            self.page.get_by_role("link", name=name).or_(self.page.get_by_role("button", name=name)).first.click()
+        return found.value
+
+    def screenshot(self, name: str, *, whole: bool = True) -> Path:
+        """Keep a picture of the page, or of the part that the window shows, as NAME.png; returns where."""
+        path = OUTPUT / f"{name}.png"
+        self.page.screenshot(path=path, full_page=whole, animations="disabled")
+        return path
+
+    def overflow_px(self) -> int:
+        """By how many pixels the page is wider than its window; a phone scrolls sideways then."""
+        return int(self.page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth"))
+
+    def unforeseen(self) -> list[str]:
+        """What went wrong in this tab and in those opened from it, and was not tolerated."""
+        own = [found for found in self.problems if not any(pattern.search(found) for pattern in self._tolerated)]
+        return own + [found for tab in self.others for found in tab.unforeseen()]
+
+    def _heard(self, message: ConsoleMessage) -> None:
+        if message.type in ("error", "warning", "assert"):
+            self.problems.append(f"console {message.type}: {message.text} ({message.location.get('url', '')})")
+
+    def _asked(self, request: Request) -> None:
+        if request.url.startswith(self.served.url):
+            self.requests.append(f"{request.method} {request.url.removeprefix(self.served.url)}")
+        elif not request.url.startswith(("data:", "blob:")):
+            self.problems.append(f"asked another origin: {request.method} {request.url}")
+
+    def _failed(self, request: Request) -> None:
+        # The page itself gives requests up: a stream that it closes, a view that it leaves.
+        if request.failure != "net::ERR_ABORTED":
+            self.problems.append(f"request failed: {request.method} {request.url}: {request.failure}")
