@@ -5,22 +5,19 @@ Both are TOML, and both are made from the records that check a configuration, so
 
 from __future__ import annotations
 
-import ast
-import functools
 import inspect
-import json
-import re
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from shared.meanings import meanings
 from shared.partition import RULES
 from shared.run_config import ClientSection, FederationFile, TimmOptions
+from shared.toml_text import WIDTH, toml_assignment, toml_key
 
-WIDTH = 100
 SECTIONS = {
     "run": "What is trained.",
     "method": "Hyper-parameters of the method.",
@@ -64,10 +61,10 @@ def run_text(federation: FederationFile, written: Mapping[str, Any]) -> str:
         for key, value in _values(section).items():
             is_default = not (isinstance(table, Mapping) and key in table)
             if value is not None:
-                lines.append(_assignment(key, value) + ("  # default" if is_default else ""))
+                lines.append(toml_assignment(key, value) + ("  # default" if is_default else ""))
     for name, client in federation.clients.items():
-        lines += ["", f"[clients.{_key(name)}]"]
-        lines += [_assignment(key, value) for key, value in _values(client).items() if value is not None]
+        lines += ["", f"[clients.{toml_key(name)}]"]
+        lines += [toml_assignment(key, value) for key, value in _values(client).items() if value is not None]
     return "\n".join(lines[1:]) + "\n"
 
 
@@ -91,45 +88,12 @@ def template(federation: FederationFile) -> str:
         "# Paths in data are read from the folder that a command runs in, one in run.initial_model from this file's.",
     ]
     for number, (name, client) in enumerate(federation.clients.items()):
-        lines += ["", f"[clients.{_key(name)}]"] if number else [f"[clients.{_key(name)}]"]
+        lines += ["", f"[clients.{toml_key(name)}]"] if number else [f"[clients.{toml_key(name)}]"]
         for key, value in _values(client).items():
             explained = _explained(f"clients.{key}", ClientSection, key, value)
             lines += explained if number == 0 else [line for line in explained if value is not None and line[0] != "#"]
     lines += ["", *_partition_lines()]
     return "\n".join(lines) + "\n"
-
-
-def toml_value(value: Any) -> str:
-    """A value as TOML writes it; long lists go over several lines."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, str):
-        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-    if isinstance(value, Mapping):
-        inner = ", ".join(f"{_key(str(key))} = {toml_value(each)}" for key, each in value.items() if each is not None)
-        return f"{{ {inner} }}" if inner else "{}"
-    if isinstance(value, Sequence):
-        parts = [toml_value(each) for each in value]
-        line = f"[{', '.join(parts)}]"
-        return line if len(line) <= WIDTH else "[\n" + "".join(f"    {part},\n" for part in _filled(parts)) + "]"
-    return repr(value)
-
-
-@functools.cache
-def meanings(kind: type[BaseModel]) -> Mapping[str, str]:
-    """What the text under each field of a record says, on one line."""
-    found: dict[str, str] = {}
-    for base in reversed(kind.__mro__):
-        if not issubclass(base, BaseModel) or base is BaseModel:
-            continue
-        body = ast.parse(textwrap.dedent(inspect.getsource(base))).body[0]
-        assert isinstance(body, ast.ClassDef)
-        for field, text in zip(body.body, body.body[1:], strict=False):
-            is_text = isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant)
-            if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and is_text:
-                found[field.target.id] = " ".join(str(text.value.value).split())  # type: ignore[attr-defined]
-    # What the class keeps for itself has a text too, and is no key.
-    return {name: meaning for name, meaning in found.items() if name in kind.model_fields}
 
 
 def range_of(field: FieldInfo) -> str:
@@ -174,7 +138,7 @@ def _explained(place: str, kind: type[BaseModel], key: str, value: Any, *, is_us
     said = [meanings(kind).get(key, ""), f"({range_of(field)})" if range_of(field) else ""]
     comment = " ".join(filter(None, said))
     shown = EXAMPLES.get(place, _anything(field)) if value is None else value
-    assignment = _assignment(key, shown)
+    assignment = toml_assignment(key, shown)
     if value is None or not is_used:
         assignment = textwrap.indent(assignment, "# ", lambda line: True)
     return [*textwrap.wrap(comment, WIDTH, initial_indent="# ", subsequent_indent="# "), *assignment.splitlines()]
@@ -194,23 +158,3 @@ def _partition_lines() -> list[str]:
         keys = ", ".join(key for key in rule.model_fields if key != "seed")
         texts.append(f'kind = "{name}": {(inspect.getdoc(rule) or "").splitlines()[0]} Keys: {keys}.')
     return [f"# {line}" for text in texts for line in textwrap.wrap(text, WIDTH, subsequent_indent="  ")]
-
-
-def _assignment(key: str, value: Any) -> str:
-    return f"{_key(key)} = {toml_value(value)}"
-
-
-def _key(name: str) -> str:
-    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else toml_value(name)
-
-
-def _filled(parts: Sequence[str]) -> Iterator[str]:
-    """Several values on each line."""
-    line = ""
-    for part in parts:
-        longer = f"{line}, {part}" if line else part
-        if line and len(longer) > WIDTH - 5:
-            yield line
-            longer = part
-        line = longer
-    yield line

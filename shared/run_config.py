@@ -32,7 +32,7 @@ from shared.methods import METHODS
 from shared.methods.base import Method, MethodConfig
 from shared.partition import expand
 from shared.sections import NAME_PATTERN as NAME_PATTERN
-from shared.sections import Name, Section, check_keys, unknown, validate
+from shared.sections import AboutKey, Name, Section, check_keys, unknown, validate
 from shared.sections import read_document as read_document
 
 Positive = Annotated[float, Field(gt=0)]
@@ -111,10 +111,12 @@ class RunSection(Section):
     @model_validator(mode="after")
     def _one_way_to_name_clients(self) -> Self:
         if (self.clients is None) == (self.min_clients is None):
-            raise ValueError("set exactly one of 'clients' (the roster) and 'min_clients'")
+            raise AboutKey("clients", "set exactly one of 'clients' (the roster) and 'min_clients'")
         size = len(self.clients) if self.clients else self.min_clients
         if self.cohort_size is not None and size is not None and self.cohort_size > size:
-            raise ValueError(f"cohort_size = {self.cohort_size} is more than the {size} clients of the run")
+            raise AboutKey(
+                "cohort_size", f"cohort_size = {self.cohort_size} is more than the {size} clients of the run"
+            )
         return self
 
 
@@ -245,7 +247,7 @@ class TrainingSection(Section):
         if isinstance(values, Mapping):
             steps, epochs = values.get("local_steps"), values.get("local_epochs")
             if steps is not None and epochs is not None:
-                raise ValueError("set exactly one of 'local_steps' and 'local_epochs'")
+                raise AboutKey("local_steps", "set exactly one of 'local_steps' and 'local_epochs'")
             if steps is None and epochs is None:
                 return {**values, "local_steps": 10}
         return values
@@ -309,11 +311,14 @@ class QuorumSection(Section):
         may_miss = self.min_clients is not None or self.every_domain
         is_timed = may_miss or self.silence_s != type(self).model_fields["silence_s"].default
         if is_timed and self.deadline_s is None:
-            raise ValueError("set 'deadline_s' too: without a deadline every round waits for its whole cohort")
+            raise AboutKey(
+                "deadline_s", "set 'deadline_s' too: without a deadline every round waits for its whole cohort"
+            )
         if self.deadline_s is not None and not may_miss and self.on_no_quorum == "wait":
-            raise ValueError(
+            raise AboutKey(
+                "min_clients",
                 "deadline_s drops nobody while the quorum is the whole cohort; set 'min_clients' or 'every_domain' too, "
-                'or on_no_quorum = "fail"'
+                'or on_no_quorum = "fail"',
             )
         return self
 
@@ -342,24 +347,32 @@ class RunConfig(BaseModel):
         }
         for which, size in sizes.items():
             if needed is not None and size is not None and needed > size:
-                raise ValueError(f"quorum.min_clients = {needed} is more than {size}, the number of clients {which}")
+                raise AboutKey(
+                    "quorum.min_clients",
+                    f"quorum.min_clients = {needed} is more than {size}, the number of clients {which}",
+                )
         return self
 
     @model_validator(mode="after")
     def _somebody_takes_part(self) -> Self:
         if self.run.clients is not None and set(self.run.clients) <= set(self.admission.quarantined):
-            raise ValueError("admission.quarantined names every client of the run; leave at least one")
+            raise AboutKey(
+                "admission.quarantined", "admission.quarantined names every client of the run; leave at least one"
+            )
         return self
 
     @model_validator(mode="after")
     def _a_limit_on_what_is_sent(self) -> Self:
         if self.admission.max_update_norm is not None and not self.algorithm.shares_model(self.method):
-            raise ValueError(
-                "admission.max_update_norm limits the models that clients send, and in this run they keep them; leave it out"
+            raise AboutKey(
+                "admission.max_update_norm",
+                "admission.max_update_norm limits the models that clients send, and in this run they keep them; leave it "
+                "out",
             )
         if self.admission.max_prototype_norm is not None and self.algorithm.prototype_kind is None:
-            raise ValueError(
-                f"admission.max_prototype_norm limits prototypes, and {self.run.method} has none; leave it out"
+            raise AboutKey(
+                "admission.max_prototype_norm",
+                f"admission.max_prototype_norm limits prototypes, and {self.run.method} has none; leave it out",
             )
         return self
 

@@ -30,6 +30,15 @@ class Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, strict=True)
 
 
+class AboutKey(ValueError):
+    """What a validator finds wrong with several keys together, and at which of them to say so."""
+
+    def __init__(self, key: str, message: str) -> None:
+        super().__init__(message)
+        self.key = key
+        """The key within the table that is validated."""
+
+
 def validate(kind: type[Model], values: Any, prefix: str) -> Model:
     """Return the record that the values make.
 

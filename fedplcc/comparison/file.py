@@ -31,7 +31,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field
 
 from fedplcc.comparison.published import PublishedTable, published_tables
-from fedplcc.config_check import problems_of_table
+from shared.config_problems import table_problems
 from shared.errors import InvalidConfig
 from shared.methods import METHODS
 from shared.sections import NAME_PATTERN, Name, Section, read_document, unknown
@@ -211,7 +211,7 @@ def _problems(document: Mapping[str, Any]) -> Iterator[str]:
     for section in document:
         if section not in Comparison.model_fields:
             yield unknown("section", str(section), Comparison.model_fields)
-    yield from problems_of_table("compare", document.get("compare", {}), CompareSection)
+    yield from _of_table("compare", document.get("compare", {}), CompareSection)
     kinds = {"datasets": DatasetSection, "rows": RowSection, "groups": GroupSection}
     tables: dict[str, dict[str, Any]] = {}
     for section, kind in kinds.items():
@@ -225,8 +225,12 @@ def _problems(document: Mapping[str, Any]) -> Iterator[str]:
         for name, table in written.items():
             if not re.fullmatch(NAME_PATTERN, name):
                 yield f"{section}.{name}: a name is up to 64 letters, digits, '.', '_' or '-'"
-            yield from problems_of_table(f"{section}.{name}", table, kind)
+            yield from _of_table(f"{section}.{name}", table, kind)
     yield from _of_references(document.get("compare", {}), **tables)
+
+
+def _of_table(name: str, table: Any, kind: Any) -> Iterator[str]:
+    return (problem.detail for problem in table_problems(name, table, kind))
 
 
 def _of_references(

@@ -16,8 +16,9 @@ from typer.testing import CliRunner
 
 from fedplcc.cli import app
 from fedplcc.config_check import judge
-from fedplcc.config_text import meanings, range_of, run_text, template, toml_value
+from fedplcc.config_text import range_of, run_text, template
 from fedplcc.configuration import demo_file
+from shared.meanings import meanings
 from shared.methods import METHODS
 from shared.run_config import (
     ClientSection,
@@ -310,26 +311,6 @@ def test_the_clients_data_are_read_when_asked_for(file: Path, tmp_path: Path) ->
 
 
 # Parts
-
-
-@pytest.mark.parametrize(
-    "value",
-    [
-        True,
-        3,
-        1e-05,
-        0.1,
-        'ü "quoted" \\ \x7f \n',
-        [],
-        [0.5, 0.25],
-        {"a b": [1], "c": {"d": "e"}},
-        [f"class {i}" for i in range(345)],
-    ],
-)
-def test_a_value_is_read_back_from_toml_as_it_was(value: object) -> None:
-    text = toml_value(value)
-    assert tomllib.loads(f"value = {text}") == {"value": value}
-    assert max(map(len, text.splitlines())) <= 105
 
 
 def test_the_texts_can_be_written_for_a_run_without_a_roster() -> None:

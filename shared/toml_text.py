@@ -1,0 +1,61 @@
+"""Values and tables as TOML writes them. Pure."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+WIDTH = 100
+"""Longest line, where a list can be cut."""
+
+
+def toml_value(value: Any) -> str:
+    """A value as TOML writes it; long lists go over several lines."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    if isinstance(value, Mapping):
+        inner = ", ".join(
+            f"{toml_key(str(key))} = {toml_value(each)}" for key, each in value.items() if each is not None
+        )
+        return f"{{ {inner} }}" if inner else "{}"
+    if isinstance(value, Sequence):
+        parts = [toml_value(each) for each in value]
+        line = f"[{', '.join(parts)}]"
+        return line if len(line) <= WIDTH else "[\n" + "".join(f"    {part},\n" for part in _filled(parts)) + "]"
+    return repr(value)
+
+
+def toml_key(name: str) -> str:
+    """A key as TOML writes it: bare where that is allowed."""
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else toml_value(name)
+
+
+def toml_assignment(key: str, value: Any) -> str:
+    """A line, or several, that give a key its value."""
+    return f"{toml_key(key)} = {toml_value(value)}"
+
+
+def toml_tables(tables: Mapping[str, Mapping[str, Any]]) -> str:
+    """A document of one table each, in their order; keys without a value are left out, and so are tables without keys."""
+    texts = []
+    for name, table in tables.items():
+        lines = [toml_assignment(key, value) for key, value in table.items() if value is not None]
+        if lines:
+            texts.append("\n".join([f"[{toml_key(name)}]", *lines]) + "\n")
+    return "\n".join(texts)
+
+
+def _filled(parts: Sequence[str]) -> Iterator[str]:
+    """Several values on each line."""
+    line = ""
+    for part in parts:
+        longer = f"{line}, {part}" if line else part
+        if line and len(longer) > WIDTH - 5:
+            yield line
+            longer = part
+        line = longer
+    yield line
