@@ -2,24 +2,75 @@
 
 An event is a short constant name with fields: `log.info("round_closed", run_id=..., round=3, duration_s=1.9)`. What holds
 for everything that follows in a thread or task is bound once with `bind`. Never weights, payloads, examples or tokens;
-so tracebacks come without the values of variables.
+so tracebacks come without the values of variables, and what slips into a field is cut or masked (`guarded`).
+
+Levels: debug is what repeats (polls, heartbeats, attempts after the first), info what was asked for and done, warning what
+was refused or failed while the work goes on, error what needs a person. deploy/logs.md lists every event.
 """
 
 from __future__ import annotations
 
 import logging
+import re
 import sys
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from typing import Literal, TextIO
+from typing import Any, Literal, TextIO
 
 import structlog
 from structlog.stdlib import BoundLogger, ProcessorFormatter
-from structlog.typing import Processor
+from structlog.typing import EventDict, Processor, WrappedLogger
 
 Level = Literal["debug", "info", "warning", "error"]
 
 OUR_LOGGERS = ("rpc", "aggregator", "gateway", "trainer", "fedplcc", "shared")
 """Roots of the names of our loggers; all others are libraries'."""
+
+MAX_TEXT = 2000
+"""Most characters of a value; what is cut says how long it was."""
+MAX_ENTRIES = 64
+"""Most entries of a list or table; one that is longer is data, of which only the size is said."""
+MASK = "***"
+"""Stands for what is secret."""
+
+_SECRET_NAME = re.compile(r"(?i)token|password|passphrase|secret|private_key|api_key|authorization|cookie")
+_SECRET_TEXT = re.compile(
+    r"-----BEGIN [A-Z ]+-----.*?(?:-----END [A-Z ]+-----|\Z)|(?<=://)[^/@\s]+:[^/@\s]*(?=@)", re.DOTALL
+)
+"""A key or certificate as PEM, and name and password within a URL."""
+
+
+def guarded(_logger: WrappedLogger | None, _method: str, event: EventDict) -> EventDict:
+    """The event without what no log may hold: secrets are masked by name and by form, of bytes and arrays only sizes stay.
+
+    The last line of defence. What is logged is chosen where it is logged.
+    """
+    return {
+        name: value if name == "exception" and isinstance(value, str) else _guarded(name, value, depth=3)
+        for name, value in event.items()
+    }
+
+
+def _guarded(name: str, value: Any, *, depth: int) -> Any:
+    if value is None or isinstance(value, (bool, int, float)) or name.startswith("_") or name == "exc_info":
+        return value
+    if _SECRET_NAME.search(name):
+        return MASK
+    if isinstance(value, str):
+        text = _SECRET_TEXT.sub(MASK, value)
+        return text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]}... ({len(text)} characters)"
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return f"<{len(value)} bytes>"
+    if hasattr(value, "shape"):
+        return f"<array of shape {tuple(value.shape)}>"
+    if isinstance(value, (Mapping, list, tuple, set, frozenset)):
+        if len(value) > MAX_ENTRIES or not depth:
+            return f"<{len(value)} entries>"
+        if isinstance(value, Mapping):
+            return {key: _guarded(str(key), entry, depth=depth - 1) for key, entry in value.items()}
+        return [_guarded(name, entry, depth=depth - 1) for entry in value]
+    return _guarded(name, str(value), depth=depth)
+
 
 _HANDLER = "fedplcc"
 _COMMON: tuple[Processor, ...] = (
@@ -63,7 +114,7 @@ def set_up(level: Level = "info", *, json: bool | None = None, stream: TextIO | 
     handler.setFormatter(
         ProcessorFormatter(
             foreign_pre_chain=[*_COMMON, structlog.stdlib.ExtraAdder()],
-            processors=[ProcessorFormatter.remove_processors_meta, *last],
+            processors=[ProcessorFormatter.remove_processors_meta, guarded, *last],
         )
     )
     root = logging.getLogger()
@@ -84,3 +135,13 @@ def get_logger(name: str) -> BoundLogger:
 def bind(**facts: object) -> AbstractContextManager[object]:
     """Within the block, in this thread or task, every event carries these facts."""
     return structlog.contextvars.bound_contextvars(**facts)
+
+
+def bind_task(**facts: object) -> None:
+    """From here on, in this task or thread and in what it starts, every event carries these facts; for its whole life."""
+    structlog.contextvars.bind_contextvars(**facts)
+
+
+def bound() -> Mapping[str, object]:
+    """What is bound here."""
+    return structlog.contextvars.get_contextvars()

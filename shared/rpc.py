@@ -8,10 +8,9 @@ side. What nobody foresaw becomes INTERNAL with a fixed sentence; the traceback 
 from __future__ import annotations
 
 import asyncio
-import logging
 import random
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import aclosing, asynccontextmanager, contextmanager
 from typing import Any
 
@@ -29,7 +28,6 @@ from shared.addresses import is_loopback, join_address, require_secure, split_ad
 from shared.call_failpoints import SERVER_SIDE, CallFailpoints, arriving, step_of
 from shared.errors import (
     AggregatorUnavailable,
-    Code,
     FailedPrecondition,
     FedplccError,
     Internal,
@@ -42,6 +40,7 @@ from shared.errors import (
 )
 from shared.failpoints import failpoint, is_armed, passing
 from shared.log import get_logger
+from shared.rpc_call import Call, level_of
 from shared.version import VERSION
 
 ERROR_DOMAIN = "fedplcc"
@@ -248,8 +247,19 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  #
         """Wrap the method's handler."""
         handler = await continuation(handler_call_details)
         method = handler_call_details.method
-        if handler is None or not method.startswith(PACKAGE):
+        if not method.startswith(PACKAGE):
             return handler
+        if handler is None:
+            unknown = FailedPrecondition("this version has no such method")
+            self._write_line(Call(method), grpc.StatusCode.UNIMPLEMENTED.name, unknown, 0.0)
+            return None
+        call = Call(
+            method,
+            is_request_stream=handler.request_streaming,
+            is_response_stream=handler.response_streaming,
+            metadata=handler_call_details.invocation_metadata,
+        )
+        encode = call.encoder(handler.response_serializer)
         behaviour = next(
             found
             for found in (handler.unary_unary, handler.unary_stream, handler.stream_unary, handler.stream_stream)
@@ -258,15 +268,18 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  #
 
         step = step_of(SERVER_SIDE, method)
 
-        async def answer(request: Any, context: Any) -> Any:
+        async def answer(request: Any, context: Any) -> bytes:
             context.set_trailing_metadata(((VERSION_KEY, VERSION),))  # an error's own replaces it
-            async with self._around(method, request, context):
+            async with self._around(call, context):
                 _require_decoded(request)
                 with passing(step):
-                    return await behaviour(arriving(method, request, is_stream=handler.request_streaming), context)
+                    arrived = arriving(method, request, is_stream=handler.request_streaming)
+                    response = await behaviour(arrived, context)
+                # Here and not by gRPC, which would do it when the line about the call is written.
+                return encode(response)
 
         async def stream(request: Any, context: Any) -> None:
-            async with self._around(method, request, context):
+            async with self._around(call, context):
                 _require_decoded(request)
                 with passing(step):
                     arrived = arriving(method, request, is_stream=handler.request_streaming)
@@ -285,8 +298,10 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  #
         }[handler.request_streaming, handler.response_streaming]
         return make(
             stream if handler.response_streaming else answer,
-            request_deserializer=_decoder(handler.request_deserializer, is_stream=handler.request_streaming),
-            response_serializer=handler.response_serializer,
+            request_deserializer=call.decoder(
+                _decoder(handler.request_deserializer, is_stream=handler.request_streaming)
+            ),
+            response_serializer=encode if handler.response_streaming else None,
         )
 
     async def _write(self, context: Any, response: Any) -> None:
@@ -298,11 +313,11 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  #
             raise TransferIdle(f"the other end reads nothing for {self._idle_s:g} s") from error
 
     @asynccontextmanager
-    async def _around(self, method: str, request: Any, context: Any) -> AsyncIterator[None]:
+    async def _around(self, call: Call, context: Any) -> AsyncIterator[None]:
         if self._started is not None:
-            self._started(method)
+            self._started(call.method)
+        call.came_from(context.peer())
         begin = time.perf_counter()
-        facts = {name: getattr(request, name) for name in ("run_id", "round", "client_id") if hasattr(request, name)}
         code, error = "OK", None
         try:
             try:
@@ -320,25 +335,17 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  #
                     code = "CANCELLED"
                     raise
                 code, error = "INTERNAL", Internal(INTERNAL_TEXT)
-                self._log.exception("rpc_crashed", method=method, error=type(raised).__name__, **facts)
+                self._log.exception("rpc_crashed", method=call.method, error=type(raised).__name__)
                 await abort(context, error)
         finally:
             seconds = time.perf_counter() - begin
-            self._write_line(method, code, error, seconds, facts)
+            self._write_line(call, code, error, seconds)
             if self._observe is not None:
-                self._observe(method, code, seconds)
+                self._observe(call.method, code, seconds)
 
-    def _write_line(
-        self, method: str, code: str, error: FedplccError | None, seconds: float, facts: Mapping[str, object]
-    ) -> None:
-        level = logging.INFO
-        if error is not None and error.code in (Code.INTERNAL, Code.DATA_LOSS, Code.UNAVAILABLE):
-            level = logging.ERROR
-        elif error is None and method.rpartition("/")[2] in self._quiet:
-            level = logging.DEBUG
-        why = {} if error is None else {"reason": error.reason, "detail": error.detail, **error.metadata}
-        line = {**why, **facts, "method": method, "code": code, "duration_s": round(seconds, 6)}
-        self._log.log(level, "rpc", **line)
+    def _write_line(self, call: Call, code: str, error: FedplccError | None, seconds: float) -> None:
+        level = level_of(error, is_quiet=call.method.rpartition("/")[2] in self._quiet)
+        self._log.log(level, "rpc", **call.line(code, error, seconds))
 
 
 def _decoder(decode: Callable[[bytes], Any], *, is_stream: bool) -> Callable[[bytes], Any]:

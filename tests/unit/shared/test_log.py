@@ -1,7 +1,9 @@
+import asyncio
 import io
 import json
 import logging
 
+import numpy as np
 import pytest
 
 from shared import log
@@ -82,3 +84,49 @@ def test_a_terminal_gets_text():
     log.get_logger("trainer.worker").info("waiting", run_id="r")
     assert "waiting" in stream.getvalue()
     assert not stream.getvalue().startswith("{")
+
+
+def test_secrets_payloads_and_endless_values_do_not_reach_a_log():
+    stream = io.StringIO()
+    log.set_up("info", stream=stream)
+    key = "-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBg\n-----END PRIVATE KEY-----"
+    log.get_logger("trainer.worker").info(
+        "slipped",
+        instance_token="t0ps3cret",
+        database="postgresql://ann:pa55word@db:5432/fedplcc",
+        detail=f"cannot read {key} at all",
+        nested={"password": "pa55word", "weights": list(range(1000)), "deep": {"deeper": {"too": {"deep": 1}}}},
+        payload=b"\x00" * 5000,
+        array=np.zeros((3, 2)),
+        text="x" * 10_000,
+        sha256="ab" * 32,
+        seconds=1.5,
+    )
+    logging.getLogger("some.package").warning("an %s", "argument", extra={"token": "t0ps3cret"})
+    (slipped, foreign), text = events(stream), stream.getvalue()
+    for secret in ("t0ps3cret", "pa55word", "MIIEvQ", "998"):
+        assert secret not in text
+    assert (slipped["instance_token"], foreign["token"]) == ("***", "***")
+    assert slipped["database"] == "postgresql://***@db:5432/fedplcc"
+    assert slipped["detail"] == "cannot read *** at all"
+    assert slipped["nested"] == {
+        "password": "***",
+        "weights": "<1000 entries>",
+        "deep": {"deeper": {"too": "<1 entries>"}},
+    }
+    assert (slipped["payload"], slipped["array"]) == ("<5000 bytes>", "<array of shape (3, 2)>")
+    assert slipped["text"] == "x" * log.MAX_TEXT + "... (10000 characters)"
+    assert (slipped["sha256"], slipped["seconds"]) == ("ab" * 32, 1.5)
+
+
+def test_what_is_bound_for_a_task_holds_for_its_whole_life_and_for_nothing_else():
+    async def work():
+        log.bind_task(run_id="r", round=2)
+        return dict(log.bound()), await asyncio.to_thread(lambda: dict(log.bound()))
+
+    async def main():
+        return await asyncio.create_task(work())
+
+    here, in_thread = asyncio.run(main())
+    assert here == in_thread == {"run_id": "r", "round": 2}
+    assert log.bound() == {}

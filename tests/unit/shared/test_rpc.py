@@ -233,9 +233,61 @@ def test_every_call_leaves_one_line_and_is_observed(lines):
     written = [json.loads(line) for line in lines.getvalue().splitlines()]
     assert [line["event"] for line in written] == ["rpc", "rpc", "rpc_crashed", "rpc"]
     assert (written[0]["method"], written[0]["code"]) == (upload, "OK")
-    assert written[1] | {"reason": "NOT_A_MEMBER", "client_id": "a", "run_id": "r", "level": "info"} == written[1]
+    assert written[1] | {"reason": "NOT_A_MEMBER", "client_id": "a", "run_id": "r", "level": "warning"} == written[1]
     assert "ZeroDivisionError: secret" in written[2]["exception"]
     assert written[3]["level"] == "error"
+
+
+def test_the_line_about_a_call_says_who_asked_for_what_and_what_moved(lines):
+    header = round_service_pb2.BlobHeader(run_id="r", round=3, client_id="ann", instance_token="a-token-of-ann")
+    header.blob.sha256 = "ab" * 32
+    sent = [
+        round_service_pb2.UploadModelRequest(header=header),
+        *(round_service_pb2.UploadModelRequest(chunk=round_service_pb2.Chunk(data=b"x" * 1000)) for _ in range(3)),
+    ]
+
+    class Logging(Servicer):
+        async def UploadModel(self, request_iterator, context):
+            answer = await super().UploadModel(request_iterator, context)
+            await asyncio.to_thread(log.get_logger("aggregator.service").info, "on_the_way")
+            return answer
+
+    async def upload():
+        async with serving(Logging()) as (stub, _, _):
+            answer = await stub.UploadModel(iter(sent), timeout=20, metadata=(("x-request-id", "r-7"),))
+            assert answer.offset_bytes == 3000
+            await call_server_stream(stub)
+
+    asyncio.run(upload())
+    on_the_way, upload_line, stream_line = (json.loads(line) for line in lines.getvalue().splitlines())
+    known = {"run_id": "r", "round": 3, "client_id": "ann", "sha256": "ab" * 32, "request_id": "r-7"}
+    assert on_the_way | known == on_the_way, "what the call names is bound"
+    counts = {
+        "received_messages": 4,
+        "received_bytes": sum(message.ByteSize() for message in sent),
+        "sent_messages": 1,
+        "sent_bytes": round_service_pb2.UploadModelResponse(offset_bytes=3000).ByteSize(),
+    }
+    assert upload_line | known | counts | {"code": "OK", "level": "info"} == upload_line
+    assert upload_line["peer"].startswith("127.0.0.1:")
+    assert stream_line | {"received_messages": 1, "sent_messages": 1, "sent_bytes": 0} == stream_line
+    assert not known.keys() & stream_line.keys(), "nothing of one call is bound in another"
+    assert "a-token-of-ann" not in lines.getvalue()
+
+
+def test_a_call_of_a_method_that_is_not_there_leaves_its_line_too(lines):
+    async def call():
+        async with serving(Servicer()) as (_, channel, _):
+            with pytest.raises(errors.FailedPrecondition), rpc.translated():
+                await channel.unary_unary("/fedplcc.v1.RoundService/Dance")(b"", timeout=20)
+
+    asyncio.run(call())
+    (line,) = (json.loads(line) for line in lines.getvalue().splitlines())
+    assert (line["method"], line["code"], line["level"]) == (
+        "/fedplcc.v1.RoundService/Dance",
+        "UNIMPLEMENTED",
+        "warning",
+    )
 
 
 def test_bytes_that_are_no_message_are_the_callers_mistake_and_leave_no_stack_trace(lines):

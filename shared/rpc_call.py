@@ -1,0 +1,129 @@
+"""One call of our services while it is answered: what it asks for and of whom, what moved, and the log line about it.
+
+Exactly one line, event "rpc", is written for each call, when it has ended. What the call names (run, round, client, request)
+is bound from the moment that it is known, so that whatever else is logged on the way says it too.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+from urllib.parse import unquote
+
+from shared.errors import Code, FedplccError
+from shared.log import bind_task, bound
+
+REQUEST_ID_KEY = "x-request-id"
+"""Metadata of a call that is made for an HTTP request: its id, so that the logs of both processes can be laid together."""
+_REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
+
+_OURS = (Code.INTERNAL, Code.DATA_LOSS, Code.UNAVAILABLE)
+"""Failures of this side; all others are refusals of what the other side asked for."""
+
+
+class Call:
+    """A call: what is known of it so far, and what has moved."""
+
+    def __init__(
+        self,
+        method: str,
+        *,
+        is_request_stream: bool = False,
+        is_response_stream: bool = False,
+        metadata: Iterable[tuple[str, str | bytes]] = (),
+    ) -> None:
+        """Begin to record.
+
+        Args:
+            method: As on the wire: "/fedplcc.v1.RoundService/Join".
+            is_request_stream: Whether the caller sends a stream of messages.
+            is_response_stream: Whether it is answered by one.
+            metadata: What came with the call; an id of a request among it is kept and bound.
+        """
+        self.method = method
+        self.is_request_stream, self.is_response_stream = is_request_stream, is_response_stream
+        self.peer = ""
+        self.facts: dict[str, object] = {}
+        self.received_messages = self.received_bytes = self.sent_messages = self.sent_bytes = 0
+        request_id = dict(metadata).get(REQUEST_ID_KEY)
+        if isinstance(request_id, str) and _REQUEST_ID.fullmatch(request_id):
+            self._know({"request_id": request_id})
+
+    def came_from(self, peer: str) -> None:
+        """Note the other end, as gRPC names it: "ipv4:127.0.0.1:40312"."""
+        self.peer = unquote(peer).partition(":")[2]
+
+    def decoder(self, decode: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
+        """The function that reads messages of this call, counting them and learning what they name."""
+
+        def counted(data: bytes) -> Any:
+            self.received_messages += 1
+            self.received_bytes += len(data)
+            message = decode(data)
+            self._know(_named(message))
+            return message
+
+        return counted
+
+    def encoder(self, encode: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
+        """The function that writes messages of this call, counting them."""
+
+        def counted(message: Any) -> bytes:
+            data = encode(message)
+            self.sent_messages += 1
+            self.sent_bytes += len(data)
+            run = getattr(message, "run", None)
+            self._know(_named(run))  # of a call that creates one, or finds it
+            return data
+
+        return counted
+
+    def line(self, code: str, error: FedplccError | None, seconds: float) -> Mapping[str, object]:
+        """The fields of its log line."""
+        why = {} if error is None else {"reason": error.reason, "detail": error.detail, **error.metadata}
+        return {
+            **why,
+            **self.facts,
+            "method": self.method,
+            "code": code,
+            "duration_s": round(seconds, 6),
+            "received_messages": self.received_messages,
+            "received_bytes": self.received_bytes,
+            "sent_messages": self.sent_messages,
+            "sent_bytes": self.sent_bytes,
+            "peer": self.peer,
+        }
+
+    def _know(self, facts: Mapping[str, object]) -> None:
+        new = {name: value for name, value in facts.items() if name not in self.facts}
+        if new:
+            self.facts |= new
+            bind_task(**new)
+
+
+def request_metadata() -> tuple[tuple[str, str], ...]:
+    """Metadata for a call that is made for the request at hand: its id, where one is bound."""
+    request_id = bound().get("request_id")
+    return ((REQUEST_ID_KEY, request_id),) if isinstance(request_id, str) else ()
+
+
+def level_of(error: FedplccError | None, *, is_quiet: bool) -> int:
+    """The level of the line about a call: a person is needed, something was refused or failed, it worked."""
+    if error is not None:
+        return logging.ERROR if error.code in _OURS else logging.WARNING
+    return logging.DEBUG if is_quiet else logging.INFO
+
+
+def _named(message: Any) -> dict[str, object]:
+    """What a message names: run, round, client and blob, never anything else of it."""
+    named = getattr(message, "header", message)
+    facts = {name: getattr(named, name, "") for name in ("run_id", "client_id", "sha256")}
+    facts["sha256"] = facts["sha256"] or getattr(getattr(named, "blob", None), "sha256", "")
+    facts["idempotency_key"] = getattr(named, "request_id", "")
+    known: dict[str, object] = {name: value for name, value in facts.items() if value}
+    number = getattr(named, "round", None)
+    if "run_id" in known and isinstance(number, int) and number >= 0:
+        known["round"] = number
+    return known
