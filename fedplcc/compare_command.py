@@ -81,6 +81,7 @@ def compare(
     HTML page: accuracy by domain with mean and standard deviation over seeds, curves, bytes, seconds, published numbers.
     """
     from fedplcc.atomic_file import make_folder
+    from fedplcc.comparison.data_check import what_cannot_be_opened
     from fedplcc.comparison.file import read_comparison
     from fedplcc.comparison.plan import plan
     from fedplcc.comparison.report import Findings
@@ -109,6 +110,8 @@ def compare(
         to_train = [each.cell for each in absent if each.cell.is_chosen and each.can_be_trained]
         console.print(f"{len(to_train)} of {len(chosen)} cells are to be trained; results in {folder}")
         failures = {name: why for name, why in failures.items() if name not in chosen}
+        for sentence in what_cannot_be_opened(to_train).values():
+            say(sentence)  # now, where somebody is still looking; the other data sets are trained all the same
         if to_train:
             new, was_interrupted = _trained(to_train, console, jobs=jobs, device=device)
             failures |= new
