@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from shared.metrics import OTHER, PREFIX, RPC_SECONDS, new_registry
 
@@ -19,7 +19,6 @@ class GatewayMetrics:
     def __init__(self, routes: Iterable[tuple[str, str]] = ()) -> None:
         """Make the metrics; series of these routes (method, template) are there from the start."""
         self.registry: CollectorRegistry = new_registry("gateway")
-        ProcessCollector(registry=self.registry)
         self.requests = Counter(
             f"{PREFIX}_http_requests_total",
             "Requests answered, by route, method and status.",

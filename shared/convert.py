@@ -20,6 +20,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from shared.errors import MalformedRequest
 from shared.gen.fedplcc.v1 import round_service_pb2, run_service_pb2, types_pb2
+from shared.readings import first_impossible
 from shared.run_config import NAME_PATTERN, canonical_json
 from shared.types import (
     MODEL,
@@ -273,7 +274,7 @@ def client_from_proto(message: types_pb2.Client) -> Client:
         progress=_fraction("progress", message.progress),
         last_seen_at=_seconds("last_seen_time", message.last_seen_time),
         problem=problem_from_proto(message.problem) if message.HasField("problem") else None,
-        readings=_finite_map("readings", message.readings, MAX_READINGS),
+        readings=_readings(message.readings),
     )
 
 
@@ -330,7 +331,7 @@ def heartbeat_from_proto(request: round_service_pb2.HeartbeatRequest) -> Heartbe
         run_id=_text("run_id", request.run_id),
         round=request.round,
         progress=_fraction("progress", request.progress),
-        readings=_finite_map("readings", request.readings, MAX_READINGS),
+        readings=_readings(request.readings),
         problem=problem_from_proto(request.problem) if request.HasField("problem") else None,
     )
 
@@ -732,6 +733,15 @@ def _finite_map(field: str, entries: Mapping[str, float], most: int) -> dict[str
     if not all(math.isfinite(value) for value in entries.values()):
         raise _malformed(field, "a value is NaN or infinite")
     return _map(field, entries)
+
+
+def _readings(entries: Mapping[str, float]) -> dict[str, float]:
+    """The readings of a client; those that this version does not know may be anything finite."""
+    readings = _finite_map("readings", entries, MAX_READINGS)
+    fault = first_impossible(readings)
+    if fault is not None:
+        raise _malformed("readings", fault)
+    return readings
 
 
 def _class_counts_to_proto(counts: Mapping[str, int]) -> list[types_pb2.ClassCount]:

@@ -10,7 +10,7 @@ import errno
 from dataclasses import dataclass
 from wsgiref.simple_server import WSGIServer
 
-from prometheus_client import CollectorRegistry, Gauge, start_http_server
+from prometheus_client import CollectorRegistry, Gauge, ProcessCollector, start_http_server
 
 from shared.errors import InvalidConfig
 from shared.version import VERSION
@@ -42,8 +42,9 @@ class MetricsServer:
 
 
 def new_registry(service: str) -> CollectorRegistry:
-    """A registry that already says which service and version this is."""
+    """A registry that already says which service and version this is, and on Linux how its process fares."""
     registry = CollectorRegistry()
+    ProcessCollector(registry=registry)
     info = Gauge(
         f"{PREFIX}_build_info", "Version of this process; always 1.", ["service", "version"], registry=registry
     )

@@ -24,6 +24,8 @@ def test_a_scraper_gets_which_service_and_version_this_is_until_the_port_is_clos
     finally:
         server.close()
     assert f'fedplcc_build_info{{service="trainer",version="{VERSION}"}} 1.0' in text
+    assert "\nprocess_resident_memory_bytes " in text
+    assert "\nprocess_cpu_seconds_total " in text
     with pytest.raises(urllib.error.URLError):
         urllib.request.urlopen(url, timeout=5)
 

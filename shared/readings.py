@@ -1,0 +1,96 @@
+"""What a trainer measures of itself and tells with its heartbeats: every name, with its unit, its meaning and its bounds.
+
+The one place for them: the trainer sends them, the aggregator's edge checks them and its /metrics exports them under the
+client's label, the gateway and the command show them. On the wire they are a map from name to number, so that a trainer of a
+later version may send more; what is not named here is shown with the client and becomes no metric and no label.
+
+A reading that a trainer cannot take, or that has no meaning at the moment, is left out: none is zero for want of a value. A
+client that has not trained for a while tells no speed, and one without a GPU nothing of a device.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """One kind of measurement; its values are finite, from 0 to `most`."""
+
+    name: str
+    """Name in the heartbeat, with its unit as suffix."""
+    text: str
+    """What it says, as a sentence."""
+    metric: str
+    """Name under which the aggregator exports it, without the prefix."""
+    most: float = math.inf
+    """Largest value."""
+
+    def is_possible(self, value: float) -> bool:
+        """Whether it may have this value."""
+        return math.isfinite(value) and 0.0 <= value <= self.most
+
+
+SAMPLES_PER_SECOND = Reading(
+    name="samples_per_second",
+    text="Samples that go through local training in a second, over its latest mini-batches.",
+    metric="client_training_samples_per_second",
+)
+BATCH_SECONDS = Reading(
+    name="batch_seconds",
+    text="Seconds that a mini-batch of local training takes, over the latest ones.",
+    metric="client_batch_seconds",
+)
+DATA_SECONDS = Reading(
+    name="data_seconds",
+    text="Seconds of a mini-batch in which training waits for its images, over the latest ones.",
+    metric="client_data_seconds",
+)
+DEVICE_MEMORY_BYTES = Reading(
+    name="device_memory_bytes",
+    text="Memory in use on the GPU that the trainer computes on, whoever uses it.",
+    metric="client_device_memory_bytes",
+)
+DEVICE_UTILISATION_RATIO = Reading(
+    name="device_utilisation_ratio",
+    text="Share of the time in which the GPU that the trainer computes on is at work, whoever uses it.",
+    metric="client_device_utilisation_ratio",
+    most=1.0,
+)
+PROCESS_RESIDENT_BYTES = Reading(
+    name="process_resident_bytes",
+    text="Memory of the trainer's process that is in use on its host.",
+    metric="client_process_resident_bytes",
+)
+UNREADABLE_FILES = Reading(
+    name="unreadable_files",
+    text="Files of the client's data that could not be read.",
+    metric="client_unreadable_files",
+)
+
+READINGS: Mapping[str, Reading] = {
+    reading.name: reading
+    for reading in (
+        SAMPLES_PER_SECOND,
+        BATCH_SECONDS,
+        DATA_SECONDS,
+        DEVICE_MEMORY_BYTES,
+        DEVICE_UTILISATION_RATIO,
+        PROCESS_RESIDENT_BYTES,
+        UNREADABLE_FILES,
+    )
+}
+"""Every reading that this version knows, by name."""
+
+
+def first_impossible(values: Mapping[str, float]) -> str | None:
+    """Return a sentence on the first known reading that is out of its bounds; None if there is none."""
+    for name, value in values.items():
+        reading = READINGS.get(name)
+        if reading is not None and not reading.is_possible(value):
+            return (
+                f"{name} is {value:g}, and not {'at least 0' if math.isinf(reading.most) else f'0 to {reading.most:g}'}"
+            )
+    return None
