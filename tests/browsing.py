@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, ConsoleMessage, Download, Page, Request, sync_playwright
 
 from tests.served_gateway import ServedGateway
@@ -164,6 +165,19 @@ class Console:
     def overflow_px(self) -> int:
         """By how many pixels the page is wider than its window; a phone scrolls sideways then."""
         return int(self.page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth"))
+
+    def barriers(self, *, but_for: tuple[str, ...] = ()) -> list[str]:
+        """What keeps people from using the page as it is now, by axe: rule, weight, what is wrong and where.
+
+        All of axe's rules count, the best practices too, but for the ids given.
+        """
+        rules = {rule: {"enabled": False} for rule in but_for}
+        found = Axe().run(self.page, options={"resultTypes": ["violations"], "rules": rules}).response["violations"]
+        return [
+            f"{rule['id']} ({rule['impact']}): {rule['help']}: {where['target']}\n    {where['html'][:200]}"
+            for rule in found
+            for where in rule["nodes"]
+        ]
 
     def unforeseen(self) -> list[str]:
         """What went wrong in this tab and in those opened from it, and was not tolerated."""
