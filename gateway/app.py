@@ -31,6 +31,7 @@ from shared.errors import (
     InvalidModel,
     InvalidTransition,
     NotFound,
+    MalformedRequest,
     Overloaded,
     PayloadCorrupt,
     RequestIdReused,
@@ -79,6 +80,7 @@ class Route:
 _RUN = "/v1/runs/{run_id}"
 _MODELS = "/v1/models/"
 
+_CONFIGURATION = "/v1/run-configuration"
 ROUTES: tuple[Route, ...] = (
     Route(
         method="POST",
@@ -92,6 +94,23 @@ ROUTES: tuple[Route, ...] = (
         extra=openapi.JSON_BODY,
     ),
     Route(
+    Route(
+        method="GET",
+        path=_CONFIGURATION,
+        handler=routes.get_run_configuration,
+        tag="runs",
+        is_local=True,
+    ),
+    Route(
+        method="POST",
+        path=f"{_CONFIGURATION}/check",
+        handler=routes.check_run_configuration,
+        tag="runs",
+        refusals=(MalformedRequest,),
+        http_refusals=(413, 415),
+        extra=openapi.CHECK_BODY,
+        is_local=True,
+    ),
         method="PUT",
         path=f"{_MODELS}{{sha256}}",
         handler=routes.put_model,

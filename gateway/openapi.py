@@ -10,6 +10,7 @@ from fastapi.openapi.utils import get_openapi
 from pydantic.json_schema import models_json_schema
 
 from gateway import problem
+from gateway.run_configuration import described, section_kinds
 from gateway.schemas import EventPage, FieldProblem, Problem
 from shared.errors import AggregatorUnavailable, FedplccError, Internal, MalformedRequest, StoreUnavailable
 from shared.run_config import RunConfig
@@ -58,6 +59,15 @@ MODEL_BODY: dict[str, Any] = {
     }
 }
 """The body that is a model."""
+
+CHECK_BODY: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        # Any object: what is wrong with it is the answer, not a refusal.
+        "content": {"application/json": {"schema": {"type": "object"}, "example": EXAMPLE}},
+    }
+}
+"""The body that would start a run."""
 
 CREATED: dict[int | str, Any] = {
     202: {
@@ -153,7 +163,10 @@ def describe(app: FastAPI) -> Mapping[str, Any]:
 def run_configuration_schema(schemas: dict[str, Any]) -> Mapping[str, Any]:
     """The schema of a run's configuration as a person writes it; the sections' own schemas are added to `schemas`."""
     schema = RunConfig.model_json_schema(ref_template=REF)
-    schemas.update(schema.pop("$defs"))
+    sections = schema.pop("$defs")
+    for _, kind in section_kinds():
+        described(sections[kind.__name__], kind)
+    schemas.update(sections)
     method = {"type": "object", "description": "The method's hyper-parameters; defaults from its paper."}
     schema["properties"]["method"] = method
     schema["required"] = ["run", "data"]

@@ -15,7 +15,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
-from gateway import problem, schemas, sse
+from gateway import problem, run_configuration, schemas, sse
 from gateway.client import AggregatorClient
 from gateway.download import download
 from gateway.json_body import read_json_object
@@ -108,6 +108,21 @@ async def create_run(
     run = schemas.Run.of(await aggregator.create_run(canonical_json(document), request_id=key))
     response.headers["Location"] = run.links.self
     return run
+
+
+async def get_run_configuration() -> schemas.RunConfigurationForm:
+    """Describe what a run may be configured with: every key with its meaning, range and default, methods and models."""
+    return run_configuration.form()
+
+
+async def check_run_configuration(request: Request) -> schemas.ConfigurationCheck:
+    """Say what is wrong with a run's configuration, key by key, or what it comes to. Nothing is created.
+
+    The body is what would be posted to start the run. The aggregator is not asked: whether a model or a run to begin with is
+    there, and whether its lease allows quorum.silence_s, it says when the run is started.
+    """
+    document = await read_json_object(request)
+    return await asyncio.to_thread(run_configuration.check, document)
 
 
 async def put_model(

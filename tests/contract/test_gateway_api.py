@@ -123,6 +123,9 @@ REFUSED = [
     ("POST", "/v1/runs/no-such-run/stop", {"json": {"why": "x"}}, 400, "MALFORMED_REQUEST"),
     ("POST", "/v1/runs/no-such-run/stop", {"json": {"reason": "x" * 501}}, 400, "MALFORMED_REQUEST"),
     ("POST", "/v1/runs/no-such-run/pause", {"json": {"now": "perhaps"}}, 400, "MALFORMED_REQUEST"),
+    ("POST", "/v1/run-configuration/check", {}, 415, "UNSUPPORTED_MEDIA_TYPE"),
+    ("POST", "/v1/run-configuration/check", {"json": []}, 400, "MALFORMED_REQUEST"),
+    ("POST", "/v1/run-configuration/check", {"json": {"pad": "x" * MAX_BODY_BYTES}}, 413, "CONTENT_TOO_LARGE"),
     ("POST", "/v1/runs/no-such-run/pause", {"content": b"{"}, 400, "MALFORMED_REQUEST"),
     *(
         (method, f"/v1/runs/no-such-run{path}", {}, 404, "RUN_NOT_FOUND")

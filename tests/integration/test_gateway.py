@@ -518,3 +518,33 @@ def test_requests_are_counted_by_route_and_not_by_path(finished):
     assert 'fedplcc_http_requests_total{method="GET",route="/v1/runs/{run_id}",status="404"}' in text
     assert 'fedplcc_http_request_duration_seconds_bucket{le="0.01",method="GET",route="/v1/runs/{run_id}"}' in text
     assert run_id not in text
+
+
+# What a run may be configured with
+
+
+def test_a_checked_configuration_is_the_run_that_it_becomes_and_creates_none(gateway):
+    document = a_document("fedplcc", training={"local_epochs": 2})
+    checked = gateway.http.post("/v1/run-configuration/check", json=document).json()
+    assert checked["problems"] == []
+    assert gateway.http.get("/v1/runs").json()["runs"] == []
+    run = gateway.http.post("/v1/runs", json=document).json()
+    assert (run["config"], run["config_hash"]) == (checked["config"], checked["config_hash"])
+
+
+def test_what_a_check_finds_is_what_the_aggregator_refuses(gateway):
+    document = a_document("fedplcc", run={"cohort_size": 3})
+    (found,) = gateway.http.post("/v1/run-configuration/check", json=document).json()["problems"]
+    assert found["location"] == "run.cohort_size"
+    assert problem(gateway.http.post("/v1/runs", json=document)).detail == found["detail"]
+
+
+def test_what_may_be_configured_is_told_without_the_aggregator(gateway):
+    gateway.stop_aggregator()
+    try:
+        form = schemas.RunConfigurationForm.model_validate_json(gateway.http.get("/v1/run-configuration").content)
+        assert "fedplcc" in [choice.name for choice in form.methods]
+        answer = gateway.http.post("/v1/run-configuration/check", json={})
+        assert [entry["location"] for entry in answer.json()["problems"]] == ["run.method", "data.classes"]
+    finally:
+        gateway.start_aggregator()
