@@ -1,0 +1,317 @@
+"""The prototype map: a round's global and local prototypes on a plane, steady from round to round. Pure.
+
+Principal components (Pearson, "On lines and planes of closest fit to systems of points in space", 1901) of what the method
+compares: unit vectors where it compares by the cosine (the squared distance of two is 2 (1 - cos)), else the vectors as they
+are. The plane is that of the largest variance of the local prototypes, each counting as many times as samples stand behind
+it; global prototypes, which are means of them, are put on the same plane. So the plane depends neither on how finely a
+client clustered nor on the order of anything, and turning the feature space turns nothing on the map.
+
+Axes of principal components have no sign, and turn freely where variances are alike, so the planes of two rounds need not
+agree although their prototypes do. Each is therefore turned, mirrored if need be, by the orthogonal Q for which
+
+    || A Q - B ||_F  is least:    Q = U V^T    where A^T B = U S V^T
+
+(Schönemann, "A generalized solution of the orthogonal Procrustes problem", Psychometrika 31, 1966): A are the centres of the
+round's classes on its plane and B those of another round on its own, or, where there is no other, the corners of a regular
+polygon, class by class. Nothing is stretched or moved: distances on the map are those on the plane.
+
+A chain of such steps, each round on the one before, would be the steadiest and the dearest: the picture of round 500 would
+need 499 others. So rounds are aligned on key rounds (`reference_round`), every `KEY_ROUNDS`-th, and key rounds each on the
+one before: a picture needs its own round and a key round's centres, which are two numbers a class. Where the first key
+round changes, all later pictures turn by one and the same R, since the Q of A on B R is the Q of A on B, times R.
+
+Shape legend: N points, G global and L local prototypes, D feature size, M classes, C classes that two pictures share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from shared.types import IntArray, PrototypeSet
+
+DoubleArray = npt.NDArray[np.float64]
+Comparison = Literal["cosine", "distance"]
+"""How a method compares prototypes: by the angle between them, or by the Euclidean distance."""
+Centres = Mapping[int, tuple[float, float]]
+"""Where each class has its centre on a map."""
+
+NO_OWNER = -1
+"""Owner of a global prototype."""
+MIN_NORM = 1e-12
+"""A vector with a smaller norm has no direction; it lies where the origin does."""
+MAX_GLOBAL = 1000
+MAX_LOCAL = 1000
+"""Most prototypes on a map; the heaviest stay."""
+KEY_ROUNDS = 8
+"""Of so many rounds one is a key round."""
+NEGLIGIBLE = 1e-9
+"""A singular value, or a third moment, below this share of the largest one says nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PrototypeMap:
+    """Prototypes on a plane, global ones first, each kind from the heaviest on.
+
+    Attributes:
+        places_N2: float64, around the mean of the local prototypes' samples; in units of the vectors compared.
+        class_ids_N: int64.
+        owners_N: int64 place of the client in the list that the sets came in; `NO_OWNER` for a global prototype.
+        weights_N: float64, samples of a local prototype; of a global one what its method gives it.
+        shares_N: float64 share of the weight that a class has in the set, in (0, 1].
+        nearest_N: int64, the point that is the nearest global prototype of the same class, by what the method compares and
+            in the whole feature space; -1 for a global prototype, and where its class has none here.
+        explained: Share of the variance that the plane shows, 0 to 1; 1 where there is none to show.
+        left_out_global: Global prototypes beyond `MAX_GLOBAL`.
+        left_out_local: Local prototypes beyond `MAX_LOCAL`.
+    """
+
+    places_N2: DoubleArray
+    class_ids_N: IntArray
+    owners_N: IntArray
+    weights_N: DoubleArray
+    shares_N: DoubleArray
+    nearest_N: IntArray
+    explained: float
+    left_out_global: int = 0
+    left_out_local: int = 0
+
+    def __len__(self) -> int:
+        return len(self.class_ids_N)
+
+    @property
+    def centres(self) -> Centres:
+        """The centre of each class: the mean of its global prototypes by weight, where there are none of its local ones."""
+        found: dict[int, tuple[float, float]] = {}
+        for is_kind_N in (self.owners_N == NO_OWNER, self.owners_N != NO_OWNER):
+            for class_id in np.unique(self.class_ids_N[is_kind_N]):
+                if int(class_id) not in found:
+                    is_class_N = is_kind_N & (self.class_ids_N == class_id)
+                    x, y = np.average(self.places_N2[is_class_N], axis=0, weights=self.weights_N[is_class_N])
+                    found[int(class_id)] = (float(x), float(y))
+        return found
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Rows:
+    """Prototypes of one kind: vectors as they are compared `[n, D]`, and what goes with each."""
+
+    vectors_ND: DoubleArray
+    class_ids_N: IntArray
+    owners_N: IntArray
+    weights_N: DoubleArray
+    shares_N: DoubleArray
+
+    def __len__(self) -> int:
+        return len(self.class_ids_N)
+
+    def heaviest(self, most: int, by_N: DoubleArray) -> _Rows:
+        """At most so many rows, from the heaviest on; of equals the lower class, then the lower owner comes first."""
+        order_N = np.lexsort((self.owners_N, self.class_ids_N, -by_N))[:most]
+        return _Rows(
+            self.vectors_ND[order_N],
+            self.class_ids_N[order_N],
+            self.owners_N[order_N],
+            self.weights_N[order_N],
+            self.shares_N[order_N],
+        )
+
+
+def map_prototypes(
+    local: Iterable[PrototypeSet],
+    global_: PrototypeSet,
+    *,
+    comparison: Comparison,
+    num_classes: int,
+    reference: Centres | None = None,
+) -> PrototypeMap:
+    """Return a round's prototypes on a plane, aligned.
+
+    Sets are taken one at a time, and of each no more rows are held than the map shows.
+
+    Args:
+        local: What each client sent, by client; empty sets may have any feature size.
+        global_: What the aggregator made of it. Where only some rows have an owner (FedCCL sends the pool of all local
+            prototypes beside its averages), these are left out: they are the local ones once more.
+        comparison: How the method compares them.
+        num_classes: M.
+        reference: Centres of the map to align on; the regular polygon if none, or if no class is on both.
+
+    Raises:
+        ValueError: A vector or a weight is not finite, a weight not positive, or feature sizes differ.
+    """
+    held, num_local = _rows([], [], comparison), 0
+    for owner, prototypes in enumerate(local):
+        num_local += len(prototypes)
+        rows = _rows([held], [(owner, prototypes)], comparison)
+        held = rows.heaviest(MAX_LOCAL, rows.weights_N)
+    has_owner_G = global_.group_ids >= 0
+    made = _rows([], [(NO_OWNER, global_)], comparison)
+    if has_owner_G.any() and not has_owner_G.all():
+        made = _rows([], [(NO_OWNER, _some(global_, ~has_owner_G))], comparison)
+    num_global = len(made)
+    made = made.heaviest(MAX_GLOBAL, made.shares_N)
+    centre_D, axes_D2, explained = _plane(held if len(held) else made)
+    rows = _joined([made, held])
+    drawn = PrototypeMap(
+        places_N2=(rows.vectors_ND - centre_D) @ axes_D2 if len(rows) else np.zeros((0, 2)),
+        class_ids_N=rows.class_ids_N,
+        owners_N=rows.owners_N,
+        weights_N=rows.weights_N,
+        shares_N=rows.shares_N,
+        nearest_N=_nearest(made, held),
+        explained=explained,
+        left_out_global=num_global - len(made),
+        left_out_local=num_local - len(held),
+    )
+    return align(drawn, reference or {}, num_classes)
+
+
+def align(drawn: PrototypeMap, reference: Centres, num_classes: int) -> PrototypeMap:
+    """Return the map turned, and mirrored if need be, so that its classes lie as near as can be to a reference's."""
+    turn_22 = procrustes(drawn.centres, reference)
+    if turn_22 is None:
+        turn_22 = procrustes(drawn.centres, polygon(num_classes))
+    return drawn if turn_22 is None else replace(drawn, places_N2=drawn.places_N2 @ turn_22)
+
+
+def procrustes(centres: Centres, reference: Centres) -> DoubleArray | None:
+    """Return the orthogonal Q `[2, 2]` with the least || A Q - B ||_F, or None where no class is in both.
+
+    Where the classes leave the mirror image open (they lie on a line, or there is one) Q is a rotation.
+    """
+    shared = sorted(centres.keys() & reference.keys())
+    if not shared:
+        return None
+    A_C2, B_C2 = (np.array([places[class_id] for class_id in shared]) for places in (centres, reference))
+    U_22, S_2, Vt_22 = np.linalg.svd(A_C2.T @ B_C2)
+    if S_2[0] == 0:
+        return np.eye(2)
+    if S_2[1] <= NEGLIGIBLE * S_2[0]:
+        U_22[:, 1] *= np.sign(np.linalg.det(U_22 @ Vt_22))
+    turn_22: DoubleArray = U_22 @ Vt_22
+    return turn_22
+
+
+def polygon(num_classes: int) -> Centres:
+    """Where classes lie for want of another round: on a circle, in their order, clockwise from the top (y is upwards)."""
+    angles_M = 2 * np.pi * np.arange(num_classes) / max(num_classes, 1)
+    return {class_id: (float(np.sin(angle)), float(np.cos(angle))) for class_id, angle in enumerate(angles_M)}
+
+
+def reference_round(number: int, rounds: Sequence[int]) -> int | None:
+    """Return the round on whose map another's is aligned, or None for the one that all begins with.
+
+    Args:
+        number: The round; it need not be among `rounds`.
+        rounds: Those whose prototypes are there, rising.
+    """
+    keys = [key for key in rounds if (key - 1) % KEY_ROUNDS == 0] or list(rounds[:1])
+    if not keys or number == keys[0]:
+        return None
+    return max((key for key in keys if key < number), default=keys[0])
+
+
+def _rows(before: Sequence[_Rows], sets: Iterable[tuple[int, PrototypeSet]], comparison: Comparison) -> _Rows:
+    """Rows that were there, and those of more sets with their owners."""
+    found = list(before)
+    for owner, prototypes in sets:
+        vectors_ND, weights_N = prototypes.vectors.astype(np.float64), prototypes.weights.astype(np.float64)
+        if not np.isfinite(vectors_ND).all():
+            raise ValueError("a prototype is not finite")
+        if not (np.isfinite(weights_N).all() and (weights_N > 0).all()):
+            raise ValueError("the weight of a prototype is not a positive number")
+        if comparison == "cosine":
+            norms_N = np.linalg.norm(vectors_ND, axis=1)
+            vectors_ND = (
+                np.where(norms_N < MIN_NORM, 0.0, 1.0)[:, None] * vectors_ND / np.maximum(norms_N, MIN_NORM)[:, None]
+            )
+        totals = np.bincount(prototypes.class_ids, weights=weights_N, minlength=1)
+        found.append(
+            _Rows(
+                vectors_ND,
+                prototypes.class_ids,
+                np.full(len(prototypes), owner),
+                weights_N,
+                weights_N / totals[prototypes.class_ids],
+            )
+        )
+    return _joined(found)
+
+
+def _joined(parts: Sequence[_Rows]) -> _Rows:
+    filled = [rows for rows in parts if len(rows)]
+    if not filled:
+        none = np.zeros(0, np.int64)
+        return _Rows(np.zeros((0, 0)), none, none, np.zeros(0), np.zeros(0))
+    return _Rows(
+        np.concatenate([rows.vectors_ND for rows in filled]),
+        np.concatenate([rows.class_ids_N for rows in filled]),
+        np.concatenate([rows.owners_N for rows in filled]),
+        np.concatenate([rows.weights_N for rows in filled]),
+        np.concatenate([rows.shares_N for rows in filled]),
+    )
+
+
+def _some(prototypes: PrototypeSet, is_wanted_N: npt.NDArray[np.bool_]) -> PrototypeSet:
+    return PrototypeSet(
+        prototypes.vectors[is_wanted_N],
+        prototypes.class_ids[is_wanted_N],
+        prototypes.weights[is_wanted_N],
+        prototypes.group_ids[is_wanted_N],
+    )
+
+
+def _plane(rows: _Rows) -> tuple[DoubleArray, DoubleArray, float]:
+    """The weighted mean `[D]`, the two axes of largest weighted variance `[D, 2]`, and their share of the variance.
+
+    An axis points where its third moment is positive, so that a picture without any other to be aligned on is the same for
+    the same prototypes. Axes that nothing varies along are zero.
+    """
+    dim = rows.vectors_ND.shape[1]
+    if not len(rows):
+        return np.zeros(dim), np.zeros((dim, 2)), 1.0
+    shares_N = rows.weights_N / rows.weights_N.sum()
+    centre_D = shares_N @ rows.vectors_ND
+    centred_ND = rows.vectors_ND - centre_D
+    scaled_ND = np.sqrt(shares_N)[:, None] * centred_ND
+    variance = float((scaled_ND**2).sum())
+    if variance <= len(rows) * np.finfo(np.float64).eps * float((rows.vectors_ND**2).sum(1).max(initial=0.0)):
+        return centre_D, np.zeros((dim, 2)), 1.0
+    # The smaller of the two matrices has the same largest eigenvalues: rows by rows, or features by features.
+    is_tall = len(rows) > dim
+    values, vectors = np.linalg.eigh(scaled_ND.T @ scaled_ND if is_tall else scaled_ND @ scaled_ND.T)
+    values_2, vectors = values[::-1][:2], vectors[:, ::-1][:, :2]
+    axes = np.zeros((dim, 2))
+    for place, value in enumerate(values_2):
+        if value > NEGLIGIBLE * values_2[0]:
+            axis_D = vectors[:, place] if is_tall else scaled_ND.T @ vectors[:, place]
+            axis_D = axis_D / np.linalg.norm(axis_D)
+            axes[:, place] = axis_D * _sign(centred_ND @ axis_D, shares_N)
+    return centre_D, axes, float(min(1.0, max(0.0, values_2[values_2 > 0].sum() / variance)))
+
+
+def _sign(along_N: DoubleArray, shares_N: DoubleArray) -> float:
+    """The sign of the third moment; where there is none to speak of, of the farthest point."""
+    third = float(shares_N @ along_N**3)
+    if abs(third) > NEGLIGIBLE * float(shares_N @ np.abs(along_N) ** 3):
+        return float(np.sign(third))
+    return float(np.sign(along_N[np.abs(along_N).argmax()])) or 1.0
+
+
+def _nearest(made: _Rows, held: _Rows) -> IntArray:
+    """For each local prototype the place of the nearest global one of its class, -1 for global ones themselves."""
+    nearest_N = np.full(len(made) + len(held), -1, dtype=np.int64)
+    for class_id in np.unique(held.class_ids_N) if len(made) else ():
+        places_G = np.flatnonzero(made.class_ids_N == class_id)
+        places_L = np.flatnonzero(held.class_ids_N == class_id)
+        if len(places_G):
+            local_LD, global_GD = held.vectors_ND[places_L], made.vectors_ND[places_G]
+            # Among unit vectors the least distance is the largest cosine.
+            square_LG = (global_GD**2).sum(1)[None, :] - 2 * local_LD @ global_GD.T
+            nearest_N[len(made) + places_L] = places_G[square_LG.argmin(1)]
+    return nearest_N

@@ -1,0 +1,187 @@
+"""The prototype map where there is little or nothing to draw, and its numbers where they are known by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from shared import prototype_map as maps
+from shared.prototype_map import NO_OWNER, PrototypeMap, map_prototypes, polygon, procrustes, reference_round
+from shared.types import PrototypeSet
+
+EMPTY = PrototypeSet.empty()
+
+
+def a_set(*rows: tuple[int, Sequence[float], float]) -> PrototypeSet:
+    """A set of (class, vector, weight)."""
+    return PrototypeSet.of([row[1] for row in rows], [row[0] for row in rows], [row[2] for row in rows])
+
+
+def drawn(*local: PrototypeSet, made: PrototypeSet = EMPTY, comparison: maps.Comparison = "distance") -> PrototypeMap:
+    return map_prototypes(local, made, comparison=comparison, num_classes=4)
+
+
+def test_no_prototypes_give_an_empty_map() -> None:
+    for found in (drawn(), drawn(EMPTY, PrototypeSet.empty(5), made=PrototypeSet.empty(5))):
+        assert (len(found), found.explained, found.centres) == (0, 1.0, {})
+        assert found.places_N2.shape == (0, 2)
+
+
+def test_one_prototype_lies_in_the_middle() -> None:
+    found = drawn(a_set((2, (3, 4, 5), 7)))
+    assert found.places_N2.tolist() == [[0, 0]]
+    assert (found.explained, found.weights_N.tolist(), found.shares_N.tolist()) == (1.0, [7], [1])
+
+
+def test_two_prototypes_keep_their_distance_and_all_is_shown() -> None:
+    found = drawn(a_set((0, (0, 0, 3), 1), (1, (0, 4, 0), 1)))
+    assert np.linalg.norm(found.places_N2[0] - found.places_N2[1]) == pytest.approx(5)
+    assert found.explained == pytest.approx(1)
+    assert found.places_N2[:, 0] @ found.places_N2[:, 0] + found.places_N2[:, 1] @ found.places_N2[
+        :, 1
+    ] == pytest.approx(12.5)
+
+
+@pytest.mark.parametrize("comparison", ["cosine", "distance"])
+def test_prototypes_that_are_all_equal_lie_in_one_place(comparison: maps.Comparison) -> None:
+    same = a_set(*((class_id, (0.1, 0.7, 0.3), 1 + class_id) for class_id in range(4)))
+    found = drawn(same, same, made=same, comparison=comparison)
+    assert np.abs(found.places_N2).max() < 1e-12
+    assert found.explained == 1
+
+
+def test_one_class_lies_on_its_side_of_the_polygon_and_is_not_mirrored_at_will() -> None:
+    one = a_set((1, (5, 0, 0), 9), (1, (0, 1, 0), 1), (1, (0, 0, 2), 3))
+    made = a_set((1, (5, 0, 0), 1))
+    found, again = drawn(one, made=made), drawn(one, made=made)
+    assert found.places_N2.tolist() == again.places_N2.tolist()
+    centre = np.array(found.centres[1])
+    assert centre / np.linalg.norm(centre) == pytest.approx(np.array(polygon(4)[1]))
+
+
+def test_lengths_do_not_count_where_methods_compare_by_the_cosine_and_do_elsewhere() -> None:
+    long, short = (
+        a_set((0, (10 * s, 0, 0), 1), (1, (0, 2 * s, 0), 1), (2, (0, 0, 7), 2), (3, (s, s, 0), 3)) for s in (10, 1)
+    )
+    assert drawn(long, comparison="cosine").places_N2 == pytest.approx(drawn(short, comparison="cosine").places_N2)
+    assert drawn(long).places_N2 != pytest.approx(drawn(short).places_N2, abs=1)
+
+
+def test_a_zero_vector_has_no_direction_and_breaks_nothing() -> None:
+    found = drawn(a_set((0, (0, 0), 1), (1, (0, 3), 1), (2, (2, 0), 1)), comparison="cosine")
+    assert np.isfinite(found.places_N2).all()
+
+
+@pytest.mark.parametrize(
+    ("vector", "weight", "sentence"),
+    [
+        ((np.nan, 0), 1, "a prototype is not finite"),
+        ((np.inf, 0), 1, "a prototype is not finite"),
+        ((1, 0), np.nan, "the weight of a prototype is not a positive number"),
+        ((1, 0), 0, "the weight of a prototype is not a positive number"),
+    ],
+)
+def test_what_is_no_number_is_refused(vector: Sequence[float], weight: float, sentence: str) -> None:
+    for local, made in (((a_set((0, vector, weight)),), EMPTY), ((), a_set((0, vector, weight)))):
+        with pytest.raises(ValueError, match=sentence):
+            drawn(*local, made=made)
+
+
+def test_huge_and_tiny_numbers_of_single_precision_are_drawn() -> None:
+    for scale in (1e38, 1e-30):
+        found = drawn(a_set((0, (scale, 0), 1), (1, (0, scale), 1), (2, (scale, scale), 1)))
+        assert np.isfinite(found.places_N2).all()
+        assert np.ptp(found.places_N2, axis=0).max() > scale / 2
+
+
+def test_global_prototypes_come_first_and_each_kind_from_the_heaviest_on() -> None:
+    made = a_set((0, (1, 0), 0.25), (0, (0, 1), 0.75), (1, (3, 3), 1))
+    found = drawn(a_set((0, (1, 0), 2), (1, (3, 2), 5)), a_set((0, (0, 1), 3)), made=made)
+    assert found.owners_N.tolist() == [NO_OWNER] * 3 + [0, 1, 0]
+    assert found.weights_N.tolist() == [1, 0.75, 0.25, 5, 3, 2]
+    assert found.class_ids_N.tolist() == [1, 0, 0, 1, 0, 0]
+    assert found.shares_N.tolist() == [1, 0.75, 0.25, 1, 1, 1]
+
+
+def test_a_local_prototype_knows_the_nearest_global_one_of_its_class_in_the_whole_space() -> None:
+    made = a_set((0, (9, 0, 0), 0.5), (0, (0, 1, 0), 0.5), (1, (0, 1, 0.01), 1))
+    found = drawn(a_set((0, (0, 6, 1), 2), (0, (1, 0, 0), 1), (2, (1, 1, 1), 1)), made=made, comparison="cosine")
+    of_global = {tuple(v): i for i, v in enumerate(found.places_N2[:3].round(9).tolist())}
+    assert len(of_global) == 3
+    order = [found.weights_N.tolist().index(0.5), 1 + found.weights_N.tolist().index(0.5)]
+    nearest = dict(
+        zip(zip(found.class_ids_N.tolist(), found.weights_N.tolist(), strict=True), found.nearest_N, strict=True)
+    )
+    assert {nearest[0, 2.0], nearest[0, 1.0]} == set(order)
+    assert nearest[2, 1.0] == -1, "its class has no global prototype here"
+    assert (found.nearest_N[:3] == -1).all()
+
+
+def test_beyond_the_bound_the_lightest_are_left_out_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(maps, "MAX_LOCAL", 3)
+    monkeypatch.setattr(maps, "MAX_GLOBAL", 2)
+    rng = np.random.default_rng(3)
+    sets = [PrototypeSet.of(rng.normal(size=(4, 5)), [0, 1, 2, 3], 1 + 4 * k + np.arange(4)) for k in range(2)]
+    made = PrototypeSet.of(rng.normal(size=(3, 5)), [0, 0, 1], [0.9, 0.1, 1])
+    found = drawn(*sets, made=made)
+    assert found.weights_N.tolist() == [1, pytest.approx(0.9), 8, 7, 6]
+    assert (found.left_out_global, found.left_out_local) == (1, 5)
+    assert drawn(*reversed(sets), made=made).weights_N.tolist() == found.weights_N.tolist()
+
+
+def test_a_pool_that_is_sent_beside_its_averages_is_not_drawn_twice() -> None:
+    vectors = np.eye(3, 4, dtype=np.float32)
+    both = PrototypeSet(vectors, np.array([0, 0, 0]), np.array([3, 4, 1], np.float32), np.array([0, 1, -1]))
+    assert drawn(made=both).weights_N.tolist() == [1]
+    only_owned = PrototypeSet(vectors, both.class_ids, both.weights, np.array([0, 1, 2]))
+    assert len(drawn(made=only_owned)) == 3
+
+
+def test_centres_are_means_by_weight_and_of_local_prototypes_only_where_there_is_no_global_one() -> None:
+    made = a_set((0, (0, 8), 0.25), (0, (0, 0), 0.75))
+    found = drawn(a_set((0, (0, 8), 1), (0, (0, 0), 3), (3, (6, 1), 2), (3, (6, 4), 4)), made=made)
+    apart = np.array(found.centres[0]) - np.array(found.centres[3])
+    assert np.linalg.norm(apart) == pytest.approx(np.hypot(6, 2 - 3))
+    assert set(found.centres) == {0, 3}
+
+
+def test_pictures_without_a_class_in_common_fall_back_on_the_polygon() -> None:
+    assert procrustes({0: (1.0, 0.0)}, {1: (1.0, 0.0)}) is None
+    sets = a_set((0, (5, 0, 1), 1), (1, (0, 4, 0), 1), (2, (0, 0, 3), 2))
+    elsewhere = map_prototypes([sets], EMPTY, comparison="distance", num_classes=4, reference={3: (1.0, 1.0)})
+    assert elsewhere.places_N2.tolist() == drawn(sets).places_N2.tolist()
+
+
+def test_two_classes_on_a_line_are_turned_and_not_mirrored() -> None:
+    turn = procrustes({0: (1.0, 0.0), 1: (-1.0, 0.0)}, {0: (0.0, 2.0), 1: (0.0, -2.0)})
+    assert turn is not None
+    assert np.linalg.det(turn) == pytest.approx(1)
+    assert np.array([1.0, 0.0]) @ turn == pytest.approx(np.array([0.0, 1.0]))
+
+
+def test_where_nothing_can_be_told_nothing_is_turned() -> None:
+    turn = procrustes({0: (0.0, 0.0)}, {0: (3.0, 1.0)})
+    assert turn is not None
+    assert turn.tolist() == [[1, 0], [0, 1]]
+
+
+@pytest.mark.parametrize(
+    ("number", "rounds", "expected"),
+    [
+        (1, [1], None),
+        (2, [1, 2], 1),
+        (9, list(range(1, 12)), 1),
+        (10, list(range(1, 12)), 9),
+        (17, list(range(1, 20)), 9),
+        (12, list(range(12, 30)), 17),  # before the first key round that is kept
+        (17, list(range(12, 30)), None),
+        (30, list(range(12, 31)), 25),
+        (4, [3, 4], 3),  # no key round among the few that are kept
+        (3, [3, 4], None),
+        (5, [], None),
+    ],
+)
+def test_rounds_are_aligned_on_key_rounds(number: int, rounds: list[int], expected: int | None) -> None:
+    assert reference_round(number, rounds) == expected
