@@ -79,12 +79,14 @@ in_every_look = pytest.mark.parametrize("look", LOOKS, ids=str)
 """Runs a test with `console` once for each look; a test of some looks parametrises `look` itself."""
 
 
+def chromium() -> str | None:
+    """The browser's program, if there is one."""
+    return next(filter(None, map(shutil.which, NAMES)), None)
+
+
 @contextmanager
-def a_browser() -> Iterator[Browser]:
-    """Chromium without a window; the test that asks for it is skipped where there is none."""
-    program = next(filter(None, map(shutil.which, NAMES)), None)
-    if program is None:
-        pytest.skip(f"the tests of the console need a browser; install Debian's package chromium (looked for {NAMES})")
+def launched(program: str) -> Iterator[Browser]:
+    """A browser without a window, which asks nobody but this machine."""
     # Chromium's sandbox refuses root, which is who runs tests in a container.
     arguments = [f"--host-resolver-rules={ONLY_LOOPBACK}", *(["--no-sandbox"] if os.geteuid() == 0 else [])]
     with sync_playwright() as playwright:
@@ -93,6 +95,18 @@ def a_browser() -> Iterator[Browser]:
             yield browser
         finally:
             browser.close()
+
+
+@contextmanager
+def a_browser() -> Iterator[Browser]:
+    """A browser; the test that asks for it is skipped where there is none."""
+    program = chromium()
+    if program is None:
+        pytest.skip(
+            f"the tests of the console need a browser: install Debian's package chromium (none of {NAMES} is here)"
+        )
+    with launched(program) as browser:
+        yield browser
 
 
 @dataclass

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Self
@@ -26,14 +27,27 @@ class Clock:
         return self.now
 
 
+class PassingClock(Clock):
+    """The time of the machine."""
+
+    def __call__(self) -> float:
+        return time.time()
+
+
 class LocalFederation:
     """An aggregator on a state directory; `restart` is a crash and a new start on the same directory."""
 
     chunk_bytes = 100
     keep: Keep | None = None
 
-    def __init__(self, folder: Path, clients: Iterable[NumpyClient], limits: Limits | None = None) -> None:
-        self.folder, self.limits, self.clock = folder, limits, Clock()
+    def __init__(
+        self,
+        folder: Path,
+        clients: Iterable[NumpyClient],
+        limits: Limits | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self.folder, self.limits, self.clock = folder, limits, clock or Clock()
         self.clients = {client.client_id: client for client in clients}
         self._start()
 

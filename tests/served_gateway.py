@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterable
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -23,7 +23,7 @@ from gateway.server import Server
 from shared.config import GatewaySettings
 from shared.gen.fedplcc.v1 import run_service_pb2, run_service_pb2_grpc
 from shared.rpc import RpcServer
-from tests.local_federation import LocalFederation
+from tests.local_federation import Clock, LocalFederation
 from tests.numpy_client import NumpyClient, a_document
 
 Result = TypeVar("Result")
@@ -33,8 +33,15 @@ WAIT_S = 20
 class ServedGateway:
     """Use it as a context manager; `http` is a client of the gateway, `federation` what the aggregator serves."""
 
-    def __init__(self, folder: Path, clients: tuple[str, ...] = ("ann", "bob"), limits: Limits | None = None) -> None:
-        self.federation = LocalFederation(folder, [NumpyClient(name) for name in clients], limits)
+    def __init__(
+        self,
+        folder: Path,
+        clients: Iterable[str | NumpyClient] = ("ann", "bob"),
+        limits: Limits | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        made = [NumpyClient(client) if isinstance(client, str) else client for client in clients]
+        self.federation = LocalFederation(folder, made, limits, clock)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="gateway under test", daemon=True)
         self._aggregator_port = 0
@@ -43,11 +50,7 @@ class ServedGateway:
         self._thread.start()
         self.start_aggregator()
         self.settings = GatewaySettings(port=0, aggregator=f"127.0.0.1:{self._aggregator_port}")
-        ready: asyncio.Future[tuple[Server, str]] = self._loop.create_future()
-        self._serving = asyncio.run_coroutine_threadsafe(
-            serve(self.settings, lambda server, url: ready.set_result((server, url))), self._loop
-        )
-        self._server, self.url = self._await(_result(ready))
+        self.start()
         self.http = httpx.Client(base_url=self.url, timeout=WAIT_S)
         return self
 
@@ -67,6 +70,15 @@ class ServedGateway:
         """What the gateway's handlers work with."""
         services: Services = self._server.config.app.state.services  # type: ignore[union-attr]
         return services
+
+    def start(self) -> None:
+        """Serve the gateway, again at the same port if it was served before."""
+        ready: asyncio.Future[tuple[Server, str]] = self._loop.create_future()
+        self._serving = asyncio.run_coroutine_threadsafe(
+            serve(self.settings, lambda server, url: ready.set_result((server, url))), self._loop
+        )
+        self._server, self.url = self._await(_result(ready))
+        self.settings = self.settings.model_copy(update={"port": httpx.URL(self.url).port})
 
     def stop(self) -> None:
         """Stop the gateway the way a signal does, and wait for its end."""

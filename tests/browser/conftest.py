@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import pytest
 from playwright.sync_api import Browser
 
 from tests.browsing import LIGHT, OUTPUT, Console, Look, a_browser
+from tests.local_federation import PassingClock
 from tests.served_gateway import ServedGateway
 
 FAILED = pytest.StashKey[bool]()
@@ -38,10 +38,8 @@ def look() -> Look:
 
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[ServedGateway]:
-    """A gateway in front of a federation of the numpy clients ann and bob, whose clock stands at the time of the start."""
-    served = ServedGateway(tmp_path)
-    served.federation.clock.now = time.time()
-    with served:
+    """A gateway in front of a federation of the numpy clients ann and bob, which nobody has seen yet."""
+    with ServedGateway(tmp_path, clock=PassingClock()) as served:
         yield served
 
 
