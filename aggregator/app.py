@@ -162,7 +162,12 @@ async def _serve(settings: AggregatorSettings) -> int:
     )
     url = None if settings.database_url is None else settings.database_url.get_secret_value()
     store = await asyncio.to_thread(open_store, settings.state_dir, url, on_lost=on_lost)
-    keep = Keep(models=settings.keep_models, updates=settings.keep_updates, unused_days=settings.keep_unused_days)
+    keep = Keep(
+        models=settings.keep_models,
+        prototypes=settings.keep_prototypes,
+        updates=settings.keep_updates,
+        unused_days=settings.keep_unused_days,
+    )
     coordinator = await asyncio.to_thread(Coordinator, store, BlobStore(settings.state_dir), metrics, limits, keep)
     wakeups = Wakeups(loop)
     coordinator.subscribe(wakeups.notify)

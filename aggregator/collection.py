@@ -5,6 +5,7 @@ What stays:
 - of a run that has not ended, whatever its open round starts from, has received and has made;
 - of every run the model and the prototypes of its first round and of its last `Keep.models` committed ones, and what it
   began with;
+- the prototypes, global and local, of its last `Keep.prototypes` committed rounds, so that a person can look back at them;
 - the updates of its last `Keep.updates` committed rounds, each with the model that its round started from, and of the
   rounds before them the prototypes that may stay in a later pool, so that `fedplcc replay` can compute those rounds again.
 
@@ -51,6 +52,8 @@ class Keep:
 
     models: int | None = 5
     """Last committed rounds of each run whose global models and prototypes stay, beside the first round's; None for all."""
+    prototypes: int | None = 100
+    """Last committed rounds of each run whose prototypes stay, the global ones and those of its updates; None for all."""
     updates: int = 1
     """Last committed rounds of each run whose updates stay."""
     unused_days: float = 7.0
@@ -67,12 +70,14 @@ class KeptRounds:
     """Updates; those of an open round are among them."""
     end: int
     """The first round that is neither committed nor open."""
+    prototypes_from: int
+    """Prototypes for people to look at, global and local: of committed rounds."""
     num_stale: int = 0
     """Rounds before `updates_from` whose prototypes those after it may need: see `method.proto_staleness`."""
 
     @property
-    def prototypes_from(self) -> int:
-        """The prototypes of updates."""
+    def pooled_from(self) -> int:
+        """The prototypes of updates that a round which can be computed again may have in its pool."""
         return max(0, self.updates_from - self.num_stale)
 
 
@@ -84,16 +89,17 @@ def kept_rounds(run: Run, keep: Keep) -> KeptRounds:
     updates_from = max(0, committed + 1 - keep.updates)
     start = max(0, updates_from - 1)  # a round starts from the result of the one before
     results_from = 0 if keep.models is None else max(0, min(committed + 1 - keep.models, committed, start))
+    prototypes_from = 0 if keep.prototypes is None else max(0, committed + 1 - keep.prototypes)
     staleness = 0 if run.status.is_final and not keep.updates else _staleness(run)
-    return KeptRounds(results_from, updates_from, end, staleness)
+    return KeptRounds(results_from, updates_from, end, prototypes_from, staleness)
 
 
 def needed_blobs(run: Run, known: Mapping[int, Round], keep: Keep) -> set[str]:
-    """The blobs that are needed for one run, by SHA-256.
+    """The blobs that are needed for one run, by SHA-256, beside those of `prototypes_of` its rounds.
 
     Args:
         run: The run.
-        known: Its rounds by number: the first, and all from `kept_rounds` on, with their updates from `prototypes_from` on.
+        known: Its rounds by number: the first, and all from `kept_rounds` on, with their updates from `pooled_from` on.
         keep: What stays.
     """
     kept = kept_rounds(run, keep)
@@ -103,9 +109,15 @@ def needed_blobs(run: Run, known: Mapping[int, Round], keep: Keep) -> set[str]:
             blobs += (record.model, record.prototypes)
         if kept.updates_from <= number < kept.end:
             blobs += (blob for update in record.updates.values() for blob in update.payload.blobs)
-        elif kept.prototypes_from <= number < kept.updates_from:
+        elif kept.pooled_from <= number < kept.updates_from:
             blobs += (blob for update in record.updates.values() for blob in update.payload.prototype_sets)
     return {blob.sha256 for blob in blobs if blob is not None} | _begun_with(run)
+
+
+def prototypes_of(current: Round) -> set[str]:
+    """The prototypes of a round with its updates, global and local, by SHA-256."""
+    sets = [blob for update in current.updates.values() for blob in update.payload.prototype_sets]
+    return {blob.sha256 for blob in (*sets, current.prototypes) if blob is not None}
 
 
 def _staleness(run: Run) -> int:
@@ -135,7 +147,7 @@ def rounds_of(store: Store, run: Run, keep: Keep) -> dict[int, Round]:
     while page := store.list_rounds(run.run_id, after=after, limit=PAGE):
         found |= {record.number: record for record in page}
         after = page[-1].number
-    for number in range(kept.prototypes_from, kept.end):
+    for number in range(kept.pooled_from, kept.end):
         whole = store.find_round(run.run_id, number)
         if whole is not None:
             found[number] = whole
@@ -148,6 +160,32 @@ def all_runs(store: Store) -> Iterator[Run]:
     while page:
         yield from page
         page = store.list_runs(limit=PAGE, before=page[-1].run_id)
+
+
+class PrototypeNames:
+    """The names of the prototypes of committed rounds that stay to be looked at.
+
+    A committed round does not change: what is read of it once is remembered, 32 bytes a name, so that the next collection
+    does not read the updates of a hundred rounds again.
+    """
+
+    def __init__(self, store: Store, keep: Keep) -> None:
+        self._store, self._keep = store, keep
+        self._known: dict[str, dict[int, bytes]] = {}
+
+    def of(self, run: Run) -> set[str]:
+        """The prototypes of a run's rounds from `KeptRounds.prototypes_from` to its last committed one, by SHA-256."""
+        last = rounds.last_committed(run)
+        if last is None or self._keep.prototypes == 0:
+            return set()
+        before, first = self._known.get(run.run_id, {}), kept_rounds(run, self._keep).prototypes_from
+        known = {number: before.get(number) or self._read(run, number) for number in range(first, last + 1)}
+        self._known[run.run_id] = known
+        return {names[at : at + 32].hex() for names in known.values() for at in range(0, len(names), 32)}
+
+    def _read(self, run: Run, number: int) -> bytes:
+        current = self._store.find_round(run.run_id, number)
+        return b"" if current is None else b"".join(map(bytes.fromhex, sorted(prototypes_of(current))))
 
 
 class Collection:
@@ -165,6 +203,7 @@ class Collection:
     ) -> None:
         self._ledger, self._store, self._blobs, self._metrics = ledger, store, blobs, metrics
         self._keep, self._clock = keep, clock
+        self._prototypes = PrototypeNames(store, keep)
         self._seen: Mapping[str, int | None] | None = None
         self._rests_until = 0.0
 
@@ -218,7 +257,7 @@ class Collection:
     def _needed(self) -> set[str]:
         needed: set[str] = set()
         for run in all_runs(self._store):
-            needed |= needed_blobs(run, rounds_of(self._store, run, self._keep), self._keep)
+            needed |= needed_blobs(run, rounds_of(self._store, run, self._keep), self._keep) | self._prototypes.of(run)
         return needed
 
     def _sorted_out(self, needed: set[str]) -> tuple[int, list[str]]:

@@ -276,9 +276,10 @@ class Coordinator:
             which = "any round" if number < 0 else f"round {number}"
             raise RoundNotFound(f"run {run_id} has not committed {which}", run_id=run_id, round=number)
         if self._store.find_blob(blob.sha256) is None:
+            setting = "keep_models" if kind == "model" else "keep_models or keep_prototypes"
             raise BlobNotFound(
                 f"the {kind} of round {number} of run {run_id} was collected: the aggregator keeps those of a run's first "
-                "and last rounds, as many as its setting keep_models says",
+                f"and last rounds, as many as its setting {setting} says",
                 sha256=blob.sha256,
             )
         return blob, self._blobs.stored_path(blob.sha256)

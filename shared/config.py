@@ -47,6 +47,8 @@ def _all(value: object) -> object:
 
 CountOrAll = Annotated[Annotated[int, Field(ge=1)] | None, BeforeValidator(_all)]
 """A number of things, or "all" of them."""
+AnyCountOrAll = Annotated[Annotated[int, Field(ge=0)] | None, BeforeValidator(_all)]
+"""As `CountOrAll`, or none of them."""
 
 EXIT_CONFIG = 2
 """Exit code of a process whose settings are wrong."""
@@ -103,6 +105,9 @@ class AggregatorSettings(Settings):
     """Numbers of each model that the fold holds at a time; changes memory and speed, never the result."""
     keep_models: CountOrAll = 5
     """Last rounds of each run whose global models stay on the disk, beside the first round's, or "all"."""
+    keep_prototypes: AnyCountOrAll = 100
+    """Last committed rounds of each run whose prototypes stay, global and local, so that the prototype map can go back to
+    them, or "all"; a prototype takes four bytes a feature."""
     keep_updates: int = Field(1, ge=0)
     """Last committed rounds of each run whose updates stay, so that they can be replayed."""
     keep_unused_days: float = Field(7.0, ge=0.01, le=10_000)

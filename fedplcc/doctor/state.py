@@ -22,7 +22,7 @@ from fedplcc.state.snapshot import require_state, snapshot
 from shared.errors import FedplccError
 from shared.types import Event, Round, RoundPhase, Run, RunStatus
 
-LEAST = Keep(models=1, updates=0)
+LEAST = Keep(models=1, prototypes=0, updates=0)
 """What every collection of garbage keeps, whatever an aggregator was told to."""
 MOST_NAMED = 5
 """Findings of one kind that are named; the others are counted."""

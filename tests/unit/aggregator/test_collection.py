@@ -7,14 +7,18 @@ import os
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from aggregator.collection import DAY_S, Keep, KeptRounds, kept_rounds, needed_blobs
+from aggregator.collection import DAY_S, Keep, KeptRounds, kept_rounds, needed_blobs, prototypes_of
 from aggregator.store.collection_lock import no_collection
 from aggregator.store.opening import open_store
 from aggregator.store.sql import SqlStore
+from fedplcc.state.replay import replay
 from shared.errors import BlobNotFound, StoreUnavailable
 from shared.tensors import blob_ref, to_bytes
 from shared.types import MODEL, BlobRef, RoundPhase, Run, RunStatus, Task
@@ -40,15 +44,15 @@ def folder() -> Iterator[Path]:
 @pytest.mark.parametrize(
     ("phase", "status", "keep", "expected"),
     [
-        (COLLECTING, RunStatus.RUNNING, Keep(models=3, updates=1), KeptRounds(7, 9, 11)),
-        (COMMITTED, RunStatus.RUNNING, Keep(models=3, updates=1), KeptRounds(8, 10, 11)),
-        (COMMITTED, RunStatus.COMPLETED, Keep(models=1, updates=0), KeptRounds(10, 11, 11)),
-        (COMMITTED, RunStatus.COMPLETED, Keep(models=1, updates=2), KeptRounds(8, 9, 11)),
-        (EVALUATING, RunStatus.PAUSED, Keep(models=2, updates=0), KeptRounds(8, 10, 11)),
-        (EVALUATING, RunStatus.STOPPING, Keep(models=2, updates=0), KeptRounds(8, 10, 11)),
-        (EVALUATING, RunStatus.STOPPED, Keep(models=2, updates=0), KeptRounds(8, 10, 10)),
-        (COLLECTING, RunStatus.RUNNING, Keep(models=None, updates=0), KeptRounds(0, 10, 11)),
-        (COLLECTING, RunStatus.RUNNING, Keep(models=99, updates=99), KeptRounds(0, 0, 11)),
+        (COLLECTING, RunStatus.RUNNING, Keep(models=3, prototypes=0, updates=1), KeptRounds(7, 9, 11, 10)),
+        (COMMITTED, RunStatus.RUNNING, Keep(models=3, prototypes=1, updates=1), KeptRounds(8, 10, 11, 10)),
+        (COMMITTED, RunStatus.COMPLETED, Keep(models=1, prototypes=5, updates=0), KeptRounds(10, 11, 11, 6)),
+        (COMMITTED, RunStatus.COMPLETED, Keep(models=1, prototypes=11, updates=2), KeptRounds(8, 9, 11, 0)),
+        (EVALUATING, RunStatus.PAUSED, Keep(models=2, prototypes=3, updates=0), KeptRounds(8, 10, 11, 7)),
+        (EVALUATING, RunStatus.STOPPING, Keep(models=2, prototypes=3, updates=0), KeptRounds(8, 10, 11, 7)),
+        (EVALUATING, RunStatus.STOPPED, Keep(models=2, prototypes=3, updates=0), KeptRounds(8, 10, 10, 7)),
+        (COLLECTING, RunStatus.RUNNING, Keep(models=None, prototypes=4, updates=0), KeptRounds(0, 10, 11, 6)),
+        (COLLECTING, RunStatus.RUNNING, Keep(models=99, prototypes=None, updates=99), KeptRounds(0, 0, 11, 0)),
     ],
 )
 def test_last_rounds_stay_and_what_a_run_that_ended_left_open_does_not(
@@ -83,7 +87,7 @@ def test_what_is_needed_of_a_run_is_all_that_and_nothing_else() -> None:
 class Tidy(LocalFederation):
     """A federation whose aggregator collects after every step, and keeps as little as can be."""
 
-    keep = Keep(models=1, updates=0)
+    keep = Keep(models=1, prototypes=0, updates=0)
     disk: Disk | None = None
     """If set, it is noted which of its steps are those of collections."""
 
@@ -137,14 +141,23 @@ def test_a_run_with_collections_ends_as_one_without_and_leaves_what_is_kept(fold
         assert (tidy.metric("collected_bytes_total") or 0) > 0
 
 
-def test_the_default_keeps_the_first_and_the_last_models_and_one_round_s_updates(folder: Path) -> None:
+def prototypes_of_rounds(federation: LocalFederation, run: Run, *numbers: int) -> set[str]:
+    """Global and local prototypes of some rounds."""
+    found = [federation.store.find_round(run.run_id, number) for number in numbers]
+    return set().union(*(prototypes_of(each) for each in found if each is not None))
+
+
+def test_the_default_keeps_the_first_and_the_last_models_one_round_s_updates_and_many_rounds_prototypes(
+    folder: Path,
+) -> None:
     with a_federation(folder, LocalFederation) as federation:
         run = whole_run(federation, rounds=8)
         federation.coordinator.collection.collect()
         last = federation.store.find_round(run.run_id, 8)
         assert last is not None
         updates = {blob.sha256 for update in last.updates.values() for blob in update.payload.blobs}
-        assert files(folder) == results_of(federation, run, 0, 4, 5, 6, 7, 8) | updates
+        prototypes = prototypes_of_rounds(federation, run, *range(9))
+        assert files(folder) == results_of(federation, run, 0, 4, 5, 6, 7, 8) | updates | prototypes
         for number in (0, 4, 8, -1):
             _blob, path = federation.coordinator.artifact(run.run_id, number, "model")
             assert path.is_file()
@@ -152,9 +165,83 @@ def test_the_default_keeps_the_first_and_the_last_models_and_one_round_s_updates
             federation.coordinator.artifact(run.run_id, 3, "model")
 
 
+def test_prototypes_of_so_many_last_rounds_stay_while_a_run_goes_on_and_the_rest_is_as_without(folder: Path) -> None:
+    class Looking(Tidy):
+        keep = Keep(models=1, prototypes=3, updates=0)
+
+    with a_federation(folder, Looking) as federation:
+        run = whole_run(federation, rounds=6)
+        shown = prototypes_of_rounds(federation, run, 4, 5, 6)
+        assert files(folder) == results_of(federation, run, 0, 6) | shown == named_blobs(folder).keys()
+        assert not shown & prototypes_of_rounds(federation, run, 1, 2, 3)
+        federation.restart()
+        second = whole_run(federation, rounds=2, request_id="another")
+        assert second.status is RunStatus.COMPLETED
+        assert shown <= files(folder), "a run that has ended keeps its own"
+
+
+def test_a_smaller_setting_takes_away_what_a_larger_one_kept_and_replay_still_works(folder: Path) -> None:
+    with a_federation(folder, LocalFederation) as federation:
+        run = whole_run(federation, rounds=8)
+        before: set[str] | None = None
+        for prototypes in (None, 5, 3, 0):
+            federation.keep = Keep(models=2, prototypes=prototypes, updates=2)
+            federation.restart()
+            federation.coordinator.collection.collect()
+            left = files(folder)
+            assert before is None or left < before
+            first = 0 if prototypes is None else 9 - prototypes
+            assert prototypes_of_rounds(federation, run, *range(first, 9)) <= left
+            gone = prototypes_of_rounds(federation, run, *range(1, min(first, 6)))
+            assert not gone & left
+            assert replay(folder, run.run_id, 7).is_equal
+            assert replay(folder, run.run_id, 8).is_equal
+            before = left
+
+
+@given(
+    number=st.integers(0, 12),
+    phase=st.sampled_from([COLLECTING, EVALUATING, COMMITTED]),
+    status=st.sampled_from([RunStatus.RUNNING, RunStatus.COMPLETED]),
+    models=st.none() | st.integers(1, 14),
+    prototypes=st.none() | st.integers(0, 14),
+    updates=st.integers(0, 14),
+)
+def test_whatever_is_kept_the_least_is_among_it_and_prototypes_take_nothing_else_away(
+    number: int, phase: RoundPhase, status: RunStatus, models: int | None, prototypes: int | None, updates: int
+) -> None:
+    run = a_run(status, round=a_round(number, phase))
+    kept = kept_rounds(run, Keep(models=models, prototypes=prototypes, updates=updates))
+    least = kept_rounds(run, Keep(models=1, prototypes=0, updates=0))
+    without = kept_rounds(run, Keep(models=models, prototypes=0, updates=updates))
+    committed = number + (phase is COMMITTED)
+    assert replace(kept, prototypes_from=committed) == without
+    assert kept.results_from <= least.results_from
+    assert kept.updates_from <= least.updates_from
+    assert kept.end == least.end
+    assert kept.prototypes_from == (0 if prototypes is None else max(0, committed - prototypes))
+
+
+def test_prototypes_of_committed_rounds_are_read_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with a_federation(folder, LocalFederation) as federation:
+        run = whole_run(federation, rounds=6)
+        federation.coordinator.collection.collect()
+        read: list[int] = []
+        find = federation.store.find_round
+        monkeypatch.setattr(
+            federation.store, "find_round", lambda run_id, number: (read.append(number), find(run_id, number))[1]
+        )
+        whole_run(federation, rounds=1, request_id="another")
+        read.clear()
+        federation.coordinator.collection.collect()
+        of_first = [number for number in read if number < run.round_number]
+        # The updates that can be replayed are read as ever; of the other run's two rounds, and of none else, the prototypes.
+        assert sorted(of_first) == [0, 0, 1, 1]
+
+
 def test_all_keeps_all_models(folder: Path) -> None:
     class Hoarding(LocalFederation):
-        keep = Keep(models=None, updates=0)
+        keep = Keep(models=None, prototypes=0, updates=0)
 
     with a_federation(folder, Hoarding) as federation:
         run = whole_run(federation)
@@ -195,7 +282,7 @@ def a_task(federation: LocalFederation, client: NumpyClient) -> tuple[Task, dict
 
 def test_an_answer_that_a_blob_is_stored_holds_until_the_commit(folder: Path) -> None:
     class Tidied(LocalFederation):
-        keep = Keep(models=1, updates=0)
+        keep = Keep(models=1, prototypes=0, updates=0)
 
     with a_federation(folder, Tidied) as federation:
         ann, transfers = federation.clients["ann"], federation.coordinator.transfers
@@ -242,7 +329,7 @@ def test_nothing_is_collected_while_a_backup_is_made(folder: Path) -> None:
 
 def test_commits_of_the_very_bytes_that_are_being_collected_lose_nothing(folder: Path) -> None:
     with a_federation(folder, LocalFederation) as federation:
-        federation.keep = Keep(models=1, updates=0)
+        federation.keep = Keep(models=1, prototypes=0, updates=0)
         federation.restart()
         ending, failures = threading.Event(), list[BaseException]()
 

@@ -113,7 +113,7 @@ def test_collection_keeps_the_prototypes_that_a_later_round_may_pool_but_not_the
     federation: LocalFederation,
 ) -> None:
     run, keep = run_of(federation, 3), Keep(models=1, updates=1)
-    assert kept_rounds(run, keep).prototypes_from == kept_rounds(run, keep).updates_from - 3 == 5
+    assert kept_rounds(run, keep).pooled_from == kept_rounds(run, keep).updates_from - 3 == 5
     needed = needed_blobs(run, rounds_of(federation.store, run, keep), keep)
     for number in range(1, 9):
         current = federation.store.find_round(run.run_id, number)
