@@ -14,6 +14,7 @@ from starlette.middleware import Middleware
 
 from gateway import openapi, problem, routes
 from gateway.client import AggregatorClient
+from gateway.console import routes as console
 from gateway.metrics import GatewayMetrics
 from gateway.middleware import BodyLimit, RequestContext
 from gateway.routes import Services
@@ -30,8 +31,8 @@ from shared.errors import (
     InvalidConfig,
     InvalidModel,
     InvalidTransition,
-    NotFound,
     MalformedRequest,
+    NotFound,
     Overloaded,
     PayloadCorrupt,
     RequestIdReused,
@@ -79,8 +80,8 @@ class Route:
 
 _RUN = "/v1/runs/{run_id}"
 _MODELS = "/v1/models/"
-
 _CONFIGURATION = "/v1/run-configuration"
+
 ROUTES: tuple[Route, ...] = (
     Route(
         method="POST",
@@ -93,7 +94,6 @@ ROUTES: tuple[Route, ...] = (
         responses=openapi.CREATED,
         extra=openapi.JSON_BODY,
     ),
-    Route(
     Route(
         method="GET",
         path=_CONFIGURATION,
@@ -111,6 +111,7 @@ ROUTES: tuple[Route, ...] = (
         extra=openapi.CHECK_BODY,
         is_local=True,
     ),
+    Route(
         method="PUT",
         path=f"{_MODELS}{{sha256}}",
         handler=routes.put_model,
@@ -232,6 +233,14 @@ ROUTES: tuple[Route, ...] = (
         tag="service",
         responses=openapi.METRICS,
         is_local=True,
+    ),
+    *(
+        Route(method=method, path=path, handler=handler, tag="console", is_local=True, is_listed=False)
+        for path, handler in (
+            (console.PAGE_PATH, console.get_page),
+            (console.FILES_PATH, console.get_console_file),
+        )
+        for method in ("GET", "HEAD")
     ),
 )
 """Everything that is served."""

@@ -14,6 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from gateway.console.routes import FILES_PATH
 from gateway.metrics import UNKNOWN_ROUTE, GatewayMetrics
 from gateway.problem import respond, respond_http
 from gateway.streaming import StreamAborted
@@ -21,8 +22,8 @@ from shared.errors import Internal
 from shared.log import bind, get_logger
 
 REQUEST_ID = "X-Request-ID"
-QUIET_ROUTES = frozenset({"/livez", "/readyz", "/metrics"})
-"""Routes whose successes are logged at level debug: probes come every few seconds."""
+QUIET_ROUTES = frozenset({"/livez", "/readyz", "/metrics", FILES_PATH})
+"""Routes whose successes are logged at level debug: probes come every few seconds, and a page loads many files."""
 
 _ACCEPTED_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
 

@@ -90,7 +90,10 @@ def test_the_document_is_served(served):
 
 
 REFUSED = [
-    ("GET", "/", {}, 404, "NOT_FOUND"),
+    ("POST", "/", {}, 405, "METHOD_NOT_ALLOWED"),
+    ("GET", "/console/", {}, 404, "NOT_FOUND"),
+    ("GET", "/console/no-such-file.js", {}, 404, "NOT_FOUND"),
+    ("GET", "/console/..%2Froutes.py", {}, 404, "NOT_FOUND"),
     ("GET", "/v1/nothing", {}, 404, "NOT_FOUND"),
     ("GET", "/v1/runs/", {}, 404, "NOT_FOUND"),
     ("POST", "/v1/runs/no-such-run/restart", {}, 404, "NOT_FOUND"),
@@ -120,12 +123,12 @@ REFUSED = [
     ("POST", "/v1/runs", {"json": {}, "headers": {"Idempotency-Key": "two words"}}, 400, "MALFORMED_REQUEST"),
     ("POST", "/v1/runs", {"json": {}, "headers": {"Idempotency-Key": "k" * 129}}, 400, "MALFORMED_REQUEST"),
     ("POST", "/v1/runs", {"json": {"pad": "x" * MAX_BODY_BYTES}}, 413, "CONTENT_TOO_LARGE"),
-    ("POST", "/v1/runs/no-such-run/stop", {"json": {"why": "x"}}, 400, "MALFORMED_REQUEST"),
-    ("POST", "/v1/runs/no-such-run/stop", {"json": {"reason": "x" * 501}}, 400, "MALFORMED_REQUEST"),
-    ("POST", "/v1/runs/no-such-run/pause", {"json": {"now": "perhaps"}}, 400, "MALFORMED_REQUEST"),
     ("POST", "/v1/run-configuration/check", {}, 415, "UNSUPPORTED_MEDIA_TYPE"),
     ("POST", "/v1/run-configuration/check", {"json": []}, 400, "MALFORMED_REQUEST"),
     ("POST", "/v1/run-configuration/check", {"json": {"pad": "x" * MAX_BODY_BYTES}}, 413, "CONTENT_TOO_LARGE"),
+    ("POST", "/v1/runs/no-such-run/stop", {"json": {"why": "x"}}, 400, "MALFORMED_REQUEST"),
+    ("POST", "/v1/runs/no-such-run/stop", {"json": {"reason": "x" * 501}}, 400, "MALFORMED_REQUEST"),
+    ("POST", "/v1/runs/no-such-run/pause", {"json": {"now": "perhaps"}}, 400, "MALFORMED_REQUEST"),
     ("POST", "/v1/runs/no-such-run/pause", {"content": b"{"}, 400, "MALFORMED_REQUEST"),
     *(
         (method, f"/v1/runs/no-such-run{path}", {}, 404, "RUN_NOT_FOUND")

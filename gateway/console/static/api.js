@@ -1,0 +1,305 @@
+// @ts-check
+/**
+ * Talking to the gateway: documents, wishes, and the history of a run as it happens.
+ *
+ * The history is read with fetch and not with EventSource, because EventSource gives up for good when it is answered with an
+ * error (as it is while the aggregator restarts), does not show the problem document, hands out only events whose type it
+ * was told beforehand, and does not notice a connection that is silently dead.
+ */
+
+import { FrameReader } from "./event_stream.js";
+
+/** Longest silence of a stream; the gateway says every 15 seconds that it is alive. */
+const SILENCE_MS = 45_000;
+/** Longest pause before the stream is asked for again. */
+const MAX_PAUSE_MS = 30_000;
+/** How long a hidden page keeps its stream: browsers allow six connections to a host, and there may be many tabs. */
+const HIDDEN_MS = 10_000;
+/** Longest wait for an answer. */
+const ANSWER_MS = 40_000;
+
+/**
+ * @typedef {{type: string, title: string, status: number, detail?: string, code: string, metadata?: Record<string, string>,
+ *   errors?: {location: string, detail: string}[], request_id?: string}} Problem
+ */
+
+/** What the gateway refused, or that it could not be reached; `message` says why, for a person. */
+export class ApiError extends Error {
+  /**
+   * @param {string} message
+   * @param {Problem | null} problem The problem document; null if there was no answer that is one.
+   * @param {number} status The HTTP status; 0 if there was no answer.
+   */
+  constructor(message, problem, status) {
+    super(message);
+    this.name = "ApiError";
+    this.problem = problem;
+    this.status = status;
+  }
+
+  /** Whether asking again later may help. */
+  get mayPass() {
+    return this.status === 0 || this.status === 408 || this.status === 429 || this.status >= 500;
+  }
+}
+
+/**
+ * Where a path of the gateway is: below this page, so that the console works behind a proxy that adds a prefix.
+ *
+ * @param {string} path Such as "/v1/runs".
+ */
+export function urlOf(path) {
+  return new URL(path.replace(/^\//, ""), new URL(".", document.baseURI)).href;
+}
+
+/**
+ * Path of a run or of a part of it.
+ *
+ * @param {string} runId
+ * @param {string} [part] Such as "/rounds".
+ */
+export function runPath(runId, part = "") {
+  return `/v1/runs/${encodeURIComponent(runId)}${part}`;
+}
+
+/**
+ * Fetch a document.
+ *
+ * @param {string} path
+ * @param {{signal?: AbortSignal}} [options]
+ * @returns {Promise<any>}
+ */
+export async function get(path, options = {}) {
+  return (await ask(path, { headers: { Accept: "application/json" }, cache: "no-store" }, options.signal)).json();
+}
+
+/**
+ * Ask for something to be done.
+ *
+ * @param {string} path
+ * @param {unknown} [body] Sent as JSON.
+ * @param {{key?: string, signal?: AbortSignal}} [options] `key` makes the wish count once; see `newKey`.
+ * @returns {Promise<any>} The document that it is answered with.
+ */
+export async function post(path, body = {}, options = {}) {
+  /** @type {Record<string, string>} */
+  const headers = { Accept: "application/json", "Content-Type": "application/json" };
+  if (options.key) headers["Idempotency-Key"] = options.key;
+  return (await ask(path, { method: "POST", headers, body: JSON.stringify(body) }, options.signal)).json();
+}
+
+/** A key that nobody has used: a wish that is sent twice with it counts once. */
+export function newKey() {
+  // crypto.randomUUID is there only over TLS and on loopback.
+  return Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join("");
+}
+
+/**
+ * All rounds of a run after one, page by page.
+ *
+ * @param {string} runId
+ * @param {number} after
+ * @param {{signal?: AbortSignal}} [options]
+ * @returns {AsyncGenerator<any[]>}
+ */
+export async function* roundPages(runId, after, options = {}) {
+  /** @type {number | null} */
+  let cursor = after;
+  while (cursor !== null) {
+    /** @type {any} */
+    const page = await get(runPath(runId, `/rounds?after=${cursor}&page_size=1000`), options);
+    yield page.rounds;
+    cursor = page.next_after;
+  }
+}
+
+/**
+ * @typedef {{state: "connecting" | "live" | "hidden"} | {state: "lost", reason: string, retryAt: number}} Connection
+ * @typedef {{
+ *   after: number,
+ *   onEvents: (events: any[]) => void,
+ *   onEnd: (run: any) => void,
+ *   onConnection: (connection: Connection) => void,
+ *   onRefused: (error: ApiError) => void,
+ * }} Follower
+ */
+
+/**
+ * Follow a run's history: every event after a sequence, each once and in order, over any number of lost connections.
+ *
+ * @param {string} runId
+ * @param {Follower} follower `onEvents` gets what came at one time. `onEnd` gets the run when it has ended, `onRefused` an
+ *   error that asking again would not mend; the following is over then.
+ * @returns {() => void} Stops it.
+ */
+export function followRun(runId, follower) {
+  const stream = new RunStream(runId, follower);
+  void stream.run();
+  return () => stream.close();
+}
+
+class RunStream {
+  #path;
+  #follower;
+  #after;
+  #attempts = 0;
+  #retryMs = 2000;
+  #closed = new AbortController();
+  /** @type {AbortController | null} */
+  #request = null;
+  /** @type {ReturnType<typeof setTimeout> | undefined} */
+  #hiding;
+  #isLetGo = false;
+  /** Ends a pause early. @type {() => void} */
+  #wake = () => {};
+
+  /**
+   * @param {string} runId
+   * @param {Follower} follower
+   */
+  constructor(runId, follower) {
+    this.#path = runPath(runId, "/events");
+    this.#follower = follower;
+    this.#after = follower.after;
+    const { signal } = this.#closed;
+    document.addEventListener("visibilitychange", () => this.#visibilityChanged(), { signal });
+    window.addEventListener("online", () => this.#wake(), { signal });
+  }
+
+  close() {
+    clearTimeout(this.#hiding);
+    this.#closed.abort();
+    this.#request?.abort();
+    this.#wake();
+  }
+
+  async run() {
+    while (!this.#closed.signal.aborted) {
+      if (this.#isLetGo) {
+        this.#follower.onConnection({ state: "hidden" });
+        await this.#pause(Infinity);
+        continue;
+      }
+      let reason = "the gateway ended the connection";
+      try {
+        if (await this.#readOnce()) return this.close();
+      } catch (error) {
+        if (this.#closed.signal.aborted) return;
+        if (error instanceof ApiError && !error.mayPass) {
+          this.#follower.onRefused(error);
+          return this.close();
+        }
+        if (error instanceof ApiError) reason = error.message;
+      }
+      if (this.#closed.signal.aborted || this.#isLetGo) continue;
+      // Half of the pause is random: a hundred pages must not come back to a gateway at one moment.
+      const pauseMs = Math.min(MAX_PAUSE_MS, this.#retryMs * 2 ** this.#attempts) * (0.5 + Math.random() / 2);
+      this.#attempts += 1;
+      this.#follower.onConnection({ state: "lost", reason, retryAt: Date.now() + pauseMs });
+      await this.#pause(pauseMs);
+    }
+  }
+
+  /** Read one stream to its end; says whether the run has ended with it. */
+  async #readOnce() {
+    this.#request = new AbortController();
+    const { signal } = this.#request;
+    if (!this.#attempts) this.#follower.onConnection({ state: "connecting" });
+    const headers = { Accept: "text/event-stream", "Last-Event-ID": String(this.#after) };
+    const response = await ask(this.#path, { headers, cache: "no-store" }, signal);
+    this.#follower.onConnection({ state: "live" });
+    if (!response.body) return false;
+    const pieces = response.body.pipeThrough(new TextDecoderStream()).getReader();
+    const frames = new FrameReader();
+    for (;;) {
+      const silence = setTimeout(() => this.#request?.abort(), SILENCE_MS);
+      const { value, done } = await pieces.read().finally(() => clearTimeout(silence));
+      if (done) return false;
+      const found = frames.read(value);
+      this.#retryMs = frames.retryMs;
+      this.#attempts = 0;
+      if (this.#take(found)) return true;
+    }
+  }
+
+  /**
+   * Hand frames on; says whether the stream has told the run's end.
+   *
+   * @param {import("./event_stream.js").Frame[]} frames
+   */
+  #take(frames) {
+    const events = [];
+    for (const frame of frames) {
+      if (frame.event === "end" || frame.event === "problem") continue;
+      const event = JSON.parse(frame.data);
+      if (event.sequence <= this.#after) continue;
+      this.#after = event.sequence;
+      events.push(event);
+    }
+    if (events.length) this.#follower.onEvents(events);
+    const last = frames.at(-1);
+    if (last?.event === "problem") throw errorOf(JSON.parse(last.data));
+    if (last?.event === "end") this.#follower.onEnd(JSON.parse(last.data));
+    return last?.event === "end";
+  }
+
+  #visibilityChanged() {
+    clearTimeout(this.#hiding);
+    if (document.visibilityState === "hidden") {
+      this.#hiding = setTimeout(() => {
+        this.#isLetGo = true;
+        this.#request?.abort();
+        this.#wake();
+      }, HIDDEN_MS);
+    } else {
+      this.#isLetGo = false;
+      this.#attempts = 0;
+      this.#wake();
+    }
+  }
+
+  /** @param {number} milliseconds */
+  #pause(milliseconds) {
+    return /** @type {Promise<void>} */ (
+      new Promise((resolve) => {
+        const timer = Number.isFinite(milliseconds) ? setTimeout(resolve, milliseconds) : undefined;
+        this.#wake = () => {
+          clearTimeout(timer);
+          resolve();
+        };
+        if (this.#closed.signal.aborted) this.#wake();
+      })
+    );
+  }
+}
+
+/**
+ * @param {string} path
+ * @param {RequestInit} init
+ * @param {AbortSignal} [signal]
+ */
+async function ask(path, init, signal) {
+  const tooLate = new AbortController();
+  const timer = setTimeout(() => tooLate.abort(), ANSWER_MS);
+  const signals = signal ? [signal, tooLate.signal] : [tooLate.signal];
+  let response;
+  try {
+    response = await fetch(urlOf(path), { ...init, signal: AbortSignal.any(signals), credentials: "same-origin" });
+  } catch (error) {
+    if (signal?.aborted) throw error;
+    throw new ApiError("the gateway does not answer", null, 0);
+  } finally {
+    clearTimeout(timer);
+  }
+  if (response.ok) return response;
+  throw errorOf(await response.json().catch(() => null), response.status);
+}
+
+/**
+ * @param {Problem | null} problem
+ * @param {number} [status]
+ */
+function errorOf(problem, status = problem?.status ?? 0) {
+  if (!problem?.code) return new ApiError(`the gateway answered with HTTP status ${status}`, null, status);
+  return new ApiError(problem.detail ?? problem.title, problem, status);
+}

@@ -1,0 +1,95 @@
+// @ts-check
+/**
+ * The console begins here: which page is shown is what stands after the # of the address.
+ *
+ * A page is a module with `show(root, params, shell)`, which fills `root` and returns a function that cleans up behind it.
+ */
+
+import { announce, setTitle } from "./shell.js";
+import { ApiError } from "./api.js";
+import { h } from "./dom.js";
+import { watchHealth } from "./health.js";
+
+/**
+ * @typedef {{show: (root: HTMLElement, params: Record<string, string>) => () => void}} View
+ * @type {{pattern: RegExp, title: string, load: () => Promise<View>}[]}
+ */
+const ROUTES = [
+  { pattern: /^#?\/?$/, title: "Overview", load: () => import("./overview.js") },
+  { pattern: /^#\/clients$/, title: "Clients", load: () => import("./clients.js") },
+  { pattern: /^#\/runs\/(?<runId>[A-Za-z0-9._-]{1,128})$/, title: "Run", load: () => import("./run.js") },
+];
+
+const main = /** @type {HTMLElement} */ (document.getElementById("main"));
+let cleanUp = () => {};
+let visits = 0;
+
+async function navigate() {
+  const visit = ++visits;
+  const { hash } = location;
+  const route = ROUTES.find(({ pattern }) => pattern.test(hash));
+  markCurrent(hash);
+  /** @type {View} */
+  let view;
+  try {
+    view = route ? await route.load() : { show: showNothing };
+  } catch {
+    view = { show: showBroken };
+  }
+  if (visit !== visits) return;
+  cleanUp();
+  main.replaceChildren();
+  setTitle(route?.title ?? "Not found");
+  cleanUp = view.show(main, { ...route?.pattern.exec(hash)?.groups });
+  window.scrollTo(0, 0);
+  if (visit > 1) focusHeading();
+}
+
+/** Say to who cannot see it that another page is there, and let the next Tab go on from its beginning. */
+function focusHeading() {
+  const heading = main.querySelector("h1");
+  if (!heading) return;
+  heading.tabIndex = -1;
+  heading.focus({ preventScroll: true });
+}
+
+/** @param {string} hash */
+function markCurrent(hash) {
+  for (const link of document.querySelectorAll(".top-nav a")) {
+    const isCurrent = link.getAttribute("href") === (hash || "#/");
+    if (isCurrent) link.setAttribute("aria-current", "page");
+    else link.removeAttribute("aria-current");
+  }
+}
+
+/** @param {HTMLElement} root */
+function showNothing(root) {
+  root.append(
+    h("h1", null, "There is no such page"),
+    h("p", null, "The address leads nowhere. ", h("a", { href: "#/" }, "Go to the overview"), "."),
+  );
+  return () => {};
+}
+
+/** @param {HTMLElement} root */
+function showBroken(root) {
+  root.append(
+    h("h1", null, "The page could not be loaded"),
+    h("p", { role: "alert" }, "The gateway does not answer, or another version of it is running now."),
+    h("p", null, h("button", { class: "button", type: "button", on: { click: () => location.reload() } }, "Load again")),
+  );
+  return () => {};
+}
+
+window.addEventListener("hashchange", () => void navigate());
+window.addEventListener("unhandledrejection", (event) => {
+  // A page that is left while it asks for something is no news.
+  if (event.reason?.name === "AbortError") event.preventDefault();
+  else if (event.reason instanceof ApiError) announce(event.reason.message);
+});
+document.getElementById("skip-link")?.addEventListener("click", (event) => {
+  event.preventDefault();
+  main.focus();
+});
+watchHealth(/** @type {HTMLElement} */ (document.getElementById("health")));
+void navigate();
