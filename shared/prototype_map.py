@@ -27,16 +27,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from shared.types import IntArray, PrototypeSet
+from shared.types import Comparison, IntArray, PrototypeSet
 
 DoubleArray = npt.NDArray[np.float64]
-Comparison = Literal["cosine", "distance"]
-"""How a method compares prototypes: by the angle between them, or by the Euclidean distance."""
 Centres = Mapping[int, tuple[float, float]]
 """Where each class has its centre on a map."""
 

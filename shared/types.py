@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -89,6 +89,8 @@ LOCAL_CLUSTER = "local_cluster"
 """Kind of the prototypes that a client uploads (FINCH* centres with sample counts)."""
 GLOBAL_CLUSTER = "global_cluster"
 """Kind of the prototypes that the aggregator sends (FINCH* centres with normalised weights)."""
+Comparison = Literal["cosine", "distance"]
+"""How a method compares prototypes: by the angle between them, or by the Euclidean distance."""
 GLOBAL_MODEL = "global"
 """In a report: the model that the round came to."""
 LOCAL_MODEL = "local"

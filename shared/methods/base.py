@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, model_serializer
 
-from shared.types import GLOBAL_MODEL, LOCAL_MODEL, FloatArray, IntArray, PrototypeSet
+from shared.types import GLOBAL_MODEL, LOCAL_MODEL, Comparison, FloatArray, IntArray, PrototypeSet
 
 Array = Any
 """A torch tensor in a trainer, a numpy array in a test."""
@@ -206,6 +206,7 @@ class Method:
         prototype_kind: Kind of the set that a client uploads, or None where the method has no prototypes.
         client_report: `(features_ND, labels_N, num_classes, config) -> Report` under the final local weights.
         server_prototypes: `(sets, num_classes, config) -> set`: the global set from the cohort's sets in client-id order.
+        comparison: How prototypes are compared, for who draws them.
         weights_are_counts: Whether uploaded weights are sample counts that must add up (rule 1.7).
         next_client_state: `(end, config) -> state`: what the client keeps for its next participation, once this update is
             committed; nothing where it is empty. None where the method's clients keep nothing.
@@ -233,6 +234,7 @@ class Method:
     prototype_kind: str | None = None
     client_report: ClientReport | None = None
     server_prototypes: ServerPrototypes | None = None
+    comparison: Comparison = "cosine"
     weights_are_counts: bool = False
     next_client_state: NextClientState | None = None
     reference_models: ReferenceModels | None = None

@@ -120,6 +120,7 @@ METHOD = Method(
     prototype_kind=CLASS_MEAN,
     client_report=client_report,
     server_prototypes=server_prototypes,
+    comparison="distance",
     weights_are_counts=True,
     next_client_state=next_client_state,
     start_model=own_model,

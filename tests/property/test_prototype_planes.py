@@ -14,14 +14,13 @@ from shared.prototype_map import (
     KEY_ROUNDS,
     NO_OWNER,
     Centres,
-    Comparison,
     PrototypeMap,
     map_prototypes,
     polygon,
     procrustes,
     reference_round,
 )
-from shared.types import PrototypeSet
+from shared.types import Comparison, PrototypeSet
 
 Doubles = npt.NDArray[np.float64]
 CLASSES = 5

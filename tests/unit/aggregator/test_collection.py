@@ -21,7 +21,7 @@ from aggregator.store.sql import SqlStore
 from fedplcc.state.replay import replay
 from shared.errors import BlobNotFound, StoreUnavailable
 from shared.tensors import blob_ref, to_bytes
-from shared.types import MODEL, BlobRef, RoundPhase, Run, RunStatus, Task
+from shared.types import MODEL, BlobRef, Round, RoundPhase, Run, RunStatus, Task
 from tests.builders import a_blob, a_round, a_run, an_update
 from tests.crashes import Disk, Killed
 from tests.folders import memory_folder
@@ -228,9 +228,12 @@ def test_prototypes_of_committed_rounds_are_read_once(folder: Path, monkeypatch:
         federation.coordinator.collection.collect()
         read: list[int] = []
         find = federation.store.find_round
-        monkeypatch.setattr(
-            federation.store, "find_round", lambda run_id, number: (read.append(number), find(run_id, number))[1]
-        )
+
+        def noted(run_id: str, number: int) -> Round | None:
+            read.append(number)
+            return find(run_id, number)
+
+        monkeypatch.setattr(federation.store, "find_round", noted)
         whole_run(federation, rounds=1, request_id="another")
         read.clear()
         federation.coordinator.collection.collect()

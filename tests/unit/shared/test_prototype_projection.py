@@ -9,7 +9,7 @@ import pytest
 
 from shared import prototype_map as maps
 from shared.prototype_map import NO_OWNER, PrototypeMap, map_prototypes, polygon, procrustes, reference_round
-from shared.types import PrototypeSet
+from shared.types import Comparison, PrototypeSet
 
 EMPTY = PrototypeSet.empty()
 
@@ -19,7 +19,7 @@ def a_set(*rows: tuple[int, Sequence[float], float]) -> PrototypeSet:
     return PrototypeSet.of([row[1] for row in rows], [row[0] for row in rows], [row[2] for row in rows])
 
 
-def drawn(*local: PrototypeSet, made: PrototypeSet = EMPTY, comparison: maps.Comparison = "distance") -> PrototypeMap:
+def drawn(*local: PrototypeSet, made: PrototypeSet = EMPTY, comparison: Comparison = "distance") -> PrototypeMap:
     return map_prototypes(local, made, comparison=comparison, num_classes=4)
 
 
@@ -45,7 +45,7 @@ def test_two_prototypes_keep_their_distance_and_all_is_shown() -> None:
 
 
 @pytest.mark.parametrize("comparison", ["cosine", "distance"])
-def test_prototypes_that_are_all_equal_lie_in_one_place(comparison: maps.Comparison) -> None:
+def test_prototypes_that_are_all_equal_lie_in_one_place(comparison: Comparison) -> None:
     same = a_set(*((class_id, (0.1, 0.7, 0.3), 1 + class_id) for class_id in range(4)))
     found = drawn(same, same, made=same, comparison=comparison)
     assert np.abs(found.places_N2).max() < 1e-12
