@@ -95,9 +95,20 @@ class Store(Protocol):
         """Reports of a run or of one round, by round and client id, from the one after `after`; all without a limit."""
 
     def list_events(
-        self, *, run_id: str = "", after: int = 0, limit: int = 1000, types: Sequence[str] = ()
+        self,
+        *,
+        run_id: str = "",
+        after: int = 0,
+        before: int = 0,
+        limit: int = 1000,
+        types: Sequence[str] = (),
+        client_id: str = "",
+        newest_first: bool = False,
     ) -> list[Event]:
-        """Events with a greater sequence, in order; of one run or of some types if given."""
+        """Events in order, or newest first; of one run, of some types or of one client if given.
+
+        Those whose sequence is greater than `after` and, unless that is 0, smaller than `before`.
+        """
 
     def list_clients(self, *, after: str = "", limit: int | None = None) -> list[Client]:
         """Clients that ever joined, by id, from the one after `after`; all of them without a limit."""

@@ -158,15 +158,28 @@ class SqlStore:
             return [(row.round, _load(Evaluation, row.evaluation)) for row in connection.execute(query).all()]
 
     def list_events(
-        self, *, run_id: str = "", after: int = 0, limit: int = 1000, types: Sequence[str] = ()
+        self,
+        *,
+        run_id: str = "",
+        after: int = 0,
+        before: int = 0,
+        limit: int = 1000,
+        types: Sequence[str] = (),
+        client_id: str = "",
+        newest_first: bool = False,
     ) -> list[Event]:
         """See `Store.list_events`."""
         table = schema.events
-        query = select(table).where(table.c.sequence > after).order_by(table.c.sequence).limit(limit)
+        order = table.c.sequence.desc() if newest_first else table.c.sequence
+        query = select(table).where(table.c.sequence > after).order_by(order).limit(limit)
+        if before:
+            query = query.where(table.c.sequence < before)
         if run_id:
             query = query.where(table.c.run_id == run_id)
         if types:
             query = query.where(table.c.type.in_(types))
+        if client_id:
+            query = query.where(table.c.client_id == client_id)
         with self._reading() as connection:
             return [Event(**row._mapping) for row in connection.execute(query).all()]
 

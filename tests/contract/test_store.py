@@ -343,6 +343,23 @@ def test_events_come_in_order_after_a_cursor_of_one_run_or_of_some_types(store: 
     assert store.list_events(run_id="two", types=("round_opened",)) == []
 
 
+def test_events_come_backwards_from_a_cursor_too_and_of_one_client(store: Store) -> None:
+    with store.transaction() as transaction:
+        for index in range(8):
+            transaction.add_event(Event(type="step", run_id="even" if index % 2 else "odd", client_id=f"c{index % 3}"))
+    stored = store.list_events()
+    assert store.list_events(newest_first=True) == stored[::-1]
+    assert store.list_events(newest_first=True, limit=3) == stored[:-4:-1]
+    assert store.list_events(newest_first=True, limit=3, before=stored[-3].sequence) == stored[4:1:-1]
+    assert store.list_events(newest_first=True, before=1) == []
+    assert store.list_events(before=4) == stored[:3]
+    assert store.list_events(after=2, before=5) == stored[2:4]
+    assert store.list_events(run_id="even", newest_first=True, limit=2) == [stored[7], stored[5]]
+    assert store.list_events(client_id="c1") == [stored[1], stored[4], stored[7]]
+    assert store.list_events(run_id="odd", client_id="c1", types=("step",), newest_first=True) == [stored[4]]
+    assert store.list_events(client_id="c1", types=("other",)) == []
+
+
 def test_events_of_one_transaction_keep_their_order_and_sequences_never_go_back(store: Store, open_store: Open) -> None:
     with store.transaction() as transaction:
         for index in range(20):
