@@ -13,6 +13,7 @@ from fastapi import FastAPI
 from starlette.middleware import Middleware
 
 from gateway import openapi, problem, routes
+from gateway.browser_guard import SAFE_METHODS, BrowserGuard
 from gateway.client import AggregatorClient
 from gateway.console import routes as console
 from gateway.metrics import GatewayMetrics
@@ -75,7 +76,8 @@ class Route:
         """Every documented problem of the operation."""
         asked = () if self.is_local else openapi.OF_AGGREGATOR
         yield from map(problem.kind_of, (*self.refusals, *asked, *openapi.ALWAYS))
-        yield from (problem.HTTP_PROBLEMS[status] for status in self.http_refusals)
+        guarded = () if self.method in SAFE_METHODS else (403,)
+        yield from (problem.HTTP_PROBLEMS[status] for status in (*self.http_refusals, *guarded))
 
 
 _RUN = "/v1/runs/{run_id}"
@@ -248,6 +250,7 @@ ROUTES: tuple[Route, ...] = (
 MIDDLEWARE: tuple[Middleware, ...] = (
     # Outermost: sees every request, also those that the others refuse, and every error that the others make.
     Middleware(RequestContext),
+    Middleware(BrowserGuard),
     # Innermost: its refusals are logged and counted like all.
     Middleware(BodyLimit, max_bytes=MAX_BODY_BYTES, streamed=(_MODELS,)),
 )

@@ -63,6 +63,11 @@ HTTP_PROBLEMS: Mapping[int, Kind] = MappingProxyType(
     {
         kind.status: kind
         for kind in (
+            Kind(
+                "CROSS_ORIGIN",
+                403,
+                "A page of another site wants to change something here; open the gateway's own page, or use a program.",
+            ),
             Kind("NOT_FOUND", 404, "Nothing is served at this path."),
             Kind(
                 "METHOD_NOT_ALLOWED", 405, "The path is served, but not for this method; `Allow` names those that are."

@@ -114,6 +114,8 @@ REFUSED = [
     ("GET", "/v1/runs/no-such-run/events?after=9223372036854775808", {}, 400, "MALFORMED_REQUEST"),
     ("GET", "/v1/runs/no-such-run/model?round=2147483648", {}, 400, "MALFORMED_REQUEST"),
     ("POST", "/v1/runs", {}, 415, "UNSUPPORTED_MEDIA_TYPE"),
+    ("POST", "/v1/runs", {"json": a_document(), "headers": {"Sec-Fetch-Site": "cross-site"}}, 403, "CROSS_ORIGIN"),
+    ("POST", "/v1/runs/no-such-run/stop", {"headers": {"Origin": "https://evil.example"}}, 403, "CROSS_ORIGIN"),
     ("POST", "/v1/runs", {"data": {"run": "x"}}, 415, "UNSUPPORTED_MEDIA_TYPE"),
     ("POST", "/v1/runs", {"json": []}, 400, "MALFORMED_REQUEST"),
     ("POST", "/v1/runs", {"json": {}}, 400, "INVALID_CONFIG"),
