@@ -136,8 +136,8 @@ export function weightOf(event) {
 export function standing(run, missing) {
   switch (run.status) {
     case "pending":
-      if (run.reason) return run.reason;
-      return missing.length ? `waiting for ${listed(missing)} to connect` : "waiting for its clients";
+      // The reason of a run that has not begun names nobody.
+      return missing.length ? `waiting for ${listed(missing)} to connect` : run.reason || "waiting for its clients";
     case "running":
       if (run.reason) return `waiting: ${run.reason}`;
       return run.phase && run.phase !== "committed" ? PHASES[/** @type {"collecting"} */ (run.phase)] ?? run.phase : "";
