@@ -137,6 +137,7 @@ def _option(name: str, field: Any) -> Any:
     help_text = (field.description or "") + (f" Default: {field.default}." if has_default else "")
     flag = "--" + name.replace("_", "-")
     if field.annotation is bool:
+        flag += f"/--no-{flag[2:]}" if field.default else ""
         return Annotated[bool | None, typer.Option(flag, help=help_text)]
     if field.annotation is Path:
         return Annotated[Path | None, typer.Option(flag, help=help_text, file_okay=False)]

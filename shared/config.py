@@ -167,6 +167,9 @@ class TrainerSettings(Settings):
     """Port of /metrics."""
     health_port: OptionalPort = None
     """Port of grpc.health.v1, on loopback only: for the health check of a container or a unit. Off if not set."""
+    send_readings: bool = True
+    """Whether its heartbeats tell the aggregator how fast it trains, what memory its process and its GPU use and how busy
+    the GPU is. Problems are reported in any case, and its own /metrics show all of it."""
     threads: int = Field(1, ge=1, le=256)
     """Processor threads with which the libraries start; a run's configuration says how many train."""
 
@@ -242,7 +245,9 @@ def from_command_line(
         flag = "--" + name.replace("_", "-")
         has_default = not field.is_required() and field.default is not None and field.default is not False
         text = (field.description or "") + (f" Default: {field.default}." if has_default else "")
-        if field.annotation is bool:
+        if field.annotation is bool and field.default:
+            parser.add_argument(flag, action=argparse.BooleanOptionalAction, help=text)
+        elif field.annotation is bool:
             parser.add_argument(flag, action="store_const", const=True, help=text)
         else:
             parser.add_argument(flag, help=text, metavar=name.upper())
@@ -284,6 +289,11 @@ def thread_limits(threads: int) -> dict[str, str]:
 def limit_threads(threads: int) -> None:
     """Tell the numerical libraries how many threads to start with; they look only when they load, so call this first."""
     os.environ.update(thread_limits(threads))
+
+
+def visible_cuda_devices() -> tuple[str, ...]:
+    """What CUDA_VISIBLE_DEVICES names, in its order; nothing if it is not set."""
+    return tuple(entry.strip() for entry in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if entry.strip())
 
 
 def without_ray_statistics() -> None:

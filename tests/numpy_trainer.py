@@ -31,8 +31,13 @@ class NumpyRunner:
 
     def __init__(self, client: NumpyClient) -> None:
         self.client = client
-        self.readings: Mapping[str, float] = {}
+        self.measured: Mapping[str, float] = {}
+        """What its heartbeats tell."""
         self.done: list[Task] = []
+
+    def readings(self) -> dict[str, float]:
+        """What it measured."""
+        return dict(self.measured)
 
     def announce(self) -> Client:
         """The client as it is."""

@@ -56,8 +56,10 @@ def _serve(settings: TrainerSettings, token: str, signals: _Signals) -> None:
     # Not above: torch reads its thread settings when it loads, and whoever only asks for help need not wait for it.
     from trainer.client import AggregatorClient
     from trainer.client_state import ClientStates
+    from trainer.device_readings import DeviceReadings
     from trainer.health import serve_health
     from trainer.metrics import TrainerMetrics
+    from trainer.readings import Readings, none, process_readings
     from trainer.tasks import TaskRunner
     from trainer.worker import Worker
 
@@ -83,8 +85,12 @@ def _serve(settings: TrainerSettings, token: str, signals: _Signals) -> None:
         poll_hold_s=settings.poll_hold_s if settings.sync == "poll" else None,
         keepalive_s=settings.keepalive_s,
     )
-    worker = Worker(runner, client, metrics)
     with ExitStack() as served:
+        device = DeviceReadings(runner.device)
+        served.callback(device.close)
+        readings = Readings(training=runner.readings, device=device.latest, process=process_readings)
+        metrics.follow(readings)
+        worker = Worker(runner, client, metrics, readings=readings if settings.send_readings else none)
         if settings.metrics_port is not None:
             scraped = serve_metrics(registry, settings.metrics_host, settings.metrics_port)
             served.callback(scraped.close)

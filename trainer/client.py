@@ -18,6 +18,7 @@ from enum import StrEnum
 from typing import Any, TypeVar
 
 import grpc
+from prometheus_client import Counter
 
 from shared import convert
 from shared.errors import (
@@ -273,6 +274,7 @@ class TaskConnection:
     def __init__(self, client: AggregatorClient, should_stop: ShouldStop) -> None:
         self.retries = 0
         self._client = client
+        self._received: dict[str, _Furthest] = {}
         self._should_stop: ShouldStop = lambda: client.is_closed or should_stop()
 
     def announce(self, client: Client) -> Membership:
@@ -287,7 +289,11 @@ class TaskConnection:
             BlobCorrupt: What arrives is no piece of it.
             Cancelled: The task is not wanted any more.
         """
-        download = _Download(self._client, blob, self._should_stop)
+        # A blob that arrived corrupt is fetched once more, and all of it has been moved before.
+        furthest = self._received.setdefault(
+            blob.sha256, _Furthest(self._client.metrics.resent_bytes.labels("received"))
+        )
+        download = _Download(self._client, blob, self._should_stop, furthest)
         self._persistently("download", download.go_on, lambda: download.size)
         return download.data
 
@@ -307,8 +313,10 @@ class TaskConnection:
                 blob=blob,
             )
         )
-        begins = [0]
-        self._persistently("upload", lambda: self._upload(header, data, is_prototypes, begins), lambda: begins[-1])
+        begins, furthest = [0], _Furthest(self._client.metrics.resent_bytes.labels("sent"))
+        self._persistently(
+            "upload", lambda: self._upload(header, data, is_prototypes, begins, furthest), lambda: begins[-1]
+        )
 
     def commit_update(self, run_id: str, round_number: int, update: Update) -> CommittedUpdate:
         """Make the update part of its round.
@@ -348,7 +356,12 @@ class TaskConnection:
         self._persistently("report", report)
 
     def _upload(
-        self, header: round_service_pb2.BlobHeader, data: bytes, is_prototypes: bool, begins: list[int]
+        self,
+        header: round_service_pb2.BlobHeader,
+        data: bytes,
+        is_prototypes: bool,
+        begins: list[int],
+        furthest: _Furthest,
     ) -> None:
         """Send the rest of a blob; `begins` learns from which byte on that is."""
         client = self._client
@@ -380,6 +393,7 @@ class TaskConnection:
                 pace.moved(len(piece), time.monotonic() - begin)
                 sent_bytes.inc(len(piece))
                 offset += len(piece)
+                furthest.moved(offset - len(piece), offset)
             watch.moved()
 
         with client.calling():
@@ -443,11 +457,23 @@ def _may_pass(error: FedplccError) -> bool:
     return isinstance(error, _PASSING + _DOUBTFUL) and not isinstance(error, NotInCohort)
 
 
+class _Furthest:
+    """How far into a blob bytes have been moved, and a count of those that are moved again."""
+
+    def __init__(self, again: Counter) -> None:
+        self._again, self._end = again, 0
+
+    def moved(self, begin: int, end: int) -> None:
+        """The bytes from one offset to another are moved."""
+        self._again.inc(max(0, min(end, self._end) - begin))
+        self._end = max(end, self._end)
+
+
 class _Download:
     """The bytes of a blob that have arrived so far."""
 
-    def __init__(self, client: AggregatorClient, blob: BlobRef, should_stop: ShouldStop) -> None:
-        self._client, self._blob, self._should_stop = client, blob, should_stop
+    def __init__(self, client: AggregatorClient, blob: BlobRef, should_stop: ShouldStop, furthest: _Furthest) -> None:
+        self._client, self._blob, self._should_stop, self._furthest = client, blob, should_stop, furthest
         self._pieces: list[bytes] = []
         self.size = 0
 
@@ -486,6 +512,7 @@ class _Download:
             raise BlobCorrupt(f"the aggregator sent {len(data)} bytes from {offset} that do not continue the blob")
         self._pieces.append(data)
         self.size += len(data)
+        self._furthest.moved(offset, self.size)
 
 
 class _Watch:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict
 from time import perf_counter
 from typing import cast
@@ -26,6 +26,7 @@ from shared.errors import (
 from shared.log import get_logger
 from shared.methods.base import ClientState, ModelArrays, excess_rows
 from shared.methods.prototypes import PrototypeConfig
+from shared.readings import UNREADABLE_FILES
 from shared.run_config import RunConfig, canonical_json, parse_run_config
 from shared.tensors import blob_ref, from_bytes, prototypes_from_bytes, prototypes_to_bytes, sha256_hex, to_bytes
 from shared.types import (
@@ -65,7 +66,8 @@ from trainer.metrics import TrainerMetrics
 from trainer.models import FeatureModel, build_model, load_arrays, state_arrays
 from trainer.ops import TorchOps
 from trainer.randomness import derive_seed
-from trainer.training import check_features, local_train, prototype_constants
+from trainer.speed import Speed, StepWatch
+from trainer.training import OnProgress, check_features, local_train, prototype_constants
 
 log = get_logger("trainer.tasks")
 
@@ -123,9 +125,9 @@ class TaskRunner:
         """
         self.client_id, self.domain = client_id, domain
         self._spec, self._samples_per_class = data, samples_per_class
-        self._device = resolve_device(device)
+        self.device = resolve_device(device)
         # Once: what is installed while this process runs is not what it has loaded.
-        self._environment = environment(self._device)
+        self._environment = environment(self.device)
         self._metrics = metrics
         self._states = states
         self._handover = Handover(client_id, states)
@@ -134,8 +136,14 @@ class TaskRunner:
         self._keeps_evaluated = keeps_evaluated
         self._latest_model = latest_model
         self._evaluated: tuple[BlobRef, bytes] | None = None
-        self.readings: Mapping[str, float] = {}
-        """The latest measurements, by name with the unit as suffix."""
+        self._speed = Speed(self.device)
+        self._num_unreadable: int | None = None
+
+    def readings(self) -> dict[str, float]:
+        """The latest measurements by name, see shared/readings.py; any thread may ask."""
+        unreadable = self._num_unreadable
+        known = {} if unreadable is None else {UNREADABLE_FILES.name: float(unreadable)}
+        return known | self._speed.readings()
 
     def announce(self) -> Client:
         """The client as it is before any run is known: sample counts by the data set's own class names.
@@ -198,7 +206,7 @@ class TaskRunner:
         on_problem: OnProblem | None,
     ) -> None:
         assert task.run is not None
-        prepare_torch(config.training.threads, self._device)
+        prepare_torch(config.training.threads, self.device)
         loaded = self._load(config, on_problem)
         job = Job(
             task=task,
@@ -279,6 +287,7 @@ class TaskRunner:
         model, received = self._model_to_train(job, client_state)
         prototypes = _received_prototypes(job) if method.has_prototypes else PrototypeSet.empty()
         job.begin(ClientActivity.TRAINING)
+        watch = self._speed.watch()
         with job.timed("train_seconds"):
             trained = local_train(
                 model,
@@ -292,7 +301,8 @@ class TaskRunner:
                 received=received,
                 keeps_seen=_takes_seen_features(config),
                 should_stop=job.should_stop,
-                on_progress=self._progress(job),
+                on_progress=self._on_progress(job, watch),
+                on_batch=watch.has_batch,
             )
         groups: tuple[BlobRef, ...] = ()
         blobs: dict[str, bytes] = {}
@@ -425,7 +435,7 @@ class TaskRunner:
         with job.timed("build_seconds"):
             model = _new_model(job.config, with_weights=False)
             load_arrays(model, arrays)
-            return model.to(self._device)
+            return model.to(self.device)
 
     def _model_bytes(self, job: Job) -> bytes:
         """The blob of the task's model."""
@@ -465,8 +475,8 @@ class TaskRunner:
             contract=config.data,
             seed=config.run.seed,
             class_counts=data.class_counts,
-            train=DeviceImages.put(data.train, config.data, self._device),
-            test=DeviceImages.put(data.test, config.data, self._device),
+            train=DeviceImages.put(data.train, config.data, self.device),
+            test=DeviceImages.put(data.test, config.data, self.device),
         )
         log.info(
             "data_loaded",
@@ -486,7 +496,7 @@ class TaskRunner:
 
     def _report_unreadable(self, data: ClientData, on_problem: OnProblem | None) -> None:
         count = len(data.unreadable)
-        self.readings = {**self.readings, "unreadable_files": float(count)}
+        self._num_unreadable = count
         if self._metrics is not None:
             self._metrics.unreadable_files.set(count)
         if count:
@@ -500,20 +510,16 @@ class TaskRunner:
                     )
                 )
 
-    def _progress(self, job: Job) -> Callable[[int, int], None]:
+    def _on_progress(self, job: Job, watch: StepWatch) -> OnProgress:
         """Turn the training loop's steps into progress, readings and metrics."""
-        batch_size = min(job.config.training.batch_size, len(job.loaded.train))
-        last = perf_counter()
 
         def on_progress(step: int, steps: int) -> None:
-            nonlocal last
-            now = perf_counter()
-            seconds, last = now - last, now
-            if self._metrics is not None:
-                self._metrics.batch_done(batch_size, seconds)
-            if seconds > 0:
-                speed = {"samples_per_second": batch_size / seconds, "batch_seconds": seconds}
-                self.readings = {**self.readings, **speed}
+            if step == 0:
+                watch.begin()
+            else:
+                done = watch.done()
+                if self._metrics is not None:
+                    self._metrics.batch_done(done.num_examples, done.seconds, done.data_seconds)
             job.on_activity(ClientActivity.TRAINING, step / steps)
 
         return on_progress

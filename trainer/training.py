@@ -33,7 +33,9 @@ from trainer.ops import TorchOps, to_device
 from trainer.randomness import derive_seed
 
 OnProgress = Callable[[int, int], None]
-"""Called after each step with the number of steps done and of all steps."""
+"""Called before the first step and after each, with the number of steps done and of all steps."""
+OnBatch = Callable[[int], None]
+"""Called when the images of a step's mini-batch are there, with their number."""
 
 
 class TrainingDiverged(FedplccError):
@@ -77,6 +79,7 @@ def local_train(
     keeps_seen: bool = False,
     should_stop: ShouldStop = never,
     on_progress: OnProgress | None = None,
+    on_batch: OnBatch | None = None,
 ) -> LocalTraining:
     """Train the model in place for one round, with a fresh optimiser.
 
@@ -94,7 +97,8 @@ def local_train(
             and of a sample that came twice in them the latest. They are training's own: in training mode, of augmented
             images, under weights that still moved. Keeping them changes nothing else.
         should_stop: Asked before every mini-batch.
-        on_progress: Told after every mini-batch.
+        on_progress: Told before the first mini-batch and after every one.
+        on_batch: Told when a mini-batch's images are there, before anything is computed from them.
 
     Raises:
         Cancelled: `should_stop()` held; the model is somewhere in between.
@@ -130,10 +134,15 @@ def local_train(
     num_clipped = 0
     model.train()
     random_states = seeded(derive_seed("training", seed, client_id, round), data.device)
+    if on_progress is not None:
+        on_progress(0, steps)
     with random_states, nondeterminism_explained(config.model.name):
         for step, numbers_B in enumerate(islice(plan, steps), start=1):
             check(should_stop)
-            terms, features_BD = _loss_terms(model, *data.batch(numbers_B, augmentation), context)
+            batch = data.batch(numbers_B, augmentation)
+            if on_batch is not None:
+                on_batch(len(numbers_B))
+            terms, features_BD = _loss_terms(model, *batch, context)
             if step >= first_seen:
                 seen.append((numbers_B, features_BD.detach().clone()))
             loss = total_loss(terms)

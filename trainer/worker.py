@@ -16,7 +16,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -109,9 +109,20 @@ class Worker:
         client: AggregatorClient,
         metrics: TrainerMetrics,
         *,
+        readings: Callable[[], Mapping[str, float]] | None = None,
         retry_failed_s: float = RETRY_FAILED_S,
     ) -> None:
+        """Prepare to act.
+
+        Args:
+            runner: Does the tasks.
+            client: The connection to the aggregator.
+            metrics: Where to count.
+            readings: What the heartbeats carry, see readings.py; the runner's own if None. Quick, and never fails.
+            retry_failed_s: Pause before a task that failed is tried again although it has not changed.
+        """
         self._runner, self._client, self._metrics = runner, client, metrics
+        self._readings = runner.readings if readings is None else readings
         self._retry_failed_s = retry_failed_s
         self._lock = threading.Lock()
         self._newest: _Newest | None = None
@@ -411,7 +422,7 @@ class Worker:
                 work.is_cancelled = True
 
     def _heartbeat_of(self, work: _Work | None) -> Heartbeat:
-        readings = dict(self._runner.readings)
+        readings = self._readings()
         client_id = self._client.client_id
         if work is None or work.task.run is None:
             return Heartbeat(client_id=client_id, readings=readings)

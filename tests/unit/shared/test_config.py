@@ -4,7 +4,14 @@ from pathlib import Path
 import pytest
 
 from shared import config
-from shared.config import AggregatorSettings, GatewaySettings, TrainerSettings, load
+from shared.config import (
+    AggregatorSettings,
+    GatewaySettings,
+    TrainerSettings,
+    from_command_line,
+    load,
+    visible_cuda_devices,
+)
 from shared.errors import InvalidConfig
 
 TRAINER = {"client": "mnist", "data": "digits:mnist"}
@@ -37,6 +44,25 @@ def test_flags_win_over_the_environment_and_that_over_the_file(tmp_path, monkeyp
 def test_a_metrics_port_can_be_switched_off(monkeypatch, off):
     monkeypatch.setenv("FEDPLCC_METRICS_PORT", off)
     assert load(AggregatorSettings).metrics_port is None
+
+
+@pytest.mark.parametrize("off", ["0", "false", "no", "off"])
+def test_a_trainer_tells_its_readings_unless_it_is_told_not_to(monkeypatch, off):
+    assert load(TrainerSettings, TRAINER).send_readings
+    flags = [f"--{name}={value}" for name, value in TRAINER.items()]
+    assert not from_command_line(TrainerSettings, "trainer", "", [*flags, "--no-send-readings"]).send_readings
+    monkeypatch.setenv("FEDPLCC_SEND_READINGS", off)
+    assert not load(TrainerSettings, TRAINER).send_readings
+    assert from_command_line(TrainerSettings, "trainer", "", [*flags, "--send-readings"]).send_readings
+
+
+@pytest.mark.parametrize(
+    ("value", "seen"),
+    [("", ()), ("0", ("0",)), (" GPU-a , MIG-b,", ("GPU-a", "MIG-b"))],
+)
+def test_what_cuda_may_see_is_read_entry_by_entry(monkeypatch, value, seen):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", value)
+    assert visible_cuda_devices() == seen
 
 
 @pytest.mark.parametrize(

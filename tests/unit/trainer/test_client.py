@@ -193,7 +193,17 @@ def test_a_download_goes_on_from_the_last_byte_that_arrived(server: Server, clie
     assert server.offsets == [0, 3000, 3000, 7000]
     assert value(client, "transfers_resumed", "received") == 3
     assert value(client, "transfer_bytes", "received", "model") == len(DATA)
+    assert value(client, "resent_bytes", "received") == 0
     assert value(client, "retries", "download") == 3
+
+
+def test_bytes_that_are_downloaded_again_for_the_same_task_are_counted_as_such(client: AggregatorClient) -> None:
+    connection = client.for_task(never)
+    assert [connection.fetch(BLOB) for _ in range(2)] == [DATA] * 2
+    assert value(client, "resent_bytes", "received") == len(DATA)
+    assert client.for_task(never).fetch(BLOB) == DATA
+    assert value(client, "resent_bytes", "received") == len(DATA), "another task's are its own"
+    assert value(client, "transfer_bytes", "received", "model") == 3 * len(DATA)
 
 
 def test_a_blob_that_the_task_does_not_name_yet_is_asked_for_again(server: Server, client: AggregatorClient) -> None:
@@ -214,6 +224,18 @@ def test_an_upload_goes_on_from_the_offset_that_the_server_names(server: Server,
     assert bytes(server.received) == DATA
     assert server.offsets == [0, 2000, 5000]
     assert value(client, "transfers_resumed", "sent") == 2
+
+
+def test_bytes_that_the_server_lost_are_counted_as_sent_again(server: Server, client: AggregatorClient) -> None:
+    def forget() -> None:
+        del server.received[2000:]
+
+    server.trouble.update(UploadModel=[5000], GetUploadStatus=[lambda: None, forget])
+    store(client)
+    assert bytes(server.received) == DATA
+    resent = value(client, "resent_bytes", "sent")
+    assert resent >= 2000
+    assert value(client, "transfer_bytes", "sent", "model") - resent == len(DATA)
 
 
 def test_a_blob_that_the_server_holds_is_not_sent_again(server: Server, client: AggregatorClient) -> None:

@@ -204,7 +204,19 @@ def test_a_round_takes_its_steps_and_tells_each(training, num_images, steps):
     told: list[tuple[int, int]] = []
     _, result = train(config, data=some_data(num_images, config), on_progress=lambda *done: told.append(done))
     assert result.num_steps == steps
-    assert told == [(i, steps) for i in range(1, steps + 1)]
+    assert told == [(i, steps) for i in range(steps + 1)]
+
+
+def test_every_mini_batch_is_told_with_its_size_between_two_steps():
+    config = a_config(training={"local_steps": None, "local_epochs": 1, "batch_size": 4})
+    told: list[tuple[str, int]] = []
+    train(
+        config,
+        data=some_data(10, config),
+        on_batch=lambda num_examples: told.append(("batch", num_examples)),
+        on_progress=lambda step, steps: told.append(("step", step)),
+    )
+    assert told == [("step", 0), ("batch", 4), ("step", 1), ("batch", 4), ("step", 2), ("batch", 2), ("step", 3)]
 
 
 @pytest.mark.parametrize("num_images", [1, 5])
@@ -225,8 +237,8 @@ def test_a_client_with_one_class_trains():
 def test_a_stop_ends_training_before_the_next_batch():
     told: list[tuple[int, int]] = []
     with pytest.raises(Cancelled):
-        train(should_stop=lambda: len(told) == 2, on_progress=lambda *done: told.append(done))
-    assert told == [(1, 3), (2, 3)]
+        train(should_stop=lambda: len(told) == 3, on_progress=lambda *done: told.append(done))
+    assert told == [(0, 3), (1, 3), (2, 3)]
 
 
 def test_a_stop_before_the_first_batch_leaves_the_weights_alone():

@@ -435,7 +435,7 @@ def test_files_that_cannot_be_read_are_left_out_and_reported(tmp_path):
     assert problem.detail.startswith("1 of the data set")
     assert str(tmp_path) not in problem.detail + problem.hint
     assert registry.get_sample_value("fedplcc_unreadable_files") == 1
-    assert runner.readings["unreadable_files"] == 1
+    assert runner.readings()["unreadable_files"] == 1
 
 
 def test_training_is_measured(data):
@@ -445,7 +445,10 @@ def test_training_is_measured(data):
     assert registry.get_sample_value("fedplcc_training_samples_total") == 8
     assert registry.get_sample_value("fedplcc_training_batch_seconds_count") == 2
     assert registry.get_sample_value("fedplcc_local_prototypes") == coordinator.updates[0][1].num_prototypes
-    assert runner.readings["samples_per_second"] > 0
+    assert registry.get_sample_value("fedplcc_training_data_seconds_count") == 2
+    readings = runner.readings()
+    assert 0 <= readings["data_seconds"] < readings["batch_seconds"]
+    assert readings["samples_per_second"] == pytest.approx(4 / readings["batch_seconds"])
 
 
 @pytest.mark.parametrize(("clip_norm", "num_clipped"), [(1e-6, 2), (1e6, 0), (None, 0)])

@@ -95,9 +95,12 @@ class ScriptedRunner:
 
     def __init__(self) -> None:
         self.client = Client(client_id="ann", domain="d", num_examples=3, class_counts={"a": 3})
-        self.readings: dict[str, float] = {}
+        self.measured: dict[str, float] = {}
         self.begun: queue.Queue[Task] = queue.Queue()
         self.behaviour: Callable[..., None] = lambda *arguments: None
+
+    def readings(self) -> dict[str, float]:
+        return self.measured
 
     def announce(self) -> Client:
         return self.client
@@ -397,7 +400,7 @@ def test_other_sample_counts_than_announced_are_announced_again_before_the_task(
 
 def test_readings_travel_with_the_heartbeats(shell: Shell) -> None:
     shell.push(IDLE)
-    shell.runner.readings = {"samples_per_second": 7.0}
+    shell.runner.measured = {"samples_per_second": 7.0}
     shell.client.await_heartbeat(lambda beat: beat.readings == {"samples_per_second": 7.0})
 
 
