@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
+from typing import Protocol
 
 from aggregator import rounds
 from aggregator.fold import WeightedModel, fold_models
@@ -23,6 +24,19 @@ from shared.methods.prototypes import PrototypeConfig
 from shared.run_config import RunConfig, parse_run_config
 from shared.tensors import TensorTable, prototypes_from_bytes, prototypes_to_bytes
 from shared.types import GLOBAL_CLUSTER, MODEL, BlobRef, PrototypeSet, Run, Update
+
+
+class AggregationWatch(Protocol):
+    """Who looks on while a round is aggregated."""
+
+    def blocks(self, blocks: Iterator[bytes]) -> Iterator[bytes]:
+        """The same blocks of the folded model; sees each pass."""
+
+    def folded(self) -> None:
+        """The new model is on the disk."""
+
+    def clustered(self) -> None:
+        """The new prototypes have been made; what they were made of is still held."""
 
 
 def config_of(run: Run) -> RunConfig:
@@ -52,6 +66,7 @@ def aggregate(
     blobs: BlobStore,
     block_elements: int,
     earlier: Mapping[str, Update] = MappingProxyType({}),
+    watch: AggregationWatch | None = None,
 ) -> tuple[BlobRef, BlobRef]:
     """Make the next global model and prototypes of a run's open round, durable as blobs.
 
@@ -72,7 +87,10 @@ def aggregate(
         weights = fold_weights([update.num_examples for update in updates], hyper)
         models = [_stored(blobs, update.payload.tensor_group(MODEL)) for update in updates]
         weighted = [WeightedModel(path, weight) for path, weight in zip(models, weights, strict=True)]
-        model = blobs.put(MODEL, fold_models(table, start, weighted, method, hyper, block_elements))
+        blocks = fold_models(table, start, weighted, method, hyper, block_elements)
+        model = blobs.put(MODEL, blocks if watch is None else watch.blocks(blocks))
+    if watch is not None:
+        watch.folded()
     prototypes = PrototypeSet.empty()
     if method.server_prototypes is not None and method.prototype_kind is not None:
         pool = {**earlier, **run.round.updates}
@@ -80,6 +98,8 @@ def aggregate(
         paths = [_stored(blobs, blob) for blob in pooled]
         sets = [prototypes_from_bytes(path.read_bytes()) for path in paths]
         prototypes = method.server_prototypes(sets, len(config.data.classes), hyper)
+    if watch is not None:
+        watch.clustered()
     return model, blobs.put(GLOBAL_CLUSTER, [prototypes_to_bytes(prototypes)])
 
 

@@ -152,7 +152,7 @@ async def _serve(settings: AggregatorSettings) -> int:
         loop.add_signal_handler(number, ending.set)
 
     registry = new_registry("aggregator")
-    metrics = AggregatorMetrics(registry)
+    metrics = AggregatorMetrics(registry, max_clients=settings.client_metrics)
     limits = Limits(
         heartbeat_interval_s=settings.heartbeat_interval_s,
         lease_heartbeats=settings.lease_heartbeats,

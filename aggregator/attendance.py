@@ -40,12 +40,14 @@ class Attendance:
             event = Event(type="client_joined", client_id=client.client_id, data=data, time=now)
             self._ledger.record(event, record)
             session.num_announced += 1  # not before: while the storage is away it joins again and again
+            if known is None:
+                self._metrics.clients.registered(1)
             if known is not None and known.environment != client.environment:
                 self._record_environment_change(client)
 
     def reported(self, session: Session, problem: ClientProblem) -> None:
         """Note what the operator of a client should know, and write it down."""
-        self._metrics.client_problems.inc()
+        self._metrics.clients.reported_problem()
         if session.num_problems < MAX_PROBLEMS:
             self._record_problem(session, problem)
         session.num_problems += 1

@@ -50,7 +50,7 @@ class Commits:
                 session = self._sessions.check(client_id, token)
                 run = self._ledger.get(run_id)
                 if self._is_committed(run, number, update):
-                    self._metrics.updates.labels("duplicate").inc()
+                    self._metrics.outcomes.taken("update", "duplicate")
                     return committed
                 rounds.add_update(run, number, update, now=self._ledger.now())  # refuses early, before any blob is read
             update = self._checked(run, number, update, session.client)
@@ -61,10 +61,10 @@ class Commits:
                 run = self._ledger.get(run_id)
                 after = rounds.add_update(run, number, update, now=self._ledger.now())
                 if after is run:
-                    self._metrics.updates.labels("duplicate").inc()
+                    self._metrics.outcomes.taken("update", "duplicate")
                     return committed
                 self._ledger.step(run, after, update=update)
-                self._metrics.updates.labels("accepted").inc()
+                self._metrics.outcomes.taken("update", "accepted")
                 session.has_worked()
             self._blobs.uploads.forget(client_id)
             return committed
@@ -77,12 +77,12 @@ class Commits:
             evaluation = replace(evaluation, domain=session.client.domain)
             current = run.round if run.round_number == number else self._store.find_round(run_id, number)
             if current is not None and client_id in current.evaluations:
-                self._metrics.reports.labels("duplicate").inc()
+                self._metrics.outcomes.taken("report", "duplicate")
                 return
             after = rounds.add_evaluation(run, number, evaluation)  # first: who was not asked has nothing to be judged
             check_evaluation(evaluation, config_of(run))
             self._ledger.step(run, after, evaluation=evaluation)
-            self._metrics.reports.labels("accepted").inc()
+            self._metrics.outcomes.taken("report", "accepted")
             session.has_worked()
 
     @contextmanager

@@ -27,13 +27,13 @@ from aggregator.store.base import ControlRequest, Store, Transaction
 from aggregator.store.blobs import BlobStore
 from aggregator.tasks import task_in
 from shared.clock import not_before
-from shared.errors import InvalidConfig, RunNotFound
+from shared.errors import FedplccError, InvalidConfig, RunNotFound
 from shared.failpoints import failpoint
 from shared.log import get_logger
 from shared.methods.base import per_class_counts
 from shared.run_config import canonical_json
 from shared.tensors import prototypes_from_bytes
-from shared.types import Client, Evaluation, Event, RoundPhase, Run, RunStatus, Update
+from shared.types import Client, Evaluation, Event, Round, RoundPhase, Run, RunStatus, Update
 
 log = get_logger(__name__)
 
@@ -69,7 +69,7 @@ class Ledger:
     def recover(self) -> None:
         """Take up the open runs again: each settles by the normal path, with a note in its history."""
         if self._runs:
-            self._metrics.recoveries.inc()
+            self._metrics.recovered()
         for run in list(self._runs.values()):
             event = Event(type="run_recovered", run_id=run.run_id, round=run.round_number, time=self.now())
             try:
@@ -80,6 +80,7 @@ class Ledger:
                 self._fail(run, f"this version cannot read the run's configuration: {error.detail}")
                 continue
             log.info("run_recovered", run_id=run.run_id, round=run.round_number, status=run.status.value)
+            self._show_last_round(run)
 
     def _fail(self, run: Run, reason: str) -> None:
         """End a run that cannot even be settled."""
@@ -88,6 +89,19 @@ class Ledger:
         with self._transition(events_between(run, failed, now=now)) as transaction:
             transaction.save_run(failed)
         del self._runs[run.run_id]
+        self._observe([run, failed])
+
+    def _show_last_round(self, run: Run) -> None:
+        """Show what the last committed round came to, which may be hours ago; a round that commits now has been shown."""
+        number = rounds.last_committed(run)
+        current = run.round if number == run.round_number else None
+        if current is None and number is not None:
+            current = self._store.find_round(run.run_id, number)
+        if current is not None and self.find_open(run.run_id) is not None:
+            try:
+                self._show_results(run, current)
+            except FedplccError as error:
+                log.warning("last_round_not_shown", run_id=run.run_id, round=number, detail=error.detail)
 
     def get(self, run_id: str) -> Run:
         """One run.
@@ -293,18 +307,18 @@ class Ledger:
         return events
 
     def _observe(self, states: Sequence[Run]) -> None:
-        self._metrics.observe_runs(self._runs.values(), now=self.now())
+        now = self.now()
+        self._metrics.runs.follow(self._runs.values(), now=now)
         for before, after in itertools.pairwise(states):
-            self._metrics.observe_dropped(before, after)
-            current = after.round
-            if current is None or current.phase is not RoundPhase.COMMITTED or current.number == 0:
-                continue
-            if before.round is not None and before.round.phase is RoundPhase.EVALUATING:
-                assert current.prototypes is not None
-                prototypes = prototypes_from_bytes(self._blobs.read(current.prototypes.sha256))
-                num_classes = len(config_of(after).data.classes)
-                counts = per_class_counts(prototypes.class_ids, num_classes).tolist()
-                self._metrics.round_committed(after, counts, now=self.now())
+            self._metrics.rounds.stepped(before, after, now=now)
+            if after.round is not None and rounds.has_open_round(before) and not rounds.has_open_round(after):
+                self._show_results(after, after.round)
+
+    def _show_results(self, run: Run, current: Round) -> None:
+        assert current.prototypes is not None
+        prototypes = prototypes_from_bytes(self._blobs.read(current.prototypes.sha256))
+        counts = per_class_counts(prototypes.class_ids, len(config_of(run).data.classes)).tolist()
+        self._metrics.runs.committed(run, current, counts, prototypes.weights.tolist())
 
     def _notify(self, *, tasks_changed: bool) -> None:
         for listener in self._listeners:

@@ -13,6 +13,7 @@ from aggregator import rounds
 from aggregator.aggregation import aggregate, earlier_updates
 from aggregator.layouts import Layouts
 from aggregator.ledger import Ledger
+from aggregator.metrics import AggregatorMetrics
 from aggregator.rounds import RunEvent
 from aggregator.store.base import Store
 from aggregator.store.blobs import BlobStore
@@ -26,8 +27,17 @@ log = get_logger(__name__)
 class RoundWork:
     """Rounds that wait to be aggregated."""
 
-    def __init__(self, ledger: Ledger, layouts: Layouts, store: Store, blobs: BlobStore, block_elements: int) -> None:
+    def __init__(
+        self,
+        ledger: Ledger,
+        layouts: Layouts,
+        store: Store,
+        blobs: BlobStore,
+        metrics: AggregatorMetrics,
+        block_elements: int,
+    ) -> None:
         self._ledger, self._layouts, self._store, self._blobs = ledger, layouts, store, blobs
+        self._metrics = metrics
         self._block_elements = block_elements
         self._attempts: dict[str, int] = {}
 
@@ -77,7 +87,10 @@ class RoundWork:
         number = run.round.number
         try:
             earlier = earlier_updates(run, self._store)
-            model, prototypes = aggregate(run, self._layouts.table(run), self._blobs, self._block_elements, earlier)
+            watch = self._metrics.rounds.aggregation(run.run_id, now=self._ledger.now)
+            model, prototypes = aggregate(
+                run, self._layouts.table(run), self._blobs, self._block_elements, earlier, watch
+            )
         except (PayloadCorrupt, BlobNotFound, MalformedUpdate) as error:
             # What is stored is gone, or not what was checked.
             log.error("aggregation_failed", run_id=run.run_id, round=number, exc_info=True)

@@ -305,6 +305,11 @@ def waits_for_quorum(run: Run) -> bool:
     return run.status is RunStatus.RUNNING and bool(run.reason) and not is_aggregating
 
 
+def lacks_quorum(run: Run) -> bool:
+    """Whether a run waits, or has failed, because its open round has no quorum; only its reason says that."""
+    return run.round is not None and run.reason.startswith(_no_quorum(run.round))
+
+
 def waited_for(run: Run) -> tuple[str, ...]:
     """Clients that keep the open phase from closing, sorted: asked, not done, neither dropped nor quarantined."""
     current = run.round
@@ -362,7 +367,7 @@ def drop_absent(
             name: why for name, why in current.dropped.items() if name not in {*run.quarantined, *_done(current)}
         }
         missing |= {name: absent.get(name, current.dropped.get(name, "")) for name in owing if name not in rest}
-        reason = f"round {current.number} has no quorum, {lack}{_named(missing)}{_quarantined(run, current)}"
+        reason = f"{_no_quorum(current)}, {lack}{_named(missing)}{_quarantined(run, current)}"
     after = run if current == run.round else replace(run, round=current)
     return _without_quorum(after, reason, fails=fails) if lack else _saying(after, reason)
 
@@ -391,6 +396,10 @@ def _owing(run: Run) -> list[str]:
         return []
     asked = current.updates if current.phase is RoundPhase.EVALUATING else current.cohort
     return sorted(set(asked) - set(_done(current)) - set(run.quarantined))
+
+
+def _no_quorum(current: Round) -> str:
+    return f"round {current.number} has no quorum"
 
 
 def _lack(run: Run, here: Collection[str], quorum: Quorum) -> str:

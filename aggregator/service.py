@@ -133,10 +133,14 @@ class Coordinator:
         )
         self._attendance = Attendance(self._ledger, self._sessions, store, metrics)
         self._layouts = Layouts(store, blobs)
-        self._round_work = RoundWork(self._ledger, self._layouts, store, blobs, self._limits.fold_block_elements)
+        self._round_work = RoundWork(
+            self._ledger, self._layouts, store, blobs, metrics, self._limits.fold_block_elements
+        )
         self._commits = Commits(self._ledger, self._sessions, self.transfers, self._layouts, store, blobs, metrics)
         self._ledger.recover()
 
+        metrics.attend(now=self._ledger.now, monotonic_clock=monotonic_clock, folder=blobs.folder)
+        metrics.clients.registered(len(store.list_clients()))
     # Runs, as the gateway sees them
 
     def create_run(self, request_id: str, document: Mapping[str, Any]) -> Run:
@@ -332,6 +336,9 @@ class Coordinator:
             self._sessions.heard(session, heartbeat)
             if heartbeat.problem is not None and heartbeat.problem != session.problem:
                 self._attendance.reported(session, heartbeat.problem)
+            self._metrics.rounds.heard(
+                heartbeat.run_id, heartbeat.round, heartbeat.client_id, heartbeat.activity, now=self._ledger.now()
+            )
             if heartbeat.activity is ClientActivity.IDLE:
                 if session.task is not None and session.task.kind is TaskKind.STOP:
                     session.task = None
@@ -369,9 +376,9 @@ class Coordinator:
                 self._sessions.remove(session)
             self._ledger.let_time_pass()
             self._end_stopping_runs()
-            self._metrics.observe_clients(session.heartbeat.activity for session in self._sessions)
             open_runs = self._ledger.open_runs()
-            self._metrics.observe_runs(open_runs, now=self._ledger.now())
+            self._metrics.clients.follow(self._sessions, open_runs)
+            self._metrics.runs.follow(open_runs, now=self._ledger.now())
             self._layouts.forget(but_of={run.run_id for run in open_runs})
             self._sessions.forget_progress(but_of={name for run in open_runs for name in run.roster})
 
@@ -437,3 +444,4 @@ class Coordinator:
         task = tasks.next_task(self._ledger.open_runs(), session.client.client_id, session.task)
         self._sessions.given(session, task)
         return task
+        self._metrics.rounds.task_taken(task, now=self._ledger.now())

@@ -172,8 +172,17 @@ class RoundServicer(round_grpc.RoundServiceServicer):
             async for data in pieces:
                 yield round_pb2.DownloadBlobResponse(chunk=round_pb2.Chunk(offset_bytes=offset, data=data))
                 offset += len(data)
-                self._coordinator.transfers.count_transfer(len(data), direction="sent", kind=kind)
-                self._coordinator.transfers.note_received(request.client_id, request.instance_token)
+                self._coordinator.transfers.count_transfer(
+                    len(data),
+                    direction="sent",
+                    kind=kind,
+                    client_id=request.client_id,
+                    sha256=blob.sha256,
+                    offset_bytes=offset - len(data),
+                )
+                self._coordinator.transfers.note_received(
+                    request.client_id, request.instance_token, is_whole=offset == blob.size_bytes
+                )
 
     async def GetUploadStatus(
         self, request: round_pb2.GetUploadStatusRequest, context: Context
@@ -259,7 +268,14 @@ class RoundServicer(round_grpc.RoundServiceServicer):
                     raise MalformedRequest("an upload has one header")
                 assert receiver is not None
                 await _call(receiver.write, part.chunk.offset_bytes, part.chunk.data)
-                self._coordinator.transfers.count_transfer(len(part.chunk.data), direction="received", kind=kind)
+                self._coordinator.transfers.count_transfer(
+                    len(part.chunk.data),
+                    direction="received",
+                    kind=kind,
+                    client_id=header.client_id,
+                    sha256=header.blob.sha256,
+                    offset_bytes=part.chunk.offset_bytes,
+                )
             if header is None or receiver is None:
                 raise MalformedRequest("an upload has a header")
             await _call(receiver.finish)

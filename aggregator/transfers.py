@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
 
 from aggregator import admission, rounds
 from aggregator.aggregation import config_of
 from aggregator.ledger import Ledger
 from aggregator.metrics import AggregatorMetrics
+from aggregator.metrics.outcomes import What
+from aggregator.metrics.transfers import Direction
 from aggregator.sessions import Sessions
 from aggregator.storage import Storage
 from aggregator.store.base import Store
@@ -130,6 +131,7 @@ class Transfers:
             return None
         if offset:
             self.count_resumed(direction="received")
+        self._metrics.rounds.uploads(run_id, number, client_id, now=self._ledger.now())
         with self._ledger.storage.writing("uploads"):
             upload = self._blobs.uploads.begin(client_id, blob)
 
@@ -160,15 +162,15 @@ class Transfers:
         return path
 
     @contextmanager
-    def refusals(
-        self, client_id: str, run_id: str, number: int, *, what: Literal["update", "report"] = "update"
-    ) -> Iterator[None]:
+    def refusals(self, client_id: str, run_id: str, number: int, *, what: What = "update") -> Iterator[None]:
         """Count a refused update or report, and name the client and the reason in the run's history, once each."""
         try:
             yield
         except FedplccError as error:
             # Who only claims to be the client says nothing in its history.
-            if self._metrics.refused(error, what=what) and not isinstance(error, (ClientIdTaken, Unauthenticated)):
+            if self._metrics.outcomes.refused(error, what=what) and not isinstance(
+                error, (ClientIdTaken, Unauthenticated)
+            ):
                 with self._ledger.lock:
                     run = self._ledger.find_open(run_id)
                     if run is not None and self._sessions.find(client_id) is not None:
@@ -197,17 +199,29 @@ class Transfers:
         run = self._ledger.find_open(key[0])
         return run is not None and run.round_number == key[1]
 
-    def count_transfer(self, num_bytes: int, *, direction: str, kind: str) -> None:
-        """Count payload bytes that were "sent" or "received"; kind is "model" or "prototypes"."""
-        self._metrics.transfer_bytes.labels(direction, kind).inc(num_bytes)
+    def count_transfer(
+        self, num_bytes: int, *, direction: Direction, kind: str, client_id: str, sha256: str, offset_bytes: int
+    ) -> None:
+        """Count a piece of a client's blob that was sent or received; kind is "model" or "prototypes"."""
+        self._metrics.transfers.moved(
+            num_bytes,
+            direction=direction,
+            kind=kind,
+            client_id=client_id,
+            sha256=sha256,
+            offset_bytes=offset_bytes,
+        )
 
-    def note_received(self, client_id: str, token: str) -> None:
+    def note_received(self, client_id: str, token: str, *, is_whole: bool = False) -> None:
         """Note that a client has taken more of a blob that it downloads. Takes no lock: the event loop may call it."""
         self._sessions.received_bytes(client_id, token)
+        session = self._sessions.find(client_id)
+        if is_whole and session is not None and session.token == token and session.task is not None:
+            self._metrics.rounds.fetched(session.task, client_id, now=self._ledger.now())
 
-    def count_resumed(self, *, direction: str) -> None:
+    def count_resumed(self, *, direction: Direction) -> None:
         """Count a transfer that goes on from an offset."""
-        self._metrics.transfers_resumed.labels(direction).inc()
+        self._metrics.transfers.resumed(direction)
 
     def _stored_path(self, sha256: str) -> Path:
         if not self._blobs.path(sha256).is_file() and self._store.find_blob(sha256) is None:

@@ -112,6 +112,8 @@ class AggregatorSettings(Settings):
     """Last committed rounds of each run whose updates stay, so that they can be replayed."""
     keep_unused_days: float = Field(7.0, ge=0.01, le=10_000)
     """Days that interrupted uploads, and models to begin with that nobody uses, stay."""
+    client_metrics: int = Field(256, ge=0, le=10_000)
+    """Clients that have metrics of their own under their id (connected, speed, memory); 0 shows nothing of single ones."""
 
     @model_validator(mode="after")
     def _plain_text_stays_home(self) -> Self:

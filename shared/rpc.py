@@ -12,7 +12,7 @@ import random
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import aclosing, asynccontextmanager, contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import grpc
 import grpc.aio
@@ -26,6 +26,7 @@ from grpc_status import rpc_status
 
 from shared.addresses import is_loopback, join_address, require_secure, split_address
 from shared.call_failpoints import SERVER_SIDE, CallFailpoints, arriving, step_of
+from shared.call_observer import CallObserver
 from shared.errors import (
     AggregatorUnavailable,
     FailedPrecondition,
@@ -107,10 +108,6 @@ def _kept_alive(options: Sequence[tuple[str, int]], keepalive_s: float) -> list[
     return list({**dict(options), **dict(_keepalive(keepalive_s))}.items())
 
 
-Observer = Callable[[str, str, float], None]
-"""Told the method ("/fedplcc.v1.RoundService/Join"), the status code's name and the seconds of a call that ended."""
-
-
 def open_channel(
     address: str, *, insecure: bool = False, failpoints: str = "", keepalive_s: float = KEEPALIVE_S
 ) -> grpc.Channel:
@@ -144,6 +141,15 @@ def _target(address: str, insecure: bool) -> str:
     return join_address(host, port)
 
 
+_KINDS = {
+    (False, False): "unary",
+    (True, False): "client_stream",
+    (False, True): "server_stream",
+    (True, True): "bidi_stream",
+}
+"""How calls are told apart, by whether the request and the answer are streams."""
+
+
 class RpcServer:
     """A grpc.aio server with the error mapping, health and, on loopback only, reflection."""
 
@@ -153,8 +159,7 @@ class RpcServer:
         port: int,
         *,
         insecure: bool = False,
-        observe: Observer | None = None,
-        started: Callable[[str], None] | None = None,
+        observer: CallObserver | None = None,
         quiet: Sequence[str] = (),
         keepalive_s: float = KEEPALIVE_S,
         idle_s: float = IDLE_S,
@@ -165,8 +170,7 @@ class RpcServer:
             host: Address to listen at.
             port: Port; 0 takes any free one.
             insecure: Whether plain text is accepted off loopback.
-            observe: Told of every call of our services that ended.
-            started: Told the method of every such call when it begins.
+            observer: Told of every call of our services.
             quiet: Last parts of methods whose successes are logged at level debug.
             keepalive_s: Silence after which the other end of a connection is asked for a sign of life.
             idle_s: How long the reader of a stream may read nothing.
@@ -177,9 +181,10 @@ class RpcServer:
         require_secure(host, insecure=insecure, what=f"serving at {host}")
         self._host, self._port = host, port
         self._names: list[str] = []
+        self._observer = observer or CallObserver()
         self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]  # the stubs are older
         self._server = grpc.aio.server(
-            interceptors=[ErrorInterceptor(observe=observe, started=started, quiet=quiet, idle_s=idle_s)],
+            interceptors=[ErrorInterceptor(observer=self._observer, quiet=quiet, idle_s=idle_s)],
             options=_kept_alive(SERVER_OPTIONS, keepalive_s),
         )
 
@@ -187,6 +192,9 @@ class RpcServer:
         """Serve a service: `register` is the generated `add_XServicer_to_server`, `service` its descriptor."""
         register(servicer, self._server)
         self._names.append(service.full_name)
+        for method in service.methods:
+            kind = _KINDS[method.client_streaming, method.server_streaming]
+            self._observer.serves(f"/{service.full_name}/{method.name}", kind)
 
     async def start(self) -> int:
         """Listen, serve and report healthy; returns the port.
@@ -221,6 +229,9 @@ class RpcServer:
         await self._server.stop(grace_s)
 
 
+_In = TypeVar("_In")
+_Out = TypeVar("_Out")
+
 VERSION_KEY = "fedplcc-version"
 """Trailing metadata of every unary answer: the version that gave it, for `fedplcc doctor`."""
 
@@ -231,12 +242,11 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  #
     def __init__(
         self,
         *,
-        observe: Observer | None = None,
-        started: Callable[[str], None] | None = None,
+        observer: CallObserver | None = None,
         quiet: Sequence[str] = (),
         idle_s: float = IDLE_S,
     ) -> None:
-        self._observe, self._started, self._quiet, self._idle_s = observe, started, frozenset(quiet), idle_s
+        self._observer, self._quiet, self._idle_s = observer or CallObserver(), frozenset(quiet), idle_s
         self._log = get_logger("rpc")
 
     async def intercept_service(
@@ -259,7 +269,9 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  #
             is_response_stream=handler.response_streaming,
             metadata=handler_call_details.invocation_metadata,
         )
-        encode = call.encoder(handler.response_serializer)
+        encode = _telling(self._observer.sent_message, method, call.encoder(handler.response_serializer))
+        decoder = _decoder(handler.request_deserializer, is_stream=handler.request_streaming)
+        decode = _telling(self._observer.received_message, method, call.decoder(decoder))
         behaviour = next(
             found
             for found in (handler.unary_unary, handler.unary_stream, handler.stream_unary, handler.stream_stream)
@@ -298,9 +310,7 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  #
         }[handler.request_streaming, handler.response_streaming]
         return make(
             stream if handler.response_streaming else answer,
-            request_deserializer=call.decoder(
-                _decoder(handler.request_deserializer, is_stream=handler.request_streaming)
-            ),
+            request_deserializer=decode,
             response_serializer=encode if handler.response_streaming else None,
         )
 
@@ -314,8 +324,7 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  #
 
     @asynccontextmanager
     async def _around(self, call: Call, context: Any) -> AsyncIterator[None]:
-        if self._started is not None:
-            self._started(call.method)
+        self._observer.begun(call.method)
         call.came_from(context.peer())
         begin = time.perf_counter()
         code, error = "OK", None
@@ -340,12 +349,21 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  #
         finally:
             seconds = time.perf_counter() - begin
             self._write_line(call, code, error, seconds)
-            if self._observe is not None:
-                self._observe(call.method, code, seconds)
+            self._observer.ended(call.method, code, seconds)
 
     def _write_line(self, call: Call, code: str, error: FedplccError | None, seconds: float) -> None:
         level = level_of(error, is_quiet=call.method.rpartition("/")[2] in self._quiet)
         self._log.log(level, "rpc", **call.line(code, error, seconds))
+
+
+def _telling(tell: Callable[[str], None], method: str, convert: Callable[[_In], _Out]) -> Callable[[_In], _Out]:
+    """The function, with somebody told of the method each time that it is called."""
+
+    def told(message: _In) -> _Out:
+        tell(method)
+        return convert(message)
+
+    return told
 
 
 def _decoder(decode: Callable[[bytes], Any], *, is_stream: bool) -> Callable[[bytes], Any]:

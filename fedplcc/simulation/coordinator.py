@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import closing
 from pathlib import Path
 
+from aggregator.metrics.transfers import Direction
 from aggregator.service import Coordinator
 from shared.types import BlobRef, Client, CommittedUpdate, Evaluation, Membership, Task, Update
 
@@ -35,7 +36,7 @@ class InProcessCoordinator:
     def locate(self, blob: BlobRef) -> Path:
         """The file of a blob of the client's present task, which will be read."""
         _blob, kind, path = self._service.transfers.open_download(self._client_id, self._token, blob.sha256)
-        self._service.transfers.count_transfer(blob.size_bytes, direction="sent", kind=kind)
+        self._count(blob, 0, blob.size_bytes, direction="sent", kind=kind)
         return path
 
     def store(self, run_id: str, round_number: int, blob: BlobRef, data: bytes, *, is_prototypes: bool) -> None:
@@ -50,7 +51,7 @@ class InProcessCoordinator:
                 receiver.write(begin, data[begin : begin + CHUNK_BYTES])
             receiver.finish()
         kind = "prototypes" if is_prototypes else "model"
-        self._service.transfers.count_transfer(len(data) - offset, direction="received", kind=kind)
+        self._count(blob, offset, len(data) - offset, direction="received", kind=kind)
 
     def commit_update(self, run_id: str, round_number: int, update: Update) -> CommittedUpdate:
         """Make the update part of its round."""
@@ -59,3 +60,13 @@ class InProcessCoordinator:
     def report_evaluation(self, run_id: str, round_number: int, evaluation: Evaluation) -> None:
         """Report the counts of one round's global model."""
         self._service.report_evaluation(self._client_id, self._token, run_id, round_number, evaluation)
+
+    def _count(self, blob: BlobRef, offset_bytes: int, num_bytes: int, *, direction: Direction, kind: str) -> None:
+        self._service.transfers.count_transfer(
+            num_bytes,
+            direction=direction,
+            kind=kind,
+            client_id=self._client_id,
+            sha256=blob.sha256,
+            offset_bytes=offset_bytes,
+        )

@@ -537,14 +537,17 @@ class ExactlyOnce(RuleBasedStateMachine):
         return ""
 
     def _counted(self) -> Counter[tuple[str, str]]:
-        metrics = self.federation.metrics
-        counters = (("update", metrics.updates), ("report", metrics.reports), ("rounds", metrics.rounds))
+        counters = {
+            "fedplcc_client_updates_total": "update",
+            "fedplcc_client_reports_total": "report",
+            "fedplcc_rounds_total": "rounds",
+        }
         counted: Counter[tuple[str, str]] = Counter()
-        for name, counter in counters:
-            for family in counter.collect():
-                for sample in family.samples:
-                    if sample.name.endswith("_total") and sample.value:
-                        counted[name, next(iter(sample.labels.values()))] = int(sample.value)
+        for family in self.federation.registry.collect():
+            for sample in family.samples:
+                # How else an attempt at a round ends depends on who asked first to pause and to stop.
+                if sample.name in counters and sample.value and sample.labels.get("result", "committed") == "committed":
+                    counted[counters[sample.name], next(iter(sample.labels.values()))] = int(sample.value)
         return counted
 
     # How it ends

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
 
-from aggregator.metrics import (
-    CLASSES,
-    DOMAINS,
-    KEEP_ENDED_S,
-    LOSS_TERMS,
-    MAX_RUNS,
-    REFUSALS,
-    REPORT_REFUSALS,
-    AggregatorMetrics,
-)
+from aggregator.metrics import AggregatorMetrics
+from aggregator.metrics.outcomes import REFUSALS, REPORT_REFUSALS, What
+from aggregator.metrics.round_times import Phase
+from aggregator.metrics.rounds import RESULTS
+from aggregator.metrics.runs import CLASSES, DOMAINS, KEEP_ENDED_S, LOSS_TERMS, MAX_RUNS
 from shared import errors
 from shared.metrics import new_registry
 from shared.types import ClientActivity, RoundPhase, Run, RunStatus
@@ -61,36 +57,44 @@ def a_committed_run(run_id: str = "one", number: int = 1, **values: Any) -> Run:
     return a_run(run_id=run_id, round=current)
 
 
+def commit(
+    metrics: AggregatorMetrics, run: Run, counts: list[int], *, now: float, weights: Sequence[float] = ()
+) -> None:
+    """Let a run's evaluated round become the committed one that it has, on the disk at `now`."""
+    assert run.round is not None
+    evaluating = replace(run, round=replace(run.round, phase=RoundPhase.EVALUATING))
+    metrics.rounds.stepped(evaluating, run, now=now)
+    metrics.runs.committed(run, run.round, counts, weights)
+
+
 def test_every_known_label_is_there_from_the_start(registry: CollectorRegistry, metrics: AggregatorMetrics) -> None:
     for name, refusals in (("client_updates_total", REFUSALS), ("client_reports_total", REPORT_REFUSALS)):
         outcomes = {refusal.reason.lower() for refusal in refusals} | {"accepted", "duplicate"}
         assert series(registry, name) == {(outcome,): 0 for outcome in outcomes}
-    assert set(series(registry, "round_phase_duration_seconds_count")) == {
-        ("initialising",),
-        ("collecting",),
-        ("aggregating",),
-        ("evaluating",),
-    }
+    assert set(series(registry, "round_phase_duration_seconds_count")) == {(phase.value,) for phase in Phase}
     assert set(series(registry, "transfer_bytes_total")) == {
         (direction, kind) for direction in ("sent", "received") for kind in ("model", "prototypes")
     }
-    assert set(series(registry, "transfers_resumed_total")) == {("sent",), ("received",)}
-    assert set(series(registry, "clients")) == {("connected",), *((activity.value,) for activity in ClientActivity)}
+    for name in ("transfers_resumed_total", "transfer_resent_bytes_total"):
+        assert set(series(registry, name)) == {("sent",), ("received",)}
+    states = {"registered", "connected", "quarantined", *(activity.value for activity in ClientActivity)}
+    assert set(series(registry, "clients")) == {(state,) for state in states}
     assert set(series(registry, "runs")) == {(status.value,) for status in RunStatus if not status.is_final}
-    assert series(registry, "rounds_total") == {("committed",): 0}
+    assert series(registry, "rounds_total") == {(result,): 0 for result in RESULTS}
+    assert series(registry, "runs_ended_total") == {(status.value,): 0 for status in RunStatus if status.is_final}
     assert series(registry, "recoveries_total") == {(): 0}
     assert series(registry, "client_problems_total") == {(): 0}
 
 
 @pytest.mark.parametrize("what", ["update", "report"])
 def test_every_refusal_is_counted_under_its_reason_and_nothing_else_is(
-    registry: CollectorRegistry, metrics: AggregatorMetrics, what: Literal["update", "report"]
+    registry: CollectorRegistry, metrics: AggregatorMetrics, what: What
 ) -> None:
     refusals = REFUSALS if what == "update" else REPORT_REFUSALS
     for refusal in refusals:
-        assert metrics.refused(refusal("no"), what=what)
+        assert metrics.outcomes.refused(refusal("no"), what=what)
     for other in (errors.StoreUnavailable("away"), errors.FailedPrecondition("taken over"), errors.Internal("a bug")):
-        assert not metrics.refused(other, what=what)
+        assert not metrics.outcomes.refused(other, what=what)
     assert series(registry, f"client_{what}s_total") == {
         **{(refusal.reason.lower(),): 1 for refusal in refusals},
         ("accepted",): 0,
@@ -109,11 +113,11 @@ def test_the_accuracy_of_local_models_is_shown_as_long_as_it_is_known(
 ) -> None:
     local = {"city": 0.25, "farm": 0.75, "mean": 0.5, "worst": 0.25}
     runs = [a_committed_run(accuracy_local=local), a_committed_run("two")]
-    metrics.observe_runs(runs, now=100.0)
+    metrics.runs.follow(runs, now=100.0)
     for run in runs:
-        metrics.round_committed(run, [], now=104.0)
+        commit(metrics, run, [], now=104.0)
     assert series(registry, "local_accuracy_ratio") == {("one", "mean"): 0.5, ("one", "worst"): 0.25}
-    metrics.round_committed(a_committed_run(number=2, accuracy_local=dict.fromkeys(local)), [], now=108.0)
+    commit(metrics, a_committed_run(number=2, accuracy_local=dict.fromkeys(local)), [], now=108.0)
     assert series(registry, "local_accuracy_ratio") == {}
 
 
@@ -123,8 +127,8 @@ def test_a_committed_round_shows_its_results_and_durations(
     run = a_committed_run(
         accuracy={"city": 0.25, "farm": 0.75, "mean": 0.5, "worst": 0.25}, loss={"ce": 1.5, "contra": 0.5}
     )
-    metrics.observe_runs([run], now=100.0)
-    metrics.round_committed(run, [2, 0, 1], now=104.0)
+    metrics.runs.follow([run], now=100.0)
+    commit(metrics, run, [2, 0, 1], now=104.0)
     assert series(registry, "domain_accuracy_ratio") == {("city", "one"): 0.25, ("farm", "one"): 0.75}
     assert series(registry, "worst_domain_accuracy_ratio") == {("one",): 0.25}
     assert series(registry, "mean_domain_accuracy_ratio") == {("one",): 0.5}
@@ -132,31 +136,29 @@ def test_a_committed_round_shows_its_results_and_durations(
     assert series(registry, "prototypes") == {("one", "local"): 4, ("one", "global"): 2}
     assert series(registry, "class_prototypes") == {("0", "one"): 2, ("1", "one"): 0, ("2", "one"): 1}
     assert series(registry, "round") == {("one",): 1}
-    assert series(registry, "rounds_total") == {("committed",): 1}
+    assert series(registry, "rounds_total")[("committed",)] == 1
     assert series(registry, "round_duration_seconds_sum") == {(): 4.0}
-    assert series(registry, "round_phase_duration_seconds_sum") == {
-        ("collecting",): 3.0,
-        ("aggregating",): 0.5,
-        ("evaluating",): 0.5,
-        ("initialising",): 0.0,
-    }
+    seconds = series(registry, "round_phase_duration_seconds_sum")
+    assert {phase: value for (phase,), value in seconds.items() if value} == {
+        "collect": 3.0,
+        "cluster": 0.5,
+        "evaluate": 0.5,
+    }, "nobody saw more of it than its record"
 
 
 def test_a_value_that_this_round_does_not_know_is_not_carried_forward(
     registry: CollectorRegistry, metrics: AggregatorMetrics
 ) -> None:
     first = a_committed_run(accuracy={"city": 0.25, "farm": 0.75, "mean": 0.5, "worst": 0.25}, loss={"ce": 1, "x": 2})
-    metrics.observe_runs([first], now=100.0)
-    metrics.round_committed(first, [1], now=104.0)
-    metrics.round_committed(
-        a_committed_run(accuracy={"city": None, "sea": 0.1, "mean": 0.1, "worst": 0.1}), [1], now=104.0
-    )
+    metrics.runs.follow([first], now=100.0)
+    commit(metrics, first, [1], now=104.0)
+    commit(metrics, a_committed_run(accuracy={"city": None, "sea": 0.1, "mean": 0.1, "worst": 0.1}), [1], now=104.0)
     assert series(registry, "domain_accuracy_ratio") == {("sea", "one"): 0.1}
     assert series(registry, "training_loss") == {("one", "ce"): 1}
-    metrics.round_committed(a_committed_run(accuracy={"city": None, "mean": None, "worst": None}), [1], now=104.0)
+    commit(metrics, a_committed_run(accuracy={"city": None, "mean": None, "worst": None}), [1], now=104.0)
     for name in ("domain_accuracy_ratio", "mean_domain_accuracy_ratio", "worst_domain_accuracy_ratio"):
         assert series(registry, name) == {}
-    metrics.round_committed(first, [1], now=104.0)
+    commit(metrics, first, [1], now=104.0)
     assert series(registry, "domain_accuracy_ratio") == {("city", "one"): 0.25, ("farm", "one"): 0.75}
 
 
@@ -165,42 +167,42 @@ def test_the_series_of_a_run_are_gone_when_it_has_ended(
     registry: CollectorRegistry, metrics: AggregatorMetrics, status: RunStatus
 ) -> None:
     for run in (a_committed_run("one"), a_committed_run("two")):
-        metrics.observe_runs([a_committed_run("one"), a_committed_run("two")], now=100.0)
-        metrics.round_committed(run, [1, 1], now=104.0)
+        metrics.runs.follow([a_committed_run("one"), a_committed_run("two")], now=100.0)
+        commit(metrics, run, [1, 1], now=104.0)
     left = [a_run(status, run_id="one"), a_committed_run("two")]
-    metrics.observe_runs(left, now=200.0)
+    metrics.runs.follow(left, now=200.0)
     assert set(series(registry, "round")) == {("one",), ("two",)}, "scrapers still see its last round"
-    metrics.observe_runs(left, now=200.0 + KEEP_ENDED_S)
+    metrics.runs.follow(left, now=200.0 + KEEP_ENDED_S)
     shown = {
         sample.labels["run"] for family in registry.collect() for sample in family.samples if "run" in sample.labels
     }
     assert shown == {"two"}
-    assert series(registry, "rounds_total") == {("committed",): 2}, "counters do not go back"
+    assert series(registry, "rounds_total")[("committed",)] == 2, "counters do not go back"
 
 
 def test_at_most_four_runs_have_series_and_the_next_follows_when_one_ends(
     registry: CollectorRegistry, metrics: AggregatorMetrics
 ) -> None:
     runs = [a_committed_run(f"run{index}") for index in range(MAX_RUNS + 2)]
-    metrics.observe_runs(runs, now=100.0)
+    metrics.runs.follow(runs, now=100.0)
     for run in runs:
-        metrics.round_committed(run, [1], now=104.0)
+        commit(metrics, run, [1], now=104.0)
     assert set(series(registry, "round")) == {("run0",), ("run1",), ("run2",), ("run3",)}
     assert set(series(registry, "mean_domain_accuracy_ratio")) == set(series(registry, "round"))
-    assert series(registry, "rounds_total") == {("committed",): 6}, "every run's rounds are counted"
+    assert series(registry, "rounds_total")[("committed",)] == 6, "every run's rounds are counted"
     assert series(registry, "runs")[("running",)] == 6
-    metrics.observe_runs(runs[1:], now=100.0)
+    metrics.runs.follow(runs[1:], now=100.0)
     assert set(series(registry, "round")) == {("run1",), ("run2",), ("run3",), ("run4",)}
 
 
 def test_names_beyond_the_bound_share_one_series(registry: CollectorRegistry, metrics: AggregatorMetrics) -> None:
     """Loss terms and domains are named by clients: they must not be able to fill the memory of a Prometheus."""
-    metrics.observe_runs([a_committed_run()], now=100.0)
+    metrics.runs.follow([a_committed_run()], now=100.0)
     for number in range(3):
         domains = {f"domain-{number}-{index}": 0.5 for index in range(DOMAINS)}
         terms = {f"term-{number}-{index}": 2.0 for index in range(LOSS_TERMS)}
         run = a_committed_run(accuracy={**domains, "mean": 0.5, "worst": 0.5}, loss=terms)
-        metrics.round_committed(run, [1], now=104.0)
+        commit(metrics, run, [1], now=104.0)
         assert len(series(registry, "domain_accuracy_ratio")) == (1 if number else DOMAINS)
         assert len(series(registry, "training_loss")) == (1 if number else LOSS_TERMS)
     assert series(registry, "domain_accuracy_ratio") == {("other", "one"): 0.5}
@@ -209,22 +211,22 @@ def test_names_beyond_the_bound_share_one_series(registry: CollectorRegistry, me
 
 def test_a_run_of_many_classes_has_no_series_by_class(registry: CollectorRegistry, metrics: AggregatorMetrics) -> None:
     run = a_committed_run()
-    metrics.observe_runs([run], now=100.0)
-    metrics.round_committed(run, [1] * (CLASSES + 1), now=104.0)
+    metrics.runs.follow([run], now=100.0)
+    commit(metrics, run, [1] * (CLASSES + 1), now=104.0)
     assert series(registry, "class_prototypes") == {}
-    metrics.round_committed(run, [1] * CLASSES, now=104.0)
+    commit(metrics, run, [1] * CLASSES, now=104.0)
     assert len(series(registry, "class_prototypes")) == CLASSES
 
 
 def test_clocks_that_go_back_give_no_negative_duration(registry: CollectorRegistry, metrics: AggregatorMetrics) -> None:
-    metrics.round_committed(a_committed_run(), [1], now=50.0)
+    commit(metrics, a_committed_run(), [1], now=50.0)
     assert series(registry, "round_duration_seconds_sum") == {(): 0.0}
 
 
 def test_round_0_is_counted_with_the_rounds_but_has_no_duration(
     registry: CollectorRegistry, metrics: AggregatorMetrics
 ) -> None:
-    metrics.round_committed(a_committed_run(number=0), [1], now=104.0)
+    commit(metrics, a_committed_run(number=0), [1], now=104.0)
     assert series(registry, "round_duration_seconds_count") == {(): 0}
 
 

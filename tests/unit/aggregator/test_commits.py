@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -462,9 +463,11 @@ def test_uploads_are_gone_once_their_update_is_committed(
 
 
 def test_payload_bytes_are_counted_by_direction_and_kind(federation: LocalFederation) -> None:
-    federation.coordinator.transfers.count_transfer(100, direction="sent", kind="model")
-    federation.coordinator.transfers.count_transfer(7, direction="received", kind="prototypes")
-    federation.coordinator.transfers.count_resumed(direction="sent")
+    transfers = federation.coordinator.transfers
+    blob: dict[str, Any] = {"client_id": "ann", "sha256": "ab" * 32, "offset_bytes": 0}
+    transfers.count_transfer(100, direction="sent", kind="model", **blob)
+    transfers.count_transfer(7, direction="received", kind="prototypes", **blob)
+    transfers.count_resumed(direction="sent")
     assert federation.metric("transfer_bytes_total", direction="sent", kind="model") == 100
     assert federation.metric("transfer_bytes_total", direction="received", kind="prototypes") == 7
     assert federation.metric("transfer_bytes_total", direction="sent", kind="prototypes") == 0

@@ -13,6 +13,7 @@ import pytest
 
 from aggregator.servicer import RoundServicer, RunServicer, Wakeups
 from shared import rpc
+from shared.call_observer import CallObserver
 from shared.errors import Code, TransferIdle
 from shared.gen.fedplcc.v1 import round_service_pb2 as round_pb2
 from shared.gen.fedplcc.v1 import round_service_pb2_grpc as round_grpc
@@ -30,6 +31,16 @@ MODEL_ROWS = 1_500_000
 """Rows of a model of 36 MB: more than the buffers of a connection take in while nobody reads."""
 
 
+class Ends(CallObserver):
+    """Puts down how calls end."""
+
+    def __init__(self, ended: queue.SimpleQueue[tuple[str, str]]) -> None:
+        self._ended = ended
+
+    def ended(self, method: str, code: str, seconds: float) -> None:
+        self._ended.put((method, code))
+
+
 class Served:
     """A coordinator's RoundService on a port, and how its calls ended."""
 
@@ -43,9 +54,7 @@ class Served:
 
     async def _serve(self) -> None:
         self._loop, self._closing = asyncio.get_running_loop(), asyncio.Event()
-        server = rpc.RpcServer(
-            "127.0.0.1", 0, observe=lambda method, code, _s: self.ended.put((method, code)), idle_s=IDLE_S
-        )
+        server = rpc.RpcServer("127.0.0.1", 0, observer=Ends(self.ended), idle_s=IDLE_S)
         servicer = RoundServicer(
             self._federation.coordinator, Wakeups(self._loop), lease_check_s=DEADLINE_S, idle_s=IDLE_S
         )

@@ -350,7 +350,7 @@ def test_a_disk_that_cannot_be_read_for_the_metrics_keeps_nobody_waiting(
     def unreadable(*_arguments: object, **_named: object) -> None:
         raise OSError("the disk cannot be read")
 
-    monkeypatch.setattr(federation.metrics, "round_committed", unreadable)
+    monkeypatch.setattr(federation.metrics.runs, "committed", unreadable)
     with pytest.raises(OSError, match="cannot be read"):
         federation.perform(bob, report)
     assert heard == [True]

@@ -16,6 +16,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from shared import errors, log, rpc
+from shared.call_observer import CallObserver
 from shared.gen.fedplcc.v1 import round_service_pb2, round_service_pb2_grpc
 
 SERVICE = round_service_pb2.DESCRIPTOR.services_by_name["RoundService"]
@@ -209,14 +210,36 @@ def lines():
     root.setLevel(level)
 
 
+class Notes(CallObserver):
+    """Writes down what it is told."""
+
+    def __init__(self):
+        self.kinds = {}
+        self.started, self.received, self.sent, self.observed = [], [], [], []
+
+    def serves(self, method, kind):
+        self.kinds[method] = kind
+
+    def begun(self, method):
+        self.started.append(method)
+
+    def received_message(self, method):
+        self.received.append(method)
+
+    def sent_message(self, method):
+        self.sent.append(method)
+
+    def ended(self, method, code, seconds):
+        assert seconds >= 0
+        self.observed.append((method, code))
+
+
 def test_every_call_leaves_one_line_and_is_observed(lines):
-    observed: list[tuple[str, str]] = []
-    started: list[str] = []
+    notes = Notes()
 
     async def three_calls():
         servicer = Servicer()
-        options = {"observe": lambda *call: observed.append(call[:2]), "started": started.append}
-        async with serving(servicer, quiet=["Heartbeat"], **options) as (stub, _, _):
+        async with serving(servicer, quiet=["Heartbeat"], observer=notes) as (stub, _, _):
             await call_unary(stub)
             await call_client_stream(stub)
             servicer.error = errors.NotAMember("join first")
@@ -228,8 +251,20 @@ def test_every_call_leaves_one_line_and_is_observed(lines):
 
     asyncio.run(three_calls())
     heartbeat, upload = "/fedplcc.v1.RoundService/Heartbeat", "/fedplcc.v1.RoundService/UploadModel"
-    assert started == [heartbeat, upload, heartbeat, heartbeat]
-    assert observed == [(heartbeat, "OK"), (upload, "OK"), (heartbeat, "PERMISSION_DENIED"), (heartbeat, "INTERNAL")]
+    assert notes.started == [heartbeat, upload, heartbeat, heartbeat]
+    assert notes.observed == [
+        (heartbeat, "OK"),
+        (upload, "OK"),
+        (heartbeat, "PERMISSION_DENIED"),
+        (heartbeat, "INTERNAL"),
+    ]
+    assert notes.kinds[heartbeat] == "unary"
+    assert notes.kinds[upload] == "client_stream"
+    assert notes.kinds["/fedplcc.v1.RoundService/SyncRound"] == "server_stream"
+    assert len(notes.kinds) == len(SERVICE.methods)
+    assert notes.sent == [heartbeat, upload], "a call that fails sends no message"
+    assert notes.received.count(heartbeat) == 3
+    assert notes.received.count(upload) > 1, "each message of a stream"
     written = [json.loads(line) for line in lines.getvalue().splitlines()]
     assert [line["event"] for line in written] == ["rpc", "rpc", "rpc_crashed", "rpc"]
     assert (written[0]["method"], written[0]["code"]) == (upload, "OK")
@@ -317,7 +352,7 @@ def test_bytes_that_are_no_message_are_the_callers_mistake_and_leave_no_stack_tr
 
 
 def test_a_caller_that_goes_away_is_no_error(lines):
-    observed = []
+    notes = Notes()
 
     async def leave():
         arrived = asyncio.Event()
@@ -327,15 +362,15 @@ def test_a_caller_that_goes_away_is_no_error(lines):
                 arrived.set()
                 await asyncio.Event().wait()
 
-        async with serving(Waiting(), observe=lambda *call: observed.append(call[1])) as (stub, _, _):
+        async with serving(Waiting(), observer=notes) as (stub, _, _):
             call = stub.Join(round_service_pb2.JoinRequest())
             await arrived.wait()
             call.cancel()
-            while not observed:
+            while not notes.observed:
                 await asyncio.sleep(0)
 
     asyncio.run(leave())
-    assert observed == ["CANCELLED"]
+    assert notes.observed == [("/fedplcc.v1.RoundService/Join", "CANCELLED")]
     assert [json.loads(line)["level"] for line in lines.getvalue().splitlines()] == ["info"]
 
 

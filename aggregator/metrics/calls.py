@@ -1,0 +1,115 @@
+"""gRPC calls under the names that go-grpc-prometheus established, so that dashboards made for those work here too.
+
+The codes with which a method may end, by what its comment in protos/ says, are there from the start. They are written as
+in gRPC's specification ("NOT_FOUND").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from prometheus_client import Counter, Histogram
+
+from aggregator.metrics.families import Families
+from shared.call_observer import CallObserver
+from shared.errors import Code
+
+SECONDS = (0.001, 0.005, 0.025, 0.1, 0.5, 1, 10)
+"""Buckets of a call's duration: few, since every method has them. One second is the limit for a heartbeat."""
+
+_ANY = (Code.INVALID_ARGUMENT, Code.UNAVAILABLE, Code.INTERNAL)
+_OF_SERVICE: Mapping[str, tuple[Code, ...]] = MappingProxyType(
+    {
+        "fedplcc.v1.RoundService": (Code.UNAUTHENTICATED, Code.PERMISSION_DENIED, Code.ALREADY_EXISTS),
+        "fedplcc.v1.RunService": (Code.NOT_FOUND,),
+    }
+)
+_UPLOAD = (Code.NOT_FOUND, Code.FAILED_PRECONDITION, Code.RESOURCE_EXHAUSTED, Code.DEADLINE_EXCEEDED)
+_STEERING = (Code.FAILED_PRECONDITION, Code.ALREADY_EXISTS)
+_OF_METHOD: Mapping[str, tuple[Code, ...]] = MappingProxyType(
+    {
+        "SyncRound": (Code.DEADLINE_EXCEEDED,),
+        "DownloadBlob": (Code.NOT_FOUND, Code.DEADLINE_EXCEEDED, Code.DATA_LOSS),
+        "GetUploadStatus": (Code.NOT_FOUND, Code.FAILED_PRECONDITION, Code.RESOURCE_EXHAUSTED),
+        "UploadModel": _UPLOAD,
+        "UploadPrototypes": _UPLOAD,
+        "CommitUpdate": (Code.NOT_FOUND, Code.FAILED_PRECONDITION, Code.DATA_LOSS),
+        "ReportEvaluation": (Code.NOT_FOUND, Code.FAILED_PRECONDITION),
+        "CreateRun": (Code.ALREADY_EXISTS,),
+        "UploadInitialModel": (Code.RESOURCE_EXHAUSTED, Code.DEADLINE_EXCEEDED),
+        "PauseRun": _STEERING,
+        "ResumeRun": _STEERING,
+        "StopRun": (Code.ALREADY_EXISTS,),
+        "QuarantineClient": _STEERING,
+        "ReleaseClient": _STEERING,
+        "WatchRun": (Code.DEADLINE_EXCEEDED,),
+        "FetchArtifact": (Code.DATA_LOSS, Code.DEADLINE_EXCEEDED),
+    }
+)
+
+
+def codes_of(service: str, method: str) -> tuple[str, ...]:
+    """Names of the codes with which a method may end."""
+    refusals = {*_ANY, *_OF_SERVICE.get(service, ()), *_OF_METHOD.get(method, ())}
+    return ("OK", "CANCELLED", *(code.name for code in sorted(refusals)))
+
+
+class _Method:
+    """The series of one method, looked up once: a call costs no search for labels."""
+
+    def __init__(self, calls: CallMetrics, kind: str, service: str, method: str) -> None:
+        labels = (kind, service, method)
+        self.started, self.seconds = calls.started.labels(*labels), calls.seconds.labels(*labels)
+        self.received, self.sent = calls.received.labels(*labels), calls.sent.labels(*labels)
+        self._handled, self._labels = calls.handled, labels
+        self._by_code: dict[str, Counter] = {code: self._of(code) for code in codes_of(service, method)}
+
+    def ended(self, code: str, seconds: float) -> None:
+        if code not in self._by_code:
+            self._by_code[code] = self._of(code)
+        self._by_code[code].inc()
+        self.seconds.observe(seconds)
+
+    def _of(self, code: str) -> Counter:
+        return self._handled.labels(*self._labels, code)
+
+
+class CallMetrics(CallObserver):
+    """Calls of the services that are served."""
+
+    def __init__(self, families: Families) -> None:
+        labels, registry = ("grpc_type", "grpc_service", "grpc_method"), families.registry
+        self.started = Counter("grpc_server_started_total", "RPCs started.", labels, registry=registry)
+        self.handled = Counter(
+            "grpc_server_handled_total", "RPCs completed, by status code.", (*labels, "grpc_code"), registry=registry
+        )
+        self.seconds = Histogram(
+            "grpc_server_handling_seconds", "Duration of RPCs.", labels, registry=registry, buckets=SECONDS
+        )
+        self.received = Counter(
+            "grpc_server_msg_received_total", "Messages received, of a stream each.", labels, registry=registry
+        )
+        self.sent = Counter("grpc_server_msg_sent_total", "Messages sent, of a stream each.", labels, registry=registry)
+        self._methods: dict[str, _Method] = {}
+
+    def serves(self, method: str, kind: str) -> None:
+        """Show a method from now on."""
+        service, _, name = method.lstrip("/").partition("/")
+        self._methods[method] = _Method(self, kind, service, name)
+
+    def begun(self, method: str) -> None:
+        """Count a call that begins."""
+        self._methods[method].started.inc()
+
+    def received_message(self, method: str) -> None:
+        """Count a message that came."""
+        self._methods[method].received.inc()
+
+    def sent_message(self, method: str) -> None:
+        """Count a message that goes."""
+        self._methods[method].sent.inc()
+
+    def ended(self, method: str, code: str, seconds: float) -> None:
+        """Record a call that ended."""
+        self._methods[method].ended(code, seconds)

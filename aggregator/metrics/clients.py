@@ -1,0 +1,148 @@
+"""Who is there: clients by state, and what each of a bounded number of them says of itself with its heartbeats.
+
+A client has series of its own as long as it is connected, an open run names it, or it was heard of within the last hour.
+There are at most so many as the settings say: clients of open runs come first, and take the places of others. Those beyond
+the bound have none.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from aggregator.metrics.families import Families
+from aggregator.sessions import Session
+from shared.metrics import PREFIX
+from shared.readings import READINGS
+from shared.types import ClientActivity, Run
+
+MAX_CLIENTS = 256
+"""Clients that have series of their own if nothing else is said."""
+KEEP_LOST_S = 3600.0
+"""How long a client that was lost is shown if no open run names it."""
+
+
+@dataclass(slots=True)
+class _Shown:
+    """One client that has series."""
+
+    heard_at: float
+    """When it was last heard of, or the aggregator was started."""
+    session: Session | None = None
+    """Its session, also after that has ended."""
+    is_connected: bool = False
+
+    @property
+    def last_seen(self) -> float:
+        return self.heard_at if self.session is None else self.session.last_seen
+
+    @property
+    def readings(self) -> Mapping[str, float]:
+        return self.session.heartbeat.readings if self.session is not None and self.is_connected else {}
+
+
+class ClientSeries(Collector):
+    """The series of single clients."""
+
+    def __init__(self, most: int, clock: Callable[[], float]) -> None:
+        """Begin; the clock is the monotonic one of the sessions."""
+        self._most, self._clock = most, clock
+        self._started = clock()
+        self._shown: dict[str, _Shown] = {}
+        self._lock = threading.Lock()
+
+    def use_clock(self, clock: Callable[[], float]) -> None:
+        """Take the clock of the sessions."""
+        self._clock, self._started = clock, clock()
+
+    def follow(self, sessions: Iterable[Session], roster: Collection[str]) -> None:
+        """Take note of who is connected, and of the clients that open runs name."""
+        if not self._most:
+            return
+        here, now = {session.client.client_id: session for session in sessions}, self._clock()
+        with self._lock:
+            for name, shown in list(self._shown.items()):
+                shown.is_connected = name in here
+                if not shown.is_connected and name not in roster and now - shown.last_seen >= KEEP_LOST_S:
+                    del self._shown[name]
+            for name in sorted(set(roster) - self._shown.keys()):
+                if self._has_room_for_a_member(roster):
+                    self._shown[name] = _Shown(self._started)
+            for name, session in here.items():
+                if name in self._shown or len(self._shown) < self._most:
+                    self._shown[name] = _Shown(session.last_seen, session, is_connected=True)
+
+    def _has_room_for_a_member(self, roster: Collection[str]) -> bool:
+        if len(self._shown) >= self._most:
+            others = [name for name in self._shown if name not in roster]
+            if not others:
+                return False
+            del self._shown[min(others, key=lambda name: (self._shown[name].is_connected, name))]
+        return True
+
+    def collect(self) -> Iterator[Metric]:
+        """The values now."""
+        connected = GaugeMetricFamily(
+            f"{PREFIX}_client_connected", "Whether a client's trainer is connected: 1 or 0.", labels=["client"]
+        )
+        silence = GaugeMetricFamily(
+            f"{PREFIX}_client_silence_seconds",
+            "Since a client was last heard of, or the aggregator was started.",
+            labels=["client"],
+        )
+        told = {
+            name: GaugeMetricFamily(f"{PREFIX}_{reading.metric}", reading.text, labels=["client"])
+            for name, reading in READINGS.items()
+        }
+        with self._lock:
+            shown, now = list(self._shown.items()), self._clock()
+        for name, entry in shown:
+            labels = (name,)
+            connected.add_metric(labels, entry.is_connected)
+            silence.add_metric(labels, max(0.0, now - entry.last_seen))
+            for reading, value in entry.readings.items():
+                if reading in told:
+                    told[reading].add_metric(labels, value)
+        yield from (connected, silence, *told.values())
+
+
+class ClientMetrics:
+    """Clients by state, and one by one."""
+
+    def __init__(self, families: Families, most: int) -> None:
+        self._states = families.gauge(
+            "clients", "Clients by state: ever registered, connected, quarantined in an open run, by activity.", "state"
+        )
+        self._problems = families.counter("client_problems_total", "Problems that trainers reported.")
+        self._series = ClientSeries(most, time.monotonic)
+        families.registry.register(self._series)
+        for state in ("registered", "connected", "quarantined", *(activity.value for activity in ClientActivity)):
+            self._states.labels(state)
+
+    def use_clock(self, clock: Callable[[], float]) -> None:
+        """Take the monotonic clock of the sessions."""
+        self._series.use_clock(clock)
+
+    def registered(self, num_clients: int) -> None:
+        """Count clients that joined for the first time."""
+        self._states.labels("registered").inc(num_clients)
+
+    def reported_problem(self) -> None:
+        """Count a problem that a trainer reported."""
+        self._problems.inc()
+
+    def follow(self, sessions: Iterable[Session], runs: Iterable[Run]) -> None:
+        """Take note of who is connected and who takes part in open runs."""
+        connected, open_runs = list(sessions), list(runs)
+        activities = [session.heartbeat.activity for session in connected]
+        self._states.labels("connected").set(len(connected))
+        for activity in ClientActivity:
+            self._states.labels(activity.value).set(activities.count(activity))
+        self._states.labels("quarantined").set(len({name for run in open_runs for name in run.quarantined}))
+        self._series.follow(connected, {name for run in open_runs for name in run.roster})
