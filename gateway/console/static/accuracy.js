@@ -43,8 +43,8 @@ export function accuracySeries(rounds, which) {
   }));
   if (domains.length > 1) {
     series.unshift(
-      { key: "mean", label: "mean", values: values("mean"), colour: "var(--text)", width: 2.5, dash: "1 4" },
-      { key: "worst", label: "worst of a round", values: values("worst"), colour: "var(--bad)", isBand: true },
+      { key: "mean", label: "mean", values: values("mean"), colour: "var(--text)", width: 2.5 },
+      { key: "worst", label: "worst of each round", values: values("worst"), colour: "var(--bad)", isBand: true },
     );
   }
   return { rounds: having.map((each) => each.round), series };
@@ -164,6 +164,7 @@ export function section() {
  * @param {Which} which
  */
 function domainsOf(rounds, which) {
-  const names = new Set(rounds.flatMap((each) => Object.keys(each[which])));
+  const names = new Set();
+  for (const each of rounds) for (const name in each[which]) names.add(name);
   return [...names].filter((name) => !SUMMARIES.has(name)).sort();
 }

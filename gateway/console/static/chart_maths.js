@@ -78,31 +78,41 @@ export function linesOf(xs, ys, toX, toY) {
   const lines = [];
   /** @type {Point[]} */
   let line = [];
-  /** @type {Point[]} */
-  let column = [];
-  let at = NaN;
+  // Indices of the present column's first, least, greatest and last point, in no list: this runs for every point.
+  let [first, least, greatest, last] = [-1, -1, -1, -1];
+  let column = NaN;
+  /** @param {number} index */
+  const add = (index) => line.push([toX(xs[index]), toY(/** @type {number} */ (ys[index]))]);
   const endColumn = () => {
-    if (column.length) line.push(...extremes(column));
-    column = [];
-  };
-  const endLine = () => {
-    endColumn();
-    if (line.length) lines.push(line);
-    line = [];
-    at = NaN;
+    if (first < 0) return;
+    const [one, other] = least < greatest ? [least, greatest] : [greatest, least];
+    add(first);
+    if (one > first) add(one);
+    if (other > one && other < last) add(other);
+    if (last > one) add(last);
+    first = -1;
   };
   for (let index = 0; index < xs.length; index += 1) {
     const y = ys[index];
     if (y === null || y === undefined || !Number.isFinite(y)) {
-      endLine();
+      endColumn();
+      if (line.length) lines.push(line);
+      line = [];
       continue;
     }
-    const x = toX(xs[index]);
-    if (Math.floor(x) !== at) endColumn();
-    at = Math.floor(x);
-    column.push([x, toY(y)]);
+    const at = Math.floor(toX(xs[index]));
+    if (first < 0 || at !== column) {
+      endColumn();
+      column = at;
+      first = least = greatest = last = index;
+      continue;
+    }
+    if (y < /** @type {number} */ (ys[least])) least = index;
+    if (y > /** @type {number} */ (ys[greatest])) greatest = index;
+    last = index;
   }
-  endLine();
+  endColumn();
+  if (line.length) lines.push(line);
   return lines;
 }
 
@@ -202,19 +212,6 @@ function stepOf(least, isWhole) {
  */
 function rounded(value, step) {
   return Number(value.toFixed(Math.max(0, Math.min(20, Math.ceil(-Math.log10(step)) + 1)))) || 0;
-}
-
-/** @param {Point[]} column */
-function extremes(column) {
-  if (column.length <= 4) return column;
-  let least = 0;
-  let greatest = 0;
-  for (let index = 1; index < column.length; index += 1) {
-    if (column[index][1] < column[least][1]) least = index;
-    if (column[index][1] > column[greatest][1]) greatest = index;
-  }
-  const kept = new Set([0, Math.min(least, greatest), Math.max(least, greatest), column.length - 1]);
-  return [...kept].map((index) => column[index]);
 }
 
 /** @param {number} pixels */

@@ -47,7 +47,7 @@ const MIN_WIDTH_OF_NAMES = 520;
 const MAX_NAMES = 8;
 const NAME_GAP = 15;
 /** Least distance of points that are all marked. */
-const MARKED_PX = 26;
+const MARKED_PX = 44;
 /** Rounds that a table shows. */
 const MAX_ROWS = 200;
 
@@ -100,9 +100,9 @@ export class LineChart {
       },
     });
     this._log = h("input", { type: "checkbox", on: { change: () => this.#switchScale() } });
-    this._tools = h("label", { class: "chart-tool", hidden: true }, this._log, "Logarithmic");
+    this._tools = h("label", { class: "chart-tool" }, this._log, "Logarithmic");
     this._note = h("p", { class: "small muted", hidden: true });
-    this._at = h("span", { class: "chart-at" });
+    this._at = h("p", { class: "chart-at" });
     this._legend = h("ul", { class: "chart-legend" });
     this._rows = h("div", { class: "table-wrap" });
     this._table = h(
@@ -115,9 +115,9 @@ export class LineChart {
     this.element = h(
       "figure",
       { class: "chart", "aria-label": options.name, hidden: true },
-      h("div", { class: "chart-head" }, this._at, this._tools),
+      options.canBeLog ? h("div", { class: "chart-head" }, this._tools) : null,
       this._plot,
-      this._legend,
+      h("div", { class: "chart-foot" }, this._at, this._legend),
       this._note,
       this._table,
     );
@@ -140,7 +140,6 @@ export class LineChart {
     this.#series = series;
     if (this.#chosen !== null && this.#chosen >= rounds.length) this.#chosen = null;
     this.element.hidden = rounds.length === 0 || series.length === 0;
-    this._tools.hidden = !this.#options.canBeLog;
     this.#draw();
     this.#fillTable();
   }
@@ -220,10 +219,23 @@ export class LineChart {
         svg("text", { x: inner.left - 8, y: y + 4, "text-anchor": "end" }, labels[index]),
       ];
     });
-    const columns = roundAxis.ticks
-      .filter((/** @type {number} */ tick) => tick >= this.#rounds[0])
-      .map((/** @type {number} */ tick) => svg("text", { x: toX(tick), y: height - 8, "text-anchor": "middle" }, count(tick)));
+    const columns = this.#roundTicks(roundAxis.ticks, toX).map((tick) =>
+      svg("text", { x: toX(tick), y: height - 8, "text-anchor": "middle" }, count(tick)),
+    );
     this._back.replaceChildren(...rows.flat(), ...columns);
+  }
+
+  /**
+   * The rounds to name: the first, the last, and between them as many round ones as fit.
+   *
+   * @param {readonly number[]} ticks
+   * @param {(round: number) => number} toX
+   */
+  #roundTicks(ticks, toX) {
+    const [first, last] = [this.#rounds[0], this.#rounds[this.#rounds.length - 1]];
+    const room = CHARACTER_PX * (count(last).length + 2.5);
+    const between = ticks.filter((tick) => toX(tick) - toX(first) > room && toX(last) - toX(tick) > room);
+    return first === last ? [first] : [first, ...between, last];
   }
 
   #drawLines() {
@@ -239,7 +251,8 @@ export class LineChart {
         const lines = linesOf(this.#rounds, each.values, toX, toY);
         const last = lines.at(-1)?.at(-1);
         if (last && !each.isBand) ends.push({ each, x: last[0], y: last[1] });
-        const points = each.isBand ? [] : spacing >= MARKED_PX ? lines.flat() : last ? [last] : [];
+        const isMarked = !each.isBand && each.mark && spacing >= MARKED_PX;
+        const points = isMarked ? lines.flat() : last && !each.isBand ? [last] : [];
         for (const [x, y] of points) marks.push(markAt(each, x, y));
         return svg("path", {
           d: pathOf(lines),
@@ -314,7 +327,7 @@ export class LineChart {
     const index = this.#chosen ?? this.#rounds.length - 1;
     const round = this.#rounds[index];
     const { format } = this.#options;
-    setText(this._at, this.#chosen === null ? `Round ${count(round)}, the last one` : `Round ${count(round)}`);
+    setText(this._at, `Round ${count(round)}`);
     const said = this.#visible().map((each) => `${each.label} ${format(each.values[index] ?? null)}`);
     this.#series.forEach((each, number) => {
       const value = this._legend.children[number]?.querySelector(".legend-value");

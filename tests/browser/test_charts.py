@@ -1,0 +1,250 @@
+"""The charts of a run: their arithmetic, what they draw, and that eyes, hands and ears all get the numbers."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+
+import pytest
+from playwright.sync_api import Locator, expect
+
+from tests.browsing import PHONE, Console
+
+NONE = "\u2013"
+"""What stands where there is no value."""
+METRICS: dict[str, Any] = {
+    "loss": {"ce": 0.5, "contra": 40.0, "corr": -0.25},
+    "prototypes": {"local": 30, "global": 8},
+}
+
+
+def a_round(number: int, **accuracy: float | None) -> dict[str, Any]:
+    known = [value for value in accuracy.values() if value is not None]
+    summary = {"mean": sum(known) / len(known) if known else None, "worst": min(known, default=None)}
+    return {"round": number, "accuracy": {**accuracy, **summary}, **METRICS}
+
+
+THREE = [
+    a_round(1, ann=0.25, bob=0.5),
+    a_round(2, ann=None, bob=0.75),
+    a_round(3, ann=0.875, bob=0.8125),
+]
+
+
+def shown(console: Console, module: str, rounds: list[dict[str, Any]]) -> Locator:
+    """The section of a module, alone on the page, with these rounds."""
+    console.open("#/nowhere")
+    console.within(
+        module,
+        """(module, rounds) => {
+          const { element, update } = module.section();
+          document.getElementById("main").replaceChildren(element);
+          update({ rounds });
+          window.updateSection = (rounds) => update({ rounds });
+        }""",
+        rounds,
+    )
+    return console.page.locator("main")
+
+
+def value_of(chart: Locator, label: str) -> str:
+    """What the legend says of a line."""
+    item = chart.locator(".legend-item").filter(has=chart.page.get_by_text(label, exact=True))
+    return item.locator(".legend-value").inner_text()
+
+
+def test_an_axis_has_round_numbers_and_holds_its_range(console: Console) -> None:
+    def ticks(low: float, high: float, most: int, **options: bool) -> list[float]:
+        return list(console.call("chart_maths.js", "axisOf", low, high, most, options)["ticks"])
+
+    assert ticks(0, 1, 6) == [0, 0.2, 0.4, 0.6, 0.8, 1]
+    assert ticks(-0.7, 4.4, 5) == [-2, 0, 2, 4, 6]
+    assert ticks(1, 30, 4, isWhole=True, isTight=True) == [10, 20, 30]
+    assert ticks(1, 3, 9, isWhole=True, isTight=True) == [1, 2, 3], "there is no round 1.5"
+    for low, high in ((0.1, 0.3), (1e-7, 3e-6), (-5, 1e6), (99_990, 100_000), (7, 7), (0, 0)):
+        axis = console.call("chart_maths.js", "axisOf", low, high, 6)
+        steps = [after - before for before, after in zip(axis["ticks"], axis["ticks"][1:], strict=False)]
+        assert axis["low"] <= low <= high <= axis["high"]
+        assert 2 <= len(axis["ticks"]) <= 8
+        assert max(steps) == pytest.approx(min(steps))
+    assert console.call("chart_maths.js", "logAxisOf", 0.02, 3)["ticks"] == [0.01, 0.1, 1, 10]
+    assert console.call("chart_maths.js", "logAxisOf", 1, 1)["ticks"] == [1, 10]
+    assert len(console.call("chart_maths.js", "logAxisOf", 1e-30, 1e30)["ticks"]) <= 10
+
+
+def lines(console: Console, values: list[float | None], width: int) -> list[list[list[float]]]:
+    found = console.within(
+        "chart_maths.js",
+        "(maths, [values, width]) => maths.linesOf(values.map((_, index) => index), values,"
+        " (x) => (x * width) / values.length, (y) => y)",
+        [values, width],
+    )
+    return list(found)
+
+
+def test_a_line_ends_where_a_value_is_missing_and_begins_again_after_it(console: Console) -> None:
+    found = lines(console, [None, 1, 2, None, 3, None], 60)
+    assert [[y for _, y in line] for line in found] == [[1, 2], [3]]
+    path = console.call("chart_maths.js", "pathOf", found)
+    assert path == "M10 1L20 2M40 3h0", "a line of one point is a dot"
+    assert lines(console, [None, None], 60) == lines(console, [], 60) == []
+
+
+def test_ten_thousand_points_become_a_few_per_pixel_and_none_that_sticks_out_is_lost(console: Console) -> None:
+    values: list[float | None] = [math.sin(index / 300) for index in range(10_000)]
+    values[1234], values[8765] = 9.0, -9.0
+    (line,) = lines(console, values, 500)
+    heights = [y for _, y in line]
+    assert len(line) <= 4 * 500
+    assert (max(heights), min(heights)) == (9.0, -9.0)
+    assert (heights[0], heights[-1]) == (values[0], values[-1])
+    assert [x for x, _ in line] == sorted(x for x, _ in line)
+
+
+def test_names_at_the_ends_of_lines_do_not_overlap(console: Console) -> None:
+    def spread(wanted: list[float]) -> list[float]:
+        return list(console.call("chart_maths.js", "spread", wanted, 15, 0, 100))
+
+    assert spread([10, 50, 90]) == [10, 50, 90]
+    assert spread([50, 48, 52]) == [63, 48, 78]
+    assert spread([99, 98, 97]) == [100, 85, 70]
+
+
+def test_the_worst_domain_is_named_and_drawn_heaviest(console: Console) -> None:
+    section = shown(console, "accuracy.js", THREE)
+    expect(section).to_contain_text(
+        "Mean 84.4 % in round 3. Worst domain: bob with 81.3 %, 6.3 points behind the best."
+    )
+    expect(section.locator(".legend-item", has_text="worst").filter(has_text="bob")).to_be_visible()
+    found = console.call("accuracy.js", "accuracySeries", THREE, "accuracy")
+    assert found["rounds"] == [1, 2, 3]
+    series = {each["label"]: each for each in found["series"]}
+    assert list(series) == ["mean", "worst of each round", "ann", "bob"]
+    assert series["ann"]["values"] == [0.25, None, 0.875]
+    assert series["bob"]["width"] > series["ann"]["width"]
+    assert console.call("accuracy.js", "worstDomain", {"a": None, "mean": None, "worst": None}) is None
+    assert console.call("accuracy.js", "accuracySentence", [a_round(1, ann=None)], "accuracy") == (
+        "No client reported an accuracy in round 1."
+    )
+    assert console.call("accuracy.js", "accuracySentence", [a_round(4, ann=0.5)], "accuracy") == "50.0 % in round 4."
+
+
+def test_the_accuracy_of_clients_own_models_is_shown_where_there_is_one(console: Console) -> None:
+    both = [{**each, "accuracy_local": each["accuracy"] | {"ann": 0.125}} for each in THREE]
+    section = shown(console, "accuracy.js", both)
+    assert value_of(section, "ann") == "87.5 %"
+    section.get_by_label("Clients' own models").check()
+    assert value_of(section, "ann") == "12.5 %"
+    expect(section.get_by_text("this run shares none")).to_be_hidden()
+
+    own = [{**each, "accuracy_local": each["accuracy"], "accuracy_of": "local"} for each in THREE]
+    section = shown(console, "accuracy.js", own)
+    expect(section.get_by_text("this run shares none")).to_be_visible()
+    expect(section.get_by_label("Clients' own models")).to_be_hidden()
+
+
+def test_a_chart_is_read_round_by_round_with_the_keyboard(console: Console) -> None:
+    section = shown(console, "accuracy.js", THREE)
+    slider = section.get_by_role("slider")
+    expect(slider).to_have_attribute(
+        "aria-valuetext", re.compile(r"^Round 3: mean 84\.4 %.* ann 87\.5 %, bob 81\.3 %$")
+    )
+    for key, number, value in (
+        ("ArrowLeft", 2, NONE),
+        ("Home", 1, "25.0 %"),
+        ("ArrowLeft", 1, "25.0 %"),
+        ("PageUp", 2, NONE),
+        ("End", 3, "87.5 %"),
+    ):
+        slider.press(key)
+        expect(slider).to_have_attribute("aria-valuenow", str(number))
+        expect(section.locator(".chart-at")).to_have_text(f"Round {number}")
+        assert value_of(section, "ann") == value
+    slider.press("Home")
+    console.page.evaluate("(rounds) => window.updateSection(rounds)", [*THREE, a_round(4, ann=0.9, bob=0.9)])
+    expect(section.locator(".chart-at")).to_have_text("Round 1")  # what somebody reads stays where it is
+    slider.press("Escape")
+    expect(section.locator(".chart-at")).to_have_text("Round 4")
+
+
+def test_a_chart_is_read_with_the_pointer(console: Console) -> None:
+    section = shown(console, "accuracy.js", THREE)
+    box = section.get_by_role("slider").bounding_box()
+    assert box is not None
+    console.page.mouse.move(box["x"] + 0.48 * box["width"], box["y"] + 40)
+    expect(section.locator(".chart-at")).to_have_text("Round 2")
+    console.page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] + 200)
+    expect(section.locator(".chart-at")).to_have_text("Round 3")
+
+
+def test_lines_are_switched_off_and_on_and_the_numbers_are_in_a_table(console: Console) -> None:
+    section = shown(console, "accuracy.js", THREE)
+    button = section.get_by_role("button", name=re.compile("^ann"))
+    drawn = section.locator(".chart-plot .chart-line")
+    assert drawn.count() == 3
+    button.click()
+    expect(button).to_have_attribute("aria-pressed", "false")
+    assert drawn.count() == 2
+    expect(section.get_by_role("slider")).not_to_have_attribute("aria-valuetext", re.compile("ann"))
+    button.click()
+    assert drawn.count() == 3
+    section.locator("summary").click()
+    rows = section.get_by_role("row").all_inner_texts()
+    assert [row.split() for row in rows] == [
+        ["Round", "mean", "ann", "bob"],
+        ["3", "84.4", "%", "87.5", "%", "81.3", "%"],
+        ["2", "75.0", "%", NONE, "75.0", "%"],
+        ["1", "37.5", "%", "25.0", "%", "50.0", "%"],
+    ]
+
+
+def test_losses_far_apart_are_told_apart_on_a_logarithmic_scale(console: Console) -> None:
+    section = shown(console, "losses.js", THREE)
+    assert value_of(section, "correlation") == "-0.25"
+    ticks = section.locator(".chart-grid text")
+    expect(ticks.filter(has_text="-20")).to_have_count(1)
+    section.get_by_label("Logarithmic").check()
+    assert ticks.all_text_contents()[:4] == ["0.1", "1", "10", "100"]
+    expect(section.get_by_text("correlation is below zero: its size is drawn.")).to_be_visible()
+    assert value_of(section, "correlation") == "-0.25", "the number stays what it is"
+
+
+def test_prototypes_are_counted_where_a_method_has_them(console: Console) -> None:
+    section = shown(console, "prototype_counts.js", THREE)
+    expect(section).to_contain_text("30 sent by clients in the last round, 8 made of them.")
+    assert (value_of(section, "sent by clients"), value_of(section, "global")) == ("30", "8")
+    without = [{**each, "prototypes": {"local": 0, "global": 0}} for each in THREE]
+    expect(shown(console, "prototype_counts.js", without).locator("section")).to_be_hidden()
+
+
+@pytest.mark.parametrize("look", [PHONE], ids=str)
+def test_ten_thousand_rounds_are_drawn_on_a_phone(console: Console) -> None:
+    section = shown(console, "accuracy.js", THREE)
+    console.page.evaluate(
+        """() => window.updateSection(Array.from({ length: 10_000 }, (_, index) => {
+          const ann = 0.5 + 0.4 * Math.sin(index);
+          return { round: index + 1, accuracy: { ann, bob: 0.5, mean: (ann + 0.5) / 2, worst: Math.min(ann, 0.5) } };
+        }))"""
+    )
+    paths = [path.get_attribute("d") or "" for path in section.locator(".chart-plot .chart-line").all()]
+    assert paths
+    assert all(path.count("L") < 4 * PHONE.width for path in paths)
+    assert console.overflow_px() <= 0
+    section.locator("summary").click()
+    assert section.get_by_role("row").count() == 201
+    expect(section.get_by_text("the last 200 of 10,000 rounds")).to_be_visible()
+
+
+def test_the_page_of_a_run_draws_what_the_run_measured(console: Console) -> None:
+    run_id = console.served.create_and_finish(method="fedplcc", run={"rounds": 3})
+    rounds = console.served.http.get(f"/v1/runs/{run_id}/rounds").json()["rounds"]
+    last = rounds[-1]["metrics"]
+    console.open(f"#/runs/{run_id}")
+    accuracy = console.page.get_by_role("region", name="Accuracy")
+    expect(accuracy).to_contain_text("in round 3. Worst domain:")
+    assert value_of(accuracy, "ann-domain") == f"{100 * last['accuracy']['ann-domain']:.1f} %"
+    prototypes = console.page.get_by_role("region", name="Prototypes", exact=True)
+    assert value_of(prototypes, "sent by clients") == str(last["prototypes"]["local"])
+    expect(console.page.get_by_role("region", name="Training loss")).to_contain_text("cross-entropy")
+    console.screenshot("charts")
