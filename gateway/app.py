@@ -80,6 +80,11 @@ class Route:
         yield from (problem.HTTP_PROBLEMS[status] for status in (*self.http_refusals, *guarded))
 
 
+    @property
+    def statuses(self) -> set[int]:
+        """Every documented status of the operation."""
+        return {self.status, *(int(status) for status in self.responses), *(kind.status for kind in self.problems)}
+
 _RUN = "/v1/runs/{run_id}"
 _MODELS = "/v1/models/"
 _CONFIGURATION = "/v1/run-configuration"
@@ -270,7 +275,7 @@ def create_app(settings: GatewaySettings) -> FastAPI:
             services.stopping.set()
             await channel.close(None)
 
-    services = Services(metrics=GatewayMetrics((route.method, route.path) for route in ROUTES))
+    services = Services(metrics=GatewayMetrics((route.method, route.path, route.statuses) for route in ROUTES))
     app = FastAPI(
         title=openapi.TITLE,
         version=VERSION,

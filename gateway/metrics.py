@@ -16,8 +16,8 @@ UNKNOWN_ROUTE = "unknown"
 class GatewayMetrics:
     """What the gateway counts and measures."""
 
-    def __init__(self, routes: Iterable[tuple[str, str]] = ()) -> None:
-        """Make the metrics; series of these routes (method, template) are there from the start."""
+    def __init__(self, routes: Iterable[tuple[str, str, Iterable[int]]] = ()) -> None:
+        """Make the metrics; series of these routes (method, template, statuses) are there from the start."""
         self.registry: CollectorRegistry = new_registry("gateway")
         self.requests = Counter(
             f"{PREFIX}_http_requests_total",
@@ -35,11 +35,29 @@ class GatewayMetrics:
         self.event_streams = Gauge(
             f"{PREFIX}_event_streams", "Streams of server-sent events that are open.", registry=self.registry
         )
-        for method, route in routes:
+        self.in_flight = Gauge(
+            f"{PREFIX}_http_requests_in_flight",
+            "Requests that have come and whose responses have not ended, streams and downloads among them.",
+            registry=self.registry,
+        )
+        self.response_bytes = Counter(
+            f"{PREFIX}_http_response_bytes_total",
+            "Bytes of the bodies of responses, by route.",
+            ["route"],
+            registry=self.registry,
+        )
+        for method, route, statuses in routes:
             self.seconds.labels(route, method)
+            self.response_bytes.labels(route)
+            for status in statuses:
+                self.requests.labels(route, method, str(status))
 
     def answered(self, *, route: str, method: str, status: int, seconds: float) -> None:
         """Count a request whose response has begun."""
         known = method if method in METHODS else OTHER
         self.requests.labels(route, known, str(status)).inc()
         self.seconds.labels(route, known).observe(seconds)
+
+    def sent(self, num_bytes: int, *, route: str) -> None:
+        """Count a piece of a response's body."""
+        self.response_bytes.labels(route).inc(num_bytes)

@@ -54,6 +54,7 @@ class _Exchange:
     def __init__(self, app: ASGIApp, scope: Scope, receive: Receive, send: Send, request_id: str) -> None:
         self._app, self._scope, self._receive, self._send = app, scope, receive, send
         self._request_id = request_id
+        self._metrics: GatewayMetrics = scope["app"].state.services.metrics
         self._begin = time.perf_counter()
         self._status = 0
         self._sent_bytes = 0
@@ -61,6 +62,7 @@ class _Exchange:
 
     async def run(self) -> None:
         """Pass the request on; nothing that is raised gets out, but for a cancellation."""
+        self._metrics.in_flight.inc()
         try:
             await self._app(self._scope, self._receive, self._note)
         except (StreamAborted, ClientDisconnect):
@@ -70,17 +72,21 @@ class _Exchange:
             if not self._status:
                 await respond(Internal(""), self._scope)(self._scope, self._receive, self._note)
         finally:
+            self._metrics.in_flight.dec()
             self._write_line()
 
     async def _note(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             MutableHeaders(scope=message)[REQUEST_ID] = self._request_id
             self._status = message["status"]
-            metrics: GatewayMetrics = self._scope["app"].state.services.metrics
             seconds = time.perf_counter() - self._begin
-            metrics.answered(route=self._route, method=self._scope["method"], status=self._status, seconds=seconds)
+            self._metrics.answered(
+                route=self._route, method=self._scope["method"], status=self._status, seconds=seconds
+            )
         elif message["type"] == "http.response.body":
-            self._sent_bytes += len(message.get("body", b""))
+            num_bytes = len(message.get("body", b""))
+            self._sent_bytes += num_bytes
+            self._metrics.sent(num_bytes, route=self._route)
             self._is_complete = not message.get("more_body", False)
         await self._send(message)
 

@@ -9,9 +9,11 @@ from starlette.responses import JSONResponse, StreamingResponse
 from structlog.testing import capture_logs
 
 from gateway import problem
+from gateway.app import ROUTES, create_app
 from gateway.metrics import GatewayMetrics
 from gateway.middleware import BodyLimit, RequestContext
 from gateway.routes import Services
+from shared.config import GatewaySettings
 
 LIMIT = 100
 
@@ -104,6 +106,35 @@ def test_each_response_is_counted_by_route_method_and_status(app):
     assert count("unknown", "other", "404") == 1
 
 
+def test_the_bytes_of_responses_are_counted_by_route_and_open_requests_are_shown(app):
+    registry = app.state.services.metrics.registry
+    during = []
+
+    async def look():
+        during.append(registry.get_sample_value("fedplcc_http_requests_in_flight"))
+        return JSONResponse({"ok": True})
+
+    app.add_api_route("/look", look)
+    answer = send(app, "GET", "/look")
+    assert during == [1]
+    assert registry.get_sample_value("fedplcc_http_response_bytes_total", {"route": "/look"}) == len(answer.content)
+    assert registry.get_sample_value("fedplcc_http_requests_in_flight") == 0
+
+
+def test_every_status_that_the_api_documents_has_its_series_from_the_start():
+    metrics = create_app(GatewaySettings()).state.services.metrics
+    shown = {
+        (sample.labels["method"], sample.labels["route"], int(sample.labels["status"]))
+        for family in metrics.requests.collect()
+        for sample in family.samples
+    }
+    assert shown == {(route.method, route.path, status) for route in ROUTES for status in route.statuses}
+    assert ("POST", "/v1/runs", 409) in shown
+    assert ("GET", "/v1/runs/{run_id}/model", 206) in shown
+    num_series = sum(len(family.samples) for family in metrics.registry.collect())
+    assert num_series < 1000
+
+
 def test_a_body_at_the_limit_is_taken(app):
     assert send(app, "POST", "/echo", content=b"x" * LIMIT).json()["size"] == LIMIT
 
@@ -141,3 +172,7 @@ def test_a_response_that_breaks_off_is_logged_and_left_incomplete(app):
     assert [line["event"] for line in lines] == ["request_crashed", "request"]
     assert lines[-1]["is_complete"] is False
     assert sent[-1].get("more_body") is True
+    registry = app.state.services.metrics.registry
+    assert registry.get_sample_value("fedplcc_http_requests_in_flight") == 0
+    beginning = registry.get_sample_value("fedplcc_http_response_bytes_total", {"route": "/crash-late"})
+    assert beginning == len(b"beginning"), "what had left before it broke off"
