@@ -176,7 +176,16 @@ async def _serve(settings: AggregatorSettings) -> int:
         settings.port,
         insecure=settings.insecure,
         observer=metrics.calls,
-        quiet=("Heartbeat", "SyncRound", "GetRun", "ListRuns", "ListRounds", "ListClients", "GetUploadStatus"),
+        quiet=(
+            "Heartbeat",
+            "SyncRound",
+            "GetRun",
+            "ListRuns",
+            "ListRounds",
+            "ListClients",
+            "GetUploadStatus",
+            "GetPrototypeMap",
+        ),
         keepalive_s=settings.keepalive_s,
         idle_s=settings.idle_s,
     )

@@ -27,6 +27,7 @@ from aggregator.initial_models import InitialModels
 from aggregator.layouts import Layouts
 from aggregator.ledger import Ledger, Listener
 from aggregator.metrics import AggregatorMetrics
+from aggregator.prototype_maps import PrototypeMaps
 from aggregator.requests import MAX_REQUEST_ID, Requests
 from aggregator.round_work import RoundWork
 from aggregator.rounds import RunEvent
@@ -121,6 +122,7 @@ class Coordinator:
         )
         self.initial_models = InitialModels(blobs, max_blob_bytes=self._limits.max_blob_bytes)
         self.collection = Collection(self._ledger, store, blobs, metrics, keep or Keep(), clock=monotonic_clock)
+        self.prototype_maps = PrototypeMaps(self._ledger, store, blobs, keep or Keep())
         self._requests = Requests(store)
         self._run_creation = RunCreation(
             self._ledger,
@@ -137,10 +139,10 @@ class Coordinator:
             self._ledger, self._layouts, store, blobs, metrics, self._limits.fold_block_elements
         )
         self._commits = Commits(self._ledger, self._sessions, self.transfers, self._layouts, store, blobs, metrics)
-        self._ledger.recover()
-
         metrics.attend(now=self._ledger.now, monotonic_clock=monotonic_clock, folder=blobs.folder)
         metrics.clients.registered(len(store.list_clients()))
+        self._ledger.recover()
+
     # Runs, as the gateway sees them
 
     def create_run(self, request_id: str, document: Mapping[str, Any]) -> Run:
@@ -334,11 +336,11 @@ class Coordinator:
         with self._ledger.lock:
             session = self._sessions.check(heartbeat.client_id, token)
             self._sessions.heard(session, heartbeat)
-            if heartbeat.problem is not None and heartbeat.problem != session.problem:
-                self._attendance.reported(session, heartbeat.problem)
             self._metrics.rounds.heard(
                 heartbeat.run_id, heartbeat.round, heartbeat.client_id, heartbeat.activity, now=self._ledger.now()
             )
+            if heartbeat.problem is not None and heartbeat.problem != session.problem:
+                self._attendance.reported(session, heartbeat.problem)
             if heartbeat.activity is ClientActivity.IDLE:
                 if session.task is not None and session.task.kind is TaskKind.STOP:
                     session.task = None
@@ -443,5 +445,5 @@ class Coordinator:
     def _next_task(self, session: Session) -> Task:
         task = tasks.next_task(self._ledger.open_runs(), session.client.client_id, session.task)
         self._sessions.given(session, task)
-        return task
         self._metrics.rounds.task_taken(task, now=self._ledger.now())
+        return task

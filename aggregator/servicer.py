@@ -39,6 +39,8 @@ MAX_HOLD_S = 20.0
 """How long a poll is held at most: well below the 30 to 60 s after which common proxies cut what is idle."""
 MAX_MODEL_UPLOADS = 4
 """Initial models that are received at once; each may be as large as a blob may be, and takes that much of the disk."""
+MAX_MAPS_ASKED = 32
+"""Prototype maps that are drawn, one at a time, or wait for it."""
 MAX_PAGE = 1000
 MAX_PAGE_BYTES = 512 << 10
 """Size that a page of more than one entry keeps to; well below the limit on messages, which one entry may come near."""
@@ -300,7 +302,8 @@ class RunServicer(run_grpc.RunServiceServicer):
 
     def __init__(self, coordinator: Coordinator, wakeups: Wakeups, *, idle_s: float = IDLE_S) -> None:
         self._coordinator, self._wakeups, self._idle_s = coordinator, wakeups, idle_s
-        self._model_uploads = 0
+        self._model_uploads = self._maps_asked = 0
+        self._drawing = asyncio.Lock()
 
     async def CreateRun(self, request: run_pb2.CreateRunRequest, context: Context) -> run_pb2.CreateRunResponse:
         """See RunService.CreateRun."""
@@ -464,6 +467,21 @@ class RunServicer(run_grpc.RunServiceServicer):
         async with aclosing(_read(self._coordinator, blob, request.offset_bytes)) as pieces:
             async for data in pieces:
                 yield run_pb2.FetchArtifactResponse(data=data)
+
+    async def GetPrototypeMap(
+        self, request: run_pb2.GetPrototypeMapRequest, context: Context
+    ) -> run_pb2.GetPrototypeMapResponse:
+        """See RunService.GetPrototypeMap."""
+        if self._maps_asked >= MAX_MAPS_ASKED:
+            raise Overloaded(f"{MAX_MAPS_ASKED} prototype maps are being asked for; try again in a moment")
+        self._maps_asked += 1
+        try:
+            # One at a time, and who waits takes no thread: trainers' calls need them, and the processor.
+            async with self._drawing:
+                found = await _call(self._coordinator.prototype_maps.of, request.run_id, request.round)
+            return await _call(convert.prototype_map_to_proto, found)
+        finally:
+            self._maps_asked -= 1
 
     async def _encode(self, run: Run) -> Any:
         manifest = await _call(self._coordinator.manifest, run)

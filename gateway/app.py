@@ -33,6 +33,7 @@ from shared.errors import (
     InvalidModel,
     InvalidTransition,
     MalformedRequest,
+    NoPrototypes,
     NotFound,
     Overloaded,
     PayloadCorrupt,
@@ -79,11 +80,11 @@ class Route:
         guarded = () if self.method in SAFE_METHODS else (403,)
         yield from (problem.HTTP_PROBLEMS[status] for status in (*self.http_refusals, *guarded))
 
-
     @property
     def statuses(self) -> set[int]:
         """Every documented status of the operation."""
         return {self.status, *(int(status) for status in self.responses), *(kind.status for kind in self.problems)}
+
 
 _RUN = "/v1/runs/{run_id}"
 _MODELS = "/v1/models/"
@@ -212,6 +213,13 @@ ROUTES: tuple[Route, ...] = (
         )
         for name, handler in (("model", routes.get_model), ("prototypes", routes.get_prototypes))
         for method in ("GET", "HEAD")
+    ),
+    Route(
+        method="GET",
+        path=f"{_RUN}/prototype-map",
+        handler=routes.get_prototype_map,
+        tag="results",
+        refusals=(RunNotFound, NoPrototypes, RoundNotFound, BlobNotFound, PayloadCorrupt, Overloaded),
     ),
     Route(
         method="GET",

@@ -19,6 +19,7 @@ from shared.convert import RunView
 from shared.errors import AggregatorUnavailable, FedplccError, Internal, MalformedRequest, PayloadCorrupt, Unavailable
 from shared.gen.fedplcc.v1 import run_service_pb2 as pb2
 from shared.gen.fedplcc.v1 import run_service_pb2_grpc as pb2_grpc
+from shared.prototype_map import RoundMap
 from shared.rpc import translated
 from shared.types import BlobRef, Client, Evaluation, Event, Round
 
@@ -123,6 +124,11 @@ class AggregatorClient:
         """The reports of a round with its number, by client."""
         pages = self._pages(self._runs.ListEvaluations, pb2.ListEvaluationsRequest(run_id=run_id, round=round_number))
         return [_decoded(convert.evaluation_from_proto, entry) async for page in pages for entry in page.evaluations]
+
+    async def get_prototype_map(self, run_id: str, *, round_number: int = -1) -> RoundMap:
+        """The prototype map of a committed round, -1 for the last one whose prototypes are there."""
+        request = pb2.GetPrototypeMapRequest(run_id=run_id, round=round_number)
+        return _decoded(convert.prototype_map_from_proto, await self._call(self._runs.GetPrototypeMap, request))
 
     async def pause_run(self, run_id: str, *, now: bool, request_id: str) -> RunView:
         """Pause a run when its open round commits, or at once; a request id that is not empty counts once."""

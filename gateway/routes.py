@@ -279,6 +279,24 @@ async def get_prototypes(
     return await download(request, aggregator, run_id, "prototypes", round_number)
 
 
+async def get_prototype_map(
+    aggregator: Aggregator,
+    run_id: RunId,
+    round_number: Annotated[
+        int | None,
+        Query(
+            ge=0,
+            le=MAX_ROUND,
+            alias="round",
+            description="The round, from 1; the last committed one whose prototypes are there if not given.",
+        ),
+    ] = None,
+) -> schemas.PrototypeMap:
+    """Show a round's global and local prototypes on a plane that is steady from round to round."""
+    number = -1 if round_number is None else round_number
+    return schemas.PrototypeMap.of(await aggregator.get_prototype_map(run_id, round_number=number))
+
+
 # Events
 
 

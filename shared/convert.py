@@ -13,13 +13,15 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast, get_args
 
+import numpy as np
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from shared.errors import MalformedRequest
 from shared.gen.fedplcc.v1 import round_service_pb2, run_service_pb2, types_pb2
+from shared.prototype_map import MAX_GLOBAL, MAX_LOCAL, MappedClient, PrototypeMap, RoundMap
 from shared.readings import first_impossible
 from shared.run_config import NAME_PATTERN, canonical_json
 from shared.types import (
@@ -29,6 +31,7 @@ from shared.types import (
     ClientActivity,
     ClientProblem,
     CommittedUpdate,
+    Comparison,
     Environment,
     Evaluation,
     EvaluationCounts,
@@ -516,6 +519,76 @@ def evaluation_from_proto(message: run_service_pb2.ClientEvaluation) -> tuple[in
     """The round, and one client's counts in it."""
     counts = tuple(map(counts_from_proto, message.counts))
     return message.round, Evaluation(client_id=message.client_id, domain=message.domain, counts=counts)
+
+
+# Prototype maps
+
+
+def prototype_map_to_proto(found: RoundMap) -> run_service_pb2.GetPrototypeMapResponse:
+    """The message of a round's prototype map."""
+    drawn = found.drawn
+    columns = (drawn.class_ids_N, drawn.owners_N, drawn.weights_N, drawn.shares_N, drawn.nearest_N)
+    return run_service_pb2.GetPrototypeMapResponse(
+        round=found.number,
+        prototypes=(
+            run_service_pb2.MappedPrototype(
+                x=x, y=y, class_id=class_id, client=owner, weight=weight, share=share, nearest=nearest
+            )
+            for (x, y), class_id, owner, weight, share, nearest in zip(
+                drawn.places_N2.tolist(), *(column.tolist() for column in columns), strict=True
+            )
+        ),
+        clients=(
+            run_service_pb2.MappedClient(client_id=client.client_id, domain=client.domain, is_kept=client.is_kept)
+            for client in found.clients
+        ),
+        comparison=found.comparison,
+        explained=drawn.explained,
+        left_out_global=drawn.left_out_global,
+        left_out_local=drawn.left_out_local,
+        rounds=(run_service_pb2.RoundSpan(first=first, last=last) for first, last in found.rounds),
+        aligned_from=found.aligned_from,
+    )
+
+
+def prototype_map_from_proto(message: run_service_pb2.GetPrototypeMapResponse) -> RoundMap:
+    """The prototype map of a message: its numbers are finite, and its places point into its lists."""
+    if message.comparison not in get_args(Comparison):
+        raise _malformed("comparison", "it is neither cosine nor distance")
+    entries, clients = _limited("prototypes", message.prototypes, MAX_GLOBAL + MAX_LOCAL), message.clients
+    for entry in entries:
+        if not (math.isfinite(entry.x) and math.isfinite(entry.y)):
+            raise _malformed("x", "a place is NaN or infinite")
+        if not (math.isfinite(entry.weight) and entry.weight > 0):
+            raise _malformed("weight", "it is not a positive number")
+        _fraction("share", entry.share)
+        _at_least(0, "class_id", entry.class_id)
+        if not -1 <= entry.client < len(clients) or not -1 <= entry.nearest < len(entries):
+            raise _malformed("client", "it points to nothing")
+    for span in message.rounds:
+        _at_least(span.first, "rounds", span.last)
+    drawn = PrototypeMap(
+        places_N2=np.array([(entry.x, entry.y) for entry in entries], dtype=np.float64).reshape(-1, 2),
+        class_ids_N=np.array([entry.class_id for entry in entries], dtype=np.int64),
+        owners_N=np.array([entry.client for entry in entries], dtype=np.int64),
+        weights_N=np.array([entry.weight for entry in entries], dtype=np.float64),
+        shares_N=np.array([entry.share for entry in entries], dtype=np.float64),
+        nearest_N=np.array([entry.nearest for entry in entries], dtype=np.int64),
+        explained=_fraction("explained", message.explained),
+        left_out_global=_at_least(0, "left_out_global", message.left_out_global),
+        left_out_local=_at_least(0, "left_out_local", message.left_out_local),
+    )
+    return RoundMap(
+        number=_at_least(1, "round", message.round),
+        drawn=drawn,
+        clients=tuple(
+            MappedClient(_text("client_id", client.client_id), _text("domain", client.domain), client.is_kept)
+            for client in clients
+        ),
+        comparison=cast(Comparison, message.comparison),
+        aligned_from=_at_least(1, "aligned_from", message.aligned_from),
+        rounds=tuple((span.first, span.last) for span in message.rounds),
+    )
 
 
 # Runs, rounds, events

@@ -15,7 +15,7 @@
     |   `-- NotInCohort                a member that this round did not ask
     |       `-- ClientQuarantined          a member that takes no part in the run any more
     |-- NotFound
-    |   |-- RunNotFound  RoundNotFound  BlobNotFound  ClientNotFound
+    |   |-- RunNotFound  RoundNotFound  BlobNotFound  ClientNotFound  NoPrototypes
     |-- AlreadyExists
     |   |-- ClientIdTaken              another instance acts for this client
     |   |-- UpdateConflict             another update is committed under the same key
@@ -212,6 +212,12 @@ class ClientNotFound(NotFound):
     """No client of this id takes part in the run, or ever joined."""
 
     reason = "CLIENT_NOT_FOUND"
+
+
+class NoPrototypes(NotFound):
+    """The run's method has no prototypes."""
+
+    reason = "NO_PROTOTYPES"
 
 
 class AlreadyExists(FedplccError):

@@ -93,6 +93,36 @@ class PrototypeMap:
         return found
 
 
+@dataclass(frozen=True, slots=True)
+class MappedClient:
+    """A client that sent prototypes; those that are not kept any more are missing on the map."""
+
+    client_id: str
+    domain: str
+    is_kept: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class RoundMap:
+    """The map of one round, and what there is besides it.
+
+    Attributes:
+        number: The round.
+        drawn: Its prototypes; an owner is a place in `clients`.
+        clients: Who sent prototypes, by id.
+        comparison: How the method compares them.
+        aligned_from: The round that the pictures of all rounds are aligned with, by way of key rounds.
+        rounds: Rounds that there are pictures of: the first and the last of each stretch without a hole, rising.
+    """
+
+    number: int
+    drawn: PrototypeMap
+    clients: tuple[MappedClient, ...]
+    comparison: Comparison
+    aligned_from: int
+    rounds: tuple[tuple[int, int], ...] = ()
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class _Rows:
     """Prototypes of one kind: vectors as they are compared `[n, D]`, and what goes with each."""
@@ -200,17 +230,35 @@ def polygon(num_classes: int) -> Centres:
     return {class_id: (float(np.sin(angle)), float(np.cos(angle))) for class_id, angle in enumerate(angles_M)}
 
 
-def reference_round(number: int, rounds: Sequence[int]) -> int | None:
-    """Return the round on whose map another's is aligned, or None for the one that all begins with.
+def key_rounds(rounds: Sequence[int]) -> list[int]:
+    """Return the rounds on which others are aligned: every `KEY_ROUNDS`-th, or the first where none of these is there.
 
     Args:
-        number: The round; it need not be among `rounds`.
         rounds: Those whose prototypes are there, rising.
     """
-    keys = [key for key in rounds if (key - 1) % KEY_ROUNDS == 0] or list(rounds[:1])
+    return [number for number in rounds if (number - 1) % KEY_ROUNDS == 0] or list(rounds[:1])
+
+
+def reference_round(number: int, keys: Sequence[int]) -> int | None:
+    """Return the round on whose map another's is aligned: the key round before it, or else the first one.
+
+    Args:
+        number: The round.
+        keys: Key rounds, rising.
+
+    Returns:
+        None for the first key round, with which all begins.
+    """
     if not keys or number == keys[0]:
         return None
     return max((key for key in keys if key < number), default=keys[0])
+
+
+def spans(numbers: Sequence[int]) -> tuple[tuple[int, int], ...]:
+    """Return the first and the last of each stretch of rising numbers that has no hole."""
+    ends = [place for place, number in enumerate(numbers) if numbers[place + 1 : place + 2] != [number + 1]]
+    begins = [0, *(end + 1 for end in ends[:-1])]
+    return tuple((numbers[begin], numbers[end]) for begin, end in zip(begins, ends, strict=False))
 
 
 def _rows(before: Sequence[_Rows], sets: Iterable[tuple[int, PrototypeSet]], comparison: Comparison) -> _Rows:

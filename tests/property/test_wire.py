@@ -334,6 +334,7 @@ PARSERS: list[tuple[Any, Any]] = [
         lambda request: convert.evaluation_from_report(request, domain="d"),
     ),
     (run_service_pb2.ClientEvaluation, convert.evaluation_from_proto),
+    (run_service_pb2.GetPrototypeMapResponse, convert.prototype_map_from_proto),
 ]
 
 

@@ -8,7 +8,15 @@ import numpy as np
 import pytest
 
 from shared import prototype_map as maps
-from shared.prototype_map import NO_OWNER, PrototypeMap, map_prototypes, polygon, procrustes, reference_round
+from shared.prototype_map import (
+    NO_OWNER,
+    PrototypeMap,
+    key_rounds,
+    map_prototypes,
+    polygon,
+    procrustes,
+    reference_round,
+)
 from shared.types import Comparison, PrototypeSet
 
 EMPTY = PrototypeSet.empty()
@@ -184,4 +192,4 @@ def test_where_nothing_can_be_told_nothing_is_turned() -> None:
     ],
 )
 def test_rounds_are_aligned_on_key_rounds(number: int, rounds: list[int], expected: int | None) -> None:
-    assert reference_round(number, rounds) == expected
+    assert reference_round(number, key_rounds(rounds)) == expected

@@ -264,3 +264,69 @@ class FetchArtifactResponse(_message.Message):
     blob: _types_pb2.BlobRef
     data: bytes
     def __init__(self, blob: _Optional[_Union[_types_pb2.BlobRef, _Mapping]] = ..., data: _Optional[bytes] = ...) -> None: ...
+
+class GetPrototypeMapRequest(_message.Message):
+    __slots__ = ("run_id", "round")
+    RUN_ID_FIELD_NUMBER: _ClassVar[int]
+    ROUND_FIELD_NUMBER: _ClassVar[int]
+    run_id: str
+    round: int
+    def __init__(self, run_id: _Optional[str] = ..., round: _Optional[int] = ...) -> None: ...
+
+class MappedPrototype(_message.Message):
+    __slots__ = ("x", "y", "class_id", "client", "weight", "share", "nearest")
+    X_FIELD_NUMBER: _ClassVar[int]
+    Y_FIELD_NUMBER: _ClassVar[int]
+    CLASS_ID_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_FIELD_NUMBER: _ClassVar[int]
+    WEIGHT_FIELD_NUMBER: _ClassVar[int]
+    SHARE_FIELD_NUMBER: _ClassVar[int]
+    NEAREST_FIELD_NUMBER: _ClassVar[int]
+    x: float
+    y: float
+    class_id: int
+    client: int
+    weight: float
+    share: float
+    nearest: int
+    def __init__(self, x: _Optional[float] = ..., y: _Optional[float] = ..., class_id: _Optional[int] = ..., client: _Optional[int] = ..., weight: _Optional[float] = ..., share: _Optional[float] = ..., nearest: _Optional[int] = ...) -> None: ...
+
+class MappedClient(_message.Message):
+    __slots__ = ("client_id", "domain", "is_kept")
+    CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
+    DOMAIN_FIELD_NUMBER: _ClassVar[int]
+    IS_KEPT_FIELD_NUMBER: _ClassVar[int]
+    client_id: str
+    domain: str
+    is_kept: bool
+    def __init__(self, client_id: _Optional[str] = ..., domain: _Optional[str] = ..., is_kept: bool = ...) -> None: ...
+
+class RoundSpan(_message.Message):
+    __slots__ = ("first", "last")
+    FIRST_FIELD_NUMBER: _ClassVar[int]
+    LAST_FIELD_NUMBER: _ClassVar[int]
+    first: int
+    last: int
+    def __init__(self, first: _Optional[int] = ..., last: _Optional[int] = ...) -> None: ...
+
+class GetPrototypeMapResponse(_message.Message):
+    __slots__ = ("round", "prototypes", "clients", "comparison", "explained", "left_out_global", "left_out_local", "rounds", "aligned_from")
+    ROUND_FIELD_NUMBER: _ClassVar[int]
+    PROTOTYPES_FIELD_NUMBER: _ClassVar[int]
+    CLIENTS_FIELD_NUMBER: _ClassVar[int]
+    COMPARISON_FIELD_NUMBER: _ClassVar[int]
+    EXPLAINED_FIELD_NUMBER: _ClassVar[int]
+    LEFT_OUT_GLOBAL_FIELD_NUMBER: _ClassVar[int]
+    LEFT_OUT_LOCAL_FIELD_NUMBER: _ClassVar[int]
+    ROUNDS_FIELD_NUMBER: _ClassVar[int]
+    ALIGNED_FROM_FIELD_NUMBER: _ClassVar[int]
+    round: int
+    prototypes: _containers.RepeatedCompositeFieldContainer[MappedPrototype]
+    clients: _containers.RepeatedCompositeFieldContainer[MappedClient]
+    comparison: str
+    explained: float
+    left_out_global: int
+    left_out_local: int
+    rounds: _containers.RepeatedCompositeFieldContainer[RoundSpan]
+    aligned_from: int
+    def __init__(self, round: _Optional[int] = ..., prototypes: _Optional[_Iterable[_Union[MappedPrototype, _Mapping]]] = ..., clients: _Optional[_Iterable[_Union[MappedClient, _Mapping]]] = ..., comparison: _Optional[str] = ..., explained: _Optional[float] = ..., left_out_global: _Optional[int] = ..., left_out_local: _Optional[int] = ..., rounds: _Optional[_Iterable[_Union[RoundSpan, _Mapping]]] = ..., aligned_from: _Optional[int] = ...) -> None: ...

@@ -108,6 +108,11 @@ class RunServiceStub(object):
                 request_serializer=fedplcc_dot_v1_dot_run__service__pb2.FetchArtifactRequest.SerializeToString,
                 response_deserializer=fedplcc_dot_v1_dot_run__service__pb2.FetchArtifactResponse.FromString,
                 _registered_method=True)
+        self.GetPrototypeMap = channel.unary_unary(
+                '/fedplcc.v1.RunService/GetPrototypeMap',
+                request_serializer=fedplcc_dot_v1_dot_run__service__pb2.GetPrototypeMapRequest.SerializeToString,
+                response_deserializer=fedplcc_dot_v1_dot_run__service__pb2.GetPrototypeMapResponse.FromString,
+                _registered_method=True)
 
 
 class RunServiceServicer(object):
@@ -226,6 +231,15 @@ class RunServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetPrototypeMap(self, request, context):
+        """Draws a committed round's global and local prototypes on a plane that is steady from round to round. Changes nothing.
+        Fails with NO_PROTOTYPES (the run's method has none), ROUND_NOT_FOUND (the round has not committed), BLOB_NOT_FOUND (its
+        prototypes were collected; the metadata's "rounds" names those that are there), PAYLOAD_CORRUPT or OVERLOADED.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_RunServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -298,6 +312,11 @@ def add_RunServiceServicer_to_server(servicer, server):
                     servicer.FetchArtifact,
                     request_deserializer=fedplcc_dot_v1_dot_run__service__pb2.FetchArtifactRequest.FromString,
                     response_serializer=fedplcc_dot_v1_dot_run__service__pb2.FetchArtifactResponse.SerializeToString,
+            ),
+            'GetPrototypeMap': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetPrototypeMap,
+                    request_deserializer=fedplcc_dot_v1_dot_run__service__pb2.GetPrototypeMapRequest.FromString,
+                    response_serializer=fedplcc_dot_v1_dot_run__service__pb2.GetPrototypeMapResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -682,6 +701,33 @@ class RunService(object):
             '/fedplcc.v1.RunService/FetchArtifact',
             fedplcc_dot_v1_dot_run__service__pb2.FetchArtifactRequest.SerializeToString,
             fedplcc_dot_v1_dot_run__service__pb2.FetchArtifactResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetPrototypeMap(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/fedplcc.v1.RunService/GetPrototypeMap',
+            fedplcc_dot_v1_dot_run__service__pb2.GetPrototypeMapRequest.SerializeToString,
+            fedplcc_dot_v1_dot_run__service__pb2.GetPrototypeMapResponse.FromString,
             options,
             channel_credentials,
             insecure,
