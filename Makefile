@@ -2,6 +2,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 BUF_VERSION := 1.75.0
+TYPESCRIPT_VERSION := 5.9.3
 ARGS ?=
 WORKERS ?= 2
 
@@ -47,6 +48,8 @@ lint: $(VENV)/.dev ## Check format, style, types, imports and that generated cod
 	@$(BIN)/hadolint Dockerfile.aggregator Dockerfile.trainer && echo "hadolint: clean"
 	@if command -v npx >/dev/null; then cd protos && npx --yes @bufbuild/buf@$(BUF_VERSION) lint && echo "buf lint: clean"; \
 	  else echo "buf lint: skipped, npx is not installed"; fi
+	@if command -v npx >/dev/null; then npx --yes --package typescript@$(TYPESCRIPT_VERSION) tsc --project gateway/console/jsconfig.json \
+	  && echo "the console's types: clean"; else echo "the console's types: skipped, npx is not installed"; fi
 
 format: $(VENV)/.dev ## Format the code
 	@$(BIN)/ruff format .
