@@ -28,18 +28,9 @@ from rich.table import Column
 
 from fedplcc.plots import SUMMARIES, domains_of
 from fedplcc.printable import printable
+from fedplcc.run_notes import note_of
 from gateway.schemas import Event, Round, Run
 
-NOTES = {
-    "run_recovered": "the aggregator came back; the run goes on",
-    "run_paused": "the run is paused",
-    "run_resumed": "the run goes on",
-    "pause_requested": "the run pauses when the open round has committed",
-    "pause_withdrawn": "the run does not pause",
-    "run_stopping": "the run is being stopped",
-    "environments_differ": "the clients compute on different machine types: the same run elsewhere may give other last bits",
-}
-"""Events of a run that a person wants to know of, beside rounds and problems."""
 PHASES = {
     "initialising": "making the first model",
     "collecting": "training",
@@ -53,6 +44,8 @@ LOCAL_WIDTHS = {"local mean": 10, "local worst": 11}
 """Columns of a round whose clients have models of their own beside the global one, and how wide they are."""
 EXTRA_WIDTHS = {"loss": 7, "prototypes": 13, "time": 7}
 """Columns of a round beside its accuracies, and how wide they are."""
+LAST_ROUNDS = 3
+"""Rounds of a run that are shown when its screen is gone."""
 DROPPED_FIRST = ("prototypes", "time", "loss", "local worst", "local mean")
 OWN_MODELS = "accuracies are of the clients' own models: this run shares none, its global model stays the first"
 
@@ -185,29 +178,8 @@ class RunProgress(AbstractContextManager["RunProgress"]):
             self._committed(event)
         elif event.type.startswith("round_"):
             self._begin(event.round, event.type.removeprefix("round_"))
-        elif event.type in ("update_refused", "report_refused"):
-            what = "an update" if event.type == "update_refused" else "a report"
-            self.note(f"client {event.client_id}: {what} was refused: {event.data.get('detail')}")
-        elif event.type == "client_problem":
-            sentence = "; ".join(filter(None, (event.data.get("detail"), event.data.get("hint"))))
-            self.note(f"client {event.client_id}: {sentence}")
-        elif event.type == "client_quarantined":
-            self.note(printable(f"client {event.client_id} is quarantined: {event.data.get('reason')}"))
-        elif event.type == "client_released":
-            self.note(f"client {event.client_id} takes part again")
-        elif event.type == "client_dropped":
-            why = ": ".join(str(event.data.get(name)) for name in ("reason", "detail"))
-            self.note(f"round {event.round} goes on without client {event.client_id}, {why}")
-        elif event.type == "client_returned":
-            self.note(f"round {event.round} waits for client {event.client_id} again")
-        elif event.type == "quorum_missing":
-            self.note(f"waiting: {event.data.get('reason')}")
-        elif event.type == "environment_changed":
-            self.note(
-                f"client {event.client_id} computes on another machine type now; last bits may differ from here on"
-            )
-        elif event.type in NOTES:
-            self.note(NOTES[event.type])
+        elif (text := note_of(event)) is not None:
+            self.note(text)
 
     def _committed(self, event: Event) -> None:
         metrics = event.data.get("metrics")
@@ -271,6 +243,14 @@ def shown_steps(console: Console, count: int) -> Iterator[Callable[[str], None]]
                 console.print(text)
 
         yield step
+
+
+def last_lines(rounds: Sequence[Mapping[str, Any]], width: int | None = None) -> list[str]:
+    """The last few of these rounds under a heading, without how long they took; nothing of no rounds."""
+    if not rounds:
+        return []
+    table = RoundTable.of(rounds[-1], width)
+    return [table.heading(), *(table.line(metrics) for metrics in rounds[-LAST_ROUNDS:])]
 
 
 def run_lines(runs: Sequence[Run]) -> list[str]:

@@ -254,8 +254,15 @@ class Gateway:
 
     # Events
 
-    async def follow(self, run_id: str, *, after: int = 0) -> AsyncGenerator[Event | Run, None]:
+    async def follow(
+        self, run_id: str, *, after: int = 0, on_trouble: Callable[[str], None] = lambda why: None
+    ) -> AsyncGenerator[Event | Run, None]:
         """Yield the events of a run after a cursor, each once and in order; then the run, when it has ended.
+
+        Args:
+            run_id: Of which run.
+            after: The last event that is known already.
+            on_trouble: Told why the events stopped coming, at each attempt to go on; and "" when they may come again.
 
         Raises:
             FedplccError: The gateway refuses; or it was not there at first, or was away for longer than `PATIENCE_S`.
@@ -267,6 +274,7 @@ class Gateway:
                 headers = {"Accept": "text/event-stream", "Last-Event-ID": str(after)}
                 async with self._stream("GET", _path(run_id, "events"), headers=headers, silence_s=SILENCE_S) as answer:
                     has_answered, failures, last_sign = True, 0, clock()
+                    on_trouble("")
                     async for item in read_events(answer.aiter_lines()):
                         last_sign = clock()
                         if item.name == "problem":
@@ -277,9 +285,12 @@ class Gateway:
                         event = _parsed(Event, item.data)
                         after = event.sequence
                         yield event
-            except Unavailable:
+                why = f"the gateway at {self.url} ended the stream of events"
+            except Unavailable as error:
                 if not has_answered or clock() - last_sign > PATIENCE_S:
                     raise
+                why = error.detail
+            on_trouble(why)
             failures += 1
             await self._pause(failures)
 

@@ -13,7 +13,7 @@ import typer
 
 from fedplcc.examples import examples
 from fedplcc.exit_codes import HELP, ExitCode, explains_errors, say
-from fedplcc.interruption import run_interruptibly
+from fedplcc.interruption import Interrupted, run_interruptibly
 
 if TYPE_CHECKING:
     from fedplcc.artifacts import RunRecord
@@ -162,13 +162,18 @@ def status(
 @app.command(epilog=examples("fedplcc run watch", "fedplcc run watch scans-97f12353 --gateway http://127.0.0.1:8081"))
 @explains_errors
 def watch(
-    run: MaybeRunId = None, gateway: GatewayUrl = DEFAULT_GATEWAY, insecure: Insecure = False, as_json: Json = False
+    run: MaybeRunId = None,
+    gateway: GatewayUrl = DEFAULT_GATEWAY,
+    insecure: Insecure = False,
+    as_lines: Annotated[bool, typer.Option("--lines", help="A line per round on a terminal too.")] = False,
+    as_json: Json = False,
 ) -> int:
-    """Follow a run to its end, with a line per round, through restarts of gateway and aggregator.
+    """Follow a run to its end, through restarts of gateway and aggregator. Ctrl-C ends watching, not the run.
 
+    On a terminal a full screen shows rounds, accuracies, clients and what happened; elsewhere there is a line per round.
     With --json a line per event of the run's history, and the run itself at the end.
     """
-    return _ask(gateway, insecure, lambda there: _watch(there, run, as_json=as_json))
+    return _ask(gateway, insecure, lambda there: _watch(there, run, as_lines=as_lines, as_json=as_json))
 
 
 @app.command(epilog=examples("fedplcc run pause scans-97f12353", "fedplcc run pause scans-97f12353 --now"))
@@ -337,14 +342,31 @@ def _change(url: str, insecure: bool, change: Callable[[Gateway], Coroutine[Any,
     return ExitCode.OK
 
 
-async def _watch(gateway: Gateway, run_id: str | None, *, as_json: bool) -> int:
+async def _watch(gateway: Gateway, run_id: str | None, *, as_lines: bool, as_json: bool) -> int:
+    from asyncio import CancelledError
+
     from fedplcc.artifacts import ending_of
-    from fedplcc.progress import RunProgress, console_for
-    from gateway.schemas import Run
+    from fedplcc.progress import console_for, shows_bars
 
     run = await _found(gateway, run_id)
     console = console_for(json=as_json)
-    with RunProgress(console, total_rounds=run.total_rounds) as progress:
+    is_screen = not (as_lines or as_json or run.status.is_final) and shows_bars(console)
+    try:
+        run = await (_watch_screen(gateway, run) if is_screen else _watch_lines(gateway, run, as_json=as_json))
+    except CancelledError:
+        raise Interrupted(_how_to_go_on(run.run_id, gateway.url)) from None
+    if run.status == "completed":
+        console.print(ending_of(run.run_id, run.status, run.reason))
+        return ExitCode.OK
+    say(ending_of(run.run_id, run.status, run.reason))
+    return ExitCode.FAILED
+
+
+async def _watch_lines(gateway: Gateway, run: Run, *, as_json: bool) -> Run:
+    from fedplcc.progress import RunProgress, console_for
+    from gateway.schemas import Run
+
+    with RunProgress(console_for(json=as_json), total_rounds=run.total_rounds) as progress:
         if not as_json:
             progress.note(_sentence(run))
         async with aclosing(gateway.follow(run.run_id)) as items:
@@ -355,11 +377,30 @@ async def _watch(gateway: Gateway, run_id: str | None, *, as_json: bool) -> int:
                     progress.event(item)
                 if isinstance(item, Run):
                     run = item
-    if run.status == "completed":
-        console.print(ending_of(run.run_id, run.status, run.reason))
-        return ExitCode.OK
-    say(ending_of(run.run_id, run.status, run.reason))
-    return ExitCode.FAILED
+    return run
+
+
+async def _watch_screen(gateway: Gateway, run: Run) -> Run:
+    import os
+
+    from fedplcc.progress import console_for, last_lines
+    from fedplcc.watching.live import LiveWatch, screen_console
+
+    watch = LiveWatch(gateway, run, screen_console(), os.environ)
+    try:
+        return await watch.until_end()
+    finally:
+        # The screen is gone; what a person saw last stays where the next command is typed.
+        console = console_for(json=False)
+        for line in last_lines(watch.watched.rounds, console.width):
+            console.print(line)
+
+
+def _how_to_go_on(run_id: str, url: str) -> str:
+    where = "" if url == DEFAULT_GATEWAY else f" --gateway {url}"
+    ways = ("watch it again", "watch"), ("pause it", "pause"), ("stop it", "stop")
+    commands = ", ".join(f"{what} with 'fedplcc run {command} {run_id}{where}'" for what, command in ways)
+    return f"this ends watching only, run {run_id} goes on; {commands}"
 
 
 def _show(run: Run, sentence: str, *, as_json: bool) -> None:

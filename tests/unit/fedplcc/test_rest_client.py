@@ -233,6 +233,29 @@ def test_events_come_once_and_in_order_over_a_broken_connection() -> None:
     assert [request.headers["Last-Event-ID"] for request in gateway.requests] == ["0", "2", "2", "2"]
 
 
+def test_who_follows_is_told_why_events_stopped_and_when_they_may_come_again() -> None:
+    gateway = Recorded(
+        httpx.Response(200, stream=Breaking(frame(1).encode())),
+        httpx.ConnectError("refused"),
+        httpx.Response(200, text=": the gateway stops\n\n"),
+        httpx.Response(200, text=frame(2) + END),
+    )
+    told: list[str] = []
+
+    async def collect(there: Gateway) -> None:
+        async with aclosing(there.follow("r", on_trouble=told.append)) as items:
+            async for _ in items:
+                pass
+
+    gateway.ask(collect)
+    assert [why.partition(" http")[0] for why in told if why] == [
+        "the connection to the gateway at",
+        "no gateway answers at",
+        "the gateway at",
+    ]
+    assert [bool(why) for why in told] == [False, True, True, False, True, False]
+
+
 def test_a_gateway_that_was_never_there_is_not_waited_for() -> None:
     gateway = Recorded(httpx.ConnectError("refused"))
     with pytest.raises(GatewayAbsent):
