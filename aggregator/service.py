@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -184,11 +184,29 @@ class Coordinator:
         self._ledger.get(run_id)
         return self._store.list_evaluations(run_id, number, after=after, limit=limit)
 
-    def list_events(self, *, run_id: str = "", after: int = 0, limit: int = 1000) -> list[Event]:
-        """Events with a greater sequence, in order."""
+    def list_events(
+        self,
+        *,
+        run_id: str = "",
+        after: int = 0,
+        before: int = 0,
+        limit: int = 1000,
+        types: Sequence[str] = (),
+        client_id: str = "",
+        newest_first: bool = False,
+    ) -> list[Event]:
+        """Events between two sequences, in order or newest first; see `Store.list_events`."""
         if run_id:
             self._ledger.get(run_id)
-        return self._store.list_events(run_id=run_id, after=after, limit=limit)
+        return self._store.list_events(
+            run_id=run_id,
+            after=after,
+            before=before,
+            limit=limit,
+            types=types,
+            client_id=client_id,
+            newest_first=newest_first,
+        )
 
     def list_clients(self, *, after: str = "", limit: int | None = None) -> list[Client]:
         """Clients that ever joined, by id, from the one after `after`, with what is known of them now."""

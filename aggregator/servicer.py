@@ -426,12 +426,23 @@ class RunServicer(run_grpc.RunServiceServicer):
         self, request: run_pb2.WatchRunRequest, context: Context
     ) -> AsyncIterator[run_pb2.WatchRunResponse]:
         """See RunService.WatchRun."""
+        if request.follow and (request.before_sequence or request.newest_first):
+            raise MalformedRequest("before_sequence, newest_first: who follows gets events in order, without an end")
         cursor, run_id = request.after_sequence, request.run_id
         limit = MAX_PAGE if request.follow else _page_size(request.page_size, default=MAX_PAGE, most=MAX_PAGE)
         while True:
             changed = self._wakeups.events()
             has_ended = bool(run_id) and await _call(self._coordinator.has_ended, run_id)
-            events = await _call(self._coordinator.list_events, run_id=run_id, after=cursor, limit=limit)
+            events = await _call(
+                self._coordinator.list_events,
+                run_id=run_id,
+                after=cursor,
+                before=request.before_sequence,
+                limit=limit,
+                types=tuple(request.types),
+                client_id=request.client_id,
+                newest_first=request.newest_first,
+            )
             for event in events:
                 cursor = event.sequence
                 yield run_pb2.WatchRunResponse(event=convert.event_to_proto(event))

@@ -160,9 +160,27 @@ class AggregatorClient:
         response = await self._call(self._runs.ReleaseClient, request)
         return _decoded(convert.run_from_proto, response.run)
 
-    async def list_events(self, run_id: str, *, after: int, limit: int) -> list[Event]:
-        """At most `limit` events after one, in order."""
-        request = pb2.WatchRunRequest(run_id=run_id, after_sequence=after, page_size=limit)
+    async def list_events(
+        self,
+        run_id: str,
+        *,
+        after: int = 0,
+        before: int = 0,
+        limit: int,
+        types: Sequence[str] = (),
+        client_id: str = "",
+        newest_first: bool = False,
+    ) -> list[Event]:
+        """At most `limit` events after one, and before one unless that is 0; in order or newest first."""
+        request = pb2.WatchRunRequest(
+            run_id=run_id,
+            after_sequence=after,
+            before_sequence=before,
+            page_size=limit,
+            types=types,
+            client_id=client_id,
+            newest_first=newest_first,
+        )
         call = self._runs.WatchRun(request, timeout=CALL_S)
         with translated(self._address):
             return [_decoded(convert.event_from_proto, response.event) async for response in call]

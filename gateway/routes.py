@@ -8,10 +8,11 @@ import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import Annotated, Literal
 
 from fastapi import Depends, Header, Path, Query, Request, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from pydantic import Field
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
@@ -29,6 +30,8 @@ from shared.version import VERSION
 SERVICE = "fedplcc gateway"
 MAX_EVENT_STREAMS = 256
 """Event streams open at a time; each holds a call to the aggregator open."""
+MAX_EVENT_TYPES = 64
+"""Types of events that a page may be narrowed to; there are fewer."""
 DRAIN_S = 10.0
 """How long the rest of a refused body is read."""
 MAX_SEQUENCE = 2**63 - 1
@@ -88,6 +91,7 @@ SteeringKey = Annotated[
         "answered with the run as it is now; with another wish it is refused.",
     ),
 ]
+EventType = Annotated[str, Field(pattern=r"^[a-z_]{1,64}$")]
 LastEventId = Annotated[
     str | None, Header(alias="Last-Event-ID", description="Sequence of the last event that was received.")
 ]
@@ -306,27 +310,43 @@ async def get_events(
     run_id: RunId,
     after: Annotated[int | None, Query(ge=0, le=MAX_SEQUENCE, description="Only events after this sequence.")] = None,
     page_size: Annotated[int, Query(ge=1, le=1000, description="Of a plain page.")] = 500,
+    before: Annotated[int, Query(ge=0, le=MAX_SEQUENCE, description="Only events before this; 0 for no limit.")] = 0,
+    order: Annotated[Literal["oldest_first", "newest_first"], Query(description="Of a page.")] = "oldest_first",
+    types: Annotated[
+        tuple[EventType, ...],
+        Query(alias="type", max_length=MAX_EVENT_TYPES, description="Only events of these types."),
+    ] = (),
+    client: Annotated[str, Query(pattern=rf"^$|{NAME_PATTERN}", description="Only events of this client.")] = "",
     last_event_id: LastEventId = None,
 ) -> Response:
     """Follow a run's history as server-sent events, or read a page of it.
 
     A stream for who accepts text/event-stream, and for who asks for nothing special; it begins after `Last-Event-ID`, else
-    after `after`. A page for who accepts application/json only or gives `after`.
+    after `after`, and has every event. A page for who accepts application/json only, or gives `after` or what chooses
+    events: `before`, `order`, `type` and `client`.
     """
     accepted = request.headers.get("accept", "")
-    wants_page = sse.MEDIA_TYPE not in accepted and (after is not None or "application/json" in accepted)
+    newest_first = order == "newest_first"
+    chooses = bool(before or newest_first or types or client)
+    wants_page = sse.MEDIA_TYPE not in accepted and (after is not None or chooses or "application/json" in accepted)
+    if chooses and not wants_page:
+        raise MalformedRequest("query: before, order, type and client are for pages; accept application/json")
     view = await aggregator.get_run(run_id)
-    if wants_page:
-        cursor = after or 0
-        events = await aggregator.list_events(run_id, after=cursor, limit=page_size)
-        page = schemas.EventPage(
-            events=[schemas.Event.of(event) for event in events],
-            next_after=events[-1].sequence if events else cursor,
-            # The run was asked for first: one that had ended by then has no more than this.
-            has_ended=view.run.status.is_final and len(events) < page_size,
-        )
-        return Response(page.model_dump_json(), media_type="application/json")
-    return _event_stream(_services(request), aggregator, run_id, _cursor(last_event_id, after))
+    if not wants_page:
+        return _event_stream(_services(request), aggregator, run_id, _cursor(last_event_id, after))
+    events = await aggregator.list_events(
+        run_id,
+        after=after or 0,
+        before=before,
+        limit=page_size,
+        types=types,
+        client_id=client,
+        newest_first=newest_first,
+    )
+    # The run was asked for first: one that had ended by then has no more events than there are.
+    is_final = view.run.status.is_final and not before
+    page = schemas.EventPage.of(events, page_size, after=after or 0, newest_first=newest_first, is_final=is_final)
+    return Response(page.model_dump_json(), media_type="application/json")
 
 
 # The federation and the gateway itself

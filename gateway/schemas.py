@@ -523,13 +523,28 @@ class Event(Document):
 
 
 class EventPage(Document):
-    """Events of a run in order."""
+    """Events of a run, in order or newest first."""
 
     events: list[Event]
     next_after: int
-    """`after` of the next page; as it was asked for when there is nothing new."""
+    """`after` of what comes later: of the next page, or of a stream; as it was asked for when there is nothing new."""
     has_ended: bool
-    """Whether the run has ended and this page is the last one."""
+    """Whether the run has ended and no event comes after those of this page."""
+    next_before: int | None = None
+    """`before` of the next page when the newest come first; null when there are no older ones, and in order."""
+
+    @classmethod
+    def of(
+        cls, events: Sequence[types.Event], page_size: int, *, after: int, newest_first: bool, is_final: bool
+    ) -> Self:
+        """A page; `after` is what it was asked for with, `is_final` whether the history is complete."""
+        is_full = len(events) == page_size
+        return cls(
+            events=[Event.of(event) for event in events],
+            next_after=max((event.sequence for event in events), default=after),
+            has_ended=is_final and (newest_first or not is_full),
+            next_before=events[-1].sequence if newest_first and is_full else None,
+        )
 
 
 class ClientEnvironment(Document):

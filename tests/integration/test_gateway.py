@@ -395,7 +395,52 @@ def test_a_page_of_a_run_that_goes_on_says_so(gateway):
     page = gateway.http.get(f"/v1/runs/{run_id}/events", headers={"Accept": "application/json"}).json()
     assert page["has_ended"] is False
     again = gateway.http.get(f"/v1/runs/{run_id}/events", params={"after": page["next_after"]}).json()
-    assert again == {"events": [], "next_after": page["next_after"], "has_ended": False}
+    assert again == {"events": [], "next_after": page["next_after"], "has_ended": False, "next_before": None}
+
+
+def test_pages_go_backwards_from_the_newest_event_to_the_first(finished):
+    gateway, run_id = finished
+    whole = [event.sequence for event in history(gateway, run_id)]
+    seen, before, pages = [], 0, []
+    while before is not None:
+        query = {"order": "newest_first", "page_size": 4, "before": before}
+        answer = gateway.http.get(f"/v1/runs/{run_id}/events", params=query)
+        page = schemas.EventPage.model_validate_json(answer.content)
+        seen += [event.sequence for event in page.events]
+        pages.append(page)
+        before = page.next_before
+    assert seen == whole[::-1]
+    assert pages[0].next_after == whole[-1], "a stream can begin where the first page ends"
+    assert [page.has_ended for page in pages] == [True] + [False] * (len(pages) - 1)
+
+
+def test_a_page_may_have_events_of_some_types_and_of_one_client_only(finished):
+    gateway, run_id = finished
+    wanted = [e for e in history(gateway, run_id) if e.type in ("update_committed", "evaluation_reported")]
+    query = {"type": ["update_committed", "evaluation_reported"], "client": "bob"}
+    page = gateway.http.get(f"/v1/runs/{run_id}/events", params=query).json()
+    of_bob = [event.sequence for event in wanted if event.client_id == "bob"]
+    assert [event["sequence"] for event in page["events"]] == of_bob
+    assert len(of_bob) == 6
+    newest = gateway.http.get(f"/v1/runs/{run_id}/events", params={**query, "order": "newest_first", "page_size": 2})
+    assert [event["sequence"] for event in newest.json()["events"]] == of_bob[:-3:-1]
+    nobody = gateway.http.get(f"/v1/runs/{run_id}/events", params={"client": "nobody"}).json()
+    assert (nobody["events"], nobody["has_ended"]) == ([], True)
+
+
+@pytest.mark.parametrize("query", ["before=7", "order=newest_first", "type=run_created", "client=ann"])
+def test_a_stream_has_every_event_and_says_so(finished, query):
+    gateway, run_id = finished
+    answer = gateway.http.get(f"/v1/runs/{run_id}/events?{query}", headers={"Accept": "text/event-stream"})
+    assert (answer.status_code, problem(answer).code) == (400, "MALFORMED_REQUEST")
+    assert "accept application/json" in problem(answer).detail
+
+
+@pytest.mark.parametrize("query", ["before=-1", "before=x", "order=sideways", "type=A", "type=a&" * 65, "client=a%20b"])
+def test_a_choice_of_events_that_is_none_is_refused(finished, query):
+    gateway, run_id = finished
+    answer = gateway.http.get(f"/v1/runs/{run_id}/events?{query}", headers={"Accept": "application/json"})
+    assert (answer.status_code, problem(answer).code) == (400, "MALFORMED_REQUEST")
 
 
 @pytest.mark.parametrize("cursor", ["abc", "-1", "1e3", "9" * 19, "9" * 40, "٣"])

@@ -9,6 +9,7 @@ import urllib.request
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -125,6 +126,15 @@ def test_every_event_reaches_a_watcher_once_and_the_stream_ends_with_the_run(
     assert seen[0] == "run_created"
     assert seen[-1] == "run_completed"
     assert seen.count("round_committed") == 3
+    backwards = [r.event.type for r in control.stub.WatchRun(run_pb2.WatchRunRequest(run_id=run_id, newest_first=True))]
+    assert backwards == listed[::-1]
+
+
+@pytest.mark.parametrize("wish", [{"newest_first": True}, {"before_sequence": 9}])
+def test_who_follows_a_run_cannot_ask_for_its_past_backwards(control: RunControl, wish: dict[str, Any]) -> None:
+    with pytest.raises(grpc.RpcError) as refused:
+        list(control.stub.WatchRun(run_pb2.WatchRunRequest(follow=True, **wish), timeout=20))
+    assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
 
 
 def test_a_chunk_that_does_not_follow_is_refused_and_the_upload_goes_on(ann: GrpcClient, control: RunControl) -> None:

@@ -212,16 +212,24 @@ class ReleaseClientResponse(_message.Message):
     def __init__(self, run: _Optional[_Union[_types_pb2.Run, _Mapping]] = ...) -> None: ...
 
 class WatchRunRequest(_message.Message):
-    __slots__ = ("run_id", "after_sequence", "follow", "page_size")
+    __slots__ = ("run_id", "after_sequence", "follow", "page_size", "before_sequence", "newest_first", "types", "client_id")
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
     AFTER_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     FOLLOW_FIELD_NUMBER: _ClassVar[int]
     PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
+    BEFORE_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    NEWEST_FIRST_FIELD_NUMBER: _ClassVar[int]
+    TYPES_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
     run_id: str
     after_sequence: int
     follow: bool
     page_size: int
-    def __init__(self, run_id: _Optional[str] = ..., after_sequence: _Optional[int] = ..., follow: bool = ..., page_size: _Optional[int] = ...) -> None: ...
+    before_sequence: int
+    newest_first: bool
+    types: _containers.RepeatedScalarFieldContainer[str]
+    client_id: str
+    def __init__(self, run_id: _Optional[str] = ..., after_sequence: _Optional[int] = ..., follow: bool = ..., page_size: _Optional[int] = ..., before_sequence: _Optional[int] = ..., newest_first: bool = ..., types: _Optional[_Iterable[str]] = ..., client_id: _Optional[str] = ...) -> None: ...
 
 class WatchRunResponse(_message.Message):
     __slots__ = ("event",)
