@@ -5,16 +5,17 @@ Plain ASGI, because streams must pass through unbuffered.
 
 from __future__ import annotations
 
+import logging
 import re
 import time
 import uuid
+from http import HTTPStatus
 
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import Headers, MutableHeaders, QueryParams
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from gateway.console.routes import FILES_PATH
 from gateway.metrics import UNKNOWN_ROUTE, GatewayMetrics
 from gateway.problem import respond, respond_http
 from gateway.streaming import StreamAborted
@@ -22,9 +23,12 @@ from shared.errors import Internal
 from shared.log import bind, get_logger
 
 REQUEST_ID = "X-Request-ID"
-QUIET_ROUTES = frozenset({"/livez", "/readyz", "/metrics", FILES_PATH})
-"""Routes whose successes are logged at level debug: probes come every few seconds, and a page loads many files."""
+READING = frozenset({"GET", "HEAD"})
+"""Methods whose successes are logged at level debug: probes, pages and whoever watches a run ask every few seconds."""
+FETCHED = ("/model", "/prototypes")
+"""Ends of routes that are logged all the same: what was trained leaves by them."""
 
+_NAMED = re.compile(r"/v1/runs/(?P<run_id>[^/]+)(?:/clients/(?P<client_id>[^/]+))?")
 _ACCEPTED_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
 
 log = get_logger("gateway.http")
@@ -44,7 +48,7 @@ class RequestContext:
         asked_for = Headers(scope=scope).get(REQUEST_ID, "")
         request_id = asked_for if _ACCEPTED_ID.fullmatch(asked_for) else uuid.uuid4().hex
         scope.setdefault("state", {})["request_id"] = request_id
-        with bind(request_id=request_id):
+        with bind(request_id=request_id, **_named(scope)):
             await _Exchange(self.app, scope, receive, send, request_id).run()
 
 
@@ -57,14 +61,14 @@ class _Exchange:
         self._metrics: GatewayMetrics = scope["app"].state.services.metrics
         self._begin = time.perf_counter()
         self._status = 0
-        self._sent_bytes = 0
+        self._received_bytes = self._sent_bytes = 0
         self._is_complete = False
 
     async def run(self) -> None:
         """Pass the request on; nothing that is raised gets out, but for a cancellation."""
         self._metrics.in_flight.inc()
         try:
-            await self._app(self._scope, self._receive, self._note)
+            await self._app(self._scope, self._counted, self._note)
         except (StreamAborted, ClientDisconnect):
             pass
         except Exception as error:
@@ -74,6 +78,11 @@ class _Exchange:
         finally:
             self._metrics.in_flight.dec()
             self._write_line()
+
+    async def _counted(self) -> Message:
+        message = await self._receive()
+        self._received_bytes += len(message.get("body", b""))
+        return message
 
     async def _note(self, message: Message) -> None:
         if message["type"] == "http.response.start":
@@ -95,24 +104,42 @@ class _Exchange:
         return getattr(self._scope.get("route"), "path", UNKNOWN_ROUTE)
 
     def _write_line(self) -> None:
-        write = log.info
-        if self._status >= 500:
-            write = log.error
-        elif self._status < 400 and self._route in QUIET_ROUTES:
-            write = log.debug
         client = self._scope.get("client")
-        write(
+        problem = self._scope.get("state", {}).get("problem")
+        why = {} if problem is None else {"reason": problem.code, "detail": problem.detail}
+        log.log(
+            self._level(),
             "request",
             method=self._scope["method"],
             path=self._scope["path"],
             route=self._route,
             status=self._status,
             is_complete=self._is_complete,
+            received_bytes=self._received_bytes,
             sent_bytes=self._sent_bytes,
             duration_s=round(time.perf_counter() - self._begin, 6),
             peer=client[0] if client else None,
+            **why,
             **self._scope.get("path_params", {}),
         )
+
+    def _level(self) -> int:
+        if self._status >= 500:
+            return logging.ERROR
+        if self._status >= 400 and self._status != HTTPStatus.NOT_FOUND:
+            return logging.WARNING
+        is_quiet = self._scope["method"] in READING and not self._route.endswith(FETCHED)
+        return logging.DEBUG if is_quiet and self._status < 400 else logging.INFO
+
+
+def _named(scope: Scope) -> dict[str, object]:
+    """What a request's address names: run, client and round."""
+    found = _NAMED.match(scope["path"])
+    named: dict[str, object] = (
+        {} if found is None else {name: value for name, value in found.groupdict().items() if value}
+    )
+    number = QueryParams(scope.get("query_string", b"")).get("round", "")
+    return {**named, "round": int(number)} if re.fullmatch(r"[0-9]{1,9}", number) else named
 
 
 class BodyLimit:

@@ -19,6 +19,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Match
+from starlette.types import Receive, Scope, Send
 
 from gateway.schemas import FieldProblem, Problem, ProblemKind
 from shared.errors import BY_REASON, BlobTooLarge, FedplccError, Internal, MalformedRequest
@@ -103,7 +104,13 @@ class ProblemResponse(JSONResponse):
     media_type = MEDIA_TYPE
 
     def __init__(self, problem: Problem, headers: Mapping[str, str] | None = None) -> None:
+        self.problem = problem
         super().__init__(problem.model_dump(mode="json", exclude_none=True), problem.status, headers)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send it, and leave it where the log line about the request finds it."""
+        scope.setdefault("state", {})["problem"] = self.problem
+        await super().__call__(scope, receive, send)
 
 
 def problem_of(error: FedplccError, *, instance: str | None = None, request_id: str | None = None) -> Problem:

@@ -19,7 +19,7 @@ REQUEST_ID_KEY = "x-request-id"
 """Metadata of a call that is made for an HTTP request: its id, so that the logs of both processes can be laid together."""
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
 
-_OURS = (Code.INTERNAL, Code.DATA_LOSS, Code.UNAVAILABLE)
+OURS = (Code.INTERNAL, Code.DATA_LOSS, Code.UNAVAILABLE)
 """Failures of this side; all others are refusals of what the other side asked for."""
 
 
@@ -110,9 +110,11 @@ def request_metadata() -> tuple[tuple[str, str], ...]:
 
 
 def level_of(error: FedplccError | None, *, is_quiet: bool) -> int:
-    """The level of the line about a call: a person is needed, something was refused or failed, it worked."""
+    """The level of the line about a call: a person is needed, it was refused, it worked or asked for what is not there."""
+    if error is not None and error.code is not Code.NOT_FOUND:
+        return logging.ERROR if error.code in OURS else logging.WARNING
     if error is not None:
-        return logging.ERROR if error.code in _OURS else logging.WARNING
+        return logging.INFO
     return logging.DEBUG if is_quiet else logging.INFO
 
 

@@ -1,4 +1,8 @@
 import asyncio
+import io
+import json
+import logging
+from contextlib import contextmanager
 
 import httpx
 import pytest
@@ -13,9 +17,25 @@ from gateway.app import ROUTES, create_app
 from gateway.metrics import GatewayMetrics
 from gateway.middleware import BodyLimit, RequestContext
 from gateway.routes import Services
+from shared import log
 from shared.config import GatewaySettings
+from shared.errors import InvalidTransition
+from shared.log import get_logger
 
 LIMIT = 100
+
+
+@contextmanager
+def logging_to(stream):
+    """The JSON lines of our loggers go to the stream; logging is afterwards as it was."""
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    log.set_up("debug", json=True, stream=stream)
+    try:
+        yield
+    finally:
+        root.handlers[:] = handlers
+        root.setLevel(level)
 
 
 async def echo(request: Request):
@@ -89,6 +109,45 @@ def test_each_request_writes_one_line(app):
     assert (line["method"], line["path"], line["route"]) == ("POST", "/echo", "/echo")
     assert (line["status"], line["is_complete"], line["log_level"]) == (200, True, "info")
     assert line["duration_s"] >= 0
+
+
+def test_the_line_says_what_was_asked_for_and_why_it_was_refused(app):
+    async def refuse(request: Request):
+        get_logger("gateway.sse").warning("on_the_way")
+        raise InvalidTransition("the run has ended", run_id="r-1")
+
+    app.add_api_route("/v1/runs/{run_id}/clients/{client_id}/release", refuse, methods=["POST"])
+    stream = io.StringIO()
+    with logging_to(stream):
+        send(app, "POST", "/v1/runs/r-1/clients/ann/release?round=3", content=b"12345")
+        send(app, "POST", "/echo", content=b"12345")
+    on_the_way, line, other = (json.loads(line) for line in stream.getvalue().splitlines())
+    named = {"run_id": "r-1", "client_id": "ann", "round": 3, "request_id": line["request_id"]}
+    assert on_the_way | named == on_the_way
+    refused = {"reason": "INVALID_TRANSITION", "detail": "the run has ended", "status": 400, "level": "warning"}
+    assert line | named | refused == line
+    assert other["received_bytes"] == 5
+    assert other["sent_bytes"] > 0
+    assert not {"run_id", "client_id", "round", "reason"} & other.keys(), "nothing of one request is bound in the next"
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "level"),
+    [
+        ("POST", "/echo", "info"),
+        ("GET", "/there", "debug"),
+        ("GET", "/r/model", "info"),
+        ("GET", "/nowhere", "info"),
+        ("GET", "/echo", "warning"),
+        ("GET", "/crash", "error"),
+    ],
+)
+def test_what_only_reads_is_said_quietly_and_failures_are_not(app, method, path, level):
+    for route in ("/there", "/r/model"):
+        app.add_api_route(route, lambda: {"ok": True})
+    with capture_logs() as lines:
+        send(app, method, path)
+    assert lines[-1]["log_level"] == level
 
 
 def test_each_response_is_counted_by_route_method_and_status(app):
