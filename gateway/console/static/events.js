@@ -2,40 +2,198 @@
 /**
  * The history of a run: a page of events, newest first. The first page follows what happens; older ones stand still.
  *
- * However many events there are, a page has at most so many rows as run_state.js keeps.
+ * However many events there are, no more than a page of them is here at a time; the gateway finds older ones and those that
+ * were asked for.
  */
 
-import { h, keyed } from "./dom.js";
-import { dateTime, timeOfDay } from "./format.js";
-import { sentenceOf, weightOf } from "./sentences.js";
+import { ApiError, runPath } from "./api.js";
+import { h, keyed, setAttribute, setText } from "./dom.js";
+import { count, counted, dateTime, sentence, timeOfDay } from "./format.js";
+import { MAX_EVENTS } from "./run_state.js";
+import { KINDS, sentenceOf, weightOf } from "./sentences.js";
+
+/**
+ * @typedef {import("./run_state.js").RunEvent} RunEvent
+ * @typedef {import("./run_state.js").RunState} RunState
+ */
+
+/** What the list can be narrowed to, in the order of the choice. */
+const CHOICES = /** @type {[keyof typeof KINDS, string][]} */ ([
+  ["problems", "Problems"],
+  ["rounds", "Rounds"],
+  ["clients", "Clients"],
+  ["run", "The run itself"],
+]);
+
+/** A mark for each weight, so that colour never stands alone. @type {Record<string, string>} */
+const MARKS = { bad: "✕", warning: "!", good: "✓", plain: "·" };
+/** @type {Record<string, string>} */
+const WORDS = { bad: "Error: ", warning: "Warning: ", good: "", plain: "" };
 
 /** @type {import("./run.js").MakeSection} */
-export function section() {
-  const list = h("ol", { class: "events" });
+export function section({ runId, api }) {
+  const kind = h("select", { on: { change: () => choose() } }, h("option", { value: "" }, "Everything"));
+  for (const [value, name] of CHOICES) kind.append(h("option", { value }, name));
+  const client = h("select", { on: { change: () => choose() } }, h("option", { value: "" }, "All clients"));
+  const list = h("ol", { class: "events", "aria-label": "Events, newest first" });
+  const note = h("p", { class: "muted small", role: "status" });
+  const newest = pagerButton("Newest", () => turnTo([]));
+  const newer = pagerButton("Newer", () => turnTo(cursors.slice(0, -1)));
+  const older = pagerButton("Older", () => turnTo([...cursors, nextBefore()]));
   const element = h(
     "section",
     { class: "card", "aria-labelledby": "run-events" },
-    h("div", { class: "card-head" }, h("h2", { id: "run-events" }, "Events")),
+    h(
+      "div",
+      { class: "card-head" },
+      h("h2", { id: "run-events" }, "Events"),
+      h("div", { class: "filters" }, h("label", null, "Show", kind), h("label", null, "Client", client)),
+    ),
     list,
+    h("div", { class: "pager" }, newest, newer, older, note),
   );
-  /** @type {readonly import("./run_state.js").RunEvent[] | null} */
-  let drawn = null;
+
+  /** Where each page behind the first one begins: only events before this. @type {number[]} */
+  let cursors = [];
+  /** What the gateway found for this page, newest first; null while the first page simply shows what is known. */
+  let found = /** @type {RunEvent[] | null} */ (null);
+  let foundBefore = /** @type {number | null} */ (null);
+  /** Up to which sequence a filtered first page is complete. */
+  let known = 0;
+  let isAsking = false;
+  let failure = "";
+  let asking = new AbortController();
+  let state = /** @type {RunState | null} */ (null);
+  let drawn = /** @type {unknown} */ (null);
+
+  const isFiltered = () => Boolean(kind.value || client.value);
+  const isFirst = () => cursors.length === 0;
+
+  /** @param {RunEvent} event */
+  function matches(event) {
+    const types = kind.value ? KINDS[/** @type {keyof typeof KINDS} */ (kind.value)] : null;
+    return (!types || types.includes(event.type)) && (!client.value || event.client_id === client.value);
+  }
+
+  function nextBefore() {
+    return found ? (foundBefore ?? 0) : (state?.events.at(-1)?.sequence ?? 0);
+  }
+
+  function choose() {
+    void turnTo([]);
+  }
+
+  /** @param {number[]} to */
+  async function turnTo(to) {
+    asking.abort();
+    isAsking = false;
+    cursors = to;
+    failure = "";
+    if (isFirst() && !isFiltered()) {
+      found = null;
+      setAttribute(list, "aria-busy", null);
+      return draw();
+    }
+    asking = new AbortController();
+    const { signal } = asking;
+    const query = new URLSearchParams({ order: "newest_first", page_size: String(MAX_EVENTS) });
+    const before = to.at(-1);
+    if (before) query.set("before", String(before));
+    for (const type of kind.value ? KINDS[/** @type {keyof typeof KINDS} */ (kind.value)] : []) query.append("type", type);
+    if (client.value) query.set("client", client.value);
+    setAttribute(list, "aria-busy", "true");
+    known = state?.lastSequence ?? 0;
+    isAsking = true;
+    try {
+      const page = await api.get(runPath(runId, `/events?${query}`), { signal });
+      found = page.events;
+      foundBefore = page.next_before;
+    } catch (error) {
+      if (signal.aborted) return;
+      if (!(error instanceof ApiError)) throw error;
+      found = [];
+      foundBefore = null;
+      failure = sentence(error.message);
+    }
+    isAsking = false;
+    setAttribute(list, "aria-busy", null);
+    withNews();
+    draw();
+  }
+
+  /** Add to a filtered first page what came since and matches; ask again if more came than is kept. */
+  function withNews() {
+    if (!state || !found || !isFirst() || isAsking || !state.events.length) return;
+    const oldest = state.events[state.events.length - 1].sequence;
+    if (state.events.length === MAX_EVENTS && oldest > known) return void turnTo([]);
+    const last = Math.max(found[0]?.sequence ?? 0, known);
+    const news = state.events.filter((event) => event.sequence > last && matches(event));
+    known = state.lastSequence;
+    if (news.length) found = [...news, ...found].slice(0, MAX_EVENTS);
+  }
+
+  function draw() {
+    const rows = found ?? state?.events ?? [];
+    const hasOlder = found ? foundBefore !== null : rows.length > 0 && rows[rows.length - 1].type !== "run_created";
+    drawn = rows;
+    keyed(list, rows, (event) => event.sequence, row);
+    setAttribute(newest, "disabled", isFirst());
+    setAttribute(newer, "disabled", isFirst());
+    setAttribute(older, "disabled", !hasOlder);
+    setText(note, failure || remark(rows));
+  }
+
+  /** @param {readonly RunEvent[]} rows */
+  function remark(rows) {
+    if (!rows.length) return isFiltered() ? "Nothing like this has happened." : "Nothing has happened yet.";
+    if (isFirst()) return rows.length === 1 ? "1 event" : `The newest ${count(rows.length)} events`;
+    return `${counted(rows.length, "event")} before ${timeOfDay(rows[0].time)}`;
+  }
+
   return {
     element,
-    update(state) {
-      if (state.events === drawn) return;
-      drawn = state.events;
-      keyed(list, state.events, (event) => event.sequence, row);
+    update(next) {
+      const isNew = next.events !== state?.events;
+      state = next;
+      if (next.run) fillClients(client, next.run.roster);
+      if (!isNew || !isFirst()) return;
+      withNews();
+      if ((found ?? next.events) !== drawn) draw();
+    },
+    close() {
+      asking.abort();
     },
   };
 }
 
-/** @param {import("./run_state.js").RunEvent} event */
+/**
+ * @param {HTMLSelectElement} select
+ * @param {readonly string[]} names
+ */
+function fillClients(select, names) {
+  if (select.options.length === names.length + 1) return;
+  const { value } = select;
+  select.replaceChildren(select.options[0], ...names.map((name) => h("option", { value: name }, name)));
+  select.value = value;
+}
+
+/**
+ * @param {string} name
+ * @param {() => void} turn
+ */
+function pagerButton(name, turn) {
+  return h("button", { class: "button button-small", type: "button", disabled: true, on: { click: turn } }, name);
+}
+
+/** @param {RunEvent} event */
 function row(event) {
+  const weight = weightOf(event);
+  const isToday = new Date(event.time).toDateString() === new Date().toDateString();
   return h(
     "li",
-    { class: "event", "data-tone": weightOf(event) },
-    h("time", { datetime: event.time, title: dateTime(event.time) }, timeOfDay(event.time)),
-    h("span", { class: "event-text" }, sentenceOf(event)),
+    { class: "event", "data-tone": weight },
+    h("time", { datetime: event.time, title: dateTime(event.time) }, isToday ? timeOfDay(event.time) : dateTime(event.time)),
+    h("span", { class: "event-mark", "aria-hidden": "true" }, MARKS[weight]),
+    h("span", { class: "event-text" }, h("span", { class: "visually-hidden" }, WORDS[weight]), sentenceOf(event)),
   );
 }

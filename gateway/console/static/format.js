@@ -157,6 +157,24 @@ export function sentence(text) {
 }
 
 /**
+ * A reading of a trainer: its name in words without the unit, and its value with it.
+ *
+ * @param {string} name With the unit as suffix: "device_memory_bytes".
+ * @param {number} value
+ * @returns {[string, string]}
+ */
+export function reading(name, value) {
+  const units = /** @type {[string, (value: number) => string][]} */ ([
+    ["_per_second", (each) => `${number(each)} / s`],
+    ["_bytes", bytes],
+    ["_ratio", percent],
+    ["_seconds", (each) => (Math.abs(each) < 1 ? `${number(1000 * each)} ms` : duration(each))],
+  ]);
+  const unit = units.find(([suffix]) => name.endsWith(suffix));
+  return unit ? [words(name.slice(0, -unit[0].length)), unit[1](value)] : [words(name), number(value)];
+}
+
+/**
  * A name in snake case as words: "samples_per_second" is "samples per second".
  *
  * @param {string} name

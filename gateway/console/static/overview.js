@@ -1,44 +1,217 @@
 // @ts-check
 /**
- * The federation at a glance.
+ * The federation at a glance: what runs, who is there, who has a problem, and what ran before.
  */
 
-import { ApiError, get } from "./api.js";
-import { h, keyed, setText } from "./dom.js";
+import { ApiError, get, roundPages } from "./api.js";
+import { clientSummary } from "./client_summary.js";
+import { h, keyed, setAttribute, setText } from "./dom.js";
+import { ago, counted, dateTime, duration, percent, sentence } from "./format.js";
+import { hasEnded } from "./run_state.js";
+import { standing } from "./sentences.js";
 import { repeat } from "./shell.js";
 import { statusBadge, updateStatusBadge } from "./tones.js";
+import { beginning } from "./welcome.js";
 
 /** How often runs and clients are asked for. */
 const INTERVAL_MS = 3000;
+/** Runs of a page. */
+const PAGE_SIZE = 20;
+
+/** @typedef {Record<string, any>} Run */
 
 /** @param {HTMLElement} root */
 export function show(root) {
-  const failure = h("p", { role: "alert" });
-  const body = h("tbody");
-  root.append(
-    h("h1", null, "Overview"),
-    failure,
-    h("section", { class: "card" }, h("h2", null, "Runs"), h("table", null, body)),
-  );
+  const failure = h("div", { class: "notice", "data-tone": "bad", role: "alert", hidden: true }, h("p"));
+  const cards = h("div", { class: "run-cards" });
+  const open = h("section", { class: "open-runs", "aria-labelledby": "open-runs", hidden: true }, h("h2", { id: "open-runs" }, "Open runs"), cards);
+  const idle = h("p", { class: "muted", hidden: true }, "No run is open.");
+  const summary = clientSummary();
+  const table = pastRuns((token) => {
+    pageToken = token;
+    asking.soon();
+  });
+  const empty = beginning();
+  empty.hidden = true;
+  const content = h("div", { class: "overview", hidden: true }, open, idle, summary.element, table.element);
+  root.append(h("div", { class: "page-head" }, h("h1", null, "Federation")), failure, empty, content);
+
+  const results = new Results();
+  let pageToken = "";
+
   const asking = repeat(async (signal) => {
     try {
-      const { runs } = await get("/v1/runs?page_size=20", { signal });
-      setText(failure, "");
-      keyed(
-        body,
-        runs,
-        (/** @type {any} */ run) => run.run_id,
-        (run) =>
-          h("tr", null, h("th", { scope: "row" }, h("a", { href: `#/runs/${run.run_id}` }, run.name || run.run_id)), h("td", null, statusBadge(run.status)), h("td", { class: "number" })),
-        (line, run) => {
-          updateStatusBadge(/** @type {Element} */ (line.children[1].firstElementChild), run.status);
-          setText(line.children[2], `${Math.max(run.round, 0)} of ${run.total_rounds}`);
-        },
-      );
+      const [newest, { clients }, page] = await Promise.all([
+        get(`/v1/runs?page_size=${PAGE_SIZE}`, { signal }),
+        get("/v1/clients", { signal }),
+        pageToken ? get(`/v1/runs?page_size=${PAGE_SIZE}&page_token=${encodeURIComponent(pageToken)}`, { signal }) : null,
+      ]);
+      const openRuns = newest.runs.filter((/** @type {Run} */ run) => !hasEnded(run));
+      const shown = page ?? newest;
+      const past = page ? page.runs : newest.runs.filter(hasEnded);
+      await results.read([...openRuns, ...past], signal);
+      const isNew = !newest.runs.length && !clients.length;
+      setAttribute(empty, "hidden", !isNew);
+      setAttribute(content, "hidden", isNew);
+      setAttribute(open, "hidden", !openRuns.length);
+      setAttribute(idle, "hidden", openRuns.length > 0);
+      keyed(cards, openRuns, (/** @type {Run} */ run) => run.run_id, createCard, (card, run) => updateCard(card, run, results.of(run), clients));
+      summary.update(clients);
+      table.update(past, results, shown.next_page_token, Boolean(page));
+      setAttribute(failure, "hidden", true);
     } catch (error) {
       if (!(error instanceof ApiError)) throw error;
-      setText(failure, error.message);
+      setText(/** @type {Element} */ (failure.firstElementChild), `${sentence(error.message)} What is below may be old.`);
+      setAttribute(failure, "hidden", false);
     }
   }, INTERVAL_MS);
   return asking.stop;
+}
+
+/** Metrics of runs' last committed rounds; read once for each round. */
+class Results {
+  /** @type {Map<string, {state: string, metrics: Run | null}>} */
+  #known = new Map();
+
+  /** @param {Run} run */
+  of(run) {
+    return this.#known.get(run.run_id)?.metrics ?? null;
+  }
+
+  /**
+   * @param {Run[]} runs
+   * @param {AbortSignal} signal
+   */
+  async read(runs, signal) {
+    await Promise.all(runs.map((run) => this.#readOne(run, signal)));
+  }
+
+  /**
+   * @param {Run} run
+   * @param {AbortSignal} signal
+   */
+  async #readOne(run, signal) {
+    const isCommitted = run.phase === "committed";
+    const state = `${isCommitted ? run.round : run.round - 1}`;
+    if (run.round < 1 || this.#known.get(run.run_id)?.state === state) return;
+    // An interrupted round comes last and has no metrics: the one before it is asked for too.
+    for await (const rounds of roundPages(run.run_id, Math.max(run.round - 2, 0), { signal })) {
+      const metrics = rounds.map((each) => each.metrics).filter(Boolean).at(-1) ?? null;
+      if (metrics) this.#known.set(run.run_id, { state, metrics });
+    }
+  }
+}
+
+/** @param {Run} run */
+function createCard(run) {
+  return h(
+    "article",
+    { class: "card run-card" },
+    h("div", { class: "card-head" }, h("h3", null, h("a", { href: `#/runs/${run.run_id}` }, run.name || run.run_id)), statusBadge(run.status)),
+    h("p", { class: "muted small" }),
+    h("progress", { "aria-label": `Rounds of ${run.name || run.run_id}` }),
+    h("div", { class: "stats" }, stat("Round"), stat("Mean accuracy"), stat("Worst domain"), stat("Clients")),
+    h("p", { class: "small" }),
+  );
+}
+
+/**
+ * @param {Element} card
+ * @param {Run} run
+ * @param {Run | null} metrics
+ * @param {Run[]} clients
+ */
+function updateCard(card, run, metrics, clients) {
+  const [head, facts, bar, stats, reason] = card.children;
+  updateStatusBadge(/** @type {Element} */ (head.lastElementChild), run.status);
+  const connected = new Set(clients.filter((client) => client.is_connected).map((client) => client.client_id));
+  const missing = run.roster.filter((/** @type {string} */ name) => !connected.has(name));
+  setText(facts, `${run.method}, begun ${ago(run.created_at, Date.now())}`);
+  const done = Math.max(run.phase === "committed" ? run.round : run.round - 1, 0);
+  setAttribute(bar, "max", run.total_rounds);
+  setAttribute(bar, "value", done);
+  const [round, mean, worst, here] = stats.children;
+  setText(round.children[1], `${Math.max(run.round, 0)} of ${run.total_rounds}`);
+  setText(mean.children[1], percent(metrics?.accuracy.mean));
+  setText(worst.children[1], percent(metrics?.accuracy.worst));
+  setText(here.children[1], `${run.roster.length - missing.length} of ${run.roster.length}`);
+  const text = run.is_pause_requested ? "pauses when the open round has committed" : standing(run, missing);
+  const isWorking = run.status === "running" && !run.reason;
+  const waits = isWorking && ["initialising", "collecting", "evaluating"].includes(run.phase);
+  const counts = waits ? `, ${run.done_clients.length} of ${counted(run.cohort.length, "client")} done` : "";
+  setText(reason, text ? sentence(`${isWorking && run.phase !== "committed" ? "now " : ""}${text}${counts}`) : "");
+  setAttribute(reason, "data-tone", isWorking || run.status === "pending" ? null : "warning");
+}
+
+/** @param {string} label */
+function stat(label) {
+  return h("dl", { class: "stat" }, h("dt", { class: "stat-label" }, label), h("dd", { class: "stat-value" }));
+}
+
+/** @param {(token: string) => void} turn Asks for the page that a token names; "" is the first. */
+function pastRuns(turn) {
+  const body = h("tbody");
+  let next = "";
+  const newest = h("button", { class: "button button-small", type: "button", disabled: true, on: { click: () => turn("") } }, "Newest");
+  const older = h("button", { class: "button button-small", type: "button", disabled: true, on: { click: () => turn(next) } }, "Older");
+  const pager = h("div", { class: "pager" }, newest, older);
+  const headings = [["Run"], ["Status"], ["Method"], ["Rounds", "number"], ["Mean", "number"], ["Worst", "number"], ["Took", "number"], ["Ended"]];
+  const element = h(
+    "section",
+    { class: "card", "aria-labelledby": "past-runs", hidden: true },
+    h("h2", { id: "past-runs" }, "Earlier runs"),
+    h("table", { class: "stacking" }, h("thead", null, h("tr", null, headings.map(([name, kind]) => h("th", { scope: "col", class: kind }, name)))), body),
+    pager,
+  );
+
+  /** @param {Run} run */
+  function createRow(run) {
+    const link = h("a", { href: `#/runs/${run.run_id}` }, run.name || run.run_id);
+    return h(
+      "tr",
+      null,
+      h("th", { scope: "row" }, link, h("div", { class: "muted small mono" }, run.run_id)),
+      h("td", { "data-label": "Status" }, statusBadge(run.status)),
+      h("td", { "data-label": "Method" }, run.method),
+      h("td", { "data-label": "Rounds", class: "number" }, h("span")),
+      h("td", { "data-label": "Mean", class: "number" }, h("span")),
+      h("td", { "data-label": "Worst", class: "number" }, h("span")),
+      h("td", { "data-label": "Took", class: "number" }, h("span")),
+      h("td", { "data-label": "Ended" }, h("time")),
+    );
+  }
+
+  return {
+    element,
+    /**
+     * @param {Run[]} runs
+     * @param {Results} results
+     * @param {string | null} nextToken
+     * @param {boolean} isTurned Whether this is not the first page.
+     */
+    update(runs, results, nextToken, isTurned) {
+      next = nextToken ?? "";
+      setAttribute(element, "hidden", !runs.length && !isTurned && !next);
+      setAttribute(pager, "hidden", !isTurned && !next);
+      setAttribute(newest, "disabled", !isTurned);
+      setAttribute(older, "disabled", !next);
+      keyed(body, runs, (run) => run.run_id, createRow, (line, run) => {
+        const cells = line.children;
+        const accuracy = results.of(run)?.accuracy ?? {};
+        const isOpen = !hasEnded(run);
+        updateStatusBadge(/** @type {Element} */ (cells[1].firstElementChild), run.status);
+        const texts = [
+          `${Math.max(run.phase === "committed" ? run.round : run.round - 1, 0)} of ${run.total_rounds}`,
+          percent(accuracy.mean),
+          percent(accuracy.worst),
+          isOpen ? "" : duration((Date.parse(run.updated_at) - Date.parse(run.created_at)) / 1000),
+        ];
+        texts.forEach((text, index) => setText(/** @type {Element} */ (cells[index + 3].firstElementChild), text));
+        const ended = /** @type {HTMLTimeElement} */ (cells[7].firstElementChild);
+        setAttribute(ended, "datetime", isOpen ? null : run.updated_at);
+        setAttribute(ended, "title", isOpen ? null : dateTime(run.updated_at));
+        setText(ended, isOpen ? "" : ago(run.updated_at, Date.now()));
+      });
+    },
+  };
 }

@@ -11,6 +11,9 @@ import { PHASES } from "./sentences.js";
 /** Phases of a round after round 0, as steps. */
 const STEPS = ["collecting", "aggregating", "evaluating", "committed"];
 
+/** Phases that end when the clients are done. */
+const COUNTED = new Set(["initialising", "collecting", "evaluating"]);
+
 /** @type {import("./run.js").MakeSection} */
 export function section() {
   const round = stat("Round");
@@ -94,18 +97,25 @@ function showSteps(container, state) {
     container,
     steps,
     (name) => name,
-    () => h("li", { class: "step" }, h("span", { class: "step-name" }), h("span", { class: "step-note" })),
+    () =>
+      h(
+        "li",
+        { class: "step" },
+        h("progress", { max: 1, value: 0, "aria-hidden": "true" }),
+        h("span", { class: "step-name" }),
+        h("span", { class: "step-note" }),
+      ),
     (element, name) => {
+      const [bar, title, note] = element.children;
       const index = steps.indexOf(name);
-      setAttribute(element, "aria-current", index === at ? "step" : null);
+      const isAt = index === at;
+      setAttribute(element, "aria-current", isAt ? "step" : null);
       setAttribute(element, "data-done", index < at);
-      setText(/** @type {Element} */ (element.firstElementChild), PHASES[/** @type {"collecting"} */ (name)]);
-      const counts = index === at && ["initialising", "collecting", "evaluating"].includes(name);
-      const waited = run.cohort.length - state.dropped.length;
-      setText(
-        /** @type {Element} */ (element.lastElementChild),
-        counts ? `${state.doneClients.length} of ${counted(waited, "client")} done` : "",
-      );
+      setText(title, PHASES[/** @type {"collecting"} */ (name)]);
+      const waited = Math.max(run.cohort.length - state.dropped.length, state.doneClients.length);
+      const counts = isAt && COUNTED.has(name);
+      setAttribute(bar, "value", index < at || (isAt && name === "committed") ? 1 : counts && waited ? state.doneClients.length / waited : 0);
+      setText(note, counts ? `${state.doneClients.length} of ${counted(waited, "client")} done` : "");
     },
   );
 }

@@ -59,9 +59,9 @@ export function section(context) {
       null,
       h("th", { scope: "row" }, row.clientId),
       h("td", { "data-label": "Domain" }),
-      h("td", { "data-label": "State" }, h("span", { class: "badge" }), h("progress", { max: 1, "aria-label": "Progress" }), h("span", { class: "stat-note" })),
+      h("td", { "data-label": "State", class: "state-cell" }, h("span", { class: "badge" }), h("progress", { max: 1, "aria-label": "Progress" }), h("span", { class: "stat-note" })),
       h("td", { "data-label": "Samples", class: "number" }),
-      h("td", { "data-label": "Last error", class: "problem" }, h("p"), h("p", { class: "muted small" }), release),
+      h("td", { "data-label": "Last error", class: "problem" }, h("p", { class: "error" }), h("p", { class: "muted small" }), release),
     );
   }
 

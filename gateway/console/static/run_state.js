@@ -8,7 +8,7 @@
  */
 
 /** Events that are kept; older ones are read from the gateway, page by page. */
-export const MAX_EVENTS = 100;
+export const MAX_EVENTS = 50;
 /** Commits that the estimate of the remaining time looks at. */
 const MAX_COMMITS = 6;
 
