@@ -77,6 +77,8 @@ def open_gpu(device: torch.device) -> Gpu:
     """
     if device.type != "cuda":
         raise NoDeviceReadings(f"the device is {device}, and only NVIDIA GPUs are read")
+    if torch.version.hip is not None:
+        raise NoDeviceReadings("this torch is made for AMD GPUs, and only NVIDIA GPUs are read")
     try:
         import pynvml
     except ImportError:

@@ -88,6 +88,12 @@ def torch_and_device(subject: Subject) -> Iterator[Finding]:
     if torch.cuda.is_available():
         for index in range(torch.cuda.device_count()):
             yield _cuda_device(torch, index)
+        if not probes.is_installed("pynvml"):
+            yield warning(
+                "readings",
+                "nvidia-ml-py is not installed: nobody will see how busy the GPU is and what of its memory is taken; "
+                "pip install 'fedplcc[gpu]'",
+            )
     elif torch.version.cuda is not None:
         yield warning(
             "device",

@@ -141,6 +141,15 @@ def test_devices_are_shown_with_capability_and_memory() -> None:
     assert findings[1].sentence == "cuda:0: H100, capability 9.0, 72.0 GiB of 80.0 GiB free"
 
 
+def test_a_gpu_that_nobody_will_be_told_of_is_a_warning() -> None:
+    with_gpu = probes(is_installed=without("pynvml"), load=lambda module: a_torch(cuda="12.8", devices=1))
+    assert "pip install 'fedplcc[gpu]'" in found(python.torch_and_device, Status.WARNING, probes=with_gpu)
+    without_gpu = probes(is_installed=without("pynvml"), load=lambda module: a_torch())
+    assert [each.status for each in python.torch_and_device(Subject(state=Path(), probes=without_gpu))] == [
+        Status.OK
+    ] * 2
+
+
 @pytest.mark.parametrize(
     ("torch", "device", "status", "said"),
     [
