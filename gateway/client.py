@@ -7,7 +7,8 @@ silence where silence is not the point.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
@@ -21,6 +22,7 @@ from shared.gen.fedplcc.v1 import run_service_pb2 as pb2
 from shared.gen.fedplcc.v1 import run_service_pb2_grpc as pb2_grpc
 from shared.prototype_map import RoundMap
 from shared.rpc import translated
+from shared.rpc_call import CallsMade, request_metadata
 from shared.types import BlobRef, Client, Evaluation, Event, Round
 
 CALL_S = 30.0
@@ -62,6 +64,7 @@ class AggregatorClient:
         self._runs: Any = pb2_grpc.RunServiceStub(channel)  # type: ignore[no-untyped-call]
         self._health: Any = health_pb2_grpc.HealthStub(channel)
         self._address = address
+        self._made = CallsMade(address, refusals_are_quiet=True)
 
     async def create_run(self, config_json: str, *, request_id: str) -> RunView:
         """Create a run, or return the one that this request id created."""
@@ -70,7 +73,7 @@ class AggregatorClient:
 
     async def store_model(self, blob: BlobRef, name: str, pieces: AsyncIterator[bytes]) -> None:
         """Have the aggregator hold a model to begin with; no piece is taken of one that it refuses or holds already."""
-        call = self._runs.UploadInitialModel()
+        call = self._runs.UploadInitialModel(metadata=request_metadata())
         try:
             await self._write(call, pb2.UploadInitialModelRequest(header=convert.initial_model_to_proto(blob, name)))
             is_stored = await self._says_stored(call, CALL_S)
@@ -181,15 +184,16 @@ class AggregatorClient:
             client_id=client_id,
             newest_first=newest_first,
         )
-        call = self._runs.WatchRun(request, timeout=CALL_S)
-        with translated(self._address):
+        call = self._runs.WatchRun(request, timeout=CALL_S, metadata=request_metadata())
+        with self._calling("WatchRun"):
             return [_decoded(convert.event_from_proto, response.event) async for response in call]
 
     async def follow_events(self, run_id: str, *, after: int) -> AsyncGenerator[Event, None]:
         """Events after one, in order, as they happen; ends when the run has, or when the aggregator stops."""
-        call = self._runs.WatchRun(pb2.WatchRunRequest(run_id=run_id, after_sequence=after, follow=True))
+        request = pb2.WatchRunRequest(run_id=run_id, after_sequence=after, follow=True)
+        call = self._runs.WatchRun(request, metadata=request_metadata())
         try:
-            with translated(self._address):
+            with self._calling("WatchRun"):
                 async for response in call:
                     yield _decoded(convert.event_from_proto, response.event)
         finally:
@@ -207,9 +211,9 @@ class AggregatorClient:
         request = pb2.FetchArtifactRequest(
             run_id=run_id, round=round_number, kind=_KINDS[kind], offset_bytes=offset_bytes
         )
-        call = self._runs.FetchArtifact(request)
+        call = self._runs.FetchArtifact(request, metadata=request_metadata())
         try:
-            first = await self._next_part(call)
+            first = await self._next_part(call, "FetchArtifact")
             if first is _EOF or first.WhichOneof("part") != "blob":
                 raise Internal("the aggregator sent bytes without their name")
             blob = _decoded(convert.blob_from_proto, first.blob)
@@ -236,7 +240,7 @@ class AggregatorClient:
     async def _chunks(self, call: Any, size_bytes: int) -> AsyncGenerator[bytes, None]:
         missing = size_bytes
         try:
-            while (part := await self._next_part(call)) is not _EOF:
+            while (part := await self._next_part(call, "FetchArtifact")) is not _EOF:
                 missing -= len(part.data)
                 yield part.data
         finally:
@@ -245,24 +249,24 @@ class AggregatorClient:
             raise PayloadCorrupt(f"of {size_bytes} bytes, {size_bytes - missing} came")
 
     async def _write(self, call: Any, message: Any) -> None:
-        try:
-            with translated(self._address):
+        with self._calling("UploadInitialModel"):
+            try:
                 await asyncio.wait_for(call.write(message), CALL_S)
-        except (TimeoutError, asyncio.InvalidStateError) as error:
-            raise Unavailable(f"the aggregator at {self._address} took nothing for {CALL_S:.0f} s") from error
+            except (TimeoutError, asyncio.InvalidStateError) as error:
+                raise Unavailable(f"the aggregator at {self._address} took nothing for {CALL_S:.0f} s") from error
 
     async def _says_stored(self, call: Any, timeout_s: float) -> bool:
-        response = await self._next_part(call, timeout_s)
+        response = await self._next_part(call, "UploadInitialModel", timeout_s)
         if response is _EOF:
             raise Internal("the aggregator did not say whether it holds the model")
         return bool(response.is_stored)
 
-    async def _next_part(self, call: Any, timeout_s: float = CALL_S) -> Any:
-        try:
-            with translated(self._address):
+    async def _next_part(self, call: Any, method: str, timeout_s: float = CALL_S) -> Any:
+        with self._calling(method):
+            try:
                 return await asyncio.wait_for(call.read(), timeout_s)
-        except TimeoutError as error:
-            raise Unavailable(f"the aggregator at {self._address} sent nothing for {timeout_s:.0f} s") from error
+            except TimeoutError as error:
+                raise Unavailable(f"the aggregator at {self._address} sent nothing for {timeout_s:.0f} s") from error
 
     async def _pages(self, method: Any, request: Any) -> AsyncGenerator[Any, None]:
         """The answers to a request until one says that it is the last; writes their tokens into the request."""
@@ -274,8 +278,14 @@ class AggregatorClient:
             request.page_token = response.next_page_token
 
     async def _call(self, method: Any, request: Any, *, timeout_s: float = CALL_S) -> Any:
-        with translated(self._address):
-            return await method(request, timeout=timeout_s)
+        with self._calling(type(request).__name__.removesuffix("Request")):
+            return await method(request, timeout=timeout_s, metadata=request_metadata())
+
+    @contextmanager
+    def _calling(self, method: str) -> Iterator[None]:
+        """Within the block, that calls a method, gRPC's errors become ours."""
+        with self._made.telling(method), translated(self._address):
+            yield
 
 
 def _decoded(decode: Callable[[Message], Record], message: Message) -> Record:

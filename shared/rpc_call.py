@@ -1,26 +1,29 @@
-"""One call of our services while it is answered: what it asks for and of whom, what moved, and the log line about it.
+"""What is said of calls: of one that is answered what it asks for and of whom, of one that is made why it failed.
 
-Exactly one line, event "rpc", is written for each call, when it has ended. What the call names (run, round, client, request)
-is bound from the moment that it is known, so that whatever else is logged on the way says it too.
+On the side that answers exactly one line, event "rpc", is written for each call, when it has ended. What the call names (its
+run, round, client, request) is bound from the moment that it is known, so that what else is logged on the way says it too.
+On the side that calls, each call that fails is a line, event "call_failed".
 """
 
 from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Iterable, Mapping
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 from urllib.parse import unquote
 
 from shared.errors import Code, FedplccError
-from shared.log import bind_task, bound
+from shared.log import bind_task, bound, get_logger
 
 REQUEST_ID_KEY = "x-request-id"
 """Metadata of a call that is made for an HTTP request: its id, so that the logs of both processes can be laid together."""
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
 
 OURS = (Code.INTERNAL, Code.DATA_LOSS, Code.UNAVAILABLE)
-"""Failures of this side; all others are refusals of what the other side asked for."""
+"""Failures of the side that answers; all others are refusals of what was asked for."""
 
 
 class Call:
@@ -101,6 +104,59 @@ class Call:
         if new:
             self.facts |= new
             bind_task(**new)
+
+
+class CallsMade:
+    """The calls that this process makes of another: those that work say nothing, each one that fails is a line.
+
+    The first failure of a kind is said at level warning, those that follow until the method works again at level debug: a
+    peer that is away for an hour fills no log.
+    """
+
+    def __init__(self, address: str, *, quiet: Iterable[str] = (), refusals_are_quiet: bool = False) -> None:
+        """Begin to listen.
+
+        Args:
+            address: Of the peer.
+            quiet: Methods whose failures are all at level debug, because somebody else says what they amount to.
+            refusals_are_quiet: Whether what the peer refuses is at level debug, because it is said to whoever asked.
+        """
+        self._address, self._quiet, self._refusals_are_quiet = address, frozenset(quiet), refusals_are_quiet
+        self._failing: dict[str, str] = {}
+        self._log = get_logger("rpc")
+
+    @contextmanager
+    def telling(self, method: str, is_wanted: Callable[[], bool] = lambda: True) -> Iterator[None]:
+        """Within the block a call of the method, by its short name, is made; it fails with an error of shared/errors.py.
+
+        One that fails when it is not wanted any more was ended by this side and says nothing.
+        """
+        begin = time.perf_counter()
+        try:
+            yield
+        except FedplccError as error:
+            if is_wanted():
+                self._failed(method, error, time.perf_counter() - begin)
+            raise
+        self._failing.pop(method, None)
+
+    def _failed(self, method: str, error: FedplccError, seconds: float) -> None:
+        is_known = self._failing.get(method) == error.reason
+        self._failing[method] = error.reason
+        is_quiet = is_known or method in self._quiet or (self._refusals_are_quiet and error.code not in OURS)
+        self._log.log(
+            logging.DEBUG if is_quiet else logging.WARNING,
+            "call_failed",
+            **{
+                **error.metadata,
+                "method": method,
+                "code": error.code.name,
+                "reason": error.reason,
+                "detail": error.detail,
+                "address": self._address,
+                "duration_s": round(seconds, 6),
+            },
+        )
 
 
 def request_metadata() -> tuple[tuple[str, str], ...]:

@@ -39,6 +39,7 @@ from shared.gen.fedplcc.v1 import round_service_pb2, round_service_pb2_grpc
 from shared.log import get_logger
 from shared.pace import Pace
 from shared.rpc import KEEPALIVE_S, backoff, open_channel, translated
+from shared.rpc_call import CallsMade
 from shared.types import (
     MODEL,
     BlobRef,
@@ -76,6 +77,9 @@ GIVE_UP_AFTER = 6
 """Attempts where an error is expected to pass soon, but not certain to."""
 SAY_AFTER = 4
 """Attempts after which the log says what a task waits for."""
+
+FOLLOWING = "SyncRound"
+"""The method by which tasks are followed."""
 
 _T = TypeVar("_T")
 _Directive = round_service_pb2.HeartbeatResponse.Directive
@@ -150,6 +154,7 @@ class AggregatorClient:
         self._stream: Any = None
         self._stream_lock = threading.Lock()
         self._is_refreshing = False
+        self._made = CallsMade(address, quiet=("Join", FOLLOWING, "Heartbeat"))
         self.times_told = 0
         """Tasks that have come to those who follow them, with those that came again."""
         self.is_closed = False
@@ -161,7 +166,7 @@ class AggregatorClient:
             ClientIdTaken: Another instance does.
         """
         request = convert.client_to_join(client, instance_token=self.instance_token, version=VERSION)
-        with self.calling():
+        with self.calling("Join"):
             membership = convert.membership_from_proto(self.stub.Join(request, timeout=ANSWER_S))
         self.chunk_bytes = min(CHUNK_BYTES, membership.max_chunk_bytes)
         return membership
@@ -176,7 +181,7 @@ class AggregatorClient:
         known: TaskKey | None = None
         self._is_refreshing = False
         try:
-            with self.calling():
+            with self.calling(FOLLOWING):
                 end: StreamEnd | None = StreamEnd.POLL_ANSWERED
                 waits = backoff(self.rng)
                 while end is StreamEnd.POLL_ANSWERED and not self._is_refreshing:
@@ -234,7 +239,7 @@ class AggregatorClient:
     def heartbeat(self, heartbeat: Heartbeat) -> bool:
         """Give a sign of life; says whether the work that it names is still wanted."""
         request = convert.heartbeat_to_proto(heartbeat, instance_token=self.instance_token)
-        with self.calling():
+        with self.calling("Heartbeat"):
             response = self.stub.Heartbeat(request, timeout=ANSWER_S)
         return bool(response.directive != _Directive.DIRECTIVE_STOP)
 
@@ -249,19 +254,24 @@ class AggregatorClient:
             channel.close()
 
     @contextmanager
-    def calling(self) -> Iterator[None]:
-        """Within the block, gRPC's errors become ours, and `Cancelled` after `close`."""
-        try:
-            with translated(self.address):
-                yield
-        except grpc.FutureCancelledError as error:
-            if self.is_closed:
-                raise Cancelled from error
-            raise Unavailable("the call was cancelled") from error
-        except (FedplccError, ValueError) as error:  # a closed channel answers new calls with ValueError
-            if self.is_closed:
-                raise Cancelled from error
-            raise
+    def calling(self, method: str) -> Iterator[None]:
+        """Within the block, that calls a method, gRPC's errors become ours, and `Cancelled` after `close`."""
+
+        def is_wanted() -> bool:
+            return method != FOLLOWING or not self._is_refreshing
+
+        with self._made.telling(method, is_wanted):
+            try:
+                with translated(self.address):
+                    yield
+            except grpc.FutureCancelledError as error:
+                if self.is_closed:
+                    raise Cancelled from error
+                raise Unavailable("the call was cancelled") from error
+            except (FedplccError, ValueError) as error:  # a closed channel answers new calls with ValueError
+                if self.is_closed:
+                    raise Cancelled from error
+                raise
 
 
 class TaskConnection:
@@ -332,7 +342,7 @@ class TaskConnection:
         deadline_s = COMMIT_S + sum(blob.size_bytes for blob in update.payload.blobs) / COMMIT_BYTES_PER_S
 
         def commit() -> CommittedUpdate:
-            with client.calling():
+            with client.calling("CommitUpdate"):
                 return convert.committed_from_proto(client.stub.CommitUpdate(request, timeout=deadline_s).committed)
 
         return self._persistently("commit", commit)
@@ -350,7 +360,7 @@ class TaskConnection:
         )
 
         def report() -> None:
-            with client.calling():
+            with client.calling("ReportEvaluation"):
                 client.stub.ReportEvaluation(request, timeout=ANSWER_S)
 
         self._persistently("report", report)
@@ -366,7 +376,7 @@ class TaskConnection:
         """Send the rest of a blob; `begins` learns from which byte on that is."""
         client = self._client
         request = round_service_pb2.GetUploadStatusRequest(header=header)
-        with client.calling():
+        with client.calling("GetUploadStatus"):
             status = client.transfers.GetUploadStatus(request, timeout=ANSWER_S)
         if status.is_complete:
             return
@@ -396,7 +406,7 @@ class TaskConnection:
                 furthest.moved(offset - len(piece), offset)
             watch.moved()
 
-        with client.calling():
+        with client.calling("UploadPrototypes" if is_prototypes else "UploadModel"):
             call = method.future(parts())
             with watch.over(call):
                 call.result()
@@ -427,7 +437,7 @@ class TaskConnection:
                     self._client.refresh()
                 say = log.warning if number == SAY_AFTER else log.debug
                 detail = f"{error.detail}; trying again until it works"
-                say("retrying", operation=operation, reason=error.reason, detail=detail)
+                say("retrying", operation=operation, attempt=number, reason=error.reason, detail=detail)
             if position() > furthest:
                 waits, furthest, num_doubtful = backoff(self._client.rng), position(), 0
             self.retries += 1
@@ -496,7 +506,7 @@ class _Download:
         kind = "model" if self._blob.role == MODEL else "prototypes"
         received_bytes = client.metrics.transfer_bytes.labels("received", kind)
         watch = _Watch(self._should_stop)
-        with client.calling():
+        with client.calling("DownloadBlob"):
             call = client.transfers.DownloadBlob(request)
             with watch.over(call):
                 for response in call:

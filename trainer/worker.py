@@ -13,11 +13,13 @@ A connection that breaks cancels nothing: training goes on, and its result is ha
 
 from __future__ import annotations
 
+import logging
 import queue
 import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from contextvars import copy_context
 from dataclasses import dataclass, replace
 
 from shared.errors import (
@@ -162,9 +164,10 @@ class Worker:
             InvalidArgument, Unauthenticated: The aggregator refuses this client for good.
         """
         self._record = self._runner.announce()
+        # Each in a copy of what is bound here, which a thread does not inherit.
         threads = [
-            threading.Thread(target=self._follow, name="follow", daemon=True),
-            threading.Thread(target=self._beat, name="heartbeat", daemon=True),
+            threading.Thread(target=copy_context().run, args=(work,), name=name, daemon=True)
+            for name, work in (("follow", self._follow), ("heartbeat", self._beat))
         ]
         for thread in threads:
             thread.start()
@@ -208,8 +211,8 @@ class Worker:
     def _do(self, task: Task) -> None:
         """Do a task, whatever comes of it."""
         if task.kind not in WORK or task.run is None:
-            say = log.debug if task.detail == self._why_idle else log.info
-            say("idle", asked=task.kind.value, detail=task.detail)
+            level = logging.DEBUG if task.detail == self._why_idle else logging.INFO
+            log.log(level, "idle", asked=task.kind.value, detail=task.detail)
             self._why_idle = task.detail
             self._handled(task, None)
             return
@@ -398,8 +401,8 @@ class Worker:
                 except NotAMember:
                     self._is_answered = True
                     self._client.refresh()
-                except FedplccError as error:
-                    log.debug("heartbeat_lost", reason=error.reason)
+                except FedplccError:
+                    pass  # the log knows, and the next one is due soon
             self._wait_for_beat(begin)
         # The caller's thread may be waiting for an answer; this ends its call.
         self._client.close()

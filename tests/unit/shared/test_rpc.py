@@ -1,6 +1,7 @@
 """Errors cross the wire and stay what they are: a real server and real channels on loopback."""
 
 import asyncio
+import contextlib
 import io
 import itertools
 import json
@@ -18,6 +19,7 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from shared import errors, log, rpc
 from shared.call_observer import CallObserver
 from shared.gen.fedplcc.v1 import round_service_pb2, round_service_pb2_grpc
+from shared.rpc_call import CallsMade
 
 SERVICE = round_service_pb2.DESCRIPTOR.services_by_name["RoundService"]
 
@@ -422,3 +424,41 @@ def test_waiting_grows_to_its_bound_and_is_never_the_same_for_two():
         assert limit / 2 <= wait <= limit
     assert first != second
     assert first == list(itertools.islice(rpc.backoff(random.Random(1)), 12))
+
+
+def test_calls_that_are_made_say_each_failure_once_loudly_and_nothing_of_what_works(lines):
+    log.set_up("debug", json=True, stream=lines)
+    made = CallsMade("127.0.0.1:1", quiet=["Heartbeat"])
+
+    def call(method, error=None, is_wanted=True):
+        with contextlib.suppress(errors.FedplccError), made.telling(method, lambda: is_wanted):
+            if error is not None:
+                raise error
+
+    away, refused = errors.AggregatorUnavailable("nobody answers"), errors.RoundClosed("too late", round=3)
+    call("CommitUpdate")
+    for error in (away, away, refused, None, refused):
+        call("CommitUpdate", error)
+    call("Heartbeat", away)
+    call("SyncRound", away, is_wanted=False)
+    written = [json.loads(line) for line in lines.getvalue().splitlines()]
+    assert {line["event"] for line in written} == {"call_failed"}
+    assert [(line["method"], line["reason"], line["level"]) for line in written] == [
+        ("CommitUpdate", "AGGREGATOR_UNAVAILABLE", "warning"),
+        ("CommitUpdate", "AGGREGATOR_UNAVAILABLE", "debug"),
+        ("CommitUpdate", "ROUND_CLOSED", "warning"),
+        ("CommitUpdate", "ROUND_CLOSED", "warning"),
+        ("Heartbeat", "AGGREGATOR_UNAVAILABLE", "debug"),
+    ]
+    assert written[2] | {"round": 3, "detail": "too late", "address": "127.0.0.1:1"} == written[2] | {"round": 3}
+    assert all(line["duration_s"] >= 0 for line in written)
+
+
+def test_what_a_peer_refuses_is_said_quietly_by_who_only_passes_it_on(lines):
+    log.set_up("debug", json=True, stream=lines)
+    made = CallsMade("127.0.0.1:1", refusals_are_quiet=True)
+    for error in (errors.RunNotFound("there is no such run"), errors.AggregatorUnavailable("nobody answers")):
+        with pytest.raises(type(error)), made.telling("GetRun"):
+            raise error
+    levels = [json.loads(line)["level"] for line in lines.getvalue().splitlines()]
+    assert levels == ["debug", "warning"]
