@@ -28,7 +28,7 @@ from typing import Any
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, ConsoleMessage, Download, Page, Request, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, Download, Page, Request, expect, sync_playwright
 
 from tests.served_gateway import ServedGateway
 
@@ -75,6 +75,7 @@ DARK = Look(name="dark", is_dark=True)
 PHONE = Look(name="phone", width=360, height=740, is_phone=True)
 DARK_PHONE = Look(name="dark-phone", width=360, height=740, is_phone=True, is_dark=True)
 LOOKS = (LIGHT, DARK, PHONE, DARK_PHONE)
+expect.set_options(timeout=WAIT_MS)
 in_every_look = pytest.mark.parametrize("look", LOOKS, ids=str)
 """Runs a test with `console` once for each look; a test of some looks parametrises `look` itself."""
 
@@ -120,8 +121,11 @@ class Console:
     """Tabs opened with `another`."""
     requests: list[str] = field(default_factory=list)
     """Method and path of every request, in order."""
+    origin: str = ""
+    """Where the browser finds the gateway: at itself, unless a proxy stands between them."""
 
     def __post_init__(self) -> None:
+        self.origin = self.origin or self.served.url
         self._tolerated: list[re.Pattern[str]] = []
         self.page.set_default_timeout(WAIT_MS)
         self.page.on("console", self._heard)
@@ -131,12 +135,12 @@ class Console:
 
     def open(self, view: str = "#/") -> Console:
         """Load the console with one of its views; `#/runs/ID` and the like, or another path. Returns itself."""
-        self.page.goto(f"{self.served.url}/{view}", wait_until="load")
+        self.page.goto(f"{self.origin}/{view}", wait_until="load")
         return self
 
     def another(self, view: str = "#/") -> Console:
         """A second tab of the same browser."""
-        tab = Console(self.page.context.new_page(), self.served)
+        tab = Console(self.page.context.new_page(), self.served, origin=self.origin)
         tab._tolerated = self._tolerated
         self.others.append(tab)
         return tab.open(view)
@@ -147,8 +151,8 @@ class Console:
 
     def within(self, module: str, function: str, argument: Any = None) -> Any:
         """What a JavaScript function of (module, argument) returns; for what does not travel as JSON."""
-        if not self.page.url.startswith(self.served.url):
-            self.page.goto(f"{self.served.url}/")
+        if not self.page.url.startswith(self.origin):
+            self.page.goto(f"{self.origin}/")
         step = f"async ([path, argument]) => ({function})(await import(path), argument)"
         return self.page.evaluate(step, [f"/console/{module}", argument])
 
@@ -178,7 +182,8 @@ class Console:
 
     def overflow_px(self) -> int:
         """By how many pixels the page is wider than its window; a phone scrolls sideways then."""
-        return int(self.page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth"))
+        measured = "(({scrollWidth, clientWidth}) => scrollWidth - clientWidth)(document.documentElement)"
+        return max(int(self.page.evaluate(measured)), 0)
 
     def barriers(self, *, but_for: tuple[str, ...] = ()) -> list[str]:
         """What keeps people from using the page as it is now, by axe: rule, weight, what is wrong and where.
@@ -203,8 +208,8 @@ class Console:
             self.problems.append(f"console {message.type}: {message.text} ({message.location.get('url', '')})")
 
     def _asked(self, request: Request) -> None:
-        if request.url.startswith(self.served.url):
-            self.requests.append(f"{request.method} {request.url.removeprefix(self.served.url)}")
+        if request.url.startswith(self.origin):
+            self.requests.append(f"{request.method} {request.url.removeprefix(self.origin)}")
         elif not request.url.startswith(("data:", "blob:")):
             self.problems.append(f"asked another origin: {request.method} {request.url}")
 
