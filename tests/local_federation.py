@@ -175,6 +175,6 @@ class LocalFederation:
         found = self.coordinator.list_events(run_id=run_id)
         return [event for event in found if not types or event.type in types]
 
-    def metric(self, name: str, **labels: str) -> float | None:
+    def metric(self, name: str, /, **labels: str) -> float | None:
         """A value that /metrics would show."""
         return self.registry.get_sample_value(f"fedplcc_{name}", labels)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import Any
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.metrics_core import Metric
@@ -39,16 +40,17 @@ def rewritten(text: str) -> str:
 
 def table(registry: CollectorRegistry) -> str:
     """One row for each metric of a registry, by name; what the library tells of any process depends on the system."""
-    rows = {family.name: _row(family, labels) for family, labels in _families(registry)}
+    rows = {family.name: _row(family, labels) for family, labels in families(registry)}
     ours = [rows[name] for name in sorted(rows) if not name.startswith("process_")]
     return "| metric | type | labels | meaning |\n| --- | --- | --- | --- |\n" + "".join(ours)
 
 
-def _families(registry: CollectorRegistry) -> Iterator[tuple[Metric, tuple[str, ...]]]:
+def families(registry: CollectorRegistry) -> Iterator[tuple[Metric, tuple[str, ...]]]:
     """Every metric with its labels, which the library keeps to itself until there is a sample."""
     for collector in registry._collector_to_names:
         for family in collector.collect():
-            yield family, tuple(getattr(collector, "_labelnames", None) or getattr(family, "_labelnames", ()))
+            labels: Any = getattr(collector, "_labelnames", ()) or getattr(family, "_labelnames", ())
+            yield family, tuple(labels)
 
 
 def _row(family: Metric, labels: tuple[str, ...]) -> str:

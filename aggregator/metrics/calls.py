@@ -45,6 +45,7 @@ _OF_METHOD: Mapping[str, tuple[Code, ...]] = MappingProxyType(
         "ReleaseClient": _STEERING,
         "WatchRun": (Code.DEADLINE_EXCEEDED,),
         "FetchArtifact": (Code.DATA_LOSS, Code.DEADLINE_EXCEEDED),
+        "GetPrototypeMap": (Code.RESOURCE_EXHAUSTED, Code.DATA_LOSS),
     }
 )
 

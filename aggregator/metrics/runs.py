@@ -26,7 +26,7 @@ MAX_RUNS = 4
 """Runs that have series of their own at a time."""
 KEEP_ENDED_S = 120.0
 """How long an ended run keeps its series: several scrape intervals, so that its last round is seen."""
-DOMAINS = 32
+DOMAINS = 24
 """Most domains of a run with series of their own."""
 CLASSES = 32
 """A run with more classes has no series by class."""

@@ -1,0 +1,261 @@
+"""What /metrics tells of rounds and runs through a coordinator: ages, phases, results, and all of it after a restart."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aggregator.metrics.round_times import Phase
+from aggregator.metrics.rounds import RESULTS
+from shared.errors import PayloadCorrupt
+from shared.types import ClientActivity, RoundPhase, Run, RunStatus
+from tests.folders import memory_folder
+from tests.local_federation import LocalFederation
+from tests.numpy_client import NumpyClient
+
+ROUNDS = {"rounds": 3}
+
+
+@pytest.fixture
+def federation() -> Iterator[LocalFederation]:
+    with memory_folder() as folder, LocalFederation(Path(folder), map(NumpyClient, ("ann", "bob"))) as federation:
+        federation.join()
+        yield federation
+
+
+def results(federation: LocalFederation) -> dict[str, int]:
+    """Rounds by result, those that occurred."""
+    counted = {result: federation.metric("rounds_total", result=result) for result in RESULTS}
+    return {result: int(count) for result, count in counted.items() if count}
+
+
+def round_of(federation: LocalFederation, run: Run, number: int) -> Run:
+    """Step until this round is open."""
+    while (now := federation.coordinator.get_run(run.run_id)).round_number < number:
+        federation.step()
+    return now
+
+
+def phases(federation: LocalFederation) -> dict[str, float]:
+    sums = {
+        phase.value: federation.metric("round_phase_duration_seconds_sum", phase=phase.value) or 0.0 for phase in Phase
+    }
+    assert sum(sums.values()) == pytest.approx(federation.metric("round_duration_seconds_sum"))
+    return {phase: round(seconds, 6) for phase, seconds in sums.items() if seconds}
+
+
+def test_the_phases_of_a_round_are_those_that_its_clients_went_through(federation: LocalFederation) -> None:
+    run, clock = federation.create("fedplcc", run=ROUNDS), federation.clock
+    ann, bob = federation.clients.values()
+    federation.perform(ann, federation.task(ann))
+    clock.now += 2
+    tasks = [federation.task(client) for client in (ann, bob)]
+    for client, task, fetched_s, trained_s in ((ann, tasks[0], 3, 4), (bob, tasks[1], 1, 10)):
+        clock.now += fetched_s
+        model = federation.fetch(client, task)
+        federation.coordinator.transfers.note_received(client.client_id, client.token, is_whole=True)
+        activity: dict[str, Any] = {"run_id": run.run_id, "round": 1, "activity": ClientActivity.TRAINING}
+        federation.heartbeat(client, **activity)
+        clock.now += trained_s
+        update, blobs = client.work(task, model)
+        federation.upload(client, task, blobs)
+        clock.now += 0.5
+        federation.coordinator.commit_update(client.client_id, client.token, run.run_id, 1, update)
+    assert federation.metric("round_age_seconds", run=run.run_id) == 2 + 3 + 4 + 0.5 + 1 + 10 + 0.5
+    clock.now += 0.25
+    federation.coordinator.work()
+    for client in (ann, bob):
+        clock.now += 5
+        federation.perform(client, federation.task(client))
+    assert phases(federation) == {
+        "select": 2.0,
+        "broadcast": 3 + 4 + 0.5 + 1,
+        "train": 10.0,
+        "collect": 0.5,
+        "aggregate": 0.25,
+        "evaluate": 10.0,
+    }, "the last client decides"
+    assert (federation.metric("aggregation_resident_bytes") or 0) > 1 << 20
+
+
+def test_the_age_of_a_round_and_of_the_last_checkpoint_are_those_of_the_moment(federation: LocalFederation) -> None:
+    run = federation.create(run=ROUNDS)
+    assert federation.metric("checkpoint_age_seconds", run=run.run_id) is None, "there is none"
+    round_of(federation, run, 1)
+    federation.clock.now += 7
+    assert federation.metric("round_age_seconds", run=run.run_id) == 7
+    assert federation.metric("checkpoint_age_seconds", run=run.run_id) == 7, "the first model is one"
+    federation.clock.now += 1
+    assert federation.metric("round_age_seconds", run=run.run_id) == 8
+    federation.run_to_end(run.run_id)
+    for name in ("round_age_seconds", "checkpoint_age_seconds"):
+        assert federation.metric(name, run=run.run_id) is None, "an ended run grows no older"
+    assert federation.metric("round", run=run.run_id) == 3, "scrapers still see its last round"
+
+
+def test_a_paused_run_looks_not_stuck_and_its_round_takes_no_time(federation: LocalFederation) -> None:
+    run = round_of(federation, federation.create(run=ROUNDS), 1)
+    federation.clock.now += 3
+    federation.coordinator.pause(run.run_id, now=True)
+    federation.clock.now += 1000
+    assert federation.metric("round_age_seconds", run=run.run_id) is None
+    assert federation.metric("checkpoint_age_seconds", run=run.run_id) == 1003
+    federation.start_again()
+    federation.clock.now += 1000
+    assert federation.metric("round_age_seconds", run=run.run_id) is None
+    federation.join()
+    federation.coordinator.resume(run.run_id)
+    federation.clock.now += 4
+    assert federation.metric("round_age_seconds", run=run.run_id) == 7
+    round_of(federation, run, 2)
+    assert federation.metric("round_duration_seconds_sum") == 7
+    assert phases(federation) == {"train": 7.0}
+
+
+def test_after_a_restart_the_last_committed_round_is_shown_at_once(federation: LocalFederation) -> None:
+    run = round_of(federation, federation.create("fedplcc", run=ROUNDS), 2)
+    names: list[tuple[str, dict[str, str]]] = [
+        (sample.name.removeprefix("fedplcc_"), sample.labels)
+        for family in federation.registry.collect()
+        for sample in family.samples
+        if "run" in sample.labels
+    ]
+    assert {name for name, _ in names} >= {"domain_accuracy_ratio", "prototype_cluster_weight", "class_prototypes"}
+    before = {(name, *labels.items()): federation.metric(name, **labels) for name, labels in names}
+    federation.start_again()
+    assert {(name, *labels.items()): federation.metric(name, **labels) for name, labels in names} == before
+    assert federation.metric("recoveries_total") == 1
+    assert results(federation) == {}, "what was counted before the restart is not counted again"
+    federation.join()
+    federation.run_to_end(run.run_id)
+    assert results(federation) == {"committed": 2}
+    assert federation.metric("round_duration_seconds_count") == 2
+
+
+def test_a_start_without_open_runs_is_no_recovery(federation: LocalFederation) -> None:
+    run = federation.create(run=ROUNDS)
+    federation.run_to_end(run.run_id)
+    federation.start_again()
+    assert federation.metric("recoveries_total") == 0
+    assert federation.metric("run_info", run=run.run_id, method="fedavg", name="test") is None
+
+
+def test_prototypes_that_are_gone_keep_no_aggregator_from_starting(federation: LocalFederation) -> None:
+    run = round_of(federation, federation.create("fedplcc", run=ROUNDS), 2)
+    assert run.prototypes is not None
+    for path in federation.folder.rglob(f"{run.prototypes.sha256}*"):
+        path.unlink()
+    federation.start_again()
+    assert federation.metric("round", run=run.run_id) == 2
+    assert federation.metric("mean_domain_accuracy_ratio", run=run.run_id) is None
+
+
+def test_a_run_says_what_it_is_and_how_the_prototypes_of_its_last_round_weigh(federation: LocalFederation) -> None:
+    run = round_of(federation, federation.create("fedplcc", run={**ROUNDS, "name": "night"}), 2)
+    assert federation.metric("run_info", run=run.run_id, method="fedplcc", name="night") == 1
+    assert federation.metric("total_rounds", run=run.run_id) == 3
+    weights = [
+        federation.metric("prototype_cluster_weight", run=run.run_id, summary=s) for s in ("min", "median", "max")
+    ]
+    assert weights == sorted(weights, key=float)  # type: ignore[arg-type]
+    assert 0 < float(weights[0] or 0) <= float(weights[2] or 0) <= 1
+    accuracy = json.loads(federation.metrics_lines(run.run_id)[0])["accuracy"]
+    domains = [value for name, value in accuracy.items() if name not in ("mean", "worst")]
+    assert federation.metric("domain_accuracy_gap_ratio", run=run.run_id) == max(domains) - min(domains)
+
+
+def test_a_round_that_is_paused_at_once_is_interrupted_and_commits_later(federation: LocalFederation) -> None:
+    run = round_of(federation, federation.create(run=ROUNDS), 1)
+    federation.coordinator.pause(run.run_id, now=True)
+    federation.coordinator.pause(run.run_id, now=True)
+    assert results(federation) == {"interrupted": 1}
+    federation.coordinator.resume(run.run_id)
+    federation.run_to_end(run.run_id)
+    assert results(federation) == {"interrupted": 1, "committed": 3}
+    assert federation.metric("runs_ended_total", status="completed") == 1
+
+
+def test_a_pause_between_two_rounds_interrupts_none(federation: LocalFederation) -> None:
+    run = round_of(federation, federation.create(run=ROUNDS), 1)
+    federation.coordinator.pause(run.run_id)
+    federation.run_to_end(run.run_id)
+    assert federation.coordinator.get_run(run.run_id).status is RunStatus.PAUSED
+    assert results(federation) == {"committed": 1}
+
+
+def test_the_round_of_a_run_that_is_stopped_is_abandoned(federation: LocalFederation) -> None:
+    run = round_of(federation, federation.create(run=ROUNDS), 2)
+    federation.coordinator.stop(run.run_id)
+    federation.run_to_end(run.run_id)
+    assert results(federation) == {"committed": 1, "abandoned": 1}
+    assert federation.metric("runs_ended_total", status="stopped") == 1
+    assert federation.metric("round_age_seconds", run=run.run_id) is None
+
+
+def test_a_run_that_fails_without_a_quorum_says_so(federation: LocalFederation) -> None:
+    run = federation.create(run=ROUNDS, quorum={"deadline_s": 60.0, "on_no_quorum": "fail"})
+    round_of(federation, run, 1)
+    for _ in range(2):
+        federation.clock.now += 61
+        federation.coordinator.tick()
+    assert federation.coordinator.get_run(run.run_id).status is RunStatus.FAILED
+    assert results(federation) == {"no_quorum": 1}
+    assert federation.metric("runs_ended_total", status="failed") == 1
+
+
+def test_a_round_that_cannot_be_aggregated_has_failed(
+    federation: LocalFederation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = round_of(federation, federation.create(run=ROUNDS), 1)
+
+    def corrupt(*_arguments: object) -> None:
+        raise PayloadCorrupt("the disk has changed a model")
+
+    monkeypatch.setattr("aggregator.round_work.aggregate", corrupt)
+    federation.run_to_end(run.run_id)
+    assert federation.coordinator.get_run(run.run_id).status is RunStatus.FAILED
+    assert results(federation) == {"failed": 1}
+
+
+def test_a_run_of_another_version_is_counted_as_failed_when_it_is_found(
+    federation: LocalFederation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = round_of(federation, federation.create(run=ROUNDS), 1)
+    current = federation.store.find_run(run.run_id)
+    assert current is not None
+    with federation.store.transaction() as transaction:
+        transaction.save_run(replace(current, config_json='{"run": {"method": "of tomorrow"}}'))
+    federation.start_again()
+    found = federation.store.find_run(run.run_id)
+    assert found is not None
+    assert found.status is RunStatus.FAILED
+    assert federation.metric("runs_ended_total", status="failed") == 1
+    assert results(federation) == {"failed": 1}
+
+
+def test_the_room_on_the_disk_is_that_of_the_state_directory(
+    federation: LocalFederation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = os.statvfs(federation.folder)
+    assert federation.metric("data_size_bytes") == found.f_blocks * found.f_frsize
+    assert 0 < float(federation.metric("data_free_bytes") or 0) <= found.f_blocks * found.f_frsize
+
+    def gone(_folder: object) -> None:
+        raise OSError("the network is away")
+
+    monkeypatch.setattr("os.statvfs", gone)
+    assert federation.metric("data_free_bytes") is None, "and the scrape goes on"
+
+
+def test_round_0_is_measured_by_none_of_it(federation: LocalFederation) -> None:
+    run = round_of(federation, federation.create(run=ROUNDS), 1)
+    assert run.round is not None
+    assert run.round.phase is RoundPhase.COLLECTING
+    assert federation.metric("round_duration_seconds_count") == 0
+    assert results(federation) == {}
