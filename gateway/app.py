@@ -168,13 +168,17 @@ ROUTES: tuple[Route, ...] = (
         tag="runs",
         refusals=(RunNotFound, ClientNotFound, InvalidTransition, RequestIdReused),
     ),
-    Route(
-        method="GET",
-        path=f"{_RUN}/manifest",
-        handler=routes.get_manifest,
-        tag="results",
-        refusals=(RunNotFound,),
-        responses=openapi.MANIFEST,
+    *(
+        Route(
+            method=method,
+            path=f"{_RUN}/manifest",
+            handler=routes.get_manifest,
+            tag="results",
+            refusals=(RunNotFound,),
+            responses=openapi.MANIFEST,
+            is_listed=method == "GET",
+        )
+        for method in ("GET", "HEAD")
     ),
     Route(method="GET", path=f"{_RUN}/rounds", handler=routes.list_rounds, tag="results", refusals=(RunNotFound,)),
     Route(

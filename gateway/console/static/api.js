@@ -74,6 +74,19 @@ export async function get(path, options = {}) {
 }
 
 /**
+ * Size of a file of the gateway in bytes; null if the gateway does not know it before it sends the file.
+ *
+ * @param {string} path
+ * @param {{signal?: AbortSignal}} [options]
+ * @returns {Promise<number | null>}
+ */
+export async function sizeOf(path, options = {}) {
+  const answer = await ask(path, { method: "HEAD", cache: "no-store" }, options.signal);
+  const length = answer.headers.get("Content-Length");
+  return length === null ? null : Number(length);
+}
+
+/**
  * Ask for something to be done.
  *
  * @param {string} path

@@ -25,6 +25,9 @@ const CHOICES = /** @type {[keyof typeof KINDS, string][]} */ ([
   ["run", "The run itself"],
 ]);
 
+/** Rows of a page; a phone shows fewer. */
+const PAGE_SIZE = window.matchMedia("(max-width: 40rem)").matches ? 20 : MAX_EVENTS;
+
 /** A mark for each weight, so that colour never stands alone. @type {Record<string, string>} */
 const MARKS = { bad: "✕", warning: "!", good: "✓", plain: "·" };
 /** @type {Record<string, string>} */
@@ -35,11 +38,11 @@ export function section({ runId, api }) {
   const kind = h("select", { on: { change: () => choose() } }, h("option", { value: "" }, "Everything"));
   for (const [value, name] of CHOICES) kind.append(h("option", { value }, name));
   const client = h("select", { on: { change: () => choose() } }, h("option", { value: "" }, "All clients"));
-  const list = h("ol", { class: "events", "aria-label": "Events, newest first" });
+  const list = h("ol", { class: "events", "aria-label": "Events, newest first", tabindex: -1 });
   const note = h("p", { class: "muted small", role: "status" });
-  const newest = pagerButton("Newest", () => turnTo([]));
-  const newer = pagerButton("Newer", () => turnTo(cursors.slice(0, -1)));
-  const older = pagerButton("Older", () => turnTo([...cursors, nextBefore()]));
+  const newest = pagerButton("Newest", () => leaf([]));
+  const newer = pagerButton("Newer", () => leaf(cursors.slice(0, -1)));
+  const older = pagerButton("Older", () => leaf([...cursors, nextBefore()]));
   const element = h(
     "section",
     { class: "card", "aria-labelledby": "run-events" },
@@ -76,11 +79,18 @@ export function section({ runId, api }) {
   }
 
   function nextBefore() {
-    return found ? (foundBefore ?? 0) : (state?.events.at(-1)?.sequence ?? 0);
+    return found ? (foundBefore ?? 0) : (state?.events.slice(0, PAGE_SIZE).at(-1)?.sequence ?? 0);
   }
 
   function choose() {
     void turnTo([]);
+  }
+
+  /** Turn to a page for who pressed a button below it: the button may be of no use there. @param {number[]} to */
+  async function leaf(to) {
+    await turnTo(to);
+    list.focus({ preventScroll: true });
+    element.scrollIntoView({ block: "start" });
   }
 
   /** @param {number[]} to */
@@ -96,7 +106,7 @@ export function section({ runId, api }) {
     }
     asking = new AbortController();
     const { signal } = asking;
-    const query = new URLSearchParams({ order: "newest_first", page_size: String(MAX_EVENTS) });
+    const query = new URLSearchParams({ order: "newest_first", page_size: String(PAGE_SIZE) });
     const before = to.at(-1);
     if (before) query.set("before", String(before));
     for (const type of kind.value ? KINDS[/** @type {keyof typeof KINDS} */ (kind.value)] : []) query.append("type", type);
@@ -129,13 +139,16 @@ export function section({ runId, api }) {
     const last = Math.max(found[0]?.sequence ?? 0, known);
     const news = state.events.filter((event) => event.sequence > last && matches(event));
     known = state.lastSequence;
-    if (news.length) found = [...news, ...found].slice(0, MAX_EVENTS);
+    if (!news.length) return;
+    const all = [...news, ...found];
+    found = all.slice(0, PAGE_SIZE);
+    if (all.length > PAGE_SIZE) foundBefore = found[PAGE_SIZE - 1].sequence;
   }
 
   function draw() {
-    const rows = found ?? state?.events ?? [];
+    const rows = found ?? state?.events.slice(0, PAGE_SIZE) ?? [];
     const hasOlder = found ? foundBefore !== null : rows.length > 0 && rows[rows.length - 1].type !== "run_created";
-    drawn = rows;
+    drawn = found ?? state?.events;
     keyed(list, rows, (event) => event.sequence, row);
     setAttribute(newest, "disabled", isFirst());
     setAttribute(newer, "disabled", isFirst());

@@ -45,7 +45,7 @@ export function number(value, digits = 3) {
   if (!isNumber(value)) return NONE;
   const size = Math.abs(value);
   if (size >= 1e6 || (size > 0 && size < 1e-4)) return value.toExponential(digits - 1);
-  return String(Number(value.toPrecision(Math.max(digits, Math.ceil(Math.log10(size + 1))))));
+  return String(Number(value.toPrecision(Math.max(1, digits, Math.ceil(Math.log10(size + 1))))));
 }
 
 /**

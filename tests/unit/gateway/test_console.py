@@ -1,0 +1,255 @@
+import asyncio
+import gzip
+import re
+from html.parser import HTMLParser
+
+import httpx
+import pytest
+
+from gateway.app import create_app
+from gateway.console.files import INDEX, MEDIA_TYPES, ConsoleFile, console_files
+from gateway.console.routes import HEADERS, POLICY
+from shared.config import GatewaySettings
+
+FILES = console_files()
+MODULES = {name: file.content.decode() for name, file in FILES.items() if name.endswith(".js")}
+STYLES = {name: file.content.decode() for name, file in FILES.items() if name.endswith(".css")}
+IMPORT = re.compile(r"""(?:from|import)\s*\(?\s*["']\./([^"']+)["']""")
+
+
+@pytest.fixture(scope="module")
+def app():
+    return create_app(GatewaySettings())
+
+
+def ask(app, path, method="GET", **headers):
+    async def exchange():
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://127.0.0.1:8080") as client:
+            return await client.request(method, path, headers={"Accept-Encoding": "identity", **headers})
+
+    return asyncio.run(exchange())
+
+
+class Markup(HTMLParser):
+    """What a page consists of: its elements with their attributes, and the text of its scripts and styles."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.elements, self.code, self._within = [], "", ""
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.elements.append((tag, dict(attrs)))
+        self._within = tag
+
+    def handle_endtag(self, tag):
+        self._within = ""
+
+    def handle_data(self, data):
+        if self._within in ("script", "style"):
+            self.code += data.strip()
+
+
+PAGE = Markup(FILES[INDEX].content.decode())
+
+
+def test_the_page_is_served_and_may_load_from_here_only(app):
+    answer = ask(app, "/")
+    assert (answer.status_code, answer.content) == (200, FILES[INDEX].content)
+    assert answer.headers["content-type"] == "text/html; charset=utf-8"
+    policy = dict(part.split(" ", 1) for part in answer.headers["content-security-policy"].split("; "))
+    assert policy.pop("default-src") == "'none'"
+    assert policy.pop("require-trusted-types-for") == "'script'"
+    assert {policy[name] for name in ("frame-ancestors", "base-uri", "form-action", "trusted-types")} == {"'none'"}
+    assert {policy[name] for name in ("script-src", "style-src", "img-src", "connect-src")} == {"'self'"}
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert answer.headers["referrer-policy"] == "no-referrer"
+    assert answer.headers["cross-origin-opener-policy"] == "same-origin"
+
+
+@pytest.mark.parametrize("word", ["unsafe", "http:", "https:", "data:", "blob:", "*"])
+def test_nothing_loosens_the_policy(word):
+    assert word not in POLICY
+
+
+def test_every_file_is_served_with_its_type_and_the_same_headers(app):
+    assert len(FILES) > 10
+    for name, file in FILES.items():
+        answer = ask(app, f"/console/{name}")
+        assert (answer.status_code, answer.content) == (200, file.content), name
+        assert answer.headers["content-type"] == MEDIA_TYPES["." + name.rpartition(".")[2]]
+        assert {key: answer.headers[key] for key in HEADERS} == HEADERS
+
+
+def test_what_the_browser_has_is_not_sent_again(app):
+    first = ask(app, "/console/app.js")
+    for known in (first.headers["etag"], first.headers["etag"].removeprefix("W/"), f'"other", {first.headers["etag"]}'):
+        again = ask(app, "/console/app.js", **{"If-None-Match": known})
+        assert (again.status_code, again.content) == (304, b"")
+        assert again.headers["etag"] == first.headers["etag"]
+        assert again.headers["content-security-policy"] == POLICY
+    assert ask(app, "/console/app.js", **{"If-None-Match": '"other"'}).status_code == 200
+    assert ask(app, "/console/app.js").headers["cache-control"] == "no-cache", "it asks whether it is still right"
+
+
+def test_another_content_has_another_tag():
+    assert ConsoleFile("a.js", b"1").etag == ConsoleFile("b.js", b"1").etag != ConsoleFile("a.js", b"2").etag
+
+
+def test_files_are_compressed_for_who_takes_it(app):
+    answer = ask(app, "/console/console.css", **{"Accept-Encoding": "br, gzip"})
+    assert answer.headers["content-encoding"] == "gzip"
+    assert answer.content == FILES["console.css"].content
+    assert (
+        int(answer.headers["content-length"]) == len(gzip.compress(answer.content, mtime=0)) < len(answer.content) / 2
+    )
+    assert answer.headers["vary"] == "Accept-Encoding"
+    plain = ask(app, "/console/console.css")
+    assert "content-encoding" not in plain.headers
+    assert plain.headers["etag"] == answer.headers["etag"]
+
+
+def test_the_first_view_is_small():
+    assert sum(len(file.compressed) for file in FILES.values()) < 120_000
+
+
+def test_the_browser_is_told_of_every_module_at_once(app):
+    links = ask(app, "/").headers["link"]
+    assert re.findall(r"<console/([^>]+)>; rel=modulepreload", links) == list(MODULES)
+
+
+def test_asking_without_wanting_the_body_is_answered(app):
+    answer = ask(app, "/", method="HEAD")
+    assert (answer.status_code, int(answer.headers["content-length"])) == (200, len(FILES[INDEX].content))
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/console",
+        "/console/",
+        "/console/nothing.js",
+        "/console/../app.py",
+        "/console/%2e%2e/routes.py",
+        "/console/..%2froutes.py",
+        "/console/static/app.js",
+        "/console/jsconfig.json",
+        "/console/app.js%00.css",
+        "/console/APP.JS",
+        "/app.js",
+        "/index.html",
+    ],
+)
+def test_nothing_else_is_served(app, path):
+    answer = ask(app, path)
+    assert (answer.status_code, answer.json()["code"]) == (404, "NOT_FOUND")
+
+
+def test_files_are_counted_as_one_route_and_are_not_part_of_the_api(app):
+    for name in ("app.js", "dom.js", "console.css"):
+        ask(app, f"/console/{name}")
+    registry = app.state.services.metrics.registry
+    labels = {"route": "/console/{file_name}", "method": "GET", "status": "200"}
+    assert registry.get_sample_value("fedplcc_http_requests_total", labels) >= 3
+    routes = {s.labels["route"] for m in registry.collect() for s in m.samples if "route" in s.labels}
+    assert {route for route in routes if "console" in route} == {"/console/{file_name}"}
+    assert not [path for path in app.openapi()["paths"] if path == "/" or path.startswith("/console")]
+
+
+# What the browser would find out too late
+
+
+def test_the_page_holds_no_code_of_its_own():
+    assert PAGE.code == ""
+    for tag, attributes in PAGE.elements:
+        assert not [name for name in attributes if name.startswith("on") or name == "style"], (tag, attributes)
+
+
+def test_what_the_page_loads_is_there_and_is_found_below_a_prefix_too():
+    loaded = [
+        attributes[name]
+        for tag, attributes in PAGE.elements
+        for name in ("src", "href")
+        if name in attributes and not attributes[name].startswith("#")
+    ]
+    assert set(loaded) >= {"console/app.js", "console/console.css", "console/icon.svg"}
+    assert [path for path in loaded if not path.startswith("console/")] == []
+    assert [path for path in loaded if path.removeprefix("console/") not in FILES] == []
+    assert set(STYLES) == {path.removeprefix("console/") for path in loaded if path.endswith(".css")}
+
+
+def test_every_module_that_is_imported_is_there_and_every_one_that_is_there_is_imported():
+    imported = {name for text in MODULES.values() for name in IMPORT.findall(text)}
+    assert imported | {"app.js"} == set(MODULES)
+
+
+@pytest.mark.parametrize("name", sorted(MODULES))
+def test_no_module_reads_text_as_markup_or_talks_to_somebody_else(name):
+    text = MODULES[name]
+    assert text.startswith("// @ts-check\n/**\n"), "its types are checked, and it says what it is"
+    code = re.sub(r"/\*.*?\*/|^\s*//.*$", "", text, flags=re.DOTALL | re.MULTILINE)
+    for word in (
+        "innerHTML",
+        "outerHTML",
+        "insertAdjacentHTML",
+        "document.write",
+        "DOMParser",
+        "eval(",
+        "new Function",
+    ):
+        assert word not in code, word
+    assert set(re.findall(r"https?://[^\s\"'`]+", code)) <= {"http://www.w3.org/2000/svg"}
+
+
+@pytest.mark.parametrize("name", sorted(STYLES))
+def test_no_style_loads_from_elsewhere(name):
+    assert "@import" not in STYLES[name]
+    assert "url(" not in STYLES[name]
+
+
+@pytest.mark.parametrize("name", sorted(STYLES))
+def test_styles_use_no_colour_but_the_tokens(name):
+    tokens, _, rules = STYLES[name].partition("*::before") if name == "console.css" else ("", "", STYLES[name])
+    used = set(re.findall(r"var\((--[a-z0-9-]+)", rules))
+    literal = set(re.findall(r"#[0-9a-fA-F]{3,8}\b|rgb\([^)]*\)", re.sub(r"#[a-z][a-z-]*\s*[{,]", "", rules)))
+    assert literal == set(), "a colour that is no token has no value for the dark"
+    defined = set(re.findall(r"(--[a-z0-9-]+)\s*:", STYLES["console.css"] + STYLES[name]))
+    set_by_modules = set(re.findall(r"[\"'](--[a-z0-9-]+)[\"']", "".join(MODULES.values())))
+    assert used <= defined | set_by_modules
+
+
+def test_every_colour_has_a_value_for_light_and_for_dark():
+    light, dark = re.findall(r":root \{(.*?)\}", STYLES["console.css"], flags=re.DOTALL)[:2]
+
+    def colours(text):
+        return set(re.findall(r"(--[a-z0-9-]+): *(?:#|rgb|none|0 )", text))
+
+    assert colours(light) == colours(dark)
+    assert len(colours(light)) > 25
+
+
+def _luminance(colour):
+    parts = [int(colour[index : index + 2], 16) / 255 for index in (1, 3, 5)]
+    red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def _contrast(one, other):
+    light, dark = sorted((_luminance(one), _luminance(other)), reverse=True)
+    return (light + 0.05) / (dark + 0.05)
+
+
+@pytest.mark.parametrize("look", [0, 1], ids=["light", "dark"])
+def test_text_and_marks_stand_out_from_what_they_are_on(look):
+    root = re.findall(r":root \{(.*?)\}", STYLES["console.css"], flags=re.DOTALL)[look]
+    token = dict(re.findall(r"--([a-z0-9-]+): (#[0-9a-f]{6});", root))
+    for surface in ("page", "surface", "surface-sunk"):
+        for text in ("text", "text-muted", "accent", "accent-strong", "good", "warning", "bad"):
+            assert _contrast(token[text], token[surface]) >= 4.5, (text, surface)
+        assert _contrast(token["line-strong"], token[surface]) >= 3, surface
+    for tone in ("good", "warning", "bad", "info", "neutral"):
+        assert _contrast(token[tone], token[f"{tone}-wash"]) >= 4.5, tone
+        assert _contrast(token["text"], token[f"{tone}-wash"]) >= 4.5, tone
+    assert _contrast(token["on-accent"], token["accent"]) >= 4.5
+    for index in range(1, 11):
+        assert _contrast(token[f"series-{index}"], token["surface"]) >= 3, f"series-{index}"
