@@ -15,10 +15,7 @@ from typing import Any
 
 import pytest
 import yaml
-from prometheus_client import CollectorRegistry
 
-from aggregator.metrics import AggregatorMetrics
-from gateway.metrics import GatewayMetrics
 from shared.config import (
     AggregatorSettings,
     GatewaySettings,
@@ -27,11 +24,10 @@ from shared.config import (
     from_command_line,
 )
 from shared.run_config import parse_federation
-from tests import dashboards, deploy_guide
+from tests import deploy_guide
 from tests.deploy_guide import AGGREGATOR_HOST, INSTALL
 from tests.dockerfile import Image, read_plan
 from tests.harness import ROOT
-from trainer.metrics import TrainerMetrics
 
 DEPLOY = ROOT / "deploy"
 KINDS: dict[str, type[Settings]] = {
@@ -241,7 +237,7 @@ def _runs(command: list[str]) -> bool:
         return False
 
 
-# Prometheus and Grafana
+# Prometheus
 
 
 def targets(file: str) -> dict[str, list[str]]:
@@ -282,62 +278,6 @@ def test_prometheus_of_a_host_scrapes_what_the_units_start(monkeypatch: pytest.M
         )
         found[settings.table] = ["{}:{}".format(*where)]
     assert targets("host.yml") == found
-
-
-@pytest.mark.parametrize("file", ["prometheus.yml", "host.yml"])
-def test_promtool_accepts_the_scrape_configuration(file: str) -> None:
-    if shutil.which("promtool") is None:
-        pytest.skip("there is no promtool (Debian's package prometheus)")
-    done = subprocess.run(["promtool", "check", "config", DEPLOY / "prometheus" / file], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-
-
-def exported_families() -> set[str]:
-    """Names of the series that the services export, whether they have a value yet or not."""
-    registries = [CollectorRegistry(), CollectorRegistry(), GatewayMetrics().registry]
-    AggregatorMetrics(registries[0])
-    TrainerMetrics(registries[1])
-    suffixes = {"counter": ("_total",), "histogram": ("_bucket", "_sum", "_count")}
-    return {
-        family.name + suffix
-        for registry in registries
-        for family in registry.collect()
-        for suffix in suffixes.get(family.type, ("",))
-    }
-
-
-def test_every_metric_of_the_dashboards_exists() -> None:
-    asked = {name for query in dashboards.queries() for name in query.metrics}
-    assert asked
-    assert asked <= exported_families()
-
-
-@pytest.mark.parametrize("path", dashboards.documents(), ids=lambda path: path.name)
-def test_a_dashboard_is_one_that_grafana_finds_and_draws(path: Path) -> None:
-    document = dashboards.documents()[path]
-    source = yaml.safe_load((DEPLOY / "grafana/provisioning/datasources/fedplcc.yml").read_text())["datasources"][0]
-    provider = yaml.safe_load((DEPLOY / "grafana/provisioning/dashboards/fedplcc.yml").read_text())["providers"][0]
-    grafana = compose("compose.yaml")["services"]["grafana"]
-    assert source["url"].removeprefix("$") in grafana["environment"]
-    assert f"./grafana/dashboards:{provider['options']['path']}:ro" in grafana["volumes"]
-    home = grafana["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"]
-    assert (DEPLOY / "grafana" / "dashboards" / Path(home).name).is_file()
-
-    panels = document["panels"]
-    assert len({panel["id"] for panel in panels}) == len(panels)
-    cells = [cell for panel in panels for cell in _cells(panel["gridPos"])]
-    assert len(set(cells)) == len(cells), "panels lie on each other"
-    for panel in panels:
-        assert panel["type"] == "row" or (panel["targets"] and panel["description"])
-        for each in (panel, *panel.get("targets", ())):
-            assert panel["type"] == "row" or each["datasource"] == {"type": "prometheus", "uid": source["uid"]}
-
-
-def _cells(place: dict[str, int]) -> Iterator[tuple[int, int]]:
-    assert place["x"] + place["w"] <= 24
-    for row in range(place["y"], place["y"] + place["h"]):
-        for column in range(place["x"], place["x"] + place["w"]):
-            yield row, column
 
 
 # systemd

@@ -1,0 +1,248 @@
+"""Dashboards and alerts before a real Prometheus that watches a real federation: every panel shows something, and every
+alert fires when what it is for happens, not before, and no longer.
+
+Prometheus reads the shipped configuration and the shipped rules; only targets are other ones, and times shorter.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests import dashboards
+from tests.dashboard_picture import draw
+from tests.dashboards import Query
+from tests.harness import eventually
+from tests.prometheus_server import (
+    FOLDER,
+    PrometheusServer,
+    Series,
+    faster_configuration,
+    faster_rules,
+    need_prometheus,
+    now,
+    rules,
+)
+from tests.watched_federation import WatchedFederation
+
+pytestmark = pytest.mark.slow
+
+FASTER = 100
+"""By how much the alerts' times are shortened: half an hour is 18 seconds."""
+INTERVAL_S = 0.5
+"""Between scrapes."""
+RATE_INTERVAL = f"{4 * INTERVAL_S:g}s"
+"""As Grafana makes $__rate_interval of it."""
+WAIT_S = 60.0
+SCREENSHOTS = "FEDPLCC_SCREENSHOTS"
+"""Variable with a folder for the picture of the overview, beside the test's own."""
+
+UNDER_FAULTS = {
+    ("overview.json", "Alerts"): "alerts that fire",
+    ("fleet.json", "Updates that were refused"): "a poisoned update",
+    ("fleet.json", "Clients that rounds went on without"): "a client that cannot do its task",
+    ("overview.json", "Recovery"): "a restart of the aggregator",
+    ("overview.json", "Run ended"): "a run that fails",
+}
+"""Queries that have an answer only when something has happened, and what; annotations are the same in every dashboard."""
+
+NEWS = {"FedplccServerError", "FedplccRunFailed", "FedplccClientProblem", "FedplccUpdatesRejected", "FedplccRecovered"}
+"""Alerts that something happened, which nothing undoes."""
+
+
+class Watch:
+    """A federation, the Prometheus that watches it, and what dashboards ask of the two."""
+
+    def __init__(self, federation: WatchedFederation, prometheus: PrometheusServer) -> None:
+        self.federation, self.prometheus, self.begin = federation, prometheus, now()
+        self.fired: dict[str, list[dict[str, Any]]] = {}
+        self.answered: set[Query] = set()
+
+    def look(self) -> set[str]:
+        """Names of the alerts that have fired so far."""
+        for name, alerts in self.prometheus.firing().items():
+            self.fired.setdefault(name, alerts)
+        return set(self.fired)
+
+    def wait_for(self, *names: str) -> None:
+        """Wait until these alerts have fired."""
+        missing = set(names)
+        try:
+            eventually(lambda: missing <= self.look(), "alerts fire", WAIT_S)
+        except AssertionError:
+            raise AssertionError(f"these alerts did not fire: {sorted(missing - self.look())}") from None
+
+    def ask(self, query: Query, *, values: Mapping[str, str]) -> list[Series]:
+        """What a panel gets with these values of the dashboard's variables."""
+        expression = query.filled({"__rate_interval": RATE_INTERVAL, **values})
+        if query.is_instant:
+            return self.prometheus.query(expression)
+        return self.prometheus.query_range(expression, begin=self.begin, end=now(), step_s=INTERVAL_S)
+
+    def answer(self, query: Query) -> list[Series]:
+        """What a panel gets: of a variable that takes one value, with the first that has an answer."""
+        for values in self.choices(query.dashboard):
+            found = self.ask(query, values=values)
+            if found:
+                self.answered.add(query)
+                return found
+        return []
+
+    def choices(self, dashboard: str) -> Iterator[dict[str, str]]:
+        """Values of a dashboard's variables, as Grafana fills them in: all at once where that can be chosen, else each."""
+        chosen: dict[str, str] = {}
+        one_of: dict[str, list[str]] = {}
+        for variable in dashboards.documents()[dashboards.FOLDER / dashboard]["templating"]["list"]:
+            name = variable["name"]
+            if variable["type"] == "interval":
+                chosen[name] = variable["current"]["value"]
+                continue
+            offered = self.prometheus.label_values(*dashboards.asked_of_variable(variable))
+            if not offered:
+                return
+            if variable["multi"]:
+                chosen[name] = f"({'|'.join(re.escape(value) for value in offered)})".replace("\\", "\\\\")
+            else:
+                one_of[name] = offered
+        assert len(one_of) <= 1
+        for name, offered in one_of.items():
+            yield from ({**chosen, name: value} for value in offered)
+        if not one_of:
+            yield chosen
+
+
+@pytest.fixture(scope="module")
+def watch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watch]:
+    need_prometheus()
+    folder = tmp_path_factory.mktemp("watched")
+    rule_file = folder / "rules.yml"
+    rule_file.write_text(yaml.safe_dump(faster_rules(FASTER), sort_keys=False))
+    with WatchedFederation(folder) as federation:
+        configuration = faster_configuration(
+            FOLDER / "host.yml", federation.targets, interval_s=INTERVAL_S, rule_file=rule_file
+        )
+        with PrometheusServer(folder, configuration) as prometheus:
+            watch = Watch(federation, prometheus)
+            federation.begin()
+            yield watch
+
+
+def unanswered(watch: Watch, *, under_faults: bool) -> list[str]:
+    """Queries of panels, variables and annotations that get no answer now, though they should."""
+    found = []
+    for query in dashboards.queries():
+        is_of_faults = any(
+            query.title == title and (query.kind == "annotation" or query.dashboard == dashboard)
+            for dashboard, title in UNDER_FAULTS
+        )
+        if query not in watch.answered and is_of_faults is under_faults and not watch.answer(query):
+            found.append(f"{query.dashboard}: {query.title} ({query.ref}): {query.expression}")
+    return found
+
+
+def wait_answered(watch: Watch, *, under_faults: bool) -> None:
+    missing: list[str] = []
+
+    def is_complete() -> bool:
+        missing[:] = unanswered(watch, under_faults=under_faults)
+        return not missing
+
+    try:
+        eventually(is_complete, "every query has an answer", WAIT_S)
+    except AssertionError as error:
+        raise AssertionError("\n".join([str(error), *missing])) from error
+
+
+def test_nothing_fires_and_every_panel_has_data_while_all_is_well(watch: Watch) -> None:
+    wait_answered(watch, under_faults=False)
+    assert watch.look() == set()
+    assert watch.prometheus.rule_health() == {rule["alert"]: "ok" for rule in rules()}
+
+
+def test_every_alert_is_fired_by_a_fault_that_it_is_for(
+    watch: Watch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    faults, expected = watch.federation, {rule["alert"] for rule in rules()}
+
+    # What does not keep the runs from going on, all at once.
+    faults.freeze_the_torch_trainer()
+    faults.harm_a_domain()
+    filler = faults.fill_the_disk() if faults.has_own_disk else None
+    assert faults.lose_a_blob() == 500
+    watch.wait_for("FedplccServerError", "FedplccClientSilent", "FedplccDomainRegressed", "FedplccWorstDomainGapGrew")
+    if filler is None:
+        expected.remove("FedplccDiskFilling")  # without a disk of its own there is none to fill
+    else:
+        watch.wait_for("FedplccDiskFilling")
+        filler.unlink()
+    faults.harm_a_domain(is_harmed=False)
+    faults.poison()
+    watch.wait_for("FedplccUpdatesRejected", "FedplccClientProblem")
+
+    # What holds them up.
+    faults.kill_a_trainer()
+    watch.wait_for("FedplccRunFailed", "FedplccNoQuorum", "FedplccRoundStuck")
+    assert watch.look().isdisjoint({"FedplccProcessDown", "FedplccRecovered"})
+    faults.kill_the_aggregator()
+    watch.wait_for("FedplccProcessDown")
+    faults.start_the_aggregator_again()
+    watch.wait_for("FedplccRecovered")
+
+    # What is mended no longer fires; what is news stays so for a while.
+    faults.thaw_the_torch_trainer()
+    faults.start_the_trainer_again()
+    eventually(lambda: watch.prometheus.firing().keys() <= NEWS, "what is mended no longer fires", WAIT_S)
+    assert watch.look() == expected
+    for name, alerts in watch.fired.items():
+        for alert in alerts:
+            texts = alert["annotations"]
+            assert not re.search(r"<no value>|<error|\{\{", f"{texts['summary']} {texts['description']}"), name
+    wait_answered(watch, under_faults=True)
+
+    picture = tmp_path / "dashboard.png"
+    draw_overview(watch, picture)
+    if SCREENSHOTS in os.environ:
+        shutil.copy(picture, Path(os.environ[SCREENSHOTS]) / picture.name)
+    with capsys.disabled():
+        print(f"\n{count(watch)}, alerts {len(watch.fired)}/{len(rules())}")
+
+
+def count(watch: Watch) -> str:
+    """How many panels got an answer to each of their queries."""
+    panels = [
+        dashboards.of_panel(path.name, panel)
+        for path, document in dashboards.documents().items()
+        for panel in document["panels"]
+        if panel["type"] != "row"
+    ]
+    answered = sum(watch.answered.issuperset(queries) for queries in panels)
+    return f"panels {answered}/{len(panels)}"
+
+
+def draw_overview(watch: Watch, picture: Path) -> None:
+    """The overview as it is now."""
+    path = dashboards.FOLDER / "overview.json"
+    document = dashboards.documents()[path]
+    (values,) = watch.choices(path.name)
+    values["run"] = watch.federation.runs["digits"]
+    answers = {
+        panel["id"]: [(query, watch.ask(query, values=values)) for query in dashboards.of_panel(path.name, panel)]
+        for panel in document["panels"]
+    }
+    marks = [
+        (each["iconColor"], watch.ask(query, values=values))
+        for each, query in zip(
+            document["annotations"]["list"],
+            (query for query in dashboards.queries() if query.dashboard == path.name and query.kind == "annotation"),
+            strict=True,
+        )
+    ]
+    draw(document, answers, marks, begin=watch.begin, end=now(), file=picture)
+    assert picture.stat().st_size > 20_000
