@@ -16,6 +16,7 @@ import { watchHealth } from "./health.js";
  */
 const ROUTES = [
   { pattern: /^#?\/?$/, title: "Overview", load: () => import("./overview.js") },
+  { pattern: /^#\/start(?:\?from=(?<from>[A-Za-z0-9._-]{1,128}))?$/, title: "Start a run", load: () => import("./start.js") },
   { pattern: /^#\/clients$/, title: "Clients", load: () => import("./clients.js") },
   { pattern: /^#\/runs\/(?<runId>[A-Za-z0-9._-]{1,128})$/, title: "Run", load: () => import("./run.js") },
 ];

@@ -1,0 +1,153 @@
+// @ts-check
+/**
+ * Run configurations as documents: from what somebody filled in, from an earlier run, and what is said of them. Pure.
+ *
+ * A configuration is right or wrong by what the gateway says of it; nothing of that is decided here.
+ */
+
+/**
+ * @typedef {Record<string, Record<string, unknown>>} Configuration Keys by section.
+ * @typedef {{location: string, detail: string}} Problem
+ */
+
+/** Sections in the order in which people write them. */
+export const SECTIONS = Object.freeze(["run", "method", "model", "data", "training", "quorum", "admission"]);
+
+/**
+ * The document of values by location, "training.batch_size". What is undefined is left out, and what is as without it, but
+ * for the keys that are always written.
+ *
+ * @param {ReadonlyMap<string, unknown>} values
+ * @param {ReadonlyMap<string, unknown>} defaults
+ * @param {ReadonlySet<string>} always
+ * @returns {Configuration}
+ */
+export function documentOf(values, defaults, always) {
+  /** @type {Configuration} */
+  const document = {};
+  for (const section of SECTIONS) {
+    for (const [location, value] of values) {
+      const [own, key] = split(location);
+      if (own !== section || value === undefined) continue;
+      if (!always.has(location) && isEqual(value, defaults.get(location) ?? undefined)) continue;
+      document[section] = { ...document[section], [key]: value };
+    }
+  }
+  return document;
+}
+
+/**
+ * The values by location of a configuration, as a run has it with the defaults filled in; what is null is not set.
+ *
+ * @param {Configuration} config
+ * @returns {Map<string, unknown>}
+ */
+export function valuesOf(config) {
+  const values = new Map();
+  for (const [section, table] of Object.entries(config)) {
+    for (const [key, value] of Object.entries(table)) {
+      if (value !== null) values.set(`${section}.${key}`, value);
+    }
+  }
+  return values;
+}
+
+/**
+ * What is wrong at a field, without the key and the value that the field shows anyway.
+ *
+ * @param {Problem} problem
+ */
+export function shortened({ location, detail }) {
+  const section = location.slice(0, Math.max(0, location.indexOf(".")));
+  if (section && detail.startsWith(`${section}: `)) return capital(detail.slice(section.length + 2));
+  if (!location || !detail.startsWith(location)) return capital(detail);
+  const rest = detail.slice(location.length).replace(/^ = (?:"(?:[^"\\]|\\.)*"|[^":]*)(?=:)/, "");
+  if (rest.startsWith(": ")) return capital(rest.slice(2));
+  return rest.startsWith(" ") ? capital(rest.slice(1)) : capital(detail);
+}
+
+/**
+ * Whether a problem is of several keys together, and so may be another key's doing than the one where it is said.
+ *
+ * @param {Problem} problem
+ */
+export function isOfSeveral({ location, detail }) {
+  return !detail.startsWith(location);
+}
+
+/**
+ * Where the aggregator's refusal belongs: its sentence begins with the key, or its kind says it.
+ *
+ * @param {{code?: string, detail?: string} | null} problem A problem document.
+ * @param {Iterable<string>} locations Those of the form.
+ * @returns {string} Empty where it belongs to no field.
+ */
+export function refusedLocation(problem, locations) {
+  if (["RUN_NOT_FOUND", "ROUND_NOT_FOUND", "BLOB_NOT_FOUND", "INVALID_MODEL"].includes(problem?.code ?? "")) {
+    return "run.initial_model";
+  }
+  const key = /^[a-z_]+(?:\.[a-z_]+)+/.exec(problem?.detail ?? "")?.[0] ?? "";
+  return [...locations].includes(key) ? key : "";
+}
+
+/**
+ * The field at which a problem is said: that of its key, or of the list that the key is an entry of.
+ *
+ * @param {string} location
+ * @param {(location: string) => boolean} isField
+ * @returns {string} Empty where there is none.
+ */
+export function fieldOf(location, isField) {
+  for (let at = location; at; at = at.slice(0, Math.max(0, at.lastIndexOf(".")))) {
+    if (isField(at)) return at;
+  }
+  return "";
+}
+
+/**
+ * The command that starts the run of a configuration file through this gateway.
+ *
+ * @param {URL} gateway
+ */
+export function commandOf(gateway) {
+  const isLoopback = /^(localhost|127(?:\.\d+){3}|\[::1\])$/.test(gateway.hostname);
+  const consent = gateway.protocol === "http:" && !isLoopback ? " --insecure" : "";
+  return `fedplcc run start --config run.toml --gateway ${gateway.origin}${consent}`;
+}
+
+/**
+ * Names in a text that people write: between commas or on lines of their own.
+ *
+ * @param {string} text
+ */
+export function namesIn(text) {
+  return text.split(/[,\n]/).map((name) => name.trim()).filter(Boolean);
+}
+
+/**
+ * The classes that clients have, sorted as `fedplcc config init` sorts them.
+ *
+ * @param {readonly Record<string, any>[]} clients Those of GET /v1/clients.
+ */
+export function classesOf(clients) {
+  return [...new Set(clients.flatMap((client) => Object.keys(client.class_counts)))].sort();
+}
+
+/**
+ * @param {unknown} one
+ * @param {unknown} other
+ */
+export function isEqual(one, other) {
+  return JSON.stringify(one) === JSON.stringify(other);
+}
+
+/** @param {string} location */
+function split(location) {
+  const dot = location.indexOf(".");
+  return [location.slice(0, dot), location.slice(dot + 1)];
+}
+
+/** @param {string} text */
+function capital(text) {
+  return text.charAt(0).toUpperCase() + text.slice(1);
+}

@@ -1,0 +1,255 @@
+"""Starting a run from the console: whoever picks clients can press Start, and what is wrong is said where it is."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from typing import Any
+
+import pytest
+from playwright.sync_api import Locator, expect
+
+from tests.browsing import DARK_PHONE, Console
+from tests.numpy_client import a_document
+
+REFUSED_BY_HTTP = "status of 4"
+AWAY = "status of 503"
+
+
+@pytest.fixture
+def form(console: Console) -> Locator:
+    """The form, with the clients ann and bob connected."""
+    console.served.federation.join()
+    console.open("#/start")
+    form = console.page.get_by_role("form", name="Start a run")
+    expect(row(form, "bob")).to_be_visible()
+    return form
+
+
+def row(form: Locator, client: str) -> Locator:
+    return form.get_by_role("checkbox", name=re.compile(f"^{client} "))
+
+
+def box(form: Locator, label: str) -> Locator:
+    return form.get_by_label(label, exact=True)
+
+
+def start(form: Locator) -> None:
+    form.get_by_role("button", name="Start the run").click()
+
+
+def runs(console: Console) -> list[dict[str, Any]]:
+    return list(console.served.http.get("/v1/runs").json()["runs"])
+
+
+def started(console: Console) -> dict[str, Any]:
+    """The one run there is, whose page is shown."""
+    expect(console.page).to_have_url(re.compile("#/runs/"))
+    (run,) = runs(console)
+    assert console.page.url.endswith(run["run_id"])
+    return run
+
+
+def test_who_picks_clients_can_start_with_the_keyboard_alone(console: Console, form: Locator) -> None:
+    row(form, "ann").focus()
+    console.page.keyboard.press("Space")
+    console.page.keyboard.press("Tab")
+    console.page.keyboard.press("Space")
+    expect(form.get_by_role("status").filter(has_text="Nothing is wrong")).to_be_visible()
+    box(form, "Name").focus()
+    console.page.keyboard.press("Enter")
+    config = started(console)["config"]
+    assert config["run"]["clients"] == ["ann", "bob"]
+    assert config["data"]["classes"] == ["a", "b", "c"], "those of the clients"
+    assert (config["run"]["method"], config["run"]["rounds"]) == ("fedplcc", 30)
+
+
+def test_an_empty_form_says_what_is_missing_and_leads_there(console: Console, form: Locator) -> None:
+    expect(form.get_by_role("status").filter(has_text="Pick the clients")).to_be_visible()
+    start(form)
+    summary = form.locator(".form-summary")
+    expect(summary).to_be_focused()
+    expect(summary).to_contain_text("2 things are missing or wrong")
+    summary.get_by_role("button", name=re.compile("^Classes: Needs at least 2 entries")).click()
+    expect(box(form, "Classes")).to_be_focused()
+    expect(box(form, "Classes")).to_have_attribute("aria-invalid", "true")
+    expect(box(form, "Classes")).to_have_accessible_description(re.compile("Needs at least 2 entries, not 0"))
+    row(form, "ann").check()
+    expect(summary).to_be_hidden()
+    expect(box(form, "Classes")).not_to_have_attribute("aria-invalid", "true")
+    assert runs(console) == []
+
+
+def test_what_is_wrong_is_said_at_its_field_while_somebody_writes(console: Console, form: Locator) -> None:
+    row(form, "ann").check()
+    for label, text, said in (
+        ("Rounds", "many", "Input should be a valid integer"),
+        ("Rounds", "0", "Input should be greater than or equal to 1"),
+        ("Name", "two words", "String should match pattern"),
+    ):
+        box(form, label).fill(text)
+        expect(box(form, label)).to_have_accessible_description(re.compile(said))
+    form.get_by_text("More settings").click()
+    box(form, "Tau").fill("0")
+    expect(box(form, "Tau")).to_have_accessible_description(re.compile("greater than or equal to 0.001"))
+    box(form, "Deadline in seconds").fill("600")
+    expect(box(form, "Min clients")).to_have_accessible_description(re.compile("Deadline_s drops nobody"))
+    expect(form.get_by_role("status").filter(has_text="4 things are missing or wrong")).to_be_visible()
+    assert runs(console) == []
+
+
+def test_a_method_brings_its_own_settings(console: Console, form: Locator) -> None:
+    row(form, "ann").check()
+    form.get_by_text("More settings").click()
+    expect(form.get_by_text("Clients learn from weighted prototypes")).to_be_visible()
+    expect(box(form, "Phi")).to_have_value("0.5")
+    box(form, "Method").select_option("fedprox")
+    expect(box(form, "Phi")).to_have_count(0)
+    expect(form.get_by_text("Clients learn from weighted prototypes")).to_have_count(0)
+    box(form, "Mu").fill("0.5")
+    box(form, "Unit of local training").select_option("epochs")
+    box(form, "Local training in a round").fill("2")
+    box(form, "Model").select_option("cnn4")
+    start(form)
+    config = started(console)["config"]
+    assert config["method"] == {"averaging": "weighted", "mu": 0.5}
+    assert (config["training"]["local_epochs"], config["training"]["local_steps"]) == (2, None)
+    assert config["model"] == {"name": "cnn4", "options": {}, "stem": None}
+
+
+def test_clients_to_come_are_named_and_whoever_joins_is_counted(console: Console, form: Locator) -> None:
+    box(form, "Clients that have not joined yet, by name").fill("north, south")
+    form.get_by_role("button", name="Add", exact=True).click()
+    expect(form.get_by_text("has not joined yet", exact=True)).to_have_count(2)
+    expect(form.get_by_text("2 clients picked")).to_be_visible()
+    form.get_by_label("Whoever joins").check()
+    box(form, "Start when so many clients have joined").fill("3")
+    box(form, "Classes").fill("x, y\nz")
+    box(form, "Model").select_option("another one …")
+    box(form, "Which model").fill("timm:resnet18")
+    box(form, "Hidden dim").fill("64")
+    start(form)
+    config = started(console)["config"]
+    assert (config["run"]["min_clients"], config["run"]["clients"]) == (3, None)
+    assert config["data"]["classes"] == ["x", "y", "z"]
+    assert config["model"]["options"]["hidden_dim"] == 64
+
+
+def test_a_second_press_makes_no_second_run(console: Console, form: Locator) -> None:
+    row(form, "ann").check()
+    row(form, "bob").check()
+    expect(form.get_by_role("status").filter(has_text="Nothing is wrong")).to_be_visible()
+    form.get_by_role("button", name="Start the run").dblclick()
+    started(console)
+    assert sum(request == "POST /v1/runs" for request in console.requests) == 1
+
+
+def test_a_start_whose_answer_was_lost_is_pressed_again_and_makes_one_run(console: Console, form: Locator) -> None:
+    console.tolerate("ERR_FAILED|Failed to load resource")
+    row(form, "ann").check()
+    console.page.route("**/v1/runs", lambda route: (route.fetch(), route.abort()), times=1)
+    start(form)
+    summary = form.locator(".form-summary")
+    expect(summary).to_contain_text("Nobody knows yet whether the run was made")
+    assert len(runs(console)) == 1, "its answer was lost on the way"
+    start(form)
+    started(console)
+
+
+def test_a_start_that_was_changed_after_its_answer_was_lost_says_that_there_is_a_run(
+    console: Console, form: Locator
+) -> None:
+    console.tolerate("ERR_FAILED|Failed to load resource")
+    row(form, "ann").check()
+    console.page.route("**/v1/runs", lambda route: (route.fetch(), route.abort()), times=1)
+    start(form)
+    summary = form.locator(".form-summary")
+    expect(summary).to_be_visible()
+    box(form, "Rounds").fill("7")
+    start(form)
+    (run,) = runs(console)
+    expect(summary.get_by_role("link", name=run["run_id"])).to_be_visible()
+    start(form)
+    expect(console.page).to_have_url(re.compile("#/runs/"))
+    assert sorted(each["total_rounds"] for each in runs(console)) == [7, 30]
+
+
+def test_what_only_the_aggregator_knows_is_said_at_its_field(console: Console, form: Locator) -> None:
+    console.tolerate(REFUSED_BY_HTTP)
+    row(form, "ann").check()
+    form.get_by_text("More settings").click()
+    box(form, "Initial model").fill("run:no-such-run")
+    start(form)
+    expect(form.locator(".form-summary")).to_contain_text("Initial model:")
+    expect(box(form, "Initial model")).to_have_accessible_description(re.compile("no-such-run"))
+    box(form, "Initial model").fill("")
+    box(form, "Deadline in seconds").fill("60")
+    box(form, "Min clients").fill("1")
+    box(form, "Silence in seconds").fill("0.001")
+    start(form)
+    expect(box(form, "Silence in seconds")).to_have_accessible_description(re.compile("the lease of this aggregator"))
+    assert runs(console) == []
+
+
+def test_the_form_begins_with_an_earlier_run_and_says_the_same_as_a_file(console: Console) -> None:
+    console.served.federation.join()
+    document = a_document(
+        "fedplcc",
+        run={"rounds": 5, "seed": 11},
+        model={"name": "resnet18", "stem": "cifar3x3"},
+        training={"local_epochs": 2, "augment": ["flip"]},
+    ) | {"method": {"tau": 0.2}}
+    run_id = str(console.served.http.post("/v1/runs", json=document).json()["run_id"])
+    console.open(f"#/start?from={run_id}")
+    form = console.page.get_by_role("form", name="Start a run")
+    expect(form.get_by_text("Filled in as run")).to_contain_text(run_id)
+    expect(form.get_by_role("status").filter(has_text="Nothing is wrong")).to_be_visible()
+    form.get_by_text("As a file and a command").click()
+    written = tomllib.loads(form.get_by_label("The configuration as TOML").inner_text())
+    assert written["method"] == {"tau": 0.2}
+    assert written["training"] == {"local_epochs": 2, "augment": ["flip"]}
+    expect(form.get_by_label("The command")).to_have_text(
+        f"fedplcc run start --config run.toml --gateway {console.served.url}"
+    )
+    hashes = {console.served.http.post("/v1/run-configuration/check", json=written).json()["config_hash"]}
+    start(form)
+    expect(console.page).to_have_url(re.compile("#/runs/"))
+    assert {run["config_hash"] for run in runs(console)} == hashes
+
+
+def test_a_run_that_is_not_there_cannot_be_copied(console: Console) -> None:
+    console.tolerate(REFUSED_BY_HTTP)
+    console.open("#/start?from=no-such-run")
+    expect(console.page.get_by_role("alert")).to_contain_text("no-such-run")
+    console.page.get_by_role("link", name="Start from a new form").click()
+    expect(console.page.get_by_role("form", name="Start a run")).to_be_visible()
+
+
+@pytest.mark.parametrize("look", [DARK_PHONE], ids=str)
+def test_the_whole_form_can_be_used_on_a_phone_by_everybody(console: Console, form: Locator) -> None:
+    start(form)
+    expect(form.locator(".form-summary")).to_be_visible()
+    for closed in form.locator("summary").all():
+        closed.click()
+    assert console.overflow_px() <= 0
+    assert console.barriers() == []
+    console.screenshot("start-form")
+
+
+def test_refusals_and_names_are_understood(console: Console) -> None:
+    def call(name: str, *arguments: Any) -> Any:
+        return console.call("run_document.js", name, *arguments)
+
+    for location, detail, said in (
+        ("run.rounds", "run.rounds = 0: input should be at least 1", "Input should be at least 1"),
+        ("run.name", 'run.name = "a: b\\"c": string should match', "String should match"),
+        ("data.classes", "data.classes needs at least 2 entries, not 0", "Needs at least 2 entries, not 0"),
+        ("quorum.min_clients", "quorum: deadline_s drops nobody", "Deadline_s drops nobody"),
+        ("", "something else", "Something else"),
+    ):
+        assert call("shortened", {"location": location, "detail": detail}) == said
+    assert call("namesIn", " a, b\n\nc ,") == ["a", "b", "c"]
+    assert call("classesOf", [{"class_counts": {"b": 1, "a": 2}}, {"class_counts": {"10": 1}}]) == ["10", "a", "b"]
+    command = "(module, text) => module.commandOf(new URL(text))"
+    assert console.within("run_document.js", command, "http://192.0.2.1:8080/").endswith(" --insecure")
+    assert "--insecure" not in console.within("run_document.js", command, "https://fed.example/")
