@@ -12,7 +12,7 @@ from aggregator.aggregation import config_of
 from aggregator.ledger import Ledger
 from aggregator.metrics import AggregatorMetrics
 from aggregator.metrics.outcomes import What
-from aggregator.metrics.transfers import Direction
+from aggregator.metrics.transfers import Direction, Transfer
 from aggregator.sessions import Sessions
 from aggregator.storage import Storage
 from aggregator.store.base import Store
@@ -202,15 +202,11 @@ class Transfers:
     def count_transfer(
         self, num_bytes: int, *, direction: Direction, kind: str, client_id: str, sha256: str, offset_bytes: int
     ) -> None:
-        """Count a piece of a client's blob that was sent or received; kind is "model" or "prototypes"."""
-        self._metrics.transfers.moved(
-            num_bytes,
-            direction=direction,
-            kind=kind,
-            client_id=client_id,
-            sha256=sha256,
-            offset_bytes=offset_bytes,
-        )
+        """Count a piece of a client's blob that was sent or received; kind is "model" or "prototypes". Takes no lock."""
+        session = self._sessions.find(client_id)
+        task = None if session is None or session.task is None else session.task.key
+        transfer = Transfer(direction, client_id, task, sha256)
+        self._metrics.transfers.moved(transfer, kind=kind, offset_bytes=offset_bytes, num_bytes=num_bytes)
 
     def note_received(self, client_id: str, token: str, *, is_whole: bool = False) -> None:
         """Note that a client has taken more of a blob that it downloads. Takes no lock: the event loop may call it."""

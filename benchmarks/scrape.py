@@ -59,7 +59,8 @@ CLASSES = tuple(f"class-{index}" for index in range(10))
 NUM_EXAMPLES, FEATURES, NUM_PARAMETERS = 100, 16, 1_000
 INTERVAL_S = 5.0
 """How often Prometheus scrapes; `deploy/prometheus` says 5 s too."""
-HEARTBEAT_S = 2.0
+HEARTBEAT_S, LEASE_HEARTBEATS = 2.0, 60
+"""A busy machine takes long until all clients are there; none may be lost meanwhile."""
 GOAL = 0.01
 """Share of a processor that scraping may take."""
 ACCEPT = (
@@ -96,7 +97,8 @@ def main() -> None:
 
 
 def _measured(effort: Effort, *, has_clients: bool) -> Row:
-    flags = ("--heartbeat-interval-s", str(HEARTBEAT_S), *(() if has_clients else ("--client-metrics", "0")))
+    heartbeats = ("--heartbeat-interval-s", str(HEARTBEAT_S), "--lease-heartbeats", str(LEASE_HEARTBEATS))
+    flags = (*heartbeats, *(() if has_clients else ("--client-metrics", "0")))
     names = [f"client-{index:03}" for index in range(effort.clients)]
     with tempfile.TemporaryDirectory(prefix="fedplcc-scrape-") as name, ExitStack() as stack:
         folder = Path(name)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from dataclasses import dataclass
 from typing import Literal
 
 from aggregator.metrics.families import Families
+from shared.types import TaskKey
 
 Direction = Literal["sent", "received"]
 DIRECTIONS: tuple[Direction, ...] = ("sent", "received")
@@ -15,14 +17,24 @@ REMEMBERED = 4096
 """Transfers of which it is remembered how far they came; the one that has not moved for longest is forgotten first."""
 
 
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """One blob on its way to or from a client, for one task: what is moved for another task is not moved again."""
+
+    direction: Direction
+    client_id: str
+    task: TaskKey | None
+    sha256: str
+
+
 class Furthest:
     """How far transfers have come, to tell what is moved again."""
 
     def __init__(self) -> None:
-        self._ends: OrderedDict[tuple[str, str, str], int] = OrderedDict()
+        self._ends: OrderedDict[Transfer, int] = OrderedDict()
         self._lock = threading.Lock()
 
-    def again(self, transfer: tuple[str, str, str], offset_bytes: int, num_bytes: int) -> int:
+    def again(self, transfer: Transfer, offset_bytes: int, num_bytes: int) -> int:
         """How many of these bytes of a transfer had been moved before; from now on all of them have."""
         end = offset_bytes + num_bytes
         with self._lock:
@@ -42,7 +54,9 @@ class TransferMetrics:
             "transfers_resumed_total", "Transfers that went on from an offset.", "direction"
         )
         self._resent = families.counter(
-            "transfer_resent_bytes_total", "Payload bytes moved to or from a client that had moved before.", "direction"
+            "transfer_resent_bytes_total",
+            "Payload bytes that had moved to or from the client before, for the same task.",
+            "direction",
         )
         self._furthest = Furthest()
         for direction in DIRECTIONS:
@@ -51,14 +65,12 @@ class TransferMetrics:
             for kind in KINDS:
                 self._bytes.labels(direction, kind)
 
-    def moved(
-        self, num_bytes: int, *, direction: Direction, kind: str, client_id: str, sha256: str, offset_bytes: int
-    ) -> None:
-        """Count a piece of a client's blob; kind is "model" or "prototypes"."""
-        self._bytes.labels(direction, kind).inc(num_bytes)
-        again = self._furthest.again((direction, client_id, sha256), offset_bytes, num_bytes)
+    def moved(self, transfer: Transfer, *, kind: str, offset_bytes: int, num_bytes: int) -> None:
+        """Count a piece of a blob; kind is "model" or "prototypes"."""
+        self._bytes.labels(transfer.direction, kind).inc(num_bytes)
+        again = self._furthest.again(transfer, offset_bytes, num_bytes)
         if again:
-            self._resent.labels(direction).inc(again)
+            self._resent.labels(transfer.direction).inc(again)
 
     def resumed(self, direction: Direction) -> None:
         """Count a transfer that goes on from an offset."""

@@ -259,3 +259,23 @@ def test_round_0_is_measured_by_none_of_it(federation: LocalFederation) -> None:
     assert run.round.phase is RoundPhase.COLLECTING
     assert federation.metric("round_duration_seconds_count") == 0
     assert results(federation) == {}
+
+
+def test_bytes_are_sent_again_within_a_task_and_not_for_another(federation: LocalFederation) -> None:
+    run, transfers = round_of(federation, federation.create(run=ROUNDS), 1), federation.coordinator.transfers
+    ann, bob = federation.clients.values()
+    federation.perform(bob, federation.task(bob))
+    task = federation.task(ann)
+    model = task.payload.tensor_group("model")
+    assert model is not None
+    for offset in (0, 50, 30):
+        transfers.count_transfer(
+            60, direction="sent", kind="model", client_id="ann", sha256=model.sha256, offset_bytes=offset
+        )
+    assert federation.metric("transfer_resent_bytes_total", direction="sent") == 10 + 60
+    federation.perform(ann, task)
+    federation.coordinator.work()
+    assert federation.task(ann).key != task.key
+    transfers.count_transfer(60, direction="sent", kind="model", client_id="ann", sha256=model.sha256, offset_bytes=0)
+    assert federation.metric("transfer_resent_bytes_total", direction="sent") == 10 + 60
+    assert run.round_number == 1

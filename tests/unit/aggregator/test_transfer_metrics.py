@@ -8,9 +8,12 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from aggregator.metrics import AggregatorMetrics
-from aggregator.metrics.transfers import REMEMBERED, Direction, Furthest
+from aggregator.metrics.transfers import REMEMBERED, Direction, Furthest, Transfer
+from shared.types import TaskKey, TaskKind
 
 Move = Callable[..., None]
+TRAIN: TaskKey = ("run", 2, TaskKind.TRAIN)
+EVALUATE: TaskKey = ("run", 1, TaskKind.EVALUATE)
 
 
 @pytest.fixture
@@ -23,16 +26,16 @@ def move(registry: CollectorRegistry) -> Move:
     transfers = AggregatorMetrics(registry).transfers
 
     def piece(
-        offset_bytes: int, num_bytes: int, *, direction: Direction = "sent", client_id: str = "ann", sha256: str = "ab"
+        offset_bytes: int,
+        num_bytes: int,
+        *,
+        direction: Direction = "sent",
+        client_id: str = "ann",
+        task: TaskKey = TRAIN,
+        sha256: str = "ab",
     ) -> None:
-        transfers.moved(
-            num_bytes,
-            direction=direction,
-            kind="model",
-            client_id=client_id,
-            sha256=sha256,
-            offset_bytes=offset_bytes,
-        )
+        transfer = Transfer(direction, client_id, task, sha256)
+        transfers.moved(transfer, kind="model", offset_bytes=offset_bytes, num_bytes=num_bytes)
 
     return piece
 
@@ -59,12 +62,13 @@ def test_what_was_on_its_way_when_a_connection_broke_is_sent_again(registry: Col
     assert resent(registry) == 300
 
 
-def test_clients_blobs_and_directions_have_nothing_to_do_with_each_other(
+def test_clients_tasks_blobs_and_directions_have_nothing_to_do_with_each_other(
     registry: CollectorRegistry, move: Move
 ) -> None:
     move(0, 100)
     move(0, 100, client_id="bob")
     move(0, 100, sha256="cd")
+    move(0, 100, task=EVALUATE)
     move(0, 100, direction="received")
     assert (resent(registry), resent(registry, "received")) == (0, 0)
     move(0, 100, direction="received")
@@ -73,9 +77,10 @@ def test_clients_blobs_and_directions_have_nothing_to_do_with_each_other(
 
 def test_no_more_transfers_are_remembered_than_the_bound_says() -> None:
     furthest = Furthest()
+    moving = Transfer("sent", "ann", TRAIN, "moves all the time")
     for index in range(2 * REMEMBERED):
-        assert furthest.again(("sent", "ann", str(index)), 0, 10) == 0
-        assert furthest.again(("sent", "ann", "moves all the time"), index, 1) == 0
+        assert furthest.again(Transfer("sent", "ann", TRAIN, str(index)), 0, 10) == 0
+        assert furthest.again(moving, index, 1) == 0
     assert len(furthest._ends) == REMEMBERED
-    assert furthest.again(("sent", "ann", "0"), 0, 10) == 0, "forgotten"
-    assert furthest.again(("sent", "ann", "moves all the time"), 0, 1) == 1
+    assert furthest.again(Transfer("sent", "ann", TRAIN, "0"), 0, 10) == 0, "forgotten"
+    assert furthest.again(moving, 0, 1) == 1
