@@ -12,10 +12,7 @@ from aggregator.ledger import Ledger
 from aggregator.metrics import AggregatorMetrics
 from aggregator.sessions import Session, Sessions
 from aggregator.store.base import Store
-from shared.log import get_logger
 from shared.types import Client, ClientProblem, Event
-
-log = get_logger(__name__)
 
 MAX_ANNOUNCED = 32
 """Joins of one instance with other facts that the history tells of; it cannot fill the history."""
@@ -59,7 +56,6 @@ class Attendance:
         last_seen_at = now - self._sessions.silent_s(session)
         client = replace(session.client, last_seen_at=last_seen_at, problem=session.problem)
         self._ledger.record(Event(type="client_lost", client_id=client_id, time=now), client)
-        log.warning("client_lost", client_id=client_id)
 
     def shown(self, client: Client) -> Client:
         """A client that is written down, with what is known of it now."""
@@ -106,4 +102,3 @@ class Attendance:
                         time=self._ledger.now(),
                     )
                 )
-                log.warning("environment_changed", run_id=run.run_id, client_id=client.client_id)

@@ -18,6 +18,7 @@ from aggregator import results, rounds
 from aggregator.aggregation import config_of
 from aggregator.deadlines import Deadlines
 from aggregator.history import events_between
+from aggregator.journal import tell
 from aggregator.metrics import AggregatorMetrics
 from aggregator.quorum import WHOLE_COHORT, Quorum
 from aggregator.sessions import Sessions
@@ -80,6 +81,7 @@ class Ledger:
                 self._fail(run, f"this version cannot read the run's configuration: {error.detail}")
                 continue
             log.info("run_recovered", run_id=run.run_id, round=run.round_number, status=run.status.value)
+
             self._show_last_round(run)
 
     def _fail(self, run: Run, reason: str) -> None:
@@ -259,6 +261,7 @@ class Ledger:
                 transaction.add_event(event)
         for event in events:
             failpoint("transition", event.type, "after")
+            tell(event)
 
     def _settled(self, run: Run, now: float) -> Run:
         config = config_of(run)

@@ -18,7 +18,7 @@ from aggregator.rounds import RunEvent
 from aggregator.store.base import Store
 from aggregator.store.blobs import BlobStore
 from shared.errors import BlobNotFound, MalformedUpdate, PayloadCorrupt, StoreUnavailable
-from shared.log import get_logger
+from shared.log import bind, get_logger
 from shared.types import Event, RoundPhase, Run, RunStatus
 
 log = get_logger(__name__)
@@ -65,6 +65,11 @@ class RoundWork:
         run = min(waiting, key=lambda run: self._attempts.get(run.run_id, 0))
         self._attempts = {run.run_id: self._attempts.get(run.run_id, 0) for run in waiting}
         self._attempts[run.run_id] += 1
+        with bind(run_id=run.run_id, round=run.round_number):
+            self._work_on(run)
+        return True
+
+    def _work_on(self, run: Run) -> None:
         try:
             with self._ledger.storage.writing("results"):
                 outcome = self._aggregated(run)
@@ -79,7 +84,6 @@ class RoundWork:
             if before is not None and before.status in (RunStatus.RUNNING, RunStatus.PAUSED):
                 self._ledger.step(before, outcome(before))
             # Else it was stopped meanwhile: what was computed is not wanted.
-        return True
 
     def _aggregated(self, run: Run) -> Callable[[Run], Run]:
         """Compute a round's result, outside the lock; returns the step that it amounts to, FAIL where it cannot be done."""
@@ -93,7 +97,7 @@ class RoundWork:
             )
         except (PayloadCorrupt, BlobNotFound, MalformedUpdate) as error:
             # What is stored is gone, or not what was checked.
-            log.error("aggregation_failed", run_id=run.run_id, round=number, exc_info=True)
+            log.error("aggregation_failed", exc_info=True)
             reason = f"round {number} cannot be aggregated: {error.detail}"
             return lambda run: rounds.move(run, RunEvent.FAIL, reason=reason)
         return lambda run: rounds.aggregated(run, number, model=model, prototypes=prototypes, now=self._ledger.now())
