@@ -1,0 +1,215 @@
+"""Watching a run in the console: what happens is shown as it happens, each event once, whatever the connection does."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from playwright.sync_api import Locator, expect
+
+from tests.browsing import Console
+from tests.chaos.fault_proxy import FaultProxy
+
+AWAY = (
+    "ERR_CONNECTION_REFUSED|ERR_CONNECTION_RESET|ERR_EMPTY_RESPONSE|ERR_INCOMPLETE_CHUNKED_ENCODING|status of 50[034]"
+)
+"""What the browser says of a gateway or an aggregator that is not there."""
+
+
+@pytest.fixture
+def run_id(console: Console) -> str:
+    """A run of four rounds, whose history fits on one page of the list; its clients have not come yet."""
+    return console.served.create(method="fedplcc", run={"rounds": 4})
+
+
+def go_on(console: Console, run_id: str, number: int) -> None:
+    """Let the clients take the run into a round."""
+    federation = console.served.federation
+    while federation.coordinator.get_run(run_id).round_number < number:
+        assert federation.step()
+
+
+def start(console: Console, run_id: str, number: int) -> None:
+    console.served.federation.join()
+    go_on(console, run_id, number)
+
+
+def status(console: Console, name: str) -> Locator:
+    """The run's status in the head of its page."""
+    return console.page.locator(".run-head .badge").get_by_text(name, exact=True)
+
+
+def figure(console: Console, name: str) -> Locator:
+    """One of the figures at the top of a run's page, with its name and note."""
+    return console.page.locator(".stat", has_text=name)
+
+
+def shown_events(console: Console) -> list[int]:
+    """Sequences of the events in the list, oldest first."""
+    keys = console.page.locator(".events > li").evaluate_all("rows => rows.map(row => Number(row.key))")
+    return list(reversed(keys))
+
+
+def all_events(console: Console, run_id: str) -> list[int]:
+    return [event.sequence for event in console.served.federation.events(run_id)]
+
+
+def expect_every_event(console: Console, run_id: str) -> None:
+    """Wait until the page shows the run's history: every event, each once, in order."""
+    wanted = all_events(console, run_id)
+    console.eventually(lambda: shown_events(console)[-1:] == wanted[-1:], "the last event is shown")
+    assert shown_events(console) == wanted
+
+
+def test_a_run_is_shown_from_its_wait_for_clients_to_its_end_without_a_reload(console: Console, run_id: str) -> None:
+    console.open(f"#/runs/{run_id}")
+    expect(status(console, "pending")).to_be_visible()
+    expect(console.page.get_by_text("Waiting for clients to join.")).to_be_visible()
+    federation = console.served.federation
+    ann = federation.clients["ann"]
+    federation.coordinator.join(ann.record, ann.token)
+    expect(console.page.get_by_text("Waiting for bob to connect.")).to_be_visible()
+
+    federation.join()
+    expect(status(console, "running")).to_be_visible()
+    go_on(console, run_id, 2)
+    expect(figure(console, "Round")).to_contain_text("2 of 4")
+    expect(figure(console, "Round")).to_contain_text("1 committed")
+    steps = console.page.get_by_role("list", name="Phases of the open round")
+    expect(steps.locator("[aria-current=step]")).to_contain_text("training")
+    expect(steps.locator("[aria-current=step]")).to_contain_text("0 of 2 clients done")
+
+    federation.perform(ann, federation.task(ann))
+    expect(steps.locator("[aria-current=step]")).to_contain_text("1 of 2 clients done")
+    expect(console.page.get_by_role("row", name="ann")).to_contain_text("done")
+
+    run = federation.run_to_end(run_id)
+    expect(status(console, "completed")).to_be_visible()
+    expect(figure(console, "Round")).to_contain_text("4 of 4")
+    rounds = console.served.http.get(f"/v1/runs/{run_id}/rounds").json()["rounds"]
+    accuracy = rounds[-1]["metrics"]["accuracy"]
+    expect(figure(console, "Mean accuracy")).to_contain_text(f"{100 * accuracy['mean']:.1f} %")
+    expect(figure(console, "Worst domain")).to_contain_text(f"{100 * accuracy['worst']:.1f} %")
+    worst = min((name for name in accuracy if name not in ("mean", "worst")), key=lambda name: accuracy[name])
+    expect(figure(console, "Worst domain")).to_contain_text(worst)
+    expect_every_event(console, run_id)
+    assert run.status.value == "completed"
+    assert len([asked for asked in console.requests if asked == "GET /"]) == 1
+
+
+def test_a_reload_in_the_middle_shows_the_same_and_goes_on(console: Console, run_id: str) -> None:
+    start(console, run_id, 2)
+    console.open(f"#/runs/{run_id}")
+    expect_every_event(console, run_id)
+    before = console.page.locator(".events > li").all_inner_texts()
+    console.page.reload()
+    expect_every_event(console, run_id)
+    assert console.page.locator(".events > li").all_inner_texts() == before
+    console.served.federation.run_to_end(run_id)
+    expect(status(console, "completed")).to_be_visible()
+    expect_every_event(console, run_id)
+
+
+def test_a_gateway_that_was_away_is_found_again_and_no_event_is_missing_or_doubled(
+    console: Console, run_id: str
+) -> None:
+    console.tolerate(AWAY)
+    start(console, run_id, 1)
+    console.open(f"#/runs/{run_id}")
+    expect_every_event(console, run_id)
+    console.served.stop()
+    expect(console.page.get_by_text(re.compile("connection lost", re.IGNORECASE)).first).to_be_visible()
+    go_on(console, run_id, 3)
+    console.served.start()
+    expect(figure(console, "Round")).to_contain_text("3 of 4")
+    expect_every_event(console, run_id)
+    expect(
+        console.page.get_by_text(re.compile("connection lost", re.IGNORECASE)).locator("visible=true")
+    ).to_have_count(0)
+    console.served.federation.run_to_end(run_id)
+    expect(status(console, "completed")).to_be_visible()
+    expect_every_event(console, run_id)
+
+
+def test_a_link_that_is_cut_again_and_again_loses_and_doubles_no_event(console: Console, run_id: str) -> None:
+    console.tolerate(AWAY)
+    start(console, run_id, 1)
+    address = console.served.url.removeprefix("http://")
+    with FaultProxy(address, hold_s=0) as link:
+        console.origin = f"http://{link.address}"
+        console.open(f"#/runs/{run_id}")
+        expect_every_event(console, run_id)
+        for number in (2, 3):
+            go_on(console, run_id, number)
+            link.cut()
+            expect(figure(console, "Round")).to_contain_text(f"{number} of 4")
+        console.served.federation.run_to_end(run_id)
+        expect(status(console, "completed")).to_be_visible()
+        expect_every_event(console, run_id)
+        assert link.num_cut
+        console.page.goto("about:blank")
+
+
+def test_an_aggregator_that_is_away_is_said_and_the_page_goes_on_when_it_is_back(console: Console, run_id: str) -> None:
+    console.tolerate(AWAY)
+    start(console, run_id, 1)
+    console.open(f"#/runs/{run_id}")
+    health = console.page.locator("#health")
+    expect(health).to_contain_text("Aggregator ready")
+    console.served.stop_aggregator()
+    expect(health).to_contain_text("Aggregator does not answer")
+    expect(figure(console, "Round")).to_contain_text("1 of 4")
+
+    console.open("#/clients")
+    expect(console.page.get_by_role("alert").locator("visible=true")).not_to_be_empty()
+
+    console.served.start_aggregator()
+    console.open(f"#/runs/{run_id}")
+    console.served.federation.run_to_end(run_id)
+    expect(status(console, "completed")).to_be_visible()
+    expect(health).to_contain_text("Aggregator ready")
+    expect_every_event(console, run_id)
+
+
+def test_a_run_that_is_not_there_is_said(console: Console) -> None:
+    console.tolerate("status of 404")
+    console.open("#/runs/nobody-knows")
+    expect(console.page.get_by_role("heading", level=1)).to_have_text("There is no such run")
+    expect(console.page.get_by_role("alert").locator("visible=true")).to_contain_text(
+        "there is no run 'nobody-knows'", ignore_case=True
+    )
+    console.page.get_by_role("link", name="Go to the overview").click()
+    expect(console.page.get_by_role("heading", level=1)).to_have_text("Federation")
+
+
+def test_an_address_that_leads_nowhere_is_said(console: Console) -> None:
+    console.open("#/nowhere/<script>")
+    expect(console.page.get_by_role("heading", level=1)).to_have_text("There is no such page")
+
+
+def test_two_tabs_show_the_same(console: Console, run_id: str) -> None:
+    start(console, run_id, 1)
+    console.open(f"#/runs/{run_id}")
+    other = console.another(f"#/runs/{run_id}")
+    console.page.get_by_role("button", name="Stop …").click()
+    console.page.get_by_role("dialog").get_by_role("button", name="Stop the run").click()
+    console.served.federation.run_to_end(run_id)
+    for tab in (console, other):
+        expect(status(tab, "stopped")).to_be_visible()
+        expect_every_event(tab, run_id)
+
+
+def test_an_overview_follows_a_run(console: Console, run_id: str) -> None:
+    console.open()
+    card = console.page.get_by_role("article").filter(has=console.page.get_by_role("link", name="test"))
+    expect(card).to_contain_text("pending")
+    start(console, run_id, 2)
+    expect(card).to_contain_text("running")
+    expect(card).to_contain_text("2 of 4")
+    console.served.federation.run_to_end(run_id)
+    row = console.page.get_by_role("row").filter(has=console.page.get_by_role("link", name="test"))
+    expect(row).to_contain_text("completed")
+    expect(card).to_have_count(0)
+    row.get_by_role("link", name="test").click()
+    expect(console.page).to_have_url(re.compile(f"#/runs/{run_id}$"))
+    expect(status(console, "completed")).to_be_visible()
