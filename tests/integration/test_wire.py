@@ -391,9 +391,20 @@ def test_what_a_scraper_sees_of_the_aggregator_counts_what_was_done(
     assert grew("fedplcc_transfer_bytes_total", "prototypes", "received") > 0
     assert grew("fedplcc_transfer_bytes_total", "model", "sent") > 0
     assert after[" ".join(["fedplcc_build_info", *sorted(["aggregator", VERSION])])] == 1
-    for name in ("fedplcc_round_duration_seconds_count", "fedplcc_round_phase_duration_seconds_count evaluating"):
+    for name in ("fedplcc_round_duration_seconds_count", "fedplcc_round_phase_duration_seconds_count evaluate"):
         assert name in after
     assert after["fedplcc_runs running"] >= 1
+
+    def calls(name: str, method: str, kind: str, *code: str) -> float:
+        return grew(" ".join([f"grpc_server_{name}", *sorted([*code, "fedplcc.v1.RoundService", method, kind])]))
+
+    assert calls("handled_total", "CommitUpdate", "unary", "OK") == 3, "of round 0 too"
+    assert calls("handled_total", "UploadModel", "client_stream", "INVALID_ARGUMENT") == 1
+    assert calls("started_total", "UploadPrototypes", "client_stream") == 1
+    chunks = calls("msg_received_total", "UploadPrototypes", "client_stream")
+    assert chunks == 1 + -(-len(blobs[update.payload.prototype_sets[0]]) // 200), "the header, and each chunk"
+    assert calls("msg_sent_total", "UploadPrototypes", "client_stream") == 1
+    assert calls("handling_seconds_count", "DownloadBlob", "server_stream") == 1
 
 
 def test_reflection_and_health_are_served_on_loopback(running: Federation) -> None:
