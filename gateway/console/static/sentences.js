@@ -42,6 +42,7 @@ const SENTENCES = {
   round_aggregating: ({ round }) => `Round ${round}: all updates are here; aggregating`,
   round_evaluating: ({ round }) => `Round ${round}: aggregated; evaluating`,
   round_committed: ({ round, data }) => committed(round, data.metrics),
+  aggregation_failed: ({ data }) => because("An error kept a round from being aggregated", data.detail),
   update_committed: ({ client_id, data }) => update(client_id, data),
   evaluation_reported: ({ client_id }) => `Client ${client_id} reported its evaluation`,
   update_refused: ({ client_id, data }) => because(`An update of client ${client_id} was refused`, data.detail),
@@ -58,6 +59,9 @@ const SENTENCES = {
   quorum_regained: () => "Enough clients are here again",
 };
 
+/** Types of events that have a sentence of their own. */
+export const KNOWN_TYPES = Object.freeze(Object.keys(SENTENCES));
+
 /** Types of events that say that something is wrong, or that somebody should know. */
 const WARNINGS = new Set([
   "update_refused",
@@ -65,6 +69,7 @@ const WARNINGS = new Set([
   "client_problem",
   "client_quarantined",
   "client_dropped",
+  "aggregation_failed",
   "quorum_missing",
   "run_recovered",
   "environment_changed",
@@ -74,7 +79,7 @@ const WARNINGS = new Set([
 /** Kinds that the list of events can be narrowed to, and their types. */
 export const KINDS = Object.freeze({
   problems: [...WARNINGS, "run_failed"],
-  rounds: ["round_opened", "round_collecting", "round_aggregating", "round_evaluating", "round_committed"],
+  rounds: ["round_opened", "round_collecting", "round_aggregating", "round_evaluating", "round_committed", "aggregation_failed"],
   clients: [
     "update_committed",
     "evaluation_reported",

@@ -209,7 +209,7 @@ def test_no_style_loads_from_elsewhere(name):
 
 @pytest.mark.parametrize("name", sorted(STYLES))
 def test_styles_use_no_colour_but_the_tokens(name):
-    tokens, _, rules = STYLES[name].partition("*::before") if name == "console.css" else ("", "", STYLES[name])
+    _, _, rules = STYLES[name].partition("*::before") if name == "console.css" else ("", "", STYLES[name])
     used = set(re.findall(r"var\((--[a-z0-9-]+)", rules))
     literal = set(re.findall(r"#[0-9a-fA-F]{3,8}\b|rgb\([^)]*\)", re.sub(r"#[a-z][a-z-]*\s*[{,]", "", rules)))
     assert literal == set(), "a colour that is no token has no value for the dark"

@@ -1,0 +1,469 @@
+"""The console's pure modules in the browser: what is known of a run, its events in words, values as text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser
+
+import aggregator
+from shared.types import RoundPhase, RunStatus
+from tests.browsing import Console
+from tests.local_federation import PassingClock
+from tests.served_gateway import ServedGateway
+
+Document = dict[str, Any]
+
+FOLD = """(module, [actions, names]) => {
+  let state = module.initialState("run-1");
+  for (const action of actions) state = module.reduce(state, action);
+  return Object.fromEntries(names.map((name) => [name, state[name] instanceof Map ? [...state[name]] : state[name]]));
+}"""
+PARTS = [
+    "run",
+    "rounds",
+    "phase",
+    "phaseSince",
+    "doneClients",
+    "dropped",
+    "events",
+    "lastSequence",
+    "result",
+    "commits",
+]
+
+
+@pytest.fixture(scope="module")
+def modules(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Console]:
+    """A tab in which the console's modules can be called; what they are given is all that they know."""
+    with ServedGateway(tmp_path_factory.mktemp("modules"), clock=PassingClock()) as served:
+        console = Console(browser.new_page(), served)
+        console.page.goto(f"{served.url}/v1/problems")
+        console.tolerate("favicon")
+        yield console
+        assert not console.unforeseen()
+        console.page.close()
+
+
+@pytest.fixture(scope="module")
+def past(modules: Console) -> tuple[Document, list[Document], list[Document]]:
+    """A run that was paused, resumed and completed: its document, its rounds and its history, as REST has them."""
+    served, http = modules.served, modules.served.http
+    run_id = served.create(run={"rounds": 3})
+    served.federation.join()
+    served.federation.step()
+    served.federation.coordinator.pause(run_id, now=True)
+    served.federation.coordinator.resume(run_id)
+    served.federation.run_to_end(run_id)
+    history = http.get(f"/v1/runs/{run_id}/events", params={"after": 0}).json()["events"]
+    return http.get(f"/v1/runs/{run_id}").json(), http.get(f"/v1/runs/{run_id}/rounds").json()["rounds"], history
+
+
+def state_after(modules: Console, *actions: Document) -> Document:
+    found: Document = modules.within("run_state.js", FOLD, [list(actions), PARTS])
+    return found
+
+
+def events(history: list[Document]) -> Document:
+    return {"type": "events", "events": history}
+
+
+def an_event(sequence: int, kind: str, **fields: Any) -> Document:
+    """An event a second after the one before, later than `a_run`."""
+    time = f"2026-01-01T{sequence // 3600:02}:{sequence // 60 % 60:02}:{sequence % 60:02}Z"
+    given = {
+        "sequence": sequence,
+        "time": time,
+        "type": kind,
+        "run_id": "run-1",
+        "round": 1,
+        "client_id": None,
+        "data": {},
+    }
+    return {**given, **fields}
+
+
+def a_run(**fields: Any) -> Document:
+    run = {
+        "run_id": "run-1",
+        "name": "test",
+        "status": "running",
+        "method": "fedplcc",
+        "round": 1,
+        "total_rounds": 10,
+        "phase": "collecting",
+        "roster": ["ann", "bob"],
+        "cohort": ["ann", "bob"],
+        "done_clients": [],
+        "is_pause_requested": False,
+        "reason": "",
+        "created_at": "2026-01-01T00:00:00Z",
+        "updated_at": "2026-01-01T00:00:00Z",
+        "quarantined": [],
+        "rejections": [],
+    }
+    return {"type": "run", "run": {**run, **fields}}
+
+
+# A run's state
+
+
+def test_a_history_alone_leads_to_where_the_documents_stand(
+    modules: Console, past: tuple[Document, list[Document], list[Document]]
+) -> None:
+    run, rounds, history = past
+    young = {**run, "status": "pending", "round": -1, "phase": None, "cohort": [], "done_clients": []}
+    begin = {"type": "run", "run": {**young, "updated_at": run["created_at"]}}
+    found = state_after(modules, begin, events(history))
+    same = ("status", "round", "phase", "cohort", "done_clients", "is_pause_requested", "reason", "quarantined")
+    assert {name: found["run"][name] for name in same} == {name: run[name] for name in same}
+    assert found["rounds"] == [event["data"]["metrics"] for event in history if "metrics" in event["data"]]
+    for line, document in zip(found["rounds"], (each["metrics"] for each in rounds[1:]), strict=True):
+        assert {name: document[name] for name in line} == line
+    assert [event["sequence"] for event in found["events"]] == [event["sequence"] for event in history[:-51:-1]]
+    assert {"run_paused", "run_resumed"} <= {event["type"] for event in history}
+
+
+def test_it_makes_no_difference_in_which_pieces_a_history_comes(
+    modules: Console, past: tuple[Document, list[Document], list[Document]]
+) -> None:
+    run, rounds, history = past
+    documents: list[Document] = [{"type": "run", "run": run}, {"type": "rounds", "rounds": rounds}]
+    whole = state_after(modules, *documents, events(history))
+    one_by_one = state_after(modules, *documents, *(events([event]) for event in history))
+    twice = state_after(modules, *documents, events(history[:20]), events(history[5:]), events(history), *documents)
+    late = state_after(modules, events(history[:9]), documents[0], events(history[9:]), documents[1], documents[1])
+    assert one_by_one == whole
+    assert twice == whole
+    assert [each["round"] for each in late["rounds"]] == [1, 2, 3]
+    for part in ("events", "lastSequence", "result", "commits", "phase"):
+        assert late[part] == whole[part], part
+    assert whole["rounds"] == [each["metrics"] for each in rounds if each["metrics"]], "each once and in order"
+    assert whole["result"]["round"] == 3
+
+
+def test_events_that_a_document_knows_do_not_take_the_run_back(modules: Console) -> None:
+    now = a_run(round=5, phase="evaluating", done_clients=["ann"], updated_at="2026-01-01T01:00:00Z")
+    old = [
+        an_event(1, "round_opened", round=2, data={"phase": "collecting", "cohort": ["bob"]}),
+        an_event(2, "run_paused"),
+    ]
+    found = state_after(modules, now, events(old))
+    assert found["run"] == now["run"]
+    assert (found["phase"], found["doneClients"]) == ("evaluating", ["ann"])
+
+
+def test_a_document_that_is_older_than_the_events_does_not_take_the_run_back(modules: Console) -> None:
+    found = state_after(modules, a_run(), events([an_event(9, "run_paused")]), a_run())
+    assert found["run"]["status"] == "paused"
+
+
+def test_a_round_goes_through_its_phases(modules: Console) -> None:
+    opened = an_event(1, "round_opened", round=2, data={"phase": "collecting", "cohort": ["ann", "bob", "cid"]})
+    steps = [
+        an_event(2, "update_committed", round=2, client_id="bob"),
+        an_event(3, "client_dropped", round=2, client_id="cid", data={"reason": "lost", "detail": "not connected"}),
+        an_event(4, "update_committed", round=2, client_id="ann"),
+        an_event(5, "round_aggregating", round=2),
+        an_event(6, "round_evaluating", round=2),
+    ]
+    trained = state_after(modules, a_run(), events([opened, *steps[:3]]))
+    assert (trained["phase"], trained["doneClients"]) == ("collecting", ["ann", "bob"])
+    assert trained["phaseSince"] == opened["time"]
+    assert trained["dropped"] == [{"client_id": "cid", "reason": "lost", "detail": "not connected"}]
+    evaluating = state_after(modules, a_run(), events([opened, *steps]))
+    assert (evaluating["phase"], evaluating["doneClients"]) == ("evaluating", [])
+    assert evaluating["phaseSince"] == steps[-1]["time"]
+    back = state_after(modules, a_run(), events([opened, *steps, an_event(7, "client_returned", client_id="cid")]))
+    assert back["dropped"] == []
+    following = state_after(
+        modules,
+        a_run(),
+        events([opened, *steps, an_event(8, "round_opened", round=3, data={"phase": "collecting", "cohort": ["ann"]})]),
+    )
+    assert (following["dropped"], following["run"]["cohort"]) == ([], ["ann"])
+
+
+def test_a_client_is_quarantined_and_released(modules: Console) -> None:
+    quarantine = an_event(1, "client_quarantined", client_id="bob", data={"reason": "3 updates"})
+    found = state_after(modules, a_run(), events([quarantine]))
+    assert found["run"]["quarantined"] == [{"client_id": "bob", "reason": "3 updates"}]
+    released = state_after(modules, a_run(), events([quarantine, an_event(2, "client_released", client_id="bob")]))
+    assert released["run"]["quarantined"] == []
+
+
+def test_an_event_of_a_kind_to_come_is_kept_and_changes_nothing(modules: Console) -> None:
+    news = an_event(1, "round_reconsidered", data={"why": "new"})
+    found = state_after(modules, a_run(), events([news]))
+    assert (found["run"], found["events"]) == (a_run()["run"], [news])
+
+
+def test_ten_thousand_events_cost_little_and_few_are_kept(modules: Console) -> None:
+    done = """(module, run) => {
+      const begin = performance.now();
+      const events = Array.from({ length: 10_000 }, (_, index) => ({
+        sequence: index + 1, time: "2026-01-01T01:00:00Z", type: "update_committed", run_id: "run-1",
+        round: 1, client_id: `client-${index % 20}`, data: { num_examples: 5 },
+      }));
+      const state = module.reduce(module.reduce(module.initialState("run-1"), run), { type: "events", events });
+      return [state.events.length, state.events[0].sequence, state.doneClients.length, performance.now() - begin];
+    }"""
+    kept, newest, num_done, milliseconds = modules.within("run_state.js", done, a_run())
+    assert (kept, newest, num_done) == (50, 10_000, 20)
+    assert milliseconds < 1000
+
+
+def test_parts_that_did_not_change_stay_the_same_objects(modules: Console) -> None:
+    same = """(module, [run, event]) => {
+      const before = module.reduce(module.initialState("run-1"), run);
+      const after = module.reduce(before, { type: "events", events: [event] });
+      const again = module.reduce(after, { type: "events", events: [event] });
+      return [before.rounds === after.rounds, before.doneClients === after.doneClients, after === again];
+    }"""
+    assert modules.within("run_state.js", same, [a_run(), an_event(1, "pause_requested")]) == [True, True, True]
+
+
+@pytest.mark.parametrize("status", list(RunStatus))
+def test_what_may_be_asked_of_a_run_is_what_the_aggregator_takes(modules: Console, status: RunStatus) -> None:
+    may = modules.call("run_state.js", "allowed", {"status": status, "is_pause_requested": False})
+    is_open = not status.is_final and status is not RunStatus.STOPPING
+    assert may == {
+        "pause": status is RunStatus.RUNNING,
+        "resume": status is RunStatus.PAUSED,
+        "stop": is_open,
+        "steer": is_open,
+    }
+    assert modules.call("run_state.js", "hasEnded", {"status": status}) is status.is_final
+
+
+def test_a_pause_that_waits_may_be_taken_back(modules: Console) -> None:
+    assert modules.call("run_state.js", "allowed", {"status": "running", "is_pause_requested": True})["resume"]
+
+
+def test_the_remaining_time_follows_from_the_last_rounds(modules: Console) -> None:
+    left = """(module, actions) => {
+      let state = module.initialState("run-1");
+      for (const action of actions) state = module.reduce(state, action);
+      return module.secondsLeft(state);
+    }"""
+    commits = [an_event(10 * number, "round_committed", round=number, data={}) for number in range(1, 9)]
+    assert modules.within("run_state.js", left, [a_run()]) is None
+    assert modules.within("run_state.js", left, [a_run(), events(commits[:1])]) is None
+    assert modules.within("run_state.js", left, [a_run(), events(commits)]) == pytest.approx(20.0)
+    assert modules.within("run_state.js", left, [a_run(), events([*commits, an_event(99, "run_paused")])]) is None
+
+
+# Clients of a run
+
+
+def rows(modules: Console, *actions: Document) -> list[Document]:
+    """What the page's table says of each client."""
+    fold = """async (module, actions) => {
+      const { initialState, reduce } = await import("/console/run_state.js");
+      return module.rowsOf(actions.reduce(reduce, initialState("run-1")));
+    }"""
+    found: list[Document] = modules.within("client_rows.js", fold, list(actions))
+    return found
+
+
+def a_client(client_id: str, **fields: Any) -> Document:
+    client = {
+        "client_id": client_id,
+        "domain": "scanner",
+        "is_connected": True,
+        "activity": "idle",
+        "run_id": None,
+        "progress": 0.0,
+        "num_examples": 12,
+        "last_seen_at": None,
+        "problem": None,
+    }
+    return {**client, **fields}
+
+
+def test_each_client_has_one_state_and_those_with_problems_come_first(modules: Console) -> None:
+    names = ["ann", "bob", "cid", "dan", "eve", "fay", "gus"]
+    problem = {"reason": "NO_DATA", "detail": "the folder is empty", "hint": "mount it", "is_fatal": True}
+    clients = [
+        a_client("ann"),
+        a_client("bob", activity="training", run_id="run-1", progress=0.25),
+        a_client("cid"),
+        a_client("dan", is_connected=False, problem=problem),
+        a_client("eve", is_connected=False),
+        a_client("gus"),
+    ]
+    run = a_run(
+        roster=names,
+        cohort=names,
+        done_clients=["ann"],
+        quarantined=[{"client_id": "gus", "reason": "3 updates were refused"}],
+        rejections=[{"client_id": "cid", "count": 2, "round": 1, "detail": "it holds NaN"}],
+    )
+    found = {row["clientId"]: row for row in rows(modules, run, {"type": "clients", "clients": clients})}
+    assert list(found) == ["gus", "cid", "dan", "eve", "fay", "ann", "bob"]
+    assert {name: row["state"] for name, row in found.items()} == {
+        "ann": "done",
+        "bob": "training",
+        "cid": "waiting",
+        "dan": "not connected",
+        "eve": "not connected",
+        "fay": "never seen",
+        "gus": "quarantined",
+    }
+    assert found["bob"]["progress"] == 0.25
+    assert (found["dan"]["error"], found["dan"]["hint"]) == ("the folder is empty", "mount it")
+    assert found["cid"]["error"] == "2 updates were refused, the last one in round 1: it holds NaN"
+    assert (found["gus"]["error"], found["gus"]["isQuarantined"]) == ("3 updates were refused", True)
+
+
+# The stream
+
+STREAM = (
+    'retry: 1500\n\n: alive\n\nid: 7\nevent: round_committed\ndata: {"text":"a: b"}\n\n'
+    "event: end\ndata: {}\r\n\r\ndata:first\ndata: second\n\n"
+)
+FRAMES = [
+    {"id": "7", "event": "round_committed", "data": '{"text":"a: b"}'},
+    {"id": "", "event": "end", "data": "{}"},
+    {"id": "", "event": "message", "data": "first\nsecond"},
+]
+
+
+def test_a_stream_may_be_cut_anywhere(modules: Console) -> None:
+    read = """(module, [text, size]) => {
+      const reader = new module.FrameReader();
+      const found = [];
+      for (let begin = 0; begin < text.length; begin += size) found.push(...reader.read(text.slice(begin, begin + size)));
+      return [found, reader.retryMs];
+    }"""
+    for size in (1, 2, 3, 7, 50, len(STREAM)):
+        assert modules.within("event_stream.js", read, [STREAM, size]) == [FRAMES, 1500], size
+
+
+def test_an_unfinished_frame_is_none(modules: Console) -> None:
+    read = "(module, text) => new module.FrameReader().read(text).length"
+    assert modules.within("event_stream.js", read, STREAM.removesuffix("\n")) == len(FRAMES) - 1
+
+
+# Words
+
+
+def types_of_events() -> set[str]:
+    """Every type of event that the aggregator writes into a run's history."""
+    folder = Path(aggregator.__file__).parent
+    text = "\n".join(path.read_text() for path in sorted(folder.glob("*.py")))
+    found = set(re.findall(r'(?:happened\(|Event\(\s*type=)\s*"([a-z_]+)"', text))
+    found |= set(re.findall(r'RunStatus\.[A-Z]+: "([a-z_]+)"', text)) | {
+        "run_resumed",
+        "update_refused",
+        "report_refused",
+    }
+    found |= {f"round_{phase.value}" for phase in RoundPhase if phase is not RoundPhase.INITIALISING}
+    return found - {"client_joined", "client_lost"}
+
+
+def test_every_event_that_the_aggregator_writes_has_a_sentence_and_a_place_among_the_filters(modules: Console) -> None:
+    known, kinds = modules.within("sentences.js", "(module) => [module.KNOWN_TYPES, module.KINDS]")
+    assert types_of_events() == set(known)
+    assert set().union(*(kinds[name] for name in ("rounds", "clients", "run"))) == set(known)
+    assert set(kinds["problems"]) < set(known)
+
+
+def test_sentences_say_who_and_why(modules: Console) -> None:
+    def sentence(kind: str, **fields: Any) -> str:
+        return str(modules.call("sentences.js", "sentenceOf", an_event(1, kind, **fields)))
+
+    metrics = {"accuracy": {"a": 0.5, "mean": 0.6789, "worst": 0.5}}
+    assert sentence("round_committed", data={"metrics": metrics}) == (
+        "Round 1 committed: mean accuracy 67.9 %, worst domain 50.0 %"
+    )
+    assert sentence("round_committed", round=0) == "Round 0 committed"
+    assert sentence("client_dropped", client_id="bob", data={"reason": "lost", "detail": "not connected"}) == (
+        "Round 1 goes on without client bob: lost: not connected"
+    )
+    assert sentence("client_problem", client_id="bob", data={"detail": "no data", "hint": "mount it"}) == (
+        "Client bob has a problem: no data; mount it"
+    )
+    assert sentence("update_committed", client_id="bob", data={"num_examples": 1200, "num_prototypes": 1}) == (
+        "Client bob committed its update: 1,200 samples, 1 prototype"
+    )
+    assert sentence("comet_sighted", client_id="bob") == "Comet sighted (client bob)"
+
+
+def test_every_sentence_stands_without_details(modules: Console) -> None:
+    """What an older aggregator did not write must not break the page."""
+    for kind in types_of_events():
+        text = modules.call("sentences.js", "sentenceOf", an_event(1, kind, client_id="bob"))
+        assert text
+        assert "undefined" not in text, kind
+
+
+# Values as text
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "text"),
+    [
+        ("percent", [0.9344], "93.4 %"),
+        ("percent", [1], "100.0 %"),
+        ("percent", [None], "–"),  # noqa: RUF001
+        ("count", [1234567], "1,234,567"),
+        ("number", [0.012345], "0.0123"),
+        ("number", [12345.6], "12346"),
+        ("number", [0], "0"),
+        ("number", [1e-7], "1.00e-7"),
+        ("number", [2.5e9, 2], "2.5e+9"),
+        ("number", [0, 0], "0"),
+        ("counted", [1, "client"], "1 client"),
+        ("counted", [0, "client"], "0 clients"),
+        ("bytes", [0], "0 bytes"),
+        ("bytes", [1], "1 byte"),
+        ("bytes", [999], "999 bytes"),
+        ("bytes", [1000], "1 kB"),
+        ("bytes", [19_612_345], "19.6 MB"),
+        ("bytes", [999_600], "1 MB"),
+        ("duration", [0.04], "0.0 s"),
+        ("duration", [9.94], "9.9 s"),
+        ("duration", [59.6], "1 min"),
+        ("duration", [200], "3 min 20 s"),
+        ("duration", [3600], "1 h"),
+        ("duration", [100_000], "1 d 3 h"),
+        ("duration", [-3], "0.0 s"),
+        ("duration", [None], "–"),  # noqa: RUF001
+        ("ago", ["2026-01-01T00:00:00Z", 1767225601000], "now"),
+        ("ago", ["2026-01-01T00:00:00Z", 1767225659000], "59 s ago"),
+        ("ago", ["2026-01-01T00:00:00Z", 1767225599000], "now"),
+        ("ago", ["2026-01-01T00:00:00Z", 1767232800000], "2 h ago"),
+        ("ago", [None, 0], "never"),
+        ("listed", [[]], ""),
+        ("listed", [["ann"]], "ann"),
+        ("listed", [["ann", "bob", "cid"]], "ann, bob and cid"),
+        ("listed", [["a", "b", "c", "d"], 2], "a, b and 2 more"),
+        ("words", ["samples_per_second"], "samples per second"),
+        ("sentence", ["a run that is completed does not take pause"], "A run that is completed does not take pause."),
+        ("sentence", ["scan-1f: gone"], "scan-1f: gone."),
+        ("sentence", ["Really?"], "Really?"),
+        ("reading", ["samples_per_second", 120.44], ["samples", "120 / s"]),
+        ("reading", ["device_memory_bytes", 2_500_000_000], ["device memory", "2.5 GB"]),
+        ("reading", ["batch_seconds", 0.0123], ["batch", "12.3 ms"]),
+        ("reading", ["device_utilisation_ratio", 0.5], ["device utilisation", "50.0 %"]),
+        ("reading", ["unreadable_files", 3], ["unreadable files", "3"]),
+    ],
+)
+def test_values_read_well(modules: Console, name: str, arguments: list[Any], text: str | list[str]) -> None:
+    assert modules.call("format.js", name, *arguments) == text
+
+
+def test_classes_and_domains_can_be_told_apart(modules: Console) -> None:
+    colours = [modules.call("palette.js", "colour", index) for index in range(20)]
+    assert len(set(colours)) == 10
+    assert colours[10:] == colours[:10]
+    shapes = [modules.call("palette.js", "shape", index)["name"] for index in range(8)]
+    dashes = [modules.call("palette.js", "dash", index) for index in range(8)]
+    assert len(set(shapes)) == len(set(dashes)) == 8
+    assert all(one != other for one, other in pairwise(colours))
