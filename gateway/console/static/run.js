@@ -15,6 +15,7 @@ import { section as head } from "./run_head.js";
 import { section as losses } from "./losses.js";
 import { section as progress } from "./round_progress.js";
 import { section as prototypeCounts } from "./prototype_counts.js";
+import { section as prototypeMap } from "./prototype_map.js";
 import { h } from "./dom.js";
 import { sentence } from "./format.js";
 import { RunFeed } from "./run_feed.js";
@@ -33,7 +34,7 @@ import { spokenChange } from "./spoken.js";
  */
 
 /** Sections in the order of the page; an array is a row of sections side by side where there is room. */
-const LAYOUT = /** @type {(MakeSection | MakeSection[])[]} */ ([head, progress, accuracy, clients, [losses, prototypeCounts], events, about]);
+const LAYOUT = /** @type {(MakeSection | MakeSection[])[]} */ ([head, progress, accuracy, clients, [losses, prototypeCounts], prototypeMap, events, about]);
 
 /** How long nothing is shown of a run that is being read: a page that flickers is worse than one that waits. */
 const PATIENCE_MS = 400;
