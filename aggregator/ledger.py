@@ -81,7 +81,6 @@ class Ledger:
                 self._fail(run, f"this version cannot read the run's configuration: {error.detail}")
                 continue
             log.info("run_recovered", run_id=run.run_id, round=run.round_number, status=run.status.value)
-
             self._show_last_round(run)
 
     def _fail(self, run: Run, reason: str) -> None:

@@ -28,6 +28,8 @@ OUR_LOGGERS = ("rpc", "aggregator", "gateway", "trainer", "fedplcc", "shared")
 
 MAX_TEXT = 2000
 """Most characters of a value; what is cut says how long it was."""
+MAX_TRACEBACK = 20_000
+"""Most characters of a traceback."""
 MAX_ENTRIES = 64
 """Most entries of a list or table; one that is longer is data, of which only the size is said."""
 MASK = "***"
@@ -45,20 +47,17 @@ def guarded(_logger: WrappedLogger | None, _method: str, event: EventDict) -> Ev
 
     The last line of defence. What is logged is chosen where it is logged.
     """
-    return {
-        name: value if name == "exception" and isinstance(value, str) else _guarded(name, value, depth=3)
-        for name, value in event.items()
-    }
+    return {name: _guarded(name, value, depth=3) for name, value in event.items()}
 
 
 def _guarded(name: str, value: Any, *, depth: int) -> Any:
-    if value is None or isinstance(value, (bool, int, float)) or name.startswith("_") or name == "exc_info":
+    if value is None or isinstance(value, (bool, int, float)):
         return value
     if _SECRET_NAME.search(name):
         return MASK
     if isinstance(value, str):
-        text = _SECRET_TEXT.sub(MASK, value)
-        return text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]}... ({len(text)} characters)"
+        text, most = _SECRET_TEXT.sub(MASK, value), MAX_TRACEBACK if name == "exception" else MAX_TEXT
+        return text if len(text) <= most else f"{text[:most]}... ({len(text)} characters)"
     if isinstance(value, (bytes, bytearray, memoryview)):
         return f"<{len(value)} bytes>"
     if hasattr(value, "shape"):
@@ -104,17 +103,22 @@ def set_up(level: Level = "info", *, json: bool | None = None, stream: TextIO | 
     """
     out = sys.stderr if stream is None else stream
     as_json = not out.isatty() if json is None else json
-    last: list[Processor] = (
-        [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
+    last: Processor = (
+        structlog.processors.JSONRenderer()
         if as_json
-        else [structlog.dev.ConsoleRenderer(colors=out.isatty(), exception_formatter=structlog.dev.plain_traceback)]
+        else structlog.dev.ConsoleRenderer(colors=out.isatty(), exception_formatter=structlog.dev.plain_traceback)
     )
     handler = logging.StreamHandler(out)
     handler.set_name(_HANDLER)
     handler.setFormatter(
         ProcessorFormatter(
             foreign_pre_chain=[*_COMMON, structlog.stdlib.ExtraAdder()],
-            processors=[ProcessorFormatter.remove_processors_meta, guarded, *last],
+            processors=[
+                ProcessorFormatter.remove_processors_meta,
+                structlog.processors.format_exc_info,
+                guarded,
+                last,
+            ],
         )
     )
     root = logging.getLogger()

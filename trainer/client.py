@@ -9,6 +9,7 @@ on from the last byte that arrived.
 from __future__ import annotations
 
 import itertools
+import logging
 import random
 import threading
 import time
@@ -435,9 +436,9 @@ class TaskConnection:
                 if isinstance(error, (NotAMember, BlobNotFound)):
                     # The aggregator has forgotten us, or which task we have: whoever follows joins and asks again.
                     self._client.refresh()
-                say = log.warning if number == SAY_AFTER else log.debug
+                level = logging.WARNING if number == SAY_AFTER else logging.DEBUG
                 detail = f"{error.detail}; trying again until it works"
-                say("retrying", operation=operation, attempt=number, reason=error.reason, detail=detail)
+                log.log(level, "retrying", operation=operation, attempt=number, reason=error.reason, detail=detail)
             if position() > furthest:
                 waits, furthest, num_doubtful = backoff(self._client.rng), position(), 0
             self.retries += 1

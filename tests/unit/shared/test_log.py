@@ -119,6 +119,19 @@ def test_secrets_payloads_and_endless_values_do_not_reach_a_log():
     assert (slipped["sha256"], slipped["seconds"]) == ("ab" * 32, 1.5)
 
 
+@pytest.mark.parametrize("as_json", [True, False])
+def test_secrets_in_the_text_of_an_exception_are_masked_and_an_endless_one_is_cut(as_json):
+    stream = io.StringIO()
+    log.set_up("info", json=as_json, stream=stream)
+    try:
+        raise ValueError("postgresql://ann:pa55word@db/x " + "1.234 " * 10_000)
+    except ValueError:
+        log.get_logger("aggregator.store").exception("failed")
+    assert "pa55word" not in stream.getvalue()
+    assert "Traceback" in stream.getvalue()
+    assert len(stream.getvalue()) < 1.2 * log.MAX_TRACEBACK
+
+
 def test_what_is_bound_for_a_task_holds_for_its_whole_life_and_for_nothing_else():
     async def work():
         log.bind_task(run_id="r", round=2)
