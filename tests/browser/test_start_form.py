@@ -200,7 +200,8 @@ def test_the_form_begins_with_an_earlier_run_and_says_the_same_as_a_file(console
         training={"local_epochs": 2, "augment": ["flip"]},
     ) | {"method": {"tau": 0.2}}
     run_id = str(console.served.http.post("/v1/runs", json=document).json()["run_id"])
-    console.open(f"#/start?from={run_id}")
+    console.open(f"#/runs/{run_id}")
+    console.page.get_by_role("link", name="Start another run like this").click()
     form = console.page.get_by_role("form", name="Start a run")
     expect(form.get_by_text("Filled in as run")).to_contain_text(run_id)
     expect(form.get_by_role("status").filter(has_text="Nothing is wrong")).to_be_visible()

@@ -30,11 +30,12 @@ export function section({ runId, api }) {
 
   const files = h("ul", { class: "files" });
   const facts = h("dl", { class: "facts" });
+  const again = h("p", null, h("a", { class: "button", href: `#/start?from=${runId}` }, "Start another run like this"));
   const element = h(
     "div",
     { class: "columns" },
     h("section", { class: "card", "aria-labelledby": "run-files" }, h("h2", { id: "run-files" }, "Files"), files),
-    h("section", { class: "card", "aria-labelledby": "run-facts" }, h("h2", { id: "run-facts" }, "About this run"), facts),
+    h("section", { class: "card", "aria-labelledby": "run-facts" }, h("h2", { id: "run-facts" }, "About this run"), facts, again),
   );
   /** @type {import("./run_state.js").RunState | null} */
   let shown = null;
