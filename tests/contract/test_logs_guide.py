@@ -1,0 +1,123 @@
+"""deploy/logs.md names every event that the services log, with its fields, and none that they do not."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from functools import cache
+
+from aggregator import journal
+from aggregator.history import STATUS_EVENTS
+from shared.errors import RunNotFound
+from shared.rpc_call import Call
+from shared.types import RoundPhase
+from tests.harness import ROOT
+
+GUIDE = ROOT / "deploy" / "logs.md"
+SERVICES = ("aggregator", "trainer", "gateway", "shared")
+WRITING = ("debug", "info", "warning", "error", "exception", "log")
+OF_HISTORY = "The history of runs"
+PUT_TOGETHER = {
+    "f'{what}_refused'": ("update_refused", "report_refused"),
+    "f'round_{after.phase.value}'": tuple(f"round_{phase.value}" for phase in RoundPhase),
+}
+"""Events whose names the code puts together."""
+
+
+@cache
+def trees() -> list[tuple[str, ast.Module]]:
+    files = (path for name in SERVICES for path in sorted((ROOT / name).rglob("*.py")) if "gen" not in path.parts)
+    return [(str(path.relative_to(ROOT)), ast.parse(path.read_text())) for path in files]
+
+
+def calls() -> Iterator[tuple[str, ast.Call]]:
+    for path, tree in trees():
+        yield from ((path, node) for node in ast.walk(tree) if isinstance(node, ast.Call))
+
+
+def written() -> dict[str, set[str]]:
+    """Events that the code logs by name, with the fields that it writes by name."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for path, call in calls():
+        if not isinstance(call.func, ast.Attribute) or call.func.attr not in WRITING:
+            continue
+        if ast.unparse(call.func.value) not in ("log", "self._log"):
+            continue
+        name = call.args[1 if call.func.attr == "log" else 0]
+        if path == "aggregator/journal.py":
+            assert ast.unparse(name) == "event.type"
+            continue
+        assert isinstance(name, ast.Constant), f"{path}:{call.lineno}: an event is a constant name"
+        fields = {keyword.arg for keyword in call.keywords if keyword.arg is not None and keyword.arg != "exc_info"}
+        found[str(name.value)] |= fields
+    return found
+
+
+def history() -> set[str]:
+    """Events of the history of runs."""
+    found = {*STATUS_EVENTS.values(), "run_resumed"}
+    for path, call in calls():
+        if not path.startswith("aggregator/"):
+            continue
+        if isinstance(call.func, ast.Name) and call.func.id == "happened":
+            named = call.args[:1]
+        elif ast.unparse(call.func) in ("Event", "types.Event"):
+            named = [keyword.value for keyword in call.keywords if keyword.arg == "type"]
+        else:
+            continue
+        for name in named:
+            if isinstance(name, ast.Constant):
+                found.add(str(name.value))
+            elif isinstance(name, ast.JoinedStr):
+                found |= set(PUT_TOGETHER[ast.unparse(name)])
+    return found - {"round_initialising"}  # a round opens in this phase and never comes back to it
+
+
+def rows(*, of_history: bool) -> list[list[str]]:
+    """The rows of the guide's tables that name events, by cells."""
+    out: list[list[str]] = []
+    section = ""
+    for line in GUIDE.read_text().splitlines():
+        if line.startswith("#"):
+            section = line.lstrip("# ")
+        elif line.startswith("| ") and (section == OF_HISTORY) is of_history:
+            cells = [cell.strip() for cell in line.strip("|").split("|")]
+            if named(cells[1 if of_history else 0]):
+                out.append(cells)
+    return out
+
+
+def named(cell: str) -> set[str]:
+    return set(re.findall(r"`([a-z_0-9]+)`", cell))
+
+
+def test_every_event_in_the_code_is_in_the_guide_and_every_event_in_the_guide_is_in_the_code() -> None:
+    in_guide = [name for row in rows(of_history=False) for name in sorted(named(row[0]))]
+    assert sorted(in_guide) == sorted(written()), "each once"
+
+
+def test_every_field_in_the_code_is_in_the_guide() -> None:
+    in_guide = {name: named(row[3]) for row in rows(of_history=False) for name in named(row[0])}
+    missing = {name: fields - in_guide[name] for name, fields in written().items() if fields - in_guide[name]}
+    assert missing == {}
+
+
+def test_the_fields_of_the_line_about_a_call_are_those_of_the_guide() -> None:
+    (row,) = (row for row in rows(of_history=False) if named(row[0]) == {"rpc"})
+    error = RunNotFound("there is no such run")
+    line = Call("/fedplcc.v1.RunService/GetRun").line("NOT_FOUND", error, 0.1)
+    bound = {"run_id", "round", "client_id", "sha256", "request_id", "idempotency_key"}
+    assert named(row[3]) == {*line, *bound}
+
+
+def test_the_history_is_in_the_guide_at_the_levels_that_it_has() -> None:
+    in_guide = {row[0]: named(row[1]) for row in rows(of_history=True)}
+    assert set.union(*in_guide.values()) == history()
+    assert in_guide["debug"] == set(journal.QUIET)
+    assert in_guide["warning"] == set(journal.WARNINGS)
+    assert in_guide["error"] == set(journal.ERRORS)
+    assert sum(map(len, in_guide.values())) == len(history()), "each once"
+    text = GUIDE.read_text()
+    assert [field for field in journal.SAID if f"`{field}`" not in text] == []
