@@ -81,7 +81,7 @@ class Ledger:
                 self._fail(run, f"this version cannot read the run's configuration: {error.detail}")
                 continue
             log.info("run_recovered", run_id=run.run_id, round=run.round_number, status=run.status.value)
-            self._show_last_round(run)
+            self._show_last_round(run.run_id)
 
     def _fail(self, run: Run, reason: str) -> None:
         """End a run that cannot even be settled."""
@@ -92,13 +92,14 @@ class Ledger:
         del self._runs[run.run_id]
         self._observe([run, failed])
 
-    def _show_last_round(self, run: Run) -> None:
-        """Show what the last committed round came to, which may be hours ago; a round that commits now has been shown."""
-        number = rounds.last_committed(run)
-        current = run.round if number == run.round_number else None
-        if current is None and number is not None:
-            current = self._store.find_round(run.run_id, number)
-        if current is not None and self.find_open(run.run_id) is not None:
+    def _show_last_round(self, run_id: str) -> None:
+        """Show what the last committed round of an open run came to, which may be hours ago."""
+        run = self.find_open(run_id)
+        number = None if run is None else rounds.last_committed(run)
+        if run is None or number is None:
+            return
+        current = run.round if number == run.round_number else self._store.find_round(run_id, number)
+        if current is not None:
             try:
                 self._show_results(run, current)
             except FedplccError as error:

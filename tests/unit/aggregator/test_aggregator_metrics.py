@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.parser import text_string_to_metric_families
 
 from aggregator.metrics import AggregatorMetrics
 from aggregator.metrics.outcomes import REFUSALS, REPORT_REFUSALS, What
 from aggregator.metrics.round_times import Phase
 from aggregator.metrics.rounds import RESULTS
-from aggregator.metrics.runs import CLASSES, DOMAINS, KEEP_ENDED_S, LOSS_TERMS, MAX_RUNS
+from aggregator.metrics.runs import CLASSES, DOMAINS, KEEP_ENDED_S, LOSS_TERMS, MAX_NAME, MAX_RUNS
 from shared import errors
 from shared.metrics import new_registry
 from shared.types import ClientActivity, RoundPhase, Run, RunStatus
@@ -209,6 +210,37 @@ def test_names_beyond_the_bound_share_one_series(registry: CollectorRegistry, me
     assert series(registry, "training_loss") == {("one", "other"): 2.0}
 
 
+def test_names_that_clients_make_up_can_break_no_line_and_grow_no_longer_than_a_label_may(
+    registry: CollectorRegistry, metrics: AggregatorMetrics
+) -> None:
+    hostile = 'ce"} 1\nfedplcc_round{run="x'
+    run = a_committed_run(loss={hostile: 3.0, "x" * (MAX_NAME + 1): 4.0, "x" * MAX_NAME: 5.0})
+    metrics.runs.follow([run], now=100.0)
+    commit(metrics, run, [1], now=104.0)
+    shown = {
+        sample.labels["term"]: sample.value
+        for family in text_string_to_metric_families(generate_latest(registry).decode())
+        for sample in family.samples
+        if sample.name == "fedplcc_training_loss"
+    }
+    assert shown == {hostile: 3.0, "other": 4.0, "x" * MAX_NAME: 5.0}
+
+
+def test_the_gap_and_the_weights_follow_the_last_round(registry: CollectorRegistry, metrics: AggregatorMetrics) -> None:
+    run = a_committed_run(accuracy={"city": 0.25, "farm": 0.75, "sea": None, "mean": 0.5, "worst": 0.25})
+    metrics.runs.follow([run], now=100.0)
+    commit(metrics, run, [1, 3], now=104.0, weights=[0.2, 0.5, 0.1, 1.0])
+    assert series(registry, "domain_accuracy_gap_ratio") == {("one",): 0.5}
+    assert series(registry, "prototype_cluster_weight") == {
+        ("one", "min"): 0.1,
+        ("one", "median"): 0.35,
+        ("one", "max"): 1.0,
+    }
+    commit(metrics, a_committed_run(accuracy={"city": None, "mean": None, "worst": None}), [], now=108.0)
+    assert series(registry, "domain_accuracy_gap_ratio") == {}
+    assert series(registry, "prototype_cluster_weight") == {}, "a method without prototypes weighs none"
+
+
 def test_a_run_of_many_classes_has_no_series_by_class(registry: CollectorRegistry, metrics: AggregatorMetrics) -> None:
     run = a_committed_run()
     metrics.runs.follow([run], now=100.0)
@@ -223,11 +255,12 @@ def test_clocks_that_go_back_give_no_negative_duration(registry: CollectorRegist
     assert series(registry, "round_duration_seconds_sum") == {(): 0.0}
 
 
-def test_round_0_is_counted_with_the_rounds_but_has_no_duration(
+def test_round_0_which_makes_the_first_model_is_neither_counted_nor_measured(
     registry: CollectorRegistry, metrics: AggregatorMetrics
 ) -> None:
     commit(metrics, a_committed_run(number=0), [1], now=104.0)
     assert series(registry, "round_duration_seconds_count") == {(): 0}
+    assert series(registry, "rounds_total")[("committed",)] == 0
 
 
 # Through the coordinator

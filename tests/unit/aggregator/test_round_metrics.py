@@ -138,6 +138,29 @@ def test_after_a_restart_the_last_committed_round_is_shown_at_once(federation: L
     assert federation.metric("round_duration_seconds_count") == 2
 
 
+def test_a_round_that_commits_while_the_aggregator_starts_is_the_one_that_is_shown(
+    federation: LocalFederation,
+) -> None:
+    run, (ann, bob) = federation.create("fedplcc", run=ROUNDS), federation.clients.values()
+    while (current := federation.coordinator.get_run(run.run_id).round) is None or (
+        (current.number, current.phase) != (2, RoundPhase.EVALUATING)
+    ):
+        for client in (ann, bob):
+            federation.perform(client, federation.task(client))
+        federation.coordinator.work()
+    federation.perform(ann, federation.task(ann))
+    stored = federation.store.find_run(run.run_id)
+    assert stored is not None
+    with federation.store.transaction() as transaction:
+        transaction.save_run(replace(stored, quarantined={"bob": "the last that the round waits for"}))
+    federation.start_again()
+    last = json.loads(federation.metrics_lines(run.run_id)[1])
+    assert federation.metric("mean_domain_accuracy_ratio", run=run.run_id) == last["accuracy"]["mean"]
+    assert federation.metric("domain_accuracy_ratio", run=run.run_id, domain="bob-domain") is None
+    assert federation.metric("round", run=run.run_id) == 3
+    assert results(federation) == {"committed": 1}
+
+
 def test_a_start_without_open_runs_is_no_recovery(federation: LocalFederation) -> None:
     run = federation.create(run=ROUNDS)
     federation.run_to_end(run.run_id)
