@@ -239,14 +239,14 @@ async def list_rounds(
     return schemas.RoundPage.of(await aggregator.list_rounds(run_id, after=after, limit=page_size), page_size)
 
 
-async def get_metrics_lines(aggregator: Aggregator, run_id: RunId) -> Response:
+async def get_metrics_lines(aggregator: Aggregator, run_id: RunId, after: AfterRound = -1) -> Response:
     """Fetch metrics.jsonl: a line per committed round, computed values only."""
-    return await _lines(aggregator, run_id, lambda current: current.metrics_json)
+    return await _lines(aggregator, run_id, after, lambda current: current.metrics_json)
 
 
-async def get_timings_lines(aggregator: Aggregator, run_id: RunId) -> Response:
+async def get_timings_lines(aggregator: Aggregator, run_id: RunId, after: AfterRound = -1) -> Response:
     """Fetch timings.jsonl: a line per committed round, seconds, bytes and retries."""
-    return await _lines(aggregator, run_id, lambda current: current.timings_json)
+    return await _lines(aggregator, run_id, after, lambda current: current.timings_json)
 
 
 async def list_evaluations(
@@ -394,9 +394,9 @@ def _request_id(idempotency_key: str | None) -> str:
     return (idempotency_key or "").strip('"')
 
 
-async def _lines(aggregator: AggregatorClient, run_id: str, line: Callable[[types.Round], str]) -> Response:
-    """The lines of all committed rounds. The first ones are asked for at once, so that a refusal is an answer."""
-    first = await aggregator.some_rounds(run_id)
+async def _lines(aggregator: AggregatorClient, run_id: str, after: int, line: Callable[[types.Round], str]) -> Response:
+    """The lines of the committed rounds after one. The first are asked for at once, so that a refusal is an answer."""
+    first = await aggregator.some_rounds(run_id, after=after)
 
     async def content() -> AsyncGenerator[str, None]:
         rounds, has_more = first

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from typing import Any
@@ -248,3 +249,28 @@ def test_the_page_of_a_run_draws_what_the_run_measured(console: Console) -> None
     assert value_of(prototypes, "sent by clients") == str(last["prototypes"]["local"])
     expect(console.page.get_by_role("region", name="Training loss")).to_contain_text("cross-entropy")
     console.screenshot("charts")
+
+
+def test_seconds_and_bytes_are_read_when_somebody_wants_them_and_line_by_line(console: Console) -> None:
+    run_id = console.served.create(method="fedplcc", run={"rounds": 3})
+    federation = console.served.federation
+    federation.join()
+    while federation.coordinator.get_run(run_id).round_number < 2:
+        assert federation.step()
+    console.open(f"#/runs/{run_id}")
+    summary = console.page.get_by_text("Time and data of the rounds")
+    expect(summary).to_be_visible()
+    assert not any("timings.jsonl" in request for request in console.requests)
+    summary.click()
+    sizes = console.page.get_by_role("figure", name="Bytes of a round's updates")
+    expect(sizes.locator(".chart-at")).to_have_text("Round 1")
+    federation.run_to_end(run_id)
+    expect(sizes.locator(".chart-at")).to_have_text("Round 3")
+    timings = console.served.http.get(f"/v1/runs/{run_id}/timings.jsonl").text.splitlines()
+    received = json.loads(timings[-1])["bytes_received"]
+    assert value_of(sizes, "received from clients") == console.call("format.js", "bytes", received)
+    asked = [request for request in console.requests if "timings.jsonl" in request]
+    assert asked[0].endswith("after=-1")
+    assert all(request.endswith(("after=1", "after=2")) for request in asked[1:])
+    seconds = console.page.get_by_role("figure", name="Seconds of a round by phase")
+    expect(seconds).to_contain_text("whole round")

@@ -202,6 +202,15 @@ def test_lines_of_more_rounds_than_one_call_brings_are_all_there(gateway, monkey
     assert [json.loads(line)["round"] for line in lines] == [1, 2, 3, 4, 5]
 
 
+def test_lines_after_a_round_are_the_last_lines_of_all(finished):
+    gateway, run_id = finished
+    for name in ("metrics.jsonl", "timings.jsonl"):
+        path = f"/v1/runs/{run_id}/{name}"
+        lines = gateway.http.get(path).text.splitlines()
+        assert gateway.http.get(path, params={"after": 1}).text.splitlines() == lines[1:]
+        assert gateway.http.get(path, params={"after": 3}).text == ""
+
+
 def test_a_run_without_a_committed_round_has_no_lines(gateway):
     answer = gateway.http.get(f"/v1/runs/{gateway.create()}/metrics.jsonl")
     assert (answer.status_code, answer.text) == (200, "")

@@ -87,6 +87,18 @@ export async function sizeOf(path, options = {}) {
 }
 
 /**
+ * Fetch a file that has a document on each line.
+ *
+ * @param {string} path
+ * @param {{signal?: AbortSignal}} [options]
+ * @returns {Promise<any[]>}
+ */
+export async function getLines(path, options = {}) {
+  const text = await (await ask(path, { cache: "no-store" }, options.signal)).text();
+  return text.split("\n").filter(Boolean).map((line) => JSON.parse(line));
+}
+
+/**
  * Ask for something to be done.
  *
  * @param {string} path

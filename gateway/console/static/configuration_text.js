@@ -15,7 +15,7 @@ export class ConfigurationText {
     this._command = h("pre", { class: "code", tabindex: 0, "aria-label": "The command" }, commandOf(new URL(urlOf("/"))));
     this.element = h(
       "details",
-      { class: "card" },
+      { class: "card disclosure" },
       h("summary", null, h("h2", null, "As a file and a command"), h("span", { class: "muted small" }, "The same run from a terminal or a script.")),
       h("p", { class: "small" }, "Save this as ", h("code", null, "run.toml"), ","),
       copied(this._toml, "Copy the TOML"),

@@ -21,6 +21,7 @@ import { sentence } from "./format.js";
 import { RunFeed } from "./run_feed.js";
 import { announce, setTitle } from "./shell.js";
 import { spokenChange } from "./spoken.js";
+import { section as timings } from "./timings.js";
 
 /**
  * @typedef {import("./run_state.js").RunState} RunState
@@ -34,7 +35,7 @@ import { spokenChange } from "./spoken.js";
  */
 
 /** Sections in the order of the page; an array is a row of sections side by side where there is room. */
-const LAYOUT = /** @type {(MakeSection | MakeSection[])[]} */ ([head, progress, accuracy, clients, [losses, prototypeCounts], prototypeMap, events, about]);
+const LAYOUT = /** @type {(MakeSection | MakeSection[])[]} */ ([head, progress, accuracy, clients, [losses, prototypeCounts], timings, prototypeMap, events, about]);
 
 /** How long nothing is shown of a run that is being read: a page that flickers is worse than one that waits. */
 const PATIENCE_MS = 400;

@@ -179,7 +179,7 @@ export class StartForm {
     });
     return h(
       "details",
-      { class: "card more-settings" },
+      { class: "card disclosure" },
       h("summary", null, h("h2", null, "More settings"), h("span", { class: "muted small" }, "The method's own, local training, quorum, admission. All have defaults.")),
       h("section", { class: "settings" }, this._methodHeading, this._methodBody),
       this._model.stemElement,
