@@ -14,9 +14,8 @@ from dataclasses import dataclass
 
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
-from prometheus_client.registry import Collector
 
-from aggregator.metrics.families import Families
+from aggregator.metrics.families import AtScrape, Families
 from aggregator.sessions import Session
 from shared.metrics import PREFIX
 from shared.readings import READINGS
@@ -47,7 +46,7 @@ class _Shown:
         return self.session.heartbeat.readings if self.session is not None and self.is_connected else {}
 
 
-class ClientSeries(Collector):
+class ClientSeries(AtScrape):
     """The series of single clients."""
 
     def __init__(self, most: int, clock: Callable[[], float]) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
 
 from shared.metrics import PREFIX
 
@@ -26,3 +28,11 @@ class Families:
     def histogram(self, name: str, text: str, buckets: Sequence[float], *labels: str) -> Histogram:
         """How often a number lay below each of some bounds."""
         return Histogram(f"{PREFIX}_{name}", text, labels, registry=self.registry, buckets=buckets)
+
+
+class AtScrape(Collector):
+    """Metrics whose values are looked up when they are scraped; `collect` names all of them also while it has no value."""
+
+    def describe(self) -> Iterable[Metric]:
+        """Which metrics these are, so that the registry refuses a second one of a name, and finds them by it."""
+        return self.collect()

@@ -14,10 +14,9 @@ from dataclasses import dataclass, field
 from prometheus_client import Gauge
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
-from prometheus_client.registry import Collector
 
 from aggregator import rounds
-from aggregator.metrics.families import Families
+from aggregator.metrics.families import AtScrape, Families
 from aggregator.metrics.rounds import RoundMetrics
 from shared.metrics import OTHER, PREFIX
 from shared.types import Round, RoundPhase, Run, RunStatus
@@ -47,7 +46,7 @@ class _Shown:
     """Names that have, or had, a series of their own, by label."""
 
 
-class RunAges(Collector):
+class RunAges(AtScrape):
     """Ages of shown runs that have not ended, computed when they are scraped."""
 
     def __init__(self, shown: Mapping[str, _Shown], times: RoundMetrics) -> None:

@@ -8,13 +8,12 @@ from pathlib import Path
 
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
-from prometheus_client.registry import Collector
 
-from aggregator.metrics.families import Families
+from aggregator.metrics.families import AtScrape, Families
 from shared.metrics import PREFIX
 
 
-class Disk(Collector):
+class Disk(AtScrape):
     """The file system of the state directory, asked when it is scraped; without values where it does not answer."""
 
     def __init__(self) -> None:

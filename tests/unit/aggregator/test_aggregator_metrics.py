@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import CollectorRegistry, Gauge, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from aggregator.metrics import AggregatorMetrics
@@ -248,6 +248,17 @@ def test_a_run_of_many_classes_has_no_series_by_class(registry: CollectorRegistr
     assert series(registry, "class_prototypes") == {}
     commit(metrics, run, [1] * CLASSES, now=104.0)
     assert len(series(registry, "class_prototypes")) == CLASSES
+
+
+def test_what_is_looked_up_at_the_scrape_is_found_by_its_name_and_is_there_once(
+    registry: CollectorRegistry, metrics: AggregatorMetrics
+) -> None:
+    for name in ("round_age_seconds", "client_connected", "data_free_bytes"):
+        with pytest.raises(ValueError, match=f"fedplcc_{name}"):
+            Gauge(f"fedplcc_{name}", "Another one of this name.", registry=registry)
+    metrics.storage.disk.follow(Path("/"))
+    one = registry.restricted_registry(["fedplcc_data_free_bytes"])
+    assert [family.name for family in one.collect()] == ["fedplcc_data_free_bytes"]
 
 
 def test_clocks_that_go_back_give_no_negative_duration(registry: CollectorRegistry, metrics: AggregatorMetrics) -> None:
