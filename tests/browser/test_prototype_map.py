@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import Locator, expect
 
 from aggregator.collection import Keep
-from tests.browsing import Console, in_every_look
+from tests.browsing import DARK_PHONE, LIGHT, Console, Look
 from tests.local_federation import PassingClock
 from tests.numpy_client import NumpyClient
 from tests.served_gateway import ServedGateway
@@ -99,7 +99,14 @@ def test_a_map_is_told_in_words(console: Console) -> None:
     assert said("domainsOf", metrics, [THREE]) == ["photos", "sketches"]
 
 
-def test_area_goes_by_weight_and_no_mark_is_too_small_to_see(console: Console) -> None:
+def test_marks_have_their_area_and_go_their_way_and_the_pointer_finds_them(console: Console) -> None:
+    area_goes_by_weight_and_no_mark_is_too_small_to_see(console)
+    prototypes_go_on_as_the_nearest_of_their_class_and_client(console)
+    the_view_holds_all_points_and_moves_only_where_it_must(console)
+    under_the_pointer_is_the_smaller_of_two_marks(console)
+
+
+def area_goes_by_weight_and_no_mark_is_too_small_to_see(console: Console) -> None:
     light = a_point(1, 1, client=0, weight=0.001, share=0.01)
     heavy, quarter = (a_point(0, 0, client=0, weight=weight) for weight in (40, 10))
     points = console.call("map_view.js", "pointsOf", a_map(a_point(0, 0, share=0.25), heavy, quarter, light), NAMES)
@@ -107,7 +114,7 @@ def test_area_goes_by_weight_and_no_mark_is_too_small_to_see(console: Console) -
     assert [point["domain"] for point in points] == [-1, 0, 0, 0]
 
 
-def test_prototypes_go_on_as_the_nearest_of_their_class_and_client_and_others_come_and_leave(console: Console) -> None:
+def prototypes_go_on_as_the_nearest_of_their_class_and_client(console: Console) -> None:
     before = console.call("map_view.js", "pointsOf", THREE, NAMES)
     after = console.call(
         "map_view.js",
@@ -124,8 +131,8 @@ def test_prototypes_go_on_as_the_nearest_of_their_class_and_client_and_others_co
     assert (middle[1]["x"], middle[1]["y"]) == (0, pytest.approx(0.05))
 
 
-def test_the_view_holds_all_points_and_moves_only_where_it_must(console: Console) -> None:
-    def view(points: list[tuple[float, float]], before: Any = None) -> dict[str, float]:
+def the_view_holds_all_points_and_moves_only_where_it_must(console: Console) -> None:
+    def view(points: Sequence[tuple[float, float]], before: Any = None) -> dict[str, float]:
         return dict(console.call("map_view.js", "viewFor", [{"x": x, "y": y} for x, y in points], 800, 400, before))
 
     first = view([(0, 0), (4, 2)])
@@ -137,7 +144,7 @@ def test_the_view_holds_all_points_and_moves_only_where_it_must(console: Console
         assert view(points)["scale"] > 0
 
 
-def test_what_lies_under_the_pointer_is_the_smaller_of_two_marks(console: Console) -> None:
+def under_the_pointer_is_the_smaller_of_two_marks(console: Console) -> None:
     found = console.within(
         "map_canvas.js",
         """async ({ MapCanvas }, map) => {
@@ -289,8 +296,8 @@ AWAY = {
 }
 
 
-@in_every_look
-def test_the_map_is_for_everybody_and_fits_every_screen(console: Console, look: Any) -> None:
+@pytest.mark.parametrize("look", [LIGHT, DARK_PHONE], ids=str)
+def test_the_map_is_for_everybody_and_fits_every_screen(console: Console, look: Look) -> None:
     served = console.served
     many = [NumpyClient(f"ward-{index}", f"scanner-{index}", counts=(40, 30, 20 + index)) for index in range(5)]
     served.federation.clients = {client.client_id: client for client in many}
