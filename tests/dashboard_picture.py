@@ -175,8 +175,7 @@ class _Panel:
         else:
             for line in self.lines:
                 look = self._look(line.name) or {"color": next(colours), "linewidth": 1.6}
-                times, values = zip(*line.series.points, strict=True)
-                axes.plot(times, values, label=line.name, **look)
+                axes.plot(*_with_gaps(line.series.points), label=line.name, **look)
         low, high = self.defaults.get("min"), self.defaults.get("max")
         axes.set_ylim(bottom=low, top=high)
         if low == 0 and high is None:
@@ -306,6 +305,19 @@ def _mapped(value: float, defaults: Mapping[str, Any]) -> str | None:
 def _steps(line: Line) -> list[tuple[float, float]]:
     times = [at for at, _value in line.series.points]
     return list(itertools.pairwise(times))
+
+
+def _with_gaps(points: Sequence[tuple[float, float]]) -> tuple[list[float], list[float]]:
+    """Times and values, with no number where there was no point for longer than usual: no line leads across."""
+    step = min((b - a for (a, _), (b, _) in itertools.pairwise(points)), default=1.0)
+    times, values = [points[0][0]], [points[0][1]]
+    for (before, _), (at, value) in itertools.pairwise(points):
+        if at - before > 2.5 * step:
+            times.append(before + step)
+            values.append(float("nan"))
+        times.append(at)
+        values.append(value)
+    return times, values
 
 
 def _begins(found: Sequence[Series], begin: float) -> list[float]:

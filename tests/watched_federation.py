@@ -128,7 +128,8 @@ class WatchedFederation:
         around.callback(self.control.close)
 
     def begin(self) -> None:
-        """Create the runs, and wait until each goes on."""
+        """Create the runs when everybody is there, and wait until each goes on."""
+        eventually(lambda: sum(client.is_connected for client in self.control.clients()) == 4, "everybody has joined")
         self.runs = {document["run"]["name"]: self.control.create(document).run_id for document in self._documents()}
         for run_id in self.runs.values():
             eventually(lambda run_id=run_id: self.control.get(run_id).round >= 3, f"{run_id} goes on")  # type: ignore[misc]
@@ -165,6 +166,12 @@ class WatchedFederation:
             "gateway": [f"127.0.0.1:{self.federation.gateway_port}"],
             "trainer": [f"127.0.0.1:{self.trainer_metrics_port}"],
         }
+
+    def go_on(self, rounds: int) -> None:
+        """Wait until the numpy clients' run is so many rounds further."""
+        self.federation.wait_healthy()
+        goal = self.control.get(self.runs["digits"]).round + rounds
+        eventually(lambda: self.control.get(self.runs["digits"]).round >= goal, "the run goes on")
 
     # Faults, and what mends them
 
@@ -218,8 +225,8 @@ class WatchedFederation:
         self.federation.processes["aggregator"].kill()
 
     def start_the_aggregator_again(self) -> None:
-        """On the state that it left."""
-        self.federation.start_aggregator()
+        """On the state that it left; returns at once."""
+        self.federation.processes["aggregator"].start()
 
 
 def _runner(client: Member) -> NumpyRunner:

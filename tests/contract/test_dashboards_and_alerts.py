@@ -109,7 +109,22 @@ def test_there_are_five_dashboards_that_lead_to_each_other() -> None:
     assert len({document["title"] for document in documents}) == len(documents)
     for document in documents:
         assert {link["url"] for link in document["links"]} == {f"/d/{uid}" for uid in uids if uid != document["uid"]}
-        assert all(link["keepTime"] and link["includeVars"] for link in document["links"])
+        assert all(link["keepTime"] for link in document["links"])
+
+
+def test_a_link_takes_along_only_what_the_other_dashboard_can_choose() -> None:
+    several = {document["uid"]: _takes_several(document) for document in dashboards.documents().values()}
+    for document in dashboards.documents().values():
+        for link in document["links"]:
+            target = several[link["url"].removeprefix("/d/")]
+            fits = all(target.get(name, True) or not is_many for name, is_many in several[document["uid"]].items())
+            assert link["includeVars"] is fits, (document["uid"], link["url"])
+
+
+def _takes_several(document: dict[str, Any]) -> dict[str, bool]:
+    """Of each variable, whether it may be all values at once."""
+    variables = document["templating"]["list"]
+    return {each["name"]: each["multi"] for each in variables if each["type"] == "query"}
 
 
 @pytest.mark.parametrize("path", dashboards.documents(), ids=lambda path: path.name)
