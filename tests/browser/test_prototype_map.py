@@ -63,8 +63,8 @@ def test_a_map_is_told_in_words(console: Console) -> None:
         return console.call("map_view.js", name, *arguments)
 
     assert said("summaryOf", THREE) == (
-        "1 global and 2 local prototypes of 1 class from 2 domains. "
-        "The plane shows 50.0 % of the spread between the local ones, compared by their angle."
+        "1 global and 2 local prototypes of 1 class from 2 domains, compared by angle. "
+        "The plane shows 50.0 % of the local ones' spread."
     )
     assert said("summaryOf", a_map()) == "No client sent a prototype in round 3."
     assert said("readoutOf", THREE, 0, NAMES) == [
@@ -136,7 +136,7 @@ def the_view_holds_all_points_and_moves_only_where_it_must(console: Console) -> 
         return dict(console.call("map_view.js", "viewFor", [{"x": x, "y": y} for x, y in points], 800, 400, before))
 
     first = view([(0, 0), (4, 2)])
-    assert (first["x"], first["y"], first["scale"]) == (2, 1, pytest.approx(0.92 * 200))
+    assert first == {"x": 2, "y": 1, "scale": pytest.approx(0.92 * 200)}
     assert view([(0.3, 0.1), (3.9, 1.9)], first) == first, "a little smaller"
     assert view([(0, 0), (40, 20)], first)["scale"] == pytest.approx(0.92 * 20), "they would lie outside"
     assert view([(0, 0), (0.4, 0.2)], first)["scale"] == pytest.approx(0.92 * 2000), "they would be too small to see"

@@ -176,9 +176,9 @@ export function summaryOf(map) {
   if (!map.prototypes.length) return `No client sent a prototype in round ${map.round}.`;
   return (
     `${count(made.length)} global and ${count(map.prototypes.length - made.length)} local prototypes of ` +
-    `${counted(classes, "class", "classes")} from ${counted(domains, "domain")}. ` +
-    `The plane shows ${percent(map.explained)} of the spread between the local ones` +
-    `${map.comparison === "cosine" ? ", compared by their angle" : ""}.`
+    `${counted(classes, "class", "classes")} from ${counted(domains, "domain")}, compared by ` +
+    `${map.comparison === "cosine" ? "angle" : "distance"}. ` +
+    `The plane shows ${percent(map.explained)} of the local ones' spread.`
   );
 }
 
