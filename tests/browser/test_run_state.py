@@ -246,16 +246,22 @@ def test_a_pause_that_waits_may_be_taken_back(modules: Console) -> None:
 
 
 def test_the_remaining_time_follows_from_the_last_rounds(modules: Console) -> None:
-    left = """(module, actions) => {
-      let state = module.initialState("run-1");
-      for (const action of actions) state = module.reduce(state, action);
-      return module.secondsLeft(state);
+    left = """(module, [actions, now]) => {
+      const state = actions.reduce(module.reduce, module.initialState("run-1"));
+      return module.secondsLeft(state, Date.parse(now));
     }"""
+
+    def seconds_left(now: str, *actions: Document) -> float | None:
+        found: float | None = modules.within("run_state.js", left, [[a_run(), *actions], f"2026-01-01T{now}Z"])
+        return found
+
     commits = [an_event(10 * number, "round_committed", round=number, data={}) for number in range(1, 9)]
-    assert modules.within("run_state.js", left, [a_run()]) is None
-    assert modules.within("run_state.js", left, [a_run(), events(commits[:1])]) is None
-    assert modules.within("run_state.js", left, [a_run(), events(commits)]) == pytest.approx(20.0)
-    assert modules.within("run_state.js", left, [a_run(), events([*commits, an_event(99, "run_paused")])]) is None
+    assert seconds_left("00:00:00") is None
+    assert seconds_left("00:00:10", events(commits[:1])) is None
+    assert seconds_left("00:01:20", events(commits)) == pytest.approx(20)
+    assert seconds_left("00:01:25", events(commits)) == pytest.approx(15)
+    assert seconds_left("00:02:00", events(commits)) == pytest.approx(40), "the open round takes 40 s already"
+    assert seconds_left("00:01:20", events([*commits, an_event(99, "run_paused")])) is None
 
 
 # Clients of a run

@@ -135,12 +135,26 @@ function updateCard(card, run, metrics, clients) {
   setText(mean.children[1], percent(metrics?.accuracy.mean));
   setText(worst.children[1], percent(metrics?.accuracy.worst));
   setText(here.children[1], `${run.roster.length - missing.length} of ${run.roster.length}`);
-  const text = run.is_pause_requested ? "pauses when the open round has committed" : standing(run, missing);
   const isWorking = run.status === "running" && !run.reason;
-  const waits = isWorking && ["initialising", "collecting", "evaluating"].includes(run.phase);
-  const counts = waits ? `, ${run.done_clients.length} of ${counted(run.cohort.length, "client")} done` : "";
-  setText(reason, text ? sentence(`${isWorking && run.phase !== "committed" ? "now " : ""}${text}${counts}`) : "");
+  setText(reason, remark(run, standing(run, missing), isWorking));
   setAttribute(reason, "data-tone", isWorking || run.status === "pending" ? null : "warning");
+}
+
+/**
+ * What an open run does, or waits for.
+ *
+ * @param {Run} run
+ * @param {string} text
+ * @param {boolean} isWorking
+ */
+function remark(run, text, isWorking) {
+  if (!text) return "";
+  if (!isWorking) return sentence(text);
+  const absent = new Set(run.quarantined.map((/** @type {Run} */ entry) => entry.client_id));
+  const waited = run.cohort.filter((/** @type {string} */ name) => !absent.has(name) || run.done_clients.includes(name));
+  const counts = run.phase === "aggregating" ? "" : `, ${run.done_clients.length} of ${counted(waited.length, "client")} done`;
+  const pause = run.is_pause_requested ? " It pauses when the round has committed." : "";
+  return `Now ${text}${counts}.${pause}`;
 }
 
 /** @param {string} label */

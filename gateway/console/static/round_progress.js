@@ -38,7 +38,7 @@ export function section() {
     const { run } = state;
     if (!run) return;
     const end = hasEnded(run) ? Date.parse(run.updated_at) : Date.now();
-    const left = secondsLeft(state);
+    const left = secondsLeft(state, Date.now());
     time.show(duration((end - Date.parse(run.created_at)) / 1000), left === null ? "" : `about ${duration(left)} left`);
   }
 

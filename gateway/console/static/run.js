@@ -35,7 +35,7 @@ import { section as timings } from "./timings.js";
  */
 
 /** Sections in the order of the page; an array is a row of sections side by side where there is room. */
-const LAYOUT = /** @type {(MakeSection | MakeSection[])[]} */ ([head, progress, accuracy, clients, [losses, prototypeCounts], timings, prototypeMap, events, about]);
+const LAYOUT = /** @type {(MakeSection | MakeSection[])[]} */ ([head, progress, accuracy, clients, [losses, prototypeCounts], timings, prototypeMap, about, events]);
 
 /** How long nothing is shown of a run that is being read: a page that flickers is worse than one that waits. */
 const PATIENCE_MS = 400;

@@ -142,7 +142,7 @@ export class RunFeed {
       const run = await get(runPath(runId), options);
       this.take({ type: "run", run });
       const known = this.#state.result?.round ?? -1;
-      for await (const rounds of roundPages(runId, Math.min(known, run.round - 1), options)) {
+      for await (const rounds of roundPages(runId, Math.max(Math.min(known, run.round - 1), -1), options)) {
         this.take({ type: "rounds", rounds });
       }
     } catch (error) {

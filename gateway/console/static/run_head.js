@@ -74,6 +74,8 @@ function explanation(state) {
   const isKnown = state.clients.size > 0;
   const missing = isKnown ? run.roster.filter((/** @type {string} */ id) => !state.clients.get(id)?.is_connected) : [];
   const text = standing(run, missing);
+  if (run.status === "failed") return sentence(`failed: ${text}`);
+  if (run.status === "stopped" && text) return sentence(`stopped: ${text}`);
   return text && sentence(text);
 }
 
@@ -84,11 +86,10 @@ function explanation(state) {
 function showLive(element, connection) {
   const text = /** @type {Element} */ (element.lastElementChild);
   setAttribute(element, "data-state", connection.state);
+  setAttribute(element, "hidden", connection.state === "ended");
   switch (connection.state) {
     case "live":
       return setText(text, "live");
-    case "ended":
-      return setText(text, "ended");
     case "lost": {
       const seconds = Math.ceil((connection.retryAt - Date.now()) / 1000);
       const when = seconds > 0 ? `trying again in ${seconds} s` : "trying again";

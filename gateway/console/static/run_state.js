@@ -126,17 +126,21 @@ export function reduce(state, action) {
 }
 
 /**
- * Seconds that the remaining rounds will take if they go on as the last ones did; null where nobody can say.
+ * Seconds that the remaining rounds will take if they go on as the last ones did, or as the open one if it already takes
+ * longer; null where nobody can say.
  *
  * @param {RunState} state
+ * @param {number} now Milliseconds since the epoch.
  * @returns {number | null}
  */
-export function secondsLeft(state) {
+export function secondsLeft(state, now) {
   const first = state.commits[0];
   const last = state.commits.at(-1);
   if (!first || !last || last.round === first.round || state.run?.status !== "running") return null;
-  const each = (Date.parse(last.time) - Date.parse(first.time)) / 1000 / (last.round - first.round);
-  return each * (state.run.total_rounds - last.round);
+  const before = (Date.parse(last.time) - Date.parse(first.time)) / 1000 / (last.round - first.round);
+  const sinceLast = Math.max(now - Date.parse(last.time), 0) / 1000;
+  const each = Math.max(before, sinceLast);
+  return each * (state.run.total_rounds - last.round) - sinceLast;
 }
 
 /**
