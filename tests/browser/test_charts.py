@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from playwright.sync_api import Locator, expect
+from playwright.sync_api import Browser, Locator, expect
 
-from tests.browsing import PHONE, Console
+from tests.browsing import LIGHT, PHONE, Console
+from tests.served_gateway import ServedGateway
 
 NONE = "\u2013"
 """What stands where there is no value."""
@@ -18,6 +20,18 @@ METRICS: dict[str, Any] = {
     "loss": {"ce": 0.5, "contra": 40.0, "corr": -0.25},
     "prototypes": {"local": 30, "global": 8},
 }
+
+
+@pytest.fixture(scope="module")
+def page(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Console]:
+    """A page of the console that is nobody's, for its modules: one for all tests that need no run."""
+    with ServedGateway(tmp_path_factory.mktemp("charts")) as served:
+        context = browser.new_context(**LIGHT.context)
+        console = Console(context.new_page(), served).open("#/nowhere")
+        expect(console.page.get_by_role("heading", name="There is no such page")).to_be_visible()
+        yield console
+        assert console.unforeseen() == []
+        context.close()
 
 
 def a_round(number: int, **accuracy: float | None) -> dict[str, Any]:
@@ -35,7 +49,6 @@ THREE = [
 
 def shown(console: Console, module: str, rounds: list[dict[str, Any]]) -> Locator:
     """The section of a module, alone on the page, with these rounds."""
-    console.open("#/nowhere")
     console.within(
         module,
         """(module, rounds) => {
@@ -55,23 +68,23 @@ def value_of(chart: Locator, label: str) -> str:
     return item.locator(".legend-value").inner_text()
 
 
-def test_an_axis_has_round_numbers_and_holds_its_range(console: Console) -> None:
+def test_an_axis_has_round_numbers_and_holds_its_range(page: Console) -> None:
     def ticks(low: float, high: float, most: int, **options: bool) -> list[float]:
-        return list(console.call("chart_maths.js", "axisOf", low, high, most, options)["ticks"])
+        return list(page.call("chart_maths.js", "axisOf", low, high, most, options)["ticks"])
 
     assert ticks(0, 1, 6) == [0, 0.2, 0.4, 0.6, 0.8, 1]
     assert ticks(-0.7, 4.4, 5) == [-2, 0, 2, 4, 6]
     assert ticks(1, 30, 4, isWhole=True, isTight=True) == [10, 20, 30]
     assert ticks(1, 3, 9, isWhole=True, isTight=True) == [1, 2, 3], "there is no round 1.5"
     for low, high in ((0.1, 0.3), (1e-7, 3e-6), (-5, 1e6), (99_990, 100_000), (7, 7), (0, 0)):
-        axis = console.call("chart_maths.js", "axisOf", low, high, 6)
+        axis = page.call("chart_maths.js", "axisOf", low, high, 6)
         steps = [after - before for before, after in zip(axis["ticks"], axis["ticks"][1:], strict=False)]
         assert axis["low"] <= low <= high <= axis["high"]
         assert 2 <= len(axis["ticks"]) <= 8
         assert max(steps) == pytest.approx(min(steps))
-    assert console.call("chart_maths.js", "logAxisOf", 0.02, 3)["ticks"] == [0.01, 0.1, 1, 10]
-    assert console.call("chart_maths.js", "logAxisOf", 1, 1)["ticks"] == [1, 10]
-    assert len(console.call("chart_maths.js", "logAxisOf", 1e-30, 1e30)["ticks"]) <= 10
+    assert page.call("chart_maths.js", "logAxisOf", 0.02, 3)["ticks"] == [0.01, 0.1, 1, 10]
+    assert page.call("chart_maths.js", "logAxisOf", 1, 1)["ticks"] == [1, 10]
+    assert len(page.call("chart_maths.js", "logAxisOf", 1e-30, 1e30)["ticks"]) <= 10
 
 
 def lines(console: Console, values: list[float | None], width: int) -> list[list[list[float]]]:
@@ -84,18 +97,18 @@ def lines(console: Console, values: list[float | None], width: int) -> list[list
     return list(found)
 
 
-def test_a_line_ends_where_a_value_is_missing_and_begins_again_after_it(console: Console) -> None:
-    found = lines(console, [None, 1, 2, None, 3, None], 60)
+def test_a_line_ends_where_a_value_is_missing_and_begins_again_after_it(page: Console) -> None:
+    found = lines(page, [None, 1, 2, None, 3, None], 60)
     assert [[y for _, y in line] for line in found] == [[1, 2], [3]]
-    path = console.call("chart_maths.js", "pathOf", found)
+    path = page.call("chart_maths.js", "pathOf", found)
     assert path == "M10 1L20 2M40 3h0", "a line of one point is a dot"
-    assert lines(console, [None, None], 60) == lines(console, [], 60) == []
+    assert lines(page, [None, None], 60) == lines(page, [], 60) == []
 
 
-def test_ten_thousand_points_become_a_few_per_pixel_and_none_that_sticks_out_is_lost(console: Console) -> None:
+def test_ten_thousand_points_become_a_few_per_pixel_and_none_that_sticks_out_is_lost(page: Console) -> None:
     values: list[float | None] = [math.sin(index / 300) for index in range(10_000)]
     values[1234], values[8765] = 9.0, -9.0
-    (line,) = lines(console, values, 500)
+    (line,) = lines(page, values, 500)
     heights = [y for _, y in line]
     assert len(line) <= 4 * 500
     assert (max(heights), min(heights)) == (9.0, -9.0)
@@ -103,50 +116,50 @@ def test_ten_thousand_points_become_a_few_per_pixel_and_none_that_sticks_out_is_
     assert [x for x, _ in line] == sorted(x for x, _ in line)
 
 
-def test_names_at_the_ends_of_lines_do_not_overlap(console: Console) -> None:
+def test_names_at_the_ends_of_lines_do_not_overlap(page: Console) -> None:
     def spread(wanted: list[float]) -> list[float]:
-        return list(console.call("chart_maths.js", "spread", wanted, 15, 0, 100))
+        return list(page.call("chart_maths.js", "spread", wanted, 15, 0, 100))
 
     assert spread([10, 50, 90]) == [10, 50, 90]
     assert spread([50, 48, 52]) == [63, 48, 78]
     assert spread([99, 98, 97]) == [100, 85, 70]
 
 
-def test_the_worst_domain_is_named_and_drawn_heaviest(console: Console) -> None:
-    section = shown(console, "accuracy.js", THREE)
+def test_the_worst_domain_is_named_and_drawn_heaviest(page: Console) -> None:
+    section = shown(page, "accuracy.js", THREE)
     expect(section).to_contain_text(
         "Mean 84.4 % in round 3. Worst domain: bob with 81.3 %, 6.3 points behind the best."
     )
     expect(section.locator(".legend-item", has_text="worst").filter(has_text="bob")).to_be_visible()
-    found = console.call("accuracy.js", "accuracySeries", THREE, "accuracy")
+    found = page.call("accuracy.js", "accuracySeries", THREE, "accuracy")
     assert found["rounds"] == [1, 2, 3]
     series = {each["label"]: each for each in found["series"]}
     assert list(series) == ["mean", "worst of each round", "ann", "bob"]
     assert series["ann"]["values"] == [0.25, None, 0.875]
     assert series["bob"]["width"] > series["ann"]["width"]
-    assert console.call("accuracy.js", "worstDomain", {"a": None, "mean": None, "worst": None}) is None
-    assert console.call("accuracy.js", "accuracySentence", [a_round(1, ann=None)], "accuracy") == (
+    assert page.call("accuracy.js", "worstDomain", {"a": None, "mean": None, "worst": None}) is None
+    assert page.call("accuracy.js", "accuracySentence", [a_round(1, ann=None)], "accuracy") == (
         "No client reported an accuracy in round 1."
     )
-    assert console.call("accuracy.js", "accuracySentence", [a_round(4, ann=0.5)], "accuracy") == "50.0 % in round 4."
+    assert page.call("accuracy.js", "accuracySentence", [a_round(4, ann=0.5)], "accuracy") == "50.0 % in round 4."
 
 
-def test_the_accuracy_of_clients_own_models_is_shown_where_there_is_one(console: Console) -> None:
+def test_the_accuracy_of_clients_own_models_is_shown_where_there_is_one(page: Console) -> None:
     both = [{**each, "accuracy_local": each["accuracy"] | {"ann": 0.125}} for each in THREE]
-    section = shown(console, "accuracy.js", both)
+    section = shown(page, "accuracy.js", both)
     assert value_of(section, "ann") == "87.5 %"
     section.get_by_label("Clients' own models").check()
     assert value_of(section, "ann") == "12.5 %"
     expect(section.get_by_text("this run shares none")).to_be_hidden()
 
     own = [{**each, "accuracy_local": each["accuracy"], "accuracy_of": "local"} for each in THREE]
-    section = shown(console, "accuracy.js", own)
+    section = shown(page, "accuracy.js", own)
     expect(section.get_by_text("this run shares none")).to_be_visible()
     expect(section.get_by_label("Clients' own models")).to_be_hidden()
 
 
-def test_a_chart_is_read_round_by_round_with_the_keyboard(console: Console) -> None:
-    section = shown(console, "accuracy.js", THREE)
+def test_a_chart_is_read_round_by_round_with_the_keyboard(page: Console) -> None:
+    section = shown(page, "accuracy.js", THREE)
     slider = section.get_by_role("slider")
     expect(slider).to_have_attribute(
         "aria-valuetext", re.compile(r"^Round 3: mean 84\.4 %.* ann 87\.5 %, bob 81\.3 %$")
@@ -163,24 +176,24 @@ def test_a_chart_is_read_round_by_round_with_the_keyboard(console: Console) -> N
         expect(section.locator(".chart-at")).to_have_text(f"Round {number}")
         assert value_of(section, "ann") == value
     slider.press("Home")
-    console.page.evaluate("(rounds) => window.updateSection(rounds)", [*THREE, a_round(4, ann=0.9, bob=0.9)])
+    page.page.evaluate("(rounds) => window.updateSection(rounds)", [*THREE, a_round(4, ann=0.9, bob=0.9)])
     expect(section.locator(".chart-at")).to_have_text("Round 1")  # what somebody reads stays where it is
     slider.press("Escape")
     expect(section.locator(".chart-at")).to_have_text("Round 4")
 
 
-def test_a_chart_is_read_with_the_pointer(console: Console) -> None:
-    section = shown(console, "accuracy.js", THREE)
+def test_a_chart_is_read_with_the_pointer(page: Console) -> None:
+    section = shown(page, "accuracy.js", THREE)
     box = section.get_by_role("slider").bounding_box()
     assert box is not None
-    console.page.mouse.move(box["x"] + 0.48 * box["width"], box["y"] + 40)
+    page.page.mouse.move(box["x"] + 0.48 * box["width"], box["y"] + 40)
     expect(section.locator(".chart-at")).to_have_text("Round 2")
-    console.page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] + 200)
+    page.page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] + 200)
     expect(section.locator(".chart-at")).to_have_text("Round 3")
 
 
-def test_lines_are_switched_off_and_on_and_the_numbers_are_in_a_table(console: Console) -> None:
-    section = shown(console, "accuracy.js", THREE)
+def test_lines_are_switched_off_and_on_and_the_numbers_are_in_a_table(page: Console) -> None:
+    section = shown(page, "accuracy.js", THREE)
     button = section.get_by_role("button", name=re.compile("^ann"))
     drawn = section.locator(".chart-plot .chart-line")
     assert drawn.count() == 3
@@ -200,8 +213,8 @@ def test_lines_are_switched_off_and_on_and_the_numbers_are_in_a_table(console: C
     ]
 
 
-def test_losses_far_apart_are_told_apart_on_a_logarithmic_scale(console: Console) -> None:
-    section = shown(console, "losses.js", THREE)
+def test_losses_far_apart_are_told_apart_on_a_logarithmic_scale(page: Console) -> None:
+    section = shown(page, "losses.js", THREE)
     assert value_of(section, "correlation") == "-0.25"
     ticks = section.locator(".chart-grid text")
     expect(ticks.filter(has_text="-20")).to_have_count(1)
@@ -211,16 +224,17 @@ def test_losses_far_apart_are_told_apart_on_a_logarithmic_scale(console: Console
     assert value_of(section, "correlation") == "-0.25", "the number stays what it is"
 
 
-def test_prototypes_are_counted_where_a_method_has_them(console: Console) -> None:
-    section = shown(console, "prototype_counts.js", THREE)
+def test_prototypes_are_counted_where_a_method_has_them(page: Console) -> None:
+    section = shown(page, "prototype_counts.js", THREE)
     expect(section).to_contain_text("30 sent by clients in the last round, 8 made of them.")
     assert (value_of(section, "sent by clients"), value_of(section, "global")) == ("30", "8")
     without = [{**each, "prototypes": {"local": 0, "global": 0}} for each in THREE]
-    expect(shown(console, "prototype_counts.js", without).locator("section")).to_be_hidden()
+    expect(shown(page, "prototype_counts.js", without).locator("section")).to_be_hidden()
 
 
 @pytest.mark.parametrize("look", [PHONE], ids=str)
 def test_ten_thousand_rounds_are_drawn_on_a_phone(console: Console) -> None:
+    console.open("#/nowhere")
     section = shown(console, "accuracy.js", THREE)
     console.page.evaluate(
         """() => window.updateSection(Array.from({ length: 10_000 }, (_, index) => {

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import time
 import tomllib
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -11,15 +13,35 @@ from playwright.sync_api import Locator, expect
 
 from tests.browsing import DARK_PHONE, Console
 from tests.numpy_client import a_document
+from tests.served_gateway import ServedGateway
 
+Runs = Callable[[], list[dict[str, Any]]]
 REFUSED_BY_HTTP = "status of 4"
-AWAY = "status of 503"
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedGateway]:
+    """One federation for all tests, with ann and bob connected; nobody works on the runs that they make."""
+    with ServedGateway(tmp_path_factory.mktemp("start")) as served:
+        served.federation.clock.now = time.time()
+        served.federation.join()
+        yield served
 
 
 @pytest.fixture
-def form(console: Console) -> Locator:
-    """The form, with the clients ann and bob connected."""
-    console.served.federation.join()
+def runs(served: ServedGateway) -> Runs:
+    """The runs that this test has made."""
+
+    def all_runs() -> list[dict[str, Any]]:
+        return list(served.http.get("/v1/runs", params={"page_size": 200}).json()["runs"])
+
+    before = {run["run_id"] for run in all_runs()}
+    return lambda: [run for run in all_runs() if run["run_id"] not in before]
+
+
+@pytest.fixture
+def form(console: Console, runs: Runs) -> Locator:
+    """A new form."""
     console.open("#/start")
     form = console.page.get_by_role("form", name="Start a run")
     expect(row(form, "bob")).to_be_visible()
@@ -38,19 +60,15 @@ def start(form: Locator) -> None:
     form.get_by_role("button", name="Start the run").click()
 
 
-def runs(console: Console) -> list[dict[str, Any]]:
-    return list(console.served.http.get("/v1/runs").json()["runs"])
-
-
-def started(console: Console) -> dict[str, Any]:
+def started(console: Console, runs: Runs) -> dict[str, Any]:
     """The one run there is, whose page is shown."""
     expect(console.page).to_have_url(re.compile("#/runs/"))
-    (run,) = runs(console)
+    (run,) = runs()
     assert console.page.url.endswith(run["run_id"])
     return run
 
 
-def test_who_picks_clients_can_start_with_the_keyboard_alone(console: Console, form: Locator) -> None:
+def test_who_picks_clients_can_start_with_the_keyboard_alone(console: Console, form: Locator, runs: Runs) -> None:
     row(form, "ann").focus()
     console.page.keyboard.press("Space")
     console.page.keyboard.press("Tab")
@@ -58,13 +76,13 @@ def test_who_picks_clients_can_start_with_the_keyboard_alone(console: Console, f
     expect(form.get_by_role("status").filter(has_text="Nothing is wrong")).to_be_visible()
     box(form, "Name").focus()
     console.page.keyboard.press("Enter")
-    config = started(console)["config"]
+    config = started(console, runs)["config"]
     assert config["run"]["clients"] == ["ann", "bob"]
     assert config["data"]["classes"] == ["a", "b", "c"], "those of the clients"
     assert (config["run"]["method"], config["run"]["rounds"]) == ("fedplcc", 30)
 
 
-def test_an_empty_form_says_what_is_missing_and_leads_there(console: Console, form: Locator) -> None:
+def test_an_empty_form_says_what_is_missing_and_leads_there(console: Console, form: Locator, runs: Runs) -> None:
     expect(form.get_by_role("status").filter(has_text="Pick the clients")).to_be_visible()
     start(form)
     summary = form.locator(".form-summary")
@@ -77,10 +95,10 @@ def test_an_empty_form_says_what_is_missing_and_leads_there(console: Console, fo
     row(form, "ann").check()
     expect(summary).to_be_hidden()
     expect(box(form, "Classes")).not_to_have_attribute("aria-invalid", "true")
-    assert runs(console) == []
+    assert runs() == []
 
 
-def test_what_is_wrong_is_said_at_its_field_while_somebody_writes(console: Console, form: Locator) -> None:
+def test_what_is_wrong_is_said_at_its_field_while_somebody_writes(console: Console, form: Locator, runs: Runs) -> None:
     row(form, "ann").check()
     for label, text, said in (
         ("Rounds", "many", "Input should be a valid integer"),
@@ -95,10 +113,10 @@ def test_what_is_wrong_is_said_at_its_field_while_somebody_writes(console: Conso
     box(form, "Deadline in seconds").fill("600")
     expect(box(form, "Min clients")).to_have_accessible_description(re.compile("Deadline_s drops nobody"))
     expect(form.get_by_role("status").filter(has_text="4 things are missing or wrong")).to_be_visible()
-    assert runs(console) == []
+    assert runs() == []
 
 
-def test_a_method_brings_its_own_settings(console: Console, form: Locator) -> None:
+def test_a_method_brings_its_own_settings(console: Console, form: Locator, runs: Runs) -> None:
     row(form, "ann").check()
     form.get_by_text("More settings").click()
     expect(form.get_by_text("Clients learn from weighted prototypes")).to_be_visible()
@@ -111,13 +129,13 @@ def test_a_method_brings_its_own_settings(console: Console, form: Locator) -> No
     box(form, "Local training in a round").fill("2")
     box(form, "Model").select_option("cnn4")
     start(form)
-    config = started(console)["config"]
+    config = started(console, runs)["config"]
     assert config["method"] == {"averaging": "weighted", "mu": 0.5}
     assert (config["training"]["local_epochs"], config["training"]["local_steps"]) == (2, None)
     assert config["model"] == {"name": "cnn4", "options": {}, "stem": None}
 
 
-def test_clients_to_come_are_named_and_whoever_joins_is_counted(console: Console, form: Locator) -> None:
+def test_clients_to_come_are_named_and_whoever_joins_is_counted(console: Console, form: Locator, runs: Runs) -> None:
     box(form, "Clients that have not joined yet, by name").fill("north, south")
     form.get_by_role("button", name="Add", exact=True).click()
     expect(form.get_by_text("has not joined yet", exact=True)).to_have_count(2)
@@ -129,35 +147,37 @@ def test_clients_to_come_are_named_and_whoever_joins_is_counted(console: Console
     box(form, "Which model").fill("timm:resnet18")
     box(form, "Hidden dim").fill("64")
     start(form)
-    config = started(console)["config"]
+    config = started(console, runs)["config"]
     assert (config["run"]["min_clients"], config["run"]["clients"]) == (3, None)
     assert config["data"]["classes"] == ["x", "y", "z"]
     assert config["model"]["options"]["hidden_dim"] == 64
 
 
-def test_a_second_press_makes_no_second_run(console: Console, form: Locator) -> None:
+def test_a_second_press_makes_no_second_run(console: Console, form: Locator, runs: Runs) -> None:
     row(form, "ann").check()
     row(form, "bob").check()
     expect(form.get_by_role("status").filter(has_text="Nothing is wrong")).to_be_visible()
     form.get_by_role("button", name="Start the run").dblclick()
-    started(console)
+    started(console, runs)
     assert sum(request == "POST /v1/runs" for request in console.requests) == 1
 
 
-def test_a_start_whose_answer_was_lost_is_pressed_again_and_makes_one_run(console: Console, form: Locator) -> None:
+def test_a_start_whose_answer_was_lost_is_pressed_again_and_makes_one_run(
+    console: Console, form: Locator, runs: Runs
+) -> None:
     console.tolerate("ERR_FAILED|Failed to load resource")
     row(form, "ann").check()
     console.page.route("**/v1/runs", lambda route: (route.fetch(), route.abort()), times=1)
     start(form)
     summary = form.locator(".form-summary")
     expect(summary).to_contain_text("Nobody knows yet whether the run was made")
-    assert len(runs(console)) == 1, "its answer was lost on the way"
+    assert len(runs()) == 1, "its answer was lost on the way"
     start(form)
-    started(console)
+    started(console, runs)
 
 
 def test_a_start_that_was_changed_after_its_answer_was_lost_says_that_there_is_a_run(
-    console: Console, form: Locator
+    console: Console, form: Locator, runs: Runs
 ) -> None:
     console.tolerate("ERR_FAILED|Failed to load resource")
     row(form, "ann").check()
@@ -167,14 +187,14 @@ def test_a_start_that_was_changed_after_its_answer_was_lost_says_that_there_is_a
     expect(summary).to_be_visible()
     box(form, "Rounds").fill("7")
     start(form)
-    (run,) = runs(console)
+    (run,) = runs()
     expect(summary.get_by_role("link", name=run["run_id"])).to_be_visible()
     start(form)
     expect(console.page).to_have_url(re.compile("#/runs/"))
-    assert sorted(each["total_rounds"] for each in runs(console)) == [7, 30]
+    assert sorted(each["total_rounds"] for each in runs()) == [7, 30]
 
 
-def test_what_only_the_aggregator_knows_is_said_at_its_field(console: Console, form: Locator) -> None:
+def test_what_only_the_aggregator_knows_is_said_at_its_field(console: Console, form: Locator, runs: Runs) -> None:
     console.tolerate(REFUSED_BY_HTTP)
     row(form, "ann").check()
     form.get_by_text("More settings").click()
@@ -188,11 +208,10 @@ def test_what_only_the_aggregator_knows_is_said_at_its_field(console: Console, f
     box(form, "Silence in seconds").fill("0.001")
     start(form)
     expect(box(form, "Silence in seconds")).to_have_accessible_description(re.compile("the lease of this aggregator"))
-    assert runs(console) == []
+    assert runs() == []
 
 
-def test_the_form_begins_with_an_earlier_run_and_says_the_same_as_a_file(console: Console) -> None:
-    console.served.federation.join()
+def test_the_form_begins_with_an_earlier_run_and_says_the_same_as_a_file(console: Console, runs: Runs) -> None:
     document = a_document(
         "fedplcc",
         run={"rounds": 5, "seed": 11},
@@ -215,7 +234,7 @@ def test_the_form_begins_with_an_earlier_run_and_says_the_same_as_a_file(console
     hashes = {console.served.http.post("/v1/run-configuration/check", json=written).json()["config_hash"]}
     start(form)
     expect(console.page).to_have_url(re.compile("#/runs/"))
-    assert {run["config_hash"] for run in runs(console)} == hashes
+    assert {run["config_hash"] for run in runs()} == hashes
 
 
 def test_a_run_that_is_not_there_cannot_be_copied(console: Console) -> None:
@@ -227,7 +246,7 @@ def test_a_run_that_is_not_there_cannot_be_copied(console: Console) -> None:
 
 
 @pytest.mark.parametrize("look", [DARK_PHONE], ids=str)
-def test_the_whole_form_can_be_used_on_a_phone_by_everybody(console: Console, form: Locator) -> None:
+def test_the_whole_form_can_be_used_on_a_phone_by_everybody(console: Console, form: Locator, runs: Runs) -> None:
     start(form)
     expect(form.locator(".form-summary")).to_be_visible()
     for closed in form.locator("summary").all():
