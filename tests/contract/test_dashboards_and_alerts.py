@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 import yaml
 
+from fedplcc.cli import app
 from tests import dashboards, metrics_tables
 from tests.dashboards import OF_PROMETHEUS, OF_SCRAPE, labels_in, metrics_in
 from tests.harness import ROOT
@@ -219,6 +221,14 @@ def test_the_runbook_s_table_has_every_alert_under_its_severity() -> None:
         severity: {rule["alert"] for rule in rules() if rule["labels"]["severity"] == severity}
         for severity in severities
     }
+
+
+def test_the_commands_that_a_person_is_told_to_type_exist() -> None:
+    texts = [RUNBOOK.read_text(), *(rule["annotations"]["description"] for rule in rules())]
+    told = set(re.findall(r"\bfedplcc ((?:run )?[a-z]+)\b(?= |`|$)", "\n".join(texts), re.MULTILINE))
+    known: Any = typer.main.get_command(app)
+    names = {*known.commands, *(f"run {name}" for name in known.commands["run"].commands)}
+    assert {"health", "doctor", "run status", "run quarantine"} <= told <= names
 
 
 @pytest.mark.parametrize(
