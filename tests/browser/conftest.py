@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser
 
+from aggregator.service import Limits
 from tests.browsing import LIGHT, OUTPUT, Console, Look, a_browser
 from tests.local_federation import PassingClock
 from tests.served_gateway import ServedGateway
@@ -38,8 +39,11 @@ def look() -> Look:
 
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[ServedGateway]:
-    """A gateway in front of a federation of the numpy clients ann and bob, which nobody has seen yet."""
-    with ServedGateway(tmp_path, clock=PassingClock()) as served:
+    """A gateway in front of a federation of the numpy clients ann and bob, which nobody has seen yet.
+
+    Who has joined stays: these clients say nothing while a test looks at a page.
+    """
+    with ServedGateway(tmp_path, limits=Limits(lease_heartbeats=150), clock=PassingClock()) as served:
         yield served
 
 

@@ -44,6 +44,16 @@ def test_what_goes_wrong_in_a_second_tab_is_noticed_as_well(console: Console) ->
     assert not console.unforeseen()
 
 
+def test_what_keeps_somebody_out_is_noticed(console: Console) -> None:
+    console.open()
+    assert not console.barriers()
+    console.page.evaluate("() => document.querySelector('main').append(document.createElement('img'))")
+    assert any(found.startswith("image-alt (critical)") for found in console.barriers())
+
+    console.page.evaluate("() => document.body.style.setProperty('width', '3000px')")
+    assert console.overflow_px() > 1000
+
+
 def test_a_quiet_page_has_no_problems(console: Console) -> None:
     console.open("v1/problems")
     console.tolerate(JSON_HAS_NO_ICON)
