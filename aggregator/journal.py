@@ -42,7 +42,10 @@ ERRORS = frozenset(("aggregation_failed", "run_failed"))
 SAID_ELSEWHERE = frozenset(("run_recovered",))
 """Events whose line says more than the history: the ledger writes it."""
 
-log = get_logger(__name__)
+NAME = __name__
+"""Of its logger."""
+
+log = get_logger(NAME)
 
 
 def tell(event: Event) -> None:

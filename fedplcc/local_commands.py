@@ -204,6 +204,7 @@ def _train_in_folder(
     as_json: bool,
 ) -> int:
     """Choose the folder, train unless the results are there already, and show them; returns the exit code."""
+    from aggregator import journal
     from fedplcc.artifacts import read_record
     from fedplcc.configuration import local_clients
     from fedplcc.initial_model import require_file
@@ -211,7 +212,7 @@ def _train_in_folder(
     from fedplcc.run_folder import claimed_folder
     from shared.log import set_up
 
-    set_up("error")
+    set_up("error", silent=[journal.NAME])
     local_clients(federation)  # what is wrong with them is said before a folder is made
     require_file(federation)
     console = console_for(json=as_json)

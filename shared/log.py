@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import AbstractContextManager
 from typing import Any, Literal, TextIO
 
@@ -35,6 +35,7 @@ MAX_ENTRIES = 64
 MASK = "***"
 """Stands for what is secret."""
 
+_FIRST = ("timestamp", "level", "event")
 _SECRET_NAME = re.compile(r"(?i)token|password|passphrase|secret|private_key|api_key|authorization|cookie")
 _SECRET_TEXT = re.compile(
     r"-----BEGIN [A-Z ]+-----.*?(?:-----END [A-Z ]+-----|\Z)|(?<=://)[^/@\s]+:[^/@\s]*(?=@)", re.DOTALL
@@ -45,9 +46,11 @@ _SECRET_TEXT = re.compile(
 def guarded(_logger: WrappedLogger | None, _method: str, event: EventDict) -> EventDict:
     """The event without what no log may hold: secrets are masked by name and by form, of bytes and arrays only sizes stay.
 
-    The last line of defence. What is logged is chosen where it is logged.
+    The last line of defence. What is logged is chosen where it is logged. When, how bad and what come first, for those who
+    read the lines as they are.
     """
-    return {name: _guarded(name, value, depth=3) for name, value in event.items()}
+    names = [*(name for name in _FIRST if name in event), *(name for name in event if name not in _FIRST)]
+    return {name: _guarded(name, event[name], depth=3) for name in names}
 
 
 def _guarded(name: str, value: Any, *, depth: int) -> Any:
@@ -93,13 +96,16 @@ structlog.configure(
 )
 
 
-def set_up(level: Level = "info", *, json: bool | None = None, stream: TextIO | None = None) -> None:
+def set_up(
+    level: Level = "info", *, json: bool | None = None, stream: TextIO | None = None, silent: Collection[str] = ()
+) -> None:
     """Write our logs and those of the libraries to one place. Calling it again replaces what was set up.
 
     Args:
         level: The least level that is written; libraries write from warning on.
         json: One JSON object a line, or text for people; what fits the stream if not given.
         stream: Where to; stderr if not given.
+        silent: Loggers that write nothing, because a person is shown the same in another way.
     """
     out = sys.stderr if stream is None else stream
     as_json = not out.isatty() if json is None else json
@@ -110,6 +116,7 @@ def set_up(level: Level = "info", *, json: bool | None = None, stream: TextIO | 
     )
     handler = logging.StreamHandler(out)
     handler.set_name(_HANDLER)
+    handler.addFilter(lambda record: record.name not in silent)
     handler.setFormatter(
         ProcessorFormatter(
             foreign_pre_chain=[*_COMMON, structlog.stdlib.ExtraAdder()],

@@ -224,11 +224,12 @@ def _work(connection: Connection, threads: int, device: str) -> None:
 
 
 def _outcome_of(cell: Cell, connection: Connection, device: str) -> tuple[str, str]:
+    from aggregator import journal
     from fedplcc.comparison.telling import CellProgress
     from fedplcc.interruption import Interrupted
     from shared.log import set_up
 
-    set_up("error")
+    set_up("error", silent=[journal.NAME])
     progress = CellProgress(lambda kind, content: connection.send((kind, content)))
     try:
         # While a cell is trained there is nothing to be sent but the word to stop; the end of the other side counts as one.

@@ -74,6 +74,23 @@ def test_a_traceback_shows_no_values(as_json):
     assert "a-secret-token" not in stream.getvalue()
 
 
+def test_lines_begin_with_when_how_bad_and_what():
+    stream = io.StringIO()
+    log.set_up("info", stream=stream)
+    log.get_logger("trainer.worker").info("waiting", run_id="r")
+    assert list(json.loads(stream.getvalue()))[:3] == ["timestamp", "level", "event"]
+
+
+def test_a_logger_whose_lines_are_shown_in_another_way_is_silent_until_it_is_set_up_anew():
+    stream = io.StringIO()
+    log.set_up("info", stream=stream, silent=["aggregator.journal"])
+    log.get_logger("aggregator.journal").error("run_failed")
+    log.get_logger("aggregator.ledger").error("run_unreadable")
+    log.set_up("info", stream=stream)
+    log.get_logger("aggregator.journal").error("run_failed")
+    assert [event["event"] for event in events(stream)] == ["run_unreadable", "run_failed"]
+
+
 def test_a_terminal_gets_text():
     class Terminal(io.StringIO):
         def isatty(self):
