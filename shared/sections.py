@@ -18,6 +18,7 @@ from shared.errors import InvalidConfig
 
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 """Client ids, domains and run names."""
+ABOUT_NAMES = "a name is up to 64 letters, digits, '.', '_' or '-', and begins with a letter or a digit"
 Name = Annotated[str, Field(pattern=NAME_PATTERN)]
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -63,6 +64,8 @@ def explain(problem: Any, prefix: str = "") -> str:
         return f"{key} is missing"
     if problem["type"] in ("too_short", "too_long"):
         return f"{key} {_of_length(problem['type'], problem['ctx'])}"
+    if problem["type"] == "string_pattern_mismatch" and problem["ctx"]["pattern"] == NAME_PATTERN:
+        return f"{key} = {json.dumps(problem['input'])}: {ABOUT_NAMES}"
     message = str(problem["msg"]).removeprefix("Value error, ").replace("a valid tuple", "a list")
     message = message[:1].lower() + message[1:]
     if not key:

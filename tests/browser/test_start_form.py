@@ -103,7 +103,7 @@ def test_what_is_wrong_is_said_at_its_field_while_somebody_writes(console: Conso
     for label, text, said in (
         ("Rounds", "many", "Input should be a valid integer"),
         ("Rounds", "0", "Input should be greater than or equal to 1"),
-        ("Name", "two words", "String should match pattern"),
+        ("Name", "two words", "A name is up to 64 letters, digits"),
     ):
         box(form, label).fill(text)
         expect(box(form, label)).to_have_accessible_description(re.compile(said))
@@ -265,6 +265,7 @@ def test_refusals_and_names_are_understood(console: Console) -> None:
         ("run.name", 'run.name = "a: b\\"c": string should match', "String should match"),
         ("data.classes", "data.classes needs at least 2 entries, not 0", "Needs at least 2 entries, not 0"),
         ("quorum.min_clients", "quorum: deadline_s drops nobody", "Deadline_s drops nobody"),
+        ("run.clients.1", 'run.clients.1 = "a b": a name is', '"a b": a name is'),
         ("", "something else", "Something else"),
     ):
         assert call("shortened", {"location": location, "detail": detail}) == said

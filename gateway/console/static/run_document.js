@@ -61,6 +61,8 @@ export function shortened({ location, detail }) {
   const section = location.slice(0, Math.max(0, location.indexOf(".")));
   if (section && detail.startsWith(`${section}: `)) return capital(detail.slice(section.length + 2));
   if (!location || !detail.startsWith(location)) return capital(detail);
+  // Of an entry of a list the value stays: the field shows many.
+  if (/\.\d+ = /.test(detail.slice(0, location.length + 3))) return detail.slice(location.length + 3);
   const rest = detail.slice(location.length).replace(/^ = (?:"(?:[^"\\]|\\.)*"|[^":]*)(?=:)/, "");
   if (rest.startsWith(": ")) return capital(rest.slice(2));
   return rest.startsWith(" ") ? capital(rest.slice(1)) : capital(detail);
