@@ -20,6 +20,7 @@ from gateway.metrics import GatewayMetrics
 from gateway.middleware import BodyLimit, RequestContext
 from gateway.routes import Services
 from gateway.server import Server, listen
+from shared.addresses import is_loopback
 from shared.config import EXIT_CONFIG as EXIT_CONFIG
 from shared.config import GatewaySettings
 from shared.errors import (
@@ -287,7 +288,10 @@ def create_app(settings: GatewaySettings) -> FastAPI:
             services.stopping.set()
             await channel.close(None)
 
-    services = Services(metrics=GatewayMetrics((route.method, route.path, route.statuses) for route in ROUTES))
+    services = Services(
+        metrics=GatewayMetrics((route.method, route.path, route.statuses) for route in ROUTES),
+        is_on_loopback=is_loopback(settings.host),
+    )
     app = FastAPI(
         title=openapi.TITLE,
         version=VERSION,

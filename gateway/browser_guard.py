@@ -4,6 +4,10 @@ There is no login yet, so whoever reaches the gateway may steer. A browser reach
 from elsewhere could stop a run behind its reader's back. Browsers say where a request comes from, in Sec-Fetch-Site and in
 Origin, and no page can change that. What changes something is refused when it comes from another origin; programs, which
 send neither, are let through. Reading across origins is what browsers refuse on their own, as no answer here allows it.
+
+All of this rests on the name in the address. Who owns a name can let it lead to 127.0.0.1 from one moment to the next, and
+a page that came from there is then of the same origin as the gateway. So a gateway that listens on loopback answers only
+when it is asked for by a name of loopback, which nobody owns.
 """
 
 from __future__ import annotations
@@ -14,6 +18,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gateway.problem import respond_http
+from shared.addresses import is_loopback
 
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 """What changes nothing."""
@@ -24,7 +29,7 @@ HEADERS = {"X-Content-Type-Options": "nosniff", "Cross-Origin-Resource-Policy": 
 
 
 class BrowserGuard:
-    """Refuse what a page of another origin wants to change, and tell browsers how to treat answers."""
+    """Refuse what a page of another origin wants, and tell browsers how to treat answers."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
@@ -40,10 +45,25 @@ class BrowserGuard:
                 MutableHeaders(scope=message).update(HEADERS)
             await send(message)
 
-        if scope["method"] in SAFE_METHODS or comes_from_here(Headers(scope=scope)):
+        headers = Headers(scope=scope)
+        if scope["app"].state.services.is_on_loopback and not names_loopback(headers.get("host", "")):
+            await respond_http(421, None, scope)(scope, receive, guarded)
+        elif scope["method"] in SAFE_METHODS or comes_from_here(headers):
             await self.app(scope, receive, guarded)
         else:
             await respond_http(403, None, scope)(scope, receive, guarded)
+
+
+def names_loopback(host: str) -> bool:
+    """Whether what a Host header says is this machine for everybody who reads it: an address of loopback, or localhost.
+
+    Without the header no browser asks.
+    """
+    try:
+        name = (urlsplit(f"//{host}").hostname or "").removesuffix(".")
+    except ValueError:
+        return False
+    return not host or name.endswith(".localhost") or is_loopback(name)
 
 
 def comes_from_here(headers: Headers) -> bool:

@@ -77,6 +77,12 @@ HTTP_PROBLEMS: Mapping[int, Kind] = MappingProxyType(
             Kind("CONTENT_TOO_LARGE", 413, "The request's body is larger than the gateway takes."),
             Kind("UNSUPPORTED_MEDIA_TYPE", 415, "The request's body is not application/json."),
             Kind("RANGE_NOT_SATISFIABLE", 416, "The range begins after the last byte."),
+            Kind(
+                "MISDIRECTED_REQUEST",
+                421,
+                "The gateway listens on loopback and answers only when it is asked for as 127.0.0.1 or localhost; a proxy "
+                "in front of it must ask for it by that address.",
+            ),
         )
     }
 )

@@ -6,10 +6,12 @@ from fastapi import FastAPI
 from starlette.middleware import Middleware
 
 from gateway import problem
-from gateway.browser_guard import BrowserGuard
+from gateway.app import create_app
+from gateway.browser_guard import BrowserGuard, names_loopback
 from gateway.metrics import GatewayMetrics
 from gateway.middleware import RequestContext
 from gateway.routes import Services
+from shared.config import GatewaySettings
 
 
 @pytest.fixture
@@ -97,3 +99,55 @@ def test_a_refused_request_is_counted_and_has_an_id(app):
     assert answer.headers["x-request-id"] == answer.json()["request_id"] == "seven"
     labels = {"route": "unknown", "method": "POST", "status": "403"}
     assert app.state.services.metrics.registry.get_sample_value("fedplcc_http_requests_total", labels) == 1
+
+
+# A name that leads to loopback for a moment
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["127.0.0.1:8080", "127.0.0.1", "127.8.8.8:1", "[::1]:8080", "localhost", "LOCALHOST:80", "a.localhost.:80", ""],
+)
+def test_names_of_loopback_are_known(host):
+    assert names_loopback(host)
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "evil.example",
+        "evil.example:8080",
+        "127.0.0.1.evil.example",
+        "localhost.evil.example:80",
+        "notlocalhost",
+        "10.0.0.1",
+        "127.0.0.1@evil.example",
+        "evil.example#.localhost",
+        "0.0.0.0:8080",
+        "[::1",
+        "[evil",
+        ":",
+    ],
+)
+def test_other_names_are_not(host):
+    assert not names_loopback(host)
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"])
+def test_a_gateway_on_loopback_answers_to_names_of_loopback_only(app, calls, method):
+    app.state.services.is_on_loopback = True
+    same_origin = {"Host": "evil.example:8080", "Origin": "http://evil.example:8080", "Sec-Fetch-Site": "same-origin"}
+    answer = send(app, method, same_origin)
+    assert (answer.status_code, answer.json()["code"]) == (421, "MISDIRECTED_REQUEST")
+    assert calls == []
+    assert send(app, method, {"Host": "127.0.0.1:8080"}).status_code == 200
+
+
+def test_a_gateway_that_others_reach_answers_to_any_name(app):
+    assert send(app, "GET", {"Host": "federation.example"}).status_code == 200
+
+
+@pytest.mark.parametrize(("host", "is_checked"), [("127.0.0.1", True), ("localhost", True), ("0.0.0.0", False)])
+def test_the_address_that_it_listens_at_decides(host, is_checked):
+    services = create_app(GatewaySettings(host=host, insecure=True)).state.services
+    assert services.is_on_loopback is is_checked
