@@ -22,7 +22,7 @@ from tests.local_federation import LocalFederation
 from tests.numpy_client import NumpyClient, a_document
 
 ROUNDS = 24
-FLAGS = ("--keep-models", "2", "--keep-updates", "1", "--heartbeat-interval-s", "1")
+FLAGS = ("--keep-models", "2", "--keep-prototypes", "2", "--keep-updates", "1", "--heartbeat-interval-s", "1")
 DOCUMENT = a_document("fedplcc", run={"rounds": ROUNDS})
 
 
