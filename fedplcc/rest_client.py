@@ -132,7 +132,7 @@ class Gateway:
         answer_s = ANSWER_S + buffered_s + blob.size_bytes / STORE_BYTES_PER_S
         timeout = httpx.Timeout(ANSWER_S, connect=CONNECT_S, read=answer_s)
         name = "".join(each if each.isprintable() else "?" for each in file.name)  # as the history takes it
-        parts = {"params": {"name": name}, "headers": headers, "timeout": timeout}
+        parts: dict[str, Any] = {"params": {"name": name}, "headers": headers, "timeout": timeout}
         answer = await self._request("PUT", f"/v1/models/{blob.sha256}", make_content=pieces, **parts)
         stored = _document(InitialModel, answer)
         return BlobRef(blob.role, stored.sha256, stored.size_bytes)
@@ -296,9 +296,9 @@ class Gateway:
 
     # The federation and the gateway itself
 
-    async def list_clients(self) -> list[Client]:
-        """Every client that ever joined, and what it is doing."""
-        return _document(ClientList, await self._request("GET", "/v1/clients")).clients
+    async def list_clients(self, *, attempts: int = ATTEMPTS) -> list[Client]:
+        """Every client that ever joined, and what it is doing; whoever asks every few seconds needs one attempt only."""
+        return _document(ClientList, await self._request("GET", "/v1/clients", attempts=attempts)).clients
 
     async def is_ready(self) -> bool:
         """Whether the gateway and its aggregator serve, asked once."""
@@ -315,9 +315,14 @@ class Gateway:
         return _document(Run, await self._request("POST", _path(run_id, action), headers=headers, **parts))
 
     async def _request(
-        self, method: str, path: str, make_content: Callable[[], AsyncIterator[bytes]] | None = None, **parts: Any
+        self,
+        method: str,
+        path: str,
+        make_content: Callable[[], AsyncIterator[bytes]] | None = None,
+        attempts: int = ATTEMPTS,
+        **parts: Any,
     ) -> httpx.Response:
-        for attempt in range(1, ATTEMPTS + 1):
+        for attempt in range(1, attempts + 1):
             try:
                 content = None if make_content is None else make_content()
                 with self._transport_errors():
@@ -326,7 +331,7 @@ class Gateway:
             except (GatewayAbsent, BlobTooLarge):
                 raise
             except FedplccError as error:
-                if error.code not in (Code.UNAVAILABLE, Code.RESOURCE_EXHAUSTED) or attempt == ATTEMPTS:
+                if error.code not in (Code.UNAVAILABLE, Code.RESOURCE_EXHAUSTED) or attempt == attempts:
                     raise
             await self._pause(attempt)
         raise AssertionError("the last attempt returns or raises")

@@ -119,7 +119,7 @@ class LiveWatch:
         while True:
             begin = clock()
             try:
-                self.watched.take_clients(await self._gateway.list_clients())
+                self.watched.take_clients(await self._gateway.list_clients(attempts=1))
             except FedplccError as error:
                 self.watched.clients_trouble = error.detail
             self._changed.set()

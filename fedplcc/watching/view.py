@@ -86,7 +86,10 @@ def _phase(run: WatchedRun, screen: Screen, now: datetime) -> Text:
         here = sum(client.is_connected for client in run.clients)
         whom = f"{here} of {len(run.roster)} clients are here" if run.roster else f"{here} clients are here"
         return Text.assemble(MARGIN, (screen.cell("waiting", LABEL_WIDTH), WORKS), whom)
-    if run.status not in ("running", "paused", "stopping") or run.round < 0:
+    if run.status == "paused":
+        how = f"go on with: fedplcc run resume {screen.clean(run.run_id)}"
+        return Text.assemble(MARGIN, (screen.cell("paused", LABEL_WIDTH), STATUS["paused"]), how)
+    if run.status not in ("running", "stopping") or run.round < 0:
         return Text()
     label = PHASES.get(run.phase, run.phase)
     since = "" if run.phase_began_at is None else for_so_long((now - run.phase_began_at).total_seconds())

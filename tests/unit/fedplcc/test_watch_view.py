@@ -135,6 +135,16 @@ def test_before_the_first_round_it_says_for_whom_it_waits() -> None:
         assert part in text
 
 
+def test_a_paused_run_says_how_it_goes_on() -> None:
+    run = a_watched_run()
+    run.take(an_event("pause_requested", 13))
+    assert "pauses after this round" in lines_of(run)[0]
+    run.take(an_event("run_paused", 13))
+    lines = lines_of(run)
+    assert lines[0] == " digits-9  paused  fedplcc"
+    assert lines[2] == " paused      go on with: fedplcc run resume digits-9"
+
+
 def test_a_lost_connection_is_said_in_words_in_the_last_line() -> None:
     run = a_watched_run()
     run.connection_trouble = "reconnecting since 22:41:07, until 22:46: the connection to the gateway broke"
