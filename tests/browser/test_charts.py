@@ -246,6 +246,11 @@ def test_ten_thousand_rounds_are_drawn_on_a_phone(console: Console) -> None:
     assert paths
     assert all(path.count("L") < 4 * PHONE.width for path in paths)
     assert console.overflow_px() <= 0
+    slider = section.get_by_role("slider")
+    slider.tap(position={"x": 60, "y": 50})
+    expect(section.locator(".chart-at")).not_to_have_text("Round 10,000")
+    section.get_by_role("button", name="mean").tap()
+    expect(section.locator(".chart-at")).to_have_text("Round 10,000")
     section.locator("summary").click()
     assert section.get_by_role("row").count() == 201
     expect(section.get_by_text("the last 200 of 10,000 rounds")).to_be_visible()

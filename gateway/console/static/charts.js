@@ -95,7 +95,8 @@ export class LineChart {
         keydown: (/** @type {KeyboardEvent} */ event) => this.#onKey(event),
         pointermove: (/** @type {PointerEvent} */ event) => this.#onPointer(event),
         pointerdown: (/** @type {PointerEvent} */ event) => this.#onPointer(event),
-        pointerleave: () => this.#choose(null),
+        // A finger that is lifted leaves what it chose to be read; touching something else ends it.
+        pointerleave: (/** @type {PointerEvent} */ event) => event.pointerType === "touch" || this.#choose(null),
         blur: () => this.#choose(null),
       },
     });

@@ -216,7 +216,9 @@ export class Roster {
   #show() {
     this._pick.hidden = this.#isWhoeverJoins;
     this._enough.hidden = !this.#isWhoeverJoins;
-    const names = [...new Set([...this.#known.keys(), ...this.#named])].sort();
+    // Names that somebody wrote come first: there they are seen.
+    const written = [...this.#named].filter((name) => !this.#known.has(name)).sort();
+    const names = [...written, ...[...this.#known.keys()].sort()];
     const connected = [...this.#known.values()].filter((client) => client.is_connected).length;
     this._search.hidden = names.length < MANY;
     this._empty.hidden = this.#known.size > 0;
@@ -262,7 +264,7 @@ export class Roster {
     setAttribute(badge, "data-tone", tone);
     setText(badge, text);
     problem.hidden = !client?.problem;
-    setText(problem, client?.problem ? [client.problem.detail, client.problem.hint].filter(Boolean).join(" ") : "");
+    setText(problem, client?.problem ? [client.problem.detail, client.problem.hint].filter(Boolean).join("; ") : "");
   }
 
   /**
