@@ -32,6 +32,25 @@ print(json.dumps(places))
 """
 
 
+ASK_FOR_PAGE = """
+import asyncio
+from gateway.app import create_app
+from shared.config import GatewaySettings
+
+async def ask(path):
+    sent = []
+    async def send(message):
+        sent.append(message)
+    scope = {"type": "http", "method": "GET", "path": path, "headers": [], "query_string": b""}
+    await create_app(GatewaySettings(log_level="error"))(scope, lambda: None, send)
+    return sent[0]["status"], len(sent[1]["body"])
+
+for path in ("/", "/console/app.js", "/console/console.css"):
+    status, size = asyncio.run(ask(path))
+    print(path, status, size > 0)
+"""
+
+
 @dataclass(frozen=True)
 class Installed:
     """A wheel, the environment that it was installed in, and a folder from which nothing of the sources is seen."""
@@ -87,6 +106,7 @@ def test_the_wheel_holds_the_packages_with_their_data_and_nothing_else(installed
     assert {top for top in tops if not top.endswith(".dist-info")} == PACKAGES
     sources = {str(path.relative_to(REPOSITORY)) for name in PACKAGES for path in _tracked(name)}
     assert {name for name in sources if name.endswith((".py", ".pyi", ".toml"))} <= set(names)
+    assert {name for name in sources if name.startswith("gateway/console/static/")} <= set(names)
 
 
 def test_every_module_is_imported_from_the_installed_wheel(installed):
@@ -100,6 +120,12 @@ def test_every_module_is_imported_from_the_installed_wheel(installed):
     assert len(places) > 100
     elsewhere = {name: place for name, place in places.items() if not Path(place).is_relative_to(installed.environment)}
     assert elsewhere == {}
+
+
+def test_the_console_is_served_from_the_installed_wheel(installed):
+    output = installed.run("python", "-I", "-c", ASK_FOR_PAGE)
+    for path in ("/", "/console/app.js", "/console/console.css"):
+        assert f"{path} 200 True\n" in output
 
 
 def test_the_demo_runs_from_a_foreign_folder(installed):
