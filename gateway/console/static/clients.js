@@ -122,8 +122,8 @@ function createRow(client) {
     h("td", { "data-label": "State", class: "state-cell" }, h("span", { class: "badge" }), h("progress", { max: 1 }), h("p", { class: "small" }, h("a"))),
     h("td", { "data-label": "Problem", class: "problem" }, h("p", { class: "error" }), h("p", { class: "muted small" })),
     h("td", { "data-label": "Samples", class: "number" }, h("span")),
-    h("td", { "data-label": "Machine" }, h("p"), h("details", { class: "small" }, h("summary", null, "Packages"), h("dl", { class: "readings" }))),
-    h("td", { "data-label": "Readings" }, h("dl", { class: "readings" })),
+    h("td", { "data-label": "Machine", class: "machine-cell" }, h("p"), h("details", { class: "small" }, h("summary", null, "Packages"), h("dl", { class: "readings" }))),
+    h("td", { "data-label": "Readings", class: "readings-cell" }, h("dl", { class: "readings" })),
     h("td", { "data-label": "Last seen" }, h("time")),
   );
 }
