@@ -252,6 +252,7 @@ def test_ten_thousand_rounds_are_drawn_on_a_phone(console: Console) -> None:
     section.get_by_role("button", name="mean").tap()
     expect(section.locator(".chart-at")).to_have_text("Round 10,000")
     section.locator("summary").click()
+    assert console.barriers(but_for=("page-has-heading-one",)) == []
     assert section.get_by_role("row").count() == 201
     expect(section.get_by_text("the last 200 of 10,000 rounds")).to_be_visible()
 

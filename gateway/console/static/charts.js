@@ -105,7 +105,8 @@ export class LineChart {
     this._note = h("p", { class: "small muted", hidden: true });
     this._at = h("p", { class: "chart-at" });
     this._legend = h("ul", { class: "chart-legend" });
-    this._rows = h("div", { class: "table-wrap" });
+    // A long table scrolls in itself, for the keyboard too.
+    this._rows = h("div", { class: "table-wrap", tabindex: 0, role: "region", "aria-label": `${options.name}, as a table` });
     this._table = h(
       "details",
       { class: "chart-table", on: { toggle: () => this.#fillTable() } },
@@ -177,7 +178,7 @@ export class LineChart {
     const right = hasNames ? Math.min(170, Math.ceil(longest * CHARACTER_PX) + 34) : MARGIN.right;
     const inner = { left, right: Math.max(left + 40, this.#width - right), top: MARGIN.top, bottom: height - MARGIN.bottom };
     const [first, last] = [this.#rounds[0], this.#rounds[this.#rounds.length - 1]];
-    const roundAxis = axisOf(first, last, Math.max(2, Math.round((inner.right - inner.left) / 80)), {
+    const roundAxis = axisOf(first, last, Math.max(2, Math.round((inner.right - inner.left) / (1.5 * roomOf(last)))), {
       isWhole: true,
       isTight: true,
     });
@@ -234,7 +235,7 @@ export class LineChart {
    */
   #roundTicks(ticks, toX) {
     const [first, last] = [this.#rounds[0], this.#rounds[this.#rounds.length - 1]];
-    const room = CHARACTER_PX * (count(last).length + 2.5);
+    const room = roomOf(last);
     const between = ticks.filter((tick) => toX(tick) - toX(first) > room && toX(last) - toX(tick) > room);
     return first === last ? [first] : [first, ...between, last];
   }
@@ -454,6 +455,15 @@ export class LineChart {
     const target = targets[event.key];
     this.#choose(target === null ? null : Math.max(0, Math.min(last, target)));
   }
+}
+
+/**
+ * How wide the number of a round is with some air around it.
+ *
+ * @param {number} round
+ */
+function roomOf(round) {
+  return CHARACTER_PX * (count(round).length + 2.5);
 }
 
 /**
