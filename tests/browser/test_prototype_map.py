@@ -206,6 +206,7 @@ def test_it_follows_the_newest_round_until_somebody_goes_back(console: Console) 
 
 
 def test_rounds_are_played_and_playing_ends_at_the_newest(console: Console) -> None:
+    console.page.emulate_media(reduced_motion="no-preference")  # prototypes are on their way from round to round
     run_id = console.served.create_and_finish(method="fedplcc", run={"rounds": 3})
     found = the_map(console, run_id)
     expect(found.locator(".map-at")).to_have_text("Round 3")
@@ -252,6 +253,61 @@ def test_prototypes_are_read_one_by_one_with_the_keyboard_and_switched_off_by_cl
     expect(found.get_by_role("rowheader", name="b")).to_be_visible()
 
 
+def test_a_prototype_is_read_under_the_pointer(console: Console) -> None:
+    around = [a_point(x, y, client=0, nearest=0) for x, y in ((-1, -1), (1, 1), (1, -1))]
+    drawn = a_map(a_point(0, 0), *around, round=2, rounds=[{"first": 2, "last": 2}])
+    console.page.route("**/prototype-map*", lambda route: route.fulfill(json=drawn))
+    found = the_map(console, console.served.create_and_finish(method="fedplcc"))
+    expect(found.locator(".map-at")).to_have_text("Round 2")
+    found.locator("canvas").hover()
+    expect(found.locator(".map-readout")).to_have_text(
+        re.compile("^Global prototype of a · .* the nearest for 3 local")
+    )
+    found.get_by_role("heading").first.hover()
+    expect(found.locator(".map-readout")).to_contain_text("Point at a prototype")
+
+
+def test_maps_that_are_aligned_otherwise_are_forgotten_and_the_rest_is_asked_for_once(console: Console) -> None:
+    asked = console.within(
+        "map_rounds.js",
+        """async ({ MapRounds }, map) => {
+          const asked = [];
+          let alignedFrom = 1;
+          const api = {
+            runPath: (run, part) => part,
+            get: async (path) => {
+              const round = Number(path.split("=")[1] ?? 6);
+              asked.push(round);
+              return { ...map, round, aligned_from: alignedFrom, rounds: [{ first: 1, last: 6 }] };
+            },
+          };
+          const rounds = new MapRounds({ runId: "run", api }, () => {});
+          const settled = async (place) => {
+            if (place !== undefined) rounds.goTo(place);
+            await new Promise((resolve) => setTimeout(resolve, 50));
+            return [rounds.map?.round, asked.splice(0)];
+          };
+          rounds.committed(6);
+          const found = [await settled(), await settled(2), await settled(3)];
+          alignedFrom = 5;
+          found.push(await settled(0), await settled(4), await settled(99));
+          found.push([...rounds.maps].map((each) => each.aligned_from));
+          rounds.close();
+          return found;
+        }""",
+        THREE,
+    )
+    assert asked == [
+        [6, [6, 5]],
+        [3, [3, 4, 2]],
+        [4, []],
+        [1, [1, 2, 3]],  # those of before are gone
+        [5, [5, 6, 4]],
+        [6, []],
+        [5] * 6,
+    ]
+
+
 def test_a_method_without_prototypes_has_no_map_and_asks_for_none(console: Console) -> None:
     run_id = console.served.create_and_finish()
     expect(the_map(console, run_id)).to_contain_text(
@@ -271,7 +327,7 @@ def test_an_aggregator_that_is_away_is_told_and_the_map_comes_when_it_is_back(co
 
 
 def test_a_round_that_was_collected_a_moment_ago_leads_back_to_those_that_there_are(console: Console) -> None:
-    console.tolerate("404")
+    console.tolerate("404|50[034]")  # the aggregator is away for a moment, and then has less
     run_id = console.served.create_and_finish(method="fedplcc", run={"rounds": 4})
     found = the_map(console, run_id)
     expect(found.locator(".map-at")).to_have_text("Round 4")

@@ -113,7 +113,9 @@ export class MapRounds {
     let isDone = true;
     try {
       const path = api.runPath(runId, `/prototype-map${round ? `?round=${round}` : ""}`);
-      this.#arrived(await api.get(path, { signal: this.#closed.signal }));
+      const map = await api.get(path, { signal: this.#closed.signal });
+      this.#arrived(map);
+      isDone = !round || map.round === round; // what answers otherwise is not asked again and again
     } catch (error) {
       if (this.#closed.signal.aborted) return;
       if (!(error instanceof ApiError)) throw error;

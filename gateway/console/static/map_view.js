@@ -258,6 +258,7 @@ export function tableOf(map, names) {
   /** @type {Map<number, {made: number[], local: Map<string, [number, number]>}>} */
   const classes = new Map();
   for (const each of map.prototypes) {
+    /** @type {{made: number[], local: Map<string, [number, number]>}} */
     const entry = classes.get(each.class_id) ?? { made: [], local: new Map() };
     classes.set(each.class_id, entry);
     if (each.client === null) {
