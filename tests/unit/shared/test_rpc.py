@@ -6,8 +6,11 @@ import io
 import itertools
 import json
 import logging
+import os
 import random
 import socket
+import subprocess
+import sys
 import threading
 from contextlib import asynccontextmanager
 
@@ -462,3 +465,41 @@ def test_what_a_peer_refuses_is_said_quietly_by_who_only_passes_it_on(lines):
             raise error
     levels = [json.loads(line)["level"] for line in lines.getvalue().splitlines()]
     assert levels == ["debug", "warning"]
+
+
+def test_connections_that_end_put_no_lines_of_grpcs_own_between_those_of_the_log():
+    program = """
+import asyncio, sys
+from shared import log, rpc
+from shared.gen.fedplcc.v1 import round_service_pb2 as pb2, round_service_pb2_grpc as pb2_grpc
+
+class Servicer(pb2_grpc.RoundServiceServicer):
+    async def SyncRound(self, request, context):
+        yield pb2.SyncRoundResponse()
+        await asyncio.Event().wait()
+
+async def once():
+    server = rpc.RpcServer("127.0.0.1", 0)
+    server.add(pb2_grpc.add_RoundServiceServicer_to_server, Servicer(), pb2.DESCRIPTOR.services_by_name["RoundService"])
+    port = await server.start()
+    async with rpc.open_aio_channel(f"127.0.0.1:{port}") as channel:
+        calls = [pb2_grpc.RoundServiceStub(channel).SyncRound(pb2.SyncRoundRequest()) for _ in range(2)]
+        for call in calls:
+            await call.read()
+        calls[0].cancel()
+        await server.stop(0)
+
+async def main():
+    for _ in range(20):
+        await once()
+    while len(asyncio.all_tasks()) > 1:  # gRPC's own, which it prints when they are cancelled
+        await asyncio.sleep(0)
+
+log.set_up("debug", json=True)
+asyncio.run(main())
+"""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("GRPC_")}
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=True)
+    written = [json.loads(line) for line in done.stderr.splitlines()]
+    assert [line["code"] for line in written if line["event"] == "rpc"] == ["CANCELLED"] * 40
