@@ -213,6 +213,15 @@ def test_lines_are_switched_off_and_on_and_the_numbers_are_in_a_table(page: Cons
     ]
 
 
+def test_a_long_name_is_cut_at_its_line_and_whole_in_the_legend(page: Console) -> None:
+    long, short = "n" * 64, "south"
+    section = shown(page, "accuracy.js", [a_round(1, **{long: 0.5, short: 0.25})])
+    ends = section.locator(".chart-name text").all_text_contents()
+    assert sorted(ends) == ["mean", "n" * 19 + "\u2026", "south"]
+    assert value_of(section, long) == "50.0 %"
+    assert page.overflow_px() <= 0
+
+
 def test_losses_far_apart_are_told_apart_on_a_logarithmic_scale(page: Console) -> None:
     section = shown(page, "losses.js", THREE)
     assert value_of(section, "correlation") == "-0.25"

@@ -45,6 +45,8 @@ const CHARACTER_PX = 6.7;
 /** Least width of a drawing that names lines at their ends; on less the legend does. */
 const MIN_WIDTH_OF_NAMES = 520;
 const MAX_NAMES = 8;
+/** Longest name at the end of a line. */
+const MAX_CHARACTERS = 20;
 const NAME_GAP = 15;
 /** Least distance of points that are all marked. */
 const MARKED_PX = 44;
@@ -174,8 +176,8 @@ export class LineChart {
     const left = Math.ceil(Math.max(...labels.map((label) => label.length)) * CHARACTER_PX) + 12;
     const named = visible.filter((each) => !each.isBand);
     const hasNames = this.#width >= MIN_WIDTH_OF_NAMES && named.length > 1 && named.length <= MAX_NAMES;
-    const longest = Math.max(0, ...named.map((each) => each.label.length));
-    const right = hasNames ? Math.min(170, Math.ceil(longest * CHARACTER_PX) + 34) : MARGIN.right;
+    const longest = Math.max(0, ...named.map((each) => cut(each.label).length));
+    const right = hasNames ? Math.ceil(longest * CHARACTER_PX) + 34 : MARGIN.right;
     const inner = { left, right: Math.max(left + 40, this.#width - right), top: MARGIN.top, bottom: height - MARGIN.bottom };
     const [first, last] = [this.#rounds[0], this.#rounds[this.#rounds.length - 1]];
     const roundAxis = axisOf(first, last, Math.max(2, Math.round((inner.right - inner.left) / (1.5 * roomOf(last)))), {
@@ -277,7 +279,7 @@ export class LineChart {
         "g",
         { class: "chart-name" },
         svg("path", { d: `M${x + 7} ${y}L${to} ${places[index]}`, stroke: each.colour }),
-        svg("text", { x: to + 4, y: places[index] + 4, "font-weight": (each.width ?? 0) > 2 ? 650 : null }, each.label),
+        svg("text", { x: to + 4, y: places[index] + 4, "font-weight": (each.width ?? 0) > 2 ? 650 : null }, cut(each.label)),
       );
     });
     this._lines.replaceChildren(...paths, ...marks, ...names);
@@ -455,6 +457,15 @@ export class LineChart {
     const target = targets[event.key];
     this.#choose(target === null ? null : Math.max(0, Math.min(last, target)));
   }
+}
+
+/**
+ * A name as it stands at the end of a line; the legend has all of it.
+ *
+ * @param {string} label
+ */
+function cut(label) {
+  return label.length > MAX_CHARACTERS ? `${label.slice(0, MAX_CHARACTERS - 1)}…` : label;
 }
 
 /**
