@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -21,6 +22,8 @@ MEDIA_TYPES = MappingProxyType(
     }
 )
 """What is served, by the end of its name; nothing else is."""
+
+_IMPORT = re.compile(r"""^(?:import|export)\b[^"';]*\bfrom "\./([^"]+)";$""", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,23 @@ def console_files() -> Mapping[str, ConsoleFile]:
             if _suffix(entry.name) in MEDIA_TYPES
         }
     )
+
+
+def version_of(found: Mapping[str, ConsoleFile]) -> str:
+    """What names these files as they are: another content, name or file gives another version."""
+    names = "".join(f"{name}\0{file.etag}\0" for name, file in found.items())
+    return hashlib.sha256(names.encode()).hexdigest()[:16]
+
+
+def imported_by(found: Mapping[str, ConsoleFile], *names: str) -> list[str]:
+    """These modules and all that they need before they run, each once, in the order in which a browser meets them.
+
+    What a module imports only when it is asked for is left out.
+    """
+    needed = list(names)
+    for name in needed:  # grows on the way
+        needed += [other for other in _IMPORT.findall(found[name].content.decode()) if other not in needed]
+    return needed
 
 
 def _suffix(name: str) -> str:

@@ -1,7 +1,8 @@
 """Serving the console: the page at `/`, what it loads below `/console/`.
 
-Browsers keep the files and ask with each load whether they are still right, so that a page and its modules always come from
-one version; who has them is answered with 304 and no body.
+The page names what it loads by a version, a hash of all files: a browser keeps those for ever and asks for the page alone
+when it comes again, and modules of two versions never meet. Files are served without a version too, and are asked about
+with each load then; who has them is answered with 304 and no body.
 """
 
 from __future__ import annotations
@@ -13,10 +14,13 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from gateway.console.files import INDEX, ConsoleFile, console_files
+from gateway.console.files import INDEX, ConsoleFile, console_files, imported_by, version_of
 
 PAGE_PATH = "/"
-FILES_PATH = "/console/{file_name}"
+FILES_PATH = "/console/{file_path:path}"
+"""NAME, or VERSION/NAME."""
+FIRST_VIEW = ("app.js", "overview.js")
+"""Modules that nearly every visit begins with; other pages load theirs when they are opened."""
 POLICY = "; ".join(
     (
         "default-src 'none'",
@@ -33,8 +37,10 @@ POLICY = "; ".join(
     )
 )
 """What the page may do: load from this gateway, talk to this gateway, and nothing else."""
+ASK_AGAIN = "no-cache"
+KEEP = "public, max-age=31536000, immutable"
+"""Of what has a version: it never changes."""
 HEADERS = {
-    "Cache-Control": "no-cache",
     "Content-Security-Policy": POLICY,
     "Cross-Origin-Opener-Policy": "same-origin",
     "Referrer-Policy": "no-referrer",
@@ -44,19 +50,16 @@ HEADERS = {
 
 async def get_page(request: Request) -> Response:
     """Show the console."""
-    found = _files()
-    modules = (name for name in found if name.endswith(".js"))
-    # The browser asks for all modules at once, not for each when it has read the one that imports it.
-    links = ", ".join(f"<console/{name}>; rel=modulepreload" for name in modules)
-    return _respond(request, found[INDEX], {"Link": links})
+    return _respond(request, _page(), {"Cache-Control": ASK_AGAIN, "Link": _preload()})
 
 
-async def get_console_file(request: Request, file_name: str) -> Response:
+async def get_console_file(request: Request, file_path: str) -> Response:
     """Fetch a part of the console."""
-    found = _files().get(file_name)
-    if found is None:
+    version, _, name = file_path.rpartition("/")
+    found = _files().get(name)
+    if found is None or version not in ("", _version()):
         raise HTTPException(404)
-    return _respond(request, found)
+    return _respond(request, found, {"Cache-Control": KEEP if version else ASK_AGAIN})
 
 
 @cache
@@ -64,8 +67,27 @@ def _files() -> Mapping[str, ConsoleFile]:
     return console_files()
 
 
-def _respond(request: Request, file: ConsoleFile, extra: Mapping[str, str] | None = None) -> Response:
-    headers = {**HEADERS, "ETag": file.etag, **(extra or {})}
+@cache
+def _version() -> str:
+    return version_of(_files())
+
+
+@cache
+def _page() -> ConsoleFile:
+    """The page as it is sent: what it loads has the version."""
+    content = _files()[INDEX].content.replace(b'"console/', f'"console/{_version()}/'.encode())
+    return ConsoleFile(INDEX, content)
+
+
+@cache
+def _preload() -> str:
+    """What has the browser ask at once for all modules of the first view, not for each when it has read who imports it."""
+    modules = imported_by(_files(), *FIRST_VIEW)
+    return ", ".join(f"<console/{_version()}/{name}>; rel=modulepreload" for name in modules)
+
+
+def _respond(request: Request, file: ConsoleFile, extra: Mapping[str, str]) -> Response:
+    headers = {**HEADERS, "ETag": file.etag, **extra}
     if _is_known(request, file.etag):
         return Response(status_code=304, headers=headers)
     content = file.content

@@ -7,11 +7,12 @@ import httpx
 import pytest
 
 from gateway.app import create_app
-from gateway.console.files import INDEX, MEDIA_TYPES, ConsoleFile, console_files
+from gateway.console.files import INDEX, MEDIA_TYPES, ConsoleFile, console_files, version_of
 from gateway.console.routes import HEADERS, POLICY
 from shared.config import GatewaySettings
 
 FILES = console_files()
+VERSION = version_of(FILES)
 MODULES = {name: file.content.decode() for name, file in FILES.items() if name.endswith(".js")}
 STYLES = {name: file.content.decode() for name, file in FILES.items() if name.endswith(".css")}
 IMPORT = re.compile(r"""(?:from|import)\s*\(?\s*["']\./([^"']+)["']""")
@@ -55,7 +56,8 @@ PAGE = Markup(FILES[INDEX].content.decode())
 
 def test_the_page_is_served_and_may_load_from_here_only(app):
     answer = ask(app, "/")
-    assert (answer.status_code, answer.content) == (200, FILES[INDEX].content)
+    assert answer.status_code == 200
+    assert answer.text.replace(f"console/{VERSION}/", "console/").encode() == FILES[INDEX].content
     assert answer.headers["content-type"] == "text/html; charset=utf-8"
     policy = dict(part.split(" ", 1) for part in answer.headers["content-security-policy"].split("; "))
     assert policy.pop("default-src") == "'none'"
@@ -79,6 +81,29 @@ def test_every_file_is_served_with_its_type_and_the_same_headers(app):
         assert (answer.status_code, answer.content) == (200, file.content), name
         assert answer.headers["content-type"] == MEDIA_TYPES["." + name.rpartition(".")[2]]
         assert {key: answer.headers[key] for key in HEADERS} == HEADERS
+        assert answer.headers["cache-control"] == "no-cache", "it is asked whether it is still right"
+
+
+def test_what_the_page_names_is_kept_for_ever(app):
+    page = ask(app, "/")
+    assert page.headers["cache-control"] == "no-cache"
+    named = re.findall(r'(?:src|href)="(console/[^"]+)"', page.text)
+    assert len(named) > 4
+    for path in named:
+        answer = ask(app, f"/{path}")
+        assert (answer.status_code, answer.headers["cache-control"]) == (200, "public, max-age=31536000, immutable")
+        assert answer.content == FILES[path.rpartition("/")[2]].content
+
+
+def test_another_content_is_another_version():
+    one = {"a.js": ConsoleFile("a.js", b"1"), "b.js": ConsoleFile("b.js", b"2")}
+    assert version_of(one) == version_of(dict(one))
+    others = [
+        {**one, "b.js": ConsoleFile("b.js", b"3")},
+        {**one, "c.js": ConsoleFile("c.js", b"")},
+        {"a.js": one["a.js"], "c.js": one["b.js"]},
+    ]
+    assert len({version_of(found) for found in (one, *others)}) == 4
 
 
 def test_what_the_browser_has_is_not_sent_again(app):
@@ -89,7 +114,8 @@ def test_what_the_browser_has_is_not_sent_again(app):
         assert again.headers["etag"] == first.headers["etag"]
         assert again.headers["content-security-policy"] == POLICY
     assert ask(app, "/console/app.js", **{"If-None-Match": '"other"'}).status_code == 200
-    assert ask(app, "/console/app.js").headers["cache-control"] == "no-cache", "it asks whether it is still right"
+    page = ask(app, "/")
+    assert ask(app, "/", **{"If-None-Match": page.headers["etag"]}).status_code == 304
 
 
 def test_another_content_has_another_tag():
@@ -113,14 +139,19 @@ def test_the_first_view_is_small():
     assert sum(len(file.compressed) for file in FILES.values()) < 120_000
 
 
-def test_the_browser_is_told_of_every_module_at_once(app):
-    links = ask(app, "/").headers["link"]
-    assert re.findall(r"<console/([^>]+)>; rel=modulepreload", links) == list(MODULES)
+def test_the_browser_is_told_at_once_of_every_module_of_the_first_view(app):
+    told = re.findall(rf"<console/{VERSION}/([^>]+)>; rel=modulepreload", ask(app, "/").headers["link"])
+    assert told[:2] == ["app.js", "overview.js"]
+    assert len(set(told)) == len(told) > 5
+    for name in told:
+        static = re.findall(r"""from\s+["']\./([^"']+)["']""", MODULES[name])
+        assert set(static) <= set(told), name
+    assert "run.js" not in told, "a page that is not asked for must not hold up the one that is"
 
 
 def test_asking_without_wanting_the_body_is_answered(app):
     answer = ask(app, "/", method="HEAD")
-    assert (answer.status_code, int(answer.headers["content-length"])) == (200, len(FILES[INDEX].content))
+    assert (answer.status_code, int(answer.headers["content-length"])) == (200, len(ask(app, "/").content))
 
 
 @pytest.mark.parametrize(
@@ -133,6 +164,11 @@ def test_asking_without_wanting_the_body_is_answered(app):
         "/console/%2e%2e/routes.py",
         "/console/..%2froutes.py",
         "/console/static/app.js",
+        f"/console/{'0' * 16}/app.js",
+        f"/console/{VERSION}/",
+        f"/console/{VERSION}/nothing.js",
+        f"/console/{VERSION}/../app.py",
+        f"/console/{VERSION}/{VERSION}/app.js",
         "/console/jsconfig.json",
         "/console/app.js%00.css",
         "/console/APP.JS",
@@ -146,13 +182,13 @@ def test_nothing_else_is_served(app, path):
 
 
 def test_files_are_counted_as_one_route_and_are_not_part_of_the_api(app):
-    for name in ("app.js", "dom.js", "console.css"):
+    for name in ("app.js", "dom.js", f"{VERSION}/console.css"):
         ask(app, f"/console/{name}")
     registry = app.state.services.metrics.registry
-    labels = {"route": "/console/{file_name}", "method": "GET", "status": "200"}
+    labels = {"route": "/console/{file_path:path}", "method": "GET", "status": "200"}
     assert registry.get_sample_value("fedplcc_http_requests_total", labels) >= 3
     routes = {s.labels["route"] for m in registry.collect() for s in m.samples if "route" in s.labels}
-    assert {route for route in routes if "console" in route} == {"/console/{file_name}"}
+    assert {route for route in routes if "console" in route} == {"/console/{file_path:path}"}
     assert not [path for path in app.openapi()["paths"] if path == "/" or path.startswith("/console")]
 
 
