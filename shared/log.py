@@ -41,10 +41,13 @@ _SECRET_TEXT = re.compile(
     r"-----BEGIN [A-Z ]+-----.*?(?:-----END [A-Z ]+-----|\Z)|(?<=://)[^/@\s]+:[^/@\s]*(?=@)", re.DOTALL
 )
 """A key or certificate as PEM, and name and password within a URL."""
+_COMMANDS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+"""What a terminal takes for a command, within text that a peer may have made up."""
 
 
 def guarded(_logger: WrappedLogger | None, _method: str, event: EventDict) -> EventDict:
-    """The event without what no log may hold: secrets are masked by name and by form, of bytes and arrays only sizes stay.
+    """The event without what no log may hold: secrets are masked by name and by form, of bytes and arrays only sizes stay,
+    and what would command a terminal is escaped.
 
     The last line of defence. What is logged is chosen where it is logged. When, how bad and what come first, for those who
     read the lines as they are.
@@ -59,7 +62,8 @@ def _guarded(name: str, value: Any, *, depth: int) -> Any:
     if _SECRET_NAME.search(name):
         return MASK
     if isinstance(value, str):
-        text, most = _SECRET_TEXT.sub(MASK, value), MAX_TRACEBACK if name == "exception" else MAX_TEXT
+        text = _COMMANDS.sub(_escaped, _SECRET_TEXT.sub(MASK, value))
+        most = MAX_TRACEBACK if name == "exception" else MAX_TEXT
         return text if len(text) <= most else f"{text[:most]}... ({len(text)} characters)"
     if isinstance(value, (bytes, bytearray, memoryview)):
         return f"<{len(value)} bytes>"
@@ -72,6 +76,10 @@ def _guarded(name: str, value: Any, *, depth: int) -> Any:
             return {key: _guarded(str(key), entry, depth=depth - 1) for key, entry in value.items()}
         return [_guarded(name, entry, depth=depth - 1) for entry in value]
     return _guarded(name, str(value), depth=depth)
+
+
+def _escaped(found: re.Match[str]) -> str:
+    return found[0].encode("unicode_escape").decode("ascii")
 
 
 _HANDLER = "fedplcc"

@@ -149,6 +149,15 @@ def test_secrets_in_the_text_of_an_exception_are_masked_and_an_endless_one_is_cu
     assert len(stream.getvalue()) < 1.2 * log.MAX_TRACEBACK
 
 
+@pytest.mark.parametrize("as_json", [True, False])
+def test_nobody_commands_the_terminal_of_who_reads_a_log(as_json):
+    stream = io.StringIO()
+    log.set_up("info", json=as_json, stream=stream)
+    log.get_logger("rpc").info("rpc", client_id="\x1b[2Jann\x9b31m", names=["\u202egnp.exe"])
+    assert not set(stream.getvalue()) & {"\x1b", "\x9b", "\u202e"}
+    assert "ann" in stream.getvalue()
+
+
 def test_what_is_bound_for_a_task_holds_for_its_whole_life_and_for_nothing_else():
     async def work():
         log.bind_task(run_id="r", round=2)
