@@ -22,13 +22,22 @@ import re
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, ConsoleMessage, Download, Page, Request, expect, sync_playwright
+from playwright.sync_api import (
+    Browser,
+    BrowserContext,
+    ConsoleMessage,
+    Download,
+    Page,
+    Request,
+    expect,
+    sync_playwright,
+)
 
 from tests.served_gateway import ServedGateway
 
@@ -110,40 +119,33 @@ def a_browser() -> Iterator[Browser]:
         yield browser
 
 
-@dataclass
-class Console:
+class Tab:
     """One tab of a browser on the console, and everything that went wrong in it."""
 
-    page: Page
-    served: ServedGateway
-    problems: list[str] = field(default_factory=list)
-    others: list[Console] = field(default_factory=list)
-    """Tabs opened with `another`."""
-    requests: list[str] = field(default_factory=list)
-    """Method and path of every request, in order."""
-    origin: str = ""
-    """Where the browser finds the gateway: at itself, unless a proxy stands between them."""
+    def __init__(self, page: Page, origin: str) -> None:
+        """Listen to a page that has not opened anything yet.
 
-    def __post_init__(self) -> None:
-        self.origin = self.origin or self.served.url
+        Args:
+            page: The page.
+            origin: Where the browser finds the gateway: http://HOST:PORT, of itself or of a proxy before it.
+        """
+        self.page, self.origin = page, origin
+        self.problems: list[str] = []
+        self.requests: list[str] = []
+        """Method and path of every request, in order."""
+        self.others: list[Tab] = []
+        """Tabs opened beside this one."""
         self._tolerated: list[re.Pattern[str]] = []
-        self.page.set_default_timeout(WAIT_MS)
-        self.page.on("console", self._heard)
-        self.page.on("pageerror", lambda error: self.problems.append(f"uncaught: {error}"))
-        self.page.on("request", self._asked)
-        self.page.on("requestfailed", self._failed)
+        page.set_default_timeout(WAIT_MS)
+        page.on("console", self._heard)
+        page.on("pageerror", lambda error: self.problems.append(f"uncaught: {error}"))
+        page.on("request", self._asked)
+        page.on("requestfailed", self._failed)
 
-    def open(self, view: str = "#/") -> Console:
+    def open(self, view: str = "#/") -> Self:
         """Load the console with one of its views; `#/runs/ID` and the like, or another path. Returns itself."""
         self.page.goto(f"{self.origin}/{view}", wait_until="load")
         return self
-
-    def another(self, view: str = "#/") -> Console:
-        """A second tab of the same browser."""
-        tab = Console(self.page.context.new_page(), self.served, origin=self.origin)
-        tab._tolerated = self._tolerated
-        self.others.append(tab)
-        return tab.open(view)
 
     def call(self, module: str, name: str, *arguments: Any) -> Any:
         """What a function that a module of the console exports returns, awaited if it is a promise."""
@@ -217,3 +219,33 @@ class Console:
         # The page itself gives requests up: a stream that it closes, a view that it leaves.
         if request.failure != "net::ERR_ABORTED":
             self.problems.append(f"request failed: {request.method} {request.url}: {request.failure}")
+
+
+class Console(Tab):
+    """A tab on a gateway of this process, whose federation the test drives."""
+
+    def __init__(self, page: Page, served: ServedGateway) -> None:
+        super().__init__(page, served.url)
+        self.served = served
+
+    def another(self, view: str = "#/") -> Console:
+        """A second tab of the same browser."""
+        tab = Console(self.page.context.new_page(), self.served)
+        tab.origin, tab._tolerated = self.origin, self._tolerated
+        self.others.append(tab)
+        return tab.open(view)
+
+
+@contextmanager
+def kept_if_failed(context: BrowserContext, tab: Tab, name: str, has_failed: Callable[[], bool]) -> Iterator[None]:
+    """Leave a picture and a trace of a failed test, and fail it if its pages did something that nobody foresaw."""
+    context.tracing.start(snapshots=True, screenshots=False)
+    yield
+    unforeseen = tab.unforeseen()
+    is_failed = has_failed() or bool(unforeseen)
+    if is_failed:
+        tab.screenshot(f"failed-{name}")
+        print("what went wrong in the page:", *unforeseen or ["nothing"], sep="\n  ")
+        print(f"see {OUTPUT}/failed-{name}.png, and with `playwright show-trace` failed-{name}.zip beside it")
+    context.tracing.stop(path=OUTPUT / f"failed-{name}.zip" if is_failed else None)
+    assert not unforeseen, "\n".join(unforeseen)

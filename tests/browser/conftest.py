@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser
 
 from aggregator.service import Limits
-from tests.browsing import LIGHT, OUTPUT, Console, Look, a_browser
+from tests.browsing import LIGHT, Console, Look, Tab, a_browser, kept_if_failed
 from tests.local_federation import PassingClock
 from tests.served_gateway import ServedGateway
 
@@ -50,19 +51,30 @@ def served(tmp_path: Path) -> Iterator[ServedGateway]:
 @pytest.fixture
 def console(browser: Browser, served: ServedGateway, look: Look, request: pytest.FixtureRequest) -> Iterator[Console]:
     """A tab that has not opened anything yet. Whatever goes wrong in it fails the test, and a failure leaves a trace."""
-    name = re.sub(r"[^a-z0-9_-]+", "-", request.node.name.lower()).strip("-")
     context = browser.new_context(**look.context)
-    context.tracing.start(snapshots=True, screenshots=False)
     try:
         console = Console(context.new_page(), served)
-        yield console
-        unforeseen = console.unforeseen()
-        is_failed = request.node.stash.get(FAILED, False) or bool(unforeseen)
-        if is_failed:
-            console.screenshot(f"failed-{name}")
-            print("what went wrong in the page:", *unforeseen or ["nothing"], sep="\n  ")
-            print(f"see {OUTPUT}/failed-{name}.png, and with `playwright show-trace` failed-{name}.zip beside it")
-        context.tracing.stop(path=OUTPUT / f"failed-{name}.zip" if is_failed else None)
-        assert not unforeseen, "\n".join(unforeseen)
+        with kept_if_failed(context, console, _name(request), lambda: request.node.stash.get(FAILED, False)):
+            yield console
     finally:
         context.close()
+
+
+@pytest.fixture
+def open_tab(browser: Browser, look: Look, request: pytest.FixtureRequest) -> Iterator[Callable[[str], Tab]]:
+    """Opens a tab on a gateway that the test has started, by its URL; as strict as `console`."""
+    with ExitStack() as closing:
+
+        def opened(origin: str) -> Tab:
+            context = browser.new_context(**look.context)
+            closing.callback(context.close)
+            tab = Tab(context.new_page(), origin)
+            kept = kept_if_failed(context, tab, _name(request), lambda: request.node.stash.get(FAILED, False))
+            closing.enter_context(kept)
+            return tab.open()
+
+        yield opened
+
+
+def _name(request: pytest.FixtureRequest) -> str:
+    return re.sub(r"[^a-z0-9_-]+", "-", request.node.name.lower()).strip("-")
