@@ -24,7 +24,7 @@ from shared.run_config import RunConfig
 from shared.tensors import prototypes_from_bytes
 from shared.types import BlobRef, PrototypeSet, Run
 
-MAX_RUNS = 8
+MAX_RUNS = 4
 """Runs whose pictures are remembered; others are drawn anew."""
 MAX_PICTURES = 32
 """Pictures that are remembered of a run."""
@@ -159,13 +159,13 @@ class PrototypeMaps:
             aligned_from=aligned_from,
         )
 
-    def _local(self, sets: Mapping[str, BlobRef], gone: set[str]) -> Iterator[PrototypeSet]:
-        """The clients' prototypes, one set at a time; whose are not there any more is noted."""
+    def _local(self, sets: Mapping[str, BlobRef], gone: set[str]) -> Iterator[tuple[str, PrototypeSet]]:
+        """Clients with their prototypes, one set at a time; whose are not there any more is noted."""
         for client_id, blob in sets.items():
             found = self._read(blob)
             if found is None:
                 gone.add(client_id)
-            yield PrototypeSet.empty() if found is None else found
+            yield client_id, PrototypeSet.empty() if found is None else found
 
     def _read(self, blob: BlobRef | None) -> PrototypeSet | None:
         """Stored prototypes, or None where they were collected, now or long ago."""

@@ -574,6 +574,7 @@ def prototype_map_from_proto(message: run_service_pb2.GetPrototypeMapResponse) -
         weights_N=np.array([entry.weight for entry in entries], dtype=np.float64),
         shares_N=np.array([entry.share for entry in entries], dtype=np.float64),
         nearest_N=np.array([entry.nearest for entry in entries], dtype=np.int64),
+        owners=tuple(client.client_id for client in clients),
         explained=_fraction("explained", message.explained),
         left_out_global=_at_least(0, "left_out_global", message.left_out_global),
         left_out_local=_at_least(0, "left_out_local", message.left_out_local),

@@ -11,16 +11,18 @@ agree although their prototypes do. Each is therefore turned, mirrored if need b
 
     || A Q - B ||_F  is least:    Q = U V^T    where A^T B = U S V^T
 
-(Schönemann, "A generalized solution of the orthogonal Procrustes problem", Psychometrika 31, 1966): A are the centres of the
-round's classes on its plane and B those of another round on its own, or, where there is no other, the corners of a regular
-polygon, class by class. Nothing is stretched or moved: distances on the map are those on the plane.
+(Schönemann, "A generalized solution of the orthogonal Procrustes problem", Psychometrika 31, 1966): A are the centres of
+each class at each client and among the global prototypes, on the round's plane, and B the same of another round on its own,
+or, where there is no other, the corners of a regular polygon, class by class. Clients by themselves, since at first
+prototypes lie by domain and not by class. Nothing is stretched or moved: distances on the map are those on the plane.
 
 A chain of such steps, each round on the one before, would be the steadiest and the dearest: the picture of round 500 would
 need 499 others. So rounds are aligned on key rounds (`reference_round`), every `KEY_ROUNDS`-th, and key rounds each on the
-one before: a picture needs its own round and a key round's centres, which are two numbers a class. Where the first key
-round changes, all later pictures turn by one and the same R, since the Q of A on B R is the Q of A on B, times R.
+one before: a picture needs its own round and a key round's centres, two numbers each. Where the first key round changes,
+all later pictures turn by one and the same R, since the Q of A on B R is the Q of A on B, times R.
 
-Shape legend: N points, G global and L local prototypes, D feature size, M classes, C classes that two pictures share.
+Shape legend: N points, G global and L local prototypes, D feature size, M classes, C centres that two pictures share,
+P pairs of class and owner.
 """
 
 from __future__ import annotations
@@ -34,8 +36,8 @@ import numpy.typing as npt
 from shared.types import Comparison, IntArray, PrototypeSet
 
 DoubleArray = npt.NDArray[np.float64]
-Centres = Mapping[int, tuple[float, float]]
-"""Where each class has its centre on a map."""
+Centres = Mapping[tuple[int, str], tuple[float, float]]
+"""Where the prototypes of a class that one owner has lie on a map, in the mean; the owner of global ones is ""."""
 
 NO_OWNER = -1
 """Owner of a global prototype."""
@@ -44,7 +46,7 @@ MIN_NORM = 1e-12
 MAX_GLOBAL = 1000
 MAX_LOCAL = 1000
 """Most prototypes on a map; the heaviest stay."""
-KEY_ROUNDS = 8
+KEY_ROUNDS = 4
 """Of so many rounds one is a key round."""
 NEGLIGIBLE = 1e-9
 """A singular value, or a third moment, below this share of the largest one says nothing."""
@@ -57,11 +59,12 @@ class PrototypeMap:
     Attributes:
         places_N2: float64, around the mean of the local prototypes' samples; in units of the vectors compared.
         class_ids_N: int64.
-        owners_N: int64 place of the client in the list that the sets came in; `NO_OWNER` for a global prototype.
+        owners_N: int64 place in `owners`; `NO_OWNER` for a global prototype.
         weights_N: float64, samples of a local prototype; of a global one what its method gives it.
         shares_N: float64 share of the weight that a class has in the set, in (0, 1].
         nearest_N: int64, the point that is the nearest global prototype of the same class, by what the method compares and
             in the whole feature space; -1 for a global prototype, and where its class has none here.
+        owners: Whose local prototypes they are.
         explained: Share of the variance that the plane shows, 0 to 1; 1 where there is none to show.
         left_out_global: Global prototypes beyond `MAX_GLOBAL`.
         left_out_local: Local prototypes beyond `MAX_LOCAL`.
@@ -73,6 +76,7 @@ class PrototypeMap:
     weights_N: DoubleArray
     shares_N: DoubleArray
     nearest_N: IntArray
+    owners: tuple[str, ...]
     explained: float
     left_out_global: int = 0
     left_out_local: int = 0
@@ -82,15 +86,14 @@ class PrototypeMap:
 
     @property
     def centres(self) -> Centres:
-        """The centre of each class: the mean of its global prototypes by weight, where there are none of its local ones."""
-        found: dict[int, tuple[float, float]] = {}
-        for is_kind_N in (self.owners_N == NO_OWNER, self.owners_N != NO_OWNER):
-            for class_id in np.unique(self.class_ids_N[is_kind_N]):
-                if int(class_id) not in found:
-                    is_class_N = is_kind_N & (self.class_ids_N == class_id)
-                    x, y = np.average(self.places_N2[is_class_N], axis=0, weights=self.weights_N[is_class_N])
-                    found[int(class_id)] = (float(x), float(y))
-        return found
+        """The mean by weight of each class's prototypes, owner by owner."""
+        pairs_P2, place_N = np.unique(np.stack([self.class_ids_N, self.owners_N], 1), axis=0, return_inverse=True)
+        totals_P = np.bincount(place_N, weights=self.weights_N)
+        x_P, y_P = (np.bincount(place_N, weights=self.weights_N * along_N) / totals_P for along_N in self.places_N2.T)
+        return {
+            (class_id, self.owners[owner] if owner != NO_OWNER else ""): (x, y)
+            for (class_id, owner), x, y in zip(pairs_P2.tolist(), x_P.tolist(), y_P.tolist(), strict=True)
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +152,7 @@ class _Rows:
 
 
 def map_prototypes(
-    local: Iterable[PrototypeSet],
+    local: Iterable[tuple[str, PrototypeSet]],
     global_: PrototypeSet,
     *,
     comparison: Comparison,
@@ -161,18 +164,19 @@ def map_prototypes(
     Sets are taken one at a time, and of each no more rows are held than the map shows.
 
     Args:
-        local: What each client sent, by client; empty sets may have any feature size.
+        local: Each client with what it sent, by client; empty sets may have any feature size.
         global_: What the aggregator made of it. Where only some rows have an owner (FedCCL sends the pool of all local
             prototypes beside its averages), these are left out: they are the local ones once more.
         comparison: How the method compares them.
         num_classes: M.
-        reference: Centres of the map to align on; the regular polygon if none, or if no class is on both.
+        reference: Centres of the map to align on; the regular polygon if none, or if the two have none in common.
 
     Raises:
         ValueError: A vector or a weight is not finite, a weight not positive, or feature sizes differ.
     """
-    held, num_local = _rows([], [], comparison), 0
-    for owner, prototypes in enumerate(local):
+    held, num_local, owners = _rows([], [], comparison), 0, list[str]()
+    for owner, (name, prototypes) in enumerate(local):
+        owners.append(name)
         num_local += len(prototypes)
         rows = _rows([held], [(owner, prototypes)], comparison)
         held = rows.heaviest(MAX_LOCAL, rows.weights_N)
@@ -191,6 +195,7 @@ def map_prototypes(
         weights_N=rows.weights_N,
         shares_N=rows.shares_N,
         nearest_N=_nearest(made, held),
+        owners=tuple(owners),
         explained=explained,
         left_out_global=num_global - len(made),
         left_out_local=num_local - len(held),
@@ -199,22 +204,24 @@ def map_prototypes(
 
 
 def align(drawn: PrototypeMap, reference: Centres, num_classes: int) -> PrototypeMap:
-    """Return the map turned, and mirrored if need be, so that its classes lie as near as can be to a reference's."""
-    turn_22 = procrustes(drawn.centres, reference)
+    """Return the map turned, and mirrored if need be, so that its centres lie as near as can be to a reference's."""
+    centres = drawn.centres
+    turn_22 = procrustes(centres, reference)
     if turn_22 is None:
-        turn_22 = procrustes(drawn.centres, polygon(num_classes))
+        corners = polygon(num_classes)
+        turn_22 = procrustes(centres, {(class_id, owner): corners[class_id] for class_id, owner in centres})
     return drawn if turn_22 is None else replace(drawn, places_N2=drawn.places_N2 @ turn_22)
 
 
 def procrustes(centres: Centres, reference: Centres) -> DoubleArray | None:
-    """Return the orthogonal Q `[2, 2]` with the least || A Q - B ||_F, or None where no class is in both.
+    """Return the orthogonal Q `[2, 2]` with the least || A Q - B ||_F, or None where the two have nothing in common.
 
-    Where the classes leave the mirror image open (they lie on a line, or there is one) Q is a rotation.
+    Where the centres leave the mirror image open (they lie on a line, or there is one) Q is a rotation.
     """
     shared = sorted(centres.keys() & reference.keys())
     if not shared:
         return None
-    A_C2, B_C2 = (np.array([places[class_id] for class_id in shared]) for places in (centres, reference))
+    A_C2, B_C2 = (np.array([places[key] for key in shared]) for places in (centres, reference))
     U_22, S_2, Vt_22 = np.linalg.svd(A_C2.T @ B_C2)
     if S_2[0] == 0:
         return np.eye(2)
@@ -224,10 +231,10 @@ def procrustes(centres: Centres, reference: Centres) -> DoubleArray | None:
     return turn_22
 
 
-def polygon(num_classes: int) -> Centres:
+def polygon(num_classes: int) -> Sequence[tuple[float, float]]:
     """Where classes lie for want of another round: on a circle, in their order, clockwise from the top (y is upwards)."""
     angles_M = 2 * np.pi * np.arange(num_classes) / max(num_classes, 1)
-    return {class_id: (float(np.sin(angle)), float(np.cos(angle))) for class_id, angle in enumerate(angles_M)}
+    return [(float(np.sin(angle)), float(np.cos(angle))) for angle in angles_M]
 
 
 def key_rounds(rounds: Sequence[int]) -> list[int]:

@@ -42,7 +42,7 @@ def test_a_map_names_places_classes_clients_weights_and_the_rounds_that_there_ar
     status, document = get(gateway, run_id, round=4)
     assert status == 200
     found = schemas.PrototypeMap.model_validate(document)
-    assert (found.round, found.comparison, found.aligned_from) == (4, "cosine", 3)
+    assert (found.round, found.comparison, found.aligned_from) == (4, "cosine", 5)
     assert [(span.first, span.last) for span in found.rounds] == [(3, 5)]
     assert [(client.client_id, client.domain) for client in found.clients] == [
         ("ann", "ann-domain"),

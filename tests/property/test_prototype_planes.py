@@ -46,7 +46,8 @@ def a_round(seed: int, *, dim: int = 7, clients: int = 3) -> tuple[list[Prototyp
 def drawn(
     sets: Sequence[PrototypeSet], made: PrototypeSet, comparison: Comparison, reference: Centres | None = None
 ) -> PrototypeMap:
-    return map_prototypes(sets, made, comparison=comparison, num_classes=CLASSES, reference=reference)
+    by_client = [(f"client {place}", prototypes) for place, prototypes in enumerate(sets)]
+    return map_prototypes(by_client, made, comparison=comparison, num_classes=CLASSES, reference=reference)
 
 
 def rows(found: PrototypeMap) -> list[tuple[float, ...]]:
@@ -78,7 +79,7 @@ def is_clear(sets: Sequence[PrototypeSet], found: PrototypeMap) -> bool:
     weights, places = found.weights_N[local], found.places_N2[local]
     spread = np.linalg.svd(np.sqrt(weights / weights.sum())[:, None] * places, compute_uv=False)
     shared = np.array([found.centres[c] for c in sorted(found.centres)])
-    target = np.array([polygon(CLASSES)[c] for c in sorted(found.centres)])
+    target = np.array([polygon(CLASSES)[class_id] for class_id, _ in sorted(found.centres)])
     fit = np.linalg.svd(shared.T @ target, compute_uv=False)
     rest = np.sqrt(max(0.0, (1 / max(found.explained, 1e-9) - 1)) * float((spread**2).sum()))
     return bool(spread[1] > 1.02 * rest and spread[0] > 1.02 * spread[1] and fit[1] > 0.02 * fit[0])
@@ -145,7 +146,7 @@ def test_distances_on_the_map_are_never_larger_than_those_of_what_is_compared(
 
 
 def a_picture(points: Sequence[tuple[float, float]]) -> Centres:
-    return dict(enumerate(points))
+    return {(class_id, ""): place for class_id, place in enumerate(points)}
 
 
 PLACES = st.lists(
@@ -185,7 +186,8 @@ def test_a_turned_reference_turns_the_picture_with_it(seed: int, other: int, com
         c: (float(x), float(y)) for c, (x, y) in ((c, np.array(p) @ turn) for c, p in reference.items())
     }
     plain = drawn(sets, made, comparison, reference)
-    A, B = (np.array([places[c] for c in sorted(plain.centres)]) for places in (plain.centres, reference))
+    both = sorted(plain.centres.keys() & reference.keys())
+    A, B = (np.array([places[key] for key in both]) for places in (plain.centres, reference))
     fit = np.linalg.svd(A.T @ B, compute_uv=False)
     assume(fit[1] > 1e-4 * fit[0])
     again = drawn(sets, made, comparison, turned_reference)
