@@ -164,7 +164,7 @@ def test_centres_are_means_by_weight_of_each_class_at_each_owner() -> None:
 
 
 def test_classes_stay_where_they_are_when_the_largest_variance_becomes_the_second() -> None:
-    """A cross whose arms lie along two axes: with its second arm the longer, components swap places, and the map does not."""
+    """A cross of two arms: when the second one is the longer, components swap places, and the map does not."""
 
     def a_cross(first: float, second: float) -> PrototypeSet:
         return a_set((0, (first, 0, 9), 1), (1, (-first, 0, 9), 1), (2, (0, second, 9), 1), (3, (0.5, -second, 9), 1))
