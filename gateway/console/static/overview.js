@@ -49,16 +49,21 @@ export function show(root) {
       const openRuns = newest.runs.filter((/** @type {Run} */ run) => !hasEnded(run));
       const shown = page ?? newest;
       const past = page ? page.runs : newest.runs.filter(hasEnded);
-      await results.read([...openRuns, ...past], signal);
+      const draw = () => {
+        keyed(cards, openRuns, (/** @type {Run} */ run) => run.run_id, createCard, (card, run) => updateCard(card, run, results.of(run), clients));
+        table.update(past, results, shown.next_page_token, Boolean(page));
+      };
       const isNew = !newest.runs.length && !clients.length;
+      setAttribute(failure, "hidden", true);
       setAttribute(empty, "hidden", !isNew);
       setAttribute(content, "hidden", isNew);
       setAttribute(open, "hidden", !openRuns.length);
       setAttribute(idle, "hidden", openRuns.length > 0);
-      keyed(cards, openRuns, (/** @type {Run} */ run) => run.run_id, createCard, (card, run) => updateCard(card, run, results.of(run), clients));
       summary.update(clients);
-      table.update(past, results, shown.next_page_token, Boolean(page));
-      setAttribute(failure, "hidden", true);
+      draw();
+      // What runs have come to takes a question each: it is filled in.
+      await results.read([...openRuns, ...past], signal);
+      draw();
     } catch (error) {
       if (!(error instanceof ApiError)) throw error;
       setText(/** @type {Element} */ (failure.firstElementChild), `${sentence(error.message)} What is below may be old.`);
