@@ -229,9 +229,13 @@ class TrainingSection(Section):
     local_epochs: int | None = Field(None, ge=1, le=100_000)
     """Passes over the client's training set a round."""
     batch_size: int = Field(32, ge=2, le=65_536)
+    """Images of a mini-batch; at least 2, for batch normalisation."""
     learning_rate: float = Field(0.01, gt=0, le=10)
+    """Step size of stochastic gradient descent."""
     momentum: float = Field(0.9, ge=0, lt=1)
+    """Share of the step before in the next one; each round begins without any."""
     weight_decay: float = Field(1e-5, ge=0, le=1)
+    """Factor of the weights that is added to their gradient."""
     clip_norm: float | None = Field(None, gt=0)
     """Largest norm of the whole gradient; no clipping if not set."""
     augment: tuple[Literal["crop", "flip"], ...] = Field((), strict=False)
