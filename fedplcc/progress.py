@@ -245,12 +245,21 @@ def shown_steps(console: Console, count: int) -> Iterator[Callable[[str], None]]
         yield step
 
 
-def last_lines(rounds: Sequence[Mapping[str, Any]], width: int | None = None) -> list[str]:
-    """The last few of these rounds under a heading, without how long they took; nothing of no rounds."""
+def last_lines(
+    rounds: Sequence[Mapping[str, Any]], seconds: Sequence[float] = (), width: int | None = None
+) -> list[str]:
+    """The last few of these rounds under a heading; nothing of no rounds.
+
+    Args:
+        rounds: Lines of metrics.jsonl.
+        seconds: How long the last of them took; the last one that is known belongs to the last round.
+        width: Characters of a line; None for no limit.
+    """
     if not rounds:
         return []
-    table = RoundTable.of(rounds[-1], width)
-    return [table.heading(), *(table.line(metrics) for metrics in rounds[-LAST_ROUNDS:])]
+    table, shown = RoundTable.of(rounds[-1], width), rounds[-LAST_ROUNDS:]
+    took = [*([None] * len(shown)), *seconds][-len(shown) :]
+    return [table.heading(), *(table.line(*each) for each in zip(shown, took, strict=True))]
 
 
 def run_lines(runs: Sequence[Run]) -> list[str]:

@@ -392,7 +392,7 @@ async def _watch_screen(gateway: Gateway, run: Run) -> Run:
     finally:
         # The screen is gone; what a person saw last stays where the next command is typed.
         console = console_for(json=False)
-        for line in last_lines(watch.watched.rounds, console.width):
+        for line in last_lines(watch.watched.rounds, list(watch.watched.seconds), console.width):
             console.print(line)
 
 

@@ -95,7 +95,8 @@ def _phase(run: WatchedRun, screen: Screen, now: datetime) -> Text:
     since = "" if run.phase_began_at is None else for_so_long((now - run.phase_began_at).total_seconds())
     if run.phase not in PHASES_OF_CLIENTS:
         return Text.assemble(MARGIN, (screen.cell(label, LABEL_WIDTH), WORKS), f"round {run.round}", since)
-    done = f"{len(run.done & run.expected)} of {len(run.expected)} clients done"
+    num_expected = len(run.expected)
+    done = f"{len(run.done & run.expected)} of {num_expected} client{'' if num_expected == 1 else 's'} done"
     return _bar_line(label, run.phase_fraction or 0.0, done + since, screen)
 
 

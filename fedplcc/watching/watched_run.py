@@ -222,9 +222,9 @@ class WatchedRun:
 
     @property
     def worst_domain(self) -> str | None:
-        """The domain of the lowest accuracy in the last round, where there is more than one."""
+        """The domain of the lowest accuracy in the last round; None where all are alike."""
         known = {series.name: series.last for series in self.accuracies if series.last is not None}
-        return min(known, key=lambda name: known[name]) if len(known) > 1 else None
+        return min(known, key=lambda name: known[name]) if len(set(known.values())) > 1 else None
 
     @property
     def losses(self) -> list[Series]:

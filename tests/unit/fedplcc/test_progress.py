@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from fedplcc.progress import RoundTable, RunProgress, run_lines, shown_transfers
+from fedplcc.progress import RoundTable, RunProgress, last_lines, run_lines, shown_transfers
 from gateway.schemas import Event
 from shared.types import RunStatus
 from tests.unit.fedplcc.records import a_line, a_local_line, a_run_document
@@ -103,6 +103,18 @@ def test_a_terminal_shows_what_happens_now_and_keeps_the_lines() -> None:
 def test_a_table_without_seconds_has_dashes() -> None:
     table = RoundTable(["north"])
     assert table.line(a_line(1, north=None)).split() == ["1", "-", "-", "-", "1.000", "8", "->", "4", "-"]
+
+
+def test_the_last_rounds_are_shown_with_how_long_they_took_as_far_as_that_is_known() -> None:
+    assert last_lines([]) == []
+    heading, *lines = last_lines([a_line(number, north=0.5) for number in range(1, 6)], [2.5, 1.5])
+    assert heading.split()[0] == "round"
+    assert [(line.split()[0], line.split()[-2:]) for line in lines] == [
+        ("3", ["4", "-"]),
+        ("4", ["2.5", "s"]),
+        ("5", ["1.5", "s"]),
+    ]
+    assert len(last_lines([a_line(1, north=0.5)], [9.0, 8.0, 7.0])) == 2
 
 
 def test_transfers_are_a_line_each_off_a_terminal() -> None:

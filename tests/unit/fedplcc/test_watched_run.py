@@ -69,6 +69,13 @@ def test_a_domain_without_a_report_is_a_gap_and_its_change_is_that_to_the_last_v
     assert run.worst_domain is None, "of one domain none is the worst"
 
 
+def test_where_all_domains_are_alike_none_is_the_worst() -> None:
+    run = a_watched_run(0)
+    alike = dict.fromkeys(("mnist", "usps", "mean", "worst"), 1.0)
+    run.take(an_event("round_committed", 1, metrics={**metrics_of(1), "accuracy": alike}))
+    assert run.worst_domain is None
+
+
 def test_local_models_have_their_mean_beside_the_global_ones_or_in_its_place() -> None:
     run = a_watched_run(0)
     run.take(an_event("round_committed", 1, metrics=a_local_line(1, north=0.5, south=1.0)))
