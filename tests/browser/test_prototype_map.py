@@ -86,13 +86,8 @@ def test_a_map_is_told_in_words(console: Console) -> None:
         "Prototypes of bob are not kept any more. 3 lighter global and 1,200 lighter local prototypes are left out."
     )
     assert said("tableOf", THREE, NAMES) == {
-        "head": [
-            "Class",
-            "Global, with share of the class",
-            "Local of photos, and samples",
-            "Local of sketches, and samples",
-        ],
-        "rows": [["cat", "1: 1", "1, 30", "1, 10"]],
+        "head": ["Class", "Global, with share of the class", "Local of photos", "Local of sketches"],
+        "rows": [["cat", "1: 1", "1 for 30 samples", "1 for 10 samples"]],
     }
     assert said("roundsOf", [{"first": 2, "last": 4}, {"first": 9, "last": 9}]) == [2, 3, 4, 9]
     metrics = [{"accuracy": {"sketches": 1, "mean": 1, "worst": 1}}]

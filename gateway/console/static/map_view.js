@@ -271,13 +271,13 @@ export function tableOf(map, names) {
   }
   const rows = [...classes].sort(([one], [other]) => one - other);
   return {
-    head: ["Class", "Global, with share of the class", ...shown.map((domain) => `Local of ${domain}, and samples`)],
+    head: ["Class", "Global, with share of the class", ...shown.map((domain) => `Local of ${domain}`)],
     rows: rows.map(([classId, { made, local }]) => [
       names.classes[classId] ?? String(classId),
       `${count(made.length)}${made.length ? `: ${made.map((share) => number(share, 2)).join(", ")}` : ""}`,
       ...shown.map((domain) => {
         const [prototypes, samples] = local.get(domain) ?? [0, 0];
-        return prototypes ? `${count(prototypes)}, ${count(Math.round(samples))}` : "0";
+        return prototypes ? `${count(prototypes)} for ${counted(Math.round(samples), "sample")}` : "0";
       }),
     ]),
   };
