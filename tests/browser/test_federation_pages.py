@@ -1,0 +1,65 @@
+"""The overview and the page of clients: what to do first, who needs help, and what ran before."""
+
+from __future__ import annotations
+
+from playwright.sync_api import expect
+
+from shared.types import ClientActivity, ClientProblem
+from tests.browsing import Console
+from tests.numpy_client import a_document
+
+NUM_RUNS = 23
+PROBLEM = ClientProblem(reason="NO_DATA", detail="the folder has no images", hint="mount the data set", is_fatal=True)
+
+
+def test_an_empty_federation_says_how_to_begin(console: Console) -> None:
+    main = console.open("#/").page.locator("main")
+    expect(main.get_by_role("heading", name="Nothing is here yet")).to_be_visible()
+    expect(main).to_contain_text("fedplcc trainer --aggregator HOST:PORT --client NAME --data folder:PATH")
+    expect(main.get_by_role("link", name="Start a run")).to_have_attribute("href", "#/start")
+    console.served.federation.join()
+    expect(main.get_by_role("heading", name="Nothing is here yet")).to_be_hidden()
+    expect(main).to_contain_text("2 of 2 clients connected")
+
+
+def test_clients_with_problems_come_first_and_can_be_found(console: Console) -> None:
+    federation = console.served.federation
+    federation.join()
+    federation.heartbeat(federation.clients["bob"], activity=ClientActivity.IDLE, problem=PROBLEM)
+    page = console.open("#/clients").page
+    rows = page.locator("main tbody tr")
+    expect(rows).to_have_count(2)
+    expect(rows.first).to_contain_text("bob")
+    expect(rows.first).to_contain_text("the folder has no images")
+    expect(rows.first).to_contain_text("mount the data set")
+
+    page.get_by_role("searchbox", name="Find").fill("ANN-dom")
+    expect(rows).to_have_count(1)
+    expect(rows.first).to_contain_text("ann")
+    page.get_by_role("combobox", name="Show").select_option("with a problem")
+    expect(page.get_by_text("No client is like this.")).to_be_visible()
+    page.get_by_role("searchbox", name="Find").fill("")
+    expect(rows).to_have_count(1)
+    expect(rows.first).to_contain_text("bob")
+
+    console.open("#/")
+    troubled = page.get_by_role("list", name="Clients with problems").get_by_role("listitem")
+    expect(troubled).to_have_count(1)
+    expect(troubled).to_contain_text("mount the data set")
+
+
+def test_earlier_runs_are_turned_like_pages(console: Console) -> None:
+    coordinator = console.served.federation.coordinator
+    for number in range(NUM_RUNS):
+        run = coordinator.create_run(f"run {number}", a_document(run={"name": f"run-{number:02}"}))
+        coordinator.stop(run.run_id)
+        coordinator.tick()
+    page = console.open("#/").page
+    names = page.locator("main tbody th a")
+    newest = [f"run-{number:02}" for number in range(NUM_RUNS - 1, NUM_RUNS - 21, -1)]
+    expect(names).to_have_text(newest)
+    page.get_by_role("button", name="Older").click()
+    expect(names).to_have_text(["run-02", "run-01", "run-00"])
+    expect(page.get_by_role("button", name="Older")).to_be_disabled()
+    page.get_by_role("button", name="Newest").click()
+    expect(names).to_have_text(newest)
