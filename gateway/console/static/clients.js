@@ -27,14 +27,14 @@ export function show(root) {
   );
   const summary = h("p", { class: "muted small", role: "status" });
   const body = h("tbody");
-  const newer = h("button", { class: "button button-small", type: "button", on: { click: () => turn(page - 1) } }, "Before");
-  const older = h("button", { class: "button button-small", type: "button", on: { click: () => turn(page + 1) } }, "After");
+  const newer = h("button", { class: "button button-small", type: "button", on: { click: () => leaf(page - 1) } }, "Before");
+  const older = h("button", { class: "button button-small", type: "button", on: { click: () => leaf(page + 1) } }, "After");
   const where = h("p", { class: "muted small" });
   const pager = h("div", { class: "pager", hidden: true }, newer, older, where);
   const headings = [["Client"], ["State"], ["Problem"], ["Samples", "number"], ["Machine"], ["Readings"], ["Last seen"]];
   const table = h(
     "table",
-    { class: "stacking" },
+    { class: "stacking", tabindex: -1 },
     h("thead", null, h("tr", null, headings.map(([name, kind]) => h("th", { scope: "col", class: kind }, name)))),
     body,
   );
@@ -57,6 +57,13 @@ export function show(root) {
   function turn(to) {
     page = to;
     draw();
+  }
+
+  /** Turn to a page for who pressed a button below it: the button may be of no use there. @param {number} to */
+  function leaf(to) {
+    turn(to);
+    table.focus({ preventScroll: true });
+    card.scrollIntoView({ block: "start" });
   }
 
   function draw() {

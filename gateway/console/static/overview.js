@@ -170,18 +170,26 @@ function stat(label) {
 /** @param {(token: string) => void} turn Asks for the page that a token names; "" is the first. */
 function pastRuns(turn) {
   const body = h("tbody");
+  // Takes the focus when a page is turned: the button that was pressed may be of no use then.
+  const heading = h("h2", { id: "past-runs", tabindex: -1 }, "Earlier runs");
   let next = "";
-  const newest = h("button", { class: "button button-small", type: "button", disabled: true, on: { click: () => turn("") } }, "Newest");
-  const older = h("button", { class: "button button-small", type: "button", disabled: true, on: { click: () => turn(next) } }, "Older");
+  const newest = h("button", { class: "button button-small", type: "button", disabled: true, on: { click: () => leaf("") } }, "Newest");
+  const older = h("button", { class: "button button-small", type: "button", disabled: true, on: { click: () => leaf(next) } }, "Older");
   const pager = h("div", { class: "pager" }, newest, older);
   const headings = [["Run"], ["Status"], ["Method"], ["Rounds", "number"], ["Mean", "number"], ["Worst", "number"], ["Took", "number"], ["Ended"]];
   const element = h(
     "section",
     { class: "card", "aria-labelledby": "past-runs", hidden: true },
-    h("h2", { id: "past-runs" }, "Earlier runs"),
+    heading,
     h("table", { class: "stacking" }, h("thead", null, h("tr", null, headings.map(([name, kind]) => h("th", { scope: "col", class: kind }, name)))), body),
     pager,
   );
+
+  /** @param {string} token */
+  function leaf(token) {
+    heading.focus({ preventScroll: true });
+    turn(token);
+  }
 
   /** @param {Run} run */
   function createRow(run) {

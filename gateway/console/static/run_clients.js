@@ -18,16 +18,17 @@ export function section(context) {
   const summary = h("p", { class: "muted small" });
   const more = h("button", { class: "button", type: "button", hidden: true, on: { click: () => showAll() } });
   const headings = ["Client", "Domain", "State", "Samples", "Last error"];
+  const table = h(
+    "table",
+    { class: "stacking", role: "table", tabindex: -1 },
+    h("thead", null, h("tr", null, headings.map((name) => h("th", { scope: "col", class: name === "Samples" ? "number" : null }, name)))),
+    body,
+  );
   const element = h(
     "section",
     { class: "card", "aria-labelledby": "run-clients" },
     h("div", { class: "card-head" }, h("h2", { id: "run-clients" }, "Clients"), summary),
-    h(
-      "table",
-      { class: "stacking", role: "table" },
-      h("thead", null, h("tr", null, headings.map((name) => h("th", { scope: "col", class: name === "Samples" ? "number" : null }, name)))),
-      body,
-    ),
+    table,
     more,
   );
   let most = FIRST_ROWS;
@@ -37,6 +38,8 @@ export function section(context) {
   function showAll() {
     most = Infinity;
     if (last) update(last);
+    // The button is gone.
+    table.focus({ preventScroll: true });
   }
 
   /** @param {import("./run_state.js").RunState} state */
