@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -72,27 +72,31 @@ def aggregator(folder: Path, *flags: str) -> Iterator[tuple[str, int]]:
     """A real aggregator on a folder where an earlier one may have left its state; gives its address and process id."""
     state = folder / "state"
     (state / ENDPOINT_FILE).unlink(missing_ok=True)  # of one that was killed
-    command = [
-        sys.executable,
-        "-P",
-        "-m",
-        "aggregator",
-        "--state-dir",
-        str(state),
-        "--port",
-        "0",
-        "--metrics-port",
-        "0",
-        *flags,
-    ]
+    arguments = ["aggregator", "--state-dir", str(state), "--port", "0", "--metrics-port", "0", *flags]
+    log = folder / "aggregator.log"
+    with _process(arguments, log) as process:
+        yield f"127.0.0.1:{_port(process, state / ENDPOINT_FILE, log)}", process.pid
+
+
+@contextmanager
+def gateway(folder: Path, aggregator: str) -> Iterator[str]:
+    """A real gateway in front of an aggregator; gives its URL."""
+    log = folder / "gateway.log"
+    with _process(["gateway", "--aggregator", aggregator, "--port", "0"], log) as process:
+        yield _url(process, log)
+
+
+@contextmanager
+def _process(arguments: list[str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
+    command = [sys.executable, "-P", "-m", *arguments]
     guard = [sys.executable, "-I", "-S", str(Path(die_with_parent.__file__)), str(os.getpid())]
     environment = {**environment_without_settings(), "PYTHONPATH": str(ROOT)}
-    with (folder / "aggregator.log").open("ab") as log:
+    with log.open("ab") as output:
         process = subprocess.Popen(
-            [*guard, *command], env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            [*guard, *command], env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output
         )
     try:
-        yield f"127.0.0.1:{_port(process, state / ENDPOINT_FILE, folder / 'aggregator.log')}", process.pid
+        yield process
     finally:
         process.send_signal(signal.SIGTERM)
         try:
@@ -100,6 +104,19 @@ def aggregator(folder: Path, *flags: str) -> Iterator[tuple[str, int]]:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+
+
+def _url(process: subprocess.Popen[bytes], log: Path) -> str:
+    """Where a gateway serves, by what it logs."""
+    deadline = time.monotonic() + START_S
+    while time.monotonic() < deadline and process.poll() is None:
+        for line in log.read_text().splitlines():
+            with suppress(ValueError):
+                entry = json.loads(line)
+                if entry.get("event") == "gateway_ready":
+                    return f"http://{entry['host']}:{entry['port']}"
+        time.sleep(0.02)
+    raise RuntimeError(f"the gateway did not start:\n{log.read_text()}")
 
 
 def _port(process: subprocess.Popen[bytes], endpoint: Path, log: Path) -> int:

@@ -1,0 +1,103 @@
+"""The pictures of the README: real digits of four domains, and a run of FedPLCC that is watched while it trains.
+
+FEDPLCC_SCREENSHOTS=FOLDER pytest tests/browser/test_pictures.py       minutes: it trains what `make demo` trains
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import httpx
+import pytest
+from playwright.sync_api import Browser, Locator, expect
+
+from fedplcc.configuration import demo_file, local_clients, read_federation
+from shared.run_config import RunConfig
+from tests.browsing import DARK, PHONE, Tab
+from tests.harness import Federation
+
+FOLDER = os.environ.get("FEDPLCC_SCREENSHOTS", "")
+ROUNDS = int(os.environ.get("FEDPLCC_SCREENSHOT_ROUNDS", "20"))
+"""The pictures are taken behind this round of the run of thirty."""
+ROUND_MS = 120_000
+"""Longest round, and longest start of the trainers, on a busy machine."""
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(3600),
+    pytest.mark.skipif(
+        not FOLDER, reason="takes minutes; set FEDPLCC_SCREENSHOTS to the folder that gets the pictures"
+    ),
+]
+
+
+def test_the_pictures_of_the_readme(federation: Federation, browser: Browser, open_tab: Callable[[str], Tab]) -> None:
+    demo = read_federation(demo_file())
+    federation.start_aggregator()
+    federation.start_gateway()
+    clients = local_clients(demo)
+    for name, client in clients.items():
+        federation.start_trainer(name, client.data, "--samples-per-class", str(client.samples_per_class))
+    tab = open_tab(federation.gateway_url)
+    page = tab.page
+    tab.open("#/start")
+    form = page.get_by_role("form", name="Start a run")
+    for name in clients:
+        form.get_by_role("checkbox", name=name, exact=False).first.check(timeout=ROUND_MS)
+    form.get_by_label("Name", exact=True).fill(demo.config.run.name)
+    expect(form.get_by_role("status").filter(has_text="Nothing is wrong")).to_be_visible()
+    picture(tab, "start", 1300)
+    run_id = started(federation, demo.config)
+
+    tab.open(f"#/runs/{run_id}")
+    for number in range(1, ROUNDS + 1):
+        committed = page.locator(".stat", has_text="Round").get_by_text(f"{number} committed", exact=True)
+        later = page.locator(".stat", has_text="Round").get_by_text(f"{number + 1} committed", exact=True)
+        expect(committed.or_(later)).to_be_visible(timeout=ROUND_MS)
+    expect(map_of(tab)).to_contain_text("local prototypes of")
+    picture(tab, "run", bottom_of(map_of(tab)))
+    tab.open("#/")
+    expect(page.get_by_role("article")).to_contain_text("running")
+    picture(tab, "overview", 800)
+    for name, look, height in (("run-dark", DARK, 1300), ("phone", PHONE, 1500)):
+        other = Tab(browser.new_context(**look.context).new_page(), tab.origin)
+        other.open(f"#/runs/{run_id}")
+        expect(other.page.locator("section[aria-labelledby=accuracy-heading] .chart-line").first).to_be_visible()
+        expect(map_of(other)).to_contain_text("local prototypes of")
+        picture(other, name, height)
+        assert not other.unforeseen()
+        other.page.context.close()
+
+
+def started(federation: Federation, config: RunConfig) -> str:
+    """Start the demo's run, to the letter, and return its id."""
+    document = json.loads(config.canonical_json)
+    document["run"]["clients"] = sorted(
+        name.removeprefix("trainer-") for name in federation.processes if "trainer" in name
+    )
+    answer = httpx.post(f"{federation.gateway_url}/v1/runs", json=document)
+    assert answer.status_code == 202, answer.text
+    return str(answer.json()["run_id"])
+
+
+def map_of(tab: Tab) -> Locator:
+    return tab.page.locator("section").filter(has=tab.page.get_by_role("heading", name="Prototype map"))
+
+
+def bottom_of(part: Locator) -> int:
+    """Where a part of the page ends, in pixels from the page's top."""
+    return int(part.evaluate("element => element.getBoundingClientRect().bottom + window.scrollY"))
+
+
+def picture(tab: Tab, name: str, height: int) -> None:
+    """Leave a picture of the page's upper part in the folder, as a window of this height shows it."""
+    folder = Path(FOLDER)
+    folder.mkdir(parents=True, exist_ok=True)
+    before = tab.page.viewport_size
+    assert before is not None
+    tab.page.set_viewport_size({"width": before["width"], "height": height})
+    tab.page.screenshot(path=folder / f"console-{name}.png", animations="disabled")
+    tab.page.set_viewport_size(before)
