@@ -100,10 +100,7 @@ class Ledger:
             return
         current = run.round if number == run.round_number else self._store.find_round(run_id, number)
         if current is not None:
-            try:
-                self._show_results(run, current)
-            except FedplccError as error:
-                log.warning("last_round_not_shown", run_id=run.run_id, round=number, detail=error.detail)
+            self._show_results(run, current)
 
     def get(self, run_id: str) -> Run:
         """One run.
@@ -241,7 +238,7 @@ class Ledger:
         done = update or evaluation
         is_free = done is not None and self._is_wanted_elsewhere(done.client_id, final)
         self._notify(tasks_changed=is_free or any(_asks_differently(before, state) for state in states))
-        # Last, for it reads a blob: who waits must hear of what is written whatever comes of that.
+        # Last: who waits must hear of what is written whatever comes of that.
         self._observe(states)
         return final
 
@@ -318,8 +315,13 @@ class Ledger:
                 self._show_results(after, after.round)
 
     def _show_results(self, run: Run, current: Round) -> None:
+        """Show what a committed round came to; one whose prototypes cannot be read has committed all the same."""
         assert current.prototypes is not None
-        prototypes = prototypes_from_bytes(self._blobs.read(current.prototypes.sha256))
+        try:
+            prototypes = prototypes_from_bytes(self._blobs.read(current.prototypes.sha256))
+        except (FedplccError, OSError) as error:
+            log.warning("last_round_not_shown", run_id=run.run_id, round=current.number, detail=str(error))
+            return
         counts = per_class_counts(prototypes.class_ids, len(config_of(run).data.classes)).tolist()
         self._metrics.runs.committed(run, current, counts, prototypes.weights.tolist())
 

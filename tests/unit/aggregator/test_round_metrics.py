@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from aggregator.ledger import Ledger
 from aggregator.metrics.round_times import Phase
 from aggregator.metrics.rounds import RESULTS
 from shared.errors import PayloadCorrupt
@@ -177,6 +178,30 @@ def test_prototypes_that_are_gone_keep_no_aggregator_from_starting(federation: L
     federation.start_again()
     assert federation.metric("round", run=run.run_id) == 2
     assert federation.metric("mean_domain_accuracy_ratio", run=run.run_id) is None
+
+
+def test_prototypes_that_cannot_be_read_to_be_shown_break_no_round(
+    federation: LocalFederation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = round_of(federation, federation.create("fedplcc", run=ROUNDS), 2)
+    shown = federation.metric("mean_domain_accuracy_ratio", run=run.run_id)
+    assert shown is not None
+    committed = Ledger._committed
+
+    def then_damaged(self: Ledger, evaluated: Run, now: float) -> Run:
+        """Commit the round, whose prototypes nobody can read from then on."""
+        after = committed(self, evaluated, now)
+        assert after.round is not None
+        assert after.round.prototypes is not None
+        (path,) = federation.folder.rglob(f"{after.round.prototypes.sha256}*")
+        path.unlink()
+        return after
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Ledger, "_committed", then_damaged)
+        now = round_of(federation, run, 3)
+    assert (now.status, now.round_number) == (RunStatus.RUNNING, 3)
+    assert results(federation) == {"committed": 2}
 
 
 def test_a_run_says_what_it_is_and_how_the_prototypes_of_its_last_round_weigh(federation: LocalFederation) -> None:
