@@ -72,7 +72,7 @@ def _beginning(tour: Tour) -> None:
     tour.scene("clients-empty", console.open("#/clients").page.get_by_role("heading", name="Clients"))
     run_id = console.served.create(method="fedplcc", run={"name": "first", "rounds": 4})
     console.open(f"#/runs/{run_id}")
-    tour.scene("run-pending", tour.status("pending"), console.page.get_by_text("Waiting for clients to join."))
+    tour.scene("run-pending", tour.status("pending"), console.page.get_by_text("Waiting for ann and bob to connect."))
 
 
 def _working(tour: Tour) -> None:

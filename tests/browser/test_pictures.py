@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -57,7 +58,7 @@ def test_the_pictures_of_the_readme(federation: Federation, browser: Browser, op
         committed = page.locator(".stat", has_text="Round").get_by_text(f"{number} committed", exact=True)
         later = page.locator(".stat", has_text="Round").get_by_text(f"{number + 1} committed", exact=True)
         expect(committed.or_(later)).to_be_visible(timeout=ROUND_MS)
-    expect(map_of(tab)).to_contain_text("local prototypes of")
+    expect_everything(tab)
     picture(tab, "run", bottom_of(map_of(tab)))
     tab.open("#/")
     expect(page.get_by_role("article")).to_contain_text("running")
@@ -65,8 +66,7 @@ def test_the_pictures_of_the_readme(federation: Federation, browser: Browser, op
     for name, look, height in (("run-dark", DARK, 1300), ("phone", PHONE, 1500)):
         other = Tab(browser.new_context(**look.context).new_page(), tab.origin)
         other.open(f"#/runs/{run_id}")
-        expect(other.page.locator("section[aria-labelledby=accuracy-heading] .chart-line").first).to_be_visible()
-        expect(map_of(other)).to_contain_text("local prototypes of")
+        expect_everything(other)
         picture(other, name, height)
         assert not other.unforeseen()
         other.page.context.close()
@@ -81,6 +81,13 @@ def started(federation: Federation, config: RunConfig) -> str:
     answer = httpx.post(f"{federation.gateway_url}/v1/runs", json=document)
     assert answer.status_code == 202, answer.text
     return str(answer.json()["run_id"])
+
+
+def expect_everything(tab: Tab) -> None:
+    """Wait until each part of a run's page has read what it shows."""
+    expect(tab.page.locator("section[aria-labelledby=accuracy-heading] .chart-line").first).to_be_visible()
+    expect(tab.page.get_by_text("4 of 4 clients connected")).to_be_visible()
+    expect(map_of(tab).get_by_text(re.compile(r"^Round \d+$"))).to_be_visible()
 
 
 def map_of(tab: Tab) -> Locator:

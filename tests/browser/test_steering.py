@@ -10,13 +10,11 @@ from playwright.sync_api import Locator, expect
 
 from tests.browsing import Console
 
-ROUNDS = {"run": {"rounds": 3}}
-
 
 @pytest.fixture
 def run_id(console: Console) -> str:
     """A run whose round 1 is training, in the tab."""
-    run_id = console.served.create(**ROUNDS)
+    run_id = console.served.create(run={"rounds": 3})
     console.served.federation.join()
     step_to_round(console, run_id, 1)
     console.open(f"#/runs/{run_id}")

@@ -64,7 +64,7 @@ def expect_every_event(console: Console, run_id: str) -> None:
 def test_a_run_is_shown_from_its_wait_for_clients_to_its_end_without_a_reload(console: Console, run_id: str) -> None:
     console.open(f"#/runs/{run_id}")
     expect(status(console, "pending")).to_be_visible()
-    expect(console.page.get_by_text("Waiting for clients to join.")).to_be_visible()
+    expect(console.page.get_by_text("Waiting for ann and bob to connect.")).to_be_visible()
     federation = console.served.federation
     ann = federation.clients["ann"]
     federation.coordinator.join(ann.record, ann.token)
@@ -156,6 +156,7 @@ def test_an_aggregator_that_is_away_is_said_and_the_page_goes_on_when_it_is_back
     console.open(f"#/runs/{run_id}")
     health = console.page.locator("#health")
     expect(health).to_contain_text("Aggregator ready")
+    expect_every_event(console, run_id)
     console.served.stop_aggregator()
     expect(health).to_contain_text("Aggregator does not answer")
     expect(figure(console, "Round")).to_contain_text("1 of 4")

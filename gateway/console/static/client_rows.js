@@ -18,7 +18,7 @@ import { hasEnded } from "./run_state.js";
  * @returns {ClientRow[]}
  */
 export function rowsOf(state) {
-  const { run } = state;
+  const { run, areClientsKnown } = state;
   if (!run) return [];
   const names = new Set([...run.roster, ...run.cohort]);
   const quarantined = new Map(run.quarantined.map((/** @type {any} */ entry) => [entry.client_id, entry.reason]));
@@ -47,7 +47,7 @@ export function rowsOf(state) {
       hint: "",
       rank: 3,
     };
-    Object.assign(row, stateOf(run, { clientId, client, works, drop, isQuarantined, cohort, done }));
+    Object.assign(row, stateOf(run, { clientId, client, works, drop, isQuarantined, cohort, done, areClientsKnown }));
     if (works && !isQuarantined && !hasEnded(run)) row.progress = client?.progress ?? null;
     Object.assign(row, problemOf(client, drop, rejected, isQuarantined ? quarantined.get(clientId) : null));
     row.rank = isQuarantined ? 0 : row.error ? 1 : row.isConnected ? 3 : 2;
@@ -61,9 +61,10 @@ export function rowsOf(state) {
  * @param {any} about
  * @returns {{state: string, tone: string}}
  */
-function stateOf(run, { clientId, client, works, drop, isQuarantined, cohort, done }) {
+function stateOf(run, { clientId, client, works, drop, isQuarantined, cohort, done, areClientsKnown }) {
   if (isQuarantined) return { state: "quarantined", tone: "bad" };
   if (drop && !hasEnded(run)) return { state: `left out: ${drop.reason}`, tone: "warning" };
+  if (!client && !areClientsKnown) return { state: "…", tone: "neutral" };
   if (!client) return { state: "never seen", tone: hasEnded(run) ? "neutral" : "warning" };
   if (!client.is_connected) return { state: "not connected", tone: hasEnded(run) ? "neutral" : "warning" };
   if (hasEnded(run)) return { state: "connected", tone: "neutral" };

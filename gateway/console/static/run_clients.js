@@ -47,7 +47,7 @@ export function section(context) {
     last = state;
     if (!state.run) return;
     const rows = rowsOf(state);
-    setText(summary, summaryOf(rows));
+    setText(summary, state.areClientsKnown ? summaryOf(rows) : "");
     setAttribute(more, "hidden", rows.length <= most);
     setText(more, `Show all ${count(rows.length)} clients`);
     keyed(body, rows.slice(0, most), (row) => row.clientId, createRow, (line, row) => updateRow(line, row, state));

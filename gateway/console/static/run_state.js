@@ -26,6 +26,7 @@ const MAX_COMMITS = 6;
  *   doneClients: readonly string[],
  *   dropped: readonly {client_id: string, reason: string, detail: string}[],
  *   clients: ReadonlyMap<string, Document>,
+ *   areClientsKnown: boolean,
  *   events: readonly RunEvent[],
  *   lastSequence: number,
  *   result: {round: number, model: {sha256: string, size_bytes: number}, prototypes: {sha256: string, size_bytes: number}} | null,
@@ -69,6 +70,7 @@ export function initialState(runId) {
     doneClients: [],
     dropped: [],
     clients: new Map(),
+    areClientsKnown: false,
     events: [],
     lastSequence: 0,
     result: null,
@@ -199,7 +201,7 @@ function withRounds(state, documents) {
  * @returns {RunState}
  */
 function withClients(state, clients) {
-  return { ...state, clients: new Map(clients.map((client) => [client.client_id, client])) };
+  return { ...state, areClientsKnown: true, clients: new Map(clients.map((client) => [client.client_id, client])) };
 }
 
 /**
