@@ -11,6 +11,7 @@ import math
 import re
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, contextmanager
 from pathlib import Path
 from typing import Any, ParamSpec, TypeAlias, TypeVar
@@ -303,7 +304,7 @@ class RunServicer(run_grpc.RunServiceServicer):
     def __init__(self, coordinator: Coordinator, wakeups: Wakeups, *, idle_s: float = IDLE_S) -> None:
         self._coordinator, self._wakeups, self._idle_s = coordinator, wakeups, idle_s
         self._model_uploads = self._maps_asked = 0
-        self._drawing = asyncio.Lock()
+        self._drawing = ThreadPoolExecutor(1, "prototype-maps")
 
     async def CreateRun(self, request: run_pb2.CreateRunRequest, context: Context) -> run_pb2.CreateRunResponse:
         """See RunService.CreateRun."""
@@ -487,9 +488,9 @@ class RunServicer(run_grpc.RunServiceServicer):
             raise Overloaded(f"{MAX_MAPS_ASKED} prototype maps are being asked for; try again in a moment")
         self._maps_asked += 1
         try:
-            # One at a time, and who waits takes no thread: trainers' calls need them, and the processor.
-            async with self._drawing:
-                found = await _call(self._coordinator.prototype_maps.of, request.run_id, request.round)
+            # In a thread of its own: one at a time, and whoever gives up leaves none that trainers' calls need.
+            draw = self._coordinator.prototype_maps.of
+            found = await asyncio.get_running_loop().run_in_executor(self._drawing, draw, request.run_id, request.round)
             return await _call(convert.prototype_map_to_proto, found)
         finally:
             self._maps_asked -= 1

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import queue
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -12,12 +15,15 @@ import pytest
 from aggregator import prototype_maps
 from aggregator.collection import Keep
 from aggregator.prototype_maps import PrototypeMaps
+from aggregator.servicer import RunServicer
 from shared.convert import prototype_map_from_proto, prototype_map_to_proto
 from shared.errors import BlobNotFound, FedplccError, NoPrototypes, PayloadCorrupt, RoundNotFound, RunNotFound
+from shared.gen.fedplcc.v1 import run_service_pb2 as run_pb2
 from shared.prototype_map import NO_OWNER, RoundMap, map_prototypes
 from shared.tensors import prototypes_from_bytes
 from shared.types import LOCAL_CLUSTER, BlobRef, PrototypeSet, Run, Task, Update
 from tests.folders import memory_folder
+from tests.grpc_client import DEADLINE_S
 from tests.local_federation import LocalFederation
 from tests.numpy_client import FEATURE_DIM, NumpyClient, a_document
 
@@ -278,3 +284,38 @@ def test_a_round_is_aligned_on_the_key_round_before_it(federation: Looking) -> N
     made = stored(record.prototypes)
     by_hand = map_prototypes(sets, made, comparison="cosine", num_classes=3, reference=key.drawn.centres)
     assert (places(found) == by_hand.places_N2).all()
+
+
+def test_who_gives_up_leaves_no_second_thread_drawing(federation: Looking, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = a_run(federation)
+    servicer = RunServicer(federation.coordinator, None)  # type: ignore[arg-type]
+    begun: queue.SimpleQueue[int] = queue.SimpleQueue()
+    may_end, drawing, most, of = threading.Event(), [0], [0], PrototypeMaps.of
+
+    def slow(self: PrototypeMaps, run_id: str, number: int) -> RoundMap:
+        drawing[0] += 1
+        most[0] = max(most[0], drawing[0])
+        begun.put(number)
+        assert may_end.wait(DEADLINE_S)
+        drawing[0] -= 1
+        return of(self, run_id, number)
+
+    monkeypatch.setattr(PrototypeMaps, "of", slow)
+
+    async def give_up_and_ask_again() -> int:
+        def ask(number: int) -> asyncio.Task[run_pb2.GetPrototypeMapResponse]:
+            request = run_pb2.GetPrototypeMapRequest(run_id=run.run_id, round=number)
+            return asyncio.create_task(servicer.GetPrototypeMap(request, None))  # type: ignore[arg-type]
+
+        first, waiting, last = ask(1), ask(2), ask(3)
+        assert await asyncio.to_thread(begun.get, timeout=DEADLINE_S) == 1
+        first.cancel()
+        waiting.cancel()
+        await asyncio.wait((first, waiting))
+        assert await asyncio.to_thread(begun.empty), "the first one is still being drawn"
+        may_end.set()
+        return (await last).round
+
+    assert asyncio.run(give_up_and_ask_again()) == 3
+    assert most[0] == 1
+    assert begun.get(timeout=DEADLINE_S) == 3, "what nobody waits for any more is not drawn"
