@@ -71,13 +71,15 @@ class ClientSeries(AtScrape):
                 if not shown.is_connected and name not in roster and now - shown.last_seen >= KEEP_LOST_S:
                     del self._shown[name]
             for name in sorted(set(roster) - self._shown.keys()):
-                if self._has_room_for_a_member(roster):
-                    self._shown[name] = _Shown(self._started)
+                if not self._has_room_for_a_member(roster):
+                    break
+                self._shown[name] = _Shown(self._started)
             for name, session in here.items():
                 if name in self._shown or len(self._shown) < self._most:
                     self._shown[name] = _Shown(session.last_seen, session, is_connected=True)
 
     def _has_room_for_a_member(self, roster: Collection[str]) -> bool:
+        """Whether there is room, made where somebody else has it."""
         if len(self._shown) >= self._most:
             others = [name for name in self._shown if name not in roster]
             if not others:
