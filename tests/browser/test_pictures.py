@@ -106,5 +106,6 @@ def picture(tab: Tab, name: str, height: int) -> None:
     before = tab.page.viewport_size
     assert before is not None
     tab.page.set_viewport_size({"width": before["width"], "height": height})
+    tab.page.evaluate("window.scrollTo(0, 0)")
     tab.page.screenshot(path=folder / f"console-{name}.png", animations="disabled")
     tab.page.set_viewport_size(before)
