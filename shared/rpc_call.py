@@ -148,7 +148,8 @@ class CallsMade:
             logging.DEBUG if is_quiet else logging.WARNING,
             "call_failed",
             **{
-                **error.metadata,
+                # A peer names its facts as it likes; these two are what the line itself has.
+                **{name: fact for name, fact in error.metadata.items() if name not in ("event", "level")},
                 "method": method,
                 "code": error.code.name,
                 "reason": error.reason,
