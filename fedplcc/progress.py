@@ -29,7 +29,8 @@ from rich.table import Column
 from fedplcc.plots import SUMMARIES, domains_of
 from fedplcc.printable import printable
 from fedplcc.run_notes import note_of
-from gateway.schemas import Event, Round, Run
+from gateway.schemas import Client, Event, Round, Run
+from shared.types import ClientActivity, RoundPhase, RunStatus
 
 PHASES = {
     "initialising": "making the first model",
@@ -38,6 +39,8 @@ PHASES = {
     "evaluating": "evaluating",
 }
 
+PHASES_OF_CLIENTS = frozenset((RoundPhase.INITIALISING, RoundPhase.COLLECTING, RoundPhase.EVALUATING))
+"""Those in which a round waits for clients."""
 GAP = "  "
 ROUND_WIDTH = 6
 LOCAL_WIDTHS = {"local mean": 10, "local worst": 11}
@@ -46,6 +49,8 @@ EXTRA_WIDTHS = {"loss": 7, "prototypes": 13, "time": 7}
 """Columns of a round beside its accuracies, and how wide they are."""
 LAST_ROUNDS = 3
 """Rounds of a run that are shown when its screen is gone."""
+MOST_AWAITED = 10
+"""Clients that a run waits for that are named."""
 DROPPED_FIRST = ("prototypes", "time", "loss", "local worst", "local mean")
 OWN_MODELS = "accuracies are of the clients' own models: this run shares none, its global model stays the first"
 
@@ -300,6 +305,44 @@ def dropped_lines(rounds: Sequence[Round]) -> list[str]:
         for client in each.dropped
         if client.reason != "quarantined"
     ]
+
+
+def awaited_lines(run: Run, rounds: Sequence[Round], clients: Sequence[Client]) -> list[str]:
+    """Whom an open run waits for now and what each of them is at: a line each, those first that do not come further.
+
+    Args:
+        run: The run.
+        rounds: Its last ones.
+        clients: All that there are.
+    """
+    known = {client.client_id: client for client in clients}
+    moving = {client.client_id for client in clients if client.is_connected and client.problem is None}
+    if run.status is RunStatus.RUNNING and run.phase in PHASES_OF_CLIENTS:
+        dropped = {client.client_id for each in rounds if each.round == run.round for client in each.dropped}
+        awaited = set(run.cohort) - set(run.done_clients) - dropped
+    elif run.status is RunStatus.PENDING:
+        awaited = {name for name in run.roster if name not in known or not known[name].is_connected}
+    else:
+        awaited = set()
+    awaited -= {client.client_id for client in run.quarantined}
+    names = sorted(awaited, key=lambda name: (name in moving, name))
+    lines = [printable(f"waits for client {name}: {_doing(known.get(name))}") for name in names[:MOST_AWAITED]]
+    return lines if len(names) <= MOST_AWAITED else [*lines, f"waits for {len(names) - MOST_AWAITED} more"]
+
+
+def _doing(client: Client | None) -> str:
+    """What a client that is waited for is at."""
+    if client is None:
+        return "has not joined yet"
+    if not client.is_connected:
+        seen = client.last_seen_at
+        doing = "away" if seen is None else f"away since {seen.astimezone():%Y-%m-%d %H:%M:%S %Z}"
+    elif client.activity is ClientActivity.IDLE:
+        doing = "idle"
+    else:
+        doing = f"{client.activity.value}, {100 * client.progress:.0f}% done"
+    problem = client.problem
+    return "; ".join(filter(None, (doing, *((problem.detail, problem.hint) if problem is not None else ()))))
 
 
 def _bar(console: Console, *columns: ProgressColumn, disable: bool = False) -> Progress:

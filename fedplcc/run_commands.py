@@ -18,7 +18,7 @@ from fedplcc.interruption import Interrupted, run_interruptibly
 if TYPE_CHECKING:
     from fedplcc.artifacts import RunRecord
     from fedplcc.rest_client import Gateway
-    from gateway.schemas import Round, Run
+    from gateway.schemas import Client, Round, Run
 
 app = typer.Typer(help="Start and steer runs through a gateway.", epilog=HELP, no_args_is_help=True)
 
@@ -132,15 +132,16 @@ def list_runs(
 def status(
     run: MaybeRunId = None, gateway: GatewayUrl = DEFAULT_GATEWAY, insecure: Insecure = False, as_json: Json = False
 ) -> int:
-    """Show a run: where it stands, who is left out and why, whose updates were refused, the accuracy of its last round."""
-    from fedplcc.progress import OWN_MODELS, RoundTable, admission_lines, console_for, dropped_lines
+    """Show a run: where it stands, whom it waits for, who is left out, whose updates were refused, its last accuracy."""
+    from fedplcc.progress import OWN_MODELS, RoundTable, admission_lines, awaited_lines, console_for, dropped_lines
     from shared.run_config import canonical_json
 
-    async def ask(there: Gateway) -> tuple[Run, list[Round]]:
+    async def ask(there: Gateway) -> tuple[Run, list[Round], list[Client]]:
         found = await _found(there, run)
-        return found, await there.last_rounds(found)
+        clients = [] if as_json or found.status.is_final else await there.list_clients()
+        return found, await there.last_rounds(found), clients
 
-    found, rounds = _ask(gateway, insecure, ask)
+    found, rounds, clients = _ask(gateway, insecure, ask)
     known = [each.metrics for each in rounds if each.metrics is not None]
     metrics = known[-1].model_dump(by_alias=True) if known else None
     if as_json:
@@ -148,7 +149,7 @@ def status(
         return ExitCode.OK
     console = console_for(json=False)
     console.print(_sentence(found))
-    for line in (*dropped_lines(rounds), *admission_lines(found)):
+    for line in (*awaited_lines(found, rounds, clients), *dropped_lines(rounds), *admission_lines(found)):
         console.print(line)
     if metrics is not None:
         table = RoundTable.of(metrics)

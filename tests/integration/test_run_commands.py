@@ -104,7 +104,9 @@ def test_runs_are_listed_newest_first(served: ServedGateway, config: Path) -> No
 def test_the_status_shows_the_last_rounds_accuracy_by_domain(served: ServedGateway, config: Path) -> None:
     run_id = answered(served, "start", "--config", config)["run_id"]
     assert answered(served, "status", run_id)["metrics"] is None
-    assert "pending" in called(served, "status", run_id)[1]
+    text = called(served, "status", run_id)[1]
+    assert "pending" in text
+    assert "waits for client ann: has not joined yet" in text
     served.federation.join()
     served.federation.run_to_end(run_id)
     code, text, _ = called(served, "status", run_id)

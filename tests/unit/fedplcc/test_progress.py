@@ -10,10 +10,20 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from fedplcc.progress import RoundTable, RunProgress, last_lines, run_lines, shown_transfers
-from gateway.schemas import Event
-from shared.types import RunStatus
+from fedplcc.progress import (
+    MOST_AWAITED,
+    RoundTable,
+    RunProgress,
+    awaited_lines,
+    last_lines,
+    run_lines,
+    shown_transfers,
+)
+from gateway.schemas import Event, QuarantinedClient, Round
+from shared.types import ClientActivity, RoundPhase, RunStatus
+from tests import builders
 from tests.unit.fedplcc.records import a_line, a_local_line, a_run_document
+from tests.watched import CLIENTS, UNREADABLE, a_client, the_clients
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -199,3 +209,48 @@ def test_runs_are_aligned_lines_under_a_heading() -> None:
     assert [line.split()[2] for line in lines] == ["pending", "completed"]
     assert {line.index(" 0/2 ") for line in lines} == {heading.index(" round ")}
     assert run_lines([]) == ["run  method  status  round  created  reason"]
+
+
+def test_of_a_round_that_waits_each_client_is_named_that_is_not_done_and_first_those_that_do_not_come_further() -> None:
+    run = a_run_document(RunStatus.RUNNING)
+    run = run.model_copy(
+        update={"cohort": list(CLIENTS), "done_clients": ["ward-1"], "phase": RoundPhase.COLLECTING, "round": 13}
+    )
+    lines = awaited_lines(run, [], the_clients())
+    assert [line.partition(":")[0].removeprefix("waits for client ") for line in lines] == [
+        "ward-3",
+        "ward-4",
+        "lab",
+        "ward-2",
+    ]
+    assert lines[0].endswith(f"training, 10% done; {UNREADABLE.detail}; {UNREADABLE.hint}")
+    assert re.search(r": away since 20\d\d-\d\d-\d\d \d\d:\d\d:\d\d \S+$", lines[1])
+    assert lines[2].endswith(": training, 42% done")
+
+
+def test_nobody_waits_for_clients_that_were_dropped_or_quarantined_nor_for_any_while_the_aggregator_works() -> None:
+    run = a_run_document(RunStatus.RUNNING).model_copy(
+        update={
+            "cohort": list(CLIENTS),
+            "phase": RoundPhase.EVALUATING,
+            "round": 13,
+            "quarantined": [QuarantinedClient(client_id="ward-3", reason="NaN")],
+        }
+    )
+    current = Round.of(builders.a_round(13, dropped={"ward-4": "lost: not connected"}))
+    lines = awaited_lines(run, [current], [a_client(name) for name in CLIENTS])
+    assert lines == [f"waits for client {name}: idle" for name in ("lab", "ward-1", "ward-2")]
+    for change in ({"phase": RoundPhase.AGGREGATING}, {"status": RunStatus.PAUSED}, {"status": RunStatus.COMPLETED}):
+        assert awaited_lines(run.model_copy(update=change), [current], []) == []
+
+
+def test_a_run_that_is_pending_waits_for_those_of_its_roster_that_are_not_here() -> None:
+    run = a_run_document(RunStatus.PENDING).model_copy(update={"roster": ["lab", "new\x1b[2J", "ward-3"]})
+    here = [a_client("lab", ClientActivity.TRAINING), a_client("ward-3", problem=UNREADABLE)]
+    assert awaited_lines(run, [], here) == ["waits for client new\\x1b[2J: has not joined yet"]
+
+
+def test_of_many_that_a_run_waits_for_only_the_first_are_named() -> None:
+    run = a_run_document(RunStatus.PENDING).model_copy(update={"roster": [f"site-{number:03}" for number in range(40)]})
+    lines = awaited_lines(run, [], [])
+    assert (len(lines), lines[-1]) == (MOST_AWAITED + 1, f"waits for {40 - MOST_AWAITED} more")
