@@ -164,7 +164,7 @@ class TrainerSettings(Settings):
     samples_per_class: int | None = Field(None, ge=1)
     """A seeded, class-balanced subset of the training set; all samples if not set."""
     state_dir: Path
-    """Folder of what the trainer keeps, one per client; fedplcc-state/trainer-CLIENT if not set."""
+    """Folder of what the trainer keeps, one per client; trainer-CLIENT in fedplcc-state if not set."""
     metrics_port: OptionalPort = 0
     """Port of /metrics."""
     health_port: OptionalPort = None
