@@ -25,11 +25,11 @@ MAX_RUNS = 4
 """Runs that have series of their own at a time."""
 KEEP_ENDED_S = 120.0
 """How long an ended run keeps its series: several scrape intervals, so that its last round is seen."""
-DOMAINS = 24
+DOMAINS = 20
 """Most domains of a run with series of their own."""
-CLASSES = 32
+CLASSES = 16
 """A run with more classes has no series by class."""
-LOSS_TERMS = 8
+LOSS_TERMS = 4
 """Most loss terms of a run with series of their own."""
 MAX_NAME = 64
 """Longest name of a domain or a loss term that becomes a label; clients make them up."""
