@@ -63,3 +63,17 @@ def test_earlier_runs_are_turned_like_pages(console: Console) -> None:
     expect(page.get_by_role("button", name="Older")).to_be_disabled()
     page.get_by_role("button", name="Newest").click()
     expect(names).to_have_text(newest)
+
+
+def test_runs_that_came_to_nothing_are_not_asked_again_and_again_what_they_came_to(console: Console) -> None:
+    federation = console.served.federation
+    federation.join()
+    run = federation.create(run={"rounds": 3})
+    while federation.coordinator.get_run(run.run_id).round_number < 1:
+        federation.step()
+    federation.coordinator.stop(run.run_id)
+    assert federation.run_to_end(run.run_id).round_number == 1
+    page = console.open("#/").page
+    expect(page.locator("main tbody")).to_contain_text("0 of 3")
+    console.eventually(lambda: sum("/v1/runs?" in asked for asked in console.requests) > 1, "runs are asked for again")
+    assert not [asked for asked in console.requests if "/rounds" in asked]

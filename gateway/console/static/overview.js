@@ -75,7 +75,7 @@ export function show(root) {
 
 /** Metrics of runs' last committed rounds; read once for each round. */
 class Results {
-  /** @type {Map<string, {state: string, metrics: Run | null}>} */
+  /** @type {Map<string, {round: number, metrics: Run}>} */
   #known = new Map();
 
   /** @param {Run} run */
@@ -96,13 +96,12 @@ class Results {
    * @param {AbortSignal} signal
    */
   async #readOne(run, signal) {
-    const isCommitted = run.phase === "committed";
-    const state = `${isCommitted ? run.round : run.round - 1}`;
-    if (run.round < 1 || this.#known.get(run.run_id)?.state === state) return;
+    const round = run.phase === "committed" ? run.round : run.round - 1;
+    if (round < 1 || this.#known.get(run.run_id)?.round === round) return;
     // An interrupted round comes last and has no metrics: the one before it is asked for too.
     for await (const rounds of roundPages(run.run_id, Math.max(run.round - 2, 0), { signal })) {
       const metrics = rounds.map((each) => each.metrics).filter(Boolean).at(-1) ?? null;
-      if (metrics) this.#known.set(run.run_id, { state, metrics });
+      if (metrics) this.#known.set(run.run_id, { round, metrics });
     }
   }
 }
