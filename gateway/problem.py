@@ -67,7 +67,8 @@ HTTP_PROBLEMS: Mapping[int, Kind] = MappingProxyType(
             Kind(
                 "CROSS_ORIGIN",
                 403,
-                "A page of another site wants to change something here; open the gateway's own page, or use a program.",
+                "A page of another site wants to change something here; open the gateway's own page, or use a program. "
+                "A proxy in front of the gateway must serve HTTPS, or pass the browser's Host header on.",
             ),
             Kind("NOT_FOUND", 404, "Nothing is served at this path."),
             Kind(
