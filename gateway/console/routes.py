@@ -20,7 +20,9 @@ PAGE_PATH = "/"
 FILES_PATH = "/console/{file_path:path}"
 """NAME, or VERSION/NAME."""
 FIRST_VIEW = ("app.js", "overview.js")
-"""Modules that nearly every visit begins with; other pages load theirs when they are opened."""
+"""Modules that nearly every visit begins with."""
+SOON = ("run.js",)
+"""Modules that most visits go on with, or begin with where somebody follows a link; other pages load theirs when opened."""
 POLICY = "; ".join(
     (
         "default-src 'none'",
@@ -81,9 +83,13 @@ def _page() -> ConsoleFile:
 
 @cache
 def _preload() -> str:
-    """What has the browser ask at once for all modules of the first view, not for each when it has read who imports it."""
-    modules = imported_by(_files(), *FIRST_VIEW)
-    return ", ".join(f"<console/{_version()}/{name}>; rel=modulepreload" for name in modules)
+    """What has the browser ask for modules at once, not for each when it has read who imports it: those of the first view
+    before all others, and then those that come soon.
+    """
+    first = imported_by(_files(), *FIRST_VIEW)
+    soon = [name for name in imported_by(_files(), *SOON) if name not in first]
+    links = [f"<console/{_version()}/{name}>; rel=modulepreload" for name in (*first, *soon)]
+    return ", ".join([*links[: len(first)], *(f"{link}; fetchpriority=low" for link in links[len(first) :])])
 
 
 def _respond(request: Request, file: ConsoleFile, extra: Mapping[str, str]) -> Response:

@@ -2,8 +2,9 @@
 /**
  * Keeps the state of one run: reads what is there, then follows what happens. The thin shell around run_state.js.
  *
- * However long a run's history is, only its last page is read; curves come from the rounds. The events are read first, so
- * that the documents are at least as new as they are, and the stream begins where they end: nothing is missed.
+ * However long a run's history is, only its last page is read; curves come from the rounds. Everything is asked for at once,
+ * so that a page is soon there, and once more for the rounds after those that came: they are then at least as new as the
+ * events, and the stream begins where these end. Nothing is missed.
  */
 
 import { ApiError, followRun, get, roundPages, runPath } from "./api.js";
@@ -79,13 +80,17 @@ export class RunFeed {
     const options = { signal: this.#ended.signal };
     while (!this.#ended.signal.aborted) {
       try {
-        const [page, run] = await Promise.all([
+        const pages = roundPages(runId, -1, options);
+        const [page, run, { value: rounds }] = await Promise.all([
           get(runPath(runId, `/events?order=newest_first&page_size=${MAX_EVENTS}`), options),
           get(runPath(runId), options),
+          pages.next(),
         ]);
         this.take({ type: "run", run });
         this.take({ type: "events", events: page.events.reverse() });
-        for await (const rounds of roundPages(runId, -1, options)) this.take({ type: "rounds", rounds });
+        this.take({ type: "rounds", rounds });
+        const known = rounds.at(-1)?.round ?? -1;
+        for await (const newer of roundPages(runId, known, options)) this.take({ type: "rounds", rounds: newer });
         this.#goOn();
         return;
       } catch (error) {

@@ -140,14 +140,19 @@ def test_the_first_view_is_small():
     assert sum(len(FILES[name].compressed) for name in names) < 50_000, "bytes, compressed"
 
 
-def test_the_browser_is_told_at_once_of_every_module_of_the_first_view(app):
-    told = re.findall(rf"<console/{VERSION}/([^>]+)>; rel=modulepreload", ask(app, "/").headers["link"])
+def test_the_browser_is_told_at_once_of_every_module_of_the_first_view_and_later_of_those_of_a_run(app):
+    links = [link.strip().split("; ") for link in ask(app, "/").headers["link"].split(",")]
+    assert {tuple(link[1:]) for link in links} == {("rel=modulepreload",), ("rel=modulepreload", "fetchpriority=low")}
+    told = [link[0].removeprefix(f"<console/{VERSION}/").removesuffix(">") for link in links]
+    urgent = [name for name, link in zip(told, links, strict=True) if len(link) == 2]
+    assert urgent == told[: len(urgent)], "a page that is not asked for must not hold up the one that is"
     assert told[:2] == ["app.js", "overview.js"]
+    assert "run.js" in told[len(urgent) :]
     assert len(set(told)) == len(told) > 5
-    for name in told:
-        static = re.findall(r"""from\s+["']\./([^"']+)["']""", MODULES[name])
-        assert set(static) <= set(told), name
-    assert "run.js" not in told, "a page that is not asked for must not hold up the one that is"
+    for among in (urgent, told):
+        for name in among:
+            static = re.findall(r"""from\s+["']\./([^"']+)["']""", MODULES[name])
+            assert set(static) <= set(among), name
 
 
 def test_asking_without_wanting_the_body_is_answered(app):
