@@ -7,10 +7,10 @@ ARGS ?=
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test chaos lint format proto bench clean
+.PHONY: help setup demo test chaos lint format proto bench screenshots clean
 
 help: ## Show the targets
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):[^#]*## /\1\t/' | awk -F '\t' '{printf "  %-8s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):[^#]*## /\1\t/' | awk -F '\t' '{printf "  %-11s %s\n", $$1, $$2}'
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' \
@@ -61,6 +61,9 @@ proto: $(VENV)/.dev ## Generate shared/gen from protos/, and the picture of the 
 
 bench: $(VENV)/.dev ## Measure rounds, fold, FINCH and transfers against peers and limits; ARGS="--quick"
 	@$(BIN)/python -m benchmarks $(ARGS)
+
+screenshots: $(VENV)/.dev ## Take the README's pictures anew: minutes, needs Chromium and Prometheus
+	@FEDPLCC_SCREENSHOTS=docs/pictures $(BIN)/python -m pytest tests/browser/test_pictures.py tests/integration/test_live_prometheus.py
 
 clean: ## Remove the environment and caches
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
