@@ -28,8 +28,13 @@ class Storage:
         self._trouble: dict[str, tuple[float, str]] = {}
 
     @contextmanager
-    def writing(self, what: str) -> Iterator[None]:
-        """The block writes something of this kind."""
+    def writing(self, what: str, *, is_proof: bool = True) -> Iterator[None]:
+        """The block writes something of this kind.
+
+        Args:
+            what: The kind.
+            is_proof: Whether success shows that this works again; to open a file shows nothing, a full disk allows it.
+        """
         try:
             yield
         except StoreUnavailable as error:
@@ -39,7 +44,7 @@ class Storage:
                 )
             self._trouble[what] = self._clock(), error.detail
             raise
-        if self._trouble.pop(what, None) is not None:
+        if is_proof and self._trouble.pop(what, None) is not None:
             log.info("storage_works_again", what=what)
 
     def why_waiting(self) -> str:

@@ -132,7 +132,7 @@ class Transfers:
         if offset:
             self.count_resumed(direction="received")
         self._metrics.rounds.uploads(run_id, number, client_id, now=self._ledger.now())
-        with self._ledger.storage.writing("uploads"):
+        with self._ledger.storage.writing("uploads", is_proof=False):
             upload = self._blobs.uploads.begin(client_id, blob)
 
         @contextmanager

@@ -9,10 +9,12 @@ import pytest
 
 from aggregator.attendance import MAX_ANNOUNCED
 from aggregator.storage import FORGET_AFTER_S, Storage
+from aggregator.store.uploads import Upload
 from shared.errors import BlobCorrupt, StoreUnavailable
 from tests.crashes import Disk
 from tests.folders import memory_folder
 from tests.local_federation import Clock, LocalFederation
+from tests.logs import logged
 from tests.numpy_client import NumpyClient
 
 
@@ -35,6 +37,44 @@ def test_a_failure_is_told_until_the_same_kind_of_writing_works() -> None:
     with storage.writing("uploads"):
         pass
     assert storage.why_waiting() == ""
+
+
+def test_an_upload_that_begins_again_does_not_say_that_the_disk_has_room() -> None:
+    storage = Storage(Clock())
+    with logged() as lines:
+        for _ in range(3):
+            with storage.writing("uploads", is_proof=False):
+                pass
+            fail(storage, "uploads")
+    assert [line["event"] for line in lines()] == ["storage_fails"]
+
+
+def test_a_run_waits_for_storage_while_its_upload_only_begins_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    with memory_folder() as folder, LocalFederation(Path(folder), [NumpyClient("ann")]) as federation:
+        federation.join()
+        run = federation.create()
+        client = federation.clients["ann"]
+        task = federation.task(client)
+        blob, data = next(iter(client.work(task, None)[1].items()))
+        for _ in range(2):
+            receiver = federation.coordinator.transfers.begin_upload(
+                client.client_id, client.token, run.run_id, task.round, blob
+            )
+            assert receiver is not None
+            with monkeypatch.context() as patch:
+                patch.setattr(Upload, "write", lambda *_: no_room())
+                with pytest.raises(StoreUnavailable):
+                    receiver.write(0, data)
+            receiver.close()
+            assert federation.coordinator.get_run(run.run_id).reason.startswith("waits for storage: ")
+        again = federation.coordinator.transfers.begin_upload(
+            client.client_id, client.token, run.run_id, task.round, blob
+        )
+        assert again is not None
+        assert federation.coordinator.get_run(run.run_id).reason.startswith("waits for storage: ")
+        again.write(0, data)
+        again.close()
+        assert "storage" not in federation.coordinator.get_run(run.run_id).reason
 
 
 def test_a_failure_that_nobody_met_again_is_forgotten_and_other_errors_are_none_of_it() -> None:
