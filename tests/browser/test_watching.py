@@ -11,9 +11,23 @@ from tests.browsing import Console
 from tests.chaos.fault_proxy import FaultProxy
 
 AWAY = (
-    "ERR_CONNECTION_REFUSED|ERR_CONNECTION_RESET|ERR_EMPTY_RESPONSE|ERR_INCOMPLETE_CHUNKED_ENCODING|status of 50[034]"
+    "ERR_CONNECTION_REFUSED|ERR_CONNECTION_RESET|ERR_EMPTY_RESPONSE|ERR_INCOMPLETE_CHUNKED_ENCODING"
+    "|ERR_CONTENT_LENGTH_MISMATCH|status of 50[034]"
 )
 """What the browser says of a gateway or an aggregator that is not there."""
+
+BREAK_OFF = """
+const whole = window.fetch;
+window.fetch = async (url, init) => {
+  const answer = await whole(url, init);
+  if (!url.includes("/events?")) return answer;
+  window.fetch = whole;
+  const begun = new TextEncoder().encode("{");
+  const start = (body) => { body.enqueue(begun); body.error(new TypeError("network error")); };
+  return new Response(new ReadableStream({ start }), { headers: answer.headers });
+};
+"""
+"""Has the first answer to what a run's page asks end in the middle, as it does where the gateway is stopped."""
 
 
 @pytest.fixture
@@ -181,6 +195,13 @@ def test_a_run_that_is_not_there_is_said(console: Console) -> None:
     )
     console.page.get_by_role("link", name="Go to the overview").click()
     expect(console.page.get_by_role("heading", level=1)).to_have_text("Federation")
+
+
+def test_an_answer_that_breaks_off_is_asked_for_again(console: Console, run_id: str) -> None:
+    console.page.add_init_script(BREAK_OFF)
+    console.open(f"#/runs/{run_id}")
+    expect(console.page.get_by_text("The gateway's answer broke off. Trying again")).to_be_visible()
+    expect(status(console, "pending")).to_be_visible()
 
 
 def test_an_address_that_leads_nowhere_is_said(console: Console) -> None:

@@ -70,7 +70,8 @@ export function runPath(runId, part = "") {
  * @returns {Promise<any>}
  */
 export async function get(path, options = {}) {
-  return (await ask(path, { headers: { Accept: "application/json" }, cache: "no-store" }, options.signal)).json();
+  const answer = await ask(path, { headers: { Accept: "application/json" }, cache: "no-store" }, options.signal);
+  return whole(answer.json(), options.signal);
 }
 
 /**
@@ -94,7 +95,8 @@ export async function sizeOf(path, options = {}) {
  * @returns {Promise<any[]>}
  */
 export async function getLines(path, options = {}) {
-  const text = await (await ask(path, { cache: "no-store" }, options.signal)).text();
+  const answer = await ask(path, { cache: "no-store" }, options.signal);
+  const text = await whole(answer.text(), options.signal);
   return text.split("\n").filter(Boolean).map((line) => JSON.parse(line));
 }
 
@@ -110,7 +112,8 @@ export async function post(path, body = {}, options = {}) {
   /** @type {Record<string, string>} */
   const headers = { Accept: "application/json", "Content-Type": "application/json" };
   if (options.key) headers["Idempotency-Key"] = options.key;
-  return (await ask(path, { method: "POST", headers, body: JSON.stringify(body) }, options.signal)).json();
+  const answer = await ask(path, { method: "POST", headers, body: JSON.stringify(body) }, options.signal);
+  return whole(answer.json(), options.signal);
 }
 
 /** A key that nobody has used: a wish that is sent twice with it counts once. */
@@ -318,6 +321,23 @@ async function ask(path, init, signal) {
   }
   if (response.ok) return response;
   throw errorOf(await response.json().catch(() => null), response.status);
+}
+
+/**
+ * The body of an answer, which breaks off where the gateway is stopped while it sends it.
+ *
+ * @template T
+ * @param {Promise<T>} body
+ * @param {AbortSignal} [signal]
+ * @returns {Promise<T>}
+ */
+async function whole(body, signal) {
+  try {
+    return await body;
+  } catch (error) {
+    if (signal?.aborted) throw error;
+    throw new ApiError("the gateway's answer broke off", null, 0);
+  }
 }
 
 /**
