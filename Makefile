@@ -66,4 +66,4 @@ screenshots: $(VENV)/.dev ## Take the README's pictures anew: minutes, needs Chr
 	@FEDPLCC_SCREENSHOTS=docs/pictures $(BIN)/python -m pytest tests/browser/test_pictures.py tests/integration/test_live_prometheus.py
 
 clean: ## Remove the environment and caches
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist tests-output *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
