@@ -213,7 +213,8 @@ class Clients:
     def _row(self, name: str, client: Client | None) -> Text:
         screen, doing = self._screen, _doing(self._run, name, client)
         is_working = client is not None and doing == client.activity.value and doing != "idle"
-        trouble = client is None or not client.is_connected or name in self._run.quarantined | self._run.dropped
+        is_away = self._run.has_clients and (client is None or not client.is_connected)
+        trouble = is_away or name in self._run.quarantined | self._run.dropped
         style = TROUBLE if trouble else WORKS if is_working else ""
         row = Text.assemble(MARGIN, (screen.cell(screen.clean(name), self._name_width)), GAP)
         if client is None or not client.is_connected:
@@ -272,7 +273,7 @@ def _doing(run: WatchedRun, name: str, client: Client | None) -> str:
     if name in run.quarantined:
         return "quarantined"
     if client is None:
-        return "not here yet"
+        return "not here yet" if run.has_clients else "not known yet"
     if not client.is_connected:
         seen = client.last_seen_at
         return "away" if seen is None else f"away since {seen.astimezone():%H:%M:%S}"

@@ -85,6 +85,7 @@ def _phase(run: WatchedRun, screen: Screen, now: datetime) -> Text:
     if run.status == "pending":
         here = sum(client.is_connected for client in run.clients)
         whom = f"{here} of {len(run.roster)} clients are here" if run.roster else f"{here} clients are here"
+        whom = whom if run.has_clients else "for clients"
         return Text.assemble(MARGIN, (screen.cell("waiting", LABEL_WIDTH), WORKS), whom)
     if run.status == "paused":
         how = f"go on with: fedplcc run resume {screen.clean(run.run_id)}"

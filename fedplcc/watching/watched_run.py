@@ -105,6 +105,8 @@ class WatchedRun:
     roster: frozenset[str] = frozenset()
     clients: Sequence[Client] = ()
     """Clients of the run that have ever joined, by id."""
+    has_clients: bool = False
+    """Whether the list of clients has come at all."""
     clients_trouble: str = ""
     """Why the list of clients is not up to date; empty if it is."""
     connection_trouble: str = ""
@@ -172,7 +174,7 @@ class WatchedRun:
         """Take the list of all clients of the federation; those of this run are kept."""
         known = self.roster | self.cohort
         self.clients = [client for client in clients if client.client_id in known or client.run_id == self.run_id]
-        self.clients_trouble = ""
+        self.has_clients, self.clients_trouble = True, ""
 
     # What it amounts to
 

@@ -135,6 +135,15 @@ def test_before_the_first_round_it_says_for_whom_it_waits() -> None:
         assert part in text
 
 
+def test_before_the_list_of_clients_has_come_nobody_is_said_to_be_away() -> None:
+    run = WatchedRun.of(a_run_document(RunStatus.PENDING))
+    run.roster = frozenset({"ann", "bob"})
+    text = "\n".join(lines_of(run))
+    assert "clients     2 not known yet" in text
+    assert "not here" not in text
+    assert "clients are here" not in text
+
+
 def test_a_paused_run_says_how_it_goes_on() -> None:
     run = a_watched_run()
     run.take(an_event("pause_requested", 13))
