@@ -20,7 +20,6 @@ from gateway.metrics import GatewayMetrics
 from gateway.middleware import BodyLimit, RequestContext
 from gateway.routes import Services
 from gateway.server import Server, listen
-from shared.addresses import is_loopback
 from shared.config import EXIT_CONFIG as EXIT_CONFIG
 from shared.config import GatewaySettings
 from shared.errors import (
@@ -79,7 +78,7 @@ class Route:
         asked = () if self.is_local else openapi.OF_AGGREGATOR
         yield from map(problem.kind_of, (*self.refusals, *asked, *openapi.ALWAYS))
         guarded = () if self.method in SAFE_METHODS else (403,)
-        yield from (problem.HTTP_PROBLEMS[status] for status in (*self.http_refusals, *guarded))
+        yield from (problem.HTTP_PROBLEMS[status] for status in (*self.http_refusals, *guarded, 421))
 
     @property
     def statuses(self) -> set[int]:
@@ -290,7 +289,7 @@ def create_app(settings: GatewaySettings) -> FastAPI:
 
     services = Services(
         metrics=GatewayMetrics((route.method, route.path, route.statuses) for route in ROUTES),
-        is_on_loopback=is_loopback(settings.host),
+        host_names=settings.host_names,
     )
     app = FastAPI(
         title=openapi.TITLE,

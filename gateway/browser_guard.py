@@ -6,12 +6,13 @@ Origin, and no page can change that. What changes something is refused when it c
 send neither, are let through. Reading across origins is what browsers refuse on their own, as no answer here allows it.
 
 All of this rests on the name in the address. Who owns a name can let it lead to 127.0.0.1 from one moment to the next, and
-a page that came from there is then of the same origin as the gateway. So a gateway that listens on loopback answers only
-when it is asked for by a name of loopback, which nobody owns.
+a page that came from there is then of the same origin as the gateway. So a gateway that listens on loopback, or was told its
+names, answers only when it is asked for by one of those or by a name of loopback, which nobody owns.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -46,7 +47,7 @@ class BrowserGuard:
             await send(message)
 
         headers = Headers(scope=scope)
-        if scope["app"].state.services.is_on_loopback and not names_loopback(headers.get("host", "")):
+        if not is_named(headers.get("host", ""), scope["app"].state.services.host_names):
             await respond_http(421, None, scope)(scope, receive, guarded)
         elif scope["method"] in SAFE_METHODS or comes_from_here(headers):
             await self.app(scope, receive, guarded)
@@ -54,16 +55,20 @@ class BrowserGuard:
             await respond_http(403, None, scope)(scope, receive, guarded)
 
 
-def names_loopback(host: str) -> bool:
-    """Whether what a Host header says is this machine for everybody who reads it: an address of loopback, or localhost.
+def is_named(host: str, allowed: Collection[str] | None) -> bool:
+    """Whether a Host header asks for this gateway: by a name that it has, or one of loopback for everybody who reads it.
 
-    Without the header no browser asks.
+    Args:
+        host: The header, with or without a port; without the header no browser asks.
+        allowed: Its names in lower case; None where it may have any.
     """
+    if allowed is None or not host:
+        return True
     try:
         name = (urlsplit(f"//{host}").hostname or "").removesuffix(".")
     except ValueError:
         return False
-    return not host or name.endswith(".localhost") or is_loopback(name)
+    return name in allowed or name.endswith(".localhost") or is_loopback(name)
 
 
 def comes_from_here(headers: Headers) -> bool:

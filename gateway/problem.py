@@ -81,8 +81,8 @@ HTTP_PROBLEMS: Mapping[int, Kind] = MappingProxyType(
             Kind(
                 "MISDIRECTED_REQUEST",
                 421,
-                "The gateway listens on loopback and answers only when it is asked for as 127.0.0.1 or localhost; a proxy "
-                "in front of it must ask for it by that address.",
+                "The gateway does not answer to the name that it was asked for by: ask for 127.0.0.1 or localhost, or give "
+                "it its names with --allowed-hosts.",
             ),
         )
     }

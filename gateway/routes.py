@@ -45,8 +45,8 @@ class Services:
     """What handlers work with, one of each per application."""
 
     metrics: GatewayMetrics
-    is_on_loopback: bool = False
-    """Whether it listens on loopback only."""
+    host_names: frozenset[str] | None = None
+    """By which names it may be asked for besides those of loopback; None for any."""
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the gateway stops; event streams end then."""
     stream_slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_EVENT_STREAMS))

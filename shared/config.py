@@ -18,7 +18,7 @@ from pydantic import BeforeValidator, Field, SecretStr, ValidationError, field_v
 from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict
 
-from shared.addresses import require_secure, split_address
+from shared.addresses import is_loopback, require_secure, split_address
 from shared.errors import InvalidConfig
 from shared.log import Level
 from shared.sections import Name, explain, read_document
@@ -132,6 +132,16 @@ class GatewaySettings(Settings):
     """Port to listen at."""
     aggregator: str = "127.0.0.1:50051"
     """HOST:PORT of the aggregator."""
+    allowed_hosts: str | None = Field(None, pattern=r"^[A-Za-z0-9.:_-]+(,[A-Za-z0-9.:_-]+)*$")
+    """Names and addresses, with commas between them, by which it may be asked for besides 127.0.0.1 and localhost, so that
+    no other name can lead a browser to it. Without it: none where it listens on loopback, else any."""
+
+    @property
+    def host_names(self) -> frozenset[str] | None:
+        """By which names it may be asked for besides those of loopback, in lower case; None for any."""
+        if self.allowed_hosts is not None:
+            return frozenset(name.lower().removesuffix(".") for name in self.allowed_hosts.split(","))
+        return frozenset() if is_loopback(self.host) else None
 
     @model_validator(mode="after")
     def _plain_text_stays_home(self) -> Self:

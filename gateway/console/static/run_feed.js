@@ -151,7 +151,12 @@ export class RunFeed {
         this.take({ type: "rounds", rounds });
       }
     } catch (error) {
-      if (!this.#ended.signal.aborted && !(error instanceof ApiError)) throw error;
+      if (this.#ended.signal.aborted) return;
+      if (!(error instanceof ApiError)) throw error;
+      if (error.mayPass) {
+        this.#isStale = true; // the run's last event may have been the last one that asks
+        await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
+      }
     } finally {
       this.#asking = undefined;
       if (this.#isStale && !this.#ended.signal.aborted) this.refresh();

@@ -7,7 +7,7 @@ from starlette.middleware import Middleware
 
 from gateway import problem
 from gateway.app import create_app
-from gateway.browser_guard import BrowserGuard, names_loopback
+from gateway.browser_guard import BrowserGuard, is_named
 from gateway.metrics import GatewayMetrics
 from gateway.middleware import RequestContext
 from gateway.routes import Services
@@ -109,7 +109,7 @@ def test_a_refused_request_is_counted_and_has_an_id(app):
     ["127.0.0.1:8080", "127.0.0.1", "127.8.8.8:1", "[::1]:8080", "localhost", "LOCALHOST:80", "a.localhost.:80", ""],
 )
 def test_names_of_loopback_are_known(host):
-    assert names_loopback(host)
+    assert is_named(host, frozenset())
 
 
 @pytest.mark.parametrize(
@@ -130,12 +130,12 @@ def test_names_of_loopback_are_known(host):
     ],
 )
 def test_other_names_are_not(host):
-    assert not names_loopback(host)
+    assert not is_named(host, frozenset())
 
 
 @pytest.mark.parametrize("method", ["GET", "POST"])
 def test_a_gateway_on_loopback_answers_to_names_of_loopback_only(app, calls, method):
-    app.state.services.is_on_loopback = True
+    app.state.services.host_names = frozenset()
     same_origin = {"Host": "evil.example:8080", "Origin": "http://evil.example:8080", "Sec-Fetch-Site": "same-origin"}
     answer = send(app, method, same_origin)
     assert (answer.status_code, answer.json()["code"]) == (421, "MISDIRECTED_REQUEST")
@@ -147,7 +147,23 @@ def test_a_gateway_that_others_reach_answers_to_any_name(app):
     assert send(app, "GET", {"Host": "federation.example"}).status_code == 200
 
 
-@pytest.mark.parametrize(("host", "is_checked"), [("127.0.0.1", True), ("localhost", True), ("0.0.0.0", False)])
-def test_the_address_that_it_listens_at_decides(host, is_checked):
+def test_a_gateway_that_knows_its_names_answers_to_those_and_to_names_of_loopback(app):
+    app.state.services.host_names = GatewaySettings(
+        host="0.0.0.0", insecure=True, allowed_hosts="gateway,FL.example.org"
+    ).host_names
+    for host in ("gateway:8080", "fl.example.org", "FL.EXAMPLE.ORG.:443", "127.0.0.1:8080", "localhost"):
+        assert send(app, "GET", {"Host": host}).status_code == 200, host
+    for host in ("evil.example", "gateway.evil.example", "example.org"):
+        assert send(app, "GET", {"Host": host}).status_code == 421, host
+
+
+@pytest.mark.parametrize("names", ["", "a,,b", "a b", ",a", "http://a/"])
+def test_names_that_are_none_are_refused(names):
+    with pytest.raises(ValueError, match="allowed_hosts"):
+        GatewaySettings(allowed_hosts=names)
+
+
+@pytest.mark.parametrize(("host", "names"), [("127.0.0.1", frozenset()), ("localhost", frozenset()), ("0.0.0.0", None)])
+def test_the_address_that_it_listens_at_decides(host, names):
     services = create_app(GatewaySettings(host=host, insecure=True)).state.services
-    assert services.is_on_loopback is is_checked
+    assert services.host_names == names
