@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 
 from shared.errors import InvalidConfig
 
@@ -25,6 +26,17 @@ def split_address(address: str, name: str = "aggregator") -> tuple[str, int]:
     if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65_536:
         raise InvalidConfig(f"{name} = {address!r}: write HOST:PORT, with a port from 1 to 65535")
     return host, int(port)
+
+
+def is_host(text: str) -> bool:
+    """Whether this is a host's name or an IP address, without a port and without brackets."""
+    if ":" not in text:
+        return re.fullmatch(r"[A-Za-z0-9._-]+", text) is not None
+    try:
+        ipaddress.IPv6Address(text)
+    except ValueError:
+        return False
+    return True
 
 
 def join_address(host: str, port: int) -> str:

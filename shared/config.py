@@ -18,7 +18,7 @@ from pydantic import BeforeValidator, Field, SecretStr, ValidationError, field_v
 from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict
 
-from shared.addresses import is_loopback, require_secure, split_address
+from shared.addresses import is_host, is_loopback, require_secure, split_address
 from shared.errors import InvalidConfig
 from shared.log import Level
 from shared.sections import Name, explain, read_document
@@ -132,9 +132,18 @@ class GatewaySettings(Settings):
     """Port to listen at."""
     aggregator: str = "127.0.0.1:50051"
     """HOST:PORT of the aggregator."""
-    allowed_hosts: str | None = Field(None, pattern=r"^[A-Za-z0-9.:_-]+(,[A-Za-z0-9.:_-]+)*$")
-    """Names and addresses, with commas between them, by which it may be asked for besides 127.0.0.1 and localhost, so that
-    no other name can lead a browser to it. Without it: none where it listens on loopback, else any."""
+    allowed_hosts: str | None = None
+    """Names and addresses without ports, with commas between them, by which it may be asked for besides 127.0.0.1 and
+    localhost, so that no other name can lead a browser to it. Without it: none where it listens on loopback, else any."""
+
+    @field_validator("allowed_hosts")
+    @classmethod
+    def _names_without_ports(cls, hosts: str | None) -> str | None:
+        if hosts is not None and not all(map(is_host, hosts.split(","))):
+            raise ValueError(
+                "write names or addresses without ports, with commas between them: fl.example.org,192.0.2.10"
+            )
+        return hosts
 
     @property
     def host_names(self) -> frozenset[str] | None:
