@@ -38,6 +38,12 @@ class Session:
         if self.problem is not None and self.problem.is_fatal:
             self.problem = None
 
+    @property
+    def cannot_work(self) -> bool:
+        """Whether it was given work of a run and has said that it cannot do it."""
+        was_given = self.task is not None and self.task.run is not None
+        return was_given and self.problem is not None and self.problem.is_fatal
+
     def works_for(self, run_id: str) -> bool:
         """Whether it computes for a run, or was given work of it and has not said that it is idle since."""
         was_given = self.task is not None and self.task.run is not None and self.task.run.run_id == run_id

@@ -121,6 +121,9 @@ class ClientMetrics:
             "clients", "Clients by state: ever registered, connected, quarantined in an open run, by activity.", "state"
         )
         self._problems = families.counter("client_problems_total", "Problems that trainers reported.")
+        self._stopped = families.gauge(
+            "clients_with_problems", "Connected clients that were given work of a run and say that they cannot do it."
+        )
         self._series = ClientSeries(most, time.monotonic)
         families.registry.register(self._series)
         for state in ("registered", "connected", "quarantined", *(activity.value for activity in ClientActivity)):
@@ -145,5 +148,6 @@ class ClientMetrics:
         self._states.labels("connected").set(len(connected))
         for activity in ClientActivity:
             self._states.labels(activity.value).set(activities.count(activity))
+        self._stopped.set(sum(session.cannot_work for session in connected))
         self._states.labels("quarantined").set(len({name for run in open_runs for name in run.quarantined}))
         self._series.follow(connected, {name for run in open_runs for name in run.roster})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -207,3 +208,21 @@ def test_problems_are_counted(federation: LocalFederation) -> None:
     for detail in ("no data", "no data", "no disk"):
         federation.heartbeat(ann, problem=ClientProblem(reason="X", detail=detail))
     assert federation.metric("client_problems_total") == 2
+
+
+def test_a_client_that_cannot_do_its_task_is_counted_until_it_can(federation: LocalFederation) -> None:
+    def with_problems() -> float | None:
+        federation.coordinator.tick()
+        return federation.metric("clients_with_problems")
+
+    ann = federation.clients["ann"]
+    hopeless = ClientProblem(reason="X", detail="no data", is_fatal=True)
+    federation.heartbeat(ann, problem=hopeless)
+    assert with_problems() == 0, "nobody asks anything of it"
+    federation.create(run={"rounds": 1})
+    task = federation.task(ann)
+    federation.heartbeat(ann, problem=replace(hopeless, detail="still no data"))
+    assert with_problems() == 1
+    assert with_problems() == 1, "as long as it lasts"
+    federation.perform(ann, task)
+    assert with_problems() == 0
