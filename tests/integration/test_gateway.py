@@ -410,7 +410,9 @@ def test_a_page_of_a_run_that_goes_on_says_so(gateway):
 def test_pages_go_backwards_from_the_newest_event_to_the_first(finished):
     gateway, run_id = finished
     whole = [event.sequence for event in history(gateway, run_id)]
-    seen, before, pages = [], 0, []
+    seen: list[int] = []
+    pages: list[schemas.EventPage] = []
+    before: int | None = 0
     while before is not None:
         query = {"order": "newest_first", "page_size": 4, "before": before}
         answer = gateway.http.get(f"/v1/runs/{run_id}/events", params=query)
