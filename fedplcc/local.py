@@ -38,8 +38,6 @@ END_S = 10.0
 """What a process has to end in after SIGTERM, before SIGKILL."""
 ALARM_S = 1.0
 """How long work that failed waits for a process that may have made it fail to be found dead."""
-LOG_LINES = 15
-"""Last lines of a log that are shown when its process has failed."""
 
 Result = TypeVar("Result")
 
@@ -110,8 +108,7 @@ class LocalProcess:
     def failure(self, code: int) -> FedplccError:
         """Why it ended, in its own words if it said any."""
         said = [line["detail"] for line in self._log_lines() if line.get("level") == "error" and "detail" in line]
-        tail = "\n".join(self.log_text().splitlines()[-LOG_LINES:])
-        reason = said[-1] if said else f"with exit code {code}; the end of {self.log}:\n{tail}"
+        reason = said[-1] if said else f"with exit code {code}; what it did before is in {self.log}"
         # The services' exit codes for what their settings or their disk are to blame for.
         kind = {2: InvalidConfig, 4: StoreUnavailable}.get(code, ProcessEnded) if said else ProcessEnded
         return kind(f"{self.name} ended: {reason}" if said else f"{self.name} ended {reason}")

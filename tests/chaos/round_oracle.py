@@ -80,6 +80,11 @@ class RunModel:
         """Clients whose report is."""
         return {name for number, name in self.reports if number == self.number}
 
+    @property
+    def done(self) -> set[str]:
+        """Clients that did their part in the phase: one that was dropped in training may be back and report."""
+        return self.with_report if self.phase == "evaluating" else self.with_update
+
 
 @dataclass
 class Oracle:
@@ -156,7 +161,7 @@ class Oracle:
                 return f"the cohort became {cohort}"
             run.cohorts[run.number] = cohort
             run.since = self.now
-        elif new and len(set(run.cohort) - dropped) < run.needed:
+        elif new and len((set(run.cohort) - dropped) | run.done) < run.needed:
             return f"without {sorted(dropped)} there is no quorum"
         run.dropped = dropped
         self._settle(run)
