@@ -28,9 +28,9 @@ from rich.table import Column
 
 from fedplcc.plots import SUMMARIES, domains_of
 from fedplcc.printable import printable
-from fedplcc.run_notes import note_of
+from fedplcc.run_notes import PHASES_OF_CLIENTS, note_of
 from gateway.schemas import Client, Event, Round, Run
-from shared.types import ClientActivity, RoundPhase, RunStatus
+from shared.types import ClientActivity, RunStatus
 
 PHASES = {
     "initialising": "making the first model",
@@ -39,8 +39,6 @@ PHASES = {
     "evaluating": "evaluating",
 }
 
-PHASES_OF_CLIENTS = frozenset((RoundPhase.INITIALISING, RoundPhase.COLLECTING, RoundPhase.EVALUATING))
-"""Those in which a round waits for clients."""
 GAP = "  "
 ROUND_WIDTH = 6
 LOCAL_WIDTHS = {"local mean": 10, "local worst": 11}

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from fedplcc.printable import printable
 from gateway.schemas import Event
+from shared.types import RoundPhase
+
+PHASES_OF_CLIENTS = frozenset((RoundPhase.INITIALISING, RoundPhase.COLLECTING, RoundPhase.EVALUATING))
+"""Phases in which a round waits for clients; in the others the aggregator works."""
 
 NOTES = {
     "run_recovered": "the aggregator came back; the run goes on",

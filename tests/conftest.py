@@ -13,13 +13,21 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from shared.log import OUR_LOGGERS
-from tests.harness import Federation
+from tests.harness import TOLD, Federation
 from tests.postgres import Server, a_server
 
 settings.register_profile(
     "default", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
 )
 settings.load_profile("default")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print what tests have counted; what they print themselves is lost where files run beside each other."""
+    for report in terminalreporter.stats.get("passed", ()):
+        for name, value in report.user_properties:
+            if name == TOLD:
+                terminalreporter.write_line(f"{report.location[0]}: {value}")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

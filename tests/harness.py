@@ -26,6 +26,8 @@ from shared.rpc import open_channel
 ROOT = Path(__file__).parent.parent
 START_S = 60.0
 """Importing torch on a busy machine takes seconds."""
+TOLD = "told"
+"""Property of a test whose value stands in the summary at the end."""
 
 _T = TypeVar("_T")
 

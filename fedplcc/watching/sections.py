@@ -10,11 +10,12 @@ from typing import Protocol
 from rich.cells import cell_len
 from rich.text import Text
 
+from fedplcc.run_notes import PHASES_OF_CLIENTS
 from fedplcc.watching.glyphs import bar, sparkline
 from fedplcc.watching.layout import Wish
 from fedplcc.watching.screen import GAP, MARGIN, NARROW_NAME_WIDTH, Screen
 from fedplcc.watching.styles import FAINT, HEADING, TROUBLE, WORKS, WORST, change_style
-from fedplcc.watching.watched_run import PHASES_OF_CLIENTS, Note, Series, WatchedRun
+from fedplcc.watching.watched_run import Note, Series, WatchedRun
 from fedplcc.watching.words import exact, number, percent, points
 from gateway.schemas import Client
 

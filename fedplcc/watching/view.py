@@ -10,12 +10,13 @@ from datetime import datetime
 
 from rich.text import Text
 
+from fedplcc.run_notes import PHASES_OF_CLIENTS
 from fedplcc.watching.glyphs import bar
 from fedplcc.watching.layout import shared_out
 from fedplcc.watching.screen import GAP, MARGIN, Screen
 from fedplcc.watching.sections import LABEL_WIDTH, Accuracy, Clients, Facts, Notes, Section
 from fedplcc.watching.styles import FAINT, HEADING, STATUS, TROUBLE, WORKS, WORST
-from fedplcc.watching.watched_run import PHASES_OF_CLIENTS, WatchedRun
+from fedplcc.watching.watched_run import WatchedRun
 from fedplcc.watching.words import about, for_so_long
 
 PHASES = {

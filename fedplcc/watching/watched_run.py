@@ -13,7 +13,7 @@ from statistics import mean
 from typing import Any
 
 from fedplcc.plots import SUMMARIES
-from fedplcc.run_notes import TROUBLE, note_of
+from fedplcc.run_notes import PHASES_OF_CLIENTS, TROUBLE, note_of
 from gateway.schemas import Client, Event, Run
 from shared.types import ClientActivity
 
@@ -40,8 +40,6 @@ WORKING = {
 """What a client does in a phase while its progress is that of the phase."""
 NEARLY_DONE = frozenset((ClientActivity.SUMMARISING, ClientActivity.UPLOADING))
 """What comes after it, before its part counts as done."""
-PHASES_OF_CLIENTS = frozenset(WORKING)
-"""Phases whose progress is that of clients; in the others the aggregator works."""
 
 
 @dataclass(frozen=True, slots=True)

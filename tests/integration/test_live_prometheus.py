@@ -19,7 +19,7 @@ import yaml
 from tests import dashboards
 from tests.dashboard_picture import draw
 from tests.dashboards import Query
-from tests.harness import eventually
+from tests.harness import TOLD, eventually
 from tests.prometheus_server import (
     FOLDER,
     PrometheusServer,
@@ -176,7 +176,7 @@ def test_nothing_fires_and_every_panel_has_data_while_all_is_well(watch: Watch) 
 
 
 def test_every_alert_is_fired_by_a_fault_that_it_is_for(
-    watch: Watch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    watch: Watch, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
     faults, expected = watch.federation, {rule["alert"] for rule in rules()}
 
@@ -220,8 +220,7 @@ def test_every_alert_is_fired_by_a_fault_that_it_is_for(
     draw_overview(watch, picture)
     if SCREENSHOTS in os.environ:
         shutil.copy(picture, Path(os.environ[SCREENSHOTS]) / picture.name)
-    with capsys.disabled():
-        print(f"\n{count(watch)}, alerts {len(watch.fired)}/{len(rules())}")
+    record_property(TOLD, f"{count(watch)}, alerts {len(watch.fired)}/{len(rules())}")
 
 
 def count(watch: Watch) -> str:

@@ -105,7 +105,10 @@ class Terminal:
 
     def wait_for(self, *parts: str) -> str:
         """Wait until all of this is on the screen; returns it."""
-        eventually(lambda: self.shows(*parts), f"the screen shows {parts}", WAIT_S)
+        try:
+            eventually(lambda: self.shows(*parts), f"the screen shows {parts}", WAIT_S)
+        except AssertionError as error:
+            raise AssertionError(f"{error}, but:\n{self.last_screen}") from None
         return self.last_screen
 
     def resize(self, width: int, height: int) -> None:
