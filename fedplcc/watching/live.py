@@ -31,8 +31,12 @@ CLOCK_S = 1.0
 
 
 def screen_console() -> Console:
-    """The terminal of stdout, for full screens."""
-    return Console(highlight=False, markup=False, emoji=False)
+    """The terminal of stdout, for full screens, as wide and high as it is.
+
+    A shell or a parent process may have exported the size of an earlier moment, which no resizing would change.
+    """
+    environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
+    return Console(highlight=False, markup=False, emoji=False, _environ=environment)
 
 
 class LiveWatch:

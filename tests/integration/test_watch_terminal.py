@@ -169,7 +169,8 @@ def stepped_to(served: ServedGateway, run_id: str, number: int) -> None:
 
 
 def watching(served: ServedGateway, run_id: str, *flags: str, **environment: str) -> Terminal:
-    environment = {"LANG": "C.UTF-8", **environment}
+    # Some shells export the size that the terminal has when they start; resizing does not change what they said.
+    environment = {"LANG": "C.UTF-8", "COLUMNS": "80", "LINES": "24", **environment}
     return Terminal("run", "watch", run_id, "--gateway", served.url, *flags, environment=environment)
 
 

@@ -36,13 +36,11 @@ def test_a_process_that_said_why_it_ended_is_quoted(tmp_path: Path, code: int, k
     assert error.detail == "trainer-ann ended: there is no data"
 
 
-def test_a_process_that_said_nothing_shows_the_end_of_its_log(tmp_path: Path) -> None:
-    process = a_process(tmp_path, *(f"line {number}" for number in range(100)), "ImportError: no module")
+def test_of_a_process_that_said_nothing_the_log_is_named(tmp_path: Path) -> None:
+    process = a_process(tmp_path, "Traceback (most recent call last):", "ImportError: no module")
     error = process.failure(1)
-    assert "exit code 1" in error.detail
-    assert str(process.log) in error.detail
-    assert "ImportError: no module" in error.detail
-    assert "line 50\n" not in error.detail
+    assert type(error) is ProcessEnded
+    assert error.detail == f"trainer-ann ended with exit code 1; what it did before is in {process.log}"
 
 
 def test_what_a_process_says_is_found_by_its_event(tmp_path: Path) -> None:
