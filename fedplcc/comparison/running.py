@@ -230,7 +230,10 @@ def _outcome_of(cell: Cell, connection: Connection, device: str) -> tuple[str, s
     from shared.log import set_up
 
     set_up("error", silent=[journal.NAME])
-    progress = CellProgress(lambda kind, content: connection.send((kind, content)))
+    progress = CellProgress(
+        told_round=lambda number, mean: connection.send((ROUND, (number, mean))),
+        told_note=lambda text: connection.send((NOTE, text)),
+    )
     try:
         # While a cell is trained there is nothing to be sent but the word to stop; the end of the other side counts as one.
         train_cell(cell, progress, device=device, should_stop=connection.poll)

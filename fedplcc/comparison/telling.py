@@ -6,13 +6,12 @@ import io
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from fedplcc.comparison.plan import Cell
-from fedplcc.comparison.running import NOTE, ROUND
 from fedplcc.printable import printable
 from fedplcc.progress import RunProgress, shows_bars
 from gateway.schemas import Event
@@ -21,14 +20,14 @@ from gateway.schemas import Event
 class CellProgress(RunProgress):
     """A worker's view of one run: rounds and what a person should know go to whoever started it."""
 
-    def __init__(self, say: Callable[[str, Any], None]) -> None:
-        """Tell with `say(kind, content)`."""
+    def __init__(self, *, told_round: Callable[[int, float | None], None], told_note: Callable[[str], None]) -> None:
+        """Pass the number and mean accuracy of committed rounds to `told_round`, and notes to `told_note`."""
         super().__init__(Console(file=io.StringIO()), total_rounds=0)
-        self._say = say
+        self._told_round, self._told_note = told_round, told_note
 
     def note(self, text: str) -> None:
         """Pass it on."""
-        self._say(NOTE, text)
+        self._told_note(text)
 
     def step(self, text: str) -> None:
         """Nothing: of what takes a while within a cell a person sees the rounds."""
@@ -37,8 +36,8 @@ class CellProgress(RunProgress):
         """Pass a committed round on, and of the rest what a person should know."""
         if event.type != "round_committed":
             super().event(event)
-        elif event.data.get("metrics"):
-            self._say(ROUND, (event.round, event.data["metrics"]["accuracy"]["mean"]))
+        elif event.round is not None and event.data.get("metrics"):
+            self._told_round(event.round, event.data["metrics"]["accuracy"]["mean"])
 
 
 class CellsShown(AbstractContextManager["CellsShown"]):

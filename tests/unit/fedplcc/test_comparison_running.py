@@ -98,17 +98,16 @@ def an_event(kind: str, number: int | None = None, **data: Any) -> Event:
 
 
 def test_of_a_run_rounds_and_what_a_person_should_know_are_passed_on() -> None:
-    said: list[tuple[str, Any]] = []
-    progress = CellProgress(lambda kind, content: said.append((kind, content)))
+    said: list[Any] = []
+    progress = CellProgress(
+        told_round=lambda number, mean: said.append((number, mean)), told_note=lambda text: said.append(text)
+    )
     progress.step("mnist: reading its data")
     progress.event(an_event("round_opened", 1, cohort=["mnist"], phase="collecting"))
     progress.event(an_event("update_committed", 1))
     progress.event(an_event("update_refused", 1, detail="it is too far away"))
     progress.event(an_event("round_committed", 1, metrics={"accuracy": {"mean": 0.5}}))
-    assert said == [
-        (running.NOTE, "client mnist: an update was refused: it is too far away"),
-        (running.ROUND, (1, 0.5)),
-    ]
+    assert said == ["client mnist: an update was refused: it is too far away", (1, 0.5)]
 
 
 def test_where_no_bar_can_move_each_cell_has_a_line_when_it_begins_and_ends(cell: Cell) -> None:
