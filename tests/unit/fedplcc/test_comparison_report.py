@@ -28,6 +28,8 @@ from fedplcc.comparison.tidy import tables
 from fedplcc.exit_codes import ExitCode
 from tests.comparisons import COMPARISON, RUN, TOTAL, cells_of, findings_of, write_cell, write_comparison
 
+GOLDEN = Path(__file__).parents[2] / "golden" / "comparison"
+"""The computed tables of the tiny comparison."""
 ROUNDS = [{"mnist": 0.2, "svhn": 0.1}, {"mnist": 0.8, "svhn": 0.4}, {"mnist": 0.7, "svhn": 0.3}]
 
 
@@ -185,6 +187,16 @@ def test_only_what_was_measured_differs_between_equal_cells(path: Path, tmp_path
     assert text.partition(f"## {MEASURED}")[0] == other_text.partition(f"## {MEASURED}")[0]
     assert web.rpartition(f">{MEASURED}</h2>")[0] == other_web.rpartition(f">{MEASURED}</h2>")[0] != ""
     assert text != other_text
+
+
+def test_the_computed_values_of_a_tiny_comparison_are_the_same_bytes_as_ever(path: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    fill(path, out, rows=("average", "prototypes"))
+    for _ in range(2):
+        assert compare("--config", path, "--out", out, "--report-only")[0] == ExitCode.OK
+        for golden in sorted(GOLDEN.glob("*.csv")):
+            assert (out / golden.name).read_bytes() == golden.read_bytes(), golden.name
+    assert {golden.name for golden in GOLDEN.iterdir()} >= {"evaluations.csv", "rounds.csv", "summary.csv", "cells.csv"}
 
 
 def test_the_table_says_mean_and_deviation_by_domain_and_who_is_best(whole: Report) -> None:
