@@ -22,7 +22,17 @@ from google.protobuf.message import Message
 from aggregator.history import FINAL_EVENTS
 from aggregator.service import Coordinator
 from aggregator.transfers import Receiver
-from shared import convert
+from shared.convert.clients import client_to_proto, heartbeat_from_proto
+from shared.convert.evaluations import evaluation_from_report, evaluation_to_proto
+from shared.convert.events import event_to_proto
+from shared.convert.membership import client_from_join, membership_to_proto
+from shared.convert.payloads import blob_to_proto
+from shared.convert.prototype_maps import prototype_map_to_proto
+from shared.convert.rounds import round_to_proto
+from shared.convert.runs import run_to_proto
+from shared.convert.tasks import poll_from_proto, task_to_proto
+from shared.convert.updates import committed_to_proto, update_from_commit
+from shared.convert.uploads import UploadHeader, initial_model_from_proto, upload_header_from_proto
 from shared.errors import MalformedRequest, NotAMember, Overloaded, TransferIdle
 from shared.gen.fedplcc.v1 import round_service_pb2 as round_pb2
 from shared.gen.fedplcc.v1 import round_service_pb2_grpc as round_grpc
@@ -108,16 +118,16 @@ class RoundServicer(round_grpc.RoundServiceServicer):
 
     async def Join(self, request: round_pb2.JoinRequest, context: Context) -> round_pb2.JoinResponse:
         """See RoundService.Join."""
-        client = convert.client_from_join(request)
+        client = client_from_join(request)
         membership = await _call(self._coordinator.join, client, request.instance_token)
-        return convert.membership_to_proto(membership)
+        return membership_to_proto(membership)
 
     async def SyncRound(
         self, request: round_pb2.SyncRoundRequest, context: Context
     ) -> AsyncIterator[round_pb2.SyncRoundResponse]:
         """See RoundService.SyncRound."""
         client_id, token = request.client_id, request.instance_token
-        poll = convert.poll_from_proto(request.poll) if request.HasField("poll") else None
+        poll = poll_from_proto(request.poll) if request.HasField("poll") else None
         known = None if poll is None else poll.known
         held_until = math.inf if poll is None else time.monotonic() + min(poll.hold_s, self._max_hold_s)
         superseded = asyncio.Event()
@@ -129,7 +139,7 @@ class RoundServicer(round_grpc.RoundServiceServicer):
         try:
             while True:
                 if task.key != known:
-                    yield round_pb2.SyncRoundResponse(task=convert.task_to_proto(task))
+                    yield round_pb2.SyncRoundResponse(task=task_to_proto(task))
                     known = task.key
                     if poll is not None:
                         yield _stream_end(_End.REASON_POLL_ANSWERED)
@@ -152,7 +162,7 @@ class RoundServicer(round_grpc.RoundServiceServicer):
 
     async def Heartbeat(self, request: round_pb2.HeartbeatRequest, context: Context) -> round_pb2.HeartbeatResponse:
         """See RoundService.Heartbeat."""
-        heartbeat = convert.heartbeat_from_proto(request)
+        heartbeat = heartbeat_from_proto(request)
         is_wanted = await _call(self._coordinator.heartbeat, heartbeat, request.instance_token)
         directive = round_pb2.HeartbeatResponse.Directive
         return round_pb2.HeartbeatResponse(
@@ -191,7 +201,7 @@ class RoundServicer(round_grpc.RoundServiceServicer):
         self, request: round_pb2.GetUploadStatusRequest, context: Context
     ) -> round_pb2.GetUploadStatusResponse:
         """See RoundService.GetUploadStatus."""
-        header = convert.upload_header_from_proto(request.header)
+        header = upload_header_from_proto(request.header)
         offset, is_complete = await _call(
             self._coordinator.transfers.upload_status,
             header.client_id,
@@ -218,7 +228,7 @@ class RoundServicer(round_grpc.RoundServiceServicer):
         self, request: round_pb2.CommitUpdateRequest, context: Context
     ) -> round_pb2.CommitUpdateResponse:
         """See RoundService.CommitUpdate."""
-        update = convert.update_from_commit(request)
+        update = update_from_commit(request)
         committed = await _call(
             self._coordinator.commit_update,
             request.client_id,
@@ -227,13 +237,13 @@ class RoundServicer(round_grpc.RoundServiceServicer):
             request.round,
             update,
         )
-        return round_pb2.CommitUpdateResponse(committed=convert.committed_to_proto(committed))
+        return round_pb2.CommitUpdateResponse(committed=committed_to_proto(committed))
 
     async def ReportEvaluation(
         self, request: round_pb2.ReportEvaluationRequest, context: Context
     ) -> round_pb2.ReportEvaluationResponse:
         """See RoundService.ReportEvaluation."""
-        evaluation = convert.evaluation_from_report(request, domain="")
+        evaluation = evaluation_from_report(request, domain="")
         await _call(
             self._coordinator.report_evaluation,
             request.client_id,
@@ -246,7 +256,7 @@ class RoundServicer(round_grpc.RoundServiceServicer):
 
     async def _receive(self, parts: AsyncIterator[Any], kind: str) -> int:
         """Take one upload, header first; returns the blob's size."""
-        header: convert.UploadHeader | None = None
+        header: UploadHeader | None = None
         receiver: Receiver | None = None
         try:
             stream = aiter(parts)
@@ -255,7 +265,7 @@ class RoundServicer(round_grpc.RoundServiceServicer):
                 if header is None:
                     if which != "header":
                         raise MalformedRequest("an upload begins with its header")
-                    header = convert.upload_header_from_proto(part.header)
+                    header = upload_header_from_proto(part.header)
                     receiver = await _call(
                         self._coordinator.transfers.begin_upload,
                         header.client_id,
@@ -320,7 +330,7 @@ class RunServicer(run_grpc.RunServiceServicer):
         first = await _in_time(anext(stream, None), "the caller sends", self._idle_s)
         if first is None or first.WhichOneof("part") != "header":
             raise MalformedRequest("an upload begins with its header")
-        blob, name = convert.initial_model_from_proto(first.header)
+        blob, name = initial_model_from_proto(first.header)
         receiver = await _call(self._coordinator.initial_models.begin_upload, blob, name)
         if receiver is None:
             yield run_pb2.UploadInitialModelResponse(is_stored=True)
@@ -359,7 +369,7 @@ class RunServicer(run_grpc.RunServiceServicer):
             request.page_token,
             lambda run: run.run_id,
         )
-        page, is_cut = await _call(_page, map(convert.run_to_proto, runs), limit)
+        page, is_cut = await _call(_page, map(run_to_proto, runs), limit)
         return run_pb2.ListRunsResponse(runs=page, next_page_token=page[-1].run_id if is_cut else "")
 
     async def ListRounds(self, request: run_pb2.ListRoundsRequest, context: Context) -> run_pb2.ListRoundsResponse:
@@ -370,7 +380,7 @@ class RunServicer(run_grpc.RunServiceServicer):
             request.after_round,
             lambda current: current.number,
         )
-        page, is_cut = await _call(_page, map(convert.round_to_proto, rounds), limit)
+        page, is_cut = await _call(_page, map(round_to_proto, rounds), limit)
         return run_pb2.ListRoundsResponse(rounds=page, has_more=is_cut)
 
     async def ListEvaluations(
@@ -384,7 +394,7 @@ class RunServicer(run_grpc.RunServiceServicer):
             _report_cursor(request.page_token),
             lambda entry: (entry[0], entry[1].client_id),
         )
-        page, is_cut = await _call(_page, (convert.evaluation_to_proto(*entry) for entry in reports), limit)
+        page, is_cut = await _call(_page, (evaluation_to_proto(*entry) for entry in reports), limit)
         token = f"{page[-1].round}:{page[-1].client_id}" if is_cut else ""
         return run_pb2.ListEvaluationsResponse(evaluations=page, next_page_token=token)
 
@@ -446,7 +456,7 @@ class RunServicer(run_grpc.RunServiceServicer):
             )
             for event in events:
                 cursor = event.sequence
-                yield run_pb2.WatchRunResponse(event=convert.event_to_proto(event))
+                yield run_pb2.WatchRunResponse(event=event_to_proto(event))
             is_last = bool(run_id) and bool(events) and events[-1].type in FINAL_EVENTS
             if not request.follow or is_last or (has_ended and not events) or self._wakeups.is_closing:
                 return
@@ -461,7 +471,7 @@ class RunServicer(run_grpc.RunServiceServicer):
             request.page_token,
             lambda client: client.client_id,
         )
-        page, is_cut = await _call(_page, map(convert.client_to_proto, clients), limit)
+        page, is_cut = await _call(_page, map(client_to_proto, clients), limit)
         return run_pb2.ListClientsResponse(clients=page, next_page_token=page[-1].client_id if is_cut else "")
 
     async def FetchArtifact(
@@ -475,7 +485,7 @@ class RunServicer(run_grpc.RunServiceServicer):
         blob, _path = await _call(self._coordinator.artifact, request.run_id, request.round, kind)
         if not 0 <= request.offset_bytes <= blob.size_bytes:
             raise MalformedRequest(f"offset_bytes = {request.offset_bytes}: the blob has {blob.size_bytes} bytes")
-        yield run_pb2.FetchArtifactResponse(blob=convert.blob_to_proto(blob))
+        yield run_pb2.FetchArtifactResponse(blob=blob_to_proto(blob))
         async with aclosing(_read(self._coordinator, blob, request.offset_bytes)) as pieces:
             async for data in pieces:
                 yield run_pb2.FetchArtifactResponse(data=data)
@@ -491,13 +501,13 @@ class RunServicer(run_grpc.RunServiceServicer):
             # In a thread of its own: one at a time, and whoever gives up leaves none that trainers' calls need.
             draw = self._coordinator.prototype_maps.of
             found = await asyncio.get_running_loop().run_in_executor(self._drawing, draw, request.run_id, request.round)
-            return await _call(convert.prototype_map_to_proto, found)
+            return await _call(prototype_map_to_proto, found)
         finally:
             self._maps_asked -= 1
 
     async def _encode(self, run: Run) -> Any:
         manifest = await _call(self._coordinator.manifest, run)
-        return convert.run_to_proto(run, manifest_json=canonical_json(manifest))
+        return run_to_proto(run, manifest_json=canonical_json(manifest))
 
 
 async def _call(function: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:

@@ -15,8 +15,14 @@ from typing import Any, Literal, TypeVar
 import grpc.aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from shared import convert
-from shared.convert import RunView
+from shared.convert.clients import client_from_proto
+from shared.convert.evaluations import evaluation_from_proto
+from shared.convert.events import event_from_proto
+from shared.convert.payloads import blob_from_proto
+from shared.convert.prototype_maps import prototype_map_from_proto
+from shared.convert.rounds import round_from_proto
+from shared.convert.runs import RunView, run_from_proto
+from shared.convert.uploads import initial_model_to_proto
 from shared.errors import AggregatorUnavailable, FedplccError, Internal, MalformedRequest, PayloadCorrupt, Unavailable
 from shared.gen.fedplcc.v1 import run_service_pb2 as pb2
 from shared.gen.fedplcc.v1 import run_service_pb2_grpc as pb2_grpc
@@ -69,13 +75,13 @@ class AggregatorClient:
     async def create_run(self, config_json: str, *, request_id: str) -> RunView:
         """Create a run, or return the one that this request id created."""
         request = pb2.CreateRunRequest(request_id=request_id, config_json=config_json)
-        return _decoded(convert.run_from_proto, (await self._call(self._runs.CreateRun, request)).run)
+        return _decoded(run_from_proto, (await self._call(self._runs.CreateRun, request)).run)
 
     async def store_model(self, blob: BlobRef, name: str, pieces: AsyncIterator[bytes]) -> None:
         """Have the aggregator hold a model to begin with; no piece is taken of one that it refuses or holds already."""
         call = self._runs.UploadInitialModel(metadata=request_metadata())
         try:
-            await self._write(call, pb2.UploadInitialModelRequest(header=convert.initial_model_to_proto(blob, name)))
+            await self._write(call, pb2.UploadInitialModelRequest(header=initial_model_to_proto(blob, name)))
             is_stored = await self._says_stored(call, CALL_S)
             if is_stored:
                 return
@@ -90,9 +96,7 @@ class AggregatorClient:
 
     async def get_run(self, run_id: str) -> RunView:
         """One run, with its manifest."""
-        return _decoded(
-            convert.run_from_proto, (await self._call(self._runs.GetRun, pb2.GetRunRequest(run_id=run_id))).run
-        )
+        return _decoded(run_from_proto, (await self._call(self._runs.GetRun, pb2.GetRunRequest(run_id=run_id))).run)
 
     async def list_runs(self, *, page_size: int, page_token: str = "") -> tuple[list[RunView], str]:
         """Runs without manifests, newest first, `page_size` while there are so many, and the next page's token."""
@@ -100,7 +104,7 @@ class AggregatorClient:
         while True:
             request = pb2.ListRunsRequest(page_size=page_size - len(found), page_token=page_token)
             response = await self._call(self._runs.ListRuns, request)
-            found += [_decoded(convert.run_from_proto, run) for run in response.runs]
+            found += [_decoded(run_from_proto, run) for run in response.runs]
             page_token = response.next_page_token
             if not page_token or len(found) == page_size:
                 return found, page_token
@@ -121,47 +125,47 @@ class AggregatorClient:
         """As many of the rounds after one as a single answer brings, in order, and whether there are more."""
         request = pb2.ListRoundsRequest(run_id=run_id, after_round=after, page_size=min(ROUNDS_PER_CALL, limit))
         response = await self._call(self._runs.ListRounds, request)
-        return [_decoded(convert.round_from_proto, entry) for entry in response.rounds], response.has_more
+        return [_decoded(round_from_proto, entry) for entry in response.rounds], response.has_more
 
     async def list_evaluations(self, run_id: str, round_number: int) -> list[tuple[int, Evaluation]]:
         """The reports of a round with its number, by client."""
         pages = self._pages(self._runs.ListEvaluations, pb2.ListEvaluationsRequest(run_id=run_id, round=round_number))
-        return [_decoded(convert.evaluation_from_proto, entry) async for page in pages for entry in page.evaluations]
+        return [_decoded(evaluation_from_proto, entry) async for page in pages for entry in page.evaluations]
 
     async def get_prototype_map(self, run_id: str, *, round_number: int = -1) -> RoundMap:
         """The prototype map of a committed round, -1 for the last one whose prototypes are there."""
         request = pb2.GetPrototypeMapRequest(run_id=run_id, round=round_number)
-        return _decoded(convert.prototype_map_from_proto, await self._call(self._runs.GetPrototypeMap, request))
+        return _decoded(prototype_map_from_proto, await self._call(self._runs.GetPrototypeMap, request))
 
     async def pause_run(self, run_id: str, *, now: bool, request_id: str) -> RunView:
         """Pause a run when its open round commits, or at once; a request id that is not empty counts once."""
         request = pb2.PauseRunRequest(run_id=run_id, now=now, request_id=request_id)
         response = await self._call(self._runs.PauseRun, request)
-        return _decoded(convert.run_from_proto, response.run)
+        return _decoded(run_from_proto, response.run)
 
     async def resume_run(self, run_id: str, *, request_id: str) -> RunView:
         """Resume a run."""
         request = pb2.ResumeRunRequest(run_id=run_id, request_id=request_id)
         response = await self._call(self._runs.ResumeRun, request)
-        return _decoded(convert.run_from_proto, response.run)
+        return _decoded(run_from_proto, response.run)
 
     async def stop_run(self, run_id: str, *, reason: str, request_id: str) -> RunView:
         """Stop a run."""
         request = pb2.StopRunRequest(run_id=run_id, reason=reason, request_id=request_id)
         response = await self._call(self._runs.StopRun, request)
-        return _decoded(convert.run_from_proto, response.run)
+        return _decoded(run_from_proto, response.run)
 
     async def quarantine_client(self, run_id: str, client_id: str, *, reason: str, request_id: str) -> RunView:
         """Leave a client out of a run."""
         request = pb2.QuarantineClientRequest(run_id=run_id, client_id=client_id, reason=reason, request_id=request_id)
         response = await self._call(self._runs.QuarantineClient, request)
-        return _decoded(convert.run_from_proto, response.run)
+        return _decoded(run_from_proto, response.run)
 
     async def release_client(self, run_id: str, client_id: str, *, request_id: str) -> RunView:
         """Let a quarantined client take part in a run again."""
         request = pb2.ReleaseClientRequest(run_id=run_id, client_id=client_id, request_id=request_id)
         response = await self._call(self._runs.ReleaseClient, request)
-        return _decoded(convert.run_from_proto, response.run)
+        return _decoded(run_from_proto, response.run)
 
     async def list_events(
         self,
@@ -186,7 +190,7 @@ class AggregatorClient:
         )
         call = self._runs.WatchRun(request, timeout=CALL_S, metadata=request_metadata())
         with self._calling("WatchRun"):
-            return [_decoded(convert.event_from_proto, response.event) async for response in call]
+            return [_decoded(event_from_proto, response.event) async for response in call]
 
     async def follow_events(self, run_id: str, *, after: int) -> AsyncGenerator[Event, None]:
         """Events after one, in order, as they happen; ends when the run has, or when the aggregator stops."""
@@ -195,14 +199,14 @@ class AggregatorClient:
         try:
             with self._calling("WatchRun"):
                 async for response in call:
-                    yield _decoded(convert.event_from_proto, response.event)
+                    yield _decoded(event_from_proto, response.event)
         finally:
             call.cancel()
 
     async def list_clients(self) -> Sequence[Client]:
         """Every client that ever joined, by id."""
         pages = self._pages(self._runs.ListClients, pb2.ListClientsRequest())
-        return [_decoded(convert.client_from_proto, client) async for page in pages for client in page.clients]
+        return [_decoded(client_from_proto, client) async for page in pages for client in page.clients]
 
     async def fetch_artifact(
         self, run_id: str, kind: ArtifactKind, *, round_number: int = -1, offset_bytes: int = 0
@@ -216,7 +220,7 @@ class AggregatorClient:
             first = await self._next_part(call, "FetchArtifact")
             if first is _EOF or first.WhichOneof("part") != "blob":
                 raise Internal("the aggregator sent bytes without their name")
-            blob = _decoded(convert.blob_from_proto, first.blob)
+            blob = _decoded(blob_from_proto, first.blob)
         except BaseException:
             call.cancel()
             raise

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Self
 from pydantic import BaseModel, ConfigDict, Field
 
 from shared import types
-from shared.convert import RunView
+from shared.convert.runs import RunView
 from shared.initial_model import ModelBlob
 from shared.prototype_map import RoundMap
 from shared.types import ClientActivity, RoundPhase, RunStatus

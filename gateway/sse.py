@@ -30,7 +30,7 @@ from typing import Any, Protocol
 from gateway.problem import problem_of
 from gateway.schemas import Document, Event, Run
 from shared import types
-from shared.convert import RunView
+from shared.convert.runs import RunView
 from shared.errors import FedplccError, Unavailable
 from shared.log import get_logger
 from shared.rpc import backoff

@@ -7,7 +7,12 @@ import uuid
 from collections.abc import Generator, Iterator
 from typing import Any
 
-from shared import convert
+from shared.convert.clients import heartbeat_to_proto
+from shared.convert.evaluations import evaluation_to_report
+from shared.convert.membership import client_to_join
+from shared.convert.tasks import task_from_proto
+from shared.convert.updates import update_to_commit
+from shared.convert.uploads import UploadHeader, upload_header_to_proto
 from shared.gen.fedplcc.v1 import round_service_pb2 as round_pb2
 from shared.gen.fedplcc.v1 import round_service_pb2_grpc as round_grpc
 from shared.gen.fedplcc.v1 import run_service_pb2 as run_pb2
@@ -40,7 +45,7 @@ class GrpcClient:
         self.channel.close()
 
     def join(self) -> round_pb2.JoinResponse:
-        request = convert.client_to_join(self.client.record, instance_token=self.token, version="test")
+        request = client_to_join(self.client.record, instance_token=self.token, version="test")
         with translated():
             return self.stub.Join(request, timeout=DEADLINE_S)
 
@@ -54,9 +59,7 @@ class GrpcClient:
     ) -> bool:
         beat = Heartbeat(client_id=self.client_id, activity=activity, run_id=run_id, round=round, progress=progress)
         with translated():
-            response = self.stub.Heartbeat(
-                convert.heartbeat_to_proto(beat, instance_token=self.token), timeout=DEADLINE_S
-            )
+            response = self.stub.Heartbeat(heartbeat_to_proto(beat, instance_token=self.token), timeout=DEADLINE_S)
         return response.directive == round_pb2.HeartbeatResponse.DIRECTIVE_CONTINUE
 
     def download(self, blob: BlobRef, offset: int = 0) -> bytes:
@@ -68,8 +71,8 @@ class GrpcClient:
 
     def header(self, task: Task, blob: BlobRef) -> round_pb2.BlobHeader:
         assert task.run is not None
-        return convert.upload_header_to_proto(
-            convert.UploadHeader(
+        return upload_header_to_proto(
+            UploadHeader(
                 run_id=task.run.run_id,
                 round=task.round,
                 client_id=self.client_id,
@@ -109,9 +112,7 @@ class GrpcClient:
 
     def commit(self, task: Task, update: Any) -> round_pb2.CommitUpdateResponse:
         assert task.run is not None
-        request = convert.update_to_commit(
-            update, run_id=task.run.run_id, round_number=task.round, instance_token=self.token
-        )
+        request = update_to_commit(update, run_id=task.run.run_id, round_number=task.round, instance_token=self.token)
         with translated():
             return self.stub.CommitUpdate(request, timeout=DEADLINE_S)
 
@@ -124,7 +125,7 @@ class GrpcClient:
             model = data if blob.role == "model" else model
         if task.kind is TaskKind.EVALUATE:
             assert model is not None
-            report = convert.evaluation_to_report(
+            report = evaluation_to_report(
                 self.client.evaluation(task, model),
                 run_id=task.run.run_id,
                 round_number=task.round,
@@ -143,7 +144,7 @@ class GrpcClient:
         done = []
         stream = self.tasks()
         for response in stream:
-            task = convert.task_from_proto(response.task)
+            task = task_from_proto(response.task)
             done.append(task)
             if until(task):
                 stream.close()

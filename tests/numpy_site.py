@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import threading
 
-from shared import convert
+from shared.convert.tasks import task_from_proto
 from shared.errors import FedplccError
 from shared.types import ClientActivity, Task, TaskKind
 from tests.grpc_client import GrpcClient
@@ -36,7 +36,7 @@ class Site:
                 for response in self._client.tasks():
                     if not response.HasField("task"):
                         break
-                    self._do(convert.task_from_proto(response.task))
+                    self._do(task_from_proto(response.task))
             except FedplccError as error:
                 print(f"again: {error.reason}: {error.detail}", flush=True)
             self._for_ever.wait(RETRY_S)

@@ -21,7 +21,12 @@ from typing import Any, TypeVar
 import grpc
 from prometheus_client import Counter
 
-from shared import convert
+from shared.convert.clients import heartbeat_to_proto
+from shared.convert.evaluations import evaluation_to_report
+from shared.convert.membership import client_to_join, membership_from_proto
+from shared.convert.tasks import poll_to_proto, task_from_proto
+from shared.convert.updates import committed_from_proto, update_to_commit
+from shared.convert.uploads import UploadHeader, upload_header_to_proto
 from shared.errors import (
     AggregatorUnavailable,
     BlobCorrupt,
@@ -166,9 +171,9 @@ class AggregatorClient:
         Raises:
             ClientIdTaken: Another instance does.
         """
-        request = convert.client_to_join(client, instance_token=self.instance_token, version=VERSION)
+        request = client_to_join(client, instance_token=self.instance_token, version=VERSION)
         with self.calling("Join"):
-            membership = convert.membership_from_proto(self.stub.Join(request, timeout=ANSWER_S))
+            membership = membership_from_proto(self.stub.Join(request, timeout=ANSWER_S))
         self.chunk_bytes = min(CHUNK_BYTES, membership.max_chunk_bytes)
         return membership
 
@@ -228,7 +233,7 @@ class AggregatorClient:
         request = round_service_pb2.SyncRoundRequest(client_id=self.client_id, instance_token=self.instance_token)
         deadline_s = None
         if self.poll_hold_s is not None:
-            request.poll.CopyFrom(convert.poll_to_proto(Poll(known, self.poll_hold_s)))
+            request.poll.CopyFrom(poll_to_proto(Poll(known, self.poll_hold_s)))
             deadline_s = self.poll_hold_s + POLL_ANSWER_S
         # A wish to refresh comes before the stream is opened, and is seen here, or after, and then cancels it.
         with self._stream_lock:
@@ -239,7 +244,7 @@ class AggregatorClient:
 
     def heartbeat(self, heartbeat: Heartbeat) -> bool:
         """Give a sign of life; says whether the work that it names is still wanted."""
-        request = convert.heartbeat_to_proto(heartbeat, instance_token=self.instance_token)
+        request = heartbeat_to_proto(heartbeat, instance_token=self.instance_token)
         with self.calling("Heartbeat"):
             response = self.stub.Heartbeat(request, timeout=ANSWER_S)
         return bool(response.directive != _Directive.DIRECTIVE_STOP)
@@ -315,8 +320,8 @@ class TaskConnection:
             RoundClosed, NotInCohort, BlobTooLarge: The aggregator does not take it.
             Cancelled: The task is not wanted any more.
         """
-        header = convert.upload_header_to_proto(
-            convert.UploadHeader(
+        header = upload_header_to_proto(
+            UploadHeader(
                 run_id=run_id,
                 round=round_number,
                 client_id=self._client.client_id,
@@ -337,14 +342,14 @@ class TaskConnection:
             Cancelled: The task is not wanted any more.
         """
         client = self._client
-        request = convert.update_to_commit(
+        request = update_to_commit(
             update, run_id=run_id, round_number=round_number, instance_token=client.instance_token
         )
         deadline_s = COMMIT_S + sum(blob.size_bytes for blob in update.payload.blobs) / COMMIT_BYTES_PER_S
 
         def commit() -> CommittedUpdate:
             with client.calling("CommitUpdate"):
-                return convert.committed_from_proto(client.stub.CommitUpdate(request, timeout=deadline_s).committed)
+                return committed_from_proto(client.stub.CommitUpdate(request, timeout=deadline_s).committed)
 
         return self._persistently("commit", commit)
 
@@ -356,7 +361,7 @@ class TaskConnection:
             Cancelled: The task is not wanted any more.
         """
         client = self._client
-        request = convert.evaluation_to_report(
+        request = evaluation_to_report(
             evaluation, run_id=run_id, round_number=round_number, instance_token=client.instance_token
         )
 
@@ -576,7 +581,7 @@ def pause(seconds: float, should_stop: ShouldStop) -> None:
 def _step(response: round_service_pb2.SyncRoundResponse) -> Task | StreamEnd:
     which = response.WhichOneof("step")
     if which == "task":
-        return convert.task_from_proto(response.task)
+        return task_from_proto(response.task)
     end = _ENDS.get(response.end.reason) if which == "end" else None
     if end is None:
         raise MalformedRequest("the task stream said something that this version does not know", field="step")

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from shared import disk
-from shared.convert import TOKEN_CHARACTERS
+from shared.convert.membership import TOKEN_CHARACTERS
 from shared.disk import why_unusable
 from shared.errors import InvalidConfig, StoreUnavailable
 

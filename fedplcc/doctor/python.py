@@ -47,7 +47,7 @@ def packages(subject: Subject) -> Iterator[Finding]:
     versions = {package: probes.version_of(package) for package in CORE}
     yield ok("packages", ", ".join(f"{package} {version or 'missing'}" for package, version in versions.items()))
     try:
-        probes.load("shared.convert")
+        probes.load("shared.convert.uploads")  # loads all of the generated code
     except Exception as error:  # whatever a package may raise while it loads
         yield problem(
             "packages", f"the protocol cannot be loaded ({_first_line(error)}); pip install --upgrade fedplcc"

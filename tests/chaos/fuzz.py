@@ -30,7 +30,9 @@ import numpy as np
 
 from aggregator.service import Limits
 from aggregator.validation import check_update
-from shared import convert
+from shared.convert.runs import run_from_proto
+from shared.convert.tasks import task_from_proto
+from shared.convert.updates import update_from_commit
 from shared.errors import FedplccError
 from shared.run_config import RunConfig, parse_run_config
 from shared.tensors import read_header
@@ -199,7 +201,7 @@ def refusal_of(attempt: Attempt, scene: Scene) -> str:
         with start.open("rb") as file:
             table = read_header(file)
         try:
-            update = convert.update_from_commit(attempt.commit)
+            update = update_from_commit(attempt.commit)
             for blob, upload in zip(update.payload.blobs, attempt.uploads, strict=False):
                 paths[blob] = folder / blob.sha256
                 paths[blob].write_bytes(b"".join(data for _, data in upload.chunks))
@@ -363,7 +365,7 @@ class Party:
         try:
             there.join()
             for response in there.tasks():
-                task = convert.task_from_proto(response.task)
+                task = task_from_proto(response.task)
                 if task.run is None or task.run.run_id != self._run_id:
                     if "no run names" in task.detail or "quarantined" in task.detail:
                         return
@@ -468,7 +470,7 @@ def _compare(what: str, control: RunControl, run_id: str, model_sha256: str, rep
 
     def last() -> str | None:
         lines = control.metrics_lines(run_id)
-        ended = convert.run_from_proto(control.get(run_id)).run.status is RunStatus.COMPLETED
+        ended = run_from_proto(control.get(run_id)).run.status is RunStatus.COMPLETED
         return str(json.loads(lines[-1])["model_sha256"]) if ended and lines else None
 
     try:

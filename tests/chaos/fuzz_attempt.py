@@ -16,7 +16,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from shared import convert
+from shared.convert.payloads import blob_to_proto
+from shared.convert.updates import update_to_commit
+from shared.convert.uploads import UploadHeader, upload_header_to_proto
 from shared.gen.fedplcc.v1 import round_service_pb2 as pb2
 from shared.run_config import RunConfig
 from shared.types import LOCAL_CLUSTER, MODEL, BlobRef, Payload, Task, Update
@@ -136,7 +138,7 @@ def to_attempt(scene: Scene, blobs: Blobs) -> Attempt:
     refs = (_named(MODEL, blobs.model), _named(LOCAL_CLUSTER, blobs.prototypes))
     uploads = []
     for kind, ref, data in zip(("UploadModel", "UploadPrototypes"), refs, (blobs.model, blobs.prototypes), strict=True):
-        header = convert.UploadHeader(
+        header = UploadHeader(
             run_id=scene.run_id,
             round=scene.task.round,
             client_id=scene.client.client_id,
@@ -144,16 +146,16 @@ def to_attempt(scene: Scene, blobs: Blobs) -> Attempt:
             blob=ref,
         )
         uploads.append(
-            Sending(kind=kind, header=convert.upload_header_to_proto(header), chunks=cut(data, scene.max_chunk_bytes))
+            Sending(kind=kind, header=upload_header_to_proto(header), chunks=cut(data, scene.max_chunk_bytes))
         )
-    commit = convert.update_to_commit(
+    commit = update_to_commit(
         blobs.update,
         run_id=scene.run_id,
         round_number=scene.task.round,
         instance_token=scene.client.token,
     )
-    commit.payload.tensor_groups.append(convert.blob_to_proto(refs[0]))
-    commit.payload.prototype_sets.append(convert.blob_to_proto(refs[1]))
+    commit.payload.tensor_groups.append(blob_to_proto(refs[0]))
+    commit.payload.prototype_sets.append(blob_to_proto(refs[1]))
     return Attempt(uploads=tuple(uploads), commit=commit)
 
 

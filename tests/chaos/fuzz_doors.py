@@ -9,7 +9,8 @@ from typing import Any, Protocol
 
 import grpc
 
-from shared import convert
+from shared.convert.updates import update_from_commit
+from shared.convert.uploads import upload_header_from_proto
 from shared.errors import FedplccError, MalformedRequest
 from shared.gen.fedplcc.v1 import round_service_pb2 as pb2
 from shared.gen.fedplcc.v1 import run_service_pb2
@@ -123,7 +124,7 @@ class LocalDoor:
     def _upload(self, upload: Sending) -> None:
         if upload.header is None:
             raise MalformedRequest("an upload begins with its header")
-        header = convert.upload_header_from_proto(upload.header)
+        header = upload_header_from_proto(upload.header)
         receiver = self._coordinator.transfers.begin_upload(
             header.client_id, header.instance_token, header.run_id, header.round, header.blob
         )
@@ -139,7 +140,7 @@ class LocalDoor:
             receiver.close()
 
     def _commit(self, request: pb2.CommitUpdateRequest) -> None:
-        update = convert.update_from_commit(request)
+        update = update_from_commit(request)
         self._coordinator.commit_update(
             request.client_id, request.instance_token, request.run_id, request.round, update
         )

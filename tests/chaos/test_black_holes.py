@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from shared import convert
+from shared.convert.tasks import task_from_proto
 from shared.errors import FedplccError
 from shared.gen.fedplcc.v1 import run_service_pb2 as run_pb2
 from shared.gen.fedplcc.v1 import types_pb2
@@ -163,7 +163,7 @@ def test_a_new_connection_of_the_same_instance_takes_over_at_once_from_one_that_
 
 def next_work(stream: Iterator[Any]) -> Task:
     """The first work that a task stream asks for."""
-    return next(task for task in map(convert.task_from_proto, (step.task for step in stream)) if task.run is not None)
+    return next(task for task in map(task_from_proto, (step.task for step in stream)) if task.run is not None)
 
 
 def failing(call: Callable[[], object]) -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from gateway import schemas
-from shared import convert
+from shared.convert.rounds import round_from_proto
 from shared.errors import MalformedRequest
 from shared.gen.fedplcc.v1 import run_service_pb2 as pb2
 from shared.rpc import MAX_MESSAGE_BYTES, translated
@@ -113,7 +113,7 @@ def test_rounds_larger_than_a_message_come_in_pages_that_say_whether_there_are_m
         after = answer.rounds[-1].round
     assert sum(sizes) > 2 * MAX_MESSAGE_BYTES
     assert max(sizes) < MAX_MESSAGE_BYTES / 2
-    assert [convert.round_from_proto(entry).number for entry in found] == list(range(NUM_ROUNDS + 1))
+    assert [round_from_proto(entry).number for entry in found] == list(range(NUM_ROUNDS + 1))
 
 
 def test_a_page_that_is_full_says_whether_it_was_the_last(control):

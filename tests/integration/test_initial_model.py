@@ -23,7 +23,7 @@ from fedplcc.configuration import Overrides, read_federation
 from fedplcc.exit_codes import ExitCode
 from fedplcc.simulation import Simulation
 from gateway.schemas import InitialModel, Problem
-from shared import convert
+from shared.convert.uploads import initial_model_to_proto
 from shared.errors import InvalidConfig, MalformedRequest
 from shared.gen.fedplcc.v1 import run_service_pb2 as run_pb2
 from shared.gen.fedplcc.v1 import run_service_pb2_grpc as run_grpc
@@ -140,7 +140,7 @@ def parts(*named: Any) -> Iterator[run_pb2.UploadInitialModelRequest]:
         elif part is None:
             yield run_pb2.UploadInitialModelRequest()
         else:
-            yield run_pb2.UploadInitialModelRequest(header=convert.initial_model_to_proto(*part))
+            yield run_pb2.UploadInitialModelRequest(header=initial_model_to_proto(*part))
 
 
 HEADER = (BlobRef("model", "cd" * 32, 100), "name")

@@ -13,7 +13,7 @@ from typing import Any, Self
 
 import pytest
 
-from shared import convert
+from shared.convert.tasks import poll_to_proto, task_from_proto
 from shared.errors import MalformedRequest, NotAMember
 from shared.gen.fedplcc.v1 import round_service_pb2 as round_pb2
 from shared.gen.fedplcc.v1 import types_pb2
@@ -108,12 +108,12 @@ def last_line(control: RunControl, run_id: str) -> dict[str, Any]:
 def polled(client: GrpcClient, known: TaskKey | None, hold_s: float) -> tuple[list[TaskKey], str, float]:
     """The tasks and the end that a poll is answered with, and after how many seconds."""
     request = round_pb2.SyncRoundRequest(
-        client_id=client.client_id, instance_token=client.token, poll=convert.poll_to_proto(Poll(known, hold_s))
+        client_id=client.client_id, instance_token=client.token, poll=poll_to_proto(Poll(known, hold_s))
     )
     begin = time.monotonic()
     with translated():
         *steps, end = client.stub.SyncRound(request, timeout=DEADLINE_S)
-    keys = [convert.task_from_proto(step.task).key for step in steps]
+    keys = [task_from_proto(step.task).key for step in steps]
     return keys, round_pb2.StreamEnd.Reason.Name(end.end.reason), time.monotonic() - begin
 
 

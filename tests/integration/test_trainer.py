@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from shared import convert
+from shared.convert.clients import client_from_proto
 from shared.errors import InvalidArgument, InvalidData
 from shared.gen.fedplcc.v1 import run_service_pb2 as run_pb2
 from shared.gen.fedplcc.v1 import types_pb2
@@ -130,7 +130,7 @@ def said(caplog: pytest.LogCaptureFixture, level: int) -> list[dict[str, Any]]:
 
 def the_client(control: RunControl) -> Client:
     (client,) = control.stub.ListClients(run_pb2.ListClientsRequest(), timeout=10).clients
-    return convert.client_from_proto(client)
+    return client_from_proto(client)
 
 
 def is_idle(control: RunControl) -> bool:

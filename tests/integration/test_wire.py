@@ -15,7 +15,8 @@ import grpc
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from shared import convert, errors
+from shared import errors
+from shared.convert.tasks import task_from_proto
 from shared.gen.fedplcc.v1 import round_service_pb2 as round_pb2
 from shared.gen.fedplcc.v1 import run_service_pb2 as run_pb2
 from shared.rpc import translated
@@ -96,7 +97,7 @@ def _until_completed(address: str, client: NumpyClient, control: RunControl, run
     dialled.join()
     stream = dialled.tasks()
     for response in stream:
-        task = convert.task_from_proto(response.task)
+        task = task_from_proto(response.task)
         if task.kind in (TaskKind.INIT, TaskKind.TRAIN, TaskKind.EVALUATE):
             dialled.perform(task)
         if task.kind is TaskKind.WAIT and control.get(run_id).status == 6:
@@ -317,7 +318,7 @@ def test_an_aggregator_killed_at_any_round_ends_in_the_undisturbed_bytes(
                         break
                     if response.WhichOneof("step") == "end":
                         break
-                    task = convert.task_from_proto(response.task)
+                    task = task_from_proto(response.task)
                     if task.kind in (TaskKind.INIT, TaskKind.TRAIN, TaskKind.EVALUATE):
                         dialled.perform(task)
             except (errors.Unavailable, errors.NotAMember, errors.FailedPrecondition):

@@ -11,7 +11,34 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from shared import convert, tensors
+from shared import tensors
+from shared.convert.clients import (
+    client_from_proto,
+    client_to_proto,
+    environment_from_proto,
+    environment_to_proto,
+    heartbeat_from_proto,
+    heartbeat_to_proto,
+    problem_from_proto,
+    problem_to_proto,
+)
+from shared.convert.evaluations import (
+    counts_from_proto,
+    counts_to_proto,
+    evaluation_from_proto,
+    evaluation_from_report,
+    evaluation_to_proto,
+    evaluation_to_report,
+)
+from shared.convert.events import event_from_proto, event_to_proto
+from shared.convert.membership import client_from_join, client_to_join, membership_from_proto, membership_to_proto
+from shared.convert.payloads import blob_from_proto, blob_to_proto, payload_from_proto, payload_to_proto
+from shared.convert.prototype_maps import prototype_map_from_proto
+from shared.convert.rounds import round_from_proto, round_to_proto
+from shared.convert.runs import run_from_proto, run_to_proto
+from shared.convert.tasks import poll_from_proto, poll_to_proto, task_from_proto, task_to_proto
+from shared.convert.updates import committed_from_proto, committed_to_proto, update_from_commit, update_to_commit
+from shared.convert.uploads import UploadHeader, upload_header_from_proto, upload_header_to_proto
 from shared.errors import FedplccError, MalformedRequest, MalformedUpdate
 from shared.gen.fedplcc.v1 import round_service_pb2, run_service_pb2, types_pb2
 from shared.types import (
@@ -184,34 +211,32 @@ EVENT = st.builds(
     sequence=COUNT,
     time=TIME,
 )
-UPLOAD_HEADER = st.builds(
-    convert.UploadHeader, run_id=SOME_TEXT, round=NUMBER, client_id=NAME, instance_token=TOKEN, blob=BLOB
-)
+UPLOAD_HEADER = st.builds(UploadHeader, run_id=SOME_TEXT, round=NUMBER, client_id=NAME, instance_token=TOKEN, blob=BLOB)
 
 PAIRS: dict[str, tuple[Any, Any, Any]] = {
-    "blob": (BLOB, convert.blob_to_proto, convert.blob_from_proto),
-    "payload": (PAYLOAD, convert.payload_to_proto, convert.payload_from_proto),
-    "task": (TASK, convert.task_to_proto, convert.task_from_proto),
-    "poll": (POLL, convert.poll_to_proto, convert.poll_from_proto),
-    "environment": (ENVIRONMENT, convert.environment_to_proto, convert.environment_from_proto),
-    "problem": (PROBLEM, convert.problem_to_proto, convert.problem_from_proto),
-    "client": (CLIENT, convert.client_to_proto, convert.client_from_proto),
-    "committed": (COMMITTED, convert.committed_to_proto, convert.committed_from_proto),
-    "membership": (MEMBERSHIP, convert.membership_to_proto, convert.membership_from_proto),
-    "upload header": (UPLOAD_HEADER, convert.upload_header_to_proto, convert.upload_header_from_proto),
-    "counts": (EVALUATION_COUNTS, convert.counts_to_proto, convert.counts_from_proto),
-    "round": (ROUND, convert.round_to_proto, convert.round_from_proto),
-    "event": (EVENT, convert.event_to_proto, convert.event_from_proto),
-    "run": (RUN, convert.run_to_proto, lambda message: convert.run_from_proto(message).run),
+    "blob": (BLOB, blob_to_proto, blob_from_proto),
+    "payload": (PAYLOAD, payload_to_proto, payload_from_proto),
+    "task": (TASK, task_to_proto, task_from_proto),
+    "poll": (POLL, poll_to_proto, poll_from_proto),
+    "environment": (ENVIRONMENT, environment_to_proto, environment_from_proto),
+    "problem": (PROBLEM, problem_to_proto, problem_from_proto),
+    "client": (CLIENT, client_to_proto, client_from_proto),
+    "committed": (COMMITTED, committed_to_proto, committed_from_proto),
+    "membership": (MEMBERSHIP, membership_to_proto, membership_from_proto),
+    "upload header": (UPLOAD_HEADER, upload_header_to_proto, upload_header_from_proto),
+    "counts": (EVALUATION_COUNTS, counts_to_proto, counts_from_proto),
+    "round": (ROUND, round_to_proto, round_from_proto),
+    "event": (EVENT, event_to_proto, event_from_proto),
+    "run": (RUN, run_to_proto, lambda message: run_from_proto(message).run),
     "heartbeat": (
         HEARTBEAT,
-        lambda heartbeat: convert.heartbeat_to_proto(heartbeat, instance_token="t" * 16),
-        convert.heartbeat_from_proto,
+        lambda heartbeat: heartbeat_to_proto(heartbeat, instance_token="t" * 16),
+        heartbeat_from_proto,
     ),
     "update": (
         UPDATE,
-        lambda update: convert.update_to_commit(update, run_id="r", round_number=3, instance_token="t" * 16),
-        convert.update_from_commit,
+        lambda update: update_to_commit(update, run_id="r", round_number=3, instance_token="t" * 16),
+        update_from_commit,
     ),
 }
 
@@ -227,9 +252,9 @@ def test_a_record_survives_the_wire(name, data):
 
 @given(evaluation=EVALUATION, number=NUMBER)
 def test_an_evaluation_survives_the_wire_in_both_messages(evaluation, number):
-    report = convert.evaluation_to_report(evaluation, run_id="r", round_number=number, instance_token="t" * 16)
-    assert convert.evaluation_from_report(report, domain=evaluation.domain) == evaluation
-    shown_in, shown = convert.evaluation_from_proto(convert.evaluation_to_proto(number, evaluation))
+    report = evaluation_to_report(evaluation, run_id="r", round_number=number, instance_token="t" * 16)
+    assert evaluation_from_report(report, domain=evaluation.domain) == evaluation
+    shown_in, shown = evaluation_from_proto(evaluation_to_proto(number, evaluation))
     assert (shown_in, shown.client_id, shown.counts) == (number, evaluation.client_id, evaluation.counts)
 
 
@@ -246,17 +271,17 @@ def test_a_client_that_joins_arrives_as_it_is(client, counts, token):
         num_examples=sum(counts.values()),
         class_counts=counts,
     )
-    request = convert.client_to_join(record, instance_token=token, version="1")
-    assert convert.client_from_join(request) == record
+    request = client_to_join(record, instance_token=token, version="1")
+    assert client_from_join(request) == record
     assert request.instance_token == token
 
 
 @given(run=RUN, done=CLIENTS)
 def test_what_is_shown_of_a_run_besides_its_record_survives_too(run, done):
-    message = convert.run_to_proto(run, manifest_json="{}")
+    message = run_to_proto(run, manifest_json="{}")
     del message.done_clients[:]
     message.done_clients.extend(done)
-    view = convert.run_from_proto(message)
+    view = run_from_proto(message)
     assert (view.manifest_json, view.done_clients) == ("{}", done)
 
 
@@ -314,27 +339,27 @@ def draw_scalar(draw, field):
 
 
 PARSERS: list[tuple[Any, Any]] = [
-    (types_pb2.BlobRef, convert.blob_from_proto),
-    (types_pb2.Payload, convert.payload_from_proto),
-    (types_pb2.RoundTask, convert.task_from_proto),
-    (round_service_pb2.Poll, convert.poll_from_proto),
-    (types_pb2.Client, convert.client_from_proto),
-    (types_pb2.EvaluationCounts, convert.counts_from_proto),
-    (types_pb2.Run, convert.run_from_proto),
-    (types_pb2.Round, convert.round_from_proto),
-    (types_pb2.Event, convert.event_from_proto),
-    (round_service_pb2.JoinRequest, convert.client_from_join),
-    (round_service_pb2.JoinResponse, convert.membership_from_proto),
-    (round_service_pb2.HeartbeatRequest, convert.heartbeat_from_proto),
-    (round_service_pb2.CommittedUpdate, convert.committed_from_proto),
-    (round_service_pb2.BlobHeader, convert.upload_header_from_proto),
-    (round_service_pb2.CommitUpdateRequest, convert.update_from_commit),
+    (types_pb2.BlobRef, blob_from_proto),
+    (types_pb2.Payload, payload_from_proto),
+    (types_pb2.RoundTask, task_from_proto),
+    (round_service_pb2.Poll, poll_from_proto),
+    (types_pb2.Client, client_from_proto),
+    (types_pb2.EvaluationCounts, counts_from_proto),
+    (types_pb2.Run, run_from_proto),
+    (types_pb2.Round, round_from_proto),
+    (types_pb2.Event, event_from_proto),
+    (round_service_pb2.JoinRequest, client_from_join),
+    (round_service_pb2.JoinResponse, membership_from_proto),
+    (round_service_pb2.HeartbeatRequest, heartbeat_from_proto),
+    (round_service_pb2.CommittedUpdate, committed_from_proto),
+    (round_service_pb2.BlobHeader, upload_header_from_proto),
+    (round_service_pb2.CommitUpdateRequest, update_from_commit),
     (
         round_service_pb2.ReportEvaluationRequest,
-        lambda request: convert.evaluation_from_report(request, domain="d"),
+        lambda request: evaluation_from_report(request, domain="d"),
     ),
-    (run_service_pb2.ClientEvaluation, convert.evaluation_from_proto),
-    (run_service_pb2.GetPrototypeMapResponse, convert.prototype_map_from_proto),
+    (run_service_pb2.ClientEvaluation, evaluation_from_proto),
+    (run_service_pb2.GetPrototypeMapResponse, prototype_map_from_proto),
 ]
 
 

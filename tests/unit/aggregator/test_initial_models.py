@@ -20,7 +20,8 @@ from aggregator.initial_models import InitialModelReceiver
 from aggregator.service import Limits
 from aggregator.servicer import MAX_MODEL_UPLOADS, RunServicer
 from aggregator.store.blobs import RESERVED_BYTES
-from shared import convert, errors
+from shared import errors
+from shared.convert.uploads import initial_model_to_proto
 from shared.gen.fedplcc.v1 import run_service_pb2 as run_pb2
 from shared.run_config import parse_run_config
 from shared.tensors import blob_ref, from_bytes, prototypes_from_bytes, to_bytes
@@ -283,7 +284,7 @@ def test_few_models_are_received_at_once_and_each_that_ends_makes_place(federati
     held = hold(federation, a_model()).removeprefix("sha256:")
 
     async def begin(sha256: str) -> tuple[AsyncIterator[Any], bool]:
-        header = convert.initial_model_to_proto(BlobRef(MODEL, sha256, len(a_model())), "a.safetensors")
+        header = initial_model_to_proto(BlobRef(MODEL, sha256, len(a_model())), "a.safetensors")
 
         async def requests() -> AsyncIterator[run_pb2.UploadInitialModelRequest]:
             yield run_pb2.UploadInitialModelRequest(header=header)

@@ -16,7 +16,7 @@ from aggregator import prototype_maps
 from aggregator.collection import Keep
 from aggregator.prototype_maps import PrototypeMaps
 from aggregator.servicer import RunServicer
-from shared.convert import prototype_map_from_proto, prototype_map_to_proto
+from shared.convert.prototype_maps import prototype_map_from_proto, prototype_map_to_proto
 from shared.errors import BlobNotFound, FedplccError, NoPrototypes, PayloadCorrupt, RoundNotFound, RunNotFound
 from shared.gen.fedplcc.v1 import run_service_pb2 as run_pb2
 from shared.prototype_map import NO_OWNER, RoundMap, map_prototypes

@@ -6,7 +6,7 @@ from typing import Any
 
 from fedplcc.artifacts import RunRecord
 from gateway.schemas import Run
-from shared.convert import RunView
+from shared.convert.runs import RunView
 from shared.run_config import canonical_json
 from shared.tensors import blob_ref
 from shared.types import RunStatus

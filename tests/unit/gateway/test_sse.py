@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway import sse
-from shared.convert import RunView
+from shared.convert.runs import RunView
 from shared.errors import AggregatorUnavailable, RunNotFound, StoreUnavailable
 from shared.types import Event, Run, RunStatus
 

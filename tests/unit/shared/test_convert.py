@@ -9,7 +9,16 @@ from typing import Any
 import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from shared import convert
+from shared.convert.clients import heartbeat_from_proto, problem_from_proto, problem_to_proto
+from shared.convert.events import event_from_proto
+from shared.convert.fields import MAX_CLASSES, MAX_TEXT
+from shared.convert.membership import client_from_join, client_to_join, membership_from_proto
+from shared.convert.payloads import blob_from_proto, payload_from_proto
+from shared.convert.rounds import round_from_proto
+from shared.convert.runs import run_from_proto, run_to_proto
+from shared.convert.tasks import task_from_proto, task_to_proto
+from shared.convert.updates import update_from_commit
+from shared.convert.uploads import upload_header_from_proto
 from shared.errors import MalformedRequest
 from shared.gen.fedplcc.v1 import round_service_pb2 as round_pb
 from shared.gen.fedplcc.v1 import types_pb2
@@ -67,59 +76,59 @@ def a_count(name: str, count: int) -> types_pb2.ClassCount:
 @pytest.mark.parametrize(
     ("parse", "message", "field"),
     [
-        (convert.blob_from_proto, a_blob(sha256="AB" * 32), "sha256"),
-        (convert.blob_from_proto, a_blob(sha256="ab" * 32 + "\n"), "sha256"),
-        (convert.blob_from_proto, a_blob(sha256="../../etc/passwd"), "sha256"),
-        (convert.blob_from_proto, a_blob(size_bytes=0), "size_bytes"),
-        (convert.blob_from_proto, a_blob(role=""), "role"),
-        (convert.blob_from_proto, a_blob(role="x" * 5000), "role"),
-        (convert.payload_from_proto, types_pb2.Payload(tensor_groups=[BLOB, BLOB]), "tensor_groups"),
-        (convert.payload_from_proto, types_pb2.Payload(prototype_sets=[BLOB] * 100), "prototype_sets"),
-        (convert.payload_from_proto, types_pb2.Payload(metadata={"key": "x" * 5000}), "metadata"),
-        (convert.payload_from_proto, types_pb2.Payload(scalars={str(i): 0.0 for i in range(500)}), "scalars"),
+        (blob_from_proto, a_blob(sha256="AB" * 32), "sha256"),
+        (blob_from_proto, a_blob(sha256="ab" * 32 + "\n"), "sha256"),
+        (blob_from_proto, a_blob(sha256="../../etc/passwd"), "sha256"),
+        (blob_from_proto, a_blob(size_bytes=0), "size_bytes"),
+        (blob_from_proto, a_blob(role=""), "role"),
+        (blob_from_proto, a_blob(role="x" * 5000), "role"),
+        (payload_from_proto, types_pb2.Payload(tensor_groups=[BLOB, BLOB]), "tensor_groups"),
+        (payload_from_proto, types_pb2.Payload(prototype_sets=[BLOB] * 100), "prototype_sets"),
+        (payload_from_proto, types_pb2.Payload(metadata={"key": "x" * 5000}), "metadata"),
+        (payload_from_proto, types_pb2.Payload(scalars={str(i): 0.0 for i in range(500)}), "scalars"),
         (
-            convert.payload_from_proto,
-            types_pb2.Payload(int_lists={"sizes": types_pb2.IntList(values=range(convert.MAX_CLASSES + 1))}),
+            payload_from_proto,
+            types_pb2.Payload(int_lists={"sizes": types_pb2.IntList(values=range(MAX_CLASSES + 1))}),
             "int_lists",
         ),
-        (convert.event_from_proto, an_event(nanos=-1), "time"),
-        (convert.event_from_proto, an_event(nanos=10**9), "time"),
-        (convert.event_from_proto, an_event(seconds=253_402_300_800), "time"),
-        (convert.task_from_proto, types_pb2.RoundTask(), "kind"),
-        (convert.task_from_proto, types_pb2.RoundTask(kind=99), "kind"),  # type: ignore[arg-type]
-        (convert.task_from_proto, types_pb2.RoundTask(kind=types_pb2.TASK_KIND_TRAIN), "run"),
-        (convert.task_from_proto, types_pb2.RoundTask(kind=types_pb2.TASK_KIND_WAIT, round=-1), "round"),
-        (convert.client_from_join, a_join(client_id=""), "client_id"),
-        (convert.client_from_join, a_join(client_id="../ann"), "client_id"),
-        (convert.client_from_join, a_join(client_id="ann\n"), "client_id"),
-        (convert.client_from_join, a_join(client_id="x" * 65), "client_id"),
-        (convert.client_from_join, a_join(domain="a b"), "domain"),
-        (convert.client_from_join, a_join(instance_token="short"), "instance_token"),
-        (convert.client_from_join, a_join(instance_token="x" * 129), "instance_token"),
-        (convert.client_from_join, a_join(num_examples=0), "num_examples"),
-        (convert.client_from_join, a_join(num_examples=4), "class_counts"),
-        (convert.client_from_join, a_join(class_counts=[a_count("a", 5), a_count("b", -2)]), "num_examples"),
-        (convert.client_from_join, a_join(class_counts=[a_count("a", 2), a_count("a", 1)]), "class_counts"),
-        (convert.client_from_join, a_join(version="x" * 5000), "version"),
-        (convert.heartbeat_from_proto, a_heartbeat(activity=types_pb2.CLIENT_ACTIVITY_UNSPECIFIED), "activity"),
-        (convert.heartbeat_from_proto, a_heartbeat(progress=1.5), "progress"),
-        (convert.heartbeat_from_proto, a_heartbeat(progress=math.nan), "progress"),
-        (convert.heartbeat_from_proto, a_heartbeat(readings={"x": math.inf}), "readings"),
-        (convert.heartbeat_from_proto, a_heartbeat(readings={"batch_seconds": math.nan}), "readings"),
-        (convert.heartbeat_from_proto, a_heartbeat(readings={"batch_seconds": -0.1}), "readings"),
-        (convert.heartbeat_from_proto, a_heartbeat(readings={"device_utilisation_ratio": 1.5}), "readings"),
-        (convert.heartbeat_from_proto, a_heartbeat(readings={"x" * 2000: 1.0}), "readings"),
-        (convert.heartbeat_from_proto, a_heartbeat(readings={str(i): 0.0 for i in range(33)}), "readings"),
-        (convert.membership_from_proto, round_pb.JoinResponse(), "heartbeat_interval"),
-        (convert.upload_header_from_proto, round_pb.BlobHeader(blob=BLOB), "run_id"),
-        (convert.upload_header_from_proto, round_pb.BlobHeader(run_id="r", round=-1, blob=BLOB), "round"),
-        (convert.update_from_commit, round_pb.CommitUpdateRequest(), "run_id"),
-        (convert.event_from_proto, types_pb2.Event(type="x", data_json="[1]"), "data_json"),
-        (convert.event_from_proto, types_pb2.Event(type="x", data_json="{"), "data_json"),
-        (convert.event_from_proto, types_pb2.Event(data_json="{}"), "type"),
-        (convert.round_from_proto, types_pb2.Round(phase=types_pb2.ROUND_PHASE_UNSPECIFIED), "phase"),
+        (event_from_proto, an_event(nanos=-1), "time"),
+        (event_from_proto, an_event(nanos=10**9), "time"),
+        (event_from_proto, an_event(seconds=253_402_300_800), "time"),
+        (task_from_proto, types_pb2.RoundTask(), "kind"),
+        (task_from_proto, types_pb2.RoundTask(kind=99), "kind"),  # type: ignore[arg-type]
+        (task_from_proto, types_pb2.RoundTask(kind=types_pb2.TASK_KIND_TRAIN), "run"),
+        (task_from_proto, types_pb2.RoundTask(kind=types_pb2.TASK_KIND_WAIT, round=-1), "round"),
+        (client_from_join, a_join(client_id=""), "client_id"),
+        (client_from_join, a_join(client_id="../ann"), "client_id"),
+        (client_from_join, a_join(client_id="ann\n"), "client_id"),
+        (client_from_join, a_join(client_id="x" * 65), "client_id"),
+        (client_from_join, a_join(domain="a b"), "domain"),
+        (client_from_join, a_join(instance_token="short"), "instance_token"),
+        (client_from_join, a_join(instance_token="x" * 129), "instance_token"),
+        (client_from_join, a_join(num_examples=0), "num_examples"),
+        (client_from_join, a_join(num_examples=4), "class_counts"),
+        (client_from_join, a_join(class_counts=[a_count("a", 5), a_count("b", -2)]), "num_examples"),
+        (client_from_join, a_join(class_counts=[a_count("a", 2), a_count("a", 1)]), "class_counts"),
+        (client_from_join, a_join(version="x" * 5000), "version"),
+        (heartbeat_from_proto, a_heartbeat(activity=types_pb2.CLIENT_ACTIVITY_UNSPECIFIED), "activity"),
+        (heartbeat_from_proto, a_heartbeat(progress=1.5), "progress"),
+        (heartbeat_from_proto, a_heartbeat(progress=math.nan), "progress"),
+        (heartbeat_from_proto, a_heartbeat(readings={"x": math.inf}), "readings"),
+        (heartbeat_from_proto, a_heartbeat(readings={"batch_seconds": math.nan}), "readings"),
+        (heartbeat_from_proto, a_heartbeat(readings={"batch_seconds": -0.1}), "readings"),
+        (heartbeat_from_proto, a_heartbeat(readings={"device_utilisation_ratio": 1.5}), "readings"),
+        (heartbeat_from_proto, a_heartbeat(readings={"x" * 2000: 1.0}), "readings"),
+        (heartbeat_from_proto, a_heartbeat(readings={str(i): 0.0 for i in range(33)}), "readings"),
+        (membership_from_proto, round_pb.JoinResponse(), "heartbeat_interval"),
+        (upload_header_from_proto, round_pb.BlobHeader(blob=BLOB), "run_id"),
+        (upload_header_from_proto, round_pb.BlobHeader(run_id="r", round=-1, blob=BLOB), "round"),
+        (update_from_commit, round_pb.CommitUpdateRequest(), "run_id"),
+        (event_from_proto, types_pb2.Event(type="x", data_json="[1]"), "data_json"),
+        (event_from_proto, types_pb2.Event(type="x", data_json="{"), "data_json"),
+        (event_from_proto, types_pb2.Event(data_json="{}"), "type"),
+        (round_from_proto, types_pb2.Round(phase=types_pb2.ROUND_PHASE_UNSPECIFIED), "phase"),
         (
-            convert.run_from_proto,
+            run_from_proto,
             types_pb2.Run(run_id="r", status=types_pb2.RUN_STATUS_RUNNING, round=-1, config_json='{"run": {}}'),
             "config_json",
         ),
@@ -135,14 +144,14 @@ def test_what_an_updates_numbers_mean_is_left_to_the_aggregator() -> None:
     request = round_pb.CommitUpdateRequest(
         run_id="r", round=1, num_examples=-5, class_counts=[-1], losses={"ce": math.nan}
     )
-    update = convert.update_from_commit(request)
+    update = update_from_commit(request)
     assert (update.num_examples, update.class_counts) == (-5, (-1,))
     assert math.isnan(update.losses["ce"])
 
 
 def test_waiting_needs_no_run() -> None:
     task = Task(kind=TaskKind.WAIT, detail="nothing yet")
-    assert convert.task_from_proto(convert.task_to_proto(task)) == task
+    assert task_from_proto(task_to_proto(task)) == task
 
 
 def test_a_run_without_a_round_is_shown_as_round_minus_one() -> None:
@@ -160,9 +169,9 @@ def test_a_run_without_a_round_is_shown_as_round_minus_one() -> None:
         },
         quarantined={"ann": "", "bob": "2 updates were refused"},
     )
-    message = convert.run_to_proto(run)
+    message = run_to_proto(run)
     assert (message.round, message.phase) == (-1, types_pb2.ROUND_PHASE_UNSPECIFIED)
-    assert convert.run_from_proto(message).run == run
+    assert run_from_proto(message).run == run
 
 
 def test_who_is_done_is_shown_by_the_phase() -> None:
@@ -182,20 +191,20 @@ def test_who_is_done_is_shown_by_the_phase() -> None:
             seed=0,
             round=current,
         )
-        assert list(convert.run_to_proto(run).done_clients) == done
+        assert list(run_to_proto(run).done_clients) == done
 
 
 def test_a_long_sentence_of_a_problem_is_cut_and_not_refused() -> None:
     problem = ClientProblem(reason="INVALID_DATA", detail="x" * 5000, hint="y" * 5000)
-    back = convert.problem_from_proto(convert.problem_to_proto(problem))
-    assert len(back.detail) == len(back.hint) == convert.MAX_TEXT
+    back = problem_from_proto(problem_to_proto(problem))
+    assert len(back.detail) == len(back.hint) == MAX_TEXT
 
 
 def test_records_keep_the_order_of_a_clients_classes() -> None:
     client = Client(client_id="ann", domain="d", num_examples=3, class_counts={"zebra": 1, "ant": 2})
-    request = convert.client_to_join(client, instance_token="t" * 16, version="1")
-    assert list(convert.client_from_join(request).class_counts) == ["zebra", "ant"]
+    request = client_to_join(client, instance_token="t" * 16, version="1")
+    assert list(client_from_join(request).class_counts) == ["zebra", "ant"]
 
 
 def test_blobs_are_named_alike_on_both_sides() -> None:
-    assert convert.blob_from_proto(BLOB) == BlobRef("model", "ab" * 32, 1)
+    assert blob_from_proto(BLOB) == BlobRef("model", "ab" * 32, 1)

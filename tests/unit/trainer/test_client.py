@@ -14,7 +14,9 @@ from typing import Any
 import grpc
 import pytest
 
-from shared import convert, errors
+from shared import errors
+from shared.convert.membership import membership_to_proto
+from shared.convert.tasks import poll_from_proto, task_to_proto
 from shared.gen.fedplcc.v1 import round_service_pb2 as pb
 from shared.gen.fedplcc.v1 import round_service_pb2_grpc as pb_grpc
 from shared.metrics import new_registry
@@ -59,7 +61,7 @@ class Server(pb_grpc.RoundServiceServicer):
     def Join(self, request: pb.JoinRequest, context: Any) -> pb.JoinResponse:
         self._answer("Join", context)
         terms = Membership(heartbeat_interval_s=0.1, lease_s=1.0, max_chunk_bytes=1000, max_blob_bytes=1 << 20)
-        return convert.membership_to_proto(terms)
+        return membership_to_proto(terms)
 
     def SyncRound(self, request: pb.SyncRoundRequest, context: Any) -> Iterator[pb.SyncRoundResponse]:
         self._answer("SyncRound", context)
@@ -312,7 +314,7 @@ def test_who_waits_for_an_aggregator_goes_on_as_soon_as_its_task_is_told_anew(
 ) -> None:
     client.rng = Slow()
     server.trouble["CommitUpdate"] = [errors.NotAMember("it has restarted")]
-    server.steps = [pb.SyncRoundResponse(task=convert.task_to_proto(TASK))]
+    server.steps = [pb.SyncRoundResponse(task=task_to_proto(TASK))]
     with ThreadPoolExecutor(1) as pool:
         committing = pool.submit(commit, client)
         eventually(lambda: value(client, "retries", "commit") == 1, "it waits, for hours", 20.0)
@@ -353,12 +355,12 @@ TASK = Task(kind=TaskKind.TRAIN, run=RunSpec(run_id="r", config_json="{}", confi
 
 def test_the_stream_brings_tasks_and_at_last_why_it_ends(server: Server, client: AggregatorClient) -> None:
     end = pb.StreamEnd(reason=pb.StreamEnd.REASON_SHUTTING_DOWN)
-    server.steps = [pb.SyncRoundResponse(task=convert.task_to_proto(TASK)), pb.SyncRoundResponse(end=end)]
+    server.steps = [pb.SyncRoundResponse(task=task_to_proto(TASK)), pb.SyncRoundResponse(end=end)]
     assert list(client.follow()) == [TASK, StreamEnd.SHUTTING_DOWN]
 
 
 def test_a_refreshed_stream_ends_quietly_and_a_lost_one_does_not(server: Server, client: AggregatorClient) -> None:
-    server.steps = [pb.SyncRoundResponse(task=convert.task_to_proto(TASK))]
+    server.steps = [pb.SyncRoundResponse(task=task_to_proto(TASK))]
     steps = client.follow()
     assert next(steps) == TASK
     client.refresh()
@@ -379,7 +381,7 @@ def polling(client: AggregatorClient) -> AggregatorClient:
 
 
 def a_step(task: Task) -> pb.SyncRoundResponse:
-    return pb.SyncRoundResponse(task=convert.task_to_proto(task))
+    return pb.SyncRoundResponse(task=task_to_proto(task))
 
 
 def test_polls_say_what_is_known_and_go_on_until_the_stream_ends_for_another_reason(
@@ -390,7 +392,7 @@ def test_polls_say_what_is_known_and_go_on_until_the_stream_ends_for_another_rea
     for answer in ([a_step(TASK), ANSWERED], [ANSWERED], [a_step(other), ANSWERED], [end]):
         server.polls.put(answer)
     assert list(polling.follow()) == [TASK, other, StreamEnd.LEASE_EXPIRED]
-    asked = [convert.poll_from_proto(server.asked.get_nowait().poll) for _ in range(4)]
+    asked = [poll_from_proto(server.asked.get_nowait().poll) for _ in range(4)]
     assert asked == [Poll(None, 7.0), Poll(TASK.key, 7.0), Poll(TASK.key, 7.0), Poll(other.key, 7.0)]
 
 

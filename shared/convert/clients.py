@@ -1,0 +1,153 @@
+"""A client: what it is, what it does, and what troubles it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from shared.convert.enums import ACTIVITY
+from shared.convert.fields import (
+    MAX_CLASSES,
+    MAX_TEXT,
+    at_least,
+    bounded_text,
+    bounded_texts,
+    finite_map,
+    fraction,
+    limited,
+    malformed,
+    plain_name,
+    time_of,
+    timestamp,
+)
+from shared.gen.fedplcc.v1 import round_service_pb2, types_pb2
+from shared.readings import first_impossible
+from shared.types import Client, ClientProblem, Environment, Heartbeat
+
+MAX_READINGS = 32
+"""Most readings of a heartbeat."""
+
+
+def environment_to_proto(environment: Environment) -> types_pb2.Environment:
+    """The message of an environment."""
+    return types_pb2.Environment(
+        packages=environment.packages,
+        cpu=environment.cpu,
+        device=environment.device,
+        platform=environment.platform,
+    )
+
+
+def environment_from_proto(message: types_pb2.Environment) -> Environment:
+    """The environment of a message."""
+    return Environment(
+        packages=bounded_texts("packages", message.packages),
+        cpu=bounded_text("cpu", message.cpu),
+        device=bounded_text("device", message.device),
+        platform=bounded_text("platform", message.platform),
+    )
+
+
+def problem_to_proto(problem: ClientProblem) -> types_pb2.ClientProblem:
+    """The message of a problem."""
+    return types_pb2.ClientProblem(
+        reason=problem.reason, detail=problem.detail, hint=problem.hint, is_fatal=problem.is_fatal
+    )
+
+
+def problem_from_proto(message: types_pb2.ClientProblem) -> ClientProblem:
+    """The problem of a message; long sentences are cut."""
+    return ClientProblem(
+        reason=bounded_text("reason", message.reason),
+        detail=message.detail[:MAX_TEXT],
+        hint=message.hint[:MAX_TEXT],
+        is_fatal=message.is_fatal,
+    )
+
+
+def client_to_proto(client: Client) -> types_pb2.Client:
+    """The message of a client."""
+    return types_pb2.Client(
+        client_id=client.client_id,
+        domain=client.domain,
+        is_connected=client.is_connected,
+        activity=ACTIVITY.number(client.activity),
+        run_id=client.run_id,
+        round=client.round,
+        progress=client.progress,
+        num_examples=client.num_examples,
+        class_counts=class_counts_to_proto(client.class_counts),
+        environment=environment_to_proto(client.environment),
+        last_seen_time=timestamp(client.last_seen_at),
+        problem=None if client.problem is None else problem_to_proto(client.problem),
+        readings=client.readings,
+    )
+
+
+def client_from_proto(message: types_pb2.Client) -> Client:
+    """The client of a message."""
+    return Client(
+        client_id=plain_name("client_id", message.client_id),
+        domain=plain_name("domain", message.domain),
+        num_examples=at_least(0, "num_examples", message.num_examples),
+        class_counts=class_counts_from_proto(message.class_counts),
+        environment=environment_from_proto(message.environment),
+        is_connected=message.is_connected,
+        activity=ACTIVITY.member(message.activity, "activity"),
+        run_id=bounded_text("run_id", message.run_id),
+        round=message.round,
+        progress=fraction("progress", message.progress),
+        last_seen_at=time_of("last_seen_time", message.last_seen_time),
+        problem=problem_from_proto(message.problem) if message.HasField("problem") else None,
+        readings=_readings(message.readings),
+    )
+
+
+def heartbeat_to_proto(heartbeat: Heartbeat, *, instance_token: str) -> round_service_pb2.HeartbeatRequest:
+    """The request of a heartbeat."""
+    return round_service_pb2.HeartbeatRequest(
+        client_id=heartbeat.client_id,
+        instance_token=instance_token,
+        activity=ACTIVITY.number(heartbeat.activity),
+        run_id=heartbeat.run_id,
+        round=heartbeat.round,
+        progress=heartbeat.progress,
+        readings=heartbeat.readings,
+        problem=None if heartbeat.problem is None else problem_to_proto(heartbeat.problem),
+    )
+
+
+def heartbeat_from_proto(request: round_service_pb2.HeartbeatRequest) -> Heartbeat:
+    """The heartbeat of a request."""
+    return Heartbeat(
+        client_id=request.client_id,
+        activity=ACTIVITY.member(request.activity, "activity"),
+        run_id=bounded_text("run_id", request.run_id),
+        round=request.round,
+        progress=fraction("progress", request.progress),
+        readings=_readings(request.readings),
+        problem=problem_from_proto(request.problem) if request.HasField("problem") else None,
+    )
+
+
+def class_counts_to_proto(counts: Mapping[str, int]) -> list[types_pb2.ClassCount]:
+    """The messages of a client's samples by class, in its order of classes."""
+    return [types_pb2.ClassCount(class_name=name, num_examples=count) for name, count in counts.items()]
+
+
+def class_counts_from_proto(messages: Iterable[types_pb2.ClassCount]) -> dict[str, int]:
+    """A client's samples by class, in its order of classes."""
+    counts: dict[str, int] = {}
+    for message in limited("class_counts", messages, MAX_CLASSES):
+        if message.class_name in counts:
+            raise malformed("class_counts", "a class occurs twice")
+        counts[bounded_text("class_name", message.class_name)] = at_least(0, "num_examples", message.num_examples)
+    return counts
+
+
+def _readings(entries: Mapping[str, float]) -> dict[str, float]:
+    """The readings of a client; those that this version does not know may be anything finite."""
+    readings = finite_map("readings", entries, MAX_READINGS)
+    fault = first_impossible(readings)
+    if fault is not None:
+        raise malformed("readings", fault)
+    return readings

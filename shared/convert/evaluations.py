@@ -1,0 +1,65 @@
+"""What a client reports of a round's models."""
+
+from __future__ import annotations
+
+from shared.convert.fields import MAX_CLASSES, at_least, bounded_map, bounded_text, limited, present
+from shared.gen.fedplcc.v1 import round_service_pb2, run_service_pb2, types_pb2
+from shared.types import Evaluation, EvaluationCounts
+
+
+def counts_to_proto(counts: EvaluationCounts) -> types_pb2.EvaluationCounts:
+    """The message of one evaluation set's counts."""
+    return types_pb2.EvaluationCounts(
+        set_name=counts.set_name, model=counts.model, correct=counts.correct, total=counts.total
+    )
+
+
+def counts_from_proto(message: types_pb2.EvaluationCounts) -> EvaluationCounts:
+    """The counts of one evaluation set, as they came."""
+    correct = limited("correct", message.correct, MAX_CLASSES)
+    total = limited("total", message.total, MAX_CLASSES)
+    return EvaluationCounts(
+        bounded_text("set_name", message.set_name), bounded_text("model", message.model), tuple(correct), tuple(total)
+    )
+
+
+def evaluation_to_report(
+    evaluation: Evaluation, *, run_id: str, round_number: int, instance_token: str
+) -> round_service_pb2.ReportEvaluationRequest:
+    """The request that reports an evaluation; the aggregator knows the client's domain."""
+    return round_service_pb2.ReportEvaluationRequest(
+        run_id=run_id,
+        round=round_number,
+        client_id=evaluation.client_id,
+        instance_token=instance_token,
+        counts=map(counts_to_proto, evaluation.counts),
+        timings=evaluation.timings,
+    )
+
+
+def evaluation_from_report(request: round_service_pb2.ReportEvaluationRequest, *, domain: str) -> Evaluation:
+    """The evaluation of a request, of a client of this domain."""
+    present("run_id", request.run_id)
+    at_least(0, "round", request.round)
+    return Evaluation(
+        client_id=request.client_id,
+        domain=domain,
+        counts=tuple(map(counts_from_proto, limited("counts", request.counts))),
+        timings=bounded_map("timings", request.timings),
+    )
+
+
+def evaluation_to_proto(round_number: int, evaluation: Evaluation) -> run_service_pb2.ClientEvaluation:
+    """The message of one client's counts in one round; timings stay behind."""
+    return run_service_pb2.ClientEvaluation(
+        round=round_number,
+        client_id=evaluation.client_id,
+        domain=evaluation.domain,
+        counts=map(counts_to_proto, evaluation.counts),
+    )
+
+
+def evaluation_from_proto(message: run_service_pb2.ClientEvaluation) -> tuple[int, Evaluation]:
+    """The round, and one client's counts in it."""
+    counts = tuple(map(counts_from_proto, message.counts))
+    return message.round, Evaluation(client_id=message.client_id, domain=message.domain, counts=counts)

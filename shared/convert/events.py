@@ -1,0 +1,34 @@
+"""Entries of the history."""
+
+from __future__ import annotations
+
+from shared.convert.fields import json_object, present, time_of, timestamp
+from shared.gen.fedplcc.v1 import types_pb2
+from shared.run_config import canonical_json
+from shared.types import Event
+
+
+def event_to_proto(event: Event) -> types_pb2.Event:
+    """The message of an entry of the history."""
+    return types_pb2.Event(
+        sequence=event.sequence,
+        time=timestamp(event.time),
+        type=event.type,
+        run_id=event.run_id,
+        round=event.round,
+        client_id=event.client_id,
+        data_json=canonical_json(dict(event.data)),
+    )
+
+
+def event_from_proto(message: types_pb2.Event) -> Event:
+    """The entry of the history that a message holds."""
+    return Event(
+        type=present("type", message.type),
+        run_id=message.run_id,
+        round=message.round,
+        client_id=message.client_id,
+        data=json_object("data_json", message.data_json),
+        sequence=message.sequence,
+        time=time_of("time", message.time),
+    )

@@ -1,0 +1,78 @@
+"""How a trainer comes in, and on what terms."""
+
+from __future__ import annotations
+
+from shared.convert.clients import (
+    class_counts_from_proto,
+    class_counts_to_proto,
+    environment_from_proto,
+    environment_to_proto,
+)
+from shared.convert.fields import at_least, bounded_text, duration, malformed, plain_name, seconds_of
+from shared.convert.updates import committed_from_proto, committed_to_proto
+from shared.gen.fedplcc.v1 import round_service_pb2
+from shared.types import Client, Membership
+
+TOKEN_CHARACTERS = (16, 128)
+"""Least and most characters of an instance token."""
+
+
+def client_to_join(client: Client, *, instance_token: str, version: str) -> round_service_pb2.JoinRequest:
+    """The request in which a trainer says who it is and what it has."""
+    return round_service_pb2.JoinRequest(
+        client_id=client.client_id,
+        domain=client.domain,
+        instance_token=instance_token,
+        num_examples=client.num_examples,
+        class_counts=class_counts_to_proto(client.class_counts),
+        environment=environment_to_proto(client.environment),
+        version=version,
+    )
+
+
+def client_from_join(request: round_service_pb2.JoinRequest) -> Client:
+    """The client that asks to join; its token and version are checked with it and read from the request."""
+    shortest, longest = TOKEN_CHARACTERS
+    if not shortest <= len(request.instance_token) <= longest:
+        raise malformed("instance_token", f"an instance token has {shortest} to {longest} characters")
+    bounded_text("version", request.version)
+    client = Client(
+        client_id=plain_name("client_id", request.client_id),
+        domain=plain_name("domain", request.domain),
+        num_examples=at_least(1, "num_examples", request.num_examples),
+        class_counts=class_counts_from_proto(request.class_counts),
+        environment=environment_from_proto(request.environment),
+    )
+    if sum(client.class_counts.values()) != client.num_examples:
+        raise malformed("class_counts", "the class counts do not sum to num_examples")
+    return client
+
+
+def membership_to_proto(membership: Membership) -> round_service_pb2.JoinResponse:
+    """The answer to a trainer that is in."""
+    return round_service_pb2.JoinResponse(
+        heartbeat_interval=duration(membership.heartbeat_interval_s),
+        lease=duration(membership.lease_s),
+        limits=round_service_pb2.TransferLimits(
+            max_chunk_bytes=membership.max_chunk_bytes, max_blob_bytes=membership.max_blob_bytes
+        ),
+        last_committed=None if membership.last_committed is None else committed_to_proto(membership.last_committed),
+        version=membership.version,
+        open_runs=None if membership.open_runs is None else round_service_pb2.OpenRuns(run_ids=membership.open_runs),
+    )
+
+
+def membership_from_proto(response: round_service_pb2.JoinResponse) -> Membership:
+    """The terms on which a trainer is in."""
+    interval = seconds_of(response.heartbeat_interval)
+    if interval <= 0:
+        raise malformed("heartbeat_interval", f"{interval} s is no interval")
+    return Membership(
+        heartbeat_interval_s=interval,
+        lease_s=seconds_of(response.lease),
+        max_chunk_bytes=at_least(1, "max_chunk_bytes", response.limits.max_chunk_bytes),
+        max_blob_bytes=at_least(1, "max_blob_bytes", response.limits.max_blob_bytes),
+        last_committed=committed_from_proto(response.last_committed) if response.HasField("last_committed") else None,
+        version=bounded_text("version", response.version),
+        open_runs=tuple(response.open_runs.run_ids) if response.HasField("open_runs") else None,
+    )

@@ -1,0 +1,42 @@
+"""Rounds as they are shown to people."""
+
+from __future__ import annotations
+
+from shared.convert.enums import PHASE
+from shared.convert.fields import at_least
+from shared.convert.payloads import blob_from_proto, blob_to_proto
+from shared.gen.fedplcc.v1 import types_pb2
+from shared.types import Round
+
+
+def round_to_proto(current: Round) -> types_pb2.Round:
+    """The message of a round; updates, reports and times of phases stay behind."""
+    return types_pb2.Round(
+        round=current.number,
+        phase=PHASE.number(current.phase),
+        cohort=current.cohort,
+        model=None if current.model is None else blob_to_proto(current.model),
+        prototypes=None if current.prototypes is None else blob_to_proto(current.prototypes),
+        metrics_json=current.metrics_json,
+        timings_json=current.timings_json,
+        dropped=[_dropped_to_proto(*entry) for entry in sorted(current.dropped.items())],
+    )
+
+
+def round_from_proto(message: types_pb2.Round) -> Round:
+    """The round of a message, as far as it is shown."""
+    return Round(
+        number=at_least(0, "round", message.round),
+        phase=PHASE.member(message.phase, "phase"),
+        cohort=tuple(message.cohort),
+        model=blob_from_proto(message.model) if message.HasField("model") else None,
+        prototypes=blob_from_proto(message.prototypes) if message.HasField("prototypes") else None,
+        metrics_json=message.metrics_json,
+        timings_json=message.timings_json,
+        dropped={client.client_id: f"{client.reason}: {client.detail}" for client in message.dropped},
+    )
+
+
+def _dropped_to_proto(client_id: str, why: str) -> types_pb2.DroppedClient:
+    reason, _, detail = why.partition(": ")
+    return types_pb2.DroppedClient(client_id=client_id, reason=reason, detail=detail)

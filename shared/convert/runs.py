@@ -1,0 +1,113 @@
+"""Runs as they are shown to people."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from shared.convert.enums import PHASE, STATUS
+from shared.convert.fields import at_least, json_object, malformed, present, time_of, timestamp
+from shared.gen.fedplcc.v1 import types_pb2
+from shared.types import Rejections, Round, Run
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunView:
+    """A run as it is shown to people.
+
+    Attributes:
+        run: The run. Its round has number, phase and cohort; blobs, updates and reports are not shown, and its seed is the
+            configuration's.
+        done_clients: Clients whose part in the present phase is done, sorted.
+        manifest_json: Content of run.json.
+    """
+
+    run: Run
+    done_clients: tuple[str, ...] = ()
+    manifest_json: str = ""
+
+
+def run_to_proto(run: Run, *, manifest_json: str = "") -> types_pb2.Run:
+    """The message of a run; `manifest_json` is the content of its run.json."""
+    current = run.round
+    return types_pb2.Run(
+        run_id=run.run_id,
+        name=run.name,
+        status=STATUS.number(run.status),
+        method=run.method,
+        config_json=run.config_json,
+        config_hash=run.config_hash,
+        total_rounds=run.total_rounds,
+        round=run.round_number,
+        phase=PHASE.number(current.phase if current else None),
+        roster=run.roster,
+        cohort=current.cohort if current else (),
+        done_clients=current.done_clients if current else (),
+        is_pause_requested=run.is_pause_requested,
+        reason=run.reason,
+        create_time=timestamp(run.created_at),
+        update_time=timestamp(run.updated_at),
+        manifest_json=manifest_json,
+        rejections=[_rejections_to_proto(*entry) for entry in sorted(run.rejections.items())],
+        quarantined=[
+            types_pb2.QuarantinedClient(client_id=client_id, reason=reason)
+            for client_id, reason in sorted(run.quarantined.items())
+        ],
+    )
+
+
+def run_from_proto(message: types_pb2.Run) -> RunView:
+    """The run of a message, as far as it is shown."""
+    current = None
+    if message.round >= 0:
+        phase = PHASE.member(message.phase, "phase")
+        current = Round(number=message.round, phase=phase, cohort=tuple(message.cohort))
+    run = Run(
+        run_id=present("run_id", message.run_id),
+        name=message.name,
+        status=STATUS.member(message.status, "status"),
+        config_json=message.config_json,
+        config_hash=message.config_hash,
+        method=message.method,
+        total_rounds=message.total_rounds,
+        seed=_seed(message.config_json),
+        roster=tuple(message.roster),
+        round=current,
+        is_pause_requested=message.is_pause_requested,
+        reason=message.reason,
+        created_at=time_of("create_time", message.create_time),
+        updated_at=time_of("update_time", message.update_time),
+        rejections={entry.client_id: _rejections_from_proto(entry) for entry in message.rejections},
+        quarantined={client.client_id: client.reason for client in message.quarantined},
+    )
+    return RunView(run=run, done_clients=tuple(message.done_clients), manifest_json=message.manifest_json)
+
+
+def _rejections_to_proto(client_id: str, refused: Rejections) -> types_pb2.Rejections:
+    return types_pb2.Rejections(
+        client_id=client_id,
+        count=refused.count,
+        reason=refused.reason,
+        check=refused.check,
+        detail=refused.detail,
+        round=refused.round,
+        last_time=timestamp(refused.last_at),
+    )
+
+
+def _rejections_from_proto(message: types_pb2.Rejections) -> Rejections:
+    return Rejections(
+        count=at_least(1, "count", message.count),
+        reason=message.reason,
+        check=message.check,
+        detail=message.detail,
+        round=message.round,
+        last_at=time_of("last_time", message.last_time),
+    )
+
+
+def _seed(config_json: str) -> int:
+    section = json_object("config_json", config_json).get("run")
+    seed = section.get("seed") if isinstance(section, dict) else None
+    if not isinstance(seed, int):
+        raise malformed("config_json", "it has no run.seed")
+    return seed

@@ -1,0 +1,67 @@
+"""What a client is to do, and how it asks."""
+
+from __future__ import annotations
+
+from shared.convert.enums import TASK
+from shared.convert.fields import at_least, bounded_text, duration, malformed, present, seconds_of
+from shared.convert.payloads import payload_from_proto, payload_to_proto
+from shared.gen.fedplcc.v1 import round_service_pb2, types_pb2
+from shared.types import Poll, RunSpec, Task, TaskKind
+
+
+def task_to_proto(task: Task) -> types_pb2.RoundTask:
+    """The message of a task."""
+    return types_pb2.RoundTask(
+        kind=TASK.number(task.kind),
+        run=None if task.run is None else _run_spec_to_proto(task.run),
+        round=task.round,
+        total_rounds=task.total_rounds,
+        payload=payload_to_proto(task.payload),
+        detail=task.detail,
+    )
+
+
+def task_from_proto(message: types_pb2.RoundTask) -> Task:
+    """The task of a message; only WAIT may come without a run."""
+    kind = TASK.member(message.kind, "kind")
+    run = _run_spec_from_proto(message.run) if message.HasField("run") else None
+    if run is None and kind is not TaskKind.WAIT:
+        raise malformed("run", f"a task {kind} names a run")
+    return Task(
+        kind=kind,
+        run=run,
+        round=at_least(0, "round", message.round),
+        total_rounds=at_least(0, "total_rounds", message.total_rounds),
+        payload=payload_from_proto(message.payload),
+        detail=message.detail,
+    )
+
+
+def _run_spec_to_proto(run: RunSpec) -> types_pb2.RunSpec:
+    return types_pb2.RunSpec(run_id=run.run_id, config_json=run.config_json, config_hash=run.config_hash)
+
+
+def _run_spec_from_proto(message: types_pb2.RunSpec) -> RunSpec:
+    run_id = present("run_id", message.run_id)
+    return RunSpec(run_id=run_id, config_json=message.config_json, config_hash=message.config_hash)
+
+
+def poll_to_proto(poll: Poll) -> round_service_pb2.Poll:
+    """The message of a poll."""
+    known = None
+    if poll.known is not None:
+        run_id, number, kind = poll.known
+        known = round_service_pb2.TaskKey(run_id=run_id, round=number, kind=TASK.number(kind))
+    return round_service_pb2.Poll(known=known, hold=duration(poll.hold_s))
+
+
+def poll_from_proto(message: round_service_pb2.Poll) -> Poll:
+    """The poll of a message."""
+    hold_s = seconds_of(message.hold)
+    if hold_s < 0:
+        raise malformed("hold", f"{hold_s:g} s is no time to wait")
+    known = None
+    if message.HasField("known"):
+        key = message.known
+        known = (bounded_text("run_id", key.run_id), at_least(0, "round", key.round), TASK.member(key.kind, "kind"))
+    return Poll(known, hold_s)

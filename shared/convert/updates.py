@@ -1,0 +1,51 @@
+"""What a client hands in: the update of a round."""
+
+from __future__ import annotations
+
+from shared.convert.fields import MAX_CLASSES, at_least, bounded_map, limited, present
+from shared.convert.payloads import payload_from_proto, payload_to_proto
+from shared.gen.fedplcc.v1 import round_service_pb2
+from shared.types import CommittedUpdate, Update
+
+
+def update_to_commit(
+    update: Update, *, run_id: str, round_number: int, instance_token: str
+) -> round_service_pb2.CommitUpdateRequest:
+    """The request that makes an update part of a round."""
+    return round_service_pb2.CommitUpdateRequest(
+        run_id=run_id,
+        round=round_number,
+        client_id=update.client_id,
+        instance_token=instance_token,
+        payload=payload_to_proto(update.payload),
+        num_examples=update.num_examples,
+        num_excluded=update.num_excluded,
+        class_counts=update.class_counts,
+        losses=update.losses,
+        timings=update.timings,
+    )
+
+
+def update_from_commit(request: round_service_pb2.CommitUpdateRequest) -> Update:
+    """The update of a request, its numbers as they came; its number of prototypes is found by whoever reads them."""
+    present("run_id", request.run_id)
+    at_least(0, "round", request.round)
+    return Update(
+        client_id=request.client_id,
+        payload=payload_from_proto(request.payload),
+        num_examples=request.num_examples,
+        num_excluded=request.num_excluded,
+        class_counts=tuple(limited("class_counts", request.class_counts, MAX_CLASSES)),
+        losses=bounded_map("losses", request.losses),
+        timings=bounded_map("timings", request.timings),
+    )
+
+
+def committed_to_proto(committed: CommittedUpdate) -> round_service_pb2.CommittedUpdate:
+    """The message that names a committed update."""
+    return round_service_pb2.CommittedUpdate(run_id=committed.run_id, round=committed.round, sha256s=committed.sha256s)
+
+
+def committed_from_proto(message: round_service_pb2.CommittedUpdate) -> CommittedUpdate:
+    """The committed update that a message names."""
+    return CommittedUpdate(present("run_id", message.run_id), message.round, tuple(message.sha256s))
