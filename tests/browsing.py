@@ -7,7 +7,7 @@
         console.served.federation.join()
         console.served.federation.step()                       # the numpy clients work when they are told
 
-        assert console.call("format.js", "percent", 0.5) == "50.0 %"     # a pure module, without a page of its own
+        assert console.call("lib/format.js", "percent", 0.5) == "50.0 %"     # a pure module, without a page of its own
 
 A page is never trusted to be quiet: a message of the browser's console, an error that nobody caught, a request that failed
 and a request to another origin are collected, and fail the test at its end unless it said with `tolerate` that this

@@ -5,10 +5,12 @@ from __future__ import annotations
 import gzip
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.resources import files
+from importlib.resources.abc import Traversable
+from posixpath import dirname, join, normpath
 from types import MappingProxyType
 
 INDEX = "index.html"
@@ -23,7 +25,7 @@ MEDIA_TYPES = MappingProxyType(
 )
 """What is served, by the end of its name; nothing else is."""
 
-_IMPORT = re.compile(r"""^(?:import|export)\b[^"';]*\bfrom "\./([^"]+)";$""", re.MULTILINE)
+_IMPORT = re.compile(r"""^(?:import|export)\b[^"';]*\bfrom "(\.{1,2}/[^"]+)";$""", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,7 @@ class ConsoleFile:
     """A file of the console."""
 
     name: str
+    """Where it is below `static`, with slashes between: "lib/dom.js"."""
     content: bytes
 
     @property
@@ -51,14 +54,8 @@ class ConsoleFile:
 
 def console_files() -> Mapping[str, ConsoleFile]:
     """Every file of the console by its name, in the order of their names."""
-    found = sorted(files("gateway.console").joinpath("static").iterdir(), key=lambda entry: entry.name)
-    return MappingProxyType(
-        {
-            entry.name: ConsoleFile(entry.name, entry.read_bytes())
-            for entry in found
-            if _suffix(entry.name) in MEDIA_TYPES
-        }
-    )
+    found = sorted(_below(files("gateway.console").joinpath("static")), key=lambda file: file.name)
+    return MappingProxyType({file.name: file for file in found})
 
 
 def version_of(found: Mapping[str, ConsoleFile]) -> str:
@@ -74,8 +71,18 @@ def imported_by(found: Mapping[str, ConsoleFile], *names: str) -> list[str]:
     """
     needed = list(names)
     for name in needed:  # grows on the way
-        needed += [other for other in _IMPORT.findall(found[name].content.decode()) if other not in needed]
+        imported = (normpath(join(dirname(name), path)) for path in _IMPORT.findall(found[name].content.decode()))
+        needed += [other for other in imported if other not in needed]
     return needed
+
+
+def _below(folder: Traversable, prefix: str = "") -> Iterator[ConsoleFile]:
+    for entry in folder.iterdir():
+        name = f"{prefix}{entry.name}"
+        if entry.is_dir():
+            yield from _below(entry, f"{name}/")
+        elif _suffix(name) in MEDIA_TYPES:
+            yield ConsoleFile(name, entry.read_bytes())
 
 
 def _suffix(name: str) -> str:

@@ -18,10 +18,10 @@ from gateway.console.files import INDEX, ConsoleFile, console_files, imported_by
 
 PAGE_PATH = "/"
 FILES_PATH = "/console/{file_path:path}"
-"""NAME, or VERSION/NAME."""
-FIRST_VIEW = ("app.js", "overview.js")
+"""NAME, or VERSION/NAME; a name is one of those that the package holds, and may have slashes."""
+FIRST_VIEW = ("app.js", "overview/overview.js")
 """Modules that nearly every visit begins with."""
-SOON = ("run.js",)
+SOON = ("run/run.js",)
 """Modules that most visits go on with, or begin with where somebody follows a link; other pages load theirs when opened."""
 POLICY = "; ".join(
     (
@@ -57,11 +57,11 @@ async def get_page(request: Request) -> Response:
 
 async def get_console_file(request: Request, file_path: str) -> Response:
     """Fetch a part of the console."""
-    version, _, name = file_path.rpartition("/")
+    name = file_path.removeprefix(f"{_version()}/")
     found = _files().get(name)
-    if found is None or version not in ("", _version()):
+    if found is None:
         raise HTTPException(404)
-    return _respond(request, found, {"Cache-Control": KEEP if version else ASK_AGAIN})
+    return _respond(request, found, {"Cache-Control": ASK_AGAIN if name == file_path else KEEP})
 
 
 @cache

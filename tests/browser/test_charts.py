@@ -72,26 +72,26 @@ def value_of(chart: Locator, label: str) -> str:
 
 def test_an_axis_has_round_numbers_and_holds_its_range(page: Console) -> None:
     def ticks(low: float, high: float, most: int, **options: bool) -> list[float]:
-        return list(page.call("chart_maths.js", "axisOf", low, high, most, options)["ticks"])
+        return list(page.call("charts/maths.js", "axisOf", low, high, most, options)["ticks"])
 
     assert ticks(0, 1, 6) == [0, 0.2, 0.4, 0.6, 0.8, 1]
     assert ticks(-0.7, 4.4, 5) == [-2, 0, 2, 4, 6]
     assert ticks(1, 30, 4, isWhole=True, isTight=True) == [10, 20, 30]
     assert ticks(1, 3, 9, isWhole=True, isTight=True) == [1, 2, 3], "there is no round 1.5"
     for low, high in ((0.1, 0.3), (1e-7, 3e-6), (-5, 1e6), (99_990, 100_000), (7, 7), (0, 0)):
-        axis = page.call("chart_maths.js", "axisOf", low, high, 6)
+        axis = page.call("charts/maths.js", "axisOf", low, high, 6)
         steps = [after - before for before, after in zip(axis["ticks"], axis["ticks"][1:], strict=False)]
         assert axis["low"] <= low <= high <= axis["high"]
         assert 2 <= len(axis["ticks"]) <= 8
         assert max(steps) == pytest.approx(min(steps))
-    assert page.call("chart_maths.js", "logAxisOf", 0.02, 3)["ticks"] == [0.01, 0.1, 1, 10]
-    assert page.call("chart_maths.js", "logAxisOf", 1, 1)["ticks"] == [1, 10]
-    assert len(page.call("chart_maths.js", "logAxisOf", 1e-30, 1e30)["ticks"]) <= 10
+    assert page.call("charts/maths.js", "logAxisOf", 0.02, 3)["ticks"] == [0.01, 0.1, 1, 10]
+    assert page.call("charts/maths.js", "logAxisOf", 1, 1)["ticks"] == [1, 10]
+    assert len(page.call("charts/maths.js", "logAxisOf", 1e-30, 1e30)["ticks"]) <= 10
 
 
 def lines(console: Console, values: list[float | None], width: int) -> list[list[list[float]]]:
     found = console.within(
-        "chart_maths.js",
+        "charts/maths.js",
         "(maths, [values, width]) => maths.linesOf(values.map((_, index) => index), values,"
         " (x) => (x * width) / values.length, (y) => y)",
         [values, width],
@@ -102,7 +102,7 @@ def lines(console: Console, values: list[float | None], width: int) -> list[list
 def test_a_line_ends_where_a_value_is_missing_and_begins_again_after_it(page: Console) -> None:
     found = lines(page, [None, 1, 2, None, 3, None], 60)
     assert [[y for _, y in line] for line in found] == [[1, 2], [3]]
-    path = page.call("chart_maths.js", "pathOf", found)
+    path = page.call("charts/maths.js", "pathOf", found)
     assert path == "M10 1L20 2M40 3h0", "a line of one point is a dot"
     assert lines(page, [None, None], 60) == lines(page, [], 60) == []
 
@@ -120,7 +120,7 @@ def test_ten_thousand_points_become_a_few_per_pixel_and_none_that_sticks_out_is_
 
 def test_names_at_the_ends_of_lines_do_not_overlap(page: Console) -> None:
     def spread(wanted: list[float]) -> list[float]:
-        return list(page.call("chart_maths.js", "spread", wanted, 15, 0, 100))
+        return list(page.call("charts/maths.js", "spread", wanted, 15, 0, 100))
 
     assert spread([10, 50, 90]) == [10, 50, 90]
     assert spread([50, 48, 52]) == [63, 48, 78]
@@ -128,40 +128,42 @@ def test_names_at_the_ends_of_lines_do_not_overlap(page: Console) -> None:
 
 
 def test_the_worst_domain_is_named_and_drawn_heaviest(page: Console) -> None:
-    section = shown(page, "accuracy.js", THREE)
+    section = shown(page, "charts/accuracy.js", THREE)
     expect(section).to_contain_text(
         "Mean 84.4 % in round 3. Worst domain: bob with 81.3 %, 6.3 points behind the best."
     )
     expect(section.locator(".legend-item", has_text="worst").filter(has_text="bob")).to_be_visible()
-    found = page.call("accuracy.js", "accuracySeries", THREE, "accuracy")
+    found = page.call("charts/accuracy.js", "accuracySeries", THREE, "accuracy")
     assert found["rounds"] == [1, 2, 3]
     series = {each["label"]: each for each in found["series"]}
     assert list(series) == ["mean", "worst of each round", "ann", "bob"]
     assert series["ann"]["values"] == [0.25, None, 0.875]
     assert series["bob"]["width"] > series["ann"]["width"]
-    assert page.call("accuracy.js", "worstDomain", {"a": None, "mean": None, "worst": None}) is None
-    assert page.call("accuracy.js", "accuracySentence", [a_round(1, ann=None)], "accuracy") == (
+    assert page.call("charts/accuracy.js", "worstDomain", {"a": None, "mean": None, "worst": None}) is None
+    assert page.call("charts/accuracy.js", "accuracySentence", [a_round(1, ann=None)], "accuracy") == (
         "No client reported an accuracy in round 1."
     )
-    assert page.call("accuracy.js", "accuracySentence", [a_round(4, ann=0.5)], "accuracy") == "50.0 % in round 4."
+    assert (
+        page.call("charts/accuracy.js", "accuracySentence", [a_round(4, ann=0.5)], "accuracy") == "50.0 % in round 4."
+    )
 
 
 def test_the_accuracy_of_clients_own_models_is_shown_where_there_is_one(page: Console) -> None:
     both = [{**each, "accuracy_local": each["accuracy"] | {"ann": 0.125}} for each in THREE]
-    section = shown(page, "accuracy.js", both)
+    section = shown(page, "charts/accuracy.js", both)
     assert value_of(section, "ann") == "87.5 %"
     section.get_by_label("Clients' own models").check()
     assert value_of(section, "ann") == "12.5 %"
     expect(section.get_by_text("this run shares none")).to_be_hidden()
 
     own = [{**each, "accuracy_local": each["accuracy"], "accuracy_of": "local"} for each in THREE]
-    section = shown(page, "accuracy.js", own)
+    section = shown(page, "charts/accuracy.js", own)
     expect(section.get_by_text("this run shares none")).to_be_visible()
     expect(section.get_by_label("Clients' own models")).to_be_hidden()
 
 
 def test_a_chart_is_read_round_by_round_with_the_keyboard(page: Console) -> None:
-    section = shown(page, "accuracy.js", THREE)
+    section = shown(page, "charts/accuracy.js", THREE)
     slider = section.get_by_role("slider")
     expect(slider).to_have_attribute(
         "aria-valuetext", re.compile(r"^Round 3: mean 84\.4 %.* ann 87\.5 %, bob 81\.3 %$")
@@ -185,7 +187,7 @@ def test_a_chart_is_read_round_by_round_with_the_keyboard(page: Console) -> None
 
 
 def test_a_chart_is_read_with_the_pointer(page: Console) -> None:
-    section = shown(page, "accuracy.js", THREE)
+    section = shown(page, "charts/accuracy.js", THREE)
     box = section.get_by_role("slider").bounding_box()
     assert box is not None
     page.page.mouse.move(box["x"] + 0.48 * box["width"], box["y"] + 40)
@@ -195,7 +197,7 @@ def test_a_chart_is_read_with_the_pointer(page: Console) -> None:
 
 
 def test_lines_are_switched_off_and_on_and_the_numbers_are_in_a_table(page: Console) -> None:
-    section = shown(page, "accuracy.js", THREE)
+    section = shown(page, "charts/accuracy.js", THREE)
     button = section.get_by_role("button", name=re.compile("^ann"))
     drawn = section.locator(".chart-plot .chart-line")
     expect(drawn).to_have_count(3)
@@ -217,7 +219,7 @@ def test_lines_are_switched_off_and_on_and_the_numbers_are_in_a_table(page: Cons
 
 def test_a_long_name_is_cut_at_its_line_and_whole_in_the_legend(page: Console) -> None:
     long, short = "n" * 64, "south"
-    section = shown(page, "accuracy.js", [a_round(1, **{long: 0.5, short: 0.25})])
+    section = shown(page, "charts/accuracy.js", [a_round(1, **{long: 0.5, short: 0.25})])
     ends = section.locator(".chart-name text").all_text_contents()
     assert sorted(ends) == ["mean", "n" * 19 + "\u2026", "south"]
     assert value_of(section, long) == "50.0 %"
@@ -225,7 +227,7 @@ def test_a_long_name_is_cut_at_its_line_and_whole_in_the_legend(page: Console) -
 
 
 def test_losses_far_apart_are_told_apart_on_a_logarithmic_scale(page: Console) -> None:
-    section = shown(page, "losses.js", THREE)
+    section = shown(page, "charts/losses.js", THREE)
     assert value_of(section, "correlation") == "-0.25"
     ticks = section.locator(".chart-grid text")
     expect(ticks.filter(has_text="-20")).to_have_count(1)
@@ -236,17 +238,17 @@ def test_losses_far_apart_are_told_apart_on_a_logarithmic_scale(page: Console) -
 
 
 def test_prototypes_are_counted_where_a_method_has_them(page: Console) -> None:
-    section = shown(page, "prototype_counts.js", THREE)
+    section = shown(page, "charts/prototype_counts.js", THREE)
     expect(section).to_contain_text("30 sent by clients in the last round, 8 made of them.")
     assert (value_of(section, "sent by clients"), value_of(section, "global")) == ("30", "8")
     without = [{**each, "prototypes": {"local": 0, "global": 0}} for each in THREE]
-    expect(shown(page, "prototype_counts.js", without).locator("section")).to_be_hidden()
+    expect(shown(page, "charts/prototype_counts.js", without).locator("section")).to_be_hidden()
 
 
 @pytest.mark.parametrize("look", [PHONE], ids=str)
 def test_ten_thousand_rounds_are_drawn_on_a_phone(console: Console) -> None:
     console.open("#/nowhere")
-    section = shown(console, "accuracy.js", THREE)
+    section = shown(console, "charts/accuracy.js", THREE)
     console.page.evaluate(
         """() => window.updateSection(Array.from({ length: 10_000 }, (_, index) => {
           const ann = 0.5 + 0.4 * Math.sin(index);
@@ -299,7 +301,7 @@ def test_seconds_and_bytes_are_read_when_somebody_wants_them_and_line_by_line(co
     expect(sizes.locator(".chart-at")).to_have_text("Round 3")
     timings = console.served.http.get(f"/v1/runs/{run_id}/timings.jsonl").text.splitlines()
     received = json.loads(timings[-1])["bytes_received"]
-    assert value_of(sizes, "received from clients") == console.call("format.js", "bytes", received)
+    assert value_of(sizes, "received from clients") == console.call("lib/format.js", "bytes", received)
     asked = [request for request in console.requests if "timings.jsonl" in request]
     assert asked[0].endswith("after=-1")
     assert all(request.endswith(("after=1", "after=2")) for request in asked[1:])

@@ -60,7 +60,7 @@ NAMES = {"classes": ["cat", "dog"], "domains": ["photos", "sketches"]}
 
 def test_a_map_is_told_in_words(console: Console) -> None:
     def said(name: str, *arguments: Any) -> Any:
-        return console.call("map_view.js", name, *arguments)
+        return console.call("map/view.js", name, *arguments)
 
     assert said("summaryOf", THREE) == (
         "1 global and 2 local prototypes of 1 class from 2 domains, compared by angle. "
@@ -104,23 +104,23 @@ def test_marks_have_their_area_and_go_their_way_and_the_pointer_finds_them(conso
 def area_goes_by_weight_and_no_mark_is_too_small_to_see(console: Console) -> None:
     light = a_point(1, 1, client=0, weight=0.001, share=0.01)
     heavy, quarter = (a_point(0, 0, client=0, weight=weight) for weight in (40, 10))
-    points = console.call("map_view.js", "pointsOf", a_map(a_point(0, 0, share=0.25), heavy, quarter, light), NAMES)
+    points = console.call("map/view.js", "pointsOf", a_map(a_point(0, 0, share=0.25), heavy, quarter, light), NAMES)
     assert [point["radius"] for point in points] == [0.5, 1, 0.5, pytest.approx(0.36)]
     assert [point["domain"] for point in points] == [-1, 0, 0, 0]
 
 
 def prototypes_go_on_as_the_nearest_of_their_class_and_client(console: Console) -> None:
-    before = console.call("map_view.js", "pointsOf", THREE, NAMES)
+    before = console.call("map/view.js", "pointsOf", THREE, NAMES)
     after = console.call(
-        "map_view.js",
+        "map/view.js",
         "pointsOf",
         a_map(a_point(0, 0.1), a_point(0.1, 0.9, client=1), a_point(5, 5, class_id=1, client=1)),
         NAMES,
     )
-    pairs = console.call("map_view.js", "paired", before, after)
+    pairs = console.call("map/view.js", "paired", before, after)
     found = [(pair["from"]["index"], pair["to"]["index"]) for pair in pairs]
     assert found == [(1, -1), (0, 0), (2, 1), (2, 2)]
-    begin, middle, end = (console.call("map_view.js", "between", pairs, share) for share in (0, 0.5, 1))
+    begin, middle, end = (console.call("map/view.js", "between", pairs, share) for share in (0, 0.5, 1))
     assert [point["alpha"] for point in begin] == [1, 1, 1, 0]
     assert [point["alpha"] for point in end] == [0, 1, 1, 1]
     assert (middle[1]["x"], middle[1]["y"]) == (0, pytest.approx(0.05))
@@ -128,7 +128,7 @@ def prototypes_go_on_as_the_nearest_of_their_class_and_client(console: Console) 
 
 def the_view_holds_all_points_and_moves_only_where_it_must(console: Console) -> None:
     def view(points: Sequence[tuple[float, float]], before: Any = None) -> dict[str, float]:
-        return dict(console.call("map_view.js", "viewFor", [{"x": x, "y": y} for x, y in points], 800, 400, before))
+        return dict(console.call("map/view.js", "viewFor", [{"x": x, "y": y} for x, y in points], 800, 400, before))
 
     first = view([(0, 0), (4, 2)])
     assert first == {"x": 2, "y": 1, "scale": pytest.approx(0.92 * 200)}
@@ -141,9 +141,9 @@ def the_view_holds_all_points_and_moves_only_where_it_must(console: Console) -> 
 
 def under_the_pointer_is_the_smaller_of_two_marks(console: Console) -> None:
     found = console.within(
-        "map_canvas.js",
+        "map/canvas.js",
         """async ({ MapCanvas }, map) => {
-          const { pointsOf } = await import("/console/map_view.js");
+          const { pointsOf } = await import("/console/map/view.js");
           const canvas = new MapCanvas(document.body.appendChild(document.createElement("canvas")));
           canvas.resize(600, 400);
           canvas.view = { x: 0, y: 0, scale: 100 };
@@ -264,7 +264,7 @@ def test_a_prototype_is_read_under_the_pointer(console: Console) -> None:
 
 def test_maps_that_are_aligned_otherwise_are_forgotten_and_the_rest_is_asked_for_once(console: Console) -> None:
     asked = console.within(
-        "map_rounds.js",
+        "map/rounds.js",
         """async ({ MapRounds }, map) => {
           const asked = [];
           let alignedFrom = 1;

@@ -258,7 +258,7 @@ def test_the_whole_form_can_be_used_on_a_phone_by_everybody(console: Console, fo
 
 def test_refusals_and_names_are_understood(console: Console) -> None:
     def call(name: str, *arguments: Any) -> Any:
-        return console.call("run_document.js", name, *arguments)
+        return console.call("start/run_document.js", name, *arguments)
 
     for location, detail, said in (
         ("run.rounds", "run.rounds = 0: input should be at least 1", "Input should be at least 1"),
@@ -272,5 +272,5 @@ def test_refusals_and_names_are_understood(console: Console) -> None:
     assert call("namesIn", " a, b\n\nc ,") == ["a", "b", "c"]
     assert call("classesOf", [{"class_counts": {"b": 1, "a": 2}}, {"class_counts": {"10": 1}}]) == ["10", "a", "b"]
     command = "(module, text) => module.commandOf(new URL(text))"
-    assert console.within("run_document.js", command, "http://192.0.2.1:8080/").endswith(" --insecure")
-    assert "--insecure" not in console.within("run_document.js", command, "https://fed.example/")
+    assert console.within("start/run_document.js", command, "http://192.0.2.1:8080/").endswith(" --insecure")
+    assert "--insecure" not in console.within("start/run_document.js", command, "https://fed.example/")

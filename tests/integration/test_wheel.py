@@ -45,7 +45,7 @@ async def ask(path):
     await create_app(GatewaySettings(log_level="error"))(scope, lambda: None, send)
     return sent[0]["status"], len(sent[1]["body"])
 
-for path in ("/", "/console/app.js", "/console/console.css"):
+for path in ("/", "/console/app.js", "/console/styles/console.css"):
     status, size = asyncio.run(ask(path))
     print(path, status, size > 0)
 """
@@ -124,7 +124,7 @@ def test_every_module_is_imported_from_the_installed_wheel(installed):
 
 def test_the_console_is_served_from_the_installed_wheel(installed):
     output = installed.run("python", "-I", "-c", ASK_FOR_PAGE)
-    for path in ("/", "/console/app.js", "/console/console.css"):
+    for path in ("/", "/console/app.js", "/console/styles/console.css"):
         assert f"{path} 200 True\n" in output
 
 

@@ -5,20 +5,20 @@
  * A page is a module with `show(root, params, shell)`, which fills `root` and returns a function that cleans up behind it.
  */
 
-import { announce, setTitle } from "./shell.js";
-import { ApiError } from "./api.js";
-import { h } from "./dom.js";
-import { watchHealth } from "./health.js";
+import { announce, setTitle } from "./lib/shell.js";
+import { ApiError } from "./lib/api.js";
+import { h } from "./lib/dom.js";
+import { watchHealth } from "./lib/health.js";
 
 /**
  * @typedef {{show: (root: HTMLElement, params: Record<string, string>) => () => void}} View
  * @type {{pattern: RegExp, title: string, load: () => Promise<View>}[]}
  */
 const ROUTES = [
-  { pattern: /^#?\/?$/, title: "Overview", load: () => import("./overview.js") },
-  { pattern: /^#\/start(?:\?from=(?<from>[A-Za-z0-9._-]{1,128}))?$/, title: "Start a run", load: () => import("./start.js") },
-  { pattern: /^#\/clients$/, title: "Clients", load: () => import("./clients.js") },
-  { pattern: /^#\/runs\/(?<runId>[A-Za-z0-9._-]{1,128})$/, title: "Run", load: () => import("./run.js") },
+  { pattern: /^#?\/?$/, title: "Overview", load: () => import("./overview/overview.js") },
+  { pattern: /^#\/start(?:\?from=(?<from>[A-Za-z0-9._-]{1,128}))?$/, title: "Start a run", load: () => import("./start/start.js") },
+  { pattern: /^#\/clients$/, title: "Clients", load: () => import("./clients/clients.js") },
+  { pattern: /^#\/runs\/(?<runId>[A-Za-z0-9._-]{1,128})$/, title: "Run", load: () => import("./run/run.js") },
 ];
 
 const main = /** @type {HTMLElement} */ (document.getElementById("main"));

@@ -1,5 +1,6 @@
 import asyncio
 import gzip
+import posixpath
 import re
 from html.parser import HTMLParser
 
@@ -15,7 +16,8 @@ FILES = console_files()
 VERSION = version_of(FILES)
 MODULES = {name: file.content.decode() for name, file in FILES.items() if name.endswith(".js")}
 STYLES = {name: file.content.decode() for name, file in FILES.items() if name.endswith(".css")}
-IMPORT = re.compile(r"""(?:from|import)\s*\(?\s*["']\./([^"']+)["']""")
+IMPORT = re.compile(r"""(?:from|import)\s*\(?\s*["'](\.{1,2}/[^"']+)["']""")
+IMPORT_AT_ONCE = re.compile(r"""from\s+["'](\.{1,2}/[^"']+)["']""")
 
 
 @pytest.fixture(scope="module")
@@ -29,6 +31,13 @@ def ask(app, path, method="GET", **headers):
             return await client.request(method, path, headers={"Accept-Encoding": "identity", **headers})
 
     return asyncio.run(exchange())
+
+
+def imports_of(name, pattern):
+    """Names of the modules that a module imports."""
+    return {
+        posixpath.normpath(posixpath.join(posixpath.dirname(name), path)) for path in pattern.findall(MODULES[name])
+    }
 
 
 class Markup(HTMLParser):
@@ -92,7 +101,7 @@ def test_what_the_page_names_is_kept_for_ever(app):
     for path in named:
         answer = ask(app, f"/{path}")
         assert (answer.status_code, answer.headers["cache-control"]) == (200, "public, max-age=31536000, immutable")
-        assert answer.content == FILES[path.rpartition("/")[2]].content
+        assert answer.content == FILES[path.removeprefix(f"console/{VERSION}/")].content
 
 
 def test_another_content_is_another_version():
@@ -123,14 +132,14 @@ def test_another_content_has_another_tag():
 
 
 def test_files_are_compressed_for_who_takes_it(app):
-    answer = ask(app, "/console/console.css", **{"Accept-Encoding": "br, gzip"})
+    answer = ask(app, "/console/styles/console.css", **{"Accept-Encoding": "br, gzip"})
     assert answer.headers["content-encoding"] == "gzip"
-    assert answer.content == FILES["console.css"].content
+    assert answer.content == FILES["styles/console.css"].content
     assert (
         int(answer.headers["content-length"]) == len(gzip.compress(answer.content, mtime=0)) < len(answer.content) / 2
     )
     assert answer.headers["vary"] == "Accept-Encoding"
-    plain = ask(app, "/console/console.css")
+    plain = ask(app, "/console/styles/console.css")
     assert "content-encoding" not in plain.headers
     assert plain.headers["etag"] == answer.headers["etag"]
 
@@ -146,13 +155,12 @@ def test_the_browser_is_told_at_once_of_every_module_of_the_first_view_and_later
     told = [link[0].removeprefix(f"<console/{VERSION}/").removesuffix(">") for link in links]
     urgent = [name for name, link in zip(told, links, strict=True) if len(link) == 2]
     assert urgent == told[: len(urgent)], "a page that is not asked for must not hold up the one that is"
-    assert told[:2] == ["app.js", "overview.js"]
-    assert "run.js" in told[len(urgent) :]
+    assert told[:2] == ["app.js", "overview/overview.js"]
+    assert "run/run.js" in told[len(urgent) :]
     assert len(set(told)) == len(told) > 5
     for among in (urgent, told):
         for name in among:
-            static = re.findall(r"""from\s+["']\./([^"']+)["']""", MODULES[name])
-            assert set(static) <= set(among), name
+            assert imports_of(name, IMPORT_AT_ONCE) <= set(among), name
 
 
 def test_asking_without_wanting_the_body_is_answered(app):
@@ -170,6 +178,18 @@ def test_asking_without_wanting_the_body_is_answered(app):
         "/console/%2e%2e/routes.py",
         "/console/..%2froutes.py",
         "/console/static/app.js",
+        "/console/lib",
+        "/console/lib/",
+        "/console/lib/%2e%2e/app.js",
+        "/console/lib/..%2f..%2froutes.py",
+        "/console/lib//dom.js",
+        "/console//lib/dom.js",
+        "/console/%2e/app.js",
+        "/console/lib%5cdom.js",
+        "/console/dom.js",
+        f"/console/{VERSION}/lib/%2e%2e/app.js",
+        f"/console/{VERSION}//app.js",
+        f"/console/lib/{VERSION}/dom.js",
         f"/console/{'0' * 16}/app.js",
         f"/console/{VERSION}/",
         f"/console/{VERSION}/nothing.js",
@@ -188,7 +208,7 @@ def test_nothing_else_is_served(app, path):
 
 
 def test_files_are_counted_as_one_route_and_are_not_part_of_the_api(app):
-    for name in ("app.js", "dom.js", f"{VERSION}/console.css"):
+    for name in ("app.js", "lib/dom.js", f"{VERSION}/styles/console.css"):
         ask(app, f"/console/{name}")
     registry = app.state.services.metrics.registry
     labels = {"route": "/console/{file_path:path}", "method": "GET", "status": "200"}
@@ -214,14 +234,14 @@ def test_what_the_page_loads_is_there_and_is_found_below_a_prefix_too():
         for name in ("src", "href")
         if name in attributes and not attributes[name].startswith("#")
     ]
-    assert set(loaded) >= {"console/app.js", "console/console.css", "console/icon.svg"}
+    assert set(loaded) >= {"console/app.js", "console/styles/console.css", "console/icon.svg"}
     assert [path for path in loaded if not path.startswith("console/")] == []
     assert [path for path in loaded if path.removeprefix("console/") not in FILES] == []
     assert set(STYLES) == {path.removeprefix("console/") for path in loaded if path.endswith(".css")}
 
 
 def test_every_module_that_is_imported_is_there_and_every_one_that_is_there_is_imported():
-    imported = {name for text in MODULES.values() for name in IMPORT.findall(text)}
+    imported = {other for name in MODULES for other in imports_of(name, IMPORT)}
     assert imported | {"app.js"} == set(MODULES)
 
 
@@ -251,17 +271,17 @@ def test_no_style_loads_from_elsewhere(name):
 
 @pytest.mark.parametrize("name", sorted(STYLES))
 def test_styles_use_no_colour_but_the_tokens(name):
-    _, _, rules = STYLES[name].partition("*::before") if name == "console.css" else ("", "", STYLES[name])
+    _, _, rules = STYLES[name].partition("*::before") if name == "styles/console.css" else ("", "", STYLES[name])
     used = set(re.findall(r"var\((--[a-z0-9-]+)", rules))
     literal = set(re.findall(r"#[0-9a-fA-F]{3,8}\b|rgb\([^)]*\)", re.sub(r"#[a-z][a-z-]*\s*[{,]", "", rules)))
     assert literal == set(), "a colour that is no token has no value for the dark"
-    defined = set(re.findall(r"(--[a-z0-9-]+)\s*:", STYLES["console.css"] + STYLES[name]))
+    defined = set(re.findall(r"(--[a-z0-9-]+)\s*:", STYLES["styles/console.css"] + STYLES[name]))
     set_by_modules = set(re.findall(r"[\"'](--[a-z0-9-]+)[\"']", "".join(MODULES.values())))
     assert used <= defined | set_by_modules
 
 
 def test_every_colour_has_a_value_for_light_and_for_dark():
-    light, dark = re.findall(r":root \{(.*?)\}", STYLES["console.css"], flags=re.DOTALL)[:2]
+    light, dark = re.findall(r":root \{(.*?)\}", STYLES["styles/console.css"], flags=re.DOTALL)[:2]
 
     def colours(text):
         return set(re.findall(r"(--[a-z0-9-]+): *(?:#|rgb|none|0 )", text))
@@ -283,7 +303,7 @@ def _contrast(one, other):
 
 @pytest.mark.parametrize("look", [0, 1], ids=["light", "dark"])
 def test_text_and_marks_stand_out_from_what_they_are_on(look):
-    root = re.findall(r":root \{(.*?)\}", STYLES["console.css"], flags=re.DOTALL)[look]
+    root = re.findall(r":root \{(.*?)\}", STYLES["styles/console.css"], flags=re.DOTALL)[look]
     token = dict(re.findall(r"--([a-z0-9-]+): (#[0-9a-f]{6});", root))
     for surface in ("page", "surface", "surface-sunk"):
         for text in ("text", "text-muted", "accent", "accent-strong", "good", "warning", "bad"):

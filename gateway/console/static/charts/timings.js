@@ -1,0 +1,109 @@
+// @ts-check
+/**
+ * How long rounds took, phase by phase, and how many bytes their updates had. Read when somebody opens it, and then line by
+ * line as rounds commit.
+ */
+
+import { ApiError, runPath } from "../lib/api.js";
+import { LineChart } from "./charts.js";
+import { h, setText } from "../lib/dom.js";
+import { bytes, duration, number, sentence } from "../lib/format.js";
+import { colour, dash, shape } from "../lib/palette.js";
+import { PHASES } from "../run/sentences.js";
+import { repeat } from "../lib/shell.js";
+
+/**
+ * @typedef {import("../run/state.js").Document} Document
+ * @typedef {import("./charts.js").Series} Series
+ */
+
+/** How often new lines are asked for while there may be some. */
+const INTERVAL_MS = 2000;
+
+/**
+ * A line for each phase, and the whole round.
+ *
+ * @param {readonly Document[]} lines Of timings.jsonl.
+ * @returns {{rounds: number[], series: Series[]}}
+ */
+export function secondsSeries(lines) {
+  const phases = Object.entries(PHASES).filter(([phase]) => lines.some((line) => line.seconds[phase] !== undefined));
+  return {
+    rounds: lines.map((line) => line.round),
+    series: [
+      { key: "total", label: "whole round", values: lines.map((line) => line.seconds.total ?? null), colour: "var(--text)", width: 2.5 },
+      ...phases.map(([phase, label], index) => ({
+        key: phase,
+        label,
+        values: lines.map((line) => line.seconds[phase] ?? null),
+        colour: colour(index),
+        dash: dash(index),
+        mark: shape(index).path,
+      })),
+    ],
+  };
+}
+
+/** @type {import("../run/run.js").MakeSection} */
+export function section({ runId, api }) {
+  const seconds = new LineChart({ name: "Seconds of a round by phase", format: spell, canBeLog: true, range: { low: 0, high: 0 }, height: 240 });
+  const sizes = new LineChart({ name: "Bytes of a round's updates", format: bytes, range: { low: 0, high: 0 }, height: 240 });
+  const note = h("p", { class: "muted", role: "status" });
+  const element = h(
+    "details",
+    { class: "card disclosure", on: { toggle: () => turn() } },
+    h("summary", null, h("h2", null, "Time and data of the rounds"), h("span", { class: "muted small" }, "Seconds by phase, bytes that clients sent.")),
+    note,
+    h(
+      "div",
+      { class: "columns" },
+      h("div", null, h("h3", null, "Seconds by phase"), seconds.element),
+      h("div", null, h("h3", null, "Updates received"), sizes.element),
+    ),
+  );
+  /** @type {Document[]} */
+  const lines = [];
+  let committed = 0;
+  /** @type {ReturnType<typeof repeat> | null} */
+  let asking = null;
+
+  /** @param {AbortSignal} signal */
+  async function read(signal) {
+    const last = lines.at(-1)?.round ?? -1;
+    if (lines.length && committed <= last) return;
+    try {
+      const found = await api.getLines(runPath(runId, `/timings.jsonl?after=${last}`), { signal });
+      lines.push(...found);
+      setText(note, lines.length ? "" : "There is something to see when round 1 has committed.");
+      const { rounds, series } = secondsSeries(lines);
+      seconds.update(rounds, series);
+      sizes.update(rounds, [
+        { key: "received", label: "received from clients", values: lines.map((line) => line.bytes_received), colour: colour(0), mark: shape(0).path },
+      ]);
+    } catch (error) {
+      if (!(error instanceof ApiError)) throw error;
+      setText(note, `${sentence(error.message)} Trying again …`);
+    }
+    note.hidden = !note.textContent;
+  }
+
+  function turn() {
+    asking?.stop();
+    asking = element.open ? repeat(read, INTERVAL_MS) : null;
+  }
+
+  return {
+    element,
+    update(state) {
+      committed = state.rounds.at(-1)?.round ?? 0;
+    },
+    close() {
+      asking?.stop();
+    },
+  };
+}
+
+/** @param {number | null} value Seconds. */
+function spell(value) {
+  return value !== null && value < 10 ? `${number(value, 2)} s` : duration(value);
+}

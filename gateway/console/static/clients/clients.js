@@ -1,0 +1,192 @@
+// @ts-check
+/**
+ * Every client of the federation: what it does, on what, when it was last heard of, and what is wrong with whom.
+ */
+
+import { ApiError, get } from "../lib/api.js";
+import { byTrouble, stateOf } from "./summary.js";
+import { h, keyed, setAttribute, setText } from "../lib/dom.js";
+import { ago, count, counted, dateTime, percent, reading, sentence } from "../lib/format.js";
+import { repeat } from "../lib/shell.js";
+
+/** How often clients are asked for. */
+const INTERVAL_MS = 2000;
+/** Clients of a page. */
+const PAGE_SIZE = 50;
+
+/** @typedef {Record<string, any>} Client */
+
+/** @param {HTMLElement} root */
+export function show(root) {
+  const failure = h("div", { class: "notice", "data-tone": "bad", role: "alert", hidden: true }, h("p"));
+  const search = h("input", { type: "search", placeholder: "Client or domain", on: { input: () => turn(0) } });
+  const choice = h(
+    "select",
+    { on: { change: () => turn(0) } },
+    ["everyone", "with a problem", "connected", "working", "not connected"].map((name) => h("option", null, name)),
+  );
+  const summary = h("p", { class: "muted small", role: "status" });
+  const body = h("tbody");
+  const newer = h("button", { class: "button button-small", type: "button", on: { click: () => leaf(page - 1) } }, "Before");
+  const older = h("button", { class: "button button-small", type: "button", on: { click: () => leaf(page + 1) } }, "After");
+  const where = h("p", { class: "muted small" });
+  const pager = h("div", { class: "pager", hidden: true }, newer, older, where);
+  const headings = [["Client"], ["State"], ["Problem"], ["Samples", "number"], ["Machine"], ["Readings"], ["Last seen"]];
+  const table = h(
+    "table",
+    { class: "stacking", tabindex: -1 },
+    h("thead", null, h("tr", null, headings.map(([name, kind]) => h("th", { scope: "col", class: kind }, name)))),
+    body,
+  );
+  const none = h("p", { class: "muted", hidden: true });
+  const card = h(
+    "section",
+    { class: "card", "aria-label": "Clients", hidden: true },
+    h("div", { class: "card-head" }, h("div", { class: "filters" }, h("label", null, "Find", search), h("label", null, "Show", choice)), summary),
+    table,
+    none,
+    pager,
+  );
+  root.append(h("div", { class: "page-head" }, h("h1", null, "Clients")), failure, card);
+
+  /** @type {Client[]} */
+  let clients = [];
+  let page = 0;
+
+  /** @param {number} to */
+  function turn(to) {
+    page = to;
+    draw();
+  }
+
+  /** Turn to a page for who pressed a button below it: the button may be of no use there. @param {number} to */
+  function leaf(to) {
+    turn(to);
+    table.focus({ preventScroll: true });
+    card.scrollIntoView({ block: "start" });
+  }
+
+  function draw() {
+    const found = clients.filter((client) => isWanted(client, choice.value, search.value)).sort(byTrouble);
+    const pages = Math.max(Math.ceil(found.length / PAGE_SIZE), 1);
+    page = Math.min(page, pages - 1);
+    const begin = page * PAGE_SIZE;
+    keyed(body, found.slice(begin, begin + PAGE_SIZE), (client) => client.client_id, createRow, updateRow);
+    const here = clients.filter((client) => client.is_connected).length;
+    setText(summary, `${count(here)} of ${counted(clients.length, "client")} connected`);
+    setAttribute(table, "hidden", !found.length);
+    setAttribute(none, "hidden", found.length > 0);
+    setText(none, clients.length ? "No client is like this." : "No client has ever joined. On a data host: fedplcc trainer --aggregator HOST:PORT --client NAME --data folder:PATH");
+    setAttribute(pager, "hidden", pages === 1);
+    setAttribute(newer, "disabled", page === 0);
+    setAttribute(older, "disabled", page === pages - 1);
+    setText(where, `${count(begin + 1)} to ${count(Math.min(begin + PAGE_SIZE, found.length))} of ${count(found.length)}`);
+  }
+
+  const asking = repeat(async (signal) => {
+    try {
+      ({ clients } = await get("/v1/clients", { signal }));
+      setAttribute(failure, "hidden", true);
+      setAttribute(card, "hidden", false);
+      draw();
+    } catch (error) {
+      if (!(error instanceof ApiError)) throw error;
+      setText(/** @type {Element} */ (failure.firstElementChild), `${sentence(error.message)} What is below may be old.`);
+      setAttribute(failure, "hidden", false);
+    }
+  }, INTERVAL_MS);
+  return asking.stop;
+}
+
+/**
+ * @param {Client} client
+ * @param {string} choice
+ * @param {string} text
+ */
+function isWanted(client, choice, text) {
+  const wanted = text.trim().toLowerCase();
+  if (wanted && !`${client.client_id}\n${client.domain}`.toLowerCase().includes(wanted)) return false;
+  switch (choice) {
+    case "with a problem":
+      return client.problem !== null;
+    case "connected":
+      return client.is_connected;
+    case "working":
+      return client.is_connected && client.activity !== "idle";
+    case "not connected":
+      return !client.is_connected;
+    default:
+      return true;
+  }
+}
+
+/** @param {Client} client */
+function createRow(client) {
+  return h(
+    "tr",
+    null,
+    h("th", { scope: "row" }, client.client_id, h("div", { class: "muted small" })),
+    h("td", { "data-label": "State", class: "state-cell" }, h("span", { class: "badge" }), h("progress", { max: 1 }), h("p", { class: "small" }, h("a"))),
+    h("td", { "data-label": "Problem", class: "problem" }, h("p", { class: "error" }), h("p", { class: "muted small" })),
+    h("td", { "data-label": "Samples", class: "number" }, h("span")),
+    h("td", { "data-label": "Machine", class: "machine-cell" }, h("p"), h("details", { class: "small" }, h("summary", null, "Packages"), h("dl", { class: "readings" }))),
+    h("td", { "data-label": "Readings", class: "readings-cell" }, h("dl", { class: "readings" })),
+    h("td", { "data-label": "Last seen" }, h("time")),
+  );
+}
+
+/**
+ * @param {Element} line
+ * @param {Client} client
+ */
+function updateRow(line, client) {
+  const [name, state, problem, samples, machine, readings, seen] = line.children;
+  setText(/** @type {Element} */ (name.lastElementChild), client.domain === client.client_id ? "" : client.domain);
+  updateState(state, client);
+  const [error, hint] = problem.children;
+  setText(error, client.problem ? client.problem.detail || client.problem.reason : "");
+  setText(hint, client.problem?.hint ?? "");
+  setAttribute(problem, "data-empty", !client.problem);
+  setText(/** @type {Element} */ (samples.firstElementChild), count(client.num_examples));
+  const [device, packages] = machine.children;
+  const { environment } = client;
+  setText(device, [...new Set([environment.device, environment.cpu, environment.platform])].filter(Boolean).join(", "));
+  const versions = Object.entries(environment.packages).sort();
+  setAttribute(packages, "hidden", !versions.length);
+  fill(/** @type {Element} */ (packages.lastElementChild), versions);
+  const values = Object.entries(client.readings).sort().map(([key, value]) => reading(key, value));
+  setAttribute(readings, "data-empty", !values.length);
+  fill(/** @type {Element} */ (readings.firstElementChild), values);
+  const time = /** @type {Element} */ (seen.firstElementChild);
+  setText(time, client.is_connected ? "now" : ago(client.last_seen_at, Date.now()));
+  setAttribute(time, "title", dateTime(client.last_seen_at));
+}
+
+/**
+ * @param {Element} cell
+ * @param {Client} client
+ */
+function updateState(cell, client) {
+  const [badge, bar, work] = cell.children;
+  const [text, tone] = stateOf(client);
+  const works = client.is_connected && client.activity !== "idle";
+  setText(badge, text);
+  setAttribute(badge, "data-tone", tone);
+  setAttribute(bar, "hidden", !works);
+  setAttribute(bar, "value", client.progress);
+  setAttribute(bar, "aria-label", `${text} ${percent(client.progress)}`);
+  const link = /** @type {Element} */ (work.firstElementChild);
+  setAttribute(work, "hidden", !works || !client.run_id);
+  setAttribute(link, "href", client.run_id ? `#/runs/${client.run_id}` : null);
+  setText(link, client.run_id ? `round ${client.round} of ${client.run_id}` : "");
+}
+
+/**
+ * @param {Element} list
+ * @param {[string, string][]} entries
+ */
+function fill(list, entries) {
+  keyed(list, entries, ([name]) => name, ([name]) => h("div", null, h("dt", null, name), h("dd")), (entry, [, value]) =>
+    setText(/** @type {Element} */ (entry.lastElementChild), value),
+  );
+}

@@ -1,0 +1,110 @@
+// @ts-check
+/**
+ * What a run leaves, to download, and the facts about it.
+ */
+
+import { ApiError, runPath, urlOf } from "../lib/api.js";
+import { h, keyed, setText } from "../lib/dom.js";
+import { bytes, count, counted, dateTime } from "../lib/format.js";
+import { hasEnded } from "./state.js";
+
+/** @type {import("./run.js").MakeSection} */
+export function section({ runId, api }) {
+  const gone = new AbortController();
+  /** Size of the manifest: asked for when the run begins and when it has ended; it says nothing of rounds. */
+  let manifest = { of: "", size: "" };
+
+  /** @param {import("./state.js").Document} run */
+  async function askForManifest(run) {
+    const of = `${run.round >= 0} ${hasEnded(run)}`;
+    if (manifest.of === of) return;
+    manifest = { of, size: manifest.size };
+    try {
+      manifest.size = bytes(await api.sizeOf(runPath(runId, "/manifest"), { signal: gone.signal }));
+      if (shown) draw(shown);
+    } catch (error) {
+      // Without its size it can be downloaded all the same.
+      if (!gone.signal.aborted && !(error instanceof ApiError)) throw error;
+    }
+  }
+
+  const files = h("ul", { class: "files" });
+  const facts = h("dl", { class: "facts" });
+  const again = h("p", null, h("a", { class: "button", href: `#/start?from=${runId}` }, "Start another run like this"));
+  const element = h(
+    "div",
+    { class: "columns" },
+    h("section", { class: "card", "aria-labelledby": "run-files" }, h("h2", { id: "run-files" }, "Files"), files),
+    h("section", { class: "card", "aria-labelledby": "run-facts" }, h("h2", { id: "run-facts" }, "About this run"), facts, again),
+  );
+  /** @type {import("./state.js").RunState | null} */
+  let shown = null;
+
+  /** @param {import("./state.js").RunState} state */
+  function draw({ run, result, rounds }) {
+    if (!run) return;
+    keyed(files, filesOf(result, rounds.length, manifest.size), ({ part }) => part, fileRow, (line, { size, note }) => {
+      setText(line.children[1], size);
+      setText(line.children[2], note);
+    });
+    keyed(facts, factsOf(run), ({ name }) => name, factRow, (line, { value }) =>
+      setText(/** @type {Element} */ (line.lastElementChild), value),
+    );
+  }
+
+  /** @param {{part: string, name: string}} file */
+  function fileRow({ part, name }) {
+    const link = h("a", { href: urlOf(runPath(runId, part)), download: name }, name);
+    return h("li", null, link, h("span", { class: "number" }), h("span", { class: "muted small" }));
+  }
+
+  return {
+    element,
+    update(state) {
+      shown = state;
+      if (state.run) void askForManifest(state.run);
+      draw(state);
+    },
+    close() {
+      gone.abort();
+    },
+  };
+}
+
+/**
+ * @param {import("./state.js").RunState["result"]} result
+ * @param {number} numRounds
+ * @param {string} manifestSize
+ */
+function filesOf(result, numRounds, manifestSize) {
+  const manifest = { part: "/manifest", name: "run.json", size: manifestSize, note: "configuration, seed, versions" };
+  if (!result) return [manifest];
+  const after = `after round ${result.round}`;
+  const lines = counted(numRounds, "line");
+  return [
+    { part: "/model", name: "model.safetensors", size: bytes(result.model.size_bytes), note: after },
+    { part: "/prototypes", name: "prototypes.safetensors", size: bytes(result.prototypes.size_bytes), note: after },
+    { part: "/metrics.jsonl", name: "metrics.jsonl", size: lines, note: "what each round computed" },
+    { part: "/timings.jsonl", name: "timings.jsonl", size: lines, note: "seconds, bytes and retries of each round" },
+    manifest,
+  ];
+}
+
+/** @param {import("./state.js").Document} run */
+function factsOf(run) {
+  return [
+    { name: "Run", value: run.run_id },
+    { name: "Method", value: run.method },
+    { name: "Rounds", value: count(run.total_rounds) },
+    { name: "Clients", value: count(run.roster.length) },
+    { name: "Seed", value: String(run.config.run?.seed ?? "") },
+    { name: "Created", value: dateTime(run.created_at) },
+    { name: hasEnded(run) ? "Ended" : "Last change", value: dateTime(run.updated_at) },
+    { name: "Configuration", value: run.config_hash.slice(0, 16) },
+  ].filter(({ value }) => value);
+}
+
+/** @param {{name: string}} fact */
+function factRow({ name }) {
+  return h("div", null, h("dt", null, name), h("dd"));
+}

@@ -1,0 +1,105 @@
+// @ts-check
+/**
+ * The clients of a run: what each does in the open round, and what is wrong with whom.
+ */
+
+import { askRelease } from "./controls.js";
+import { h, keyed, setAttribute, setText } from "../lib/dom.js";
+import { ago, count, counted, percent } from "../lib/format.js";
+import { allowed } from "./state.js";
+import { rowsOf } from "./client_rows.js";
+
+/** Rows that are shown until somebody asks for all. */
+const FIRST_ROWS = 50;
+
+/** @type {import("./run.js").MakeSection} */
+export function section(context) {
+  const body = h("tbody");
+  const summary = h("p", { class: "muted small" });
+  const more = h("button", { class: "button", type: "button", hidden: true, on: { click: () => showAll() } });
+  const headings = ["Client", "Domain", "State", "Samples", "Last error"];
+  const table = h(
+    "table",
+    { class: "stacking", role: "table", tabindex: -1 },
+    h("thead", null, h("tr", null, headings.map((name) => h("th", { scope: "col", class: name === "Samples" ? "number" : null }, name)))),
+    body,
+  );
+  const element = h(
+    "section",
+    { class: "card", "aria-labelledby": "run-clients" },
+    h("div", { class: "card-head" }, h("h2", { id: "run-clients" }, "Clients"), summary),
+    table,
+    more,
+  );
+  let most = FIRST_ROWS;
+  /** @type {import("./state.js").RunState | null} */
+  let last = null;
+
+  function showAll() {
+    most = Infinity;
+    if (last) update(last);
+    // The button is gone.
+    table.focus({ preventScroll: true });
+  }
+
+  /** @param {import("./state.js").RunState} state */
+  function update(state) {
+    last = state;
+    if (!state.run) return;
+    const rows = rowsOf(state);
+    setText(summary, state.areClientsKnown ? summaryOf(rows) : "");
+    setAttribute(more, "hidden", rows.length <= most);
+    setText(more, `Show all ${count(rows.length)} clients`);
+    keyed(body, rows.slice(0, most), (row) => row.clientId, createRow, (line, row) => updateRow(line, row, state));
+  }
+
+  /** @param {import("./client_rows.js").ClientRow} row */
+  function createRow(row) {
+    const release = h("button", { class: "button button-small", type: "button" }, "Release …");
+    release.addEventListener("click", () => void askRelease(context, row.clientId, release.dataset.reason ?? ""));
+    return h(
+      "tr",
+      null,
+      h("th", { scope: "row" }, row.clientId),
+      h("td", { "data-label": "Domain" }),
+      h("td", { "data-label": "State", class: "state-cell" }, h("span", { class: "badge" }), h("progress", { max: 1, "aria-label": "Progress" }), h("span", { class: "stat-note" })),
+      h("td", { "data-label": "Samples", class: "number" }),
+      h("td", { "data-label": "Last error", class: "problem" }, h("p", { class: "error" }), h("p", { class: "muted small" }), release),
+    );
+  }
+
+  return { element, update };
+}
+
+/**
+ * @param {Element} line
+ * @param {import("./client_rows.js").ClientRow} row
+ * @param {import("./state.js").RunState} state
+ */
+function updateRow(line, row, state) {
+  const [, domain, stateCell, samples, problem] = line.children;
+  const [badge, bar, seen] = stateCell.children;
+  const [error, hint, release] = problem.children;
+  setText(domain, row.domain);
+  setText(badge, row.state);
+  setAttribute(badge, "data-tone", row.tone);
+  setAttribute(bar, "hidden", row.progress === null);
+  if (row.progress !== null) {
+    setAttribute(bar, "value", row.progress);
+    setAttribute(bar, "aria-label", `${row.state} ${percent(row.progress)}`);
+  }
+  setText(seen, row.isConnected ? "" : row.lastSeenAt ? `seen ${ago(row.lastSeenAt, Date.now())}` : "");
+  setText(samples, count(row.numExamples));
+  setText(error, row.error);
+  setText(hint, row.hint);
+  setAttribute(problem, "data-empty", !row.error && !row.isQuarantined);
+  setAttribute(release, "hidden", !row.isQuarantined || !allowed(state.run).steer);
+  setAttribute(release, "data-reason", row.error);
+}
+
+/** @param {import("./client_rows.js").ClientRow[]} rows */
+function summaryOf(rows) {
+  const connected = rows.filter((row) => row.isConnected).length;
+  const bad = rows.filter((row) => row.error).length;
+  return `${connected} of ${counted(rows.length, "client")} connected${bad ? `, ${count(bad)} with a problem` : ""}`;
+}

@@ -1,0 +1,148 @@
+// @ts-check
+/**
+ * Pausing, resuming and stopping a run: buttons that are there when they can be used, each with a question.
+ */
+
+import { newKey, post, runPath } from "../lib/api.js";
+import { ask } from "../lib/dialog.js";
+import { h, setAttribute, setText } from "../lib/dom.js";
+import { allowed } from "./state.js";
+
+/** Longest reason that the gateway takes. */
+const MAX_REASON = 500;
+
+/**
+ * @param {import("./run.js").Context} context
+ */
+export function controls(context) {
+  const pause = h("button", { class: "button", type: "button", on: { click: () => void askPause(context) } }, "Pause …");
+  const resume = h("button", { class: "button", type: "button", "data-kind": "primary", on: { click: () => resumeClicked() } });
+  const stop = h(
+    "button",
+    { class: "button", type: "button", "data-kind": "danger", on: { click: () => void askStop(context) } },
+    "Stop …",
+  );
+  const element = h("div", { class: "buttons", role: "group", "aria-label": "Steer the run" }, pause, resume, stop);
+  let isPauseWaiting = false;
+
+  function resumeClicked() {
+    void (isPauseWaiting ? askWithdraw(context) : askResume(context));
+  }
+
+  return {
+    element,
+    /** @param {import("./state.js").RunState} state */
+    update(state) {
+      const may = allowed(state.run);
+      isPauseWaiting = state.run?.status === "running" && state.run.is_pause_requested === true;
+      const focused = element.contains(document.activeElement) ? document.activeElement : null;
+      setText(resume, isPauseWaiting ? "Do not pause …" : "Resume …");
+      setAttribute(pause, "hidden", !may.pause);
+      setAttribute(resume, "hidden", !may.resume);
+      setAttribute(stop, "hidden", !may.stop);
+      // The button that was pressed may be gone: who uses the keyboard goes on at the one that took its place.
+      if (focused?.hasAttribute("hidden")) {
+        const next = [resume, pause, stop].find((button) => !button.hidden);
+        (next ?? /** @type {HTMLElement | null} */ (document.querySelector("h1")))?.focus();
+      }
+    },
+  };
+}
+
+/** @param {import("./run.js").Context} context */
+function askPause(context) {
+  const after = h("input", { type: "radio", name: "when", value: "after", checked: true });
+  const now = h("input", { type: "radio", name: "when", value: "now" });
+  return ask({
+    title: "Pause the run?",
+    text: "Clients stay connected and nothing is lost; somebody can resume it at any time.",
+    fields: [
+      h(
+        "fieldset",
+        { class: "choices" },
+        h("legend", { class: "visually-hidden" }, "When"),
+        choice(after, "After the open round", "The round is finished and committed first."),
+        choice(now, "Now", "The open round is interrupted. On resume it begins again from the same model with the same clients."),
+      ),
+    ],
+    confirm: "Pause",
+    act: wish(context, "/pause", () => ({ now: now.checked })),
+  });
+}
+
+/** @param {import("./run.js").Context} context */
+function askResume(context) {
+  return ask({
+    title: "Resume the run?",
+    text: "It goes on from its last committed round.",
+    confirm: "Resume",
+    act: wish(context, "/resume"),
+  });
+}
+
+/** @param {import("./run.js").Context} context */
+function askWithdraw(context) {
+  return ask({
+    title: "Take the pause back?",
+    text: "The run goes on with the next round when the open one has committed.",
+    confirm: "Do not pause",
+    act: wish(context, "/resume"),
+  });
+}
+
+/** @param {import("./run.js").Context} context */
+function askStop(context) {
+  const reason = h("textarea", { id: "stop-reason", rows: 2, maxlength: MAX_REASON });
+  return ask({
+    title: "Stop the run?",
+    text: "This cannot be undone. Its last committed round is kept, with model, prototypes and metrics; the open round is lost.",
+    fields: [h("div", { class: "field" }, h("label", { for: "stop-reason" }, "Reason, for the history (optional)"), reason)],
+    confirm: "Stop the run",
+    kind: "danger",
+    act: wish(context, "/stop", () => ({ reason: reason.value.trim() })),
+  });
+}
+
+/**
+ * Let a quarantined client take part again, after asking.
+ *
+ * @param {import("./run.js").Context} context
+ * @param {string} clientId
+ * @param {string} reason Why it is quarantined.
+ */
+export function askRelease(context, clientId, reason) {
+  return ask({
+    title: `Release client ${clientId}?`,
+    text: `It was quarantined${reason ? `: ${reason}` : ""}. Released, it takes part again from the next round that asks it, with nothing held against it.`,
+    confirm: "Release",
+    act: wish(context, `/clients/${encodeURIComponent(clientId)}/release`),
+  });
+}
+
+/**
+ * What a dialog does: one wish, which counts once however often it has to be sent.
+ *
+ * @param {import("./run.js").Context} context
+ * @param {string} part
+ * @param {() => unknown} [body]
+ */
+function wish(context, part, body = () => ({})) {
+  /** @type {Map<string, string>} */
+  const keys = new Map();
+  return async () => {
+    const content = body();
+    const name = JSON.stringify(content);
+    const key = keys.get(name) ?? newKey();
+    keys.set(name, key);
+    context.take({ type: "run", run: await post(runPath(context.runId, part), content, { key }) });
+  };
+}
+
+/**
+ * @param {HTMLInputElement} input
+ * @param {string} name
+ * @param {string} text
+ */
+function choice(input, name, text) {
+  return h("label", { class: "choice" }, input, h("span", null, h("strong", null, name), h("span", { class: "muted small" }, text)));
+}

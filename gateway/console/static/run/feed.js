@@ -1,0 +1,165 @@
+// @ts-check
+/**
+ * Keeps the state of one run: reads what is there, then follows what happens. The thin shell around state.js.
+ *
+ * However long a run's history is, only its last page is read; curves come from the rounds. Everything is asked for at once,
+ * so that a page is soon there, and once more for the rounds after those that came: they are then at least as new as the
+ * events, and the stream begins where these end. Nothing is missed.
+ */
+
+import { ApiError, followRun, get, roundPages, runPath } from "../lib/api.js";
+import { MAX_EVENTS, hasEnded, initialState, reduce } from "./state.js";
+import { repeat } from "../lib/shell.js";
+
+/** How often clients are asked for: what they are doing is not in the history. */
+const CLIENTS_MS = 2000;
+/** How long after an event the run's document is asked for, once for all events of that time. */
+const DOCUMENT_MS = 200;
+/** Pause before what could not be read is read again. */
+const RETRY_MS = 2000;
+
+/**
+ * @typedef {import("./state.js").RunState} RunState
+ * @typedef {import("./state.js").Action} Action
+ */
+
+export class RunFeed {
+  #state;
+  #onState;
+  #onRefused;
+  #ended = new AbortController();
+  #isShowing = false;
+  /** @type {(() => void)[]} */
+  #stops = [];
+  /** @type {ReturnType<typeof setTimeout> | undefined} */
+  #asking;
+  #isStale = false;
+
+  /**
+   * @param {string} runId
+   * @param {(state: RunState) => void} onState At most once per frame.
+   * @param {(error: ApiError) => void} onRefused The run cannot be shown, and asking again would not help.
+   */
+  constructor(runId, onState, onRefused) {
+    this.#state = initialState(runId);
+    this.#onState = onState;
+    this.#onRefused = onRefused;
+    void this.#begin();
+  }
+
+  /** What is known now. */
+  get state() {
+    return this.#state;
+  }
+
+  /** End it. */
+  stop() {
+    this.#ended.abort();
+    clearTimeout(this.#asking);
+    for (const stop of this.#stops) stop();
+  }
+
+  /**
+   * Take a document of the run that somebody else got, such as the answer to a wish.
+   *
+   * @param {Action} action
+   */
+  take(action) {
+    this.#state = reduce(this.#state, action);
+    if (this.#isShowing) return;
+    this.#isShowing = true;
+    // A hidden page has no frames; its state goes on all the same.
+    requestAnimationFrame(() => {
+      this.#isShowing = false;
+      if (!this.#ended.signal.aborted) this.#onState(this.#state);
+    });
+  }
+
+  async #begin() {
+    const { runId } = this.#state;
+    const options = { signal: this.#ended.signal };
+    while (!this.#ended.signal.aborted) {
+      try {
+        const pages = roundPages(runId, -1, options);
+        const [page, run, { value: rounds }] = await Promise.all([
+          get(runPath(runId, `/events?order=newest_first&page_size=${MAX_EVENTS}`), options),
+          get(runPath(runId), options),
+          pages.next(),
+        ]);
+        this.take({ type: "run", run });
+        this.take({ type: "events", events: page.events.reverse() });
+        this.take({ type: "rounds", rounds });
+        const known = rounds.at(-1)?.round ?? -1;
+        for await (const newer of roundPages(runId, known, options)) this.take({ type: "rounds", rounds: newer });
+        this.#goOn();
+        return;
+      } catch (error) {
+        if (this.#ended.signal.aborted) return;
+        if (!(error instanceof ApiError)) throw error;
+        if (!error.mayPass) return this.#onRefused(error);
+        const retryAt = Date.now() + RETRY_MS;
+        this.take({ type: "connection", connection: { state: "lost", reason: error.message, retryAt } });
+        await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
+      }
+    }
+  }
+
+  #goOn() {
+    if (this.#ended.signal.aborted) return;
+    const { runId } = this.#state;
+    const clients = repeat(async (signal) => {
+      try {
+        this.take({ type: "clients", clients: (await get("/v1/clients", { signal })).clients });
+      } catch (error) {
+        if (!(error instanceof ApiError)) throw error;
+      }
+      if (hasEnded(this.#state.run)) clients.stop();
+    }, CLIENTS_MS);
+    this.#stops.push(clients.stop);
+    const stopFollowing = followRun(runId, {
+      after: this.#state.lastSequence,
+      onEvents: (events) => {
+        this.take({ type: "events", events });
+        this.refresh();
+      },
+      onEnd: (run) => {
+        this.take({ type: "run", run });
+        this.refresh();
+      },
+      onConnection: (connection) => this.take({ type: "connection", connection }),
+      onRefused: this.#onRefused,
+    });
+    this.#stops.push(stopFollowing);
+  }
+
+  /** Have the run's document read again soon, once for all who ask for it until then. */
+  refresh() {
+    this.#isStale = true;
+    this.#asking ??= setTimeout(() => void this.#askForDocument(), DOCUMENT_MS);
+  }
+
+  /** The run and its last rounds as they are: what events do not tell, such as sizes of files. */
+  async #askForDocument() {
+    const { runId } = this.#state;
+    const options = { signal: this.#ended.signal };
+    this.#isStale = false;
+    try {
+      const run = await get(runPath(runId), options);
+      this.take({ type: "run", run });
+      const known = this.#state.result?.round ?? -1;
+      for await (const rounds of roundPages(runId, Math.max(Math.min(known, run.round - 1), -1), options)) {
+        this.take({ type: "rounds", rounds });
+      }
+    } catch (error) {
+      if (this.#ended.signal.aborted) return;
+      if (!(error instanceof ApiError)) throw error;
+      if (error.mayPass) {
+        this.#isStale = true; // the run's last event may have been the last one that asks
+        await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
+      }
+    } finally {
+      this.#asking = undefined;
+      if (this.#isStale && !this.#ended.signal.aborted) this.refresh();
+    }
+  }
+}

@@ -1,0 +1,101 @@
+// @ts-check
+/**
+ * The head of a run's page: what it is, where it stands, whether the page is live, and the controls.
+ */
+
+import { controls } from "./controls.js";
+import { h, setAttribute, setText } from "../lib/dom.js";
+import { sentence } from "../lib/format.js";
+import { hasEnded } from "./state.js";
+import { standing } from "./sentences.js";
+import { statusBadge, updateStatusBadge } from "../lib/tones.js";
+
+/** @type {import("./run.js").MakeSection} */
+export function section(context) {
+  const heading = h("h1", { tabindex: -1 });
+  const status = statusBadge("pending");
+  const live = h("span", { class: "live small" }, h("span", { class: "dot", "aria-hidden": "true" }), h("span"));
+  const method = h("span");
+  const reason = h("p");
+  const notice = h("div", { class: "notice", hidden: true }, reason);
+  const actions = controls(context);
+  const element = h(
+    "div",
+    { class: "run-head" },
+    h("p", { class: "crumbs" }, h("a", { href: "#/" }, "Overview"), h("span", { class: "muted" }, " / run")),
+    h(
+      "div",
+      { class: "page-head" },
+      h(
+        "div",
+        { class: "run-title" },
+        h("div", { class: "title-line" }, heading, status),
+        h("p", { class: "title-facts small muted" }, h("code", null, context.runId), method, live),
+      ),
+      actions.element,
+    ),
+    notice,
+  );
+  /** @type {ReturnType<typeof setInterval> | undefined} */
+  let counting;
+
+  return {
+    element,
+    update(state) {
+      const { run } = state;
+      if (!run) return;
+      setText(heading, run.name || run.run_id);
+      updateStatusBadge(status, run.status);
+      setText(method, run.method);
+      clearInterval(counting);
+      showLive(live, state.connection);
+      if (state.connection.state === "lost") counting = setInterval(() => showLive(live, state.connection), 1000);
+      const text = explanation(state);
+      setText(reason, text);
+      setAttribute(notice, "hidden", !text);
+      setAttribute(notice, "data-tone", run.status === "failed" ? "bad" : hasEnded(run) ? null : "warning");
+      actions.update(state);
+    },
+    close() {
+      clearInterval(counting);
+    },
+  };
+}
+
+/**
+ * Why the run does not go on, or ended as it did; empty while it simply works.
+ *
+ * @param {import("./state.js").RunState} state
+ */
+function explanation(state) {
+  const run = /** @type {import("./state.js").Document} */ (state.run);
+  if (run.is_pause_requested) return "The run pauses when the open round has committed.";
+  if (run.status === "running" && !run.reason) return "";
+  const isMissing = (/** @type {string} */ id) => !state.clients.get(id)?.is_connected;
+  const missing = state.areClientsKnown ? run.roster.filter(isMissing) : [];
+  const text = standing(run, missing);
+  if (run.status === "failed") return sentence(`failed: ${text}`);
+  if (run.status === "stopped" && text) return sentence(`stopped: ${text}`);
+  return text && sentence(text);
+}
+
+/**
+ * @param {HTMLElement} element
+ * @param {import("./state.js").Connection} connection
+ */
+function showLive(element, connection) {
+  const text = /** @type {Element} */ (element.lastElementChild);
+  setAttribute(element, "data-state", connection.state);
+  setAttribute(element, "hidden", connection.state === "ended");
+  switch (connection.state) {
+    case "live":
+      return setText(text, "live");
+    case "lost": {
+      const seconds = Math.ceil((connection.retryAt - Date.now()) / 1000);
+      const when = seconds > 0 ? `trying again in ${seconds} s` : "trying again";
+      return setText(text, `connection lost: ${connection.reason}; ${when}`);
+    }
+    default:
+      return setText(text, "connecting");
+  }
+}

@@ -1,0 +1,138 @@
+// @ts-check
+/**
+ * Where a run stands: round k of T, the phase of the open round, and the figures that matter most.
+ */
+
+import { h, keyed, setAttribute, setText } from "../lib/dom.js";
+import { counted, duration, percent } from "../lib/format.js";
+import { hasEnded, secondsLeft } from "./state.js";
+import { PHASES } from "./sentences.js";
+
+/** Phases of a round after round 0, as steps. */
+const STEPS = ["collecting", "aggregating", "evaluating", "committed"];
+
+/** Phases that end when the clients are done. */
+const COUNTED = new Set(["initialising", "collecting", "evaluating"]);
+
+/** @type {import("./run.js").MakeSection} */
+export function section() {
+  const round = stat("Round");
+  const mean = stat("Mean accuracy");
+  const worst = stat("Worst domain");
+  const time = stat("Duration");
+  const bar = h("progress", { "aria-label": "Rounds committed" });
+  const steps = h("ol", { class: "steps", "aria-label": "Phases of the open round" });
+  const element = h(
+    "section",
+    { class: "card", "aria-label": "Progress" },
+    h("div", { class: "stats" }, round.element, mean.element, worst.element, time.element),
+    bar,
+    steps,
+  );
+  /** @type {import("./state.js").RunState | null} */
+  let last = null;
+  const ticking = setInterval(() => last && showTime(last), 1000);
+
+  /** @param {import("./state.js").RunState} state */
+  function showTime(state) {
+    const { run } = state;
+    if (!run) return;
+    const end = hasEnded(run) ? Date.parse(run.updated_at) : Date.now();
+    const left = secondsLeft(state, Date.now());
+    time.show(duration((end - Date.parse(run.created_at)) / 1000), left === null ? "" : `about ${duration(left)} left`);
+  }
+
+  return {
+    element,
+    update(state) {
+      last = state;
+      const { run } = state;
+      if (!run) return;
+      const done = committedRounds(state);
+      round.show(`${Math.max(run.round, 0)} of ${run.total_rounds}`, run.round < 0 ? "not begun" : `${done} committed`);
+      setAttribute(bar, "max", run.total_rounds);
+      setAttribute(bar, "value", done);
+      const metrics = state.rounds.at(-1);
+      const accuracy = metrics?.accuracy ?? {};
+      mean.show(percent(accuracy.mean), metrics?.accuracy_of === "local" ? "of the clients' own models" : "");
+      worst.show(percent(accuracy.worst), worstName(accuracy));
+      showTime(state);
+      showSteps(steps, state);
+    },
+    close() {
+      clearInterval(ticking);
+    },
+  };
+}
+
+/**
+ * Rounds after round 0 that have committed.
+ *
+ * @param {import("./state.js").RunState} state
+ */
+function committedRounds({ run, phase, rounds }) {
+  const last = rounds.at(-1)?.round ?? 0;
+  return Math.max(last, (run?.round ?? 0) - (phase === "committed" ? 0 : 1), 0);
+}
+
+/** @param {Record<string, number | null>} accuracy */
+function worstName(accuracy) {
+  const { worst } = accuracy;
+  const found = Object.entries(accuracy).find(([name, value]) => !["mean", "worst"].includes(name) && value === worst);
+  return worst === undefined || worst === null || !found ? "" : found[0];
+}
+
+/**
+ * @param {HTMLElement} container
+ * @param {import("./state.js").RunState} state
+ */
+function showSteps(container, state) {
+  const { run, phase } = state;
+  const isOpen = run !== null && !hasEnded(run) && run.round >= 0;
+  setAttribute(container, "hidden", !isOpen);
+  if (!run || !isOpen) return;
+  const steps = phase === "initialising" || run.round === 0 ? ["initialising", "committed"] : STEPS;
+  const at = steps.indexOf(phase ?? "");
+  keyed(
+    container,
+    steps,
+    (name) => name,
+    () =>
+      h(
+        "li",
+        { class: "step" },
+        h("progress", { max: 1, value: 0, "aria-hidden": "true" }),
+        h("span", { class: "step-name" }),
+        h("span", { class: "step-note" }),
+      ),
+    (element, name) => {
+      const [bar, title, note] = element.children;
+      const index = steps.indexOf(name);
+      const isAt = index === at;
+      setAttribute(element, "aria-current", isAt ? "step" : null);
+      setAttribute(element, "data-done", index < at);
+      setText(title, PHASES[/** @type {"collecting"} */ (name)]);
+      const waited = Math.max(run.cohort.length - state.dropped.length, state.doneClients.length);
+      const counts = isAt && COUNTED.has(name);
+      setAttribute(bar, "value", index < at || (isAt && name === "committed") ? 1 : counts && waited ? state.doneClients.length / waited : 0);
+      setText(note, counts ? `${state.doneClients.length} of ${counted(waited, "client")} done` : "");
+    },
+  );
+}
+
+/** @param {string} label */
+function stat(label) {
+  const value = h("dd", { class: "stat-value" });
+  const note = h("dd", { class: "stat-note" });
+  return {
+    element: h("dl", { class: "stat" }, h("dt", { class: "stat-label" }, label), value, note),
+    /**
+     * @param {string} text
+     * @param {string} remark
+     */
+    show(text, remark) {
+      setText(value, text);
+      setText(note, remark);
+    },
+  };
+}

@@ -1,0 +1,123 @@
+// @ts-check
+/**
+ * The page of one run: its head, and sections that each draw one part of its state.
+ *
+ * A section is a module with `section(context)`, which returns its element and an `update(state)` that is called with every
+ * new state, at most once a frame; see state.js for what a state holds.
+ */
+
+import * as api from "../lib/api.js";
+import { section as about } from "./about.js";
+import { section as accuracy } from "../charts/accuracy.js";
+import { section as clients } from "./clients.js";
+import { section as events } from "./events.js";
+import { section as head } from "./head.js";
+import { section as losses } from "../charts/losses.js";
+import { section as progress } from "./progress.js";
+import { section as prototypeCounts } from "../charts/prototype_counts.js";
+import { section as prototypeMap } from "../map/prototype_map.js";
+import { h } from "../lib/dom.js";
+import { sentence } from "../lib/format.js";
+import { RunFeed } from "./feed.js";
+import { announce, setTitle } from "../lib/shell.js";
+import { spokenChange } from "./spoken.js";
+import { section as timings } from "../charts/timings.js";
+
+/**
+ * @typedef {import("./state.js").RunState} RunState
+ * @typedef {{
+ *   runId: string,
+ *   api: typeof import("../lib/api.js"),
+ *   take: (action: import("./state.js").Action) => void,
+ * }} Context `take` hands on a document that a section got, such as the answer to a wish.
+ * @typedef {{element: HTMLElement, update: (state: RunState) => void, close?: () => void}} Section
+ * @typedef {(context: Context) => Section} MakeSection
+ */
+
+/** Sections in the order of the page; an array is a row of sections side by side where there is room. */
+const LAYOUT = /** @type {(MakeSection | MakeSection[])[]} */ ([head, progress, accuracy, clients, [losses, prototypeCounts], timings, prototypeMap, about, events]);
+
+/** How long nothing is shown of a run that is being read: a page that flickers is worse than one that waits. */
+const PATIENCE_MS = 400;
+
+/**
+ * Show a run.
+ *
+ * @param {HTMLElement} root
+ * @param {Record<string, string>} params `runId`.
+ */
+export function show(root, { runId }) {
+  /** @type {Section[]} */
+  let sections = [];
+  /** @type {RunState | null} */
+  let shown = null;
+  const loading = h("p", { class: "muted", hidden: true }, `Reading run ${runId} …`);
+  root.append(h("h1", { class: "visually-hidden" }, `Run ${runId}`), loading);
+  const patience = setTimeout(() => loading.removeAttribute("hidden"), PATIENCE_MS);
+  setTitle(runId);
+
+  /** @param {RunState} state */
+  function update(state) {
+    if (!state.run) {
+      if (state.connection.state === "lost") loading.textContent = `${sentence(state.connection.reason)} Trying again …`;
+      return;
+    }
+    if (!shown) {
+      clearTimeout(patience);
+      const hadFocus = root.contains(document.activeElement);
+      sections = build(root, { runId, api, take: (action) => feed.take(action) });
+      if (hadFocus) root.querySelector("h1")?.focus({ preventScroll: true });
+    }
+    for (const section of sections) {
+      try {
+        section.update(state);
+      } catch (error) {
+        // What one section cannot draw must not take the controls away.
+        reportError(error);
+      }
+    }
+    setTitle(`${state.run.name || runId} · ${state.run.status}`);
+    const spoken = shown && spokenChange(shown, state);
+    if (spoken) announce(spoken);
+    shown = state;
+  }
+
+  /** @param {api.ApiError} error */
+  function refused(error) {
+    clearTimeout(patience);
+    root.replaceChildren(
+      h("h1", { tabindex: -1 }, error.status === 404 ? "There is no such run" : "The run cannot be shown"),
+      h("p", { role: "alert" }, sentence(error.message)),
+      h("p", null, h("a", { href: "#/" }, "Go to the overview")),
+    );
+    setTitle("Run");
+  }
+
+  const feed = new RunFeed(runId, update, refused);
+  return () => {
+    clearTimeout(patience);
+    feed.stop();
+    for (const section of sections) section.close?.();
+  };
+}
+
+/**
+ * @param {HTMLElement} root
+ * @param {Context} context
+ * @returns {Section[]}
+ */
+function build(root, context) {
+  /** @type {Section[]} */
+  const sections = [];
+  /** @param {MakeSection} make */
+  const made = (make) => {
+    const section = make(context);
+    sections.push(section);
+    return section.element;
+  };
+  const parts = LAYOUT.map((entry) =>
+    Array.isArray(entry) ? h("div", { class: "columns" }, entry.map(made)) : made(entry),
+  );
+  root.replaceChildren(...parts);
+  return sections;
+}

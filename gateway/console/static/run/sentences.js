@@ -1,0 +1,197 @@
+// @ts-check
+/**
+ * Events, phases and states as sentences. Pure. The words are those of the command line.
+ */
+
+import { counted, listed, percent, words } from "../lib/format.js";
+
+/** @typedef {import("./state.js").RunEvent} RunEvent */
+
+/** What a round does in each phase; the order is that of a round. */
+export const PHASES = Object.freeze({
+  initialising: "making the first model",
+  collecting: "training",
+  aggregating: "aggregating",
+  evaluating: "evaluating",
+  committed: "committed",
+});
+
+/** @type {Record<string, (event: RunEvent) => string>} */
+const SENTENCES = {
+  run_created: () => "The run was created",
+  run_started: () => "The run started: its clients are here",
+  run_recovered: () => "The aggregator came back; the run goes on",
+  run_paused: () => "The run is paused",
+  run_resumed: () => "The run goes on",
+  run_stopping: () => "The run is being stopped",
+  run_stopped: ({ data }) => because("The run was stopped", data.reason),
+  run_completed: () => "The run is complete",
+  run_failed: ({ data }) => because("The run failed", data.reason),
+  pause_requested: () => "The run pauses when the open round has committed",
+  pause_withdrawn: () => "The run does not pause",
+  environments_differ: () =>
+    "The clients compute on different machine types: the same run elsewhere may give other last bits",
+  environment_changed: ({ client_id }) =>
+    `Client ${client_id} computes on another machine type now; last bits may differ from here on`,
+  clients_admitted: ({ data }) => admitted(data),
+  round_opened: ({ round, data }) =>
+    data.phase === "initialising"
+      ? `Round ${round} opened: ${listed(data.cohort ?? [])} makes the first model`
+      : `Round ${round} opened with ${counted((data.cohort ?? []).length, "client")}`,
+  round_collecting: ({ round }) => `Round ${round}: training`,
+  round_aggregating: ({ round }) => `Round ${round}: all updates are here; aggregating`,
+  round_evaluating: ({ round }) => `Round ${round}: aggregated; evaluating`,
+  round_committed: ({ round, data }) => committed(round, data.metrics),
+  aggregation_failed: ({ data }) => because("An error kept a round from being aggregated", data.detail),
+  update_committed: ({ client_id, data }) => update(client_id, data),
+  evaluation_reported: ({ client_id }) => `Client ${client_id} reported its evaluation`,
+  update_refused: ({ client_id, data }) => because(`An update of client ${client_id} was refused`, data.detail),
+  report_refused: ({ client_id, data }) => because(`A report of client ${client_id} was refused`, data.detail),
+  client_problem: ({ client_id, data }) =>
+    because(`Client ${client_id} has a problem`, [data.detail, data.hint].filter(Boolean).join("; ")),
+  client_quarantined: ({ client_id, data }) => because(`Client ${client_id} is quarantined`, data.reason),
+  client_released: ({ client_id }) => `Client ${client_id} takes part again`,
+  client_dropped: ({ round, client_id, data }) =>
+    because(`Round ${round} goes on without client ${client_id}`, [data.reason, data.detail].filter(Boolean).join(": ")),
+  client_returned: ({ round, client_id }) => `Round ${round} waits for client ${client_id} again`,
+  client_asked: ({ round, client_id }) => `Round ${round} asks client ${client_id} too`,
+  quorum_missing: ({ data }) => because("Waiting", data.reason),
+  quorum_regained: () => "Enough clients are here again",
+};
+
+/** Types of events that have a sentence of their own. */
+export const KNOWN_TYPES = Object.freeze(Object.keys(SENTENCES));
+
+/** Types of events that say that something is wrong, or that somebody should know. */
+const WARNINGS = new Set([
+  "update_refused",
+  "report_refused",
+  "client_problem",
+  "client_quarantined",
+  "client_dropped",
+  "aggregation_failed",
+  "quorum_missing",
+  "run_recovered",
+  "environment_changed",
+  "environments_differ",
+]);
+
+/** Kinds that the list of events can be narrowed to, and their types. */
+export const KINDS = Object.freeze({
+  problems: [...WARNINGS, "run_failed"],
+  rounds: ["round_opened", "round_collecting", "round_aggregating", "round_evaluating", "round_committed", "aggregation_failed"],
+  clients: [
+    "update_committed",
+    "evaluation_reported",
+    "update_refused",
+    "report_refused",
+    "client_problem",
+    "client_quarantined",
+    "client_released",
+    "client_dropped",
+    "client_returned",
+    "client_asked",
+    "clients_admitted",
+    "environment_changed",
+  ],
+  run: [
+    "run_created",
+    "run_started",
+    "run_recovered",
+    "run_paused",
+    "run_resumed",
+    "run_stopping",
+    "run_stopped",
+    "run_completed",
+    "run_failed",
+    "pause_requested",
+    "pause_withdrawn",
+    "quorum_missing",
+    "quorum_regained",
+    "environments_differ",
+  ],
+});
+
+/**
+ * What an event tells, as a sentence; of a type that this page does not know, its name in words.
+ *
+ * @param {RunEvent} event
+ */
+export function sentenceOf(event) {
+  return Object.hasOwn(SENTENCES, event.type) ? SENTENCES[event.type](event) : named(event);
+}
+
+/**
+ * How much an event matters: "bad", "warning", "good" or "plain".
+ *
+ * @param {RunEvent} event
+ */
+export function weightOf(event) {
+  if (event.type === "run_failed" || (event.type === "client_problem" && event.data.is_fatal)) return "bad";
+  if (WARNINGS.has(event.type)) return "warning";
+  return ["round_committed", "run_completed"].includes(event.type) ? "good" : "plain";
+}
+
+/**
+ * What a run is doing or waiting for, in words.
+ *
+ * @param {Record<string, any>} run
+ * @param {readonly string[]} missing Clients that its roster names and that are not connected.
+ */
+export function standing(run, missing) {
+  switch (run.status) {
+    case "pending":
+      // The reason of a run that has not begun names nobody.
+      return missing.length ? `waiting for ${listed(missing)} to connect` : run.reason || "waiting for its clients";
+    case "running":
+      if (run.reason) return `waiting: ${run.reason}`;
+      return run.phase && run.phase !== "committed" ? PHASES[/** @type {"collecting"} */ (run.phase)] ?? run.phase : "";
+    case "paused":
+      return run.reason || "paused; it goes on when somebody resumes it";
+    case "stopping":
+      return "stopping: waiting for clients to put their work down";
+    default:
+      return run.reason;
+  }
+}
+
+/**
+ * @param {string} sentence
+ * @param {string | undefined} reason
+ */
+function because(sentence, reason) {
+  return reason ? `${sentence}: ${reason}` : sentence;
+}
+
+/** @param {Record<string, any>} data */
+function admitted(data) {
+  const names = (data.clients ?? []).map((/** @type {any} */ client) => client.client_id ?? String(client));
+  return names.length ? `${names.length === 1 ? "Client" : "Clients"} ${listed(names)} joined the run` : "Clients joined";
+}
+
+/**
+ * @param {number | null} round
+ * @param {Record<string, any> | undefined} metrics
+ */
+function committed(round, metrics) {
+  const accuracy = metrics?.accuracy ?? {};
+  if (accuracy.mean === undefined || accuracy.mean === null) return `Round ${round} committed`;
+  return `Round ${round} committed: mean accuracy ${percent(accuracy.mean)}, worst domain ${percent(accuracy.worst)}`;
+}
+
+/**
+ * @param {string | null} client
+ * @param {Record<string, any>} data
+ */
+function update(client, data) {
+  if (!data.num_examples) return `Client ${client} committed its part`;
+  const prototypes = data.num_prototypes ? `, ${counted(data.num_prototypes, "prototype")}` : "";
+  return `Client ${client} committed its update: ${counted(data.num_examples, "sample")}${prototypes}`;
+}
+
+/** @param {RunEvent} event */
+function named(event) {
+  const text = words(event.type);
+  const about = event.client_id ? ` (client ${event.client_id})` : "";
+  return text.charAt(0).toUpperCase() + text.slice(1) + about;
+}

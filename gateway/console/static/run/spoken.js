@@ -1,0 +1,31 @@
+// @ts-check
+/**
+ * What a change of a run's state is worth saying to who cannot see it. Pure.
+ */
+
+import { percent } from "../lib/format.js";
+import { hasEnded } from "./state.js";
+
+/** @typedef {import("./state.js").RunState} RunState */
+
+/**
+ * @param {RunState} before
+ * @param {RunState} after
+ * @returns {string} Empty for nothing.
+ */
+export function spokenChange(before, after) {
+  if (!before.run || !after.run) return "";
+  if (before.run.status !== after.run.status) return `The run is ${after.run.status}`;
+  if (before.run.is_pause_requested !== after.run.is_pause_requested) {
+    return after.run.is_pause_requested ? "The run pauses when the open round has committed" : "The run does not pause";
+  }
+  const wasLost = before.connection.state === "lost";
+  const isLost = after.connection.state === "lost";
+  if (isLost && !wasLost) return "Connection lost; trying again";
+  if (after.connection.state === "live" && wasLost) return "Connected again";
+  const round = after.rounds.at(-1);
+  if (round && !hasEnded(after.run) && round.round > (before.rounds.at(-1)?.round ?? 0)) {
+    return `Round ${round.round} of ${after.run.total_rounds}: mean accuracy ${percent(round.accuracy.mean)}`;
+  }
+  return "";
+}

@@ -1,0 +1,140 @@
+// @ts-check
+/**
+ * Choosing a model: one that is built in with its stem, or another one by name with its options.
+ */
+
+import { h } from "../lib/dom.js";
+import { jsonField, schemaField, selectField, textField } from "./fields.js";
+import { isEqual } from "./run_document.js";
+
+/**
+ * @typedef {import("./fields.js").Field} Field
+ * @typedef {Record<string, any>} Form The document of GET /v1/run-configuration.
+ */
+
+/** What the choice of a model that is not built in is worth. */
+const OTHER = "";
+
+export class ModelChoice {
+  /** Fields of the chosen model's options. @type {Field[]} */
+  #options = [];
+  #form;
+  #onChange;
+
+  /**
+   * @param {Form} form
+   * @param {(location: string) => void} onChange
+   */
+  constructor(form, onChange) {
+    this.#form = form;
+    this.#onChange = onChange;
+    const { models, model_forms, sections } = form;
+    const listen = { onChange: () => this.#written() };
+    this._choice = selectField(
+      "model.name",
+      [...models.map((/** @type {any} */ each) => ({ value: each.name, label: each.name })), { value: OTHER, label: "another one …" }],
+      { label: "Model", ...listen },
+    );
+    this._other = textField("model.name", { label: "Which model", placeholder: "timm:NAME", ...listen });
+    this._other.element.append(
+      h("ul", { class: "field-hint" }, model_forms.map((/** @type {any} */ each) => h("li", null, h("code", null, each.form), ` ${each.summary}`))),
+    );
+    const stems = [...new Set(models.flatMap((/** @type {any} */ each) => each.stems))].map(String);
+    this._stem = selectField("model.stem", [{ value: "", label: "the usual one" }, ...stems.map((value) => ({ value, label: value }))], {
+      label: "Stem",
+      isLong: true,
+      withKey: true,
+      hint: sections.model.properties.stem.description,
+      onChange: () => onChange("model.stem"),
+    });
+    /** The name. */
+    this.elements = [this._choice.element, this._other.element];
+    /** What other models take; not there for those that are built in. */
+    this.optionElement = h("div", { class: "fields option-fields", hidden: true });
+    /** The stem; not there for models without a choice of it. */
+    this.stemElement = h("section", { class: "settings" }, h("h3", null, "The model"), h("div", { class: "fields" }, this._stem.element));
+  }
+
+  /** The keys that are chosen here. @returns {Field[]} */
+  get fields() {
+    const shown = () => (this._other.element.hidden ? this._choice : this._other);
+    const isBuiltIn = (/** @type {unknown} */ name) => this.#form.models.some((/** @type {any} */ each) => each.name === name);
+    /** @type {Field} */
+    const name = {
+      ...this._choice,
+      read: () => this.#name(),
+      write: (value) => {
+        this._choice.write(isBuiltIn(value) ? value : OTHER);
+        this._other.write(isBuiltIn(value) ? "" : value);
+        this._other.element.hidden = isBuiltIn(value);
+        this.showOptions();
+      },
+      focus: () => shown().focus(),
+      setProblem: (text) => shown().setProblem(text),
+    };
+    return [name, this._stem];
+  }
+
+  /** Fields of the options, which are others for other models. */
+  get optionFields() {
+    return this.#options;
+  }
+
+  /** What `model.options` is. @returns {unknown} */
+  readOptions() {
+    if (this.#options[0]?.location === "model.options") return this.#options[0].read();
+    const { properties } = this.#form.timm_options;
+    const entries = this.#options.map((each) => /** @type {const} */ ([each.location.slice("model.options.".length), each.read()]));
+    const changed = entries.filter(([key, value]) => value !== undefined && !isEqual(value, properties[key].default));
+    return changed.length ? Object.fromEntries(changed) : undefined;
+  }
+
+  /**
+   * Offer the stems and the options of the model that is named.
+   *
+   * @param {Record<string, unknown>} [values] Options to begin with.
+   */
+  showOptions(values = {}) {
+    const name = this.#name();
+    const builtIn = this.#form.models.find((/** @type {any} */ each) => each.name === name);
+    const stems = builtIn?.stems ?? [];
+    this.stemElement.hidden = stems.length < 2;
+    for (const option of this._stem.element.querySelectorAll("option")) {
+      option.hidden = option.value !== "" && !stems.includes(option.value);
+    }
+    if (!stems.includes(this._stem.read())) this._stem.write("");
+    this.#options = builtIn ? [] : name.startsWith("timm:") ? this.#timmFields(values) : [this.#factoryField(values)];
+    this.optionElement.hidden = this.#options.length === 0;
+    this.optionElement.replaceChildren(...this.#options.map((each) => each.element));
+  }
+
+  #name() {
+    return String(this._choice.read() ?? this._other.read() ?? "");
+  }
+
+  #written() {
+    this._other.element.hidden = this._choice.read() !== undefined;
+    this.showOptions();
+    this.#onChange("model.name");
+  }
+
+  /** @param {Record<string, unknown>} values */
+  #timmFields(values) {
+    return Object.entries(this.#form.timm_options.properties).map(([key, schema]) => {
+      const made = schemaField(`model.options.${key}`, /** @type {any} */ (schema), { withKey: true, onChange: () => this.#onChange("model.options") });
+      if (values[key] !== undefined) made.write(values[key] ?? undefined);
+      return made;
+    });
+  }
+
+  /** @param {Record<string, unknown>} values */
+  #factoryField(values) {
+    const made = jsonField("model.options", {
+      label: "Options of the model",
+      hint: "A JSON object: keyword arguments of the factory.",
+      onChange: () => this.#onChange("model.options"),
+    });
+    made.write(values);
+    return made;
+  }
+}

@@ -1,0 +1,63 @@
+// @ts-check
+/**
+ * Starting a run from a form. Whoever picks clients can press Start; everything else has a value that works.
+ *
+ * What may be filled in is what GET /v1/run-configuration says, what is wrong with it what POST /v1/run-configuration/check
+ * says: the aggregator checks with the same code. Sent twice, a form makes one run.
+ */
+
+import { ApiError, get, runPath } from "../lib/api.js";
+import { h } from "../lib/dom.js";
+import { sentence } from "../lib/format.js";
+import { repeat } from "../lib/shell.js";
+import { StartForm } from "./form.js";
+
+/** How often clients are asked for. */
+const CLIENTS_MS = 5000;
+
+/**
+ * @param {HTMLElement} root
+ * @param {Record<string, string>} params `from`: a run whose configuration the form begins with.
+ */
+export function show(root, { from }) {
+  const ended = new AbortController();
+  const heading = h("h1", null, "Start a run");
+  const loading = h("p", { class: "muted" }, "Reading what can be configured …");
+  root.append(h("div", { class: "page-head" }, heading), loading);
+  /** @type {StartForm | null} */
+  let form = null;
+
+  async function begin() {
+    const options = { signal: ended.signal };
+    try {
+      const [description, earlier] = await Promise.all([get("/v1/run-configuration", options), from ? get(runPath(from), options) : null]);
+      form = new StartForm(description, earlier, ended.signal);
+      loading.replaceWith(form.element);
+      clients.soon();
+    } catch (error) {
+      if (!(error instanceof ApiError)) throw error;
+      const again = h("button", { type: "button", class: "button", on: { click: () => location.reload() } }, "Load again");
+      const without = from ? h("a", { class: "button", href: "#/start" }, "Start from a new form") : null;
+      loading.replaceWith(
+        h("div", { class: "notice", "data-tone": "bad", role: "alert" }, h("p", null, sentence(error.message)), h("p", { class: "buttons" }, again, without)),
+      );
+    }
+  }
+
+  const clients = repeat(async (signal) => {
+    if (!form) return;
+    try {
+      form.setClients((await get("/v1/clients", { signal })).clients);
+    } catch (error) {
+      if (!(error instanceof ApiError)) throw error;
+    }
+  }, CLIENTS_MS);
+  void begin().catch((error) => {
+    if (!ended.signal.aborted) throw error;
+  });
+  return () => {
+    ended.abort();
+    clients.stop();
+    form?.close();
+  };
+}
