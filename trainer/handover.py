@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 from shared.errors import MalformedUpdate, NotInCohort, RoundClosed, StaleRound, StoreUnavailable, UpdateConflict
 from shared.log import get_logger
+from shared.methods.base import ClientState
 from shared.types import ClientActivity, ClientProblem, CommittedUpdate
 from trainer.cancellation import check
 from trainer.client_state import Manifest, Staged, States, is_outdated
@@ -70,12 +71,16 @@ class Handover:
         self._latest = Finished(staged, blobs)
         return self._latest
 
-    def settle(self, job: Job, identity: str | None) -> None:
+    def settle(self, job: Job, identity: str | None) -> ClientState | None:
         """Promote or drop what an earlier task left, and let go of what belongs to runs that have ended.
 
         Args:
             job: What is to be done now.
             identity: Names the update that is to be made now; None where none is, since the round is evaluated.
+
+        Returns:
+            The client's state as of its last committed update of the run, of bytes that were checked as they were read, so
+            that nobody reads them again; None where there is none, or the method keeps none.
 
         Raises:
             DiskFull, StoreUnavailable: Nothing has changed; doing the task again tries that again.
@@ -93,8 +98,7 @@ class Handover:
             self._states.settle(membership, run_id=run_id, identity=identity)
             last_committed = membership.last_committed
         self._settled_runs.add(run_id)
-        if keeps_state:
-            self._check_state(job, last_committed, next_round)
+        return self._checked_state(job, last_committed, next_round) if keeps_state else None
 
     def hand_in(self, job: Job, finished: Finished) -> None:
         """Keep a finished update, store its blobs and commit it; `found` gives it until it is acknowledged.
@@ -124,10 +128,10 @@ class Handover:
             # The update counts all the same; what is staged is promoted before the next one is made.
             log.warning("promotion_waits", client_id=self._client_id, reason=error.reason, detail=error.detail)
 
-    def _check_state(self, job: Job, last_committed: CommittedUpdate | None, number: int) -> None:
-        """Have no other state than that of the last committed update before a round; say so where it is not there."""
+    def _checked_state(self, job: Job, last_committed: CommittedUpdate | None, number: int) -> ClientState | None:
+        """The state of the last committed update before a round, and no other; what is lost is told."""
         run_id = job.run.run_id
-        promoted = self._states.manifest.promoted.get(run_id)
+        promoted, state = self._states.manifest.promoted.get(run_id), None
         if promoted is not None and promoted.update.round == number and promoted.update == last_committed:
             raise StaleRound(f"the update of round {number} is committed already", run_id=run_id, round=number)
         if promoted is None:
@@ -137,10 +141,12 @@ class Handover:
             if is_lost:
                 self._states.forget(run_id)
             elif promoted.state is not None:
-                is_lost = self._states.state(run_id) is None
+                state = self._states.state(run_id)
+                is_lost = state is None
         if is_lost:
             log.warning("client_state_lost", client_id=self._client_id, run_id=run_id, round=number)
             job.on_problem(STATE_LOST)
+        return state
 
     def _stage(self, job: Job, finished: Finished) -> None:
         """Keep a finished update over a restart, until it is committed."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field, replace
 from time import perf_counter
 from typing import cast
 
@@ -67,7 +67,7 @@ from trainer.models import FeatureModel, build_model, load_arrays, state_arrays
 from trainer.ops import TorchOps
 from trainer.randomness import derive_seed
 from trainer.speed import Speed, StepWatch
-from trainer.training import OnProgress, check_features, local_train, prototype_constants
+from trainer.training import LocalTraining, OnProgress, check_features, local_train, prototype_constants
 
 log = get_logger("trainer.tasks")
 
@@ -84,6 +84,23 @@ class UnfitInitialModel(FedplccError):
 
     code = Code.INVALID_ARGUMENT
     reason = "UNFIT_INITIAL_MODEL"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Summary:
+    """What a client says of its samples' features; nothing for a method without prototypes.
+
+    Attributes:
+        sets: Names of the prototype sets.
+        blobs: Their bytes by SHA-256.
+        num_excluded: Samples that no prototype stands for.
+        num_prototypes: Rows of the sets.
+    """
+
+    sets: tuple[BlobRef, ...] = ()
+    blobs: Mapping[str, bytes] = field(default_factory=dict)
+    num_excluded: int = 0
+    num_prototypes: int = 0
 
 
 class TaskRunner:
@@ -129,7 +146,6 @@ class TaskRunner:
         # Once: what is installed while this process runs is not what it has loaded.
         self._environment = environment(self.device)
         self._metrics = metrics
-        self._states = states
         self._handover = Handover(client_id, states)
         self._configs: dict[str, RunConfig] = {}
         self._loaded: Loaded | None = None
@@ -229,9 +245,11 @@ class TaskRunner:
         identity = self._identity(job)
         finished = self._handover.found(identity)
         if finished is None:
-            self._handover.settle(job, identity)
-            make = self._initialise if job.task.kind is TaskKind.INIT else self._train
-            finished = make(job, identity)
+            client_state = self._handover.settle(job, identity)
+            if job.task.kind is TaskKind.INIT:
+                finished = self._initialise(job, identity)
+            else:
+                finished = self._train(job, identity, client_state)
         self._handover.hand_in(job, finished)
 
     def _identity(self, job: Job) -> str:
@@ -280,80 +298,27 @@ class TaskRunner:
             ) from error
         return model
 
-    def _train(self, job: Job, identity: str) -> Finished:
+    def _train(self, job: Job, identity: str, client_state: ClientState | None) -> Finished:
         """Train on the client's data, from the round's model or the client's own, and summarise the features (eq. 9)."""
-        config, method, loaded = job.config, job.config.algorithm, job.loaded
-        client_state = self._states.state(job.run.run_id) if method.keeps_client_state else None
+        method, loaded = job.config.algorithm, job.loaded
         model, received = self._model_to_train(job, client_state)
-        prototypes = _received_prototypes(job) if method.has_prototypes else PrototypeSet.empty()
-        job.begin(ClientActivity.TRAINING)
-        watch = self._speed.watch()
-        with job.timed("train_seconds"):
-            trained = local_train(
-                model,
-                loaded.train,
-                config,
-                method,
-                prototypes,
-                round=job.task.round,
-                client_id=self.client_id,
-                client_state=client_state,
-                received=received,
-                keeps_seen=_takes_seen_features(config),
-                should_stop=job.should_stop,
-                on_progress=self._on_progress(job, watch),
-                on_batch=watch.has_batch,
-            )
-        groups: tuple[BlobRef, ...] = ()
-        blobs: dict[str, bytes] = {}
-        if method.shares_model(config.method):
-            data = to_bytes(state_arrays(model))
-            groups = (blob_ref(MODEL, data),)
-            blobs[groups[0].sha256] = data
-        state = None
-        if trained.client_state is not None:
-            kept = to_bytes(trained.client_state)
-            state = blob_ref(CLIENT_STATE, kept)
-            blobs.setdefault(state.sha256, kept)
-        sets: tuple[BlobRef, ...] = ()
-        num_excluded = num_prototypes = 0
-        if method.client_report is not None:
-            assert method.prototype_kind is not None
-            job.begin(ClientActivity.SUMMARISING)
-            with job.timed("summarise_seconds"):
-                features_ND, labels_N = trained.seen or collect_features(
-                    model,
-                    loaded.train,
-                    config,
-                    should_stop=job.should_stop,
-                    on_share=lambda share: job.on_activity(ClientActivity.SUMMARISING, share),
-                )
-                check_features(features_ND, client_id=self.client_id, round=job.task.round)
-                report = method.client_report(features_ND, labels_N, len(config.data.classes), config.method)
-            excess = excess_rows(report.prototypes, len(config.data.classes))
-            if excess is not None:
-                raise TooManyPrototypes(
-                    f'the client\'s data give {excess} of an update; set partition = "last" or a larger '
-                    "min_cluster_size in the run's [method] section"
-                )
-            vectors = prototypes_to_bytes(report.prototypes)
-            summary = blob_ref(method.prototype_kind, vectors)
-            blobs[summary.sha256], sets = vectors, (summary,)
-            num_unseen = len(loaded.train) - len(labels_N)
-            num_excluded, num_prototypes = report.num_excluded + num_unseen, len(report.prototypes)
+        trained = self._trained(job, model, received, client_state)
+        groups, state, blobs = self._model_blobs(job, model, trained.client_state)
+        summary = _Summary() if method.client_report is None else self._summary(job, model, trained)
+        blobs |= summary.blobs
         if self._metrics is not None:
             self._metrics.clipped_steps.inc(trained.num_clipped_steps)
-            self._metrics.prototypes.set(num_prototypes)
+            self._metrics.prototypes.set(summary.num_prototypes)
         steps = {"steps": float(trained.num_steps), "clipped_steps": float(trained.num_clipped_steps)}
         update = Update(
             client_id=self.client_id,
-            payload=Payload(tensor_groups=groups, prototype_sets=sets),
+            payload=Payload(tensor_groups=groups, prototype_sets=summary.sets),
             num_examples=len(loaded.train),
-            num_excluded=num_excluded,
+            num_excluded=summary.num_excluded,
             class_counts=loaded.class_counts,
             losses=trained.losses,
             timings=dict(job.timings) | steps,
-            num_prototypes=num_prototypes,
+            num_prototypes=summary.num_prototypes,
         )
         staged = Staged(
             identity=identity,
@@ -364,6 +329,89 @@ class TaskRunner:
             state=state,
         )
         return Finished(staged, blobs)
+
+    def _trained(
+        self, job: Job, model: nn.Module, received: ModelArrays | None, client_state: ClientState | None
+    ) -> LocalTraining:
+        """Train the model in place."""
+        method = job.config.algorithm
+        prototypes = _received_prototypes(job) if method.has_prototypes else PrototypeSet.empty()
+        job.begin(ClientActivity.TRAINING)
+        watch = self._speed.watch()
+        with job.timed("train_seconds"):
+            return local_train(
+                model,
+                job.loaded.train,
+                job.config,
+                method,
+                prototypes,
+                round=job.task.round,
+                client_id=self.client_id,
+                client_state=client_state,
+                received=received,
+                keeps_seen=_takes_seen_features(job.config),
+                should_stop=job.should_stop,
+                on_progress=self._on_progress(job, watch),
+                on_batch=watch.has_batch,
+            )
+
+    def _model_blobs(
+        self, job: Job, model: nn.Module, kept: ClientState | None
+    ) -> tuple[tuple[BlobRef, ...], BlobRef | None, dict[str, bytes]]:
+        """What of the trained model is sent and what is kept, by name, with the bytes of both by SHA-256.
+
+        Many methods keep the model that they send: the same bytes are hashed once and held once.
+        """
+        blobs: dict[str, bytes] = {}
+        sent = None
+        if job.config.algorithm.shares_model(job.config.method):
+            data = to_bytes(state_arrays(model))
+            sent = blob_ref(MODEL, data)
+            blobs[sent.sha256] = data
+        state = None
+        if kept is not None:
+            data = to_bytes(kept)
+            is_sent = sent is not None and data == blobs[sent.sha256]
+            state = replace(sent, role=CLIENT_STATE) if sent is not None and is_sent else blob_ref(CLIENT_STATE, data)
+            blobs.setdefault(state.sha256, data)
+        return () if sent is None else (sent,), state, blobs
+
+    def _summary(self, job: Job, model: nn.Module, trained: LocalTraining) -> _Summary:
+        """The prototypes of the client's training samples under the trained model.
+
+        Raises:
+            TooManyPrototypes: They do not fit into an update.
+            TrainingDiverged: A feature is not finite.
+        """
+        config, method, train = job.config, job.config.algorithm, job.loaded.train
+        assert method.client_report is not None
+        assert method.prototype_kind is not None
+        num_classes = len(config.data.classes)
+        job.begin(ClientActivity.SUMMARISING)
+        with job.timed("summarise_seconds"):
+            features_ND, labels_N = trained.seen or collect_features(
+                model,
+                train,
+                config,
+                should_stop=job.should_stop,
+                on_share=lambda share: job.on_activity(ClientActivity.SUMMARISING, share),
+            )
+            check_features(features_ND, client_id=self.client_id, round=job.task.round)
+            report = method.client_report(features_ND, labels_N, num_classes, config.method)
+        excess = excess_rows(report.prototypes, num_classes)
+        if excess is not None:
+            raise TooManyPrototypes(
+                f'the client\'s data give {excess} of an update; set partition = "last" or a larger '
+                "min_cluster_size in the run's [method] section"
+            )
+        vectors = prototypes_to_bytes(report.prototypes)
+        blob = blob_ref(method.prototype_kind, vectors)
+        return _Summary(
+            sets=(blob,),
+            blobs={blob.sha256: vectors},
+            num_excluded=report.num_excluded + len(train) - len(labels_N),
+            num_prototypes=len(report.prototypes),
+        )
 
     def _model_to_train(self, job: Job, client_state: ClientState | None) -> tuple[nn.Module, ModelArrays | None]:
         """The model that training starts from, and the round's own where that is another; else its bytes are let go."""
@@ -411,8 +459,7 @@ class TaskRunner:
         received = FetchedModel(lambda: self._model_bytes(job))
         local = None
         if LOCAL_MODEL in names and method.local_model is not None:
-            self._handover.settle(job, None)
-            local = method.local_model(received, self._states.state(job.run.run_id), hyper)
+            local = method.local_model(received, self._handover.settle(job, None), hyper)
         models: dict[str, ModelArrays] = {}
         if GLOBAL_MODEL in names or local is None:
             models[GLOBAL_MODEL] = received

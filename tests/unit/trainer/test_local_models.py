@@ -1,9 +1,11 @@
 """Models of a client's own: trained on, kept, and judged beside the global one, whatever becomes of the trainer."""
 
+import hashlib
 import itertools
 import json
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -250,6 +252,74 @@ class TestCommittedState:
         runner.perform(task, coordinator, on_problem=problems.append)
         assert list(reported(coordinator)) == ["global"]
         assert [problem.reason for problem in problems] == ["CLIENT_STATE_LOST"]
+
+
+@pytest.mark.parametrize(("method", "hyper"), [("fedccl", {}), ("fedproto", OWN), ("moon", {})])
+def test_what_a_client_keeps_is_read_once_a_task_and_hashed_once_when_it_is_made_and_when_it_is_read(
+    data, tmp_path, method, hyper, monkeypatch
+):
+    coordinator, run = MemoryCoordinator(), a_run(method, **hyper)
+    runner, folder = a_runner(data, tmp_path / "state"), tmp_path / "state"
+    read: list[str] = []
+    hashed: list[str] = []
+    read_bytes, sha256 = Path.read_bytes, hashlib.sha256
+
+    def reading(path):
+        read.append(path.name)
+        return read_bytes(path)
+
+    def hashing(content=b""):
+        found = sha256(content)
+        hashed.append(found.hexdigest())
+        return found
+
+    def counts(kind, number, kept):
+        """How often the bytes were read and hashed in a task."""
+        read.clear()
+        hashed.clear()
+        task = a_task(coordinator, run, kind, number, prototypes=some_prototypes(DIM))
+        with monkeypatch.context() as patched:
+            patched.setattr(Path, "read_bytes", reading)
+            patched.setattr(hashlib, "sha256", hashing)
+            runner.perform(task, coordinator)
+        return read.count(kept), hashed.count(kept)
+
+    def kept():
+        state = ClientStates(folder).manifest.promoted["run-1"].state
+        assert state is not None
+        return state.sha256
+
+    runner.perform(a_task(coordinator, run, TaskKind.TRAIN, 1), coordinator)
+    first = kept()
+    assert counts(TaskKind.TRAIN, 2, first) == (1, 1)
+    second = kept()
+    assert second != first
+    is_sent = second in {blob.sha256 for _, update in coordinator.updates for blob in update.payload.blobs}
+    assert is_sent is (hyper != OWN)
+    assert hashed.count(second) == 1 + is_sent, (
+        "once here, though it is sent and kept; where it is sent, once over there"
+    )
+    evaluates_it = method != "moon"
+    assert counts(TaskKind.EVALUATE, 2, second) == (int(evaluates_it), int(evaluates_it))
+
+
+@pytest.mark.parametrize(("method", "hyper"), [("fedccl", {}), ("fedproto", OWN), ("moon", {})])
+def test_a_kept_model_of_which_one_bit_is_wrong_is_never_used(data, tmp_path, method, hyper):
+    coordinator, run = MemoryCoordinator(), a_run(method, **hyper)
+    runner, problems = a_runner(data, tmp_path), list[Any]()
+    runner.perform(a_task(coordinator, run, TaskKind.TRAIN, 1), coordinator)
+    (blob,) = (path for path in tmp_path.iterdir() if path.name != "manifest.json")
+    content = bytearray(blob.read_bytes())
+    content[-1] ^= 1
+    blob.write_bytes(content)
+    task = a_task(coordinator, run, TaskKind.TRAIN, 2, prototypes=some_prototypes(DIM))
+    runner.perform(task, coordinator, on_problem=problems.append)
+    assert [problem.reason for problem in problems] == ["CLIENT_STATE_LOST"]
+    (_, damaged) = coordinator.updates[-1]
+    anew = MemoryCoordinator()
+    task = a_task(anew, run, TaskKind.TRAIN, 2, prototypes=some_prototypes(DIM))
+    a_runner(data, tmp_path / "anew").perform(task, anew)
+    assert damaged.payload == anew.updates[-1][1].payload, "it takes part as if it were the first time"
 
 
 class TestModelsThatStay:
