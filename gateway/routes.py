@@ -118,7 +118,7 @@ async def create_run(
 
 async def get_run_configuration() -> schemas.RunConfigurationForm:
     """Describe what a run may be configured with: every key with its meaning, range and default, methods and models."""
-    return run_configuration.form()
+    return await asyncio.to_thread(run_configuration.form)  # at first it reads the source of every section
 
 
 async def check_run_configuration(request: Request) -> schemas.ConfigurationCheck:

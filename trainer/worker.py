@@ -143,6 +143,7 @@ class Worker:
         self._is_connected = False
         self._is_answered = False
         self._why_idle = ""
+        self._worked_for = ""
 
     @property
     def is_well(self) -> bool:
@@ -211,12 +212,10 @@ class Worker:
     def _do(self, task: Task) -> None:
         """Do a task, whatever comes of it."""
         if task.kind not in WORK or task.run is None:
-            level = logging.DEBUG if task.detail == self._why_idle else logging.INFO
-            log.log(level, "idle", asked=task.kind.value, detail=task.detail)
-            self._why_idle = task.detail
+            self._say_idle(task)
             self._handled(task, None)
             return
-        self._why_idle = ""
+        self._why_idle, self._worked_for = "", task.run.run_id
         work = _Work(task, FIRST_ACTIVITY[task.kind])
         with self._lock:
             if self._newest is not None and self._newest.task.key != task.key:
@@ -234,6 +233,14 @@ class Worker:
         self._beat_now.put(None)
         if outcome == "cancelled":
             self._ask_again(task)
+
+    def _say_idle(self, task: Task) -> None:
+        """Log why there is nothing to do: quietly between the tasks of a run that goes on, which is so in every round."""
+        # Only the level hangs on the sentence; of an aggregator that words it otherwise there is a line more.
+        is_between = bool(self._worked_for) and f"run {self._worked_for}: round " in task.detail
+        level = logging.DEBUG if is_between or task.detail == self._why_idle else logging.INFO
+        log.log(level, "idle", asked=task.kind.value, detail=task.detail)
+        self._why_idle = task.detail
 
     def _attempt(self, work: _Work) -> tuple[str, _Failure | None]:
         """Do a task; says how it ended, and what failed if something did."""

@@ -1,11 +1,13 @@
 """What the gateway says of configurations is so, and is nothing that the aggregator would refuse."""
 
+import asyncio
+import threading
 import tomllib
 from typing import Any
 
 import pytest
 
-from gateway import run_configuration
+from gateway import routes, run_configuration
 from gateway.openapi import EXAMPLE
 from shared.methods import METHODS
 from shared.run_config import STEMS, RunConfig, parse_run_config
@@ -55,6 +57,14 @@ def test_a_method_is_told_in_a_sentence_and_its_defaults_are_taken(choice):
     filled = run_configuration.check(written(choice.name, method=values))
     assert filled.problems == []
     assert filled.config_hash == run_configuration.check(written(choice.name)).config_hash
+
+
+def test_the_form_is_made_beside_the_event_loop(monkeypatch):
+    made_by = []
+    monkeypatch.setattr(run_configuration, "form", lambda: made_by.append(threading.current_thread()))
+    asyncio.run(routes.get_run_configuration())
+    assert len(made_by) == 1
+    assert threading.main_thread() not in made_by
 
 
 def test_every_model_is_offered_with_its_stems():

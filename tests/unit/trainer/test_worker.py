@@ -13,9 +13,21 @@ from typing import Any
 
 import pytest
 
+from aggregator.tasks import next_task
 from shared.errors import InvalidData, NotAMember, RoundClosed, Unavailable
 from shared.metrics import new_registry
-from shared.types import Client, ClientActivity, ClientProblem, Heartbeat, Membership, RunSpec, Task, TaskKind
+from shared.types import (
+    Client,
+    ClientActivity,
+    ClientProblem,
+    Heartbeat,
+    Membership,
+    RunSpec,
+    RunStatus,
+    Task,
+    TaskKind,
+)
+from tests.builders import a_round, a_run, an_update
 from tests.harness import eventually
 from trainer.cancellation import Cancelled
 from trainer.client import StreamEnd
@@ -266,6 +278,29 @@ def test_the_log_says_once_why_there_is_nothing_to_do(shell: Shell, caplog: pyte
         shell.push(left_out, task)
         await_told(count + 2)
     assert told() == [left_out.detail, "task_ended"] * 2
+
+
+def test_the_wait_between_the_tasks_of_a_run_is_told_quietly(shell: Shell, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    run = a_run(run_id=RUN.run_id, roster=("ann", "bob"), round=a_round(1, updates={"ann": an_update("ann")}))
+    between = next_task([run], "ann", None)  # as an aggregator words it
+    assert between.kind is TaskKind.WAIT
+    paused = next_task([replace(run, status=RunStatus.PAUSED)], "ann", None)
+
+    def told() -> list[tuple[str, str]]:
+        lines = [vars(record)["msg"] for record in list(caplog.records)]
+        return [(line["level"], line["detail"]) for line in lines if line["event"] == "idle"]
+
+    steps = ((between, "info"), (ROUND_1, ""), (between, "debug"), (paused, "info"))
+    expected = []
+    for task, level in steps:
+        shell.push(task)
+        if level:
+            expected.append((level, task.detail))
+            eventually(lambda: told() == expected, f"{level}: {task.detail}", WAIT_S)
+        else:
+            shell.begun()
+            shell.await_outcome("done")
 
 
 @pytest.mark.parametrize(("poll_hold_s", "hint"), [(None, "use --sync poll"), (0.5, "use a --poll-hold-s below 0.")])
