@@ -1,0 +1,22 @@
+"""What the JSON documents have in common."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+"""A SHA-256 in hexadecimal digits."""
+
+
+class Document(BaseModel):
+    """A JSON object of this API."""
+
+    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
+
+
+def utc_time(seconds: float) -> datetime:
+    """The time that lies so many seconds after 1970 began."""
+    return datetime.fromtimestamp(seconds, UTC)
