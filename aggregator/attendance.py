@@ -12,12 +12,18 @@ from aggregator.ledger import Ledger
 from aggregator.metrics import AggregatorMetrics
 from aggregator.sessions import Session, Sessions
 from aggregator.store.base import Store
+from shared.log import get_logger
 from shared.types import Client, ClientProblem, Event
 
 MAX_ANNOUNCED = 32
 """Joins of one instance with other facts that the history tells of; it cannot fill the history."""
 MAX_PROBLEMS = 32
 """Problems of one client that the history tells of until the client has done a task again; it cannot fill the history."""
+
+MAX_LEFT_OUT = 32
+"""Readings of one instance that the log tells of because they cannot be; it cannot fill the log."""
+
+log = get_logger(__name__)
 
 
 class Attendance:
@@ -49,6 +55,14 @@ class Attendance:
             self._record_problem(session, problem)
         session.num_problems += 1
         session.problem = problem
+
+    def measured(self, session: Session) -> None:
+        """Log readings of the last heartbeat that cannot be and were left out: each of them once."""
+        told = session.told_left_out
+        for name, why in session.heartbeat.left_out.items():
+            if name not in told and len(told) < MAX_LEFT_OUT:
+                told.add(name)
+                log.warning("reading_left_out", client_id=session.client.client_id, reading=name, reason=why)
 
     def lost(self, session: Session) -> None:
         """Write down that a client's lease has run out."""

@@ -354,6 +354,7 @@ class Coordinator:
         with self._ledger.lock:
             session = self._sessions.check(heartbeat.client_id, token)
             self._sessions.heard(session, heartbeat)
+            self._attendance.measured(session)
             self._metrics.rounds.heard(
                 heartbeat.run_id, heartbeat.round, heartbeat.client_id, heartbeat.activity, now=self._ledger.now()
             )

@@ -7,7 +7,7 @@ a change of the wall clock ends no lease.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from aggregator.progress import Progress
 from shared.errors import ClientIdTaken, NotAMember, Unauthenticated
@@ -31,6 +31,8 @@ class Session:
     """Joins of this instance that were written down: the first, and those that changed something."""
     num_problems: int = 0
     """Problems that it has reported since it last did a task."""
+    told_left_out: set[str] = field(default_factory=set)
+    """Readings that it sent and that cannot be, as far as the log has told of them."""
 
     def has_worked(self) -> None:
         """Note that a task was done: what kept the client from its work is over."""
@@ -78,6 +80,7 @@ class Sessions:
         if known is not None and known.token == token:
             session.task, session.heartbeat, session.problem = known.task, known.heartbeat, known.problem
             session.num_announced, session.num_problems = known.num_announced, known.num_problems
+            session.told_left_out = known.told_left_out
         self._sessions[client.client_id] = session
         self._progress.setdefault(client.client_id, Progress())
         return session

@@ -5,7 +5,8 @@ client's label, the gateway and the command show them. On the wire they are a ma
 later version may send more; what is not named here is shown with the client and becomes no metric and no label.
 
 A reading that a trainer cannot take, or that has no meaning at the moment, is left out: none is zero for want of a value. A
-client that has not trained for a while tells no speed, and one without a GPU nothing of a device.
+client that has not trained for a while tells no speed, and one without a GPU nothing of a device. A number that cannot be (a
+driver's nonsense) is left out too, at the latest where it arrives, and the rest of the heartbeat counts.
 """
 
 from __future__ import annotations
@@ -85,12 +86,11 @@ READINGS: Mapping[str, Reading] = {
 """Every reading that this version knows, by name."""
 
 
-def first_impossible(values: Mapping[str, float]) -> str | None:
-    """Return a sentence on the first known reading that is out of its bounds; None if there is none."""
-    for name, value in values.items():
-        reading = READINGS.get(name)
-        if reading is not None and not reading.is_possible(value):
-            return (
-                f"{name} is {value:g}, and not {'at least 0' if math.isinf(reading.most) else f'0 to {reading.most:g}'}"
-            )
-    return None
+def why_impossible(name: str, value: float) -> str | None:
+    """Return why a reading cannot have this value; None if it can. One that is not known may be any finite number."""
+    reading = READINGS.get(name)
+    if reading is None:
+        return None if math.isfinite(value) else f"{name} is {value:g}, and no finite number"
+    if reading.is_possible(value):
+        return None
+    return f"{name} is {value:g}, and not {'at least 0' if math.isinf(reading.most) else f'0 to {reading.most:g}'}"

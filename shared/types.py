@@ -213,6 +213,8 @@ class Heartbeat:
     progress: float = 0.0
     readings: Mapping[str, float] = field(default_factory=dict)
     problem: ClientProblem | None = None
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    """Of one that arrived, why each reading that cannot be is not among `readings`, by its name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

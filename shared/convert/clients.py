@@ -11,7 +11,6 @@ from shared.convert.fields import (
     at_least,
     bounded_text,
     bounded_texts,
-    finite_map,
     fraction,
     limited,
     malformed,
@@ -20,7 +19,7 @@ from shared.convert.fields import (
     timestamp,
 )
 from shared.gen.fedplcc.v1 import round_service_pb2, types_pb2
-from shared.readings import first_impossible
+from shared.readings import why_impossible
 from shared.types import Client, ClientProblem, Environment, Heartbeat
 
 MAX_READINGS = 32
@@ -98,7 +97,7 @@ def client_from_proto(message: types_pb2.Client) -> Client:
         progress=fraction("progress", message.progress),
         last_seen_at=time_of("last_seen_time", message.last_seen_time),
         problem=problem_from_proto(message.problem) if message.HasField("problem") else None,
-        readings=_readings(message.readings),
+        readings=_possible_readings(message.readings),
     )
 
 
@@ -117,14 +116,16 @@ def heartbeat_to_proto(heartbeat: Heartbeat, *, instance_token: str) -> round_se
 
 
 def heartbeat_from_proto(request: round_service_pb2.HeartbeatRequest) -> Heartbeat:
-    """The heartbeat of a request."""
+    """The heartbeat of a request. A reading that cannot be is left out and costs nobody a sign of life."""
+    impossible = _impossible_readings(request.readings)
     return Heartbeat(
         client_id=request.client_id,
         activity=ACTIVITY.member(request.activity, "activity"),
         run_id=bounded_text("run_id", request.run_id),
         round=request.round,
         progress=fraction("progress", request.progress),
-        readings=_readings(request.readings),
+        readings={name: value for name, value in request.readings.items() if name not in impossible},
+        left_out={name[:MAX_TEXT]: why for name, why in impossible.items()},
         problem=problem_from_proto(request.problem) if request.HasField("problem") else None,
     )
 
@@ -144,10 +145,19 @@ def class_counts_from_proto(messages: Iterable[types_pb2.ClassCount]) -> dict[st
     return counts
 
 
-def _readings(entries: Mapping[str, float]) -> dict[str, float]:
-    """The readings of a client; those that this version does not know may be anything finite."""
-    readings = finite_map("readings", entries, MAX_READINGS)
-    fault = first_impossible(readings)
-    if fault is not None:
-        raise malformed("readings", fault)
-    return readings
+def _possible_readings(entries: Mapping[str, float]) -> dict[str, float]:
+    """The readings that an aggregator tells of a client."""
+    for why in _impossible_readings(entries).values():
+        raise malformed("readings", why)
+    return dict(entries)
+
+
+def _impossible_readings(entries: Mapping[str, float]) -> dict[str, str]:
+    """Why each reading that cannot be cannot, by its name; too many of them are refused."""
+    found: dict[str, str] = {}
+    for name, value in limited("readings", entries, MAX_READINGS).items():
+        is_long = len(name) > MAX_TEXT
+        why = f"a name is longer than {MAX_TEXT} characters" if is_long else why_impossible(name, value)
+        if why is not None:
+            found[name] = why
+    return found

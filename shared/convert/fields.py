@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Mapping
 from typing import Any, TypeVar
@@ -83,14 +82,6 @@ def bounded_map(field: str, entries: Mapping[str, Item]) -> dict[str, Item]:
 def bounded_texts(field: str, entries: Mapping[str, str]) -> dict[str, str]:
     """A map of not too many bounded texts with bounded names."""
     return {name: bounded_text(field, text) for name, text in bounded_map(field, entries).items()}
-
-
-def finite_map(field: str, entries: Mapping[str, float], most: int) -> dict[str, float]:
-    """A map of at most so many finite numbers with bounded names."""
-    limited(field, entries, most)
-    if not all(math.isfinite(value) for value in entries.values()):
-        raise malformed(field, "a value is NaN or infinite")
-    return bounded_map(field, entries)
 
 
 def json_object(field: str, text: str) -> dict[str, Any]:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
+from aggregator.attendance import MAX_LEFT_OUT
 from shared.types import ClientProblem, Heartbeat
 from tests.local_federation import LocalFederation
 from tests.numpy_client import NumpyClient, a_document
@@ -21,3 +24,28 @@ def test_a_problem_outlives_a_new_connection_of_the_same_instance_and_ends_with_
     local.run_to_end(run.run_id)
     assert [client.problem for client in local.coordinator.list_clients()] == [None]
     local.store.close()
+
+
+def test_a_reading_that_cannot_be_is_said_once_and_the_heartbeat_counts(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    ann = NumpyClient("ann")
+    with LocalFederation(tmp_path, [ann]) as local:
+        local.join()
+        why = "batch_seconds is nan, and not at least 0"
+        odd = Heartbeat(client_id="ann", readings={"unreadable_files": 2.0}, left_out={"batch_seconds": why})
+        for heartbeat in (odd, Heartbeat(client_id="ann"), odd):
+            local.coordinator.heartbeat(heartbeat, ann.token)
+        local.join()
+        local.coordinator.heartbeat(odd, ann.token)
+        (client,) = local.coordinator.list_clients()
+        assert client.readings == {"unreadable_files": 2.0}
+        many = {f"reading_{number}": "it cannot be" for number in range(2 * MAX_LEFT_OUT)}
+        local.coordinator.heartbeat(Heartbeat(client_id="ann", left_out=many), ann.token)
+    lines = [vars(record)["msg"] for record in caplog.records]
+    told = [line for line in lines if line["event"] == "reading_left_out"]
+    assert [(told[0][name]) for name in ("client_id", "reading", "reason", "level")] == [
+        *("ann", "batch_seconds", why, "warning")
+    ]
+    assert [line["reading"] for line in told].count("batch_seconds") == 1
+    assert len(told) == MAX_LEFT_OUT

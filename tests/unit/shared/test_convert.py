@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from shared.convert.clients import heartbeat_from_proto, problem_from_proto, problem_to_proto
+from shared.convert.clients import client_from_proto, heartbeat_from_proto, problem_from_proto, problem_to_proto
 from shared.convert.events import event_from_proto
 from shared.convert.fields import MAX_CLASSES, MAX_TEXT
 from shared.convert.membership import client_from_join, client_to_join, membership_from_proto
@@ -40,6 +40,7 @@ from shared.types import (
 )
 
 BLOB = types_pb2.BlobRef(role="model", sha256="ab" * 32, size_bytes=1)
+A_CLIENT: dict[str, Any] = {"client_id": "ann", "domain": "city", "activity": types_pb2.CLIENT_ACTIVITY_IDLE}
 
 
 def a_join(**changes: Any) -> round_pb.JoinRequest:
@@ -113,11 +114,9 @@ def a_count(name: str, count: int) -> types_pb2.ClassCount:
         (heartbeat_from_proto, a_heartbeat(activity=types_pb2.CLIENT_ACTIVITY_UNSPECIFIED), "activity"),
         (heartbeat_from_proto, a_heartbeat(progress=1.5), "progress"),
         (heartbeat_from_proto, a_heartbeat(progress=math.nan), "progress"),
-        (heartbeat_from_proto, a_heartbeat(readings={"x": math.inf}), "readings"),
-        (heartbeat_from_proto, a_heartbeat(readings={"batch_seconds": math.nan}), "readings"),
-        (heartbeat_from_proto, a_heartbeat(readings={"batch_seconds": -0.1}), "readings"),
-        (heartbeat_from_proto, a_heartbeat(readings={"device_utilisation_ratio": 1.5}), "readings"),
-        (heartbeat_from_proto, a_heartbeat(readings={"x" * 2000: 1.0}), "readings"),
+        (client_from_proto, types_pb2.Client(readings={"x": math.inf}, **A_CLIENT), "readings"),
+        (client_from_proto, types_pb2.Client(readings={"batch_seconds": -0.1}, **A_CLIENT), "readings"),
+        (client_from_proto, types_pb2.Client(readings={"x" * 2000: 1.0}, **A_CLIENT), "readings"),
         (heartbeat_from_proto, a_heartbeat(readings={str(i): 0.0 for i in range(33)}), "readings"),
         (membership_from_proto, round_pb.JoinResponse(), "heartbeat_interval"),
         (upload_header_from_proto, round_pb.BlobHeader(blob=BLOB), "run_id"),
@@ -208,3 +207,20 @@ def test_records_keep_the_order_of_a_clients_classes() -> None:
 
 def test_blobs_are_named_alike_on_both_sides() -> None:
     assert blob_from_proto(BLOB) == BlobRef("model", "ab" * 32, 1)
+
+
+NONSENSE = {
+    "of a later version": ("x_watts", math.inf, "x_watts is inf, and no finite number"),
+    "no number": ("batch_seconds", math.nan, "batch_seconds is nan, and not at least 0"),
+    "below nothing": ("batch_seconds", -0.1, "batch_seconds is -0.1, and not at least 0"),
+    "beyond its bounds": ("device_utilisation_ratio", 1.5, "device_utilisation_ratio is 1.5, and not 0 to 1"),
+    "a name without end": ("x" * 2000, 1.0, "a name is longer than 1024 characters"),
+}
+
+
+@pytest.mark.parametrize("name", NONSENSE)
+def test_an_impossible_reading_costs_nobody_a_heartbeat(name: str) -> None:
+    reading, value, why = NONSENSE[name]
+    heartbeat = heartbeat_from_proto(a_heartbeat(readings={reading: value, "unreadable_files": 3.0}))
+    assert heartbeat.readings == {"unreadable_files": 3.0}
+    assert heartbeat.left_out == {reading[:1024]: why}

@@ -1,4 +1,4 @@
-"""The table of readings: what the edge refuses, what it lets through, and that names say their units."""
+"""The table of readings: what the edge leaves out, what it lets through, and that names say their units."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 import pytest
 from prometheus_client import CollectorRegistry, Gauge
 
-from shared.readings import READINGS, first_impossible
+from shared.readings import READINGS, why_impossible
 
 UNITS = ("_per_second", "_seconds", "_bytes", "_ratio", "_files")
 
@@ -32,10 +32,12 @@ def test_a_reading_is_at_least_zero_and_finite(name: str) -> None:
 
 
 def test_what_is_out_of_bounds_is_said_with_its_bounds() -> None:
-    assert first_impossible({"batch_seconds": 0.1, "device_utilisation_ratio": 1.0}) is None
-    assert first_impossible({"batch_seconds": -1.0}) == "batch_seconds is -1, and not at least 0"
-    assert first_impossible({"device_utilisation_ratio": 1.5}) == "device_utilisation_ratio is 1.5, and not 0 to 1"
+    assert why_impossible("batch_seconds", 0.1) is None
+    assert why_impossible("device_utilisation_ratio", 1.0) is None
+    assert why_impossible("batch_seconds", -1.0) == "batch_seconds is -1, and not at least 0"
+    assert why_impossible("device_utilisation_ratio", 1.5) == "device_utilisation_ratio is 1.5, and not 0 to 1"
 
 
-def test_a_reading_of_a_later_version_may_be_any_number() -> None:
-    assert first_impossible({"battery_kelvin": -5.0}) is None
+def test_a_reading_of_a_later_version_may_be_any_finite_number() -> None:
+    assert why_impossible("battery_kelvin", -5.0) is None
+    assert why_impossible("battery_kelvin", math.nan) == "battery_kelvin is nan, and no finite number"
