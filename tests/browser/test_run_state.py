@@ -318,13 +318,41 @@ def test_each_client_has_one_state_and_those_with_problems_come_first(modules: C
         "cid": "waiting",
         "dan": "not connected",
         "eve": "not connected",
-        "fay": "never seen",
+        "fay": "has not joined yet",
         "gus": "quarantined",
     }
     assert found["bob"]["progress"] == 0.25
     assert (found["dan"]["error"], found["dan"]["hint"]) == ("the folder is empty", "mount it")
     assert found["cid"]["error"] == "2 updates were refused, the last one in round 1: it holds NaN"
     assert (found["gus"]["error"], found["gus"]["isQuarantined"]) == ("3 updates were refused", True)
+
+
+def test_a_client_that_works_elsewhere_or_cannot_work_says_so_as_on_every_page(modules: Console) -> None:
+    broken = {"reason": "NO_DATA", "detail": "the folder is empty", "hint": "mount it", "is_fatal": True}
+    clients = [
+        a_client("ann", activity="training", run_id="run-2", progress=0.5),
+        a_client("bob", activity="evaluating", run_id="run-1", problem=broken),
+        a_client("cid", is_connected=False),
+    ]
+    names = ["ann", "bob", "cid"]
+    open_run, ended = a_run(roster=names, cohort=names), a_run(roster=names, cohort=names, status="completed")
+
+    def states(run: Document) -> dict[str, tuple[str, str, float | None]]:
+        found = rows(modules, run, {"type": "clients", "clients": clients})
+        return {row["clientId"]: (row["state"], row["tone"], row["progress"]) for row in found}
+
+    assert states(open_run) == {
+        "ann": ("busy with another run", "info", None),
+        "bob": ("cannot work", "bad", None),
+        "cid": ("not connected", "warning", None),
+    }
+    assert states(ended) == {
+        "ann": ("connected", "neutral", None),
+        "bob": ("connected", "neutral", None),
+        "cid": ("not connected", "neutral", None),
+    }
+    said = [modules.call("clients/state.js", "stateOf", client) for client in (*clients, None)]
+    assert [each["state"] for each in said] == ["training", "cannot work", "not connected", "has not joined yet"]
 
 
 # The stream

@@ -3,11 +3,13 @@
  * Every client of the federation: what it does, on what, when it was last heard of, and what is wrong with whom.
  */
 
-import { ApiError, get } from "../lib/api.js";
-import { byTrouble, stateOf } from "./summary.js";
+import { get } from "../lib/api.js";
 import { h, keyed, setAttribute, setText } from "../lib/dom.js";
-import { ago, count, counted, dateTime, percent, reading, sentence } from "../lib/format.js";
+import { ago, count, counted, dateTime, percent, reading } from "../lib/format.js";
 import { repeat } from "../lib/shell.js";
+import { staleNotice } from "../lib/stale_notice.js";
+import { isWorking, stateOf } from "./state.js";
+import { byTrouble } from "./summary.js";
 
 /** How often clients are asked for. */
 const INTERVAL_MS = 2000;
@@ -18,7 +20,7 @@ const PAGE_SIZE = 50;
 
 /** @param {HTMLElement} root */
 export function show(root) {
-  const failure = h("div", { class: "notice", "data-tone": "bad", role: "alert", hidden: true }, h("p"));
+  const notice = staleNotice();
   const search = h("input", { type: "search", placeholder: "Client or domain", on: { input: () => turn(0) } });
   const choice = h(
     "select",
@@ -47,7 +49,7 @@ export function show(root) {
     none,
     pager,
   );
-  root.append(h("div", { class: "page-head" }, h("h1", null, "Clients")), failure, card);
+  root.append(h("div", { class: "page-head" }, h("h1", null, "Clients")), notice.element, card);
 
   /** @type {Client[]} */
   let clients = [];
@@ -83,19 +85,12 @@ export function show(root) {
     setText(where, `${count(begin + 1)} to ${count(Math.min(begin + PAGE_SIZE, found.length))} of ${count(found.length)}`);
   }
 
-  const asking = repeat(async (signal) => {
-    try {
-      ({ clients } = await get("/v1/clients", { signal }));
-      setAttribute(failure, "hidden", true);
-      setAttribute(card, "hidden", false);
-      draw();
-    } catch (error) {
-      if (!(error instanceof ApiError)) throw error;
-      setText(/** @type {Element} */ (failure.firstElementChild), `${sentence(error.message)} What is below may be old.`);
-      setAttribute(failure, "hidden", false);
-    }
-  }, INTERVAL_MS);
-  return asking.stop;
+  const read = async (/** @type {AbortSignal} */ signal) => {
+    ({ clients } = await get("/v1/clients", { signal }));
+    setAttribute(card, "hidden", false);
+    draw();
+  };
+  return repeat((signal) => notice.during(() => read(signal)), INTERVAL_MS).stop;
 }
 
 /**
@@ -112,7 +107,7 @@ function isWanted(client, choice, text) {
     case "connected":
       return client.is_connected;
     case "working":
-      return client.is_connected && client.activity !== "idle";
+      return isWorking(client);
     case "not connected":
       return !client.is_connected;
     default:
@@ -168,13 +163,13 @@ function updateRow(line, client) {
  */
 function updateState(cell, client) {
   const [badge, bar, work] = cell.children;
-  const [text, tone] = stateOf(client);
-  const works = client.is_connected && client.activity !== "idle";
-  setText(badge, text);
+  const { state, tone } = stateOf(client);
+  const works = isWorking(client);
+  setText(badge, state);
   setAttribute(badge, "data-tone", tone);
   setAttribute(bar, "hidden", !works);
   setAttribute(bar, "value", client.progress);
-  setAttribute(bar, "aria-label", `${text} ${percent(client.progress)}`);
+  setAttribute(bar, "aria-label", `${state} ${percent(client.progress)}`);
   const link = /** @type {Element} */ (work.firstElementChild);
   setAttribute(work, "hidden", !works || !client.run_id);
   setAttribute(link, "href", client.run_id ? `#/runs/${client.run_id}` : null);

@@ -6,22 +6,12 @@
 import { h, keyed, setAttribute, setText } from "../lib/dom.js";
 import { ago, count, counted } from "../lib/format.js";
 import { badge } from "../lib/tones.js";
+import { stateOf } from "./state.js";
 
 /** Clients with problems that are named here; the page of clients shows all. */
 const MOST = 5;
 
 /** @typedef {Record<string, any>} Client */
-
-/**
- * State of a client in one word, and its tone.
- *
- * @param {Client} client
- * @returns {[string, string]}
- */
-export function stateOf(client) {
-  if (!client.is_connected) return ["not connected", "warning"];
-  return client.activity === "idle" ? ["idle", "neutral"] : [client.activity, "info"];
-}
 
 /**
  * How clients are sorted: those with problems first, then those that are away, then the others; by id.
@@ -84,7 +74,7 @@ function groups(clients) {
   const withProblem = clients.filter((client) => client.problem).length;
   if (withProblem) found.set("problem", { name: "with a problem", tone: "bad", size: withProblem });
   for (const client of [...clients].sort(byTrouble)) {
-    const [name, tone] = stateOf(client);
+    const { state: name, tone } = stateOf(client);
     const group = found.get(name) ?? { name, tone, size: 0 };
     group.size += 1;
     found.set(name, group);

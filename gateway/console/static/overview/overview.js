@@ -3,13 +3,14 @@
  * The federation at a glance: what runs, who is there, who has a problem, and what ran before.
  */
 
-import { ApiError, get, roundPages } from "../lib/api.js";
+import { get, roundPages } from "../lib/api.js";
 import { clientSummary } from "../clients/summary.js";
 import { h, keyed, setAttribute, setText } from "../lib/dom.js";
 import { ago, counted, dateTime, duration, percent, sentence } from "../lib/format.js";
 import { hasEnded } from "../run/state.js";
 import { standing } from "../run/sentences.js";
 import { repeat } from "../lib/shell.js";
+import { staleNotice } from "../lib/stale_notice.js";
 import { statusBadge, updateStatusBadge } from "../lib/tones.js";
 import { beginning } from "./welcome.js";
 
@@ -22,7 +23,7 @@ const PAGE_SIZE = 20;
 
 /** @param {HTMLElement} root */
 export function show(root) {
-  const failure = h("div", { class: "notice", "data-tone": "bad", role: "alert", hidden: true }, h("p"));
+  const notice = staleNotice();
   const cards = h("div", { class: "run-cards" });
   const open = h("section", { class: "open-runs", "aria-labelledby": "open-runs", hidden: true }, h("h2", { id: "open-runs" }, "Open runs"), cards);
   const idle = h("p", { class: "muted", hidden: true }, "No run is open.");
@@ -34,42 +35,36 @@ export function show(root) {
   const empty = beginning();
   empty.hidden = true;
   const content = h("div", { class: "overview", hidden: true }, open, idle, summary.element, table.element);
-  root.append(h("div", { class: "page-head" }, h("h1", null, "Federation")), failure, empty, content);
+  root.append(h("div", { class: "page-head" }, h("h1", null, "Federation")), notice.element, empty, content);
 
   const results = new Results();
   let pageToken = "";
 
-  const asking = repeat(async (signal) => {
-    try {
-      const [newest, { clients }, page] = await Promise.all([
-        get(`/v1/runs?page_size=${PAGE_SIZE}`, { signal }),
-        get("/v1/clients", { signal }),
-        pageToken ? get(`/v1/runs?page_size=${PAGE_SIZE}&page_token=${encodeURIComponent(pageToken)}`, { signal }) : null,
-      ]);
-      const openRuns = newest.runs.filter((/** @type {Run} */ run) => !hasEnded(run));
-      const shown = page ?? newest;
-      const past = page ? page.runs : newest.runs.filter(hasEnded);
-      const draw = () => {
-        keyed(cards, openRuns, (/** @type {Run} */ run) => run.run_id, createCard, (card, run) => updateCard(card, run, results.of(run), clients));
-        table.update(past, results, shown.next_page_token, Boolean(page));
-      };
-      const isNew = !newest.runs.length && !clients.length;
-      setAttribute(failure, "hidden", true);
-      setAttribute(empty, "hidden", !isNew);
-      setAttribute(content, "hidden", isNew);
-      setAttribute(open, "hidden", !openRuns.length);
-      setAttribute(idle, "hidden", openRuns.length > 0);
-      summary.update(clients);
-      draw();
-      // What runs have come to takes a question each: it is filled in.
-      await results.read([...openRuns, ...past], signal);
-      draw();
-    } catch (error) {
-      if (!(error instanceof ApiError)) throw error;
-      setText(/** @type {Element} */ (failure.firstElementChild), `${sentence(error.message)} What is below may be old.`);
-      setAttribute(failure, "hidden", false);
-    }
-  }, INTERVAL_MS);
+  const read = async (/** @type {AbortSignal} */ signal) => {
+    const [newest, { clients }, page] = await Promise.all([
+      get(`/v1/runs?page_size=${PAGE_SIZE}`, { signal }),
+      get("/v1/clients", { signal }),
+      pageToken ? get(`/v1/runs?page_size=${PAGE_SIZE}&page_token=${encodeURIComponent(pageToken)}`, { signal }) : null,
+    ]);
+    const openRuns = newest.runs.filter((/** @type {Run} */ run) => !hasEnded(run));
+    const shown = page ?? newest;
+    const past = page ? page.runs : newest.runs.filter(hasEnded);
+    const draw = () => {
+      keyed(cards, openRuns, (/** @type {Run} */ run) => run.run_id, createCard, (card, run) => updateCard(card, run, results.of(run), clients));
+      table.update(past, results, shown.next_page_token, Boolean(page));
+    };
+    const isNew = !newest.runs.length && !clients.length;
+    setAttribute(empty, "hidden", !isNew);
+    setAttribute(content, "hidden", isNew);
+    setAttribute(open, "hidden", !openRuns.length);
+    setAttribute(idle, "hidden", openRuns.length > 0);
+    summary.update(clients);
+    draw();
+    // What runs have come to takes a question each: it is filled in.
+    await results.read([...openRuns, ...past], signal);
+    draw();
+  };
+  const asking = repeat((signal) => notice.during(() => read(signal)), INTERVAL_MS);
   return asking.stop;
 }
 

@@ -3,6 +3,7 @@
  * What a run's clients are doing, one row each: from the run, its open round and what clients say. Pure.
  */
 
+import { isWorking, stateOf } from "../clients/state.js";
 import { hasEnded } from "./state.js";
 
 /**
@@ -31,7 +32,7 @@ export function rowsOf(state) {
     const isQuarantined = quarantined.has(clientId);
     const drop = dropped.get(clientId);
     const rejected = rejections.get(clientId);
-    const works = client?.is_connected && client.run_id === run.run_id && client.activity !== "idle";
+    const works = isWorking(client) && client?.run_id === run.run_id;
     /** @type {ClientRow} */
     const row = {
       clientId,
@@ -47,7 +48,7 @@ export function rowsOf(state) {
       hint: "",
       rank: 3,
     };
-    Object.assign(row, stateOf(run, { clientId, client, works, drop, isQuarantined, cohort, done, areClientsKnown }));
+    Object.assign(row, stateIn(run, { clientId, client, works, drop, isQuarantined, cohort, done, areClientsKnown }));
     if (works && !isQuarantined && !hasEnded(run)) row.progress = client?.progress ?? null;
     Object.assign(row, problemOf(client, drop, rejected, isQuarantined ? quarantined.get(clientId) : null));
     row.rank = isQuarantined ? 0 : row.error ? 1 : row.isConnected ? 3 : 2;
@@ -57,23 +58,24 @@ export function rowsOf(state) {
 }
 
 /**
+ * How a client is in this run: what the run says of it, and else what it does.
+ *
  * @param {import("./state.js").Document} run
  * @param {any} about
- * @returns {{state: string, tone: string}}
+ * @returns {import("../clients/state.js").State}
  */
-function stateOf(run, { clientId, client, works, drop, isQuarantined, cohort, done, areClientsKnown }) {
+function stateIn(run, { clientId, client, works, drop, isQuarantined, cohort, done, areClientsKnown }) {
   if (isQuarantined) return { state: "quarantined", tone: "bad" };
   if (drop && !hasEnded(run)) return { state: `left out: ${drop.reason}`, tone: "warning" };
   if (!client && !areClientsKnown) return { state: "…", tone: "neutral" };
-  if (!client) return { state: "never seen", tone: hasEnded(run) ? "neutral" : "warning" };
-  if (!client.is_connected) return { state: "not connected", tone: hasEnded(run) ? "neutral" : "warning" };
-  if (hasEnded(run)) return { state: "connected", tone: "neutral" };
-  if (works) return { state: client.activity, tone: "info" };
+  const own = stateOf(client);
+  if (hasEnded(run)) return { state: client?.is_connected ? "connected" : own.state, tone: "neutral" };
+  if (works || own.tone === "warning" || own.tone === "bad") return own;
   if (run.phase !== "committed" && cohort.has(clientId)) {
     if (done.has(clientId)) return { state: "done", tone: "good" };
-    return { state: "waiting", tone: "neutral" };
+    if (!isWorking(client)) return { state: "waiting", tone: "neutral" };
   }
-  return { state: "idle", tone: "neutral" };
+  return isWorking(client) ? { state: "busy with another run", tone: "info" } : own;
 }
 
 /**

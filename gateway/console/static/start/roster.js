@@ -3,6 +3,7 @@
  * Choosing who takes part in a run: clients that are known, names of clients to come, or whoever joins.
  */
 
+import { stateOf } from "../clients/state.js";
 import { h, keyed, setAttribute, setText } from "../lib/dom.js";
 import { ago, counted } from "../lib/format.js";
 import { namesIn } from "./run_document.js";
@@ -260,9 +261,9 @@ export class Roster {
     box.checked = this.#picked.has(name);
     setText(domain, client?.domain ?? "");
     setText(samples, client ? `${counted(client.num_examples, "sample")}, ${counted(Object.keys(client.class_counts).length, "class", "classes")}` : "");
-    const [tone, text] = stateOf(client, Date.now());
+    const { state, tone } = stateOf(client);
     setAttribute(badge, "data-tone", tone);
-    setText(badge, text);
+    setText(badge, client && !client.is_connected ? `${state}, seen ${ago(client.last_seen_at, Date.now())}` : state);
     problem.hidden = !client?.problem;
     setText(problem, client?.problem ? [client.problem.detail, client.problem.hint].filter(Boolean).join("; ") : "");
   }
@@ -277,18 +278,4 @@ export class Roster {
     this.#show();
     this.#onChange();
   }
-}
-
-/**
- * How a client is, as the tone and the text of a badge.
- *
- * @param {Client | undefined} client
- * @param {number} now
- */
-export function stateOf(client, now) {
-  if (!client) return ["warning", "has not joined yet"];
-  if (!client.is_connected) return ["neutral", `away, seen ${ago(client.last_seen_at, now)}`];
-  if (client.problem?.is_fatal) return ["bad", "cannot work"];
-  if (client.run_id && client.activity !== "idle") return ["info", "busy with a run"];
-  return ["good", "connected"];
 }
