@@ -12,11 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Annotated, Any, ClassVar, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, model_serializer
+from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
 
 from shared.types import GLOBAL_MODEL, LOCAL_MODEL, Comparison, FloatArray, IntArray, PrototypeSet
 
@@ -25,6 +25,11 @@ Array = Any
 
 Block = npt.NDArray[Any]
 """A piece of one tensor, flattened: float32, or int64 for integer buffers."""
+
+Coefficient = Annotated[float, Field(ge=0, le=1e6)]
+"""A hyper-parameter: what a term of the loss is multiplied by. Zero leaves the term out."""
+Temperature = Annotated[float, Field(ge=1e-3, le=100)]
+"""A hyper-parameter: what similarities are divided by before their exponentials are compared."""
 
 # The aggregator's clustering costs n^2 D for n rows of a class, and an update's sample counts are what its sender claims:
 # so the rows themselves are bounded. FINCH joins every row to a neighbour, so a cluster has two members or more (or is a

@@ -33,10 +33,12 @@ from shared.methods.base import (
     ClientEnd,
     ClientState,
     ClientStep,
+    Coefficient,
     LossTerms,
     Method,
     ModelArrays,
     Report,
+    Temperature,
     Term,
     class_means,
 )
@@ -56,11 +58,11 @@ from shared.types import LOCAL_CLUSTER, FloatArray, IntArray, PrototypeSet
 class Config(ClusterConfig):
     """FedCCL's hyper-parameters."""
 
-    tau: Annotated[float, Field(ge=1e-3, le=100)] = 0.07
+    tau: Temperature = 0.07
     """Temperature of both contrasts (eq. 16 and 17); dimensionless."""
-    lambda1: Annotated[float, Field(ge=0, le=1e6)] = 1.0
+    lambda1: Coefficient = 1.0
     """Coefficient of the contrast with local signals (eq. 18). Zero leaves it out."""
-    lambda2: Annotated[float, Field(ge=0, le=1e6)] = 1.0
+    lambda2: Coefficient = 1.0
     """Coefficient of the contrast with averaged signals (eq. 18). Zero leaves it out."""
     max_pool_per_class: Annotated[int, Field(ge=1, le=2**24)] | None = None
     """Most local signals of a class that clients are sent; all if not set."""
@@ -90,9 +92,7 @@ def client_loss(step: ClientStep, config: Config) -> LossTerms:
 
 def client_report(features_ND: FloatArray, labels_N: IntArray, num_classes: int, config: Config) -> Report:
     """Return the centres of FINCH's clusters of each class's features, and their numbers of samples (eq. 8 to 10)."""
-    return local_clusters(
-        features_ND, labels_N, num_classes, partition=config.partition, min_cluster_size=config.min_cluster_size
-    )
+    return local_clusters(features_ND, labels_N, num_classes, config)
 
 
 def server_prototypes(sets: Sequence[PrototypeSet], num_classes: int, config: Config) -> PrototypeSet:

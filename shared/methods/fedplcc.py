@@ -31,7 +31,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from shared.methods import fedavg
-from shared.methods.base import Array, ClientStep, LossTerms, Method, Prototypes, Report, Term
+from shared.methods.base import Array, ClientStep, Coefficient, LossTerms, Method, Prototypes, Report, Temperature, Term
 from shared.methods.prototypes import (
     SIMILARITY_FLOOR,
     ClusterConfig,
@@ -51,13 +51,13 @@ class Config(ClusterConfig):
 
     alpha: Annotated[float, Field(gt=0, le=1)] = 0.5
     """Power of the cosine (eq. 7); dimensionless. 1 is the plain cosine."""
-    tau: Annotated[float, Field(ge=1e-3, le=100)] = 0.07
+    tau: Temperature = 0.07
     """Temperature of the contrast (eq. 6); dimensionless."""
     phi: Annotated[float, Field(gt=0, le=1)] = 0.5
     """Share of a class's prototypes that features are drawn to (eq. 8)."""
-    lambda1: Annotated[float, Field(ge=0, le=1e6)] = 100.0
+    lambda1: Coefficient = 100.0
     """Coefficient of the contrast (eq. 4). Zero leaves it out."""
-    lambda2: Annotated[float, Field(ge=0, le=1e6)] = 1000.0
+    lambda2: Coefficient = 1000.0
     """Coefficient of the correlation (eq. 4), ten times lambda1 in the paper. Zero leaves it out."""
     topk_rank: Literal["weighted", "similarity"] = "weighted"
     """What ranks a class's prototypes in eq. 8: similarity times weight, as published, or similarity alone."""
@@ -113,9 +113,7 @@ def _correlation(
 
 def client_report(features_ND: FloatArray, labels_N: IntArray, num_classes: int, config: Config) -> Report:
     """Return (P_k^m, W_k^m) = FINCH*(features of class m, ones) for every class m that the client has (eq. 9)."""
-    return local_clusters(
-        features_ND, labels_N, num_classes, partition=config.partition, min_cluster_size=config.min_cluster_size
-    )
+    return local_clusters(features_ND, labels_N, num_classes, config)
 
 
 def server_prototypes(sets: Sequence[PrototypeSet], num_classes: int, config: Config) -> PrototypeSet:

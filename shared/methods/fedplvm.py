@@ -25,7 +25,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from shared.methods import fedavg
-from shared.methods.base import Array, ClientStep, LossTerms, Method, Prototypes, Report, Term
+from shared.methods.base import Array, ClientStep, Coefficient, LossTerms, Method, Prototypes, Report, Temperature, Term
 from shared.methods.prototypes import (
     SIMILARITY_FLOOR,
     ClusterConfig,
@@ -45,9 +45,9 @@ class Config(ClusterConfig):
 
     alpha: Annotated[float, Field(gt=0, le=1)] = 0.25
     """Power of the cosine in the contrast; dimensionless. 1 is the plain cosine."""
-    tau: Annotated[float, Field(ge=1e-3, le=100)] = 0.07
+    tau: Temperature = 0.07
     """Temperature of the contrast; dimensionless."""
-    lambda1: Annotated[float, Field(ge=0, le=1e6)] = 100.0
+    lambda1: Coefficient = 100.0
     """Coefficient of both prototype terms. Zero leaves them out."""
     corr: Literal["mean_proto", "all_protos"] = "mean_proto"
     """What the correction draws a feature to: the mean of its class's prototypes, or each of them."""
@@ -83,9 +83,7 @@ def _correction(
 
 def client_report(features_ND: FloatArray, labels_N: IntArray, num_classes: int, config: Config) -> Report:
     """Return the centres of FINCH's clusters of each class's features, and their numbers of samples."""
-    return local_clusters(
-        features_ND, labels_N, num_classes, partition=config.partition, min_cluster_size=config.min_cluster_size
-    )
+    return local_clusters(features_ND, labels_N, num_classes, config)
 
 
 def server_prototypes(sets: Sequence[PrototypeSet], num_classes: int, config: Config) -> PrototypeSet:

@@ -19,9 +19,7 @@ Differs from the paper, or settles what it leaves open:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Literal
-
-from pydantic import Field
+from typing import Literal
 
 from shared.methods import fedavg
 from shared.methods.base import (
@@ -29,6 +27,7 @@ from shared.methods.base import (
     ClientEnd,
     ClientState,
     ClientStep,
+    Coefficient,
     LossTerms,
     Method,
     ModelArrays,
@@ -51,7 +50,7 @@ from shared.types import CLASS_MEAN, FloatArray, IntArray, PrototypeSet
 class Config(PrototypeConfig):
     """FedProto's hyper-parameters."""
 
-    lambda1: Annotated[float, Field(ge=0, le=1e6)] = 1.0
+    lambda1: Coefficient = 1.0
     """Coefficient of the distance to the class's prototype (eq. 7, lambda). Zero leaves it out."""
     share_model: bool = True
     """Whether models are averaged too. Without, only prototypes leave a client, and each keeps a model of its own."""

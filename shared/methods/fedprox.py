@@ -13,18 +13,14 @@ Differs from the paper, or settles what it leaves open:
 
 from __future__ import annotations
 
-from typing import Annotated
-
-from pydantic import Field
-
 from shared.methods import fedavg
-from shared.methods.base import ClientStep, LossTerms, Method, MethodConfig, Term
+from shared.methods.base import ClientStep, Coefficient, LossTerms, Method, MethodConfig, Term
 
 
 class Config(MethodConfig):
     """FedProx's hyper-parameter."""
 
-    mu: Annotated[float, Field(ge=0, le=1e6)] = 0.01
+    mu: Coefficient = 0.01
     """Coefficient of the proximal term (eq. 2). Zero leaves it out."""
 
 

@@ -19,12 +19,10 @@ Differs from the paper, or settles what it leaves open:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Literal
-
-from pydantic import Field
+from typing import Literal
 
 from shared.methods import fedavg
-from shared.methods.base import ClientStep, LossTerms, Method, Report, Term
+from shared.methods.base import ClientStep, Coefficient, LossTerms, Method, Report, Temperature, Term
 from shared.methods.prototypes import (
     Partition,
     PrototypeConfig,
@@ -43,11 +41,11 @@ from shared.types import CLASS_MEAN, FloatArray, IntArray, PrototypeSet
 class Config(PrototypeConfig):
     """FPL's hyper-parameters."""
 
-    tau: Annotated[float, Field(ge=1e-3, le=100)] = 0.02
+    tau: Temperature = 0.02
     """Temperature of the contrast (eq. 7); dimensionless."""
-    lambda1: Annotated[float, Field(ge=0, le=1e6)] = 1.0
+    lambda1: Coefficient = 1.0
     """Coefficient of the contrast with cluster prototypes (eq. 12). Zero leaves it out."""
-    lambda2: Annotated[float, Field(ge=0, le=1e6)] = 1.0
+    lambda2: Coefficient = 1.0
     """Coefficient of the distance to unbiased prototypes (eq. 12). Zero leaves it out."""
     upcr_reduction: Literal["mean", "sum"] = "mean"
     """Whether the squared distance to the unbiased prototype is averaged over dimensions, or summed as typeset."""

@@ -19,19 +19,18 @@ Differs from the paper, or settles what it leaves open:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated
-
-from pydantic import Field
 
 from shared.methods import fedavg
 from shared.methods.base import (
     ClientEnd,
     ClientState,
     ClientStep,
+    Coefficient,
     LossTerms,
     Method,
     MethodConfig,
     ModelArrays,
+    Temperature,
     Term,
 )
 from shared.methods.prototypes import MIN_FEATURE_NORM, batch_mean
@@ -43,9 +42,9 @@ RECEIVED, PREVIOUS = "received", "previous"
 class Config(MethodConfig):
     """MOON's hyper-parameters."""
 
-    mu: Annotated[float, Field(ge=0, le=1e6)] = 1.0
+    mu: Coefficient = 1.0
     """Coefficient of the contrast (eq. 4). Zero leaves it out."""
-    tau: Annotated[float, Field(ge=1e-3, le=100)] = 0.5
+    tau: Temperature = 0.5
     """Temperature of the contrast (eq. 3); dimensionless."""
 
 

@@ -58,14 +58,7 @@ class ClusterConfig(PrototypeConfig):
 # -- Summaries: what leaves the client, and what the server makes of it ------------------------------------------------
 
 
-def local_clusters(
-    features_ND: FloatArray,
-    labels_N: IntArray,
-    num_classes: int,
-    *,
-    partition: str = "last",
-    min_cluster_size: int = 1,
-) -> Report:
+def local_clusters(features_ND: FloatArray, labels_N: IntArray, num_classes: int, config: ClusterConfig) -> Report:
     """Return FINCH*'s centres of each class's features, weighted by how many samples each stands for.
 
     Classes come in order; a class without samples has no prototype. Features are neither normalised nor weighted.
@@ -74,8 +67,8 @@ def local_clusters(
         features_ND: float32 features of the client's training samples under its final weights.
         labels_N: Their classes, in [0, M).
         num_classes: M.
-        partition: FINCH's partition.
-        min_cluster_size: Smaller clusters stay on the client; their samples count as excluded, as do zero features.
+        config: Says which of FINCH's partitions, and how small a cluster may be; the samples of smaller ones count as
+            excluded, as do zero features.
 
     Raises:
         ValueError: A feature that is not finite.
@@ -83,8 +76,8 @@ def local_clusters(
     sets = []
     for class_id in range(num_classes):
         rows_ND = features_ND[labels_N == class_id]
-        clusters = finch_star(rows_ND, np.ones(len(rows_ND)), partition)
-        kept_C = clusters.weights_C >= min_cluster_size
+        clusters = finch_star(rows_ND, np.ones(len(rows_ND)), config.partition)
+        kept_C = clusters.weights_C >= config.min_cluster_size
         sets.append((class_id, clusters.centres_CD[kept_C], clusters.weights_C[kept_C]))
     prototypes = _stack(sets, features_ND.shape[1])
     num_represented = int(prototypes.weights.sum(dtype=np.float64))
