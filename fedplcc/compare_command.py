@@ -19,8 +19,10 @@ from shared.errors import FedplccError, InvalidConfig
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from fedplcc.comparison.file import Comparison
     from fedplcc.comparison.plan import Cell
     from fedplcc.comparison.reading import CellResult
+    from fedplcc.comparison.report import Findings
 
 EXAMPLES = examples(
     "fedplcc compare --config compare.toml --out results --jobs 2",
@@ -29,6 +31,8 @@ EXAMPLES = examples(
 )
 FOLDERS = Path("fedplcc-comparisons")
 """Where comparisons are put if nobody says where, below the present folder."""
+MOST_NAMED = 5
+"""Most runs that are named where several are no cells."""
 
 
 @explains_errors
@@ -50,10 +54,11 @@ def compare(
     ] = 1,
     only: Annotated[
         list[str] | None,
-        typer.Option(metavar="ROW", help="Train this row, or DATASET/ROW, now; may be given more than once."),
+        typer.Option(metavar="ROW", help="Train and draw this row, or DATASET/ROW, now; may be given more than once."),
     ] = None,
     seeds: Annotated[
-        str | None, typer.Option(metavar="SEED,...", help="Train these seeds now; seeds that the file lacks are added.")
+        str | None,
+        typer.Option(metavar="SEED,...", help="Train and draw these seeds now; seeds that the file lacks are added."),
     ] = None,
     device: Annotated[
         str,
@@ -66,7 +71,8 @@ def compare(
         bool,
         typer.Option(
             "--pictures",
-            help="Draw each row's first seed as well: a map of features and prototypes, and the sizes of clusters.",
+            help="Draw each row's first seed as well, of those that --only and --seeds choose: a map of features and "
+            "prototypes, and the sizes of clusters.",
         ),
     ] = False,
     as_json: Annotated[
@@ -81,18 +87,10 @@ def compare(
     HTML page: accuracy by domain with mean and standard deviation over seeds, curves, bytes, seconds, published numbers.
     """
     from fedplcc.atomic_file import make_folder
-    from fedplcc.comparison.data_check import what_cannot_be_opened
     from fedplcc.comparison.file import read_comparison
     from fedplcc.comparison.plan import plan
-    from fedplcc.comparison.report import Findings
-    from fedplcc.comparison.writing import (
-        REPORT_PAGE,
-        read_cells,
-        read_failures,
-        summary,
-        write_failures,
-        write_findings,
-    )
+    from fedplcc.comparison.reading import strays
+    from fedplcc.comparison.writing import REPORT_PAGE, summary
     from fedplcc.progress import console_for
     from shared.run_config import canonical_json
 
@@ -101,65 +99,77 @@ def compare(
     comparison = read_comparison(config)
     folder = out or FOLDERS / comparison.compare.name
     cells = plan(comparison, config, folder, only=only or (), seeds=_numbers(seeds))
+    if report_only and not folder.is_dir():
+        raise InvalidConfig(f"there is no folder {folder} to report on; name it with --out, or leave out --report-only")
     make_folder(folder)
     console = console_for(json=as_json)
-    failures, was_interrupted = read_failures(folder), False
-    chosen = {cell.name for cell in cells if cell.is_chosen}
-    if not report_only:
-        _, absent = read_cells(cells, {})
-        to_train = [each.cell for each in absent if each.cell.is_chosen and each.can_be_trained]
-        console.print(f"{len(to_train)} of {len(chosen)} cells are to be trained; results in {folder}")
-        failures = {name: why for name, why in failures.items() if name not in chosen}
-        for sentence in what_cannot_be_opened(to_train).values():
-            say(sentence)  # now, where somebody is still looking; the other data sets are trained all the same
-        if to_train:
-            new, was_interrupted = _trained(to_train, console, jobs=jobs, device=device)
-            failures |= new
-        write_failures(folder, failures)
-
-    def told() -> tuple[Findings, list[str]]:
-        results, missing = read_cells(cells, failures)
-        findings = Findings(comparison=comparison, file=config, results=results, missing=missing)
-        return findings, write_findings(folder, findings)
-
-    findings, names = told()
+    was_interrupted = not report_only and _train_what_is_missing(cells, folder, console, jobs=jobs, device=device)
+    findings, names = _told(comparison, config, cells, folder)
     # The report is there before anything is drawn: whoever interrupts that has it all the same.
-    if pictures and not was_interrupted and _drawn(findings.results, console, device=device):
-        findings, names = told()
-    results, missing = findings.results, findings.missing
+    if pictures and not was_interrupted and _draw(findings.results, console, device=device):
+        findings, names = _told(comparison, config, cells, folder)
     console.print(
-        f"{len(results)} of {len(cells)} cells are in the report: {folder / REPORT_PAGE} ({len(names)} files)"
+        f"{len(findings.results)} of {len(cells)} cells are in the report: {folder / REPORT_PAGE} ({len(names)} files)"
     )
+    if others := strays(folder, cells):
+        console.print(
+            f"not in the report, because {config} has no such data set, row or seed now: {_listed(others)} "
+            "(seeds are added with --seeds)"
+        )
     if as_json:
         print(canonical_json(summary(folder, findings)), flush=True)
     if was_interrupted:
         raise Interrupted("interrupted; what was committed is kept: the same command goes on from there")
-    untrained = [each for each in missing if each.cell.name in chosen]
-    if report_only or not untrained:
-        return ExitCode.OK
+    untrained = [] if report_only else [each for each in findings.missing if each.cell.is_chosen]
     for each in untrained:
         say(f"{each.cell.name}: {each.reason}")
-    return ExitCode.FAILED
+    return ExitCode.FAILED if untrained else ExitCode.OK
 
 
-def _trained(cells: Sequence[Cell], console: Console, *, jobs: int, device: str) -> tuple[dict[str, str], bool]:
-    """Why cells could not be trained, by their names, and whether somebody interrupted."""
+def _train_what_is_missing(cells: Sequence[Cell], folder: Path, console: Console, *, jobs: int, device: str) -> bool:
+    """Train the chosen cells that are not there, and keep why some could not be; returns whether somebody interrupted."""
+    from fedplcc.comparison.data_check import what_cannot_be_opened
     from fedplcc.comparison.running import train
     from fedplcc.comparison.telling import CellsShown
+    from fedplcc.comparison.writing import read_cells, read_failures, write_failures
 
-    with CellsShown(console, total=len(cells)) as shown, interruptible() as wished:
-        failures = train(cells, shown, jobs=jobs, device=device, should_stop=wished.is_set)
-        return failures, wished.is_set()
+    chosen = [cell for cell in cells if cell.is_chosen]
+    _, missing = read_cells(chosen, {})
+    to_train = [each.cell for each in missing if each.can_be_trained]
+    console.print(f"{len(to_train)} of {len(chosen)} cells are to be trained; results in {folder}")
+    for sentence in what_cannot_be_opened(to_train).values():
+        say(sentence)  # now, where somebody is still looking; the other data sets are trained all the same
+    failures, was_interrupted = dict[str, str](), False
+    if to_train:
+        with CellsShown(console, total=len(to_train)) as shown, interruptible() as wished:
+            failures = train(to_train, shown, jobs=jobs, device=device, should_stop=wished.is_set)
+            was_interrupted = wished.is_set()
+    # Read only now: another command may have trained other cells of this folder meanwhile.
+    names = {cell.name for cell in chosen}
+    before = {name: why for name, why in read_failures(folder).items() if name not in names}
+    write_failures(folder, before | failures)
+    return was_interrupted
 
 
-def _drawn(results: Sequence[CellResult], console: Console, *, device: str) -> int:
-    """Draw the first seed of each row on each data set where that has no pictures yet; returns of how many."""
+def _told(comparison: Comparison, file: Path, cells: Sequence[Cell], folder: Path) -> tuple[Findings, list[str]]:
+    """Write the report of what is there; returns what it tells, and the names of its files."""
+    from fedplcc.comparison.report import Findings
+    from fedplcc.comparison.writing import read_cells, read_failures, write_findings
+
+    results, missing = read_cells(cells, read_failures(folder))
+    findings = Findings(comparison=comparison, file=file, results=results, missing=missing)
+    return findings, write_findings(folder, findings)
+
+
+def _draw(results: Sequence[CellResult], console: Console, *, device: str) -> int:
+    """Draw the first chosen seed of each chosen row on each data set that has no pictures yet; returns of how many."""
     from fedplcc.comparison.reading import PICTURES
     from shared.config import limit_threads
 
     firsts: dict[tuple[str, str], CellResult] = {}
     for result in results:
-        firsts.setdefault((result.cell.dataset, result.cell.row), result)
+        if result.cell.is_chosen:
+            firsts.setdefault((result.cell.dataset, result.cell.row), result)
     to_draw = [result.cell for result in firsts.values() if not _is_drawn(result)]
     if to_draw:
         limit_threads(to_draw[0].federation.config.training.threads)  # torch looks when it loads, which is below
@@ -186,6 +196,12 @@ def _check_that_pictures_can_be_drawn() -> None:
     for package in ("matplotlib", "sklearn"):
         if find_spec(package) is None:
             raise ModuleNotFoundError(f"No module named {package!r}", name=package)
+
+
+def _listed(names: Sequence[str]) -> str:
+    """The names, or the first of many."""
+    more = len(names) - MOST_NAMED
+    return ", ".join(names[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def _numbers(text: str | None) -> list[int]:

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -221,12 +221,22 @@ def _problems(document: Mapping[str, Any]) -> Iterator[str]:
             written = {}
         elif not written and section != "groups":
             yield f"there is no table [{section}.NAME]; a comparison needs at least one"
+        yield from _of_alike(section, written)
         tables[section] = {name: table for name, table in written.items() if isinstance(table, Mapping)}
         for name, table in written.items():
             if not re.fullmatch(NAME_PATTERN, name):
                 yield f"{section}.{name}: a name is up to 64 letters, digits, '.', '_' or '-'"
             yield from _of_table(f"{section}.{name}", table, kind)
     yield from _of_references(document.get("compare", {}), **tables)
+
+
+def _of_alike(section: str, names: Iterable[str]) -> Iterator[str]:
+    """Names of folders and files that many a disk would not tell apart."""
+    known: dict[str, str] = {}
+    for name in names:
+        other = known.setdefault(name.lower(), name)
+        if other != name:
+            yield f"{section}.{name}: {section}.{other} differs from it in upper and lower case alone; rename one of them"
 
 
 def _of_table(name: str, table: Any, kind: Any) -> Iterator[str]:

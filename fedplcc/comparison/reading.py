@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,10 @@ PICTURES = "pictures"
 """Folder below a cell's: PNG and SVG files in it are shown in the report, NAME.png with the caption of NAME-facts.json."""
 MAX_NAMED_KEYS = 3
 """Most keys that are named where two configurations differ."""
+NOT_TRAINED = "not trained yet"
+TRAIN_AGAIN = "restore the file, or remove the folder to train the cell again"
+DO_WITHOUT = "restore or remove the file; the report does without it"
+"""What to do about a damaged file."""
 
 Counts = tuple[int, int]
 """Correct and total predictions."""
@@ -78,14 +84,28 @@ class CellResult:
         return sorted({domain for accuracy in self.rounds[-1].accuracy.values() for domain in accuracy})
 
 
+class Absence(Enum):
+    """What has become of a cell that is not there."""
+
+    NOT_TRAINED = "not trained"
+    BEGUN = "begun"
+    FAILED = "failed"
+    UNUSABLE = "unusable"
+    """What lies there is damaged, or of another configuration: somebody has to remove it first."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MissingCell:
     """A cell that is not there, and why."""
 
     cell: Cell
+    absence: Absence
     reason: str
-    can_be_trained: bool = True
-    """Whether training goes on from what lies there; otherwise somebody has to remove it first."""
+
+    @property
+    def can_be_trained(self) -> bool:
+        """Whether training begins, or goes on from what lies there."""
+        return self.absence is not Absence.UNUSABLE
 
 
 def read_cell(cell: Cell, failure: str | None = None) -> CellResult | MissingCell:
@@ -96,37 +116,68 @@ def read_cell(cell: Cell, failure: str | None = None) -> CellResult | MissingCel
         failure: Why it could not be trained the last time, if so.
     """
     if cell.folder.is_dir():
-        difference = difference_to(cell)
-        if difference is not None:
-            return MissingCell(cell=cell, reason=difference, can_be_trained=False)
         try:
-            if is_whole(cell):
+            unusable = difference_to(cell)
+            if unusable is None and is_whole(cell):
                 return _read(cell)
-        except (OSError, ValueError, LookupError, TypeError) as error:
-            return _damaged(cell, f"cannot be read ({error})")
-        if (cell.folder / MANIFEST).exists() and not RunFolder(cell.folder, False).state.exists():
-            return _damaged(cell, f"has a {MANIFEST} but not a line for each round in {METRICS}")
+        except _Unreadable as error:
+            unusable = f"{cell.folder}: {error}"
+        if unusable is not None:
+            return MissingCell(cell=cell, absence=Absence.UNUSABLE, reason=unusable)
         if failure is None and (cell.folder / FEDERATION).exists():
-            return MissingCell(cell=cell, reason="begun and not finished; the same command goes on with it")
-    return MissingCell(cell=cell, reason=failure or "not trained yet")
+            reason = "begun and not finished; the same command goes on with it"
+            return MissingCell(cell=cell, absence=Absence.BEGUN, reason=reason)
+    if failure is None:
+        return MissingCell(cell=cell, absence=Absence.NOT_TRAINED, reason=NOT_TRAINED)
+    return MissingCell(cell=cell, absence=Absence.FAILED, reason=failure)
 
 
 def is_whole(cell: Cell) -> bool:
-    """Whether a cell's run has committed all its rounds and its files are there."""
-    manifest = cell.folder / MANIFEST
+    """Whether a cell's run has committed all its rounds and its files are there; False where training goes on with it.
+
+    Raises:
+        _Unreadable: It has ended, and lost something since.
+    """
+    manifest, metrics = cell.folder / MANIFEST, cell.folder / METRICS
     if not manifest.exists():
         return False
-    rounds: int = json.loads(manifest.read_bytes())["total_rounds"]
-    return len((cell.folder / METRICS).read_text(encoding="utf-8").splitlines()) == rounds
+    goes_on = RunFolder(cell.folder, False).state.exists()
+    try:
+        with _reading(manifest, TRAIN_AGAIN):
+            num_rounds = _object(manifest)["total_rounds"]
+        with _reading(metrics, TRAIN_AGAIN):
+            has_all: bool = len(metrics.read_text(encoding="utf-8").splitlines()) == num_rounds
+    except _Unreadable:
+        if goes_on:
+            return False  # its files are written anew
+        raise
+    if not has_all and not goes_on:
+        raise _Unreadable(f"there is a {MANIFEST} but not a line for each round in {METRICS}; {TRAIN_AGAIN}")
+    return has_all
+
+
+def strays(out: Path, cells: Iterable[Cell]) -> list[str]:
+    """Names of runs that lie in a comparison's folder and are none of its cells, sorted."""
+    planned = {cell.name for cell in cells}
+    found = {path.parent.relative_to(out).as_posix() for path in out.glob(f"*/*/seed-*/{MANIFEST}")}
+    return sorted(found - planned)
 
 
 def difference_to(cell: Cell) -> str | None:
-    """What to do about a folder that holds another configuration's run; None if it holds this one's or none."""
+    """What to do about a folder that holds another configuration's run; None if it holds this one's or none.
+
+    Where federation.json was not kept, the hash in run.json decides.
+
+    Raises:
+        _Unreadable: A file cannot be read.
+    """
     path = cell.folder / FEDERATION
     try:
         held = path.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return None
+    except FileNotFoundError:
+        return _difference_of_hash(cell)
+    except OSError as error:
+        raise _Unreadable(f"cannot read {FEDERATION} ({error.strerror or error}); see that it can be read") from error
     wanted = federation_json(cell.federation)
     if held == wanted:
         return None
@@ -137,9 +188,21 @@ def difference_to(cell: Cell) -> str | None:
     if "run.method" in keys:
         keys = [key for key in keys if not key.startswith("method.")]  # another method's are others anyway
     named = ", ".join(keys[:MAX_NAMED_KEYS]) + (" and more" if len(keys) > MAX_NAMED_KEYS else "")
-    what = f" ({named})" if named else ""
+    return _of_another_configuration(cell, f" ({named})" if named else "")
+
+
+def _difference_of_hash(cell: Cell) -> str | None:
+    path = cell.folder / MANIFEST
+    if not path.exists():
+        return None
+    with _reading(path, TRAIN_AGAIN):
+        is_same = _object(path)["config_hash"] == cell.federation.config.hash
+    return None if is_same else _of_another_configuration(cell, f" (by the config_hash in {MANIFEST})")
+
+
+def _of_another_configuration(cell: Cell, how: str) -> str:
     return (
-        f"{cell.folder} holds a run of another configuration than the file has now{what}; "
+        f"{cell.folder} holds a run of another configuration than the file has now{how}; "
         "remove that folder to train the cell again, or choose another with --out"
     )
 
@@ -155,27 +218,48 @@ def worst_of(accuracy: Mapping[str, float | None]) -> float | None:
     return min((value for value in accuracy.values() if value is not None), default=None)
 
 
-def _damaged(cell: Cell, what: str) -> MissingCell:
-    """A cell with which training would not go on: it ended long ago."""
-    return MissingCell(cell=cell, reason=f"{cell.folder} {what}; remove it to train it again", can_be_trained=False)
+class _Unreadable(Exception):
+    """Files of a cell that cannot be used, as a sentence that says what to do."""
+
+
+@contextmanager
+def _reading(path: Path, remedy: str) -> Iterator[None]:
+    """Within the block, whatever is wrong with the content of a file names it, and says what to do."""
+    try:
+        yield
+    except OSError as error:
+        raise _Unreadable(f"cannot read {path.name} ({error.strerror or error}); {remedy}") from error
+    except KeyError as error:
+        raise _Unreadable(f"{path.name} does not say {error}; {remedy}") from error
+    except (ValueError, TypeError, AttributeError, IndexError) as error:
+        raise _Unreadable(f"{path.name} is damaged ({error}); {remedy}") from error
 
 
 def _read(cell: Cell) -> CellResult:
+    """Read a whole cell.
+
+    Raises:
+        _Unreadable: One of its files cannot be used.
+    """
     folder = cell.folder
-    metrics = _lines(folder / METRICS)
-    timings = {line["round"]: line for line in _lines(folder / TIMINGS, is_optional=True)}
-    reports = _counts(_lines(folder / EVALUATIONS, is_optional=True))
-    last = metrics[-1]
-    return CellResult(
-        cell=cell,
-        rounds=[_round(line, timings.get(line["round"], {}), reports.get(line["round"], {})) for line in metrics],
-        manifest=json.loads((folder / MANIFEST).read_bytes()),
-        hashes={"model": last["model_sha256"], "prototypes": last["prototypes_sha256"]},
-        pictures=[_picture(path) for path in sorted((folder / PICTURES).glob("*")) if path.suffix in (".png", ".svg")],
-    )
+    with _reading(folder / TIMINGS, DO_WITHOUT):
+        measured = {line["round"]: _measured(line) for line in _lines(folder / TIMINGS, is_optional=True)}
+    with _reading(folder / EVALUATIONS, DO_WITHOUT):
+        counts = _counts(_lines(folder / EVALUATIONS, is_optional=True))
+    with _reading(folder / MANIFEST, TRAIN_AGAIN):
+        manifest = _object(folder / MANIFEST)
+    with _reading(folder / METRICS, TRAIN_AGAIN):
+        metrics = _lines(folder / METRICS)
+        rounds = [_round(line, measured.get(line["round"], {}), counts.get(line["round"], {})) for line in metrics]
+        hashes = {"model": metrics[-1]["model_sha256"], "prototypes": metrics[-1]["prototypes_sha256"]}
+    pictures = [_picture(path) for path in sorted((folder / PICTURES).glob("*")) if path.suffix in (".png", ".svg")]
+    return CellResult(cell=cell, rounds=rounds, manifest=manifest, hashes=hashes, pictures=pictures)
 
 
-def _round(line: Mapping[str, Any], timing: Mapping[str, Any], counts: Mapping[tuple[str, str], Counts]) -> RoundValues:
+def _round(
+    line: Mapping[str, Any], measured: Mapping[str, float], counts: Mapping[tuple[str, str], Counts]
+) -> RoundValues:
+    """A line of metrics.jsonl, with what else is known of its round."""
     accuracy = {line.get("accuracy_of", GLOBAL_MODEL): line["accuracy"]}
     if "accuracy_local" in line:
         accuracy[LOCAL_MODEL] = line["accuracy_local"]
@@ -191,7 +275,7 @@ def _round(line: Mapping[str, Any], timing: Mapping[str, Any], counts: Mapping[t
             **{f"prototypes.{which}": count for which, count in sorted(line["prototypes"].items())},
             **{name: line[name] for name in ("num_examples", "num_excluded") if name in line},
         },
-        measured=_measured(timing),
+        measured=measured,
     )
 
 
@@ -234,9 +318,27 @@ def _counts(reports: Iterable[Mapping[str, Any]]) -> dict[int, dict[tuple[str, s
 
 
 def _lines(path: Path, *, is_optional: bool = False) -> list[dict[str, Any]]:
+    """The objects of a file that holds one in each line."""
     if is_optional and not path.exists():
         return []
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    return [
+        _parsed(line, f"line {number} is no JSON object")
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1)
+    ]
+
+
+def _object(path: Path) -> dict[str, Any]:
+    return _parsed(path.read_text(encoding="utf-8"), "it is no JSON object")
+
+
+def _parsed(text: str, complaint: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise ValueError(complaint) from error
+    if not isinstance(found, dict):
+        raise ValueError(complaint)
+    return found
 
 
 def _differing(held: Any, wanted: Any, prefix: str = "") -> list[str]:

@@ -31,7 +31,7 @@ from fedplcc.comparison.outcomes import (
 from fedplcc.comparison.plan import command_of
 from fedplcc.comparison.published import MEAN as PUBLISHED_MEAN
 from fedplcc.comparison.published import PublishedTable
-from fedplcc.comparison.reading import CellResult, MissingCell
+from fedplcc.comparison.reading import Absence, CellResult, MissingCell
 from shared.types import GLOBAL_MODEL, LOCAL_MODEL
 
 MEASURED = "Measured on this machine"
@@ -91,7 +91,9 @@ def _state(findings: Findings) -> str:
     told = f"{len(findings.results)} of {total} cells (data set, row, seed) are trained"
     if not findings.missing:
         return told + "."
-    return told + "; those that are missing are listed under the heading What was run."
+    num_failed = sum(each.absence is Absence.FAILED for each in findings.missing)
+    failed = f", {num_failed} failed" if num_failed else ""
+    return f"{told}{failed}; those that are missing are listed under the heading What was run."
 
 
 def _of_dataset(findings: Findings, dataset: str) -> Iterator[Part]:
@@ -101,24 +103,49 @@ def _of_dataset(findings: Findings, dataset: str) -> Iterator[Part]:
     domains = _domains(findings, dataset)
     if not domains:
         yield Paragraph("No cell of this data set is trained yet.")
+        yield from _absent(findings, dataset, comparison.rows_of(dataset), names_untouched=False)
         return
     for group, rows in comparison.groups_of(dataset).items():
         yield Heading(3, _with_label(comparison, dataset, comparison.title_of_group(group)))
         if group in comparison.groups:
             yield from (Paragraph(note) for note in comparison.groups[group].notes)
         having = [row for row in rows if findings.cells(dataset, row)]
-        absent = [comparison.label_of_row(row) for row in rows if row not in having]
         yield from _tables(findings, dataset, having, domains, GLOBAL_MODEL)
         without = [row for row in having if not over_seeds(findings.cells(dataset, row), "last")]
         if without:
             names = ", ".join(map(comparison.label_of_row, without))
             yield Paragraph(f"No global model, so only in the tables of local models: {names}.")
-        if absent:
-            yield Paragraph(f"Not trained yet: {', '.join(absent)}.")
+        yield from _absent(findings, dataset, rows)
         yield from _tables(findings, dataset, having, domains, LOCAL_MODEL)
         yield from _published(findings, dataset, group, having)
         yield from _curves(findings, dataset, group, having)
     yield from _pictures(findings, dataset)
+
+
+def _absent(findings: Findings, dataset: str, rows: Sequence[str], *, names_untouched: bool = True) -> Iterator[Part]:
+    """What is not in the tables of these rows: not trained, or why not."""
+    comparison = findings.comparison
+    missing = [each for each in findings.missing if each.cell.dataset == dataset and each.cell.row in rows]
+    touched = {each.cell.row for each in missing if each.absence is not Absence.NOT_TRAINED}
+    untouched = [row for row in rows if row not in touched and not findings.cells(dataset, row)]
+    if untouched and names_untouched:
+        yield Paragraph(f"Not trained yet: {', '.join(map(comparison.label_of_row, untouched))}.")
+    seeds: dict[tuple[str, str], list[str]] = {}
+    for each in missing:
+        if each.absence is not Absence.NOT_TRAINED:
+            seeds.setdefault((each.cell.row, _why(each)), []).append(str(each.cell.seed))
+    if seeds:
+        yield Paragraph("Not in these tables:")
+        yield Bullets(
+            tuple(
+                f"{comparison.label_of_row(row)}, seed{'s' if len(numbers) > 1 else ''} {', '.join(numbers)}: {why}"
+                for (row, why), numbers in seeds.items()
+            )
+        )
+
+
+def _why(missing: MissingCell) -> str:
+    return f"failed: {missing.reason}" if missing.absence is Absence.FAILED else missing.reason
 
 
 def _with_label(comparison: Comparison, dataset: str, title: str) -> str:
@@ -246,20 +273,28 @@ def _curves(findings: Findings, dataset: str, group: str, rows: Sequence[str]) -
             return
         ends = "; ".join(f"{row} {100 * list(found.values())[-1].mean:.1f}" for row, found in curves.items())
         yield Drawing(
-            name=f"curves-{dataset}-{group}-{column}.svg",
+            name=drawing_name(dataset, group, column),
             caption=f"{title} over the rounds; the band is one standard deviation over seeds on either side.",
             alternative=f"{title} of the accuracy on {label} over the rounds. In the last round, in percent: {ends}.",
             svg=svg,
         )
 
 
+def drawing_name(dataset: str, group: str, column: str) -> str:
+    """The name of a drawing's file: no other drawing of a report has it, and it does not depend on what else there is.
+
+    Hyphens within names are doubled. As names begin with a letter or a digit, an odd number of them is between two names.
+    """
+    return f"curves-{'-'.join(name.replace('-', '--') for name in (dataset, group, column))}.svg"
+
+
 def _pictures(findings: Findings, dataset: str) -> Iterator[Part]:
-    """Pictures of each row's first seed: those in the folder `pictures` of its cell."""
+    """Pictures of the cells that have any: those in the folder `pictures` of each."""
     comparison = findings.comparison
-    firsts = [cells[0] for row in comparison.rows_of(dataset) if (cells := findings.cells(dataset, row))]
-    if any(cell.pictures for cell in firsts):
+    cells = [cell for row in comparison.rows_of(dataset) for cell in findings.cells(dataset, row) if cell.pictures]
+    if cells:
         yield Heading(3, _with_label(comparison, dataset, "Pictures"))
-    for cell in firsts:
+    for cell in cells:
         for picture in cell.pictures:
             which = f"{comparison.label_of_row(cell.cell.row)}, seed {cell.cell.seed}"
             yield Picture(
@@ -321,7 +356,7 @@ def _missing_lines(missing: Sequence[MissingCell]) -> Iterator[Line]:
     """A line for the seeds of a row that are missing for the same reason."""
     seeds: dict[tuple[str, str], list[str]] = {}
     for each in missing:
-        seeds.setdefault((f"{each.cell.dataset}/{each.cell.row}", each.reason), []).append(str(each.cell.seed))
+        seeds.setdefault((f"{each.cell.dataset}/{each.cell.row}", _why(each)), []).append(str(each.cell.seed))
     for (row, reason), numbers in seeds.items():
         yield Line(row, (Value(", ".join(numbers)), Value(reason)))
 

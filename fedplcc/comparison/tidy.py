@@ -3,7 +3,7 @@
     evaluations.csv   every evaluation: cell, round, domain, model, correct, total, accuracy
     rounds.csv        every other computed value of a round, by name: losses, prototypes, samples
     summary.csv       mean and standard deviation over seeds, by view and column
-    cells.csv         every cell: whether it is there, and the hashes of what it is and came to
+    cells.csv         every cell: whether it is there or failed, and the hashes of what it is and came to
     measured.csv      seconds and bytes of a round, by name
 
 All but the last hold computed values only, so equal cells give equal bytes. Accuracies are fractions.
@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from fedplcc.comparison.file import Comparison, assignments
 from fedplcc.comparison.outcomes import VIEWS, over_seeds
-from fedplcc.comparison.reading import CellResult, MissingCell
+from fedplcc.comparison.reading import Absence, CellResult, MissingCell
 from shared.types import GLOBAL_MODEL, LOCAL_MODEL
 
 Value = str | int | float | None
@@ -78,7 +78,8 @@ def _cells(
         key = (*_key(each), settings)
         config_hash = each.cell.federation.config.hash
         if isinstance(each, MissingCell):
-            yield (*key, "missing", each.reason, 0, config_hash, None, None)
+            state = "failed" if each.absence is Absence.FAILED else "missing"
+            yield (*key, state, each.reason, 0, config_hash, None, None)
         else:
             yield (
                 *(*key, "whole", "", len(each.rounds), config_hash),

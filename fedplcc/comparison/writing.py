@@ -19,7 +19,7 @@ from fedplcc.comparison.markdown import markdown
 from fedplcc.comparison.outcomes import SUMMARIES, VIEWS, over_seeds
 from fedplcc.comparison.page import page
 from fedplcc.comparison.plan import Cell
-from fedplcc.comparison.reading import CellResult, MissingCell, read_cell
+from fedplcc.comparison.reading import Absence, CellResult, MissingCell, read_cell
 from fedplcc.comparison.report import Findings, report
 
 REPORT_MARKDOWN, REPORT_PAGE = "report.md", "report.html"
@@ -92,5 +92,6 @@ def summary(out: Path, findings: Findings) -> dict[str, Any]:
         "directory": str(out.resolve()),
         "cells": {"whole": len(findings.results), "missing": len(findings.missing)},
         "missing": {each.cell.name: each.reason for each in findings.missing},
+        "failed": [each.cell.name for each in findings.missing if each.absence is Absence.FAILED],
         "results": results,
     }

@@ -167,6 +167,9 @@ def test_pictures_of_each_row_are_drawn_once_and_shown(folder: Path, whole: Path
     again = compared(folder, out, "--report-only", "--pictures").stdout
     assert re.findall(r"(\S+): drawing", again) == ["stripes/prototypes/seed-0"]
     assert (out / "stripes/prototypes/seed-0/pictures/clusters.png").exists()
+    chosen = compared(folder, out, "--report-only", "--pictures", "--only", "average", "--seeds", "1").stdout
+    assert re.findall(r"(\S+): drawing", chosen) == ["stripes/average/seed-1"]
+    assert "(stripes/average/seed-1/pictures/map.png)" in (out / "report.md").read_text()
 
 
 class Killer:

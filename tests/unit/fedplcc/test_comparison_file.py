@@ -131,6 +131,10 @@ MISTAKES = {
         '[rows.x]\nmethod = "fedavg"\nlabel = "FedPLCC"\n',
         "rows.x.label: row 'prototypes' has that name in the report already; give each its own",
     ),
+    "case": (
+        '[rows.Average]\nmethod = "fedavg"\n',
+        "rows.Average: rows.average differs from it in upper and lower case alone; rename one of them",
+    ),
     "file": ('[datasets.x]\nconfig = "none.toml"\n', "datasets.x: cannot read"),
 }
 

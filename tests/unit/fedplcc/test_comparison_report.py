@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import csv
+import errno
 import io
 import json
+import os
 import re
 import sys
 import tomllib
@@ -18,13 +20,14 @@ from typer.testing import CliRunner
 
 from fedplcc import compare_command
 from fedplcc.cli import app
-from fedplcc.comparison.document import Report
+from fedplcc.comparison.document import Drawing, Report
 from fedplcc.comparison.markdown import markdown
 from fedplcc.comparison.page import page
 from fedplcc.comparison.published import published_tables
 from fedplcc.comparison.reading import CellResult, MissingCell, read_cell
-from fedplcc.comparison.report import MEASURED, report
+from fedplcc.comparison.report import MEASURED, drawing_name, report
 from fedplcc.comparison.tidy import tables
+from fedplcc.comparison.writing import write_findings
 from fedplcc.exit_codes import ExitCode
 from tests.comparisons import COMPARISON, RUN, TOTAL, cells_of, findings_of, write_cell, write_comparison
 
@@ -292,14 +295,15 @@ def test_a_half_filled_comparison_says_what_is_missing_and_why(path: Path, tmp_p
     (other.folder / "run.json").unlink()
     text = markdown(report(findings_of(path, cells, {failed.name: "client mnist: no such file"})))
     assert "3 of 9 cells" in text
-    assert "Not trained yet: FedPLCC." in text
+    assert "Not trained yet" not in text, "of no row it is the whole truth"
+    assert "3 of 9 cells (data set, row, seed) are trained, 1 failed; those that are missing are listed" in text
     lines = re.findall(r"^\| (\S+) \| ([\d, ]+) \| ([^|]+) \|$", text.partition("**Missing cells**")[2], re.MULTILINE)
     missing = {(row, seeds): reason for row, seeds, reason in lines}
     assert (
         "holds a run of another configuration than the file has now (run.method);" in missing["digits/prototypes", "0"]
     )
     assert missing["digits/all", "0"] == "begun and not finished; the same command goes on with it"
-    assert missing["digits/prototypes", "1"] == "client mnist: no such file"
+    assert missing["digits/prototypes", "1"] == "failed: client mnist: no such file"
     assert missing["digits/all", "1, 2"] == "not trained yet"
     assert missing["digits/prototypes", "2"] == "not trained yet"
     assert len(missing) == 5
@@ -318,14 +322,115 @@ def test_nothing_at_all_is_a_report_too(path: Path, tmp_path: Path) -> None:
     assert "No cell of this data set is trained yet." in text
 
 
-def test_a_cell_whose_files_are_broken_is_missing_and_not_the_end(path: Path, tmp_path: Path) -> None:
+def test_a_row_that_failed_is_said_to_have_failed_and_why(path: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    fill(path, out, rows=("average",))
+    cells = cells_of(path, out)
+    failures = {f"digits/prototypes/seed-{seed}": "training of client 'mnist' diverged" for seed in (0, 1)}
+    failures |= {"digits/prototypes/seed-2": "no <room>", "digits/average/seed-1": "of the time before"}
+    parts = report(findings_of(path, cells, failures))
+    methods, _, readings = markdown(parts).partition("### Digits: Open readings")
+    assert "- FedPLCC, seeds 0, 1: failed: training of client 'mnist' diverged\n" in methods
+    assert "- FedPLCC, seed 2: failed: no \\<room\\>" in methods
+    assert "Not trained yet" not in methods
+    assert "Not trained yet: FedPLCC, phi = 1." in readings
+    assert "of the time before" not in methods, "it is there now"
+    web = Page(page(parts))
+    assert "FedPLCC, seeds 0, 1: failed: training of client 'mnist' diverged" in web.text
+    assert "FedPLCC, seed 2: failed: no <room>" in web.text
+    assert web.loaded == []
+
+
+def test_a_row_of_which_one_seed_failed_stands_in_the_tables_and_says_so(path: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    fill(path, out)
+    cells = cells_of(path, out)
+    (cells[4].folder / "run.json").unlink()
+    (cells[4].folder / "federation.json").unlink()
+    text = markdown(report(findings_of(path, cells, {cells[4].name: "it diverged"})))
+    assert "- FedPLCC, seed 1: failed: it diverged" in text.partition("### Digits: Open readings")[0]
+    assert re.search(r"^\| FedPLCC \| .* \| 2 \|$", text, re.MULTILINE)
+
+
+def test_a_data_set_all_of_whose_rows_failed_says_why(path: Path, tmp_path: Path) -> None:
+    cells = cells_of(path, tmp_path / "out")
+    text = markdown(report(findings_of(path, cells, {cell.name: "no such file" for cell in cells})))
+    assert "No cell of this data set is trained yet." in text
+    assert "- FedAvg, seeds 0, 1, 2: failed: no such file" in text
+    assert "0 of 9 cells (data set, row, seed) are trained, 9 failed;" in text
+
+
+BROKEN: dict[str, tuple[str, str | bytes, str]] = {
+    "no_json": ("run.json", "{", "run.json is damaged (it is no JSON object); restore the file, or remove the folder"),
+    "manifest_list": ("run.json", "[]", "run.json is damaged (it is no JSON object)"),
+    "manifest_without": ("run.json", "{}", "run.json does not say 'total_rounds'"),
+    "half_a_line": (
+        "metrics.jsonl",
+        '{"round": 1}\n{"round": 2}\n{"rou',
+        "metrics.jsonl is damaged (line 3 is no JSON",
+    ),
+    "a_number": ("metrics.jsonl", "1\n2\n3\n", "metrics.jsonl is damaged (line 1 is no JSON object); restore"),
+    "a_round_without": ("metrics.jsonl", '{"round": 1}\n' * 3, "metrics.jsonl does not say 'accuracy'"),
+    "accuracy": ("metrics.jsonl", '{"round": 1, "accuracy": 0.5}\n' * 3, "metrics.jsonl is damaged ("),
+    "bytes": ("metrics.jsonl", b"\xff\n\n\n", "metrics.jsonl is damaged ("),
+    "timings": (
+        "timings.jsonl",
+        "{\n",
+        "timings.jsonl is damaged (line 1 is no JSON object); restore or remove the file;",
+    ),
+    "reports": (
+        "evaluations.jsonl",
+        '{"round": 1}\n',
+        "evaluations.jsonl does not say 'counts'; restore or remove the",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", BROKEN)
+def test_a_cell_whose_files_are_broken_is_missing_and_says_which_and_what_to_do(
+    what: str, path: Path, tmp_path: Path
+) -> None:
+    name, content, sentence = BROKEN[what]
     cell = cells_of(path, tmp_path / "out")[0]
     write_cell(cell, ROUNDS)
     assert isinstance(read_cell(cell), CellResult)
-    (cell.folder / "run.json").write_text("{")
+    (cell.folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
     found = read_cell(cell)
     assert isinstance(found, MissingCell)
-    assert "remove it to train it again" in found.reason
+    assert found.reason.startswith(f"{cell.folder}: {sentence}")
+    assert not found.can_be_trained
+
+
+def test_a_file_that_cannot_be_read_is_named(path: Path, tmp_path: Path) -> None:
+    cell = cells_of(path, tmp_path / "out")[0]
+    write_cell(cell, ROUNDS)
+    (cell.folder / "metrics.jsonl").unlink()
+    (cell.folder / "metrics.jsonl").mkdir()
+    found = read_cell(cell)
+    assert isinstance(found, MissingCell)
+    assert f"{cell.folder}: cannot read metrics.jsonl (Is a directory); restore the file" in found.reason
+    (cell.folder / "federation.json").unlink()
+    (cell.folder / "federation.json").mkdir()
+    found = read_cell(cell)
+    assert isinstance(found, MissingCell)
+    assert found.reason == f"{cell.folder}: cannot read federation.json (Is a directory); see that it can be read"
+
+
+def test_a_cell_without_federation_json_is_known_by_its_hash(path: Path, tmp_path: Path) -> None:
+    cell, other = cells_of(path, tmp_path / "out")[:2]
+    write_cell(cell, ROUNDS)
+    (cell.folder / "federation.json").unlink()
+    other.folder.parent.mkdir(parents=True)
+    cell.folder.rename(other.folder)
+    found = read_cell(other)
+    assert isinstance(found, MissingCell)
+    assert (
+        "holds a run of another configuration than the file has now (by the config_hash in run.json);" in found.reason
+    )
+    (other.folder / "run.json").write_text("{}")
+    found = read_cell(other)
+    assert isinstance(found, MissingCell)
+    assert "run.json does not say 'config_hash'" in found.reason
 
 
 def test_a_cell_that_ended_and_has_lost_rounds_since_is_not_called_unfinished(path: Path, tmp_path: Path) -> None:
@@ -338,13 +443,37 @@ def test_a_cell_that_ended_and_has_lost_rounds_since_is_not_called_unfinished(pa
     assert code == ExitCode.FAILED
     assert "0 of 9 cells are to be trained" in told, "its folder says that it has ended, so nothing would go on"
     assert said == (
-        f"fedplcc: digits/average/seed-0: {cell.folder} has a run.json but not a line for each round in metrics.jsonl; "
-        "remove it to train it again\n"
+        f"fedplcc: digits/average/seed-0: {cell.folder}: there is a run.json but not a line for each round in "
+        "metrics.jsonl; restore the file, or remove the folder to train the cell again\n"
     )
     (cell.folder / "state").mkdir()
-    found = read_cell(cell)
-    assert isinstance(found, MissingCell)
-    assert (found.reason, found.can_be_trained) == ("begun and not finished; the same command goes on with it", True)
+    for content in (metrics.read_text(), "{"):
+        metrics.write_text(content)
+        found = read_cell(cell)
+        assert isinstance(found, MissingCell)
+        assert found.reason == "begun and not finished; the same command goes on with it"
+        assert found.can_be_trained, "training writes its files anew"
+
+
+def test_no_two_drawings_of_a_report_have_the_same_file() -> None:
+    names = ["a", "a-", "a--", "a-a", "a--a", "a-a-", "aa", "a.", "mean", "a-mean"]
+    every = [(dataset, group, column) for dataset in names for group in names for column in ("mean", "worst")]
+    assert len({drawing_name(*each) for each in every}) == len(every)
+    assert drawing_name("digit5", "methods", "mean") == "curves-digit5-methods-mean.svg"
+
+
+def test_data_sets_and_groups_whose_names_run_together_keep_a_drawing_each(tmp_path: Path) -> None:
+    text = COMPARISON.replace("[datasets.digits]", "[datasets.a]").replace('["methods", "readings"]', '["b-c", "c"]')
+    text += '\n[datasets.a-b]\nconfig = "run.toml"\n'
+    path, out = write_comparison(tmp_path, text), tmp_path / "out"
+    fill(path, out)
+    findings = findings_of(path, cells_of(path, out))
+    drawings = [part for part in report(findings) if isinstance(part, Drawing)]
+    assert len({drawing.name for drawing in drawings}) == len(drawings)
+    written = set(write_findings(out, findings))
+    assert {"curves-a-b--c-mean.svg", "curves-a--b-c-mean.svg"} <= written
+    for drawing in drawings:
+        assert (out / drawing.name).read_text() == drawing.svg
 
 
 def test_the_command_of_a_report_can_be_copied_whatever_the_file_is_called(path: Path, tmp_path: Path) -> None:
@@ -372,6 +501,37 @@ def test_pictures_of_a_cell_are_shown_where_they_lie(path: Path, tmp_path: Path)
     assert 'alt="FedAvg, seed 0: Ten clouds of points." src="data:image/svg+xml;base64,' in web
     assert 'alt="FedAvg, seed 0: sizes" src="data:image/png;base64,iVBORw==' in web
     assert "notes" not in web
+
+
+def test_pictures_of_every_seed_that_has_any_are_shown(path: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    fill(path, out, rows=("average",))
+    for seed in (1, 2):
+        (out / f"digits/average/seed-{seed}/pictures").mkdir()
+        (out / f"digits/average/seed-{seed}/pictures/map.png").write_bytes(b"\x89PNG")
+    shown = re.findall(r"!\[FedAvg, (seed \d): map\]", markdown(report(findings_of(path, cells_of(path, out)))))
+    assert shown == ["seed 1", "seed 2"]
+
+
+@pytest.mark.parametrize(
+    ("choice", "drawn"),
+    [
+        ((), ["average/seed-0", "prototypes/seed-0", "all/seed-0"]),
+        (("--only", "all"), ["all/seed-0"]),
+        (("--only", "digits/average", "--seeds", "2,1"), ["average/seed-1"]),
+        (("--seeds", "2"), ["average/seed-2", "prototypes/seed-2", "all/seed-2"]),
+    ],
+)
+def test_pictures_are_drawn_of_the_rows_and_seeds_that_are_chosen(
+    choice: tuple[str, ...], drawn: list[str], path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out"
+    fill(path, out)
+    folders: list[Path] = []
+    monkeypatch.setattr("fedplcc.pictures.cell.pictures_for_cell", lambda run, *_, **__: folders.append(run))
+    code, _, said = compare("--config", path, "--out", out, "--report-only", "--pictures", *choice)
+    assert (code, said) == (ExitCode.OK, "")
+    assert folders == [out / "digits" / name for name in drawn]
 
 
 def test_without_matplotlib_there_are_no_curves_and_a_word_about_it(
@@ -496,9 +656,82 @@ def test_a_report_is_there_before_pictures_are_drawn(
 
     out = tmp_path / "out"
     fill(path, out)
-    monkeypatch.setattr(compare_command, "_drawn", interrupted)
+    monkeypatch.setattr(compare_command, "_draw", interrupted)
     code, _, _ = compare("--config", path, "--out", out, "--pictures")
     assert code == ExitCode.INTERRUPTED
+
+
+def test_a_report_of_a_folder_that_is_not_there_is_refused(path: Path, tmp_path: Path) -> None:
+    out = tmp_path / "reslts"
+    code, _, said = compare("--config", path, "--out", out, "--report-only")
+    assert code == ExitCode.USAGE
+    assert said == f"fedplcc: there is no folder {out} to report on; name it with --out, or leave out --report-only\n"
+    assert not out.exists()
+
+
+def test_runs_that_the_file_has_no_row_or_seed_for_are_named(path: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    fill(path, out)
+    told = compare("--config", path, "--out", out, "--report-only")[1]
+    assert "not in the report" not in told
+    write_cell(cells_of(path, out, seeds=[7])[-1], ROUNDS)
+    (out / "digits/average").rename(out / "digits/mean")
+    told = compare("--config", path, "--out", out, "--report-only")[1]
+    assert (
+        f"not in the report, because {path} has no such data set, row or seed now: digits/all/seed-7, digits/mean/seed-0, "
+        "digits/mean/seed-1, digits/mean/seed-2 (seeds are added with --seeds)\n"
+    ) in told.replace("\n", " ").replace("--seeds) ", "--seeds)\n")
+    assert "digits/all/seed-7" not in compare("--config", path, "--out", out, "--report-only", "--seeds", "7")[1]
+
+
+def test_failures_that_another_command_has_kept_meanwhile_stay(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def train(cells: Any, *_: Any, **__: Any) -> dict[str, str]:
+        kept = {"digits/prototypes/seed-0": "of the other command", "digits/all/seed-0": "of the time before"}
+        (out / "failures.json").write_text(json.dumps(kept))
+        return {"digits/all/seed-1": "it diverged"}
+
+    out = tmp_path / "out"
+    monkeypatch.setattr("fedplcc.comparison.running.train", train)
+    monkeypatch.setattr("fedplcc.comparison.data_check.what_cannot_be_opened", lambda cells: {})
+    code, _, said = compare("--config", path, "--out", out, "--only", "all")
+    assert code == ExitCode.FAILED
+    assert "fedplcc: digits/all/seed-1: it diverged\n" in said
+    assert json.loads((out / "failures.json").read_text()) == {
+        "digits/all/seed-1": "it diverged",
+        "digits/prototypes/seed-0": "of the other command",
+    }
+
+
+@pytest.mark.parametrize("content", ["{", "[]", "3"])
+def test_a_damaged_list_of_failures_costs_no_report(content: str, path: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    fill(path, out)
+    (out / "failures.json").write_text(content)
+    assert compare("--config", path, "--out", out, "--report-only")[0] == ExitCode.OK
+
+
+def test_a_full_disk_is_one_sentence_and_leaves_the_old_report_whole(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(source: Path, target: Path) -> Path:
+        if target.name == "report.md":
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return replace(source, target)
+
+    out = tmp_path / "out"
+    fill(path, out, rows=("average",))
+    assert compare("--config", path, "--out", out, "--report-only")[0] == ExitCode.OK
+    before = (out / "report.md").read_bytes()
+    fill(path, out)
+    replace = Path.replace
+    monkeypatch.setattr(Path, "replace", full)
+    code, _, said = compare("--config", path, "--out", out, "--report-only")
+    assert code == ExitCode.STORAGE
+    assert said == (f"fedplcc: cannot write {out}/report.md: No space left on device; choose another with --out\n")
+    assert (out / "report.md").read_bytes() == before
+    assert not [entry for entry in out.iterdir() if entry.name.endswith(".tmp")]
 
 
 def test_packages_for_pictures_are_missed_before_anything_is_trained(
