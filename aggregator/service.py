@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -54,6 +54,7 @@ from shared.types import (
     CommittedUpdate,
     Evaluation,
     Event,
+    EventQuery,
     Heartbeat,
     Membership,
     Round,
@@ -184,29 +185,11 @@ class Coordinator:
         self._ledger.get(run_id)
         return self._store.list_evaluations(run_id, number, after=after, limit=limit)
 
-    def list_events(
-        self,
-        *,
-        run_id: str = "",
-        after: int = 0,
-        before: int = 0,
-        limit: int = 1000,
-        types: Sequence[str] = (),
-        client_id: str = "",
-        newest_first: bool = False,
-    ) -> list[Event]:
-        """Events between two sequences, in order or newest first; see `Store.list_events`."""
-        if run_id:
-            self._ledger.get(run_id)
-        return self._store.list_events(
-            run_id=run_id,
-            after=after,
-            before=before,
-            limit=limit,
-            types=types,
-            client_id=client_id,
-            newest_first=newest_first,
-        )
+    def list_events(self, query: EventQuery) -> list[Event]:
+        """The entries of the history that are asked for; a run that is named has to be there."""
+        if query.run_id:
+            self._ledger.get(query.run_id)
+        return self._store.list_events(query)
 
     def list_clients(self, *, after: str = "", limit: int | None = None) -> list[Client]:
         """Clients that ever joined, by id, from the one after `after`, with what is known of them now."""
@@ -216,7 +199,7 @@ class Coordinator:
     def manifest(self, run: Run) -> dict[str, Any]:
         """The content of run.json."""
         types = ("run_created", "run_started", "clients_admitted")
-        events = self._store.list_events(run_id=run.run_id, types=types, limit=1000)
+        events = self._store.list_events(EventQuery(run_id=run.run_id, types=types, limit=1000))
         return results.manifest(run, json.loads(run.config_json), events)
 
     def pause(self, run_id: str, *, now: bool = False, request_id: str = "") -> Run:

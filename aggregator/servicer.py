@@ -41,7 +41,7 @@ from shared.gen.fedplcc.v1 import run_service_pb2_grpc as run_grpc
 from shared.pace import Pace
 from shared.rpc import IDLE_S
 from shared.run_config import canonical_json
-from shared.types import BlobRef, Run
+from shared.types import BlobRef, EventQuery, Run
 
 SEND_BYTES = (1 << 20) - 64
 """Largest of the pieces in which blobs are sent; what is around a piece still fits into a power of two with it, to which the
@@ -446,13 +446,15 @@ class RunServicer(run_grpc.RunServiceServicer):
             has_ended = bool(run_id) and await _call(self._coordinator.has_ended, run_id)
             events = await _call(
                 self._coordinator.list_events,
-                run_id=run_id,
-                after=cursor,
-                before=request.before_sequence,
-                limit=limit,
-                types=tuple(request.types),
-                client_id=request.client_id,
-                newest_first=request.newest_first,
+                EventQuery(
+                    run_id=run_id,
+                    after=cursor,
+                    before=request.before_sequence,
+                    types=tuple(request.types),
+                    client_id=request.client_id,
+                    newest_first=request.newest_first,
+                    limit=limit,
+                ),
             )
             for event in events:
                 cursor = event.sequence

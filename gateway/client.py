@@ -29,7 +29,7 @@ from shared.gen.fedplcc.v1 import run_service_pb2_grpc as pb2_grpc
 from shared.prototype_map import RoundMap
 from shared.rpc import translated
 from shared.rpc_call import CallsMade, request_metadata
-from shared.types import BlobRef, Client, Evaluation, Event, Round
+from shared.types import BlobRef, Client, Evaluation, Event, EventQuery, Round
 
 CALL_S = 30.0
 """Deadline of a unary call, and longest silence of a download: enough for a page of the aggregator (servicer.MAX_PAGE_BYTES)
@@ -167,26 +167,16 @@ class AggregatorClient:
         response = await self._call(self._runs.ReleaseClient, request)
         return _decoded(run_from_proto, response.run)
 
-    async def list_events(
-        self,
-        run_id: str,
-        *,
-        after: int = 0,
-        before: int = 0,
-        limit: int,
-        types: Sequence[str] = (),
-        client_id: str = "",
-        newest_first: bool = False,
-    ) -> list[Event]:
-        """At most `limit` events after one, and before one unless that is 0; in order or newest first."""
+    async def list_events(self, query: EventQuery) -> list[Event]:
+        """The entries of the history that are asked for."""
         request = pb2.WatchRunRequest(
-            run_id=run_id,
-            after_sequence=after,
-            before_sequence=before,
-            page_size=limit,
-            types=types,
-            client_id=client_id,
-            newest_first=newest_first,
+            run_id=query.run_id,
+            after_sequence=query.after,
+            before_sequence=query.before,
+            page_size=query.limit,
+            types=query.types,
+            client_id=query.client_id,
+            newest_first=query.newest_first,
         )
         call = self._runs.WatchRun(request, timeout=CALL_S, metadata=request_metadata())
         with self._calling("WatchRun"):

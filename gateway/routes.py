@@ -25,6 +25,7 @@ from gateway.streaming import Stream
 from shared import types
 from shared.errors import BlobTooLarge, MalformedRequest, NotFound, Overloaded
 from shared.run_config import NAME_PATTERN, canonical_json
+from shared.types import EventQuery
 from shared.version import VERSION
 
 SERVICE = "fedplcc gateway"
@@ -337,13 +338,15 @@ async def get_events(
     if not wants_page:
         return _event_stream(_services(request), aggregator, run_id, _cursor(last_event_id, after))
     events = await aggregator.list_events(
-        run_id,
-        after=after or 0,
-        before=before,
-        limit=page_size,
-        types=types,
-        client_id=client,
-        newest_first=newest_first,
+        EventQuery(
+            run_id=run_id,
+            after=after or 0,
+            before=before,
+            limit=page_size,
+            types=types,
+            client_id=client,
+            newest_first=newest_first,
+        )
     )
     # The run was asked for first: one that had ended by then has no more events than there are.
     is_final = view.run.status.is_final and not before

@@ -53,8 +53,8 @@ class History(Protocol):
     def follow_events(self, run_id: str, *, after: int) -> AsyncGenerator[types.Event, None]:
         """Events with a greater sequence, in order, as they happen; may end before the run does."""
 
-    async def list_events(self, run_id: str, *, after: int, limit: int) -> list[types.Event]:
-        """Events with a greater sequence, in order."""
+    async def list_events(self, query: types.EventQuery) -> list[types.Event]:
+        """The events that are asked for."""
 
     async def get_run(self, run_id: str) -> RunView:
         """The run."""
@@ -81,7 +81,9 @@ async def follow_run(
             view = await history.get_run(run_id)
             if view.run.status.is_final:
                 # The stream may have ended for another reason, just before the run did.
-                while page := await history.list_events(run_id, after=after, limit=EVENTS_PER_CALL):
+                while page := await history.list_events(
+                    types.EventQuery(run_id=run_id, after=after, limit=EVENTS_PER_CALL)
+                ):
                     for event in page:
                         after = event.sequence
                         yield event

@@ -411,3 +411,21 @@ class Event:
     data: Mapping[str, Any] = field(default_factory=dict)
     sequence: int = 0
     time: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventQuery:
+    """Which entries of the history are asked for, at most so many: in order, or the newest first."""
+
+    run_id: str = ""
+    """Only those of this run, if given."""
+    after: int = 0
+    """Only those with a greater sequence."""
+    before: int = 0
+    """Only those with a smaller sequence, unless it is 0."""
+    types: tuple[str, ...] = ()
+    """Only those of these types, if given."""
+    client_id: str = ""
+    """Only those of this client, if given."""
+    newest_first: bool = False
+    limit: int = 1000

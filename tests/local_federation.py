@@ -13,7 +13,18 @@ from aggregator.service import Coordinator, Limits
 from aggregator.store.blobs import BlobStore
 from aggregator.store.sql import SqlStore
 from shared.metrics import new_registry
-from shared.types import BlobRef, ClientActivity, CommittedUpdate, Event, Heartbeat, Run, Task, TaskKind, Update
+from shared.types import (
+    BlobRef,
+    ClientActivity,
+    CommittedUpdate,
+    Event,
+    EventQuery,
+    Heartbeat,
+    Run,
+    Task,
+    TaskKind,
+    Update,
+)
 from tests.numpy_client import NumpyClient, a_document
 
 
@@ -172,7 +183,7 @@ class LocalFederation:
 
     def events(self, run_id: str = "", *types: str) -> list[Event]:
         """The history of a run or of everything, of some types if given."""
-        found = self.coordinator.list_events(run_id=run_id)
+        found = self.coordinator.list_events(EventQuery(run_id=run_id))
         return [event for event in found if not types or event.type in types]
 
     def metric(self, name: str, /, **labels: str) -> float | None:

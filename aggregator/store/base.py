@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
-from shared.types import BlobRef, Client, CommittedUpdate, Evaluation, Event, Round, Run, Update
+from shared.types import BlobRef, Client, CommittedUpdate, Evaluation, Event, EventQuery, Round, Run, Update
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,21 +94,8 @@ class Store(Protocol):
     ) -> list[tuple[int, Evaluation]]:
         """Reports of a run or of one round, by round and client id, from the one after `after`; all without a limit."""
 
-    def list_events(
-        self,
-        *,
-        run_id: str = "",
-        after: int = 0,
-        before: int = 0,
-        limit: int = 1000,
-        types: Sequence[str] = (),
-        client_id: str = "",
-        newest_first: bool = False,
-    ) -> list[Event]:
-        """Events in order, or newest first; of one run, of some types or of one client if given.
-
-        Those whose sequence is greater than `after` and, unless that is 0, smaller than `before`.
-        """
+    def list_events(self, query: EventQuery) -> list[Event]:
+        """The entries of the history that are asked for."""
 
     def list_clients(self, *, after: str = "", limit: int | None = None) -> list[Client]:
         """Clients that ever joined, by id, from the one after `after`; all of them without a limit."""

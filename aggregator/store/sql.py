@@ -29,6 +29,7 @@ from shared.types import (
     Environment,
     Evaluation,
     Event,
+    EventQuery,
     Rejections,
     Round,
     RoundPhase,
@@ -157,31 +158,21 @@ class SqlStore:
         with self._reading() as connection:
             return [(row.round, _load(Evaluation, row.evaluation)) for row in connection.execute(query).all()]
 
-    def list_events(
-        self,
-        *,
-        run_id: str = "",
-        after: int = 0,
-        before: int = 0,
-        limit: int = 1000,
-        types: Sequence[str] = (),
-        client_id: str = "",
-        newest_first: bool = False,
-    ) -> list[Event]:
+    def list_events(self, query: EventQuery) -> list[Event]:
         """See `Store.list_events`."""
         table = schema.events
-        order = table.c.sequence.desc() if newest_first else table.c.sequence
-        query = select(table).where(table.c.sequence > after).order_by(order).limit(limit)
-        if before:
-            query = query.where(table.c.sequence < before)
-        if run_id:
-            query = query.where(table.c.run_id == run_id)
-        if types:
-            query = query.where(table.c.type.in_(types))
-        if client_id:
-            query = query.where(table.c.client_id == client_id)
+        order = table.c.sequence.desc() if query.newest_first else table.c.sequence
+        found = select(table).where(table.c.sequence > query.after).order_by(order).limit(query.limit)
+        if query.before:
+            found = found.where(table.c.sequence < query.before)
+        if query.run_id:
+            found = found.where(table.c.run_id == query.run_id)
+        if query.types:
+            found = found.where(table.c.type.in_(query.types))
+        if query.client_id:
+            found = found.where(table.c.client_id == query.client_id)
         with self._reading() as connection:
-            return [Event(**row._mapping) for row in connection.execute(query).all()]
+            return [Event(**row._mapping) for row in connection.execute(found).all()]
 
     def list_clients(self, *, after: str = "", limit: int | None = None) -> list[Client]:
         """See `Store.list_clients`."""

@@ -20,7 +20,7 @@ from fedplcc.doctor.trainer_state import examine_trainer_state, is_trainer_state
 from fedplcc.state.backup import MANIFEST
 from fedplcc.state.snapshot import require_state, snapshot
 from shared.errors import FedplccError
-from shared.types import Event, Round, RoundPhase, Run, RunStatus
+from shared.types import Event, EventQuery, Round, RoundPhase, Run, RunStatus
 
 LEAST = Keep(models=1, prototypes=0, updates=0)
 """What every collection of garbage keeps, whatever an aggregator was told to."""
@@ -119,10 +119,10 @@ def sequence(store: Store) -> Iterator[Finding]:
 
 def history(store: Store, run_id: str = "") -> Iterator[Event]:
     """All events in order, of one run if given."""
-    page = store.list_events(run_id=run_id, limit=PAGE)
+    page = store.list_events(EventQuery(run_id=run_id, limit=PAGE))
     while page:
         yield from page
-        page = store.list_events(run_id=run_id, after=page[-1].sequence, limit=PAGE)
+        page = store.list_events(EventQuery(run_id=run_id, after=page[-1].sequence, limit=PAGE))
 
 
 def runs(store: Store) -> Iterator[Finding]:

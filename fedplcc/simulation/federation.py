@@ -33,7 +33,7 @@ from gateway.schemas import Evaluation as EvaluationDocument
 from gateway.schemas import Event
 from shared.metrics import new_registry
 from shared.run_config import FederationFile, canonical_json
-from shared.types import BlobRef, Round, RoundPhase, Run, RunSpec, TaskKind
+from shared.types import BlobRef, EventQuery, Round, RoundPhase, Run, RunSpec, TaskKind
 from trainer.cancellation import Cancelled, ShouldStop, never
 
 ArtifactKind = Literal["model", "prototypes"]
@@ -181,7 +181,9 @@ class Simulation:
 
     def _tell(self) -> None:
         """Pass on what has been added to the run's history."""
-        while events := self._service.list_events(run_id=self._run_id, after=self._cursor, limit=EVENTS_PER_READ):
+        while events := self._service.list_events(
+            EventQuery(run_id=self._run_id, after=self._cursor, limit=EVENTS_PER_READ)
+        ):
             self._cursor = events[-1].sequence
             for event in events:
                 self._observers.on_event(Event.of(event))

@@ -16,7 +16,7 @@ from aggregator.store.collection_lock import no_collection
 from fedplcc.state.snapshot import require_state, snapshot
 from shared.errors import BlobNotFound, InvalidConfig, RoundNotFound, RunNotFound
 from shared.tensors import read_header
-from shared.types import BlobRef, Round, RoundPhase, Run, Update
+from shared.types import BlobRef, EventQuery, Round, RoundPhase, Run, Update
 
 
 class Collected(BlobNotFound):
@@ -123,7 +123,7 @@ def _quarantined_in(store: Store, run_id: str, number: int) -> dict[str, str]:
     """Who was quarantined when the round was aggregated: prototypes of theirs are in no pool any more."""
     types = ("client_quarantined", "client_released", "round_aggregating")
     quarantined: dict[str, str] = {}
-    page = store.list_events(run_id=run_id, types=types)
+    page = store.list_events(EventQuery(run_id=run_id, types=types))
     while page:
         for event in page:
             if event.type == "client_quarantined":
@@ -132,7 +132,7 @@ def _quarantined_in(store: Store, run_id: str, number: int) -> dict[str, str]:
                 quarantined.pop(event.client_id, None)
             elif event.round == number:
                 return quarantined
-        page = store.list_events(run_id=run_id, types=types, after=page[-1].sequence)
+        page = store.list_events(EventQuery(run_id=run_id, types=types, after=page[-1].sequence))
     return quarantined
 
 

@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import expect
 
 from aggregator.service import Limits
-from shared.types import Event
+from shared.types import Event, EventQuery
 from tests.browsing import Console
 from tests.local_federation import LocalFederation, PassingClock
 from tests.long_history import clients, with_long_history
@@ -90,8 +90,8 @@ def shows_older_than(console: Console, sequence: int) -> bool:
 
 
 def every_event(federation: LocalFederation, run_id: str) -> list[Event]:
-    found = federation.coordinator.list_events(run_id=run_id)
-    while page := federation.coordinator.list_events(run_id=run_id, after=found[-1].sequence):
+    found = federation.coordinator.list_events(EventQuery(run_id=run_id))
+    while page := federation.coordinator.list_events(EventQuery(run_id=run_id, after=found[-1].sequence)):
         found += page
     return found
 

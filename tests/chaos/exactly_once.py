@@ -48,6 +48,7 @@ from shared.types import (
     BlobRef,
     ClientActivity,
     Evaluation,
+    EventQuery,
     PrototypeSet,
     Run,
     Task,
@@ -510,7 +511,7 @@ class ExactlyOnce(RuleBasedStateMachine):
             self.oracle.events.clear()
 
     def _new_events(self) -> list[Any]:
-        return self.federation.coordinator.list_events(after=self._sequence)
+        return self.federation.coordinator.list_events(EventQuery(after=self._sequence))
 
     def _difference(self, oracle: Oracle) -> str:
         """In what the aggregator is not as it must be; empty if in nothing."""

@@ -20,6 +20,7 @@ from shared.types import (
     CommittedUpdate,
     Environment,
     Event,
+    EventQuery,
     Rejections,
     RoundPhase,
     Run,
@@ -145,7 +146,7 @@ def test_a_block_that_raises_keeps_nothing(store: Store) -> None:
     assert store.find_control_request("c") is None
     assert store.find_round(run.run_id, 1) is None
     assert store.list_evaluations(run.run_id) == []
-    assert store.list_events() == []
+    assert store.list_events(EventQuery()) == []
     assert store.list_clients() == []
     assert store.last_committed("ann") is None
     for blob in (a_blob("loose"), *update.payload.blobs):
@@ -165,7 +166,7 @@ def test_reads_see_the_last_committed_state_while_a_transaction_is_open(store: S
         transaction.save_run(replace(run, status=RunStatus.STOPPING))
         transaction.add_event(Event(type="run_stopping", run_id=run.run_id))
         assert store.find_run(run.run_id) == run
-        assert store.list_events() == []
+        assert store.list_events(EventQuery()) == []
     found = store.find_run(run.run_id)
     assert found is not None
     assert found.status is RunStatus.STOPPING
@@ -182,7 +183,7 @@ def test_transactions_of_many_threads_take_turns_and_none_is_lost(store: Store) 
         thread.start()
     for thread in threads:
         thread.join()
-    events = store.list_events()
+    events = store.list_events(EventQuery())
     assert [event.sequence for event in events] == list(range(1, 21))
     for name in {event.client_id for event in events}:
         assert [event.data["index"] for event in events if event.client_id == name] == [0, 1, 2, 3, 4]
@@ -209,7 +210,7 @@ def test_a_key_that_must_be_new_is_not_overwritten(store: Store, again: str) -> 
     with pytest.raises(Exception, match=r"(?i)unique constraint"):
         write()
     assert store.open_runs() == [run]
-    assert store.list_events() == []
+    assert store.list_events(EventQuery()) == []
 
 
 # Runs and rounds
@@ -333,31 +334,33 @@ def test_events_come_in_order_after_a_cursor_of_one_run_or_of_some_types(store: 
         with store.transaction() as transaction:
             transaction.add_event(event)
     stored = [replace(event, sequence=index + 1) for index, event in enumerate(events)]
-    assert store.list_events() == stored
-    assert store.list_events(after=2) == stored[2:]
-    assert store.list_events(after=99) == []
-    assert store.list_events(limit=3) == stored[:3]
-    assert store.list_events(run_id="one") == [stored[0], stored[3]]
-    assert store.list_events(run_id="one", after=1) == [stored[3]]
-    assert store.list_events(types=("client_joined", "round_opened")) == [stored[1], stored[3]]
-    assert store.list_events(run_id="two", types=("round_opened",)) == []
+    assert store.list_events(EventQuery()) == stored
+    assert store.list_events(EventQuery(after=2)) == stored[2:]
+    assert store.list_events(EventQuery(after=99)) == []
+    assert store.list_events(EventQuery(limit=3)) == stored[:3]
+    assert store.list_events(EventQuery(run_id="one")) == [stored[0], stored[3]]
+    assert store.list_events(EventQuery(run_id="one", after=1)) == [stored[3]]
+    assert store.list_events(EventQuery(types=("client_joined", "round_opened"))) == [stored[1], stored[3]]
+    assert store.list_events(EventQuery(run_id="two", types=("round_opened",))) == []
 
 
 def test_events_come_backwards_from_a_cursor_too_and_of_one_client(store: Store) -> None:
     with store.transaction() as transaction:
         for index in range(8):
             transaction.add_event(Event(type="step", run_id="even" if index % 2 else "odd", client_id=f"c{index % 3}"))
-    stored = store.list_events()
-    assert store.list_events(newest_first=True) == stored[::-1]
-    assert store.list_events(newest_first=True, limit=3) == stored[:-4:-1]
-    assert store.list_events(newest_first=True, limit=3, before=stored[-3].sequence) == stored[4:1:-1]
-    assert store.list_events(newest_first=True, before=1) == []
-    assert store.list_events(before=4) == stored[:3]
-    assert store.list_events(after=2, before=5) == stored[2:4]
-    assert store.list_events(run_id="even", newest_first=True, limit=2) == [stored[7], stored[5]]
-    assert store.list_events(client_id="c1") == [stored[1], stored[4], stored[7]]
-    assert store.list_events(run_id="odd", client_id="c1", types=("step",), newest_first=True) == [stored[4]]
-    assert store.list_events(client_id="c1", types=("other",)) == []
+    stored = store.list_events(EventQuery())
+    assert store.list_events(EventQuery(newest_first=True)) == stored[::-1]
+    assert store.list_events(EventQuery(newest_first=True, limit=3)) == stored[:-4:-1]
+    assert store.list_events(EventQuery(newest_first=True, limit=3, before=stored[-3].sequence)) == stored[4:1:-1]
+    assert store.list_events(EventQuery(newest_first=True, before=1)) == []
+    assert store.list_events(EventQuery(before=4)) == stored[:3]
+    assert store.list_events(EventQuery(after=2, before=5)) == stored[2:4]
+    assert store.list_events(EventQuery(run_id="even", newest_first=True, limit=2)) == [stored[7], stored[5]]
+    assert store.list_events(EventQuery(client_id="c1")) == [stored[1], stored[4], stored[7]]
+    assert store.list_events(EventQuery(run_id="odd", client_id="c1", types=("step",), newest_first=True)) == [
+        stored[4]
+    ]
+    assert store.list_events(EventQuery(client_id="c1", types=("other",))) == []
 
 
 def test_events_of_one_transaction_keep_their_order_and_sequences_never_go_back(store: Store, open_store: Open) -> None:
@@ -369,7 +372,7 @@ def test_events_of_one_transaction_keep_their_order_and_sequences_never_go_back(
     again = open_store()
     with again.transaction() as transaction:
         transaction.add_event(Event(type="step", data={"index": 20}))
-    events = again.list_events()
+    events = again.list_events(EventQuery())
     assert [event.data["index"] for event in events] == list(range(21))
     assert [event.sequence for event in events] == list(range(1, 22)), "nothing is left out either"
 
@@ -523,7 +526,7 @@ def test_long_texts_are_kept_whole(store: Store) -> None:
     assert store.find_run(run.run_id) == run
     with store.transaction() as transaction:
         transaction.add_event(Event(type="long", run_id=run.run_id, data={"text": "é😀" * 50_000}))
-    assert store.list_events(run_id=run.run_id)[0].data == {"text": "é😀" * 50_000}
+    assert store.list_events(EventQuery(run_id=run.run_id))[0].data == {"text": "é😀" * 50_000}
 
 
 def test_a_text_with_the_character_that_no_database_keeps_is_refused_cleanly(store: Store) -> None:
@@ -544,7 +547,7 @@ def test_a_text_with_the_character_that_no_database_keeps_is_refused_cleanly(sto
     for look in (store.find_run, store.find_request, store.find_client, store.last_committed):
         with pytest.raises(MalformedRequest, match=r"U\+0000"):
             look("a\0b")
-    assert store.list_events() == [], "nothing of such a transaction is kept"
+    assert store.list_events(EventQuery()) == [], "nothing of such a transaction is kept"
     assert store.find_run(run.run_id) == run
 
 
@@ -554,7 +557,7 @@ def test_texts_within_records_may_have_any_character(store: Store) -> None:
         transaction.save_client(a_client(problem=problem))
         transaction.add_event(Event(type="client_problem", data={"a\0b": ["\0", {"\0": None}]}))
     assert store.list_clients() == [a_client(problem=problem)]
-    assert store.list_events()[0].data == {"a\0b": ["\0", {"\0": None}]}
+    assert store.list_events(EventQuery())[0].data == {"a\0b": ["\0", {"\0": None}]}
 
 
 def test_numbers_are_read_back_to_the_last_bit(store: Store) -> None:
@@ -562,7 +565,7 @@ def test_numbers_are_read_back_to_the_last_bit(store: Store) -> None:
     with store.transaction() as transaction:
         for number in numbers:
             transaction.add_event(Event(type="number", time=float(number), data={"number": number}))
-    events = store.list_events()
+    events = store.list_events(EventQuery())
     assert [repr(event.data["number"]) for event in events] == [repr(number) for number in numbers]
     assert [event.time for event in events] == numbers
 
@@ -607,11 +610,11 @@ def test_a_full_database_is_store_unavailable_and_goes_on_when_there_is_room(tmp
         connection.exec_driver_sql(f"PRAGMA max_page_count = {pages}")
     with pytest.raises(StoreUnavailable, match="full"):
         add_events(store, 100)
-    assert store.list_events() == []
+    assert store.list_events(EventQuery()) == []
     with store._engine.connect() as connection:
         connection.exec_driver_sql("PRAGMA max_page_count = 1073741823")
     add_events(store, 2)
-    assert len(store.list_events()) == 2
+    assert len(store.list_events(EventQuery())) == 2
     assert store.find_run(run.run_id) == run
     store.close()
 
@@ -625,7 +628,7 @@ USES: dict[str, Callable[[Store], object]] = {
     "list_rounds": lambda store: store.list_rounds("test-0000"),
     "find_round": lambda store: store.find_round("test-0000", 1),
     "list_evaluations": lambda store: store.list_evaluations("test-0000"),
-    "list_events": lambda store: store.list_events(),
+    "list_events": lambda store: store.list_events(EventQuery()),
     "list_clients": lambda store: store.list_clients(),
     "find_client": lambda store: store.find_client("ann"),
     "last_committed": lambda store: store.last_committed("ann"),

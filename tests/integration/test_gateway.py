@@ -10,6 +10,7 @@ import pytest
 
 from gateway import schemas
 from shared.run_config import canonical_json
+from shared.types import EventQuery
 from tests.numpy_client import a_document
 from tests.served_gateway import ServedGateway
 
@@ -52,7 +53,7 @@ def frames(response):
 
 
 def history(gateway, run_id):
-    return gateway.federation.coordinator.list_events(run_id=run_id)
+    return gateway.federation.coordinator.list_events(EventQuery(run_id=run_id))
 
 
 def problem(answer):

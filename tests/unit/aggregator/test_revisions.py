@@ -25,7 +25,7 @@ from structlog.testing import capture_logs
 from aggregator.store import generate, new_revision, revisions, schema
 from aggregator.store.sql import SqlStore
 from shared.errors import StoreUnavailable
-from shared.types import Event, RunStatus
+from shared.types import Event, EventQuery, RunStatus
 from tests.folders import memory_folder
 from tests.revisions_to_come import copy_migrations, write_revision
 
@@ -154,10 +154,10 @@ def test_data_of_every_revision_are_all_there_after_the_start(old: Path, revisio
     assert run is not None
     assert run.status is RunStatus.RUNNING
     assert run.reason == "weil «warum» nicht reicht: ü, it's"
-    assert [entry.sequence for entry in store.list_events()] == [1, 2, 3, 4]
+    assert [entry.sequence for entry in store.list_events(EventQuery())] == [1, 2, 3, 4]
     with store.transaction() as transaction:
         transaction.add_event(Event(type="later"))
-    assert store.list_events()[-1].sequence == 5, "sequences go on where they were"
+    assert store.list_events(EventQuery())[-1].sequence == 5, "sequences go on where they were"
     with store._engine.connect() as connection:
         assert connection.exec_driver_sql("PRAGMA foreign_keys").scalar() == 1, "references are looked at again"
     store.close()

@@ -23,7 +23,7 @@ from shared.errors import (
     RunNotFound,
 )
 from shared.run_config import parse_run_config
-from shared.types import BlobRef, ClientActivity, RoundPhase, Run, RunStatus, TaskKind
+from shared.types import BlobRef, ClientActivity, EventQuery, RoundPhase, Run, RunStatus, TaskKind
 from tests.folders import memory_folder
 from tests.local_federation import LocalFederation
 from tests.numpy_client import NumpyClient, a_document
@@ -110,7 +110,7 @@ def test_a_run_that_does_not_exist_is_named_whatever_is_asked_of_it(federation: 
         lambda: coordinator.stop("nothing"),
         lambda: coordinator.list_rounds("nothing"),
         lambda: coordinator.list_evaluations("nothing"),
-        lambda: coordinator.list_events(run_id="nothing"),
+        lambda: coordinator.list_events(EventQuery(run_id="nothing")),
         lambda: coordinator.list_runs(limit=1, before="nothing"),
         lambda: coordinator.artifact("nothing", -1, "model"),
         lambda: coordinator.has_ended("nothing"),

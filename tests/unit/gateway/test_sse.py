@@ -46,8 +46,8 @@ class ScriptedHistory:
         if cut < len(left) and self.failures:
             raise self.failures.pop(0)
 
-    async def list_events(self, run_id, *, after, limit):
-        return [event for event in self.events if event.sequence > after][:limit]
+    async def list_events(self, query):
+        return [event for event in self.events if event.sequence > query.after][: query.limit]
 
     async def get_run(self, run_id):
         return a_view(self.statuses.pop(0) if self.statuses else RunStatus.COMPLETED)
