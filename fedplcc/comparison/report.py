@@ -29,7 +29,6 @@ from fedplcc.comparison.outcomes import (
     total_of,
 )
 from fedplcc.comparison.plan import command_of
-from fedplcc.comparison.published import MEAN as PUBLISHED_MEAN
 from fedplcc.comparison.published import PublishedTable
 from fedplcc.comparison.reading import Absence, CellResult, MissingCell
 from shared.types import GLOBAL_MODEL, LOCAL_MODEL
@@ -202,20 +201,32 @@ def _title_of(view: View, num_rounds: int) -> str:
 def _published(findings: Findings, dataset: str, group: str, rows: Sequence[str]) -> Iterator[Part]:
     """Our numbers beside those that were published for the same set-up, and what differs."""
     comparison = findings.comparison
-    has_any = False
+    shown: list[tuple[PublishedTable, dict[str, str]]] = []
     for table in comparison.published_for(dataset):
-        named = {row: name for row in rows if (name := comparison.published_as(row, table)) is not None}
-        named = {row: name for row, name in named.items() if over_seeds(findings.cells(dataset, row), table.view)}
-        if not named or group != _group_of(comparison, dataset, table):
-            continue
-        if not has_any:
-            yield Heading(4, "Beside the published numbers")
-            if comparison.datasets[dataset].differs:
-                yield Paragraph("What differs from the published set-up:")
-                yield Bullets(comparison.datasets[dataset].differs)
-        has_any = True
+        if group == _group_of(comparison, dataset, table):
+            named = {row: name for row in rows if (name := comparison.published_as(row, table)) is not None}
+            named = {row: name for row, name in named.items() if _ours(findings.cells(dataset, row), table)}
+            shown += [(table, named)] if named else []
+    if not shown:
+        return
+    yield Heading(4, "Beside the published numbers")
+    differs = dict.fromkeys(
+        (*comparison.datasets[dataset].differs, *(text for table, _ in shown for text in table.differs))
+    )
+    if differs:
+        yield Paragraph("What differs from the published set-up:")
+        yield Bullets(tuple(differs))
+    for table, named in shown:
         yield _beside(findings, dataset, named, table)
         yield Paragraph(f"Published in: {table.source}. {' '.join(table.notes)}".strip())
+
+
+def _ours(cells: Sequence[CellResult], table: PublishedTable) -> dict[str, Spread]:
+    """A row's accuracies by the table's columns, as far as it has them."""
+    models = {model for model, _ in table.kinds}
+    found = {model: over_seeds(cells, table.view, model) for model in models}
+    kinds = zip(table.columns, table.kinds, strict=True)
+    return {column: found[model][name] for column, (model, name) in kinds if name in found[model]}
 
 
 def _group_of(comparison: Comparison, dataset: str, table: PublishedTable) -> str:
@@ -226,12 +237,12 @@ def _group_of(comparison: Comparison, dataset: str, table: PublishedTable) -> st
 
 def _beside(findings: Findings, dataset: str, named: Mapping[str, str], table: PublishedTable) -> Table:
     comparison = findings.comparison
-    columns = [MEAN if column == PUBLISHED_MEAN else column for column in table.columns]
+    columns = table.columns
     lines = []
     for row, name in named.items():
         label = comparison.label_of_row(row)
         published = dict(zip(columns, table.accuracy[name], strict=True))
-        ours = over_seeds(findings.cells(dataset, row), table.view)
+        ours = _ours(findings.cells(dataset, row), table)
         differences = {column: 100 * ours[column].mean - published[column] for column in columns if column in ours}
         lines += [
             Line(f"{label}, here", tuple(_value(ours.get(column), None) for column in columns)),
@@ -424,9 +435,9 @@ def _domains(findings: Findings, dataset: str) -> dict[str, str]:
     present = {domain for each in findings.results if each.cell.dataset == dataset for domain in each.domains}
     labels: dict[str, str] = {}
     for table in findings.comparison.published_for(dataset):
-        for column, label in zip(table.columns, table.labels, strict=True):
-            if column in present:
-                labels.setdefault(column, label)
+        for domain, label in table.domains.items():
+            if domain in present:
+                labels.setdefault(domain, label)
     return labels | {domain: domain for domain in sorted(present - labels.keys())}
 
 
