@@ -91,6 +91,8 @@ def _working(tour: Tour) -> None:
     console.page.keyboard.press("Escape")
     tour.scene("dialog-stop", tour.dialog("Stop …"))
     console.page.keyboard.press("Escape")
+    tour.scene("dialog-quarantine", tour.dialog("Quarantine …"))
+    console.page.keyboard.press("Escape")
     federation.coordinator.quarantine(run.run_id, "bob", reason="its scanner is being repaired")
     release = tour.button("Release …")
     tour.scene("run-quarantine", release, console.page.get_by_text("its scanner is being repaired"))

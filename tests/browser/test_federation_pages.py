@@ -65,6 +65,50 @@ def test_earlier_runs_are_turned_like_pages(console: Console) -> None:
     expect(names).to_have_text(newest)
 
 
+def test_runs_of_one_kind_are_found_among_all(console: Console) -> None:
+    coordinator = console.served.federation.coordinator
+
+    def made(name: str) -> str:
+        return str(coordinator.create_run(f"search {name}", a_document(run={"name": name})).run_id)
+
+    forgotten = [made(f"forgotten-{number:02}") for number in range(NUM_RUNS)]
+    for number in range(NUM_RUNS):
+        coordinator.stop(made(f"later-{number:02}"))
+        coordinator.tick()
+    page = console.open("#/").page
+    names, show = page.locator("main tbody th a"), page.get_by_role("combobox", name="Show")
+    expect(names.first).to_have_text("later-22")
+    show.focus()
+    page.keyboard.press("ArrowDown")
+    expect(show).to_have_value("open")
+    newest = [f"forgotten-{number:02}" for number in range(NUM_RUNS - 1, NUM_RUNS - 21, -1)]
+    expect(names).to_have_text(newest)
+    expect(page.get_by_role("status").filter(has_text="1 to 20 of 23")).to_be_visible()
+    page.get_by_role("button", name="Older").click()
+    expect(names).to_have_text(["forgotten-02", "forgotten-01", "forgotten-00"])
+    expect(page.get_by_role("heading", name="Earlier runs")).to_be_focused()
+
+    coordinator.stop(forgotten[1])
+    coordinator.tick()
+    expect(names).to_have_text(["forgotten-02", "forgotten-00"])
+    names.first.click()
+    expect(page.get_by_role("heading", name="forgotten-02")).to_be_visible()
+    page.go_back()
+    expect(show).to_have_value("open")
+    expect(names.first).to_have_text("forgotten-22")
+    expect(page.get_by_role("navigation").get_by_role("link", name="Overview")).to_have_attribute(
+        "aria-current", "page"
+    )
+
+    show.select_option("failed")
+    expect(page.get_by_role("status").filter(has_text="No run is like this.")).to_be_visible()
+    show.select_option("stopped")
+    expect(names.first).to_have_text("later-22")
+    page.get_by_role("button", name="Older").click()
+    expect(names).to_have_text(["later-02", "later-01", "later-00", "forgotten-01"])
+    assert console.overflow_px() == 0
+
+
 def test_runs_that_came_to_nothing_are_not_asked_again_and_again_what_they_came_to(console: Console) -> None:
     federation = console.served.federation
     federation.join()

@@ -48,6 +48,11 @@ def button(console: Console, name: str) -> Locator:
     return console.page.get_by_role("group", name="Steer the run").get_by_role("button", name=name, exact=True)
 
 
+def steer(console: Console, name: str) -> Locator:
+    """The button in a client's row."""
+    return console.page.get_by_role("button", name=name, exact=True)
+
+
 def dialog(console: Console) -> Locator:
     return console.page.get_by_role("dialog")
 
@@ -155,6 +160,52 @@ def test_what_does_not_arrive_is_done_once_when_it_is_sent_again(console: Consol
     expect(dialog(console)).to_have_count(0)
     expect(status(console, "paused")).to_be_visible()
     assert events_of(console, run_id).count("run_paused") == 1
+
+
+def test_a_client_is_left_out_with_a_reason_and_taken_back(console: Console, run_id: str) -> None:
+    rows = console.page.get_by_role("table").filter(has_text="Last error").locator("tbody tr")
+    said = console.page.locator("#announcer")
+    expect(rows).to_have_count(2)
+    expect(rows.last).to_contain_text("bob")
+    steer(console, "Quarantine … bob").focus()
+    console.page.keyboard.press("Enter")
+    expect(dialog(console)).to_contain_text("Quarantine client bob?")
+    dialog(console).get_by_label("Reason").fill(" its <b>scanner</b> is off ")
+    confirm(console, "Quarantine")
+    expect(dialog(console)).to_have_count(0)
+    expect(rows.first).to_contain_text("bob")
+    expect(rows.first).to_contain_text("quarantined")
+    expect(rows.first).to_contain_text("its <b>scanner</b> is off")
+    expect(said).to_have_text("Client bob is quarantined")
+    assert run_of(console, run_id)["quarantined"] == [{"client_id": "bob", "reason": "its <b>scanner</b> is off"}]
+
+    # The row has moved, and the keyboard with it.
+    expect(steer(console, "Release … bob")).to_be_focused()
+    console.page.keyboard.press("Enter")
+    expect(dialog(console)).to_contain_text("It was quarantined: its <b>scanner</b> is off.")
+    confirm(console, "Release")
+    expect(said).to_have_text("Client bob takes part again")
+    expect(steer(console, "Quarantine … bob")).to_be_focused()
+    expect(rows.last).to_contain_text("bob")
+    assert run_of(console, run_id)["quarantined"] == []
+
+    console.served.federation.run_to_end(run_id)
+    expect(status(console, "completed")).to_be_visible()
+    expect(console.page.get_by_role("button", name="Quarantine …")).to_have_count(0)
+    assert events_of(console, run_id).count("client_quarantined") == 1
+
+
+def test_a_quarantine_that_is_refused_says_why(console: Console, run_id: str) -> None:
+    steer(console, "Quarantine … ann").click()
+    console.served.federation.run_to_end(run_id)
+    expect(status(console, "completed")).to_be_visible()
+    confirm(console, "Quarantine")
+    console.tolerate("status of 400")
+    expect(dialog(console).get_by_role("alert")).to_have_text(
+        "This was not done. The run is completed; nobody takes part in it any more."
+    )
+    confirm(console, "Cancel")
+    expect(dialog(console)).to_have_count(0)
 
 
 def test_everything_is_done_with_the_keyboard(console: Console, run_id: str) -> None:

@@ -15,7 +15,7 @@ import { watchHealth } from "./lib/health.js";
  * @type {{pattern: RegExp, title: string, load: () => Promise<View>}[]}
  */
 const ROUTES = [
-  { pattern: /^#?\/?$/, title: "Overview", load: () => import("./overview/overview.js") },
+  { pattern: /^#?\/?(?:\?show=(?<show>[a-z]{1,16}))?$/, title: "Overview", load: () => import("./overview/overview.js") },
   { pattern: /^#\/start(?:\?from=(?<from>[A-Za-z0-9._-]{1,128}))?$/, title: "Start a run", load: () => import("./start/start.js") },
   { pattern: /^#\/clients$/, title: "Clients", load: () => import("./clients/clients.js") },
   { pattern: /^#\/runs\/(?<runId>[A-Za-z0-9._-]{1,128})$/, title: "Run", load: () => import("./run/run.js") },
@@ -57,7 +57,7 @@ function focusHeading() {
 /** @param {string} hash */
 function markCurrent(hash) {
   for (const link of document.querySelectorAll(".top-nav a")) {
-    const isCurrent = link.getAttribute("href") === (hash || "#/");
+    const isCurrent = link.getAttribute("href") === (hash.split("?")[0] || "#/");
     if (isCurrent) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   }

@@ -82,6 +82,7 @@ export function keyed(container, items, keyOf, create, update) {
   /** @type {Map<string, Element>} */
   const known = new Map();
   for (const child of container.children) known.set(/** @type {any} */ (child).key, child);
+  const focused = container.contains(document.activeElement) ? /** @type {HTMLElement} */ (document.activeElement) : null;
   /** @type {Element | null} */
   let next = container.firstElementChild;
   for (const item of items) {
@@ -98,6 +99,8 @@ export function keyed(container, items, keyOf, create, update) {
     else container.insertBefore(element, next);
   }
   for (const element of known.values()) element.remove();
+  // An element that is moved loses the focus.
+  if (focused?.isConnected && document.activeElement !== focused) focused.focus({ preventScroll: true });
 }
 
 /**

@@ -1,9 +1,9 @@
 // @ts-check
 /**
- * The clients of a run: what each does in the open round, and what is wrong with whom.
+ * The clients of a run: what each does in the open round, what is wrong with whom, and leaving one out until it is mended.
  */
 
-import { askRelease } from "./controls.js";
+import { askQuarantine, askRelease } from "./controls.js";
 import { h, keyed, setAttribute, setText } from "../lib/dom.js";
 import { ago, count, counted, percent } from "../lib/format.js";
 import { allowed } from "./state.js";
@@ -21,7 +21,16 @@ export function section(context) {
   const table = h(
     "table",
     { class: "stacking", role: "table", tabindex: -1 },
-    h("thead", null, h("tr", null, headings.map((name) => h("th", { scope: "col", class: name === "Samples" ? "number" : null }, name)))),
+    h(
+      "thead",
+      null,
+      h(
+        "tr",
+        null,
+        headings.map((name) => h("th", { scope: "col", class: name === "Samples" ? "number" : null }, name)),
+        h("th", { scope: "col" }, h("span", { class: "visually-hidden" }, "Steering")),
+      ),
+    ),
     body,
   );
   const element = h(
@@ -50,13 +59,19 @@ export function section(context) {
     setText(summary, state.areClientsKnown ? summaryOf(rows) : "");
     setAttribute(more, "hidden", rows.length <= most);
     setText(more, `Show all ${count(rows.length)} clients`);
+    const focused = body.contains(document.activeElement) ? document.activeElement : null;
     keyed(body, rows.slice(0, most), (row) => row.clientId, createRow, (line, row) => updateRow(line, row, state));
+    // A run that ends takes the buttons with it.
+    if (focused?.hasAttribute("hidden")) table.focus({ preventScroll: true });
   }
 
   /** @param {import("./client_rows.js").ClientRow} row */
   function createRow(row) {
-    const release = h("button", { class: "button button-small", type: "button" }, "Release …");
-    release.addEventListener("click", () => void askRelease(context, row.clientId, release.dataset.reason ?? ""));
+    const steer = h("button", { class: "button button-small", type: "button" });
+    steer.addEventListener("click", () => {
+      const { reason } = steer.dataset;
+      void (reason === undefined ? askQuarantine(context, row.clientId) : askRelease(context, row.clientId, reason));
+    });
     return h(
       "tr",
       null,
@@ -64,7 +79,8 @@ export function section(context) {
       h("td", { "data-label": "Domain" }),
       h("td", { "data-label": "State", class: "state-cell" }, h("span", { class: "badge" }), h("progress", { max: 1, "aria-label": "Progress" }), h("span", { class: "stat-note" })),
       h("td", { "data-label": "Samples", class: "number" }),
-      h("td", { "data-label": "Last error", class: "problem" }, h("p", { class: "error" }), h("p", { class: "muted small" }), release),
+      h("td", { "data-label": "Last error", class: "problem" }, h("p", { class: "error" }), h("p", { class: "muted small" })),
+      h("td", { class: "steer-cell" }, steer),
     );
   }
 
@@ -77,9 +93,10 @@ export function section(context) {
  * @param {import("./state.js").RunState} state
  */
 function updateRow(line, row, state) {
-  const [, domain, stateCell, samples, problem] = line.children;
+  const [, domain, stateCell, samples, problem, steerCell] = line.children;
   const [badge, bar, seen] = stateCell.children;
-  const [error, hint, release] = problem.children;
+  const [error, hint] = problem.children;
+  const steer = /** @type {Element} */ (steerCell.firstElementChild);
   setText(domain, row.domain);
   setText(badge, row.state);
   setAttribute(badge, "data-tone", row.tone);
@@ -92,9 +109,14 @@ function updateRow(line, row, state) {
   setText(samples, count(row.numExamples));
   setText(error, row.error);
   setText(hint, row.hint);
-  setAttribute(problem, "data-empty", !row.error && !row.isQuarantined);
-  setAttribute(release, "hidden", !row.isQuarantined || !allowed(state.run).steer);
-  setAttribute(release, "data-reason", row.error);
+  setAttribute(problem, "data-empty", !row.error);
+  const maySteer = allowed(state.run).steer;
+  const wish = row.isQuarantined ? "Release …" : "Quarantine …";
+  setText(steer, wish);
+  setAttribute(steer, "aria-label", `${wish} ${row.clientId}`);
+  setAttribute(steer, "data-reason", row.isQuarantined ? row.error : null);
+  setAttribute(steer, "hidden", !maySteer);
+  setAttribute(steerCell, "data-empty", !maySteer);
 }
 
 /** @param {import("./client_rows.js").ClientRow[]} rows */

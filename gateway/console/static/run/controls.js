@@ -1,6 +1,7 @@
 // @ts-check
 /**
- * Pausing, resuming and stopping a run: buttons that are there when they can be used, each with a question.
+ * Pausing, resuming and stopping a run: buttons that are there when they can be used, each with a question. And the questions
+ * before a client is left out and before it takes part again.
  */
 
 import { newKey, post, runPath } from "../lib/api.js";
@@ -92,14 +93,32 @@ function askWithdraw(context) {
 
 /** @param {import("./run.js").Context} context */
 function askStop(context) {
-  const reason = h("textarea", { id: "stop-reason", rows: 2, maxlength: MAX_REASON });
+  const reason = reasonField("Reason, for the history (optional)");
   return ask({
     title: "Stop the run?",
     text: "This cannot be undone. Its last committed round is kept, with model, prototypes and metrics; the open round is lost.",
-    fields: [h("div", { class: "field" }, h("label", { for: "stop-reason" }, "Reason, for the history (optional)"), reason)],
+    fields: [reason.element],
     confirm: "Stop the run",
     kind: "danger",
-    act: wish(context, "/stop", () => ({ reason: reason.value.trim() })),
+    act: wish(context, "/stop", () => ({ reason: reason.read() })),
+  });
+}
+
+/**
+ * Leave a client out of the run, after asking.
+ *
+ * @param {import("./run.js").Context} context
+ * @param {string} clientId
+ */
+export function askQuarantine(context, clientId) {
+  const reason = reasonField("Reason, for the history and for the client (optional)");
+  return ask({
+    title: `Quarantine client ${clientId}?`,
+    text: "The run goes on without it, as far as the others are enough, until somebody releases it. What it has committed in the open round stays part of it.",
+    fields: [reason.element],
+    confirm: "Quarantine",
+    kind: "danger",
+    act: wish(context, `/clients/${encodeURIComponent(clientId)}/quarantine`, () => ({ reason: reason.read() })),
   });
 }
 
@@ -135,6 +154,15 @@ function wish(context, part, body = () => ({})) {
     const key = keys.get(name) ?? newKey();
     keys.set(name, key);
     context.take({ type: "run", run: await post(runPath(context.runId, part), content, { key }) });
+  };
+}
+
+/** @param {string} label */
+function reasonField(label) {
+  const input = h("textarea", { id: "wish-reason", rows: 2, maxlength: MAX_REASON });
+  return {
+    element: h("div", { class: "field" }, h("label", { for: input.id }, label), input),
+    read: () => input.value.trim(),
   };
 }
 

@@ -19,6 +19,12 @@ export function spokenChange(before, after) {
   if (before.run.is_pause_requested !== after.run.is_pause_requested) {
     return after.run.is_pause_requested ? "The run pauses when the open round has committed" : "The run does not pause";
   }
+  const wasOut = outOf(before.run);
+  const isOut = outOf(after.run);
+  const left = [...isOut].find((name) => !wasOut.has(name));
+  if (left !== undefined) return `Client ${left} is quarantined`;
+  const back = [...wasOut].find((name) => !isOut.has(name));
+  if (back !== undefined) return `Client ${back} takes part again`;
   const wasLost = before.connection.state === "lost";
   const isLost = after.connection.state === "lost";
   if (isLost && !wasLost) return "Connection lost; trying again";
@@ -28,4 +34,14 @@ export function spokenChange(before, after) {
     return `Round ${round.round} of ${after.run.total_rounds}: mean accuracy ${percent(round.accuracy.mean)}`;
   }
   return "";
+}
+
+/**
+ * Ids of the clients that are quarantined.
+ *
+ * @param {import("./state.js").Document} run
+ * @returns {Set<string>}
+ */
+function outOf(run) {
+  return new Set(run.quarantined.map((/** @type {any} */ entry) => entry.client_id));
 }
