@@ -6,17 +6,21 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from fedplcc.examples import examples
 from fedplcc.exit_codes import ExitCode, explains_errors, say
 from fedplcc.model_options import AsJson, Device, Model
+from fedplcc.pictures import CLUSTERS, MAP
 
 # Modules that load torch are imported by the command that needs them, so that --help answers at once.
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from fedplcc.pictures.cluster_sizes import ClusterSizes
+    from fedplcc.pictures.feature_map import FeatureMap
 
 MAP_EXAMPLES = examples(
     "fedplcc model map fedplcc-runs/digits",
@@ -49,6 +53,14 @@ Config = Annotated[
 ]
 
 
+def _out(usual: str) -> Any:
+    return typer.Option(
+        help=f"The picture, .png, .svg or .pdf; {usual} in the model's folder if not given.",
+        dir_okay=False,
+        show_default=False,
+    )
+
+
 @explains_errors
 def draw_map(
     model: Model,
@@ -60,14 +72,7 @@ def draw_map(
         ),
     ] = "first",
     data: Data = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            help="The picture, .png, .svg or .pdf; map.png in the model's folder if not given.",
-            dir_okay=False,
-            show_default=False,
-        ),
-    ] = None,
+    out: Annotated[Path | None, _out(MAP)] = None,
     per_class: Annotated[
         int, typer.Option(help="Test images of each class and domain; at most 2000 in all.", min=1)
     ] = 40,
@@ -89,11 +94,10 @@ def draw_map(
     from fedplcc.pictures.shown_clients import shown_clients
     from fedplcc.progress import console_for
     from fedplcc.trained_model import read_trained_model
-    from shared.run_config import canonical_json
 
     trained = read_trained_model(model, config_file=config, device=device)
     clients = shown_clients(trained.file, trained.config, config_file=config, named=data or ())
-    place = _place(out, trained.file.with_name("map.png"))
+    place = _place(out, trained.file.with_name(MAP))
     other = before_model(trained, before)
     if other is not None and other.sha256 == trained.sha256:
         say("both panels show the same model; of a run whose updates carry no model, it is that of round 0")
@@ -108,24 +112,14 @@ def draw_map(
             on_step=on_step,
         )
         files = write_map(found, place)
-    _end(console, [*found.lines()], files)
-    if as_json:
-        print(canonical_json({**found.as_json(), "files": [str(file.resolve()) for file in files]}))
-    return ExitCode.OK
+    return _tell(found, files, console, as_json=as_json)
 
 
 @explains_errors
 def draw_clusters(
     model: Model,
     data: Data = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            help="The picture, .png, .svg or .pdf; clusters.png in the model's folder if not given.",
-            dir_okay=False,
-            show_default=False,
-        ),
-    ] = None,
+    out: Annotated[Path | None, _out(CLUSTERS)] = None,
     config: Config = None,
     device: Device = "auto",
     as_json: AsJson = False,
@@ -140,19 +134,15 @@ def draw_clusters(
     from fedplcc.pictures.shown_clients import shown_clients
     from fedplcc.progress import console_for
     from fedplcc.trained_model import read_trained_model
-    from shared.run_config import canonical_json
 
     trained = read_trained_model(model, config_file=config, device=device)
     clients = shown_clients(trained.file, trained.config, config_file=config, named=data or ())
-    place = _place(out, trained.file.with_name("clusters.png"))
+    place = _place(out, trained.file.with_name(CLUSTERS))
     console = console_for(json=as_json)
     with _telling(console) as on_step:
         found = make_clusters(trained, clients, on_step=on_step)
         files = write_clusters(found, place)
-    _end(console, [*found.lines()], files)
-    if as_json:
-        print(canonical_json({**found.as_json(), "files": [str(file.resolve()) for file in files]}))
-    return ExitCode.OK
+    return _tell(found, files, console, as_json=as_json)
 
 
 def _place(out: Path | None, usual: Path) -> Path:
@@ -174,7 +164,13 @@ def _telling(console: Console) -> Iterator[Callable[[str], None]]:
         yield status.update
 
 
-def _end(console: Console, lines: list[str], files: list[Path]) -> None:
-    for line in lines:
+def _tell(found: FeatureMap | ClusterSizes, files: list[Path], console: Console, *, as_json: bool) -> int:
+    """Say what was drawn, and into which files."""
+    from shared.run_config import canonical_json
+
+    for line in found.lines():
         console.print(line)
     console.print(f"written to {files[0].parent}: {', '.join(file.name for file in files)}")
+    if as_json:
+        print(canonical_json({**found.as_json(), "files": [str(file.resolve()) for file in files]}))
+    return ExitCode.OK
