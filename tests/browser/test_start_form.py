@@ -194,6 +194,86 @@ def test_a_start_that_was_changed_after_its_answer_was_lost_says_that_there_is_a
     assert sorted(each["total_rounds"] for each in runs()) == [7, 30]
 
 
+def test_what_is_half_filled_in_is_there_after_a_reload(console: Console, form: Locator, runs: Runs) -> None:
+    row(form, "ann").check()
+    box(form, "Clients that have not joined yet, by name").fill("north")
+    form.get_by_role("button", name="Add", exact=True).click()
+    box(form, "Rounds").fill("many")
+    box(form, "Method").select_option("fedprox")
+    form.get_by_text("More settings").click()
+    box(form, "Mu").fill("")
+    box(form, "Unit of local training").select_option("epochs")
+    box(form, "Local training in a round").fill("2")
+    box(form, "Model").select_option("another one …")
+    box(form, "Which model").fill("package.module:factory")
+    box(form, "Options of the model").fill('{"depth": ')
+    box(form, "Clients that have not joined yet, by name").fill("sou")
+    expect(form.get_by_role("button", name="Start over")).to_have_count(0)
+
+    console.page.reload()
+    expect(row(form, "ann")).to_be_checked()
+    expect(row(form, "north")).to_be_checked()
+    expect(row(form, "bob")).not_to_be_checked()
+    expect(box(form, "Clients that have not joined yet, by name")).to_have_value("sou")
+    expect(box(form, "Rounds")).to_have_value("many")
+    expect(box(form, "Rounds")).to_have_accessible_description(re.compile("Input should be a valid integer"))
+    expect(box(form, "Method")).to_have_value("fedprox")
+    expect(box(form, "Mu")).to_have_value("")
+    expect(box(form, "Unit of local training")).to_have_value("epochs")
+    expect(box(form, "Local training in a round")).to_have_value("2")
+    expect(box(form, "Which model")).to_have_value("package.module:factory")
+    expect(box(form, "Options of the model")).to_have_value('{"depth": ')
+
+    form.get_by_role("button", name="Start over").click()
+    expect(form.get_by_role("button", name="Start over")).to_have_count(0)
+    expect(box(form, "Rounds")).to_have_value("30")
+    expect(row(form, "ann")).not_to_be_checked()
+    row(form, "ann").check()
+    start(form)
+    started(console, runs)
+    console.page.go_back()
+    expect(box(form, "Rounds")).to_have_value("30")
+    expect(form.get_by_text("This is what you had filled in")).to_have_count(0)
+
+
+def test_a_start_whose_answer_was_lost_makes_one_run_after_a_reload_too(
+    console: Console, form: Locator, runs: Runs
+) -> None:
+    console.tolerate("ERR_FAILED|Failed to load resource")
+    form.get_by_label("Whoever joins").check()
+    box(form, "Start when so many clients have joined").fill("7")
+    console.page.route("**/v1/runs", lambda route: (route.fetch(), route.abort()), times=1)
+    start(form)
+    expect(form.locator(".form-summary")).to_contain_text("Nobody knows yet whether the run was made")
+    console.page.reload()
+    expect(box(form, "Start when so many clients have joined")).to_have_value("7")
+    start(form)
+    assert started(console, runs)["config"]["run"]["min_clients"] == 7
+
+
+def test_options_that_are_written_outlive_what_is_written_elsewhere(
+    console: Console, form: Locator, runs: Runs
+) -> None:
+    box(form, "Model").select_option("another one …")
+    name = box(form, "Which model")
+    name.fill("timm:resnet18")
+    box(form, "Hidden dim").fill("64")
+    name.press("End")
+    name.press_sequentially("d")
+    expect(box(form, "Hidden dim")).to_have_value("64")
+    expect(name).to_be_focused()
+    box(form, "Hidden dim").press("Home")
+    box(form, "Hidden dim").press_sequentially("1")
+    expect(box(form, "Hidden dim")).to_be_focused()
+    expect(box(form, "Hidden dim")).to_have_value("164")
+    box(form, "Model").select_option("cnn4")
+    expect(box(form, "Hidden dim")).to_have_count(0)
+    box(form, "Model").select_option("another one …")
+    expect(name).to_have_value("timm:resnet18d")
+    expect(box(form, "Hidden dim")).to_have_value("164")
+    assert runs() == []
+
+
 def test_what_only_the_aggregator_knows_is_said_at_its_field(console: Console, form: Locator, runs: Runs) -> None:
     console.tolerate(REFUSED_BY_HTTP)
     row(form, "ann").check()

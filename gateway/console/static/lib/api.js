@@ -15,7 +15,7 @@ const SILENCE_MS = 45_000;
 const MAX_PAUSE_MS = 30_000;
 /** How long a hidden page keeps its stream: browsers allow six connections to a host, and there may be many tabs. */
 const HIDDEN_MS = 10_000;
-/** Longest wait for an answer. */
+/** Longest wait for an answer, and for more of one that has begun: a slow link takes its time, a dead one ends. */
 const ANSWER_MS = 40_000;
 
 /**
@@ -70,8 +70,7 @@ export function runPath(runId, part = "") {
  * @returns {Promise<any>}
  */
 export async function get(path, options = {}) {
-  const answer = await ask(path, { headers: { Accept: "application/json" }, cache: "no-store" }, options.signal);
-  return whole(answer.json(), options.signal);
+  return ask(path, { headers: { Accept: "application/json" }, cache: "no-store" }, options.signal, documentOf);
 }
 
 /**
@@ -82,7 +81,7 @@ export async function get(path, options = {}) {
  * @returns {Promise<number | null>}
  */
 export async function sizeOf(path, options = {}) {
-  const answer = await ask(path, { method: "HEAD", cache: "no-store" }, options.signal);
+  const answer = await ask(path, { method: "HEAD", cache: "no-store" }, options.signal, justBegun);
   const length = answer.headers.get("Content-Length");
   return length === null ? null : Number(length);
 }
@@ -95,8 +94,7 @@ export async function sizeOf(path, options = {}) {
  * @returns {Promise<any[]>}
  */
 export async function getLines(path, options = {}) {
-  const answer = await ask(path, { cache: "no-store" }, options.signal);
-  const text = await whole(answer.text(), options.signal);
+  const text = await ask(path, { cache: "no-store" }, options.signal, textOf);
   return text.split("\n").filter(Boolean).map((line) => JSON.parse(line));
 }
 
@@ -112,8 +110,7 @@ export async function post(path, body = {}, options = {}) {
   /** @type {Record<string, string>} */
   const headers = { Accept: "application/json", "Content-Type": "application/json" };
   if (options.key) headers["Idempotency-Key"] = options.key;
-  const answer = await ask(path, { method: "POST", headers, body: JSON.stringify(body) }, options.signal);
-  return whole(answer.json(), options.signal);
+  return ask(path, { method: "POST", headers, body: JSON.stringify(body) }, options.signal, documentOf);
 }
 
 /** A key that nobody has used: a wish that is sent twice with it counts once. */
@@ -234,7 +231,7 @@ class RunStream {
     const { signal } = this.#request;
     if (!this.#attempts) this.#follower.onConnection({ state: "connecting" });
     const headers = { Accept: "text/event-stream", "Last-Event-ID": String(this.#after) };
-    const response = await ask(this.#path, { headers, cache: "no-store" }, signal);
+    const response = await ask(this.#path, { headers, cache: "no-store" }, signal, justBegun);
     this.#follower.onConnection({ state: "live" });
     if (!response.body) return false;
     const pieces = response.body.pipeThrough(new TextDecoderStream()).getReader();
@@ -302,41 +299,73 @@ class RunStream {
 }
 
 /**
+ * Ask, and make something of the answer.
+ *
+ * @template T
  * @param {string} path
  * @param {RequestInit} init
- * @param {AbortSignal} [signal]
+ * @param {AbortSignal | undefined} signal
+ * @param {(answer: Response, isAlive: () => void) => T | Promise<T>} make Calls `isAlive` when more of the answer has come.
+ * @returns {Promise<T>}
  */
-async function ask(path, init, signal) {
+async function ask(path, init, signal, make) {
   const tooLate = new AbortController();
-  const timer = setTimeout(() => tooLate.abort(), ANSWER_MS);
   const signals = signal ? [signal, tooLate.signal] : [tooLate.signal];
-  let response;
+  /** @type {ReturnType<typeof setTimeout> | undefined} */
+  let timer;
+  const isAlive = () => {
+    clearTimeout(timer);
+    timer = setTimeout(() => tooLate.abort(), ANSWER_MS);
+  };
+  let failure = "the gateway does not answer";
   try {
-    response = await fetch(urlOf(path), { ...init, signal: AbortSignal.any(signals), credentials: "same-origin" });
+    isAlive();
+    const answer = await fetch(urlOf(path), { ...init, signal: AbortSignal.any(signals), credentials: "same-origin" });
+    failure = "the gateway's answer broke off";
+    if (answer.ok) return await make(answer, isAlive);
+    throw errorOf(await answer.json().catch(() => null), answer.status);
   } catch (error) {
-    if (signal?.aborted) throw error;
-    throw new ApiError("the gateway does not answer", null, 0);
+    if (signal?.aborted || error instanceof ApiError) throw error;
+    throw new ApiError(failure, null, 0);
   } finally {
     clearTimeout(timer);
   }
-  if (response.ok) return response;
-  throw errorOf(await response.json().catch(() => null), response.status);
 }
 
 /**
- * The body of an answer, which breaks off where the gateway is stopped while it sends it.
+ * The answer without its body.
  *
- * @template T
- * @param {Promise<T>} body
- * @param {AbortSignal} [signal]
- * @returns {Promise<T>}
+ * @param {Response} answer
  */
-async function whole(body, signal) {
-  try {
-    return await body;
-  } catch (error) {
-    if (signal?.aborted) throw error;
-    throw new ApiError("the gateway's answer broke off", null, 0);
+function justBegun(answer) {
+  return answer;
+}
+
+/**
+ * The document that an answer is.
+ *
+ * @param {Response} answer
+ * @param {() => void} isAlive
+ */
+async function documentOf(answer, isAlive) {
+  return JSON.parse(await textOf(answer, isAlive));
+}
+
+/**
+ * The body of an answer as text.
+ *
+ * @param {Response} answer
+ * @param {() => void} isAlive
+ */
+async function textOf(answer, isAlive) {
+  if (!answer.body) return "";
+  const pieces = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+  let text = "";
+  for (;;) {
+    const { value, done } = await pieces.read();
+    if (done) return text;
+    isAlive();
+    text += value;
   }
 }
 

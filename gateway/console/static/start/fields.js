@@ -183,7 +183,10 @@ export function jsonField(location, options = {}) {
       return input.value;
     }
   };
-  const write = (/** @type {any} */ value) => (input.value = value && Object.keys(value).length ? JSON.stringify(value, null, 2) : "");
+  const write = (/** @type {any} */ value) => {
+    if (typeof value === "string") input.value = value;
+    else input.value = value && Object.keys(value).length ? JSON.stringify(value, null, 2) : "";
+  };
   return field(location, input, { read, write }, { ...options, isLong: true });
 }
 

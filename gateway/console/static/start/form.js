@@ -4,6 +4,7 @@
  */
 
 import { ApiError, newKey, post } from "../lib/api.js";
+import { Draft } from "../lib/draft.js";
 import { ConfigurationText } from "./configuration_text.js";
 import { h, setAttribute, setText } from "../lib/dom.js";
 import { field, listField, numberIn, schemaField, selectField } from "./fields.js";
@@ -28,6 +29,8 @@ const ALWAYS = new Set([
 ]);
 /** Fields of the first cards; all others are under "More settings". */
 const FIRST = new Set([...ALWAYS, "model.stem", "model.options"]);
+/** Keys that are chosen with the clients. */
+const ROSTER = new Set(["run.clients", "run.min_clients"]);
 /** @type {Record<string, {title: string, note: string}>} */
 const GROUPS = {
   training: { title: "Local training", note: "How each client trains between two rounds." },
@@ -39,8 +42,11 @@ const GROUPS = {
 
 export class StartForm {
   #form;
+  #draft;
   #signal;
   #key = newKey();
+  /** Whether a run was asked for with the key: another wish with it makes no other run. */
+  #isKeyUsed = false;
   #isSending = false;
   #isSubmitted = false;
   /** Number of the last check that was asked for; older answers are not looked at. */
@@ -66,6 +72,7 @@ export class StartForm {
   constructor(form, earlier, signal) {
     this.#form = form;
     this.#signal = signal;
+    this.#draft = new Draft(earlier ? `start.${earlier.run_id}` : "start");
     this._roster = new Roster(() => this.#changed("run.clients"));
     this._model = new ModelChoice(form, (location) => this.#changed(location));
     for (const each of [...this._roster.fields, ...this._model.fields]) this.#fields.set(each.location, each);
@@ -79,6 +86,7 @@ export class StartForm {
     this._file = new ConfigurationText();
     const what = this.#whatCard();
     const more = this.#moreSettings();
+    const draft = this.#draft.read();
     this.element = h(
       "form",
       {
@@ -91,9 +99,11 @@ export class StartForm {
             void this.#submit();
           },
           focusout: (/** @type {FocusEvent} */ event) => this.#left(event),
+          input: () => this.#keep(),
         },
       },
       earlier ? this.#copied(earlier) : null,
+      draft ? this.#kept() : null,
       this._summary,
       this._roster.element,
       what,
@@ -104,7 +114,8 @@ export class StartForm {
     this.#setDefaults();
     if (earlier) this.#fill(earlier.config);
     this.#methodChanged(earlier?.config.method);
-    if (earlier) this._model.showOptions(earlier.config.model?.options);
+    if (earlier) this._model.writeOptions(earlier.config.model?.options);
+    if (draft) this.#restore(draft);
     this.#check();
   }
 
@@ -196,7 +207,46 @@ export class StartForm {
     );
   }
 
+  #kept() {
+    const startOver = () => {
+      this.#draft.clear();
+      location.reload();
+    };
+    return h(
+      "div",
+      { class: "notice", "data-tone": "info" },
+      h("p", null, "This is what you had filled in and not started yet."),
+      h("p", { class: "buttons" }, h("button", { type: "button", class: "button button-small", on: { click: startOver } }, "Start over")),
+    );
+  }
+
   // Values
+
+  /** Keep what is filled in for a reload, until the run is started. */
+  #keep() {
+    const all = [...this.#fields.values(), ...this.#methodFields, ...this._model.optionFields];
+    const values = Object.fromEntries(all.filter((each) => !ROSTER.has(each.location)).map((each) => [each.location, each.read()]));
+    this.#draft.write({
+      values,
+      roster: this._roster.draft,
+      touched: [...this.#touched],
+      filledClasses: this.#filledClasses,
+      key: this.#isKeyUsed ? this.#key : null,
+    });
+  }
+
+  /** @param {Record<string, any>} draft What `#keep` has kept. */
+  #restore({ values, roster, touched, filledClasses, key }) {
+    this._roster.restore(roster);
+    const write = (/** @type {Field} */ each) => each.location in values && each.write(values[each.location] ?? undefined);
+    for (const each of this.#fields.values()) if (!ROSTER.has(each.location)) write(each);
+    this.#methodChanged();
+    for (const each of [...this.#methodFields, ...this._model.optionFields]) write(each);
+    this.#touched = new Set(touched);
+    this.#filledClasses = filledClasses;
+    if (key) this.#key = key;
+    this.#isKeyUsed = Boolean(key);
+  }
 
   #setDefaults() {
     for (const [section, values] of Object.entries(this.#form.defaults)) {
@@ -291,6 +341,7 @@ export class StartForm {
       this.#touched.add("run.min_clients");
       this.#fillClasses();
     }
+    this.#keep();
     this.#checkSoon();
   }
 
@@ -399,7 +450,10 @@ export class StartForm {
     try {
       // A gateway that cannot check may still start: what is wrong then is told by the one who refuses.
       if ((await this.#check()) === false) return this.#refuse();
+      this.#isKeyUsed = true;
+      this.#keep();
       const run = await post("/v1/runs", this.#document(), { key: this.#key, signal: this.#signal });
+      this.#draft.clear();
       announce(`Run ${run.run_id} was made`);
       location.hash = `#/runs/${run.run_id}`;
     } catch (error) {
@@ -425,6 +479,8 @@ export class StartForm {
     if (problem?.code === "REQUEST_ID_REUSED" && problem.metadata?.run_id) {
       const runId = problem.metadata.run_id;
       this.#key = newKey();
+      this.#isKeyUsed = false;
+      this.#keep();
       return this.#tell(
         "This form has made a run already",
         h("p", null, "An earlier press of Start made run ", h("a", { href: `#/runs/${runId}` }, runId), ", with the settings of then. Press Start again to make another run with those of now."),
@@ -453,7 +509,7 @@ export class StartForm {
  * How long a client trains in a round: so many steps or epochs.
  *
  * @param {() => void} onChange
- * @returns {Field} Its value is {steps} or {epochs}; a bare number is of steps.
+ * @returns {Field} Its value is {steps} or {epochs}; a bare number that is written is of steps.
  */
 function lengthField(onChange) {
   const input = h("input", { type: "text", class: "field-number", inputmode: "numeric", autocomplete: "off", on: { input: onChange } });
@@ -464,9 +520,9 @@ function lengthField(onChange) {
     h("option", { value: "epochs" }, "epochs"),
   );
   const write = (/** @type {any} */ value) => {
-    const isEpochs = value?.epochs !== undefined;
+    const isEpochs = typeof value === "object" && value !== null && "epochs" in value;
     unit.value = isEpochs ? "epochs" : "steps";
-    input.value = String((isEpochs ? value.epochs : value) ?? "");
+    input.value = String(value?.epochs ?? value?.steps ?? (typeof value === "object" ? "" : value) ?? "");
   };
   const read = () => ({ [unit.value]: numberIn(input.value) });
   const made = field("training.local_steps", input, { read, write }, {

@@ -14,10 +14,16 @@ import { isEqual } from "./run_document.js";
 
 /** What the choice of a model that is not built in is worth. */
 const OTHER = "";
+/** Models that are built in take none. @type {Field[]} */
+const NO_OPTIONS = [];
 
 export class ModelChoice {
   /** Fields of the chosen model's options. @type {Field[]} */
-  #options = [];
+  #options = NO_OPTIONS;
+  /** Those of models of the timm library, and those of others by name. @type {Field[]} */
+  #ofTimm;
+  /** @type {Field[]} */
+  #ofFactory;
   #form;
   #onChange;
 
@@ -28,6 +34,8 @@ export class ModelChoice {
   constructor(form, onChange) {
     this.#form = form;
     this.#onChange = onChange;
+    this.#ofTimm = this.#timmFields();
+    this.#ofFactory = [this.#factoryField()];
     const { models, model_forms, sections } = form;
     const listen = { onChange: () => this.#written() };
     this._choice = selectField(
@@ -67,7 +75,7 @@ export class ModelChoice {
         this._choice.write(isBuiltIn(value) ? value : OTHER);
         this._other.write(isBuiltIn(value) ? "" : value);
         this._other.element.hidden = isBuiltIn(value);
-        this.showOptions();
+        this.#showOptions();
       },
       focus: () => shown().focus(),
       setProblem: (text) => shown().setProblem(text),
@@ -90,11 +98,22 @@ export class ModelChoice {
   }
 
   /**
-   * Offer the stems and the options of the model that is named.
+   * Fill in what an earlier run has as `model.options`.
    *
-   * @param {Record<string, unknown>} [values] Options to begin with.
+   * @param {Record<string, unknown>} [values]
    */
-  showOptions(values = {}) {
+  writeOptions(values = {}) {
+    for (const each of this.#options) {
+      if (each.location === "model.options") each.write(values);
+      else {
+        const value = values[each.location.slice("model.options.".length)];
+        if (value !== undefined) each.write(value ?? undefined);
+      }
+    }
+  }
+
+  /** Offer the stems and the options of the model that is named; what is filled in for others of its kind stays. */
+  #showOptions() {
     const name = this.#name();
     const builtIn = this.#form.models.find((/** @type {any} */ each) => each.name === name);
     const stems = builtIn?.stems ?? [];
@@ -103,9 +122,11 @@ export class ModelChoice {
       option.hidden = option.value !== "" && !stems.includes(option.value);
     }
     if (!stems.includes(this._stem.read())) this._stem.write("");
-    this.#options = builtIn ? [] : name.startsWith("timm:") ? this.#timmFields(values) : [this.#factoryField(values)];
-    this.optionElement.hidden = this.#options.length === 0;
-    this.optionElement.replaceChildren(...this.#options.map((each) => each.element));
+    const options = builtIn ? NO_OPTIONS : name.startsWith("timm:") ? this.#ofTimm : this.#ofFactory;
+    if (options === this.#options) return;
+    this.#options = options;
+    this.optionElement.hidden = options.length === 0;
+    this.optionElement.replaceChildren(...options.map((each) => each.element));
   }
 
   #name() {
@@ -114,27 +135,22 @@ export class ModelChoice {
 
   #written() {
     this._other.element.hidden = this._choice.read() !== undefined;
-    this.showOptions();
+    this.#showOptions();
     this.#onChange("model.name");
   }
 
-  /** @param {Record<string, unknown>} values */
-  #timmFields(values) {
-    return Object.entries(this.#form.timm_options.properties).map(([key, schema]) => {
-      const made = schemaField(`model.options.${key}`, /** @type {any} */ (schema), { withKey: true, onChange: () => this.#onChange("model.options") });
-      if (values[key] !== undefined) made.write(values[key] ?? undefined);
-      return made;
-    });
+  #timmFields() {
+    const onChange = () => this.#onChange("model.options");
+    return Object.entries(this.#form.timm_options.properties).map(([key, schema]) =>
+      schemaField(`model.options.${key}`, /** @type {any} */ (schema), { withKey: true, onChange }),
+    );
   }
 
-  /** @param {Record<string, unknown>} values */
-  #factoryField(values) {
-    const made = jsonField("model.options", {
+  #factoryField() {
+    return jsonField("model.options", {
       label: "Options of the model",
       hint: "A JSON object: keyword arguments of the factory.",
       onChange: () => this.#onChange("model.options"),
     });
-    made.write(values);
-    return made;
   }
 }

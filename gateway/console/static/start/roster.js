@@ -133,6 +133,27 @@ export class Roster {
     return [...this.#picked].flatMap((name) => this.#known.get(name) ?? []);
   }
 
+  /** What is chosen and written here, for `restore`. */
+  get draft() {
+    return {
+      isWhoeverJoins: this.#isWhoeverJoins,
+      picked: [...this.#picked],
+      named: [...this.#named],
+      least: this._least.value,
+      name: this._name.value,
+    };
+  }
+
+  /** @param {Roster["draft"]} draft */
+  restore({ isWhoeverJoins, picked, named, least, name }) {
+    this.#write(picked, isWhoeverJoins ? least : undefined);
+    this.#picked = new Set(picked);
+    this.#named = new Set(named);
+    this._least.value = least;
+    this._name.value = name;
+    this.#show();
+  }
+
   /** The two keys of a configuration that are chosen here. @returns {Field[]} */
   get fields() {
     return [
