@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+import textwrap
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,16 +17,19 @@ INK = "#010203"
 """Stands for the colour of text, which a page sets."""
 PAPER = "#fdfeff"
 """Stands for the background."""
+TITLE_CHARACTERS = 68
+"""Longest line of a title."""
 FEW_ROUNDS = 40
 """Up to this many rounds each one gets a mark."""
 
 
-def accuracy_drawing(curves: Mapping[str, Mapping[int, Spread]], *, title: str) -> str:
+def accuracy_drawing(curves: Mapping[str, Mapping[int, Spread]], *, title: str, looks: Mapping[str, int]) -> str:
     """Draw accuracies in percent over the rounds, with one standard deviation over seeds on either side.
 
     Args:
         curves: By label, then round: mean and deviation over seeds; fractions.
         title: What the drawing shows.
+        looks: By label, the number of its colour and stroke, so that a row looks the same in several drawings.
 
     Returns:
         The text of an SVG file.
@@ -50,9 +54,9 @@ def accuracy_drawing(curves: Mapping[str, Mapping[int, Spread]], *, title: str) 
         figure = Figure(figsize=(6.4, 4.0 + 0.24 * rows), layout="constrained", facecolor=PAPER)
         FigureCanvasSVG(figure)
         axes = figure.add_subplot(facecolor="none")
-        for number, (label, curve) in enumerate(curves.items()):
-            _draw(axes, number, label, curve)
-        axes.set_title(title, fontsize=11)
+        for label, curve in curves.items():
+            _draw(axes, looks[label], label, curve)
+        axes.set_title(textwrap.fill(title, TITLE_CHARACTERS), fontsize=11)
         axes.set_xlabel("Round")
         axes.set_ylabel("Accuracy (%)")
         axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))

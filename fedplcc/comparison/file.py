@@ -69,8 +69,8 @@ class CompareSection(Section):
     """Sentences below the heading."""
     seeds: Seeds = (0,)
     """Seeds of every cell; a data set may have its own."""
-    baseline: Name | None = None
-    """Row that the others are compared with, seed by seed."""
+    baseline: Names = ()
+    """Row, or rows, that the others are compared with, seed by seed."""
 
 
 class DatasetSection(Section):
@@ -247,9 +247,9 @@ def _of_references(
     compare: Any, datasets: Mapping[str, Any], rows: Mapping[str, Any], groups: Mapping[str, Any]
 ) -> Iterator[str]:
     """Names that nothing has."""
-    baseline = compare.get("baseline") if isinstance(compare, Mapping) else None
-    if isinstance(baseline, str) and baseline not in rows:
-        yield f"compare.baseline: {unknown('row', baseline, rows)}"
+    for baseline in _texts(compare.get("baseline", ())) if isinstance(compare, Mapping) else ():
+        if baseline not in rows:
+            yield f"compare.baseline: {unknown('row', baseline, rows)}"
     published = published_tables()
     known_methods: set[str] = set()
     for name, table in datasets.items():

@@ -93,10 +93,15 @@ def over_seeds(results: Sequence[CellResult], view: View, model: str = GLOBAL_MO
     return {column: found for column, found in spreads.items() if found is not None}
 
 
-def gain(results: Sequence[CellResult], baseline: Sequence[CellResult], view: View, column: str) -> Spread | None:
-    """By how much a row is above another: the differences of the seeds that both have, as mean and deviation."""
+def gains(results: Sequence[CellResult], baseline: Sequence[CellResult], view: View, column: str) -> dict[int, float]:
+    """By how much a row is above another, by seed, of the seeds that both have; fractions."""
     ours, theirs = (_by_seed(each, view, column) for each in (results, baseline))
-    return spread([ours[seed] - theirs[seed] for seed in sorted(ours.keys() & theirs.keys())])
+    return {seed: ours[seed] - theirs[seed] for seed in sorted(ours.keys() & theirs.keys())}
+
+
+def ranks(values: Mapping[str, float]) -> dict[str, int]:
+    """The rank of each, the highest first; equal ones share theirs, and the next one is as many below."""
+    return {name: 1 + sum(other > value for other in values.values()) for name, value in values.items()}
 
 
 def total_of(result: CellResult, name: str) -> float | None:

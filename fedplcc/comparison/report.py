@@ -22,9 +22,10 @@ from fedplcc.comparison.outcomes import (
     Spread,
     View,
     curve,
-    gain,
+    gains,
     outcome,
     over_seeds,
+    ranks,
     spread,
     total_of,
 )
@@ -109,10 +110,11 @@ def _of_dataset(findings: Findings, dataset: str) -> Iterator[Part]:
         if group in comparison.groups:
             yield from (Paragraph(note) for note in comparison.groups[group].notes)
         having = [row for row in rows if findings.cells(dataset, row)]
+        yield from _standing(findings, dataset, having)
         yield from _tables(findings, dataset, having, domains, GLOBAL_MODEL)
         without = [row for row in having if not over_seeds(findings.cells(dataset, row), "last")]
         if without:
-            names = ", ".join(map(comparison.label_of_row, without))
+            names = "; ".join(map(comparison.label_of_row, without))
             yield Paragraph(f"No global model, so only in the tables of local models: {names}.")
         yield from _absent(findings, dataset, rows)
         yield from _tables(findings, dataset, having, domains, LOCAL_MODEL)
@@ -128,7 +130,7 @@ def _absent(findings: Findings, dataset: str, rows: Sequence[str], *, names_unto
     touched = {each.cell.row for each in missing if each.absence is not Absence.NOT_TRAINED}
     untouched = [row for row in rows if row not in touched and not findings.cells(dataset, row)]
     if untouched and names_untouched:
-        yield Paragraph(f"Not trained yet: {', '.join(map(comparison.label_of_row, untouched))}.")
+        yield Paragraph(f"Not trained yet: {'; '.join(map(comparison.label_of_row, untouched))}.")
     seeds: dict[tuple[str, str], list[str]] = {}
     for each in missing:
         if each.absence is not Absence.NOT_TRAINED:
@@ -153,6 +155,48 @@ def _with_label(comparison: Comparison, dataset: str, title: str) -> str:
     return title if is_alone else f"{comparison.label_of_dataset(dataset)}: {title}"
 
 
+def _standing(findings: Findings, dataset: str, rows: Sequence[str]) -> Iterator[Part]:
+    """Who is ahead in the last round, and by how much of the baselines on the seeds that both have."""
+    comparison = findings.comparison
+    spreads = {row: over_seeds(findings.cells(dataset, row), "last") for row in rows}
+    spreads = {row: found for row, found in spreads.items() if MEAN in found}
+    if len(spreads) < 2:
+        return
+    rank = ranks({row: found[MEAN].mean for row, found in spreads.items()})
+    baselines = [row for row in comparison.compare.baseline if row in spreads]
+    heads = ["", "rank", "seeds", *SUMMARIES]
+    for baseline in baselines:
+        label = comparison.label_of_row(baseline)
+        heads += [*(f"{column} vs {label}" for column in SUMMARIES), f"higher mean than {label}"]
+    lines = []
+    for row, found in spreads.items():
+        own = findings.cells(dataset, row)
+        texts = [str(found[MEAN].count), *(_value(found.get(column), None).text for column in SUMMARIES)]
+        for baseline in baselines:
+            texts += _versus(own, [] if row == baseline else findings.cells(dataset, baseline))
+        place = Value(str(rank[row]), is_best=rank[row] == 1)
+        lines.append(Line(comparison.label_of_row(row), (place, *map(Value, texts))))
+    yield Table(
+        caption=f"Rank by the mean of the last round, global model, {comparison.label_of_dataset(dataset)}",
+        heads=tuple(heads),
+        lines=tuple(lines),
+    )
+    counts = {found[MEAN].count for found in spreads.values()}
+    if len(counts) > 1:
+        yield Paragraph(
+            f"The rows are of {min(counts)} to {max(counts)} seeds, so ranks and best values are provisional; differences "
+            "are of the seeds that both rows have."
+        )
+
+
+def _versus(cells: Sequence[CellResult], baseline: Sequence[CellResult]) -> list[str]:
+    """Differences of mean and worst domain in the last round, and in how many of the common seeds the mean is higher."""
+    by_column = {column: gains(cells, baseline, "last", column) for column in SUMMARIES}
+    differences = [_signed(spread([*by_seed.values()])) for by_seed in by_column.values()]
+    values = by_column[MEAN].values()
+    return [*differences, f"{sum(value > 0 for value in values)} of {len(values)}" if values else NOTHING]
+
+
 def _tables(
     findings: Findings, dataset: str, rows: Sequence[str], domains: Mapping[str, str], model: str
 ) -> Iterator[Part]:
@@ -170,8 +214,8 @@ def _table(
     columns = [*domains, *SUMMARIES]
     spreads = {row: over_seeds(findings.cells(dataset, row), view, model) for row in rows}
     best = {column: _best([found[column].mean for found in spreads.values() if column in found]) for column in columns}
-    baseline = comparison.compare.baseline
-    against = baseline if model == GLOBAL_MODEL and baseline in rows and len(rows) > 1 else None
+    baselines = [row for row in comparison.compare.baseline if row in rows]
+    against = baselines[0] if baselines and model == GLOBAL_MODEL and len(rows) > 1 else None
     heads = ["", *domains.values(), *SUMMARIES]
     if against is not None:
         heads += [f"{column} vs {comparison.label_of_row(against)}" for column in SUMMARIES]
@@ -182,7 +226,7 @@ def _table(
         values = [_value(found.get(column), best[column]) for column in columns]
         for column in () if against is None else SUMMARIES:
             others = [] if against is None or row == against else findings.cells(dataset, against)
-            values.append(Value(_signed(gain(cells, others, view, column))))
+            values.append(Value(_signed(spread([*gains(cells, others, view, column).values()]))))
         values.append(Value(_rounds(cells, model) if view == "best" else str(len(cells))))
         lines.append(Line(comparison.label_of_row(row), tuple(values)))
     which = "global model" if model == GLOBAL_MODEL else "local models, each on its own domain"
@@ -245,7 +289,10 @@ def _beside(findings: Findings, dataset: str, named: Mapping[str, str], table: P
         ours = _ours(findings.cells(dataset, row), table)
         differences = {column: 100 * ours[column].mean - published[column] for column in columns if column in ours}
         lines += [
-            Line(f"{label}, here", tuple(_value(ours.get(column), None) for column in columns)),
+            Line(
+                f"{label}, here ({_count(_most(ours), 'seed')})",
+                tuple(_value(ours.get(column), None) for column in columns),
+            ),
             Line(f"{label}, published", tuple(Value(f"{published[column]:.2f}") for column in columns), is_aside=True),
             Line(
                 f"{label}, difference",
@@ -266,26 +313,30 @@ def _beside(findings: Findings, dataset: str, named: Mapping[str, str], table: P
 def _curves(findings: Findings, dataset: str, group: str, rows: Sequence[str]) -> Iterator[Part]:
     comparison = findings.comparison
     titles = {MEAN: "Mean over domains", WORST: "Worst domain"}
+    place = {row: number for number, row in enumerate(comparison.rows_of(dataset))}
     for column, title in titles.items():
-        curves = {}
+        curves, looks = {}, {}
         for row in rows:
             cells, name = findings.cells(dataset, row), comparison.label_of_row(row)
-            if shared := curve(cells, column):
-                curves[name] = shared
-            elif own := curve(cells, column, LOCAL_MODEL):
-                curves[f"{name} (local models)"] = own
+            found = curve(cells, column)
+            if not found:
+                found, name = curve(cells, column, LOCAL_MODEL), f"{name} (local models)"
+            if found:
+                curves[name], looks[name] = found, place[row]
         if not curves:
             continue
         label = comparison.label_of_dataset(dataset)
+        of_what = _with_label(comparison, dataset, comparison.title_of_group(group))
         try:
-            svg = accuracy_drawing(curves, title=f"{label}: {title.lower()}")
+            svg = accuracy_drawing(curves, title=f"{of_what}, {title.lower()}", looks=looks)
         except ImportError:
             yield Paragraph("The accuracy curves are not drawn: matplotlib is not installed (pip install matplotlib).")
             return
         ends = "; ".join(f"{row} {100 * list(found.values())[-1].mean:.1f}" for row, found in curves.items())
         yield Drawing(
             name=drawing_name(dataset, group, column),
-            caption=f"{title} over the rounds; the band is one standard deviation over seeds on either side.",
+            caption=f"{title} over the rounds; the band is one standard deviation over seeds on either side, and a line "
+            "without one is of a single seed.",
             alternative=f"{title} of the accuracy on {label} over the rounds. In the last round, in percent: {ends}.",
             svg=svg,
         )
@@ -328,6 +379,24 @@ def _what_was_run(findings: Findings) -> Iterator[Part]:
         for row in comparison.rows_of(dataset)
     ]
     yield Code("\n".join(commands))
+    yield from _whole_cells(findings)
+    if findings.missing:
+        yield Table(
+            caption="Missing cells",
+            heads=("row", "seeds", "why"),
+            lines=tuple(_missing_lines(findings.missing)),
+            is_numeric=False,
+        )
+    environments = _environments(findings)
+    if environments:
+        yield Paragraph("Computed with:" if len(environments) == 1 else "Computed on several types of machine:")
+        yield Bullets(tuple(f"{name} ({_count(number, 'cell')})" for name, number in environments.items()))
+    if len(environments) > 1:
+        yield Paragraph("On another type of machine last bits differ, and accuracies with them.")
+
+
+def _whole_cells(findings: Findings) -> Iterator[Part]:
+    comparison = findings.comparison
     lines = []
     for dataset in comparison.datasets:
         for row in comparison.rows_of(dataset):
@@ -348,19 +417,6 @@ def _what_was_run(findings: Findings) -> Iterator[Part]:
             is_numeric=False,
         )
         yield Paragraph("Whole hashes (SHA-256) are in cells.csv; every evaluation is in evaluations.csv.")
-    if findings.missing:
-        yield Table(
-            caption="Missing cells",
-            heads=("row", "seeds", "why"),
-            lines=tuple(_missing_lines(findings.missing)),
-            is_numeric=False,
-        )
-    environments = _environments(findings)
-    if environments:
-        yield Paragraph("Computed with:" if len(environments) == 1 else "Computed on several types of machine:")
-        yield Bullets(tuple(f"{name} ({_count(number, 'cell')})" for name, number in environments.items()))
-    if len(environments) > 1:
-        yield Paragraph("On another type of machine last bits differ, and accuracies with them.")
 
 
 def _missing_lines(missing: Sequence[MissingCell]) -> Iterator[Line]:
@@ -467,6 +523,11 @@ def _signed(found: Spread | None) -> str:
 
 def _difference(points: float) -> str:
     return f"{round(points, 1) + 0.0:+.1f}"  # the sum makes -0.0 plain
+
+
+def _most(spreads: Mapping[str, Spread]) -> int:
+    """The number of seeds that a row's values are of."""
+    return max(found.count for found in spreads.values())
 
 
 def _count(number: int, what: str) -> str:

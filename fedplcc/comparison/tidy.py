@@ -3,6 +3,7 @@
     evaluations.csv   every evaluation: cell, round, domain, model, correct, total, accuracy
     rounds.csv        every other computed value of a round, by name: losses, prototypes, samples
     summary.csv       mean and standard deviation over seeds, by view and column
+    differences.csv   by how much a row is above each baseline, over the seeds that both have, and in how many of them
     cells.csv         every cell: whether it is there or failed, and the hashes of what it is and came to
     measured.csv      seconds and bytes of a round, by name
 
@@ -16,7 +17,7 @@ import io
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from fedplcc.comparison.file import Comparison, assignments
-from fedplcc.comparison.outcomes import VIEWS, over_seeds
+from fedplcc.comparison.outcomes import VIEWS, gains, over_seeds, spread
 from fedplcc.comparison.reading import Absence, CellResult, MissingCell
 from shared.types import GLOBAL_MODEL, LOCAL_MODEL
 
@@ -32,6 +33,10 @@ def tables(comparison: Comparison, results: Sequence[CellResult], missing: Seque
         "summary.csv": _csv(
             ("dataset", "row", "method", "view", "model", "column", "mean", "std", "seeds"),
             _summary(comparison, results),
+        ),
+        "differences.csv": _csv(
+            ("dataset", "row", "method", "baseline", "view", "column", "mean", "std", "seeds", "higher"),
+            _differences(comparison, results),
         ),
         "cells.csv": _csv(
             (*CELL, "settings", "state", "reason", "rounds", "config_hash", "model_sha256", "prototypes_sha256"),
@@ -61,12 +66,31 @@ def _named(results: Iterable[CellResult], which: str) -> Iterator[tuple[Value, .
 def _summary(comparison: Comparison, results: Sequence[CellResult]) -> Iterator[tuple[Value, ...]]:
     for dataset in comparison.datasets:
         for row in comparison.rows_of(dataset):
-            cells = [each for each in results if (each.cell.dataset, each.cell.row) == (dataset, row)]
+            cells = _of_row(results, dataset, row)
             for view in VIEWS:
                 for model in (GLOBAL_MODEL, LOCAL_MODEL):
                     for column, found in over_seeds(cells, view, model).items():
                         method = comparison.rows[row].method
                         yield dataset, row, method, view, model, column, found.mean, found.std, found.count
+
+
+def _differences(comparison: Comparison, results: Sequence[CellResult]) -> Iterator[tuple[Value, ...]]:
+    for dataset in comparison.datasets:
+        for baseline in comparison.compare.baseline:
+            theirs = _of_row(results, dataset, baseline)
+            for row in comparison.rows_of(dataset) if theirs else ():
+                ours, method = _of_row(results, dataset, row), comparison.rows[row].method
+                for view in VIEWS if row != baseline else ():
+                    for column in over_seeds(ours, view):
+                        by_seed = gains(ours, theirs, view, column)
+                        found, higher = spread([*by_seed.values()]), sum(value > 0 for value in by_seed.values())
+                        if found is not None:
+                            numbers = (found.mean, found.std, found.count, higher)
+                            yield (dataset, row, method, baseline, view, column, *numbers)
+
+
+def _of_row(results: Sequence[CellResult], dataset: str, row: str) -> list[CellResult]:
+    return [each for each in results if (each.cell.dataset, each.cell.row) == (dataset, row)]
 
 
 def _cells(

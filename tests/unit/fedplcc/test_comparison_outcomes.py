@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedplcc.comparison.outcomes import VIEWS, View, curve, gain, outcome, over_seeds, spread, total_of
+from fedplcc.comparison.outcomes import VIEWS, View, curve, gains, outcome, over_seeds, ranks, spread, total_of
 from fedplcc.comparison.reading import CellResult, RoundValues, read_cell
 from tests.comparisons import RUN, a_result, cells_of, write_cell, write_comparison
 
@@ -113,12 +113,15 @@ def test_a_row_is_spread_over_its_seeds_by_domain(rows: dict[str, list[CellResul
 
 @pytest.mark.parametrize("view", ["last", "best"])
 def test_the_gain_over_another_row_is_taken_seed_by_seed(rows: dict[str, list[CellResult]], view: View) -> None:
-    found = gain(rows["prototypes"], rows["average"], view, "mean")
-    assert found is not None
-    assert found.mean == pytest.approx(0.2)
-    assert found.std == pytest.approx(np.std([0.1, 0.3], ddof=1))
-    assert found.count == 2
-    assert gain(rows["prototypes"], [], view, "mean") is None
+    found = gains(rows["prototypes"], rows["average"], view, "mean")
+    assert found == {0: pytest.approx(0.1), 2: pytest.approx(0.3)}, "of the seeds that both have"
+    assert gains(rows["prototypes"], [], view, "mean") == {}
+    assert gains(rows["prototypes"], rows["average"], view, "usps") == {}
+
+
+def test_equal_rows_share_their_rank() -> None:
+    assert ranks({"a": 0.5, "b": 0.75, "c": 0.5, "d": 0.25}) == {"a": 2, "b": 1, "c": 2, "d": 4}
+    assert ranks({}) == {}
 
 
 def test_a_curve_has_every_round_over_the_seeds(rows: dict[str, list[CellResult]]) -> None:

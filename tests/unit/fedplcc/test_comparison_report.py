@@ -15,11 +15,13 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 from fedplcc import compare_command
 from fedplcc.cli import app
+from fedplcc.comparison.curves import COLOURS
 from fedplcc.comparison.document import Drawing, Report
 from fedplcc.comparison.markdown import markdown
 from fedplcc.comparison.page import page
@@ -217,6 +219,68 @@ def test_the_table_says_mean_and_deviation_by_domain_and_who_is_best(whole: Repo
     assert "| FedAvg |" in readings.partition("**Best")[0], "a row may stand in several tables"
 
 
+def test_rows_are_ranked_with_their_differences_to_every_baseline_seed_by_seed(tmp_path: Path) -> None:
+    text = COMPARISON.replace('baseline = "average"', 'baseline = ["average", "all"]')
+    text = text.replace('group = "readings"', 'group = ["readings", "methods"]')
+    path, out = write_comparison(tmp_path, text), tmp_path / "out"
+    cells = cells_of(path, out)
+    for cell in cells:
+        level = {"average": 0.5, "prototypes": 0.5, "all": 0.25}[cell.row]
+        above = {0: 0.1, 1: -0.02, 2: 0.3}[cell.seed] if cell.row == "prototypes" else 0.01 * cell.seed
+        if (cell.row, cell.seed) != ("all", 2):
+            write_cell(cell, [{"mnist": level + above, "svhn": level + above}] * 3)
+    findings = findings_of(path, cells)
+    methods = markdown(report(findings)).partition("### Digits: Open readings")[0]
+    standing = methods.partition("**Rank by the mean of the last round, global model, Digits**")[2].partition("**")[0]
+    assert standing.splitlines()[2] == (
+        "|  | rank | seeds | mean | worst | mean vs FedAvg | worst vs FedAvg | higher mean than FedAvg | "
+        "mean vs FedPLCC, phi = 1 | worst vs FedPLCC, phi = 1 | higher mean than FedPLCC, phi = 1 |"
+    )
+    assert "| FedAvg | 2 | 3 | 51.0 ± 1.0 | 51.0 ± 1.0 | - | - | - | +25.0 ± 0.0 | +25.0 ± 0.0 | 2 of 2 |" in standing
+    table = methods.partition("**Last round, global model, Digits**")[2]
+    assert "mean vs FedAvg | worst vs FedAvg | seeds |" in table.splitlines()[2], "the first baseline, in every table"
+    deviation = np.std([10, -3, 28], ddof=1)
+    assert (
+        f"+11.7 ± {deviation:.1f} | +11.7 ± {deviation:.1f} | 2 of 3 | +28.5 ± 9.2 | +28.5 ± 9.2 | 2 of 2 |"
+    ) in methods
+    assert "| FedPLCC, phi = 1 | 3 | 2 | 25.5 ± 0.7 |" in methods
+    lines = lines_of(tables(findings.comparison, findings.results, findings.missing)["differences.csv"])
+    assert {(line["row"], line["baseline"]) for line in lines} == {
+        (row, baseline)
+        for row in ("average", "prototypes", "all")
+        for baseline in ("average", "all")
+        if row != baseline
+    }
+    (line,) = (
+        line
+        for line in lines
+        if tuple(line[key] for key in ("row", "baseline", "view", "column"))
+        == ("prototypes", "average", "last", "svhn")
+    )
+    assert float(line["mean"]) == pytest.approx(0.35 / 3)
+    assert float(line["std"]) == pytest.approx(deviation / 100)
+    assert (line["seeds"], line["higher"]) == ("3", "2")
+
+
+def test_rows_of_different_numbers_of_seeds_are_told_apart(path: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    fill(path, out)
+    said = "The rows are of 1 to 3 seeds, so ranks and best values are provisional;"
+    assert said not in markdown(report(findings_of(path, cells_of(path, out))))
+    cells = [cell for cell in cells_of(path, out) if cell.row != "all" or cell.seed == 1]
+    methods, _, readings = markdown(report(findings_of(path, cells))).partition("### Digits: Open readings")
+    assert said not in methods
+    assert said in readings
+
+
+def test_a_row_has_the_same_colour_in_every_drawing(whole: Report) -> None:
+    drawings = {part.name: part.svg for part in whole if isinstance(part, Drawing)}
+    average, prototypes, everything = COLOURS[:3]  # of the file's rows, in order
+    methods, readings = (drawings[f"curves-digits-{group}-mean.svg"] for group in ("methods", "readings"))
+    assert [colour in methods for colour in (average, prototypes, everything)] == [True, True, False]
+    assert [colour in readings for colour in (average, prototypes, everything)] == [True, False, True]
+
+
 def test_local_models_have_tables_of_their_own_where_there_are_any(whole: Report) -> None:
     text = markdown(whole)
     local = text.partition("**Last round, local models, each on its own domain, Digits**")[2].partition("**Best")[0]
@@ -236,6 +300,7 @@ def test_a_method_without_a_global_model_stands_only_among_local_ones(path: Path
     assert "FedAvg" in shared
     assert "FedPLCC" not in shared
     assert "No global model, so only in the tables of local models: FedPLCC." in text
+    assert "**Rank by" not in text, "of a single row there is none"
     assert (
         "| FedPLCC | 70.0 ± 0.0 | 30.0 ± 0.0 | 50.0 ± 0.0 | 30.0 ± 0.0 | 3 |" in text.partition("local models, each")[2]
     )
@@ -247,7 +312,7 @@ def test_published_numbers_stand_beside_ours_with_what_differs(whole: Report) ->
     text = markdown(whole)
     beside = text.partition("#### Beside the published numbers")[2].partition("![")[0]
     assert "- The images are made up.\n- There are two domains." in beside
-    assert "| FedAvg, here | 71.0 ± 1.0 | - | 31.0 ± 1.0 | - | - | 51.0 ± 1.0 |" in beside
+    assert "| FedAvg, here (3 seeds) | 71.0 ± 1.0 | - | 31.0 ± 1.0 | - | - | 51.0 ± 1.0 |" in beside
     assert "| *FedAvg, published* | 90.10 | 85.05 | 41.66 | 35.20 | 49.96 | 60.39 |" in beside
     assert "| *FedAvg, difference* | -19.1 | - | -10.7 | - | - | -9.4 |" in beside
     assert "arxiv.org/abs/2409.18578, Table II" in beside
@@ -615,12 +680,12 @@ def test_tables_of_clients_own_models_stand_beside_ours(tmp_path: Path) -> None:
     assert beside.count("- There private models are judged on the balanced test set of all classes;") == 1
     assert beside.index("- There are two domains.") < beside.index("- The paper judges the clients' own models")
     balanced, _, sharding = beside.partition("**FedMLP, MNIST, sharding: ours (mean of the last 10 rounds)")
-    assert "| FedPLCC, here | 28.3 ± 0.0 | 13.3 ± 0.0 | - | - | - | 20.8 ± 0.0 |" in balanced
+    assert "| FedPLCC, here (3 seeds) | 28.3 ± 0.0 | 13.3 ± 0.0 | - | - | - | 20.8 ± 0.0 |" in balanced
     assert "| *FedPLCC, difference* | -47.6 | -16.1 | - | - | - | -37.7 |" in balanced
     assert "FedAvg, here" not in balanced, "its clients keep no model"
     assert "|  | private models | global model |" in sharding
-    assert "| FedPLCC, here | 20.8 ± 0.0 | 47.7 ± 1.0 |" in sharding
-    assert "| FedAvg, here | - | 42.7 ± 1.0 |" in sharding
+    assert "| FedPLCC, here (3 seeds) | 20.8 ± 0.0 | 47.7 ± 1.0 |" in sharding
+    assert "| FedAvg, here (3 seeds) | - | 42.7 ± 1.0 |" in sharding
     assert "| *FedAvg, published* | 98.36 | 98.35 |" in sharding
     assert "|  | MNIST | SVHN | mean |" in markdown(report(findings_of(path, cells_of(path, out))))
 
@@ -667,7 +732,16 @@ def test_the_command_writes_the_report_of_what_is_there(path: Path, tmp_path: Pa
     written = {entry.name for entry in out.iterdir()}
     assert written == {
         "digits",
-        *("report.md", "report.html", "evaluations.csv", "rounds.csv", "summary.csv", "cells.csv", "measured.csv"),
+        *(
+            "report.md",
+            "report.html",
+            "evaluations.csv",
+            "rounds.csv",
+            "summary.csv",
+            "cells.csv",
+            "measured.csv",
+            "differences.csv",
+        ),
         *(f"curves-digits-{group}-{column}.svg" for group in ("methods", "readings") for column in ("mean", "worst")),
     }
 
