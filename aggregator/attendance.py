@@ -53,8 +53,7 @@ class Attendance:
         self._metrics.clients.reported_problem()
         if session.num_problems < MAX_PROBLEMS:
             self._record_problem(session, problem)
-        session.num_problems += 1
-        session.problem = problem
+        self._sessions.reported(session, problem)
 
     def measured(self, session: Session) -> None:
         """Log readings of the last heartbeat that cannot be and were left out: each of them once."""

@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from aggregator import rounds
 from aggregator.sessions import Sessions
 from shared.types import DropReason, RoundPhase, Run, RunStatus
 
@@ -74,6 +75,17 @@ class Deadlines:
                 known = _Watch(phase, now - age, max(now - age, self._started))
             watched[run.run_id] = known
         self._watches, self._looked_at = watched, now
+
+    def still_s(self, run: Run) -> float | None:
+        """Seconds since a client that the open phase of a run waits for last came further, or the phase began.
+
+        None where no round is open. A restart counts as a beginning, as does the end of a pause.
+        """
+        watch = self._watches.get(run.run_id)
+        if watch is None or not rounds.has_open_round(run):
+            return None
+        known = [self._sessions.progress(client_id) for client_id in rounds.waited_for(run)]
+        return self._clock() - max((watch.seen, *(progress.at for progress in known if progress is not None)))
 
     def presence(self, run: Run, *, deadline_s: float | None, silence_s: float) -> Presence:
         """How the clients of a run stand to its open phase; without a deadline nobody is ever absent."""

@@ -156,6 +156,12 @@ class Ledger:
             self._deadlines.look(self._runs.values())
             for run in self.open_runs():
                 rule = config_of(run).quorum
+                still_s = self._deadlines.still_s(run)
+                self._metrics.runs.waits(
+                    run.run_id,
+                    moved_at=None if still_s is None else self.now() - still_s,
+                    patience_s=None if rule.deadline_s is None else max(rule.deadline_s, rule.silence_s),
+                )
                 if not is_looked_at(run, has_deadline=rule.deadline_s is not None):
                     continue
                 there = self._deadlines.presence(run, deadline_s=rule.deadline_s, silence_s=rule.silence_s)
@@ -309,6 +315,8 @@ class Ledger:
     def _observe(self, states: Sequence[Run]) -> None:
         now = self.now()
         self._metrics.runs.follow(self._runs.values(), now=now)
+        if states[-1].status.is_final and not states[0].status.is_final:
+            self._metrics.runs.ended(states[-1], now=now)
         for before, after in itertools.pairwise(states):
             self._metrics.rounds.stepped(before, after, now=now)
             if after.round is not None and rounds.has_open_round(before) and not rounds.has_open_round(after):

@@ -6,6 +6,7 @@ a change of the wall clock ends no lease.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 
@@ -31,6 +32,8 @@ class Session:
     """Joins of this instance that were written down: the first, and those that changed something."""
     num_problems: int = 0
     """Problems that it has reported since it last did a task."""
+    reported_at: float = -math.inf
+    """When it reported the last of all."""
     told_left_out: set[str] = field(default_factory=set)
     """Readings that it sent and that cannot be, as far as the log has told of them."""
 
@@ -80,7 +83,7 @@ class Sessions:
         if known is not None and known.token == token:
             session.task, session.heartbeat, session.problem = known.task, known.heartbeat, known.problem
             session.num_announced, session.num_problems = known.num_announced, known.num_problems
-            session.told_left_out = known.told_left_out
+            session.reported_at, session.told_left_out = known.reported_at, known.told_left_out
         self._sessions[client.client_id] = session
         self._progress.setdefault(client.client_id, Progress())
         return session
@@ -119,6 +122,11 @@ class Sessions:
         """Note what a client says of itself."""
         session.heartbeat = heartbeat
         self._progress[session.client.client_id].said(heartbeat.activity, heartbeat.progress, self._clock())
+
+    def reported(self, session: Session, problem: ClientProblem) -> None:
+        """Note what the operator of a client should know."""
+        session.problem, session.reported_at = problem, self._clock()
+        session.num_problems += 1
 
     def received_bytes(self, client_id: str, token: str) -> None:
         """Note that bytes of a blob were sent to a client: also a sign of life, for heartbeats wait behind them."""

@@ -11,7 +11,7 @@ from aggregator import admission, rounds
 from aggregator.aggregation import config_of
 from aggregator.ledger import Ledger
 from aggregator.metrics import AggregatorMetrics
-from aggregator.metrics.outcomes import What
+from aggregator.metrics.outcomes import WRONG_IN_THEMSELVES, What
 from aggregator.metrics.transfers import Direction, Transfer
 from aggregator.sessions import Sessions
 from aggregator.storage import Storage
@@ -186,6 +186,8 @@ class Transfers:
             data = {"reason": error.reason, "detail": error.detail, **error.metadata}
             event = Event(type=f"{what}_refused", run_id=run.run_id, round=number, client_id=client_id, data=data)
             events.append(replace(event, time=now))
+        if what == "update" and isinstance(error, WRONG_IN_THEMSELVES):
+            self._metrics.runs.refused_update(run.run_id)
         if what == "update" and admission.speaks_against_sender(error):
             after = admission.reject(run, client_id, number, error, now=now)
             why = admission.why_quarantined(after, client_id, config_of(run).admission.quarantine_after)

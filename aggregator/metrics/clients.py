@@ -25,6 +25,8 @@ MAX_CLIENTS = 256
 """Clients that have series of their own if nothing else is said."""
 KEEP_LOST_S = 3600.0
 """How long a client that was lost is shown if no open run names it."""
+KEEP_PROBLEM_S = 60.0
+"""How long a problem is shown that was over at once: several scrape intervals."""
 
 
 @dataclass(slots=True)
@@ -44,6 +46,12 @@ class _Shown:
     @property
     def readings(self) -> Mapping[str, float]:
         return self.session.heartbeat.readings if self.session is not None and self.is_connected else {}
+
+    def has_problem(self, now: float) -> bool:
+        """Whether it cannot do its task, or reported anything within the last scrapes."""
+        if self.session is None:
+            return False
+        return (self.is_connected and self.session.cannot_work) or now - self.session.reported_at < KEEP_PROBLEM_S
 
 
 class ClientSeries(AtScrape):
@@ -97,6 +105,11 @@ class ClientSeries(AtScrape):
             "Since a client was last heard of, or the aggregator was started.",
             labels=["client"],
         )
+        problem = GaugeMetricFamily(
+            f"{PREFIX}_client_has_problem",
+            "Whether a client says that it cannot do its task, or reported a problem within the last minute: 1 or 0.",
+            labels=["client"],
+        )
         told = {
             name: GaugeMetricFamily(f"{PREFIX}_{reading.metric}", reading.text, labels=["client"])
             for name, reading in READINGS.items()
@@ -107,10 +120,11 @@ class ClientSeries(AtScrape):
             labels = (name,)
             connected.add_metric(labels, entry.is_connected)
             silence.add_metric(labels, max(0.0, now - entry.last_seen))
+            problem.add_metric(labels, entry.has_problem(now))
             for reading, value in entry.readings.items():
                 if reading in told:
                     told[reading].add_metric(labels, value)
-        yield from (connected, silence, *told.values())
+        yield from (connected, silence, problem, *told.values())
 
 
 class ClientMetrics:

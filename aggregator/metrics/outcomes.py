@@ -39,6 +39,14 @@ REFUSALS = (
     errors.ChunkOutOfOrder,
 )
 """Reasons for which an update, or a blob of one, is refused."""
+WRONG_IN_THEMSELVES = (
+    errors.MalformedUpdate,
+    errors.UpdateNormExceeded,
+    errors.UpdateConflict,
+    errors.BlobCorrupt,
+    errors.BlobTooLarge,
+)
+"""Reasons for which an update is refused that speak of what it is; the others speak of when it came, and from whom."""
 
 What = Literal["update", "report"]
 Taken = Literal["accepted", "duplicate"]

@@ -25,7 +25,7 @@ MAX_RUNS = 4
 """Runs that have series of their own at a time."""
 KEEP_ENDED_S = 120.0
 """How long an ended run keeps its series: several scrape intervals, so that its last round is seen."""
-DOMAINS = 20
+DOMAINS = 16
 """Most domains of a run with series of their own."""
 CLASSES = 16
 """A run with more classes has no series by class."""
@@ -42,6 +42,10 @@ class _Shown:
     run: Run
     ended_at: float | None = None
     committed_at: float | None = None
+    moved_at: float | None = None
+    """When its open phase began, or a client that it waits for last came further."""
+    status: tuple[str, str] = ("", "")
+    """Its status as it is shown, and what it waits for."""
     label_values: dict[str, set[str]] = field(default_factory=dict)
     """Names that have, or had, a series of their own, by label."""
 
@@ -65,6 +69,11 @@ class RunAges(AtScrape):
             "Since the last round of a run that has not ended was committed.",
             labels=["run"],
         )
+        stalled = GaugeMetricFamily(
+            f"{PREFIX}_round_stalled_seconds",
+            "Since a client that the open round of a running run waits for last came further, or its phase began.",
+            labels=["run"],
+        )
         now = 0.0 if self.now is None else self.now()
         for run_id, shown in [] if self.now is None else list(self._shown.items()):
             if shown.ended_at is not None or shown.run.status.is_final:
@@ -72,9 +81,11 @@ class RunAges(AtScrape):
             times = self._times.times(run_id)
             if times is not None and shown.run.status is RunStatus.RUNNING and rounds.has_open_round(shown.run):
                 of_round.add_metric((run_id,), times.age_s(now))
+                if shown.moved_at is not None:
+                    stalled.add_metric((run_id,), max(0.0, now - shown.moved_at))
             if shown.committed_at is not None:
                 of_checkpoint.add_metric((run_id,), max(0.0, now - shown.committed_at))
-        yield from (of_round, of_checkpoint)
+        yield from (of_round, of_checkpoint, stalled)
 
 
 class RunMetrics:
@@ -86,6 +97,23 @@ class RunMetrics:
         self._by_status = gauge("runs", "Runs that have not ended, by status.", "status")
         self._without_quorum = gauge("runs_without_quorum", "Running runs that wait for clients to make a quorum.")
         self._info = gauge("run_info", "A run: its method and name; always 1.", "run", "method", "name")
+        self._status = gauge(
+            "run_status",
+            "A run: its status, and whether it waits for a quorum; always 1.",
+            "run",
+            "status",
+            "waits_for",
+        )
+        self._refused = families.counter(
+            "run_updates_refused_total",
+            "Updates of a run that were refused for what they are, not for when they came.",
+            "run",
+        )
+        self._patience = gauge(
+            "round_patience_seconds",
+            "How long a round waits at most for a client that does not come further, where its run sets a deadline.",
+            "run",
+        )
         self._round = gauge("round", "The latest round that opened.", "run")
         self._total_rounds = gauge("total_rounds", "The rounds that a run is to have.", "run")
         self._prototypes = gauge(
@@ -144,6 +172,32 @@ class RunMetrics:
         for run in open_runs.values():
             self._show(run)
 
+    def ended(self, run: Run, *, now: float) -> None:
+        """Show how a run has ended, where there is room for it; also of one that ended before it was ever shown."""
+        self._show(run)
+        shown = self._shown.get(run.run_id)
+        if shown is not None:
+            shown.ended_at = now
+
+    def waits(self, run_id: str, *, moved_at: float | None, patience_s: float | None) -> None:
+        """Take note of since when the open round of a run has come no further.
+
+        Args:
+            run_id: The run.
+            moved_at: When its phase began, or a client that it waits for last came further; None if no round is open.
+            patience_s: How long it waits for such a client at most; None if for ever.
+        """
+        shown = self._shown.get(run_id)
+        if shown is not None:
+            shown.moved_at = moved_at
+            if patience_s is not None:
+                self._patience.labels(run_id).set(patience_s)
+
+    def refused_update(self, run_id: str) -> None:
+        """Count an update that was refused for what it is."""
+        if run_id in self._shown:
+            self._refused.labels(run_id).inc()
+
     def committed(self, run: Run, current: Round, class_counts: Sequence[int], weights: Sequence[float] = ()) -> None:
         """Show the results of a committed round, where the run has series.
 
@@ -197,7 +251,13 @@ class RunMetrics:
             shown = self._shown[run.run_id] = _Shown(run)
             self._info.labels(run.run_id, run.method, run.name).set(1)
             self._total_rounds.labels(run.run_id).set(run.total_rounds)
+            self._refused.labels(run.run_id)
         shown.run = run
+        status = (run.status.value, "quorum" if rounds.waits_for_quorum(run) else "")
+        if status != shown.status:
+            shown.status = status
+            self._status.remove_by_labels({"run": run.run_id})
+            self._status.labels(run.run_id, *status).set(1)
         self._round.labels(run.run_id).set(run.round_number)
 
     def _set_all(
@@ -224,8 +284,11 @@ class RunMetrics:
 
     def _remove(self, run_id: str) -> None:
         del self._shown[run_id]
-        for gauge in (
+        for family in (
             self._info,
+            self._status,
+            self._refused,
+            self._patience,
             self._round,
             self._total_rounds,
             self._prototypes,
@@ -238,4 +301,4 @@ class RunMetrics:
             self._local_accuracy,
             self._loss,
         ):
-            gauge.remove_by_labels({"run": run_id})
+            family.remove_by_labels({"run": run_id})

@@ -15,6 +15,7 @@ import pytest
 import typer
 import yaml
 
+from aggregator.metrics.outcomes import WRONG_IN_THEMSELVES
 from fedplcc.cli import app
 from tests import dashboards, metrics_tables
 from tests.dashboards import OF_PROMETHEUS, OF_SCRAPE, labels_in, metrics_in
@@ -248,8 +249,14 @@ def test_promtool_accepts(arguments: tuple[str | Path, ...]) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_the_alert_about_refused_updates_counts_the_same_ones_with_a_run_and_without() -> None:
+    (rule,) = (rule for rule in rules() if rule["alert"] == "FedplccUpdatesRejected")
+    (outcomes,) = re.findall(r'outcome=~"([^"]+)"', rule["expr"])
+    assert sorted(outcomes.split("|")) == sorted(kind.reason.lower() for kind in WRONG_IN_THEMSELVES)
+
+
 def test_every_alert_has_a_test_of_its_rule() -> None:
-    tested = set(re.findall(r'alertname="(\w+)"', RULE_TESTS.read_text()))
+    tested = set(re.findall(r'alertname(?:="|: )(\w+)', RULE_TESTS.read_text()))
     assert tested == {rule["alert"] for rule in rules()}
 
 

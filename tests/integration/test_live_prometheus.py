@@ -57,6 +57,14 @@ UNDER_FAULTS = {
 
 NEWS = {"FedplccServerError", "FedplccRunFailed", "FedplccClientProblem", "FedplccUpdatesRejected", "FedplccRecovered"}
 """Alerts that something happened, which nothing undoes."""
+NAMED = (
+    ("FedplccRoundStuck", "run"),
+    ("FedplccRunFailed", "run"),
+    ("FedplccNoQuorum", "run"),
+    ("FedplccUpdatesRejected", "run"),
+    ("FedplccClientProblem", "client"),
+)
+"""Alerts of a run or of a client, and the label that names it."""
 
 
 class Watch:
@@ -214,6 +222,15 @@ def test_every_alert_is_fired_by_a_fault_that_it_is_for(
         for alert in alerts:
             texts = alert["annotations"]
             assert not re.search(r"<no value>|<error|\{\{", f"{texts['summary']} {texts['description']}"), name
+    named = {(name, alert["labels"].get(label)) for name, label in NAMED for alert in watch.fired[name]}
+    runs = faults.runs
+    assert named == {
+        ("FedplccRoundStuck", runs["stripes"]),
+        ("FedplccRunFailed", runs["strict"]),
+        ("FedplccNoQuorum", runs["digits"]),
+        ("FedplccUpdatesRejected", runs["digits"]),
+        ("FedplccClientProblem", "zurich"),
+    }
     wait_answered(watch, under_faults=True)
 
     picture = tmp_path / "dashboard.png"

@@ -103,6 +103,7 @@ def test_an_update_beyond_the_limit_is_refused_under_its_own_reason_with_its_nor
     )
     assert float(refused.value.metadata["norm"]) == pytest.approx(norm, rel=1e-8)
     assert federation.metric("client_updates_total", outcome="update_norm_exceeded") == 1
+    assert federation.metric("run_updates_refused_total", run=task.run.run_id) == 1
     (event,) = federation.events(task.run.run_id, "update_refused")
     assert (event.client_id, event.data["reason"], event.data["check"]) == ("bob", "UPDATE_NORM_EXCEEDED", "norm")
     run = federation.coordinator.get_run(task.run.run_id)

@@ -10,7 +10,7 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from aggregator.metrics import AggregatorMetrics
-from aggregator.metrics.clients import KEEP_LOST_S
+from aggregator.metrics.clients import KEEP_LOST_S, KEEP_PROBLEM_S
 from aggregator.sessions import Session, Sessions
 from shared.metrics import new_registry
 from shared.readings import READINGS
@@ -226,3 +226,30 @@ def test_a_client_that_cannot_do_its_task_is_counted_until_it_can(federation: Lo
     assert with_problems() == 1, "as long as it lasts"
     federation.perform(ann, task)
     assert with_problems() == 0
+
+
+def test_a_problem_is_shown_while_it_lasts_and_to_a_few_scrapes_more(federation: LocalFederation) -> None:
+    def wait(seconds: float) -> float | None:
+        until = federation.clock.now + seconds
+        while federation.clock.now < until:
+            federation.clock.now = min(until, federation.clock.now + 5.0)
+            for client in federation.clients.values():
+                federation.heartbeat(client)
+        federation.coordinator.tick()
+        assert federation.metric("client_has_problem", client="bob") == 0
+        return federation.metric("client_has_problem", client="ann")
+
+    ann = federation.clients["ann"]
+    federation.create(run={"rounds": 1})
+    task = federation.task(ann)
+    hopeless = ClientProblem(reason="X", detail="no data", is_fatal=True)
+    federation.heartbeat(ann, problem=hopeless)
+    assert wait(2 * KEEP_PROBLEM_S) == 1
+    federation.perform(ann, task)
+    assert wait(0) == 0
+    federation.heartbeat(ann, problem=replace(hopeless, is_fatal=False))
+    assert federation.metric("clients_with_problems") == 0
+    assert wait(KEEP_PROBLEM_S - 1) == 1
+    federation.join()
+    assert wait(0) == 1, "it stays with the trainer"
+    assert wait(1) == 0

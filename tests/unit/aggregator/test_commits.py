@@ -141,6 +141,7 @@ def test_a_different_update_of_the_same_client_is_a_conflict(
         with pytest.raises(UpdateConflict):
             federation.coordinator.commit_update("ann", ann.token, run.run_id, 1, other)
     assert federation.metric("client_updates_total", outcome="update_conflict") == 2
+    assert federation.metric("run_updates_refused_total", run=run.run_id) == 2
     assert refused(federation, run) == [(1, "ann", "UPDATE_CONFLICT")], "named once"
     assert_undisturbed(federation, run)
 
@@ -205,6 +206,7 @@ def test_an_update_of_the_round_before_is_stale(federation: LocalFederation, run
     with pytest.raises(StaleRound):
         federation.upload(ann, task, {a_blob("late"): b"late"})
     assert federation.metric("client_updates_total", outcome="stale_round") == 2
+    assert federation.metric("run_updates_refused_total", run=run.run_id) == 0, "when it came is not what it is"
     assert refused(federation, run) == [(1, "ann", "STALE_ROUND")]
     assert_undisturbed(federation, run)
 

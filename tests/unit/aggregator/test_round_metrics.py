@@ -14,6 +14,7 @@ import pytest
 from aggregator.ledger import Ledger
 from aggregator.metrics.round_times import Phase
 from aggregator.metrics.rounds import RESULTS
+from aggregator.metrics.runs import KEEP_ENDED_S
 from shared.errors import PayloadCorrupt
 from shared.types import ClientActivity, RoundPhase, Run, RunStatus
 from tests.folders import memory_folder
@@ -34,6 +35,16 @@ def results(federation: LocalFederation) -> dict[str, int]:
     """Rounds by result, those that occurred."""
     counted = {result: federation.metric("rounds_total", result=result) for result in RESULTS}
     return {result: int(count) for result, count in counted.items() if count}
+
+
+def statuses(federation: LocalFederation, run: Run) -> set[tuple[str, str]]:
+    """What is shown of a run's status, and of what it waits for."""
+    return {
+        (sample.labels["status"], sample.labels["waits_for"])
+        for family in federation.registry.collect()
+        for sample in family.samples
+        if sample.name == "fedplcc_run_status" and sample.labels["run"] == run.run_id
+    }
 
 
 def round_of(federation: LocalFederation, run: Run, number: int) -> Run:
@@ -100,6 +111,56 @@ def test_the_age_of_a_round_and_of_the_last_checkpoint_are_those_of_the_moment(f
     assert federation.metric("round", run=run.run_id) == 3, "scrapers still see its last round"
 
 
+def test_a_round_stands_still_while_no_client_that_it_waits_for_comes_further(federation: LocalFederation) -> None:
+    def still_s() -> float | None:
+        federation.coordinator.tick()
+        return federation.metric("round_stalled_seconds", run=run.run_id)
+
+    def say(name: str, progress: float) -> None:
+        federation.heartbeat(
+            federation.clients[name],
+            activity=ClientActivity.TRAINING,
+            run_id=run.run_id,
+            round=1,
+            progress=progress,
+        )
+
+    run = round_of(federation, federation.create(run=ROUNDS), 1)
+    federation.clock.now += 5
+    assert still_s() == 5
+    federation.task(federation.clients["ann"])
+    assert still_s() == 0, "who is given a task comes further"
+    federation.clock.now += 2
+    say("ann", 0.0)
+    federation.clock.now += 2
+    say("ann", 0.0)
+    say("bob", 0.5)
+    federation.clock.now += 2
+    assert still_s() == 4, "the same again is nothing new, and nobody waits for bob, who is done"
+    say("ann", 0.1)
+    federation.clock.now += 2
+    assert still_s() == 2
+    federation.clock.now += 1
+    assert federation.metric("round_stalled_seconds", run=run.run_id) == 3, "it is reckoned when it is scraped"
+    federation.coordinator.pause(run.run_id, now=True)
+    federation.clock.now += 1000
+    assert still_s() is None
+    federation.coordinator.resume(run.run_id)
+    assert still_s() == 0
+    federation.clock.now += 7
+    federation.start_again()
+    federation.clock.now += 3
+    assert still_s() == 3, "what was before the start is not known"
+
+
+def test_a_round_is_as_patient_as_its_run_says(federation: LocalFederation) -> None:
+    plain = federation.create(run=ROUNDS)
+    patient = federation.create(run=ROUNDS, quorum={"deadline_s": 900.0, "silence_s": 7200.0, "min_clients": 1})
+    federation.coordinator.tick()
+    assert federation.metric("round_patience_seconds", run=patient.run_id) == 7200
+    assert federation.metric("round_patience_seconds", run=plain.run_id) is None, "it waits for ever"
+
+
 def test_a_paused_run_looks_not_stuck_and_its_round_takes_no_time(federation: LocalFederation) -> None:
     run = round_of(federation, federation.create(run=ROUNDS), 1)
     federation.clock.now += 3
@@ -125,7 +186,7 @@ def test_after_a_restart_the_last_committed_round_is_shown_at_once(federation: L
         (sample.name.removeprefix("fedplcc_"), sample.labels)
         for family in federation.registry.collect()
         for sample in family.samples
-        if "run" in sample.labels
+        if "run" in sample.labels and sample.name != "fedplcc_round_stalled_seconds"  # of it a start knows nothing
     ]
     assert {name for name, _ in names} >= {"domain_accuracy_ratio", "prototype_cluster_weight", "class_prototypes"}
     before = {(name, *labels.items()): federation.metric(name, **labels) for name, labels in names}
@@ -255,6 +316,29 @@ def test_a_run_that_fails_without_a_quorum_says_so(federation: LocalFederation) 
     assert federation.coordinator.get_run(run.run_id).status is RunStatus.FAILED
     assert results(federation) == {"no_quorum": 1}
     assert federation.metric("runs_ended_total", status="failed") == 1
+    assert statuses(federation, run) == {("failed", "")}
+
+
+def test_a_run_says_what_it_waits_for_and_how_it_has_ended(federation: LocalFederation) -> None:
+    run = federation.create(run=ROUNDS, quorum={"deadline_s": 60.0, "min_clients": 2})
+    round_of(federation, run, 1)
+    assert statuses(federation, run) == {("running", "")}
+    for _ in range(2):
+        federation.clock.now += 61
+        federation.coordinator.tick()
+    assert statuses(federation, run) == {("running", "quorum")}
+    federation.join()
+    federation.coordinator.pause(run.run_id, now=True)
+    assert statuses(federation, run) == {("paused", "")}
+    federation.coordinator.stop(run.run_id, reason="enough")
+    federation.run_to_end(run.run_id)
+    assert statuses(federation, run) == {("stopped", "")}
+    federation.clock.now += KEEP_ENDED_S - 1
+    federation.coordinator.tick()
+    assert statuses(federation, run) == {("stopped", "")}
+    federation.clock.now += 1
+    federation.coordinator.tick()
+    assert statuses(federation, run) == set()
 
 
 def test_a_round_that_cannot_be_aggregated_has_failed(
@@ -284,6 +368,7 @@ def test_a_run_of_another_version_is_counted_as_failed_when_it_is_found(
     assert found is not None
     assert found.status is RunStatus.FAILED
     assert federation.metric("runs_ended_total", status="failed") == 1
+    assert statuses(federation, run) == {("failed", "")}, "though it never was a run of this process"
     assert results(federation) == {"failed": 1}
 
 

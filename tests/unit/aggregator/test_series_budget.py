@@ -24,6 +24,15 @@ KINDS = {
     (False, True): "server_stream",
     (True, True): "bidi_stream",
 }
+TOLD_AT_TIMES = (
+    "round_age_seconds",
+    "round_stalled_seconds",
+    "round_patience_seconds",
+    "run_updates_refused_total",
+    "checkpoint_age_seconds",
+    "client_batch_seconds",
+)
+"""What has a value only where there is something to say: it must be part of the budget."""
 
 
 def a_busy_aggregator(
@@ -52,6 +61,8 @@ def a_busy_aggregator(
         later = a_round(2, cohort=tuple(names))
         metrics.rounds.stepped(run, a_run(run_id=run.run_id, round=later), now=clock.now)
     metrics.runs.follow([a_run(run_id=run.run_id, round=a_round(2)) for run in open_runs], now=clock.now)
+    for run in open_runs:
+        metrics.runs.waits(run.run_id, moved_at=clock.now, patience_s=900.0)
     metrics.clients.follow(sessions, open_runs)
     return registry
 
@@ -74,7 +85,7 @@ def series_of(registry: CollectorRegistry) -> list[str]:
 def test_an_aggregator_of_100_clients_10_domains_and_4_runs_has_no_more_series_than_it_may() -> None:
     few, many = (series_of(a_busy_aggregator(clients=clients, domains=10, classes=10, terms=4)) for clients in (0, 100))
     shown = {"".join(line.partition("{")[0].split()[:1]) for line in many}
-    assert {"fedplcc_round_age_seconds", "fedplcc_checkpoint_age_seconds", "fedplcc_client_batch_seconds"} <= shown
+    assert {f"fedplcc_{name}" for name in TOLD_AT_TIMES} <= shown
     assert len(few) < SERIES, Counter(line.partition("{")[0] for line in few).most_common(12)
     assert len(many) - len(few) <= SERIES_OF_CLIENT * 100
 
