@@ -13,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from shared.log import OUR_LOGGERS
+from tests.folders import memory_folder
 from tests.harness import TOLD, Federation
 from tests.postgres import Server, a_server
 
@@ -61,6 +62,13 @@ def logs_of_a_test() -> Iterator[None]:
     """Nothing that a test sets up outlives it."""
     with _logs_as_they_were():
         yield
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """An empty folder in memory: what a power cut leaves is tried elsewhere."""
+    with memory_folder() as name:
+        yield Path(name)
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Self
@@ -61,6 +62,12 @@ class LocalFederation:
         self.folder, self.limits, self.clock = folder, limits, clock or Clock()
         self.clients = {client.client_id: client for client in clients}
         self._start()
+
+    @classmethod
+    def small(cls, folder: Path) -> Self:
+        """Two clients with small models."""
+        folder.mkdir(exist_ok=True)
+        return cls(folder, [NumpyClient("ann", size=3), NumpyClient("bob", size=3, counts=(2, 0, 7))])
 
     def _start(self) -> None:
         self.registry = new_registry("aggregator")
@@ -178,6 +185,12 @@ class LocalFederation:
                 break
         return self.coordinator.get_run(run_id)
 
+    def whole_run(self, *, rounds: int = 2, request_id: str = "the run") -> Run:
+        """A run of FedPLCC from joining to its end; doing it again goes on with the same run."""
+        self.join()
+        run = self.coordinator.create_run(request_id, a_document("fedplcc", run={"rounds": rounds}))
+        return self.run_to_end(run.run_id)
+
     def metrics_lines(self, run_id: str) -> list[str]:
         return [current.metrics_json for current in self.coordinator.list_rounds(run_id, after=0)]
 
@@ -185,6 +198,11 @@ class LocalFederation:
         """The history of a run or of everything, of some types if given."""
         found = self.coordinator.list_events(EventQuery(run_id=run_id))
         return [event for event in found if not types or event.type in types]
+
+    def happenings(self, run_id: str) -> Counter[tuple[str, int, str]]:
+        """How often each thing happened in a run; that an aggregator took it up again is beside the point."""
+        events = [event for event in self.events(run_id) if event.type != "run_recovered"]
+        return Counter((event.type, event.round, event.client_id) for event in events)
 
     def metric(self, name: str, /, **labels: str) -> float | None:
         """A value that /metrics would show."""

@@ -29,13 +29,6 @@ RUN_S = 150.0
 SIX = ("aggregator", "gateway", "trainer-east", "trainer-north", "trainer-south", "trainer-west")
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("data")
-    tiny.write_data(folder)
-    return folder
-
-
 def document(data: Path, *names: str, method: str = "fedplcc", **sections: Any) -> dict[str, Any]:
     """A tiny run of these clients; two and two share a data set."""
     specs = [f"npz:{data / name}.npz" for name in tiny.CLIENTS]

@@ -73,12 +73,6 @@ def undisturbed() -> Iterator[list[str]]:
         yield federation.metrics_lines(run.run_id)
 
 
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    with memory_folder() as name:
-        yield Path(name)
-
-
 def test_a_run_goes_on_from_a_backup_that_was_made_while_it_ran(folder: Path, undisturbed: list[str]) -> None:
     state, restored = folder / "first" / "aggregator", folder / "second" / "aggregator"
     (folder / "first").mkdir()

@@ -64,20 +64,6 @@ class Outcome:
         return [line["model_sha256"] for line in self.rounds]
 
 
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    """Where a simulation's state lies: in memory, as what a power cut leaves is tried elsewhere."""
-    with memory_folder() as path:
-        yield Path(path)
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("data")
-    tiny.write_data(path)
-    return path
-
-
 def document(data: Path, method: str, hyper: Mapping[str, Any]) -> dict[str, Any]:
     """Three rounds of two clients under these hyper-parameters."""
     values = tiny.document(data, method, run={"rounds": len(ROUNDS)}, training={"local_steps": 2})

@@ -40,13 +40,6 @@ from trainer.data import DatasetArrays
 """
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("data")
-    tiny.write_data(folder)
-    return folder
-
-
 @pytest.fixture
 def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], str]:
     """Writes a module with a data factory of these lines, found from here as a user's own code is; gives its data

@@ -20,13 +20,6 @@ KINDS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("data")
-    tiny.write_data(folder)
-    return folder
-
-
 def document(data: Path, kind: str, **more: Any) -> dict[str, Any]:
     values = tiny.document(data, run={"rounds": 1, "clients": None}, training={"local_steps": 2})
     del values["clients"]

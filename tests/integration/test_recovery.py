@@ -72,13 +72,6 @@ class Rest:
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("data")
-    tiny.write_data(folder)
-    return folder
-
-
-@pytest.fixture(scope="module")
 def federation(tmp_path_factory: pytest.TempPathFactory, data: Path) -> Iterator[Federation]:
     """An aggregator, two trainers and a gateway that live through all tests of this module, as deployed ones do."""
     with Federation(tmp_path_factory.mktemp("federation")) as running:

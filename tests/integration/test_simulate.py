@@ -28,13 +28,6 @@ pytestmark = pytest.mark.slow
 RUN_S = 120.0
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("data")
-    tiny.write_data(folder)
-    return folder
-
-
 def command(*arguments: object) -> list[str]:
     return [sys.executable, "-m", "fedplcc", *map(str, arguments)]
 

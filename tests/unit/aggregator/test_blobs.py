@@ -15,16 +15,9 @@ from shared.errors import BlobCorrupt, BlobNotFound, ChunkOutOfOrder, FailedPrec
 from shared.tensors import blob_ref
 from shared.types import BlobRef
 from tests.crashes import Disk, Killed
-from tests.folders import memory_folder
 
 DATA = bytes(range(256)) * 4
 BLOB = blob_ref("model", DATA)
-
-
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    with memory_folder() as path:
-        yield Path(path)
 
 
 @pytest.fixture

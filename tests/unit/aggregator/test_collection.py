@@ -6,7 +6,6 @@ import functools
 import os
 import threading
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,18 +23,11 @@ from shared.tensors import blob_ref, to_bytes
 from shared.types import MODEL, BlobRef, Round, RoundPhase, Run, RunStatus, Task
 from tests.builders import a_blob, a_round, a_run, an_update
 from tests.crashes import Disk, Killed
-from tests.folders import memory_folder
 from tests.local_federation import LocalFederation
 from tests.numpy_client import NumpyClient, a_document
 from tests.unit.aggregator.test_crash_recovery import assert_named_blobs_are_whole, named_blobs
 
 COLLECTING, EVALUATING, COMMITTED = RoundPhase.COLLECTING, RoundPhase.EVALUATING, RoundPhase.COMMITTED
-
-
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    with memory_folder() as path:
-        yield Path(path)
 
 
 # What is needed
@@ -104,17 +96,6 @@ class Tidy(LocalFederation):
         return []
 
 
-def a_federation(folder: Path, kind: type[LocalFederation] = Tidy) -> LocalFederation:
-    folder.mkdir(exist_ok=True)
-    return kind(folder, [NumpyClient("ann", size=3), NumpyClient("bob", size=3, counts=(2, 0, 7))])
-
-
-def whole_run(federation: LocalFederation, rounds: int = 4, request_id: str = "the run") -> Run:
-    federation.join()
-    run = federation.coordinator.create_run(request_id, a_document("fedplcc", run={"rounds": rounds}))
-    return federation.run_to_end(run.run_id)
-
-
 def files(folder: Path) -> set[str]:
     return {path.name for path in folder.glob("blobs/*/*")}
 
@@ -127,11 +108,11 @@ def results_of(federation: LocalFederation, run: Run, *numbers: int) -> set[str]
 
 
 def test_a_run_with_collections_ends_as_one_without_and_leaves_what_is_kept(folder: Path) -> None:
-    with a_federation(folder / "untidy", LocalFederation) as untidy:
-        lines = untidy.metrics_lines(whole_run(untidy).run_id)
+    with LocalFederation.small(folder / "untidy") as untidy:
+        lines = untidy.metrics_lines(untidy.whole_run(rounds=4).run_id)
         everything = len(files(folder / "untidy"))
-    with a_federation(folder / "tidy") as tidy:
-        run = whole_run(tidy)
+    with Tidy.small(folder / "tidy") as tidy:
+        run = tidy.whole_run(rounds=4)
         assert run.status is RunStatus.COMPLETED
         assert tidy.metrics_lines(run.run_id) == lines
         assert files(folder / "tidy") == results_of(tidy, run, 0, 4) == named_blobs(folder / "tidy").keys()
@@ -150,8 +131,8 @@ def prototypes_of_rounds(federation: LocalFederation, run: Run, *numbers: int) -
 def test_the_default_keeps_the_first_and_the_last_models_one_round_s_updates_and_many_rounds_prototypes(
     folder: Path,
 ) -> None:
-    with a_federation(folder, LocalFederation) as federation:
-        run = whole_run(federation, rounds=8)
+    with LocalFederation.small(folder) as federation:
+        run = federation.whole_run(rounds=8)
         federation.coordinator.collection.collect()
         last = federation.store.find_round(run.run_id, 8)
         assert last is not None
@@ -169,20 +150,20 @@ def test_prototypes_of_so_many_last_rounds_stay_while_a_run_goes_on_and_the_rest
     class Looking(Tidy):
         keep = Keep(models=1, prototypes=3, updates=0)
 
-    with a_federation(folder, Looking) as federation:
-        run = whole_run(federation, rounds=6)
+    with Looking.small(folder) as federation:
+        run = federation.whole_run(rounds=6)
         shown = prototypes_of_rounds(federation, run, 4, 5, 6)
         assert files(folder) == results_of(federation, run, 0, 6) | shown == named_blobs(folder).keys()
         assert not shown & prototypes_of_rounds(federation, run, 1, 2, 3)
         federation.restart()
-        second = whole_run(federation, rounds=2, request_id="another")
+        second = federation.whole_run(rounds=2, request_id="another")
         assert second.status is RunStatus.COMPLETED
         assert shown <= files(folder), "a run that has ended keeps its own"
 
 
 def test_a_smaller_setting_takes_away_what_a_larger_one_kept_and_replay_still_works(folder: Path) -> None:
-    with a_federation(folder, LocalFederation) as federation:
-        run = whole_run(federation, rounds=8)
+    with LocalFederation.small(folder) as federation:
+        run = federation.whole_run(rounds=8)
         before: set[str] | None = None
         for prototypes in (None, 5, 3, 0):
             federation.keep = Keep(models=2, prototypes=prototypes, updates=2)
@@ -223,8 +204,8 @@ def test_whatever_is_kept_the_least_is_among_it_and_prototypes_take_nothing_else
 
 
 def test_prototypes_of_committed_rounds_are_read_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with a_federation(folder, LocalFederation) as federation:
-        run = whole_run(federation, rounds=6)
+    with LocalFederation.small(folder) as federation:
+        run = federation.whole_run(rounds=6)
         federation.coordinator.collection.collect()
         read: list[int] = []
         find = federation.store.find_round
@@ -234,7 +215,7 @@ def test_prototypes_of_committed_rounds_are_read_once(folder: Path, monkeypatch:
             return find(run_id, number)
 
         monkeypatch.setattr(federation.store, "find_round", noted)
-        whole_run(federation, rounds=1, request_id="another")
+        federation.whole_run(rounds=1, request_id="another")
         read.clear()
         federation.coordinator.collection.collect()
         of_first = [number for number in read if number < run.round_number]
@@ -246,14 +227,14 @@ def test_all_keeps_all_models(folder: Path) -> None:
     class Hoarding(LocalFederation):
         keep = Keep(models=None, prototypes=0, updates=0)
 
-    with a_federation(folder, Hoarding) as federation:
-        run = whole_run(federation)
+    with Hoarding.small(folder) as federation:
+        run = federation.whole_run(rounds=4)
         federation.coordinator.collection.collect()
         assert files(folder) == results_of(federation, run, *range(5))
 
 
 def test_a_run_that_goes_on_from_another_s_model_keeps_it_when_that_one_s_is_collected(folder: Path) -> None:
-    with a_federation(folder) as federation:
+    with Tidy.small(folder) as federation:
         federation.join()
         first = federation.create()
         federation.step()
@@ -268,8 +249,10 @@ def test_a_run_that_goes_on_from_another_s_model_keeps_it_when_that_one_s_is_col
 
 
 def test_the_same_run_again_finds_its_garbage_gone_and_ends_alike(folder: Path) -> None:
-    with a_federation(folder) as federation:
-        lines = [federation.metrics_lines(whole_run(federation, request_id=f"request {i}").run_id) for i in range(3)]
+    with Tidy.small(folder) as federation:
+        lines = [
+            federation.metrics_lines(federation.whole_run(rounds=4, request_id=f"request {i}").run_id) for i in range(3)
+        ]
         assert lines[0] == lines[1] == lines[2]
         assert_named_blobs_are_whole(folder)
 
@@ -287,9 +270,9 @@ def test_an_answer_that_a_blob_is_stored_holds_until_the_commit(folder: Path) ->
     class Tidied(LocalFederation):
         keep = Keep(models=1, prototypes=0, updates=0)
 
-    with a_federation(folder, Tidied) as federation:
+    with Tidied.small(folder) as federation:
         ann, transfers = federation.clients["ann"], federation.coordinator.transfers
-        whole_run(federation, rounds=2)
+        federation.whole_run(rounds=2)
         again = federation.coordinator.create_run("again", a_document("fedplcc", run={"rounds": 2}))
         federation.perform(ann, federation.task(ann))
         task = federation.task(ann)
@@ -305,8 +288,8 @@ def test_an_answer_that_a_blob_is_stored_holds_until_the_commit(folder: Path) ->
 
 
 def test_a_reader_keeps_its_blob_and_one_that_comes_too_late_is_told(folder: Path) -> None:
-    with a_federation(folder, LocalFederation) as federation:
-        run = whole_run(federation, rounds=8)
+    with LocalFederation.small(folder) as federation:
+        run = federation.whole_run(rounds=8)
         blob, path = federation.coordinator.artifact(run.run_id, 2, "model")
         transfers = federation.coordinator.transfers
         with transfers.reading(blob):
@@ -319,8 +302,8 @@ def test_a_reader_keeps_its_blob_and_one_that_comes_too_late_is_told(folder: Pat
 
 
 def test_nothing_is_collected_while_a_backup_is_made(folder: Path) -> None:
-    with a_federation(folder, LocalFederation) as federation:
-        whole_run(federation)
+    with LocalFederation.small(folder) as federation:
+        federation.whole_run(rounds=4)
         before = files(folder)
         with no_collection(folder):
             assert federation.coordinator.collection.collect() == 0
@@ -331,7 +314,7 @@ def test_nothing_is_collected_while_a_backup_is_made(folder: Path) -> None:
 
 
 def test_commits_of_the_very_bytes_that_are_being_collected_lose_nothing(folder: Path) -> None:
-    with a_federation(folder, LocalFederation) as federation:
+    with LocalFederation.small(folder) as federation:
         federation.keep = Keep(models=1, prototypes=0, updates=0)
         federation.restart()
         ending, failures = threading.Event(), list[BaseException]()
@@ -348,7 +331,7 @@ def test_commits_of_the_very_bytes_that_are_being_collected_lose_nothing(folder:
         try:
             lines = []
             for number in range(8):
-                run = whole_run(federation, rounds=3, request_id=f"request {number}")
+                run = federation.whole_run(rounds=3, request_id=f"request {number}")
                 assert run.status is RunStatus.COMPLETED
                 lines.append(federation.metrics_lines(run.run_id))
                 assert_named_blobs_are_whole_now(federation, folder)
@@ -369,17 +352,17 @@ def assert_named_blobs_are_whole_now(federation: LocalFederation, folder: Path) 
 
 def steps_of_collections(folder: Path, disk: Disk) -> dict[int, str]:
     """What the collections of a run do to the disk, by the number of the step."""
-    with a_federation(folder / "steps") as federation:
+    with Tidy.small(folder / "steps") as federation:
         assert isinstance(federation, Tidy)
         federation.disk = disk
         disk.revive()
-        whole_run(federation, rounds=2)
+        federation.whole_run(rounds=2)
         return {number: disk.steps[number - 1] for number in federation.steps_of_collections}
 
 
 def undisturbed(folder: Path) -> list[str]:
-    with a_federation(folder / "undisturbed") as federation:
-        return federation.metrics_lines(whole_run(federation, rounds=2).run_id)
+    with Tidy.small(folder / "undisturbed") as federation:
+        return federation.metrics_lines(federation.whole_run(rounds=2).run_id)
 
 
 def test_a_crash_between_any_two_steps_loses_nothing_and_leaves_nothing_for_good(
@@ -389,14 +372,14 @@ def test_a_crash_between_any_two_steps_loses_nothing_and_leaves_nothing_for_good
     steps = steps_of_collections(folder, disk)
     assert set(steps.values()) == {"begin", "committed", "unlink"}
     for step in steps:
-        with a_federation(folder / str(step)) as federation:
+        with Tidy.small(folder / str(step)) as federation:
             disk.kill_before(step)
             with pytest.raises(Killed):
-                whole_run(federation, rounds=2)
+                federation.whole_run(rounds=2)
             disk.revive()
             assert_named_blobs_are_whole(folder / str(step))
             federation.restart()
-            run = whole_run(federation, rounds=2)
+            run = federation.whole_run(rounds=2)
             assert federation.metrics_lines(run.run_id) == lines, f"killed before step {step}"
             federation.coordinator.collection.collect()
             assert files(folder / str(step)) == results_of(federation, run, 0, 2), f"killed before step {step}"
@@ -406,8 +389,8 @@ def test_a_disk_that_fails_in_a_collection_is_told_and_the_next_one_does_the_res
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     disk = Disk(monkeypatch)
-    with a_federation(folder, LocalFederation) as federation:
-        run = whole_run(federation, rounds=8)
+    with LocalFederation.small(folder) as federation:
+        run = federation.whole_run(rounds=8)
         collection = federation.coordinator.collection
         disk.fail_at(3)
         with pytest.raises(StoreUnavailable):
@@ -420,7 +403,7 @@ def test_a_disk_that_fails_in_a_collection_is_told_and_the_next_one_does_the_res
 
 
 def test_a_file_that_no_row_names_goes_and_a_stranger_s_stays(folder: Path) -> None:
-    with a_federation(folder, LocalFederation) as federation:
+    with LocalFederation.small(folder) as federation:
         unnamed = federation.coordinator._blobs.put(MODEL, [b"left by a crash"])
         note = folder / "blobs" / unnamed.sha256[:2] / "note.txt"
         note.write_text("what is this?")
@@ -441,7 +424,7 @@ def age(path: Path, days: float, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_uploads_that_nobody_goes_on_with_expire_and_those_that_go_on_stay(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with a_federation(folder, LocalFederation) as federation:
+    with LocalFederation.small(folder) as federation:
         federation.join()
         federation.create("fedplcc")
         federation.step(["ann"])
@@ -471,7 +454,7 @@ def test_uploads_that_nobody_goes_on_with_expire_and_those_that_go_on_stay(
 def test_a_model_to_begin_with_expires_when_nobody_has_used_it_for_days(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with a_federation(folder, LocalFederation) as federation:
+    with LocalFederation.small(folder) as federation:
         federation.join()
         used, unused = (to_bytes(NumpyClient("ann").first_model(seed)) for seed in (1, 2))
         for data in (used, unused):
@@ -499,7 +482,7 @@ def test_a_crash_while_something_expires_leaves_what_the_next_collection_takes(
     folder: Path, monkeypatch: pytest.MonkeyPatch, step: int
 ) -> None:
     disk = Disk(monkeypatch)
-    with a_federation(folder, LocalFederation) as federation:
+    with LocalFederation.small(folder) as federation:
         federation.join()
         run = federation.create("fedplcc")
         federation.step(["ann"])
@@ -535,8 +518,8 @@ def test_a_crash_while_something_expires_leaves_what_the_next_collection_takes(
 
 
 def test_a_collection_that_is_to_end_does_so_before_its_next_batch(folder: Path) -> None:
-    with a_federation(folder, LocalFederation) as federation:
-        whole_run(federation, rounds=8)
+    with LocalFederation.small(folder) as federation:
+        federation.whole_run(rounds=8)
         before = files(folder)
         assert federation.coordinator.collection.collect(lambda: True) == 0
         assert files(folder) == before
@@ -544,7 +527,7 @@ def test_a_collection_that_is_to_end_does_so_before_its_next_batch(folder: Path)
 
 
 def test_a_collection_is_due_when_a_round_has_committed_and_rests_after_it(folder: Path) -> None:
-    with a_federation(folder, LocalFederation) as federation:
+    with LocalFederation.small(folder) as federation:
         collection = federation.coordinator.collection
         assert collection.is_due(), "a former process may have left something"
         collection.collect()
@@ -564,7 +547,7 @@ def test_a_collection_is_due_when_a_round_has_committed_and_rests_after_it(folde
 
 
 def test_an_update_that_lay_through_a_restart_is_read_before_it_is_folded(folder: Path) -> None:
-    with a_federation(folder, LocalFederation) as federation:
+    with LocalFederation.small(folder) as federation:
         federation.join()
         run = federation.create()
         federation.step()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import sqlite3
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -14,42 +14,17 @@ import pytest
 
 from aggregator.transfers import Receiver, Transfers
 from shared.errors import StoreUnavailable
-from shared.types import RoundPhase, Run, RunStatus
+from shared.types import RoundPhase, RunStatus
 from tests.crashes import Disk, Killed
-from tests.folders import memory_folder
 from tests.local_federation import LocalFederation
-from tests.numpy_client import NumpyClient, a_document
-
-
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    with memory_folder() as path:
-        yield Path(path)
-
-
-def a_federation(folder: Path, kind: type[LocalFederation] = LocalFederation) -> LocalFederation:
-    return kind(folder, [NumpyClient("ann", size=3), NumpyClient("bob", size=3, counts=(2, 0, 7))])
-
-
-def whole_run(federation: LocalFederation, rounds: int = 2) -> Run:
-    """Everything from joining to the end; doing it again goes on with the same run."""
-    federation.join()
-    run = federation.coordinator.create_run("the run", a_document("fedplcc", run={"rounds": rounds}))
-    return federation.run_to_end(run.run_id)
 
 
 def undisturbed(folder: Path, rounds: int = 2) -> tuple[list[str], Counter[tuple[str, int, str]]]:
     state = folder / "undisturbed"
     state.mkdir()
-    with a_federation(state) as federation:
-        run = whole_run(federation, rounds)
-        return federation.metrics_lines(run.run_id), happenings(federation, run)
-
-
-def happenings(federation: LocalFederation, run: Run) -> Counter[tuple[str, int, str]]:
-    """How often each thing happened in a run; that an aggregator took it up again is beside the point."""
-    events = federation.events(run.run_id)
-    return Counter((event.type, event.round, event.client_id) for event in events if event.type != "run_recovered")
+    with LocalFederation.small(state) as federation:
+        run = federation.whole_run(rounds=rounds)
+        return federation.metrics_lines(run.run_id), federation.happenings(run.run_id)
 
 
 class Interrupted(Exception):
@@ -101,17 +76,17 @@ def test_an_aggregator_that_dies_after_any_call_ends_where_an_undisturbed_one_en
     for call in range(1, 1000):
         state = folder / str(call)
         state.mkdir()
-        with a_federation(state, Interruptible) as federation:
+        with Interruptible.small(state) as federation:
             assert isinstance(federation, Interruptible)
             federation.dies_after = call
             try:
-                whole_run(federation)
+                federation.whole_run()
             except Interrupted:
                 federation.restart()
-                run = whole_run(federation)
+                run = federation.whole_run()
                 assert run.status is RunStatus.COMPLETED, f"died after call {call}"
                 assert federation.metrics_lines(run.run_id) == lines, f"died after call {call}"
-                assert happenings(federation, run) == happened, f"died after call {call}"
+                assert federation.happenings(run.run_id) == happened, f"died after call {call}"
             else:
                 break
     assert call > 80, "the calls did not reach through the run"
@@ -121,9 +96,9 @@ def steps_of_a_run(folder: Path, disk: Disk) -> list[str]:
     """What an undisturbed run of one round does to the disk, step by step."""
     state = folder / "steps"
     state.mkdir()
-    with a_federation(state) as federation:
+    with LocalFederation.small(state) as federation:
         disk.revive()
-        whole_run(federation, rounds=1)
+        federation.whole_run(rounds=1)
         return list(disk.steps)
 
 
@@ -135,17 +110,17 @@ def test_an_aggregator_killed_between_any_two_steps_on_disk_ends_where_an_undist
     for step, name in enumerate(steps_of_a_run(folder, disk), start=1):
         state = folder / str(step)
         state.mkdir()
-        with a_federation(state) as federation:
+        with LocalFederation.small(state) as federation:
             disk.kill_before(step)
             with pytest.raises(Killed):
-                whole_run(federation, rounds=1)
+                federation.whole_run(rounds=1)
             disk.revive()
             assert_named_blobs_are_whole(state)
             federation.restart()
-            run = whole_run(federation, rounds=1)
+            run = federation.whole_run(rounds=1)
             assert run.status is RunStatus.COMPLETED, f"killed before step {step}, {name}"
             assert federation.metrics_lines(run.run_id) == lines, f"killed before step {step}, {name}"
-            assert happenings(federation, run) == happened, f"killed before step {step}, {name}"
+            assert federation.happenings(run.run_id) == happened, f"killed before step {step}, {name}"
 
 
 def test_a_disk_that_fails_at_any_step_is_told_and_the_same_aggregator_goes_on(
@@ -159,17 +134,17 @@ def test_a_disk_that_fails_at_any_step_is_told_and_the_same_aggregator_goes_on(
             continue
         state = folder / str(step)
         state.mkdir()
-        with a_federation(state) as federation:
+        with LocalFederation.small(state) as federation:
             disk.fail_at(step)
             try:
-                run = whole_run(federation, rounds=1)
+                run = federation.whole_run(rounds=1)
             except StoreUnavailable:
                 told.add(name)
-                run = whole_run(federation, rounds=1)
+                run = federation.whole_run(rounds=1)
             disk.revive()
             assert run.status is RunStatus.COMPLETED, f"failed at step {step}, {name}"
             assert federation.metrics_lines(run.run_id) == lines, f"failed at step {step}, {name}"
-            assert happenings(federation, run) == happened, f"failed at step {step}, {name}"
+            assert federation.happenings(run.run_id) == happened, f"failed at step {step}, {name}"
     assert told == {"begin", "fsync", "fsync folder", "link", "mkdir", "rename", "unlink"}
 
 
@@ -186,7 +161,7 @@ def assert_named_blobs_are_whole(state: Path) -> None:
 
 
 def test_what_is_in_memory_is_what_the_next_start_reads(folder: Path) -> None:
-    with a_federation(folder) as federation:
+    with LocalFederation.small(folder) as federation:
         federation.join()
         run = federation.create("fedplcc")
         seen = set()
@@ -202,8 +177,8 @@ def test_what_is_in_memory_is_what_the_next_start_reads(folder: Path) -> None:
 
 
 def test_a_restart_is_counted_and_noted_in_each_open_run_and_in_no_other(folder: Path) -> None:
-    with a_federation(folder) as federation:
-        done = whole_run(federation)
+    with LocalFederation.small(folder) as federation:
+        done = federation.whole_run()
         open_run = federation.create()
         federation.restart()
         assert federation.metric("recoveries_total") == 1
@@ -215,7 +190,7 @@ def test_a_restart_is_counted_and_noted_in_each_open_run_and_in_no_other(folder:
 
 
 def test_nobody_is_connected_after_a_restart_until_it_joins_again(folder: Path) -> None:
-    with a_federation(folder) as federation:
+    with LocalFederation.small(folder) as federation:
         federation.join()
         run = federation.create()
         federation.store.close()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -13,18 +12,11 @@ from shared.errors import StoreUnavailable
 from shared.tensors import blob_ref, to_bytes
 from shared.types import MODEL, Run, RunStatus
 from tests.crashes import Disk, Killed
-from tests.folders import memory_folder
 from tests.local_federation import LocalFederation
 from tests.numpy_client import NumpyClient, a_document
 
 ANN = NumpyClient("ann", size=3)
 DATA = to_bytes(ANN.first_model(seed=7))
-
-
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    with memory_folder() as path:
-        yield Path(path)
 
 
 def upload(federation: LocalFederation) -> str:
@@ -48,8 +40,7 @@ def warm_run(federation: LocalFederation) -> Run:
 
 
 def told(federation: LocalFederation, run: Run) -> tuple[list[str], Counter[tuple[str, int, str]]]:
-    events = [event for event in federation.events(run.run_id) if event.type != "run_recovered"]
-    return federation.metrics_lines(run.run_id), Counter((event.type, event.round, event.client_id) for event in events)
+    return federation.metrics_lines(run.run_id), federation.happenings(run.run_id)
 
 
 def undisturbed(folder: Path, disk: Disk) -> tuple[list[str], tuple[list[str], Counter[tuple[str, int, str]]]]:

@@ -28,7 +28,6 @@ from shared.types import (
     TaskKind,
     Update,
 )
-from tests.folders import memory_folder
 from tests.local_federation import LocalFederation
 from tests.numpy_client import NumpyClient, a_document
 from tests.oracle import expected
@@ -37,12 +36,6 @@ OWN = {"share_model": False}
 """FedProto as published: models stay with their clients."""
 SETTINGS = [("fedccl", {}), ("fedproto", OWN), ("fedproto", {})]
 BOB = NumpyClient("bob", counts=(2, 0, 7))
-
-
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    with memory_folder() as path:
-        yield Path(path)
 
 
 @pytest.fixture

@@ -22,7 +22,6 @@ from shared.gen.fedplcc.v1 import run_service_pb2 as run_pb2
 from shared.prototype_map import NO_OWNER, RoundMap, map_prototypes
 from shared.tensors import prototypes_from_bytes
 from shared.types import LOCAL_CLUSTER, BlobRef, PrototypeSet, Run, Task, Update
-from tests.folders import memory_folder
 from tests.grpc_client import DEADLINE_S
 from tests.local_federation import LocalFederation
 from tests.numpy_client import FEATURE_DIM, NumpyClient, a_document
@@ -32,12 +31,6 @@ class Looking(LocalFederation):
     """A federation whose aggregator keeps the prototypes of six rounds."""
 
     keep = Keep(models=1, prototypes=6, updates=0)
-
-
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    with memory_folder() as path:
-        yield Path(path)
 
 
 @pytest.fixture

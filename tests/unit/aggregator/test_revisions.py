@@ -9,7 +9,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -34,12 +34,6 @@ OLD = Path(__file__).parents[2] / "golden" / "aggregator-0001.sql"
 OLD_COPY = "aggregator.sqlite.revision-0001"
 
 Rows = dict[str, list[dict[str, Any]]]
-
-
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    with memory_folder() as name:
-        yield Path(name)
 
 
 @pytest.fixture

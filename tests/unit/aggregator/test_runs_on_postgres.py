@@ -16,19 +16,12 @@ from aggregator.store.sql import SqlStore
 from shared.errors import MalformedRequest, StoreUnavailable
 from shared.types import Run, RunStatus
 from tests.crashes import Disk, Killed
-from tests.folders import memory_folder
 from tests.local_federation import LocalFederation
-from tests.numpy_client import NumpyClient, a_document
+from tests.numpy_client import a_document
 from tests.postgres import Server
 
 EVERY_OTHER = 5
 """Of the begins and ends of transactions, every so-manyth is tried: all steps are on SQLite, in test_crash_recovery.py."""
-
-
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    with memory_folder() as path:
-        yield Path(path)
 
 
 @pytest.fixture
@@ -47,42 +40,29 @@ def on_postgres(postgres: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[N
         yield
 
 
-def a_federation(folder: Path) -> LocalFederation:
-    folder.mkdir(exist_ok=True)
-    return LocalFederation(folder, [NumpyClient("ann", size=3), NumpyClient("bob", size=3, counts=(2, 0, 7))])
-
-
-def whole_run(federation: LocalFederation, rounds: int = 1) -> Run:
-    """Everything from joining to the end; doing it again goes on with the same run."""
-    federation.join()
-    run = federation.coordinator.create_run("the run", a_document("fedplcc", run={"rounds": rounds}))
-    return federation.run_to_end(run.run_id)
-
-
 def outcome(federation: LocalFederation, run: Run) -> dict[str, object]:
     """What must be the same on every database: what was made, and how often each thing happened."""
     assert run.status is RunStatus.COMPLETED
     assert run.model is not None
     assert run.prototypes is not None
-    happened = sorted((event.type, event.round, event.client_id) for event in federation.events(run.run_id))
     return {
         "model": run.model.sha256,
         "prototypes": run.prototypes.sha256,
         "metrics": federation.metrics_lines(run.run_id),
-        "happened": [entry for entry in happened if entry[0] != "run_recovered"],
+        "happened": federation.happenings(run.run_id),
     }
 
 
 @pytest.fixture
 def on_sqlite(folder: Path) -> dict[str, object]:
     """The outcome of an undisturbed run on SQLite."""
-    with a_federation(folder / "sqlite") as federation:
-        return outcome(federation, whole_run(federation))
+    with LocalFederation.small(folder / "sqlite") as federation:
+        return outcome(federation, federation.whole_run(rounds=1))
 
 
 def test_a_run_on_postgresql_ends_as_on_sqlite(on_sqlite: dict[str, object], folder: Path, on_postgres: None) -> None:
-    with a_federation(folder / "postgres") as federation:
-        run = whole_run(federation)
+    with LocalFederation.small(folder / "postgres") as federation:
+        run = federation.whole_run(rounds=1)
         assert outcome(federation, run) == on_sqlite
         federation.restart()
         assert federation.coordinator.get_run(run.run_id) == run
@@ -99,21 +79,21 @@ def test_an_aggregator_that_is_killed_between_steps_ends_as_on_sqlite(
     on_sqlite: dict[str, object], folder: Path, on_postgres: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     disk = Disk(monkeypatch)
-    with a_federation(folder / "steps") as federation:
+    with LocalFederation.small(folder / "steps") as federation:
         disk.revive()
-        whole_run(federation)
+        federation.whole_run(rounds=1)
         steps = list(disk.steps)
     tried = [number for number, name in enumerate(steps, start=1) if name in ("begin", "committed")][::EVERY_OTHER]
     assert {steps[step - 1] for step in tried} == {"begin", "committed"}
     for step in tried:
-        with a_federation(folder / str(step)) as federation:
+        with LocalFederation.small(folder / str(step)) as federation:
             disk.kill_before(step)
             with pytest.raises(Killed):
-                whole_run(federation)
+                federation.whole_run(rounds=1)
             disk.revive()
             assert_named_blobs_are_whole(federation)
             federation.restart()
-            assert outcome(federation, whole_run(federation)) == on_sqlite, (
+            assert outcome(federation, federation.whole_run(rounds=1)) == on_sqlite, (
                 f"killed before step {step}, {steps[step - 1]}"
             )
 
@@ -124,7 +104,7 @@ def test_a_server_that_crashes_at_any_moment_of_a_run_changes_nothing_of_its_end
     """The server crashes just before or just after a COMMIT, or between two; the same aggregator goes on."""
     crashes: list[str] = []
     commits = count(1)
-    with a_federation(folder / "postgres") as federation:
+    with LocalFederation.small(folder / "postgres") as federation:
         dialect = federation.store.database.engine.dialect
         commit = dialect.do_commit
 
@@ -146,7 +126,7 @@ def test_a_server_that_crashes_at_any_moment_of_a_run_changes_nothing_of_its_end
         refused = 0
         for _ in range(20):
             try:
-                run = whole_run(federation)
+                run = federation.whole_run(rounds=1)
             except StoreUnavailable:
                 refused += 1
             else:
@@ -157,7 +137,7 @@ def test_a_server_that_crashes_at_any_moment_of_a_run_changes_nothing_of_its_end
 
 
 def test_a_text_that_no_database_keeps_is_refused_and_the_run_goes_on(folder: Path) -> None:
-    with a_federation(folder / "sqlite") as federation:
+    with LocalFederation.small(folder / "sqlite") as federation:
         federation.join()
         run = federation.create("fedplcc")
         refusals: list[Callable[[], object]] = [

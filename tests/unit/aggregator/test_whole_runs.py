@@ -13,7 +13,6 @@ from aggregator.selection import select_cohort
 from aggregator.service import Limits
 from shared.run_config import parse_run_config
 from shared.types import RoundPhase, RunStatus, Task, TaskKind
-from tests.folders import memory_folder
 from tests.local_federation import LocalFederation
 from tests.numpy_client import NumpyClient, a_document
 from tests.oracle import expected
@@ -23,12 +22,6 @@ METHODS = ["fedavg", "fedplcc"]
 
 def clients() -> list[NumpyClient]:
     return [NumpyClient("ann"), NumpyClient("bob", counts=(2, 0, 7)), NumpyClient("zoe", counts=(1, 9, 1))]
-
-
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    with memory_folder() as path:
-        yield Path(path)
 
 
 @pytest.fixture

@@ -31,12 +31,6 @@ runner = CliRunner()
 GIB = 1 << 30
 
 
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    with memory_folder() as name:
-        yield Path(name)
-
-
 def found(check: Check, status: Status, **about: Any) -> str:
     """The one finding of this kind; everything worse than right says what to do after a colon or a semicolon."""
     subject = Subject(**{"state": Path("nowhere"), **about})

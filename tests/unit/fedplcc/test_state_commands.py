@@ -35,15 +35,10 @@ class Kept(LocalFederation):
     keep = Keep(models=2, updates=1)
 
 
-def a_federation(folder: Path) -> LocalFederation:
-    folder.mkdir(exist_ok=True)
-    return Kept(folder, [NumpyClient("ann", size=3), NumpyClient("bob", size=3, counts=(2, 0, 7))])
-
-
 @pytest.fixture(scope="module")
 def left() -> Iterator[tuple[Path, Run, Run]]:
     """A state directory with a run that has completed and one in the middle of round 2, all that may go collected."""
-    with memory_folder() as name, a_federation(Path(name)) as federation:
+    with memory_folder() as name, Kept.small(Path(name)) as federation:
         federation.join()
         initial = to_bytes(NumpyClient("ann", size=3).first_model(7))
         receiver = federation.coordinator.initial_models.begin_upload(blob_ref(MODEL, initial), "mine")
@@ -324,7 +319,7 @@ def test_a_restored_backup_goes_on_to_the_same_end(
     assert {path.name for path in (restored / "initial").iterdir()} == {
         path.name for path in (folder / "initial").iterdir()
     }
-    with a_federation(restored) as federation, a_federation(tmp_path / "undisturbed") as undisturbed:
+    with Kept.small(restored) as federation, Kept.small(tmp_path / "undisturbed") as undisturbed:
         federation.join()
         assert federation.run_to_end(middle.run_id).status is RunStatus.COMPLETED
         undisturbed.join()
