@@ -23,11 +23,15 @@ window.fetch = async (url, init) => {
   if (!url.includes("/events?")) return answer;
   window.fetch = whole;
   const begun = new TextEncoder().encode("{");
-  const start = (body) => { body.enqueue(begun); body.error(new TypeError("network error")); };
+  const start = (body) => { body.enqueue(begun); END; window.hasBegun = true; };
   return new Response(new ReadableStream({ start }), { headers: answer.headers });
 };
 """
-"""Has the first answer to what a run's page asks end in the middle, as it does where the gateway is stopped."""
+"""Has the first answer to what a run's page asks not come whole."""
+BROKEN = 'body.error(new TypeError("network error"))'
+"""As where the gateway is stopped."""
+SILENT = 'init.signal.addEventListener("abort", () => body.error(init.signal.reason))'
+"""As where a link dies: nothing more comes until somebody gives it up."""
 
 
 @pytest.fixture
@@ -197,9 +201,14 @@ def test_a_run_that_is_not_there_is_said(console: Console) -> None:
     expect(console.page.get_by_role("heading", level=1)).to_have_text("Federation")
 
 
-def test_an_answer_that_breaks_off_is_asked_for_again(console: Console, run_id: str) -> None:
-    console.page.add_init_script(BREAK_OFF)
+@pytest.mark.parametrize(("end", "silent_s"), [(BROKEN, 0), (SILENT, 41)], ids=["broken", "silent"])
+def test_an_answer_that_breaks_off_is_asked_for_again(console: Console, run_id: str, end: str, silent_s: int) -> None:
+    console.page.clock.install()
+    console.page.add_init_script(BREAK_OFF.replace("END", end))
     console.open(f"#/runs/{run_id}")
+    if silent_s:
+        console.eventually(lambda: console.page.evaluate("window.hasBegun"), "half of the answer is there")
+        console.page.clock.fast_forward(silent_s * 1000)
     expect(console.page.get_by_text("The gateway's answer broke off. Trying again")).to_be_visible()
     expect(status(console, "pending")).to_be_visible()
 
