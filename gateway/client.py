@@ -75,7 +75,7 @@ class AggregatorClient:
     async def create_run(self, config_json: str, *, request_id: str) -> RunView:
         """Create a run, or return the one that this request id created."""
         request = pb2.CreateRunRequest(request_id=request_id, config_json=config_json)
-        return _decoded(run_from_proto, (await self._call(self._runs.CreateRun, request)).run)
+        return await self._run(self._runs.CreateRun, request)
 
     async def store_model(self, blob: BlobRef, name: str, pieces: AsyncIterator[bytes]) -> None:
         """Have the aggregator hold a model to begin with; no piece is taken of one that it refuses or holds already."""
@@ -96,7 +96,7 @@ class AggregatorClient:
 
     async def get_run(self, run_id: str) -> RunView:
         """One run, with its manifest."""
-        return _decoded(run_from_proto, (await self._call(self._runs.GetRun, pb2.GetRunRequest(run_id=run_id))).run)
+        return await self._run(self._runs.GetRun, pb2.GetRunRequest(run_id=run_id))
 
     async def list_runs(self, *, page_size: int, page_token: str = "") -> tuple[list[RunView], str]:
         """Runs without manifests, newest first, `page_size` while there are so many, and the next page's token."""
@@ -140,32 +140,27 @@ class AggregatorClient:
     async def pause_run(self, run_id: str, *, now: bool, request_id: str) -> RunView:
         """Pause a run when its open round commits, or at once; a request id that is not empty counts once."""
         request = pb2.PauseRunRequest(run_id=run_id, now=now, request_id=request_id)
-        response = await self._call(self._runs.PauseRun, request)
-        return _decoded(run_from_proto, response.run)
+        return await self._run(self._runs.PauseRun, request)
 
     async def resume_run(self, run_id: str, *, request_id: str) -> RunView:
         """Resume a run."""
         request = pb2.ResumeRunRequest(run_id=run_id, request_id=request_id)
-        response = await self._call(self._runs.ResumeRun, request)
-        return _decoded(run_from_proto, response.run)
+        return await self._run(self._runs.ResumeRun, request)
 
     async def stop_run(self, run_id: str, *, reason: str, request_id: str) -> RunView:
         """Stop a run."""
         request = pb2.StopRunRequest(run_id=run_id, reason=reason, request_id=request_id)
-        response = await self._call(self._runs.StopRun, request)
-        return _decoded(run_from_proto, response.run)
+        return await self._run(self._runs.StopRun, request)
 
     async def quarantine_client(self, run_id: str, client_id: str, *, reason: str, request_id: str) -> RunView:
         """Leave a client out of a run."""
         request = pb2.QuarantineClientRequest(run_id=run_id, client_id=client_id, reason=reason, request_id=request_id)
-        response = await self._call(self._runs.QuarantineClient, request)
-        return _decoded(run_from_proto, response.run)
+        return await self._run(self._runs.QuarantineClient, request)
 
     async def release_client(self, run_id: str, client_id: str, *, request_id: str) -> RunView:
         """Let a quarantined client take part in a run again."""
         request = pb2.ReleaseClientRequest(run_id=run_id, client_id=client_id, request_id=request_id)
-        response = await self._call(self._runs.ReleaseClient, request)
-        return _decoded(run_from_proto, response.run)
+        return await self._run(self._runs.ReleaseClient, request)
 
     async def list_events(self, query: EventQuery) -> list[Event]:
         """The entries of the history that are asked for."""
@@ -270,6 +265,10 @@ class AggregatorClient:
             if not response.next_page_token:
                 return
             request.page_token = response.next_page_token
+
+    async def _run(self, method: Any, request: Any) -> RunView:
+        """The run that an answer tells of."""
+        return _decoded(run_from_proto, (await self._call(method, request)).run)
 
     async def _call(self, method: Any, request: Any, *, timeout_s: float = CALL_S) -> Any:
         with self._calling(type(request).__name__.removesuffix("Request")):
