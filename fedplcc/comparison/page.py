@@ -68,7 +68,9 @@ def _anchors(report: Report) -> dict[int, str]:
     for place, part in enumerate(report):
         if isinstance(part, Heading):
             name = re.sub(r"[^a-z0-9]+", "-", part.text.lower()).strip("-") or "part"
-            found[place] = name if name not in found.values() else f"{name}-{place}"
+            while name in found.values():
+                name += f"-{place}"
+            found[place] = name
     return found
 
 
@@ -143,4 +145,6 @@ def _table(table: Table, name: str) -> str:
 
 def _linked(text: str) -> str:
     """Escaped text in which addresses are links."""
-    return re.sub(r"https?://[^\s,;)&]+", lambda found: f'<a href="{found[0]}">{found[0]}</a>', escape(text))
+    return re.sub(
+        r"https?://(?:[^\s,;)&]|&amp;)*[^\s,;)&.]", lambda found: f'<a href="{found[0]}">{found[0]}</a>', escape(text)
+    )

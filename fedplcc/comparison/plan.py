@@ -71,6 +71,36 @@ def plan(
         InvalidConfig: With every problem in the cells' configurations, one sentence each; or something chosen is not there.
     """
     _check_choice(comparison, only)
+    return [
+        Cell(
+            dataset=dataset,
+            row=row,
+            seed=seed,
+            federation=_federation(comparison, dataset, row, seed, document),
+            folder=out / dataset / row / f"seed-{seed}",
+            is_chosen=(not only or row in only or f"{dataset}/{row}" in only) and (not seeds or seed in seeds),
+        )
+        for dataset, document in _documents(comparison, file).items()
+        for seed in sorted({*comparison.seeds_of(dataset), *seeds})
+        for row in comparison.rows_of(dataset)
+    ]
+
+
+def command_of(comparison: Comparison, file: Path, dataset: str, row: str) -> str:
+    """The `fedplcc simulate` command that trains a row's cells, for any seed and folder."""
+    words = ["fedplcc", "simulate", "--config", str(file.parent / comparison.datasets[dataset].config)]
+    words += ["--method", comparison.rows[row].method]
+    for assignment in assignments(comparison.settings_of(dataset, row)):
+        words += ["--set", assignment]
+    return f"{shlex.join(words)} --seed SEED --out FOLDER"
+
+
+def _documents(comparison: Comparison, file: Path) -> dict[str, dict[str, Any]]:
+    """The data sets' files.
+
+    Raises:
+        InvalidConfig: With everything that is wrong with them, or with what rows change of them.
+    """
     documents: dict[str, dict[str, Any]] = {}
     problems: list[str] = []
     for dataset, section in comparison.datasets.items():
@@ -82,31 +112,7 @@ def plan(
     problems += _problems(comparison, documents)
     if problems:
         raise InvalidConfig("; ".join(dict.fromkeys(problems)))
-    cells = []
-    for dataset, document in documents.items():
-        for seed in sorted({*comparison.seeds_of(dataset), *seeds}):
-            for row in comparison.rows_of(dataset):
-                is_chosen = (not only or row in only or f"{dataset}/{row}" in only) and (not seeds or seed in seeds)
-                cells.append(
-                    Cell(
-                        dataset=dataset,
-                        row=row,
-                        seed=seed,
-                        federation=_federation(comparison, dataset, row, seed, document),
-                        folder=out / dataset / row / f"seed-{seed}",
-                        is_chosen=is_chosen,
-                    )
-                )
-    return cells
-
-
-def command_of(comparison: Comparison, file: Path, dataset: str, row: str) -> str:
-    """The `fedplcc simulate` command that trains a row's cells, for any seed and folder."""
-    words = ["fedplcc", "simulate", "--config", str(file.parent / comparison.datasets[dataset].config)]
-    words += ["--method", comparison.rows[row].method]
-    for assignment in assignments(comparison.settings_of(dataset, row)):
-        words += ["--set", assignment]
-    return f"{shlex.join(words)} --seed SEED --out FOLDER"
+    return documents
 
 
 def _check_choice(comparison: Comparison, only: Sequence[str]) -> None:

@@ -166,10 +166,10 @@ def strays(out: Path, cells: Iterable[Cell]) -> list[str]:
 def difference_to(cell: Cell) -> str | None:
     """What to do about a folder that holds another configuration's run; None if it holds this one's or none.
 
-    Where federation.json was not kept, the hash in run.json decides.
+    Both federation.json, which need not be kept, and the hash in run.json must be of the configuration.
 
     Raises:
-        _Unreadable: A file cannot be read.
+        _Unreadable: federation.json cannot be read.
     """
     path = cell.folder / FEDERATION
     try:
@@ -180,7 +180,7 @@ def difference_to(cell: Cell) -> str | None:
         raise _Unreadable(f"cannot read {FEDERATION} ({error.strerror or error}); see that it can be read") from error
     wanted = federation_json(cell.federation)
     if held == wanted:
-        return None
+        return _difference_of_hash(cell)
     try:
         keys = _differing(json.loads(held), json.loads(wanted))
     except ValueError:
@@ -192,12 +192,13 @@ def difference_to(cell: Cell) -> str | None:
 
 
 def _difference_of_hash(cell: Cell) -> str | None:
-    path = cell.folder / MANIFEST
-    if not path.exists():
+    try:
+        found = _object(cell.folder / MANIFEST).get("config_hash")
+    except (OSError, ValueError):
+        return None  # not there yet, or whoever reads more of it says what is wrong
+    if found in (None, cell.federation.config.hash):
         return None
-    with _reading(path, TRAIN_AGAIN):
-        is_same = _object(path)["config_hash"] == cell.federation.config.hash
-    return None if is_same else _of_another_configuration(cell, f" (by the config_hash in {MANIFEST})")
+    return _of_another_configuration(cell, f" (by the config_hash in {MANIFEST})")
 
 
 def _of_another_configuration(cell: Cell, how: str) -> str:
@@ -248,12 +249,15 @@ def _read(cell: Cell) -> CellResult:
         counts = _counts(_lines(folder / EVALUATIONS, is_optional=True))
     with _reading(folder / MANIFEST, TRAIN_AGAIN):
         manifest = _object(folder / MANIFEST)
+        _ = manifest["config_hash"]  # which the report names
     with _reading(folder / METRICS, TRAIN_AGAIN):
         metrics = _lines(folder / METRICS)
         rounds = [_round(line, measured.get(line["round"], {}), counts.get(line["round"], {})) for line in metrics]
         hashes = {"model": metrics[-1]["model_sha256"], "prototypes": metrics[-1]["prototypes_sha256"]}
-    pictures = [_picture(path) for path in sorted((folder / PICTURES).glob("*")) if path.suffix in (".png", ".svg")]
-    return CellResult(cell=cell, rounds=rounds, manifest=manifest, hashes=hashes, pictures=pictures)
+    drawn = [
+        path for path in sorted((folder / PICTURES).glob("*")) if path.suffix in (".png", ".svg") and path.is_file()
+    ]
+    return CellResult(cell=cell, rounds=rounds, manifest=manifest, hashes=hashes, pictures=[*map(_picture, drawn)])
 
 
 def _round(

@@ -97,26 +97,31 @@ def train(
             busy = {worker.connection: worker for worker in workers if worker.cell is not None}
             for ready in wait(list(busy), timeout=POLL_S):
                 worker = busy[ready]  # type: ignore[index]  # only connections were given
-                cell = worker.cell
-                assert cell is not None
-                kind, content = _heard(worker)
-                if kind == ROUND:
-                    observer.round(cell, *content)
-                elif kind == NOTE:
-                    observer.note(cell, content)
-                else:
-                    worker.cell = None
-                    if kind == INTERRUPTED or (is_stopping and content is None and kind == FAILED):
-                        continue
-                    if kind == FAILED:
-                        failures[cell.name] = content or _death_of(worker)
-                    if not worker.process.is_alive():
-                        workers.remove(worker)
-                    observer.ends(cell, failures.get(cell.name))
+                _listen(worker, observer, failures, is_stopping=is_stopping)
+            workers[:] = [worker for worker in workers if worker.cell is not None or worker.process.is_alive()]
     finally:
         for worker in workers:
             _end(worker)
     return failures
+
+
+def _listen(worker: _Worker, observer: Observer, failures: dict[str, str], *, is_stopping: bool) -> None:
+    """Pass on what a worker says of its cell, and note why the cell failed if it did."""
+    cell = worker.cell
+    assert cell is not None
+    kind, content = _heard(worker)
+    if kind == ROUND:
+        observer.round(cell, *content)
+    elif kind == NOTE:
+        observer.note(cell, content)
+    else:
+        worker.cell = None
+        has_died = kind == FAILED and content is None
+        if kind == INTERRUPTED or (is_stopping and has_died):
+            return  # the cell goes on with the next call
+        if kind == FAILED:
+            failures[cell.name] = _death_of(worker) if has_died else content
+        observer.ends(cell, failures.get(cell.name))
 
 
 def train_cell(cell: Cell, progress: Any, *, device: str, should_stop: Callable[[], bool]) -> None:

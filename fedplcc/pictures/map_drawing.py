@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from fedplcc.pictures.feature_map import FeatureMap, Panel, coloured_classes, label_spots, signed
 from fedplcc.pictures.points import Kind
@@ -76,40 +77,10 @@ def draw_map(feature_map: FeatureMap, suffix: str) -> bytes:
 
 
 def _draw_panel(axes: Axes, panel: Panel, classes: Sequence[str], colours: Sequence[str], marks: Sequence[str]) -> None:
-    shown, (x_N, y_N) = panel.points, panel.xy_N2.T
-    colour_N = np.array(colours)[shown.class_ids_N]
+    colour_N = np.array(colours)[panel.points.class_ids_N]
     for domain_id, marker in enumerate(marks):
-        is_domain_N = shown.domain_ids_N == domain_id
-        images, local = (np.flatnonzero(is_domain_N & shown.of(kind)) for kind in (Kind.IMAGE, Kind.LOCAL))
-        axes.scatter(
-            x_N[images],
-            y_N[images],
-            s=IMAGE_AREA,
-            c=colour_N[images],
-            marker=marker,
-            linewidths=0,
-            alpha=0.75,
-            zorder=2,
-        )
-        axes.scatter(
-            x_N[local],
-            y_N[local],
-            s=LOCAL_AREA,
-            c=colour_N[local],
-            marker=marker,
-            linewidths=0.8,
-            edgecolors=INK,
-            zorder=3,
-        )
-    stars = np.flatnonzero(shown.of(Kind.GLOBAL))
-    if len(stars):
-        smallest, largest = GLOBAL_AREAS
-        areas = smallest + (largest - smallest) * shown.shares_N[stars]
-        # A white rim under the dark one keeps a star apart from what it lies on.
-        axes.scatter(x_N[stars], y_N[stars], s=areas * 1.7, c="white", marker="*", linewidths=0, zorder=4)
-        axes.scatter(
-            x_N[stars], y_N[stars], s=areas, c=colour_N[stars], marker="*", linewidths=1.1, edgecolors=INK, zorder=5
-        )
+        _draw_domain(axes, panel, domain_id, marker, colour_N)
+    _draw_stars(axes, panel, colour_N)
     _name_classes(axes, panel, classes, colours)
     axes.set_title(f"{panel.title}\n", loc="left", fontweight="bold")
     found = panel.silhouettes
@@ -125,6 +96,34 @@ def _draw_panel(axes: Axes, panel: Panel, classes: Sequence[str], colours: Seque
     axes.set_yticks([])
     axes.set_aspect("equal", adjustable="datalim")
     axes.margins(0.04)
+
+
+def _draw_domain(axes: Axes, panel: Panel, domain_id: int, marker: str, colour_N: npt.NDArray[np.str_]) -> None:
+    """Draw a domain's images, and above them the local prototypes of its clients."""
+    x_N, y_N = panel.xy_N2.T
+    is_domain_N = panel.points.domain_ids_N == domain_id
+    looks: dict[Kind, dict[str, Any]] = {
+        Kind.IMAGE: {"s": IMAGE_AREA, "linewidths": 0, "alpha": 0.75, "zorder": 2},
+        Kind.LOCAL: {"s": LOCAL_AREA, "linewidths": 0.8, "edgecolors": INK, "zorder": 3},
+    }
+    for kind, look in looks.items():
+        rows = np.flatnonzero(is_domain_N & panel.points.of(kind))
+        axes.scatter(x_N[rows], y_N[rows], c=colour_N[rows], marker=marker, **look)
+
+
+def _draw_stars(axes: Axes, panel: Panel, colour_N: npt.NDArray[np.str_]) -> None:
+    """Draw the global prototypes, each as large as its share of its class."""
+    x_N, y_N = panel.xy_N2.T
+    stars = np.flatnonzero(panel.points.of(Kind.GLOBAL))
+    if not len(stars):
+        return
+    smallest, largest = GLOBAL_AREAS
+    areas = smallest + (largest - smallest) * panel.points.shares_N[stars]
+    # A white rim under the dark one keeps a star apart from what it lies on.
+    axes.scatter(x_N[stars], y_N[stars], s=areas * 1.7, c="white", marker="*", linewidths=0, zorder=4)
+    axes.scatter(
+        x_N[stars], y_N[stars], s=areas, c=colour_N[stars], marker="*", linewidths=1.1, edgecolors=INK, zorder=5
+    )
 
 
 def _name_classes(axes: Axes, panel: Panel, classes: Sequence[str], colours: Sequence[str]) -> None:

@@ -22,7 +22,7 @@ from typer.testing import CliRunner
 from fedplcc import compare_command
 from fedplcc.cli import app
 from fedplcc.comparison.curves import COLOURS
-from fedplcc.comparison.document import Drawing, Report
+from fedplcc.comparison.document import Drawing, Heading, Paragraph, Report
 from fedplcc.comparison.markdown import markdown
 from fedplcc.comparison.page import page
 from fedplcc.comparison.published import published_tables
@@ -492,10 +492,31 @@ def test_a_cell_without_federation_json_is_known_by_its_hash(path: Path, tmp_pat
     assert (
         "holds a run of another configuration than the file has now (by the config_hash in run.json);" in found.reason
     )
-    (other.folder / "run.json").write_text("{}")
+    (other.folder / "run.json").write_text('{"total_rounds": 3}')
     found = read_cell(other)
     assert isinstance(found, MissingCell)
     assert "run.json does not say 'config_hash'" in found.reason
+
+
+def test_the_files_of_a_cell_must_be_of_one_run(path: Path, tmp_path: Path) -> None:
+    cell, other = cells_of(path, tmp_path / "out")[:2]
+    write_cell(cell, ROUNDS)
+    write_cell(other, ROUNDS)
+    (cell.folder / "run.json").write_bytes((other.folder / "run.json").read_bytes())
+    found = read_cell(cell)
+    assert isinstance(found, MissingCell)
+    assert "(by the config_hash in run.json)" in found.reason
+
+
+def test_a_cell_of_fewer_rounds_than_the_file_asks_for_now_is_of_another_configuration(
+    path: Path, tmp_path: Path
+) -> None:
+    fill(path, tmp_path / "out")
+    longer = write_comparison(tmp_path, run=RUN.replace("rounds = 3", "rounds = 4"))
+    for cell in cells_of(longer, tmp_path / "out"):
+        found = read_cell(cell)
+        assert isinstance(found, MissingCell)
+        assert "holds a run of another configuration than the file has now (run.rounds);" in found.reason
 
 
 def test_a_cell_that_ended_and_has_lost_rounds_since_is_not_called_unfinished(path: Path, tmp_path: Path) -> None:
@@ -518,6 +539,19 @@ def test_a_cell_that_ended_and_has_lost_rounds_since_is_not_called_unfinished(pa
         assert isinstance(found, MissingCell)
         assert found.reason == "begun and not finished; the same command goes on with it"
         assert found.can_be_trained, "training writes its files anew"
+
+
+def test_addresses_are_links_to_their_end_and_headings_have_an_id_each() -> None:
+    text = "See https://example.org/a?b=1&c=2. Or (https://example.org/d), or <https://example.org/e>"
+    parts: Report = [Heading(1, "A"), Heading(2, "a 2"), Heading(2, "a"), Heading(2, "a"), Paragraph(text)]
+    web = page(parts)
+    assert re.findall(r'<a href="(http[^"]+)"', web) == [
+        "https://example.org/a?b=1&amp;c=2",
+        "https://example.org/d",
+        "https://example.org/e",
+    ]
+    ids = Page(web).ids
+    assert len(set(ids)) == len(ids) == 4
 
 
 def test_no_two_drawings_of_a_report_have_the_same_file() -> None:
