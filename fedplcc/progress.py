@@ -29,6 +29,7 @@ from rich.table import Column
 from fedplcc.plots import SUMMARIES, domains_of
 from fedplcc.printable import printable
 from fedplcc.run_notes import PHASES_OF_CLIENTS, note_of
+from fedplcc.watching.words import for_so_long
 from gateway.schemas import Client, Event, Round, Run
 from shared.types import ClientActivity, RunStatus
 
@@ -48,7 +49,9 @@ EXTRA_WIDTHS = {"loss": 7, "prototypes": 13, "time": 7}
 LAST_ROUNDS = 3
 """Rounds of a run that are shown when its screen is gone."""
 MOST_AWAITED = 10
-"""Clients that a run waits for that are named."""
+"""Clients that a run waits for that are named, in a line each."""
+MOST_TOLD = 3
+"""Of them in the one line of who watches."""
 DROPPED_FIRST = ("prototypes", "time", "loss", "local worst", "local mean")
 OWN_MODELS = "accuracies are of the clients' own models: this run shares none, its global model stays the first"
 
@@ -70,17 +73,22 @@ class RoundTable:
     what there is of local models, and at last the domains from the right. Round, mean and worst stay.
     """
 
-    def __init__(self, domains: Sequence[str], width: int | None = None, *, has_local: bool = False) -> None:
+    def __init__(
+        self, domains: Sequence[str], width: int | None = None, *, has_local: bool = False, has_time: bool = True
+    ) -> None:
         """Choose the columns.
 
         Args:
             domains: Names of the domains, in the order of their columns.
             width: Characters of a line; None for no limit.
             has_local: Whether clients have models of their own beside the global one.
+            has_time: Whether it is known how long any of the rounds took.
         """
         self.domains, self.has_local = tuple(domains), has_local
         shown = list(self.domains)
         extras = {**(LOCAL_WIDTHS if has_local else {}), **EXTRA_WIDTHS}
+        if not has_time:
+            del extras["time"]
         while width is not None and (extras or shown) and self._length(shown, extras) > width:
             if extras:
                 del extras[next(name for name in DROPPED_FIRST if name in extras)]
@@ -91,10 +99,10 @@ class RoundTable:
         self._widths = _name_widths(self._names)
 
     @classmethod
-    def of(cls, metrics: Mapping[str, Any], width: int | None = None) -> Self:
+    def of(cls, metrics: Mapping[str, Any], width: int | None = None, *, has_time: bool = True) -> Self:
         """A table for rounds like this one."""
         has_local = bool(metrics.get("accuracy_local")) and not metrics.get("accuracy_of")
-        return cls(domains_of([metrics]), width, has_local=has_local)
+        return cls(domains_of([metrics]), width, has_local=has_local, has_time=has_time)
 
     def heading(self) -> str:
         """The names of the columns."""
@@ -139,6 +147,8 @@ class RunProgress(AbstractContextManager["RunProgress"]):
         self._phase = ""
         self._bar: Progress | None = None
         self._bar_task = TaskID(0)
+        self.num_lines = 0
+        """Lines that were printed so far."""
 
     def __enter__(self) -> Self:
         if shows_bars(self._console):
@@ -156,6 +166,12 @@ class RunProgress(AbstractContextManager["RunProgress"]):
     def note(self, text: str) -> None:
         """Say something in a line of its own."""
         self._console.print(text)
+        self.num_lines += 1
+
+    @property
+    def has_bar(self) -> bool:
+        """Whether a bar shows what happens now."""
+        return self._bar is not None
 
     def now(self, text: str) -> None:
         """Say what happens at this moment; only the bar shows it."""
@@ -260,8 +276,9 @@ def last_lines(
     """
     if not rounds:
         return []
-    table, shown = RoundTable.of(rounds[-1], width), rounds[-LAST_ROUNDS:]
+    shown = rounds[-LAST_ROUNDS:]
     took = [*([None] * len(shown)), *seconds][-len(shown) :]
+    table = RoundTable.of(rounds[-1], width, has_time=bool(seconds))
     return [table.heading(), *(table.line(*each) for each in zip(shown, took, strict=True))]
 
 
@@ -313,6 +330,41 @@ def awaited_lines(run: Run, rounds: Sequence[Round], clients: Sequence[Client]) 
         rounds: Its last ones.
         clients: All that there are.
     """
+    awaited = _awaited(run, rounds, clients)
+    lines = [printable(f"waits for client {name}: {doing}") for name, doing in awaited[:MOST_AWAITED]]
+    return lines if len(awaited) <= MOST_AWAITED else [*lines, f"waits for {len(awaited) - MOST_AWAITED} more"]
+
+
+def standing_line(run: Run, rounds: Sequence[Round], clients: Sequence[Client], since: float | None = None) -> str:
+    """What an open run is at, on one line, for who has heard nothing of it for a while.
+
+    Args:
+        run: The run.
+        rounds: Its last ones.
+        clients: All that there are.
+        since: Seconds since its present phase began; None if unknown.
+    """
+    awaited = _awaited(run, rounds, clients)
+    if run.status is RunStatus.RUNNING and run.phase is not None:
+        head = f"round {run.round}: {PHASES.get(run.phase, run.phase)}" + ("" if since is None else for_so_long(since))
+        if run.phase in PHASES_OF_CLIENTS:
+            head += f", {len(run.done_clients)} of {len(run.cohort)} clients done"
+    elif run.status is RunStatus.PENDING and run.roster:
+        head = f"waiting for clients, {len(run.roster) - len(awaited)} of {len(run.roster)} are here"
+    else:
+        head = f"the run is {run.status.value}"
+    parts = [
+        head,
+        *filter(None, (run.reason,)),
+        *(f"waits for {name} ({doing})" for name, doing in awaited[:MOST_TOLD]),
+    ]
+    if len(awaited) > MOST_TOLD:
+        parts.append(f"and for {len(awaited) - MOST_TOLD} more")
+    return printable("; ".join(parts))
+
+
+def _awaited(run: Run, rounds: Sequence[Round], clients: Sequence[Client]) -> list[tuple[str, str]]:
+    """Clients that an open run waits for now, each with what it is at; those first that do not come further."""
     known = {client.client_id: client for client in clients}
     moving = {client.client_id for client in clients if client.is_connected and client.problem is None}
     if run.status is RunStatus.RUNNING and run.phase in PHASES_OF_CLIENTS:
@@ -323,9 +375,7 @@ def awaited_lines(run: Run, rounds: Sequence[Round], clients: Sequence[Client]) 
     else:
         awaited = set()
     awaited -= {client.client_id for client in run.quarantined}
-    names = sorted(awaited, key=lambda name: (name in moving, name))
-    lines = [printable(f"waits for client {name}: {_doing(known.get(name))}") for name in names[:MOST_AWAITED]]
-    return lines if len(names) <= MOST_AWAITED else [*lines, f"waits for {len(names) - MOST_AWAITED} more"]
+    return [(name, _doing(known.get(name))) for name in sorted(awaited, key=lambda name: (name in moving, name))]
 
 
 def _doing(client: Client | None) -> str:

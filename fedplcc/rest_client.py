@@ -8,6 +8,7 @@ after the last event.
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
@@ -184,9 +185,18 @@ class Gateway:
         answer = await self._request("GET", _path(run_id, "manifest"))
         return dict(_json(answer))
 
-    async def lines(self, run_id: str, name: Literal["metrics", "timings"]) -> list[str]:
-        """The lines of metrics.jsonl or timings.jsonl."""
-        return (await self._request("GET", _path(run_id, f"{name}.jsonl"))).text.splitlines()
+    async def lines(self, run_id: str, name: Literal["metrics", "timings"], *, after: int = -1) -> list[str]:
+        """The lines of metrics.jsonl or timings.jsonl, of the rounds after one."""
+        return (await self._request("GET", _path(run_id, f"{name}.jsonl"), params={"after": after})).text.splitlines()
+
+    async def seconds_of(self, run_id: str, number: int) -> float | None:
+        """How long a committed round took; None where its line of timings.jsonl does not say."""
+        for line in await self.lines(run_id, "timings", after=number - 1):
+            timings = json.loads(line)
+            if timings.get("round") == number:
+                total: float | None = timings.get("seconds", {}).get("total")
+                return total
+        return None
 
     async def last_rounds(self, run: Run) -> list[Round]:
         """A run's open round, if one is open, and the one before it."""

@@ -136,12 +136,15 @@ def status(
     from fedplcc.progress import OWN_MODELS, RoundTable, admission_lines, awaited_lines, console_for, dropped_lines
     from shared.run_config import canonical_json
 
-    async def ask(there: Gateway) -> tuple[Run, list[Round], list[Client]]:
+    async def ask(there: Gateway) -> tuple[Run, list[Round], list[Client], float | None]:
         found = await _found(there, run)
         clients = [] if as_json or found.status.is_final else await there.list_clients()
-        return found, await there.last_rounds(found), clients
+        rounds = await there.last_rounds(found)
+        committed = [each.round for each in rounds if each.metrics is not None]
+        took = None if as_json or not committed else await there.seconds_of(found.run_id, committed[-1])
+        return found, rounds, clients, took
 
-    found, rounds, clients = _ask(gateway, insecure, ask)
+    found, rounds, clients, seconds = _ask(gateway, insecure, ask)
     known = [each.metrics for each in rounds if each.metrics is not None]
     metrics = known[-1].model_dump(by_alias=True) if known else None
     if as_json:
@@ -152,11 +155,11 @@ def status(
     for line in (*awaited_lines(found, rounds, clients), *dropped_lines(rounds), *admission_lines(found)):
         console.print(line)
     if metrics is not None:
-        table = RoundTable.of(metrics)
+        table = RoundTable.of(metrics, has_time=seconds is not None)
         if metrics["accuracy_of"] is not None:
             console.print(OWN_MODELS)
         console.print(table.heading())
-        console.print(table.line(metrics))
+        console.print(table.line(metrics, seconds))
     return ExitCode.OK
 
 
@@ -171,8 +174,9 @@ def watch(
 ) -> int:
     """Follow a run to its end, through restarts of gateway and aggregator. Ctrl-C ends watching, not the run.
 
-    On a terminal a full screen shows rounds, accuracies, clients and what happened; elsewhere there is a line per round.
-    With --json a line per event of the run's history, and the run itself at the end.
+    On a terminal a full screen shows rounds, accuracies, clients and what happened; elsewhere there is a line per round, and
+    one now and then that says what a round waits for. With --json a line per event of the run's history, and the run itself
+    at the end.
     """
     return _ask(gateway, insecure, lambda there: _watch(there, run, as_lines=as_lines, as_json=as_json))
 
@@ -365,19 +369,18 @@ async def _watch(gateway: Gateway, run_id: str | None, *, as_lines: bool, as_jso
 
 async def _watch_lines(gateway: Gateway, run: Run, *, as_json: bool) -> Run:
     from fedplcc.progress import RunProgress, console_for
+    from fedplcc.watching.lines import LineWatch
     from gateway.schemas import Run
 
-    with RunProgress(console_for(json=as_json), total_rounds=run.total_rounds) as progress:
-        if not as_json:
+    if not as_json:
+        with RunProgress(console_for(json=False), total_rounds=run.total_rounds) as progress:
             progress.note(_sentence(run))
-        async with aclosing(gateway.follow(run.run_id)) as items:
-            async for item in items:
-                if as_json:
-                    print(item.model_dump_json(), flush=True)
-                elif not isinstance(item, Run):
-                    progress.event(item)
-                if isinstance(item, Run):
-                    run = item
+            return await LineWatch(gateway, run.run_id, progress).until_end()
+    async with aclosing(gateway.follow(run.run_id)) as items:
+        async for item in items:
+            print(item.model_dump_json(), flush=True)
+            if isinstance(item, Run):
+                run = item
     return run
 
 

@@ -16,6 +16,7 @@ from fedplcc.artifacts import FILES
 from fedplcc.cli import app
 from fedplcc.doctor import network
 from fedplcc.doctor.findings import Status, Subject
+from fedplcc.progress import standing_line
 from shared.version import VERSION
 from tests.numpy_client import CLASSES
 from tests.served_gateway import ServedGateway
@@ -106,6 +107,7 @@ def test_the_status_shows_the_last_rounds_accuracy_by_domain(served: ServedGatew
     assert answered(served, "status", run_id)["metrics"] is None
     text = called(served, "status", run_id)[1]
     assert "pending" in text
+    assert "time" not in text, "no round has committed"
     assert "waits for client ann: has not joined yet" in text
     served.federation.join()
     served.federation.run_to_end(run_id)
@@ -113,6 +115,14 @@ def test_the_status_shows_the_last_rounds_accuracy_by_domain(served: ServedGatew
     assert code == 0
     assert "completed" in text
     assert "ann-domain" in text
+    heading, line = text.splitlines()[-2:]
+    (timings,) = (
+        json.loads(each)
+        for each in served.http.get(f"/v1/runs/{run_id}/timings.jsonl").text.splitlines()
+        if json.loads(each)["round"] == 3
+    )
+    assert heading.split()[-1] == "time"
+    assert line.endswith(f"  {timings['seconds']['total']:.1f} s")
     last = json.loads(served.federation.metrics_lines(run_id)[-1])
     metrics = answered(served, "status", run_id)["metrics"]
     assert (metrics["round"], metrics["accuracy"]) == (3, last["accuracy"])
@@ -175,6 +185,36 @@ def test_watching_a_live_run_prints_a_line_per_round_and_ends_with_it(served: Se
     assert [line[0] for line in lines if line[0].isdigit()] == ["1", "2", "3"]
     assert next(line for line in lines if line[0] == "round")[1:3] == ["ann-domain", "bob-domain"]
     assert lines[-1] == ["run", run_id, "has", "completed"]
+
+
+def test_watching_a_round_that_waits_says_now_and_then_for_whom(
+    served: ServedGateway, config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_id = answered(served, "start", "--config", config)["run_id"]
+    served.federation.join()
+    served.federation.perform(ann := served.federation.clients["ann"], served.federation.task(ann))
+    served.federation.perform(ann, served.federation.task(ann))
+    is_told = threading.Event()
+
+    def told(*arguments: Any) -> str:
+        is_told.set()
+        return standing_line(*arguments)
+
+    def go_on() -> None:
+        is_told.wait(20)
+        served.federation.run_to_end(run_id)
+
+    monkeypatch.setattr("fedplcc.watching.lines.MINUTE_S", 0.05)
+    monkeypatch.setattr("fedplcc.watching.lines.standing_line", told)
+    going_on = threading.Thread(target=go_on)
+    going_on.start()
+    code, text, _ = called(served, "watch", run_id)
+    going_on.join()
+    assert code == 0
+    assert any(
+        "round 1: training" in line and "1 of 2 clients done; waits for bob (idle)" in line
+        for line in text.splitlines()
+    )
 
 
 def test_watching_for_a_script_prints_every_event_and_then_the_run(served: ServedGateway, config: Path) -> None:

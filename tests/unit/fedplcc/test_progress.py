@@ -18,6 +18,7 @@ from fedplcc.progress import (
     last_lines,
     run_lines,
     shown_transfers,
+    standing_line,
 )
 from gateway.schemas import Event, QuarantinedClient, Round
 from shared.types import ClientActivity, RoundPhase, RunStatus
@@ -113,6 +114,13 @@ def test_a_terminal_shows_what_happens_now_and_keeps_the_lines() -> None:
 def test_a_table_without_seconds_has_dashes() -> None:
     table = RoundTable(["north"])
     assert table.line(a_line(1, north=None)).split() == ["1", "-", "-", "-", "1.000", "8", "->", "4", "-"]
+
+
+def test_a_table_of_rounds_that_nobody_timed_has_no_column_for_it() -> None:
+    table = RoundTable.of(a_line(1, north=0.5), has_time=False)
+    assert table.heading().split()[-1] == "prototypes"
+    assert table.line(a_line(1, north=0.5)).split()[-3:] == ["8", "->", "4"]
+    assert last_lines([a_line(1, north=0.5)])[0].split()[-1] == "prototypes"
 
 
 def test_the_last_rounds_are_shown_with_how_long_they_took_as_far_as_that_is_known() -> None:
@@ -254,3 +262,30 @@ def test_of_many_that_a_run_waits_for_only_the_first_are_named() -> None:
     run = a_run_document(RunStatus.PENDING).model_copy(update={"roster": [f"site-{number:03}" for number in range(40)]})
     lines = awaited_lines(run, [], [])
     assert (len(lines), lines[-1]) == (MOST_AWAITED + 1, f"waits for {40 - MOST_AWAITED} more")
+
+
+def test_who_has_heard_nothing_for_a_while_is_told_on_one_line_what_a_round_waits_for() -> None:
+    run = a_run_document(RunStatus.RUNNING).model_copy(
+        update={"cohort": list(CLIENTS), "done_clients": ["ward-1"], "phase": RoundPhase.COLLECTING, "round": 13}
+    )
+    line = standing_line(run, [], the_clients(), since=750.0)
+    assert line.startswith("round 13: training, 12 min, 1 of 5 clients done; waits for ward-3 (training, 10% done; ")
+    assert "; waits for ward-4 (away since " in line
+    assert line.endswith("; waits for lab (training, 42% done); and for 1 more")
+    without = standing_line(run.model_copy(update={"reason": "round 13 has no quorum\n"}), [], [])
+    assert without.startswith("round 13: training, 1 of 5 clients done; round 13 has no quorum")
+    assert "\n" not in without
+    assert standing_line(run.model_copy(update={"phase": RoundPhase.AGGREGATING}), [], [], 90.0) == (
+        "round 13: aggregating, 2 min"
+    )
+
+
+def test_of_a_run_without_an_open_round_it_is_said_what_it_is_at() -> None:
+    pending = a_run_document(RunStatus.PENDING).model_copy(update={"roster": ["lab", "ward-3"]})
+    assert standing_line(pending, [], [a_client("lab")]) == (
+        "waiting for clients, 1 of 2 are here; waits for ward-3 (has not joined yet)"
+    )
+    assert standing_line(pending.model_copy(update={"roster": [], "reason": "who comes"}), [], []) == (
+        "the run is pending; who comes"
+    )
+    assert standing_line(a_run_document(RunStatus.PAUSED), [], []) == "the run is paused"
