@@ -88,7 +88,7 @@ def _drop_events(before: Round | None, after: Round, happened: Any) -> None:
     if before is None:
         return
     for client_id in sorted(set(after.dropped) - set(before.dropped)):
-        reason, _, detail = after.dropped[client_id].partition(": ")
+        reason, detail = after.why_dropped(client_id)
         happened("client_dropped", number=after.number, client_id=client_id, reason=reason, detail=detail)
     for client_id in sorted(set(before.dropped) - set(after.dropped)):
         happened("client_returned", number=after.number, client_id=client_id)

@@ -281,6 +281,11 @@ class Round:
         done = self.evaluations if self.phase is RoundPhase.EVALUATING else self.updates
         return tuple(sorted(done))
 
+    def why_dropped(self, client_id: str) -> tuple[str, str]:
+        """The reason why the round goes on without a client, and the sentence."""
+        reason, _, detail = self.dropped[client_id].partition(": ")
+        return reason, detail
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rejections:

@@ -42,6 +42,12 @@ class DroppedClient(Document):
     detail: str
     """What else there is to say, for a person."""
 
+    @classmethod
+    def of(cls, current: types.Round, client_id: str) -> Self:
+        """The document of a client that a round dropped."""
+        reason, detail = current.why_dropped(client_id)
+        return cls(client_id=client_id, reason=reason, detail=detail)
+
 
 class RoundMetrics(Document):
     """A line of metrics.jsonl: what a committed round computed. Equal federations give equal lines."""
@@ -92,7 +98,7 @@ class Round(Document):
             round=current.number,
             phase=current.phase,
             cohort=list(current.cohort),
-            dropped=[_dropped(*entry) for entry in sorted(current.dropped.items())],
+            dropped=[DroppedClient.of(current, client_id) for client_id in sorted(current.dropped)],
             model=Blob.of(current.model) if current.model else None,
             prototypes=Blob.of(current.prototypes) if current.prototypes else None,
             metrics=RoundMetrics.model_validate_json(current.metrics_json) if current.metrics_json else None,
@@ -111,8 +117,3 @@ class RoundPage(Document):
         """A page of rounds."""
         is_full = len(rounds) == page_size
         return cls(rounds=[Round.of(current) for current in rounds], next_after=rounds[-1].number if is_full else None)
-
-
-def _dropped(client_id: str, why: str) -> DroppedClient:
-    reason, _, detail = why.partition(": ")
-    return DroppedClient(client_id=client_id, reason=reason, detail=detail)

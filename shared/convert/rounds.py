@@ -19,7 +19,7 @@ def round_to_proto(current: Round) -> types_pb2.Round:
         prototypes=None if current.prototypes is None else blob_to_proto(current.prototypes),
         metrics_json=current.metrics_json,
         timings_json=current.timings_json,
-        dropped=[_dropped_to_proto(*entry) for entry in sorted(current.dropped.items())],
+        dropped=[_dropped_to_proto(current, client_id) for client_id in sorted(current.dropped)],
     )
 
 
@@ -37,6 +37,6 @@ def round_from_proto(message: types_pb2.Round) -> Round:
     )
 
 
-def _dropped_to_proto(client_id: str, why: str) -> types_pb2.DroppedClient:
-    reason, _, detail = why.partition(": ")
+def _dropped_to_proto(current: Round, client_id: str) -> types_pb2.DroppedClient:
+    reason, detail = current.why_dropped(client_id)
     return types_pb2.DroppedClient(client_id=client_id, reason=reason, detail=detail)
