@@ -98,9 +98,14 @@ def needed(store: Store) -> Iterator[Finding]:
 
 def committed_rounds(store: Store, run_id: str) -> Iterator[Round]:
     """A run's committed rounds, in order."""
+    return (each for each in all_rounds(store, run_id) if each.phase is RoundPhase.COMMITTED)
+
+
+def all_rounds(store: Store, run_id: str) -> Iterator[Round]:
+    """A run's rounds, in order."""
     page = store.list_rounds(run_id, limit=PAGE)
     while page:
-        yield from (each for each in page if each.phase is RoundPhase.COMMITTED)
+        yield from page
         page = store.list_rounds(run_id, after=page[-1].number, limit=PAGE)
 
 
@@ -164,11 +169,7 @@ def _of_rounds(store: Store, run: Run, events: Sequence[Event]) -> Iterator[str]
     told = Counter(
         (event.round, event.type) for event in events if event.type in ("update_committed", "evaluation_reported")
     )
-    page = store.list_rounds(run.run_id, limit=PAGE)
-    numbers = []
-    while page:
-        numbers += [each.number for each in page]
-        page = store.list_rounds(run.run_id, after=page[-1].number, limit=PAGE)
+    numbers = [each.number for each in all_rounds(store, run.run_id)]
     if numbers != list(range(len(numbers))) or len(numbers) != run.round_number + 1:
         yield "rounds are missing in the database"
     for number in numbers:
@@ -243,8 +244,7 @@ def _damage(path: Path, sha256: str, size_bytes: int) -> str:
 def _uses(store: Store, sha256: str) -> str:
     """Which run and round a blob belongs to, for people."""
     for run in all_runs(store):
-        page = store.list_rounds(run.run_id, limit=PAGE)
-        for each in page:
+        for each in all_rounds(store, run.run_id):
             where = f"run {run.run_id}, round {each.number}"
             for kind, blob in (("model", each.model), ("prototypes", each.prototypes)):
                 if blob is not None and blob.sha256 == sha256:
