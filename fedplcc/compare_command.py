@@ -163,6 +163,7 @@ def _told(comparison: Comparison, file: Path, cells: Sequence[Cell], folder: Pat
 
 def _draw(results: Sequence[CellResult], console: Console, *, device: str) -> int:
     """Draw the first chosen seed of each chosen row on each data set that has no pictures yet; returns of how many."""
+    from fedplcc.artifacts import MODEL
     from fedplcc.comparison.reading import PICTURES
     from shared.config import limit_threads
 
@@ -170,7 +171,11 @@ def _draw(results: Sequence[CellResult], console: Console, *, device: str) -> in
     for result in results:
         if result.cell.is_chosen:
             firsts.setdefault((result.cell.dataset, result.cell.row), result)
-    to_draw = [result.cell for result in firsts.values() if not _is_drawn(result)]
+    undrawn = [result.cell for result in firsts.values() if not _is_drawn(result)]
+    to_draw = [cell for cell in undrawn if (cell.folder / MODEL).exists()]
+    for cell in undrawn:
+        if cell not in to_draw:
+            say(f"{cell.name} has no pictures: its {MODEL} was not kept in {cell.folder}; draw where it was trained")
     if to_draw:
         limit_threads(to_draw[0].federation.config.training.threads)  # torch looks when it loads, which is below
         from fedplcc.pictures.cell import pictures_for_cell
@@ -179,7 +184,7 @@ def _draw(results: Sequence[CellResult], console: Console, *, device: str) -> in
         try:
             pictures_for_cell(cell.folder, cell.folder / PICTURES, device=device)
         except FedplccError as error:
-            say(f"{cell.name} has no pictures: {error.detail}")
+            say(f"{cell.name} has no pictures: {error.detail}; fedplcc model map {cell.folder} takes these options")
     return len(to_draw)
 
 

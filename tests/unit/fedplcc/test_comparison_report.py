@@ -31,6 +31,7 @@ from fedplcc.comparison.report import MEASURED, drawing_name, report
 from fedplcc.comparison.tidy import tables
 from fedplcc.comparison.writing import write_findings
 from fedplcc.exit_codes import ExitCode
+from shared.errors import InvalidData
 from tests.comparisons import COMPARISON, RUN, TOTAL, cells_of, findings_of, write_cell, write_comparison
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "comparison"
@@ -201,7 +202,9 @@ def test_the_computed_values_of_a_tiny_comparison_are_the_same_bytes_as_ever(pat
         assert compare("--config", path, "--out", out, "--report-only")[0] == ExitCode.OK
         for golden in sorted(GOLDEN.glob("*.csv")):
             assert (out / golden.name).read_bytes() == golden.read_bytes(), golden.name
-    assert {golden.name for golden in GOLDEN.iterdir()} >= {"evaluations.csv", "rounds.csv", "summary.csv", "cells.csv"}
+    assert {golden.name for golden in GOLDEN.iterdir()} == {
+        *("evaluations.csv", "rounds.csv", "summary.csv", "differences.csv", "cells.csv"),
+    }
 
 
 def test_the_table_says_mean_and_deviation_by_domain_and_who_is_best(whole: Report) -> None:
@@ -626,11 +629,36 @@ def test_pictures_are_drawn_of_the_rows_and_seeds_that_are_chosen(
 ) -> None:
     out = tmp_path / "out"
     fill(path, out)
+    for cell in cells_of(path, out):
+        (cell.folder / "model.safetensors").touch()
     folders: list[Path] = []
     monkeypatch.setattr("fedplcc.pictures.cell.pictures_for_cell", lambda run, *_, **__: folders.append(run))
     code, _, said = compare("--config", path, "--out", out, "--report-only", "--pictures", *choice)
     assert (code, said) == (ExitCode.OK, "")
     assert folders == [out / "digits" / name for name in drawn]
+
+
+def test_why_a_cell_has_no_pictures_is_one_sentence(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise InvalidData("client mnist: no such file (name its data with --data mnist=DATA)")
+
+    out = tmp_path / "out"
+    fill(path, out, rows=("average",))
+    monkeypatch.setattr("fedplcc.pictures.cell.pictures_for_cell", refuse)
+    code, _, said = compare("--config", path, "--out", out, "--report-only", "--pictures")
+    folder = out / "digits/average/seed-0"
+    assert code == ExitCode.OK
+    assert said == (
+        f"fedplcc: digits/average/seed-0 has no pictures: its model.safetensors was not kept in {folder}; draw where it was "
+        "trained\n"
+    )
+    (folder / "model.safetensors").touch()
+    assert compare("--config", path, "--out", out, "--report-only", "--pictures")[2] == (
+        "fedplcc: digits/average/seed-0 has no pictures: client mnist: no such file (name its data with --data mnist=DATA); "
+        f"fedplcc model map {folder} takes these options\n"
+    )
 
 
 def test_without_matplotlib_there_are_no_curves_and_a_word_about_it(
