@@ -26,7 +26,6 @@ from shared.run_config import parse_run_config
 from shared.tensors import from_bytes, read_header, to_bytes
 from shared.types import PrototypeSet, Rejections, Run, RunStatus, Task, TaskKind
 from tests.builders import a_run
-from tests.folders import memory_folder
 from tests.local_federation import LocalFederation
 from tests.numpy_client import NumpyClient
 from tests.oracle import expected
@@ -35,8 +34,8 @@ BOB = NumpyClient("bob", counts=(2, 0, 7))
 
 
 @pytest.fixture
-def federation() -> Iterator[LocalFederation]:
-    with memory_folder() as folder, LocalFederation(Path(folder), (NumpyClient("ann"), BOB)) as federation:
+def federation(folder: Path) -> Iterator[LocalFederation]:
+    with LocalFederation(folder, (NumpyClient("ann"), BOB)) as federation:
         federation.join()
         yield federation
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,9 +21,7 @@ from shared import errors
 from shared.metrics import new_registry
 from shared.types import ClientActivity, RoundPhase, Run, RunStatus
 from tests.builders import a_round, a_run
-from tests.folders import memory_folder
 from tests.local_federation import LocalFederation
-from tests.numpy_client import NumpyClient
 
 
 @pytest.fixture
@@ -275,13 +273,6 @@ def test_round_0_which_makes_the_first_model_is_neither_counted_nor_measured(
 
 
 # Through the coordinator
-
-
-@pytest.fixture
-def federation() -> Iterator[LocalFederation]:
-    with memory_folder() as folder, LocalFederation(Path(folder), map(NumpyClient, ("ann", "bob"))) as federation:
-        federation.join()
-        yield federation
 
 
 def test_a_whole_run_is_counted_and_leaves_no_series_of_its_own(federation: LocalFederation) -> None:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
-import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from aggregator.metrics import AggregatorMetrics
@@ -16,9 +13,7 @@ from shared.metrics import new_registry
 from shared.readings import READINGS
 from shared.types import Client, ClientActivity, ClientProblem, Heartbeat
 from tests.builders import a_run
-from tests.folders import memory_folder
 from tests.local_federation import Clock, LocalFederation
-from tests.numpy_client import NumpyClient
 
 
 class Scene:
@@ -162,13 +157,6 @@ def test_a_reading_that_is_not_known_becomes_no_metric() -> None:
 
 
 # Through the coordinator
-
-
-@pytest.fixture
-def federation() -> Iterator[LocalFederation]:
-    with memory_folder() as folder, LocalFederation(Path(folder), map(NumpyClient, ("ann", "bob"))) as federation:
-        federation.join()
-        yield federation
 
 
 def test_clients_are_counted_by_state(federation: LocalFederation) -> None:

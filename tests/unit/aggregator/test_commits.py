@@ -32,7 +32,6 @@ from shared.run_config import parse_run_config
 from shared.tensors import blob_ref, to_bytes
 from shared.types import BlobRef, CommittedUpdate, EvaluationCounts, Payload, Run, RunStatus, Task, TaskKind, Update
 from tests.builders import a_blob, an_evaluation
-from tests.folders import memory_folder
 from tests.local_federation import LocalFederation
 from tests.numpy_client import NumpyClient, a_document
 from tests.oracle import expected
@@ -41,9 +40,9 @@ NAMES = ("ann", "bob")
 
 
 @pytest.fixture
-def federation() -> Iterator[LocalFederation]:
+def federation(folder: Path) -> Iterator[LocalFederation]:
     limits = Limits(max_chunk_bytes=200, max_blob_bytes=5000)
-    with memory_folder() as folder, LocalFederation(Path(folder), map(NumpyClient, NAMES), limits) as federation:
+    with LocalFederation(folder, map(NumpyClient, NAMES), limits) as federation:
         federation.join()
         yield federation
 

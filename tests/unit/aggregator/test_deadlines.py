@@ -16,7 +16,6 @@ from aggregator.sessions import Sessions
 from shared.errors import InvalidConfig, LateUpdate, StaleRound
 from shared.types import ClientActivity, ClientProblem, Round, RoundPhase, Run, RunStatus, Task, TaskKind
 from tests.builders import a_client, a_round, a_run
-from tests.folders import memory_folder
 from tests.local_federation import Clock, LocalFederation
 from tests.numpy_client import NumpyClient
 
@@ -27,9 +26,9 @@ TRAINING, EVALUATING = ClientActivity.TRAINING, ClientActivity.EVALUATING
 
 
 @pytest.fixture
-def federation() -> Iterator[LocalFederation]:
+def federation(folder: Path) -> Iterator[LocalFederation]:
     clients = [NumpyClient(name) for name in ("ann", "bob", "zoe")]
-    with memory_folder() as folder, LocalFederation(Path(folder), clients) as federation:
+    with LocalFederation(folder, clients) as federation:
         federation.join()
         yield federation
 

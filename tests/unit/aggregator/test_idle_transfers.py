@@ -21,7 +21,6 @@ from shared.gen.fedplcc.v1 import run_service_pb2 as run_pb2
 from shared.gen.fedplcc.v1 import run_service_pb2_grpc as run_grpc
 from shared.rpc import translated
 from shared.types import Task, TaskKind
-from tests.folders import memory_folder
 from tests.grpc_client import DEADLINE_S, GrpcClient
 from tests.local_federation import LocalFederation
 from tests.numpy_client import NumpyClient
@@ -87,9 +86,9 @@ class Served:
 
 
 @pytest.fixture
-def federation() -> Iterator[LocalFederation]:
+def federation(folder: Path) -> Iterator[LocalFederation]:
     client = NumpyClient("ann", size=MODEL_ROWS)
-    with memory_folder() as folder, LocalFederation(Path(folder), (client,)) as federation:
+    with LocalFederation(folder, (client,)) as federation:
         federation.chunk_bytes = 1 << 20
         federation.join()
         federation.create()

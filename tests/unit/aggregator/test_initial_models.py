@@ -26,7 +26,6 @@ from shared.gen.fedplcc.v1 import run_service_pb2 as run_pb2
 from shared.run_config import parse_run_config
 from shared.tensors import blob_ref, from_bytes, prototypes_from_bytes, to_bytes
 from shared.types import MODEL, BlobRef, Payload, Run, RunStatus, Task, TaskKind, Update
-from tests.folders import memory_folder
 from tests.local_federation import LocalFederation
 from tests.numpy_client import FEATURE_DIM, NumpyClient, a_document
 
@@ -34,9 +33,9 @@ SIZE = 3
 
 
 @pytest.fixture
-def federation() -> Iterator[LocalFederation]:
+def federation(folder: Path) -> Iterator[LocalFederation]:
     clients = [NumpyClient("ann", size=SIZE), NumpyClient("bob", size=SIZE, counts=(2, 0, 7))]
-    with memory_folder() as folder, LocalFederation(Path(folder), clients, Limits(max_blob_bytes=4000)) as federation:
+    with LocalFederation(folder, clients, Limits(max_blob_bytes=4000)) as federation:
         federation.join()
         yield federation
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -14,18 +13,10 @@ from shared.errors import ClientIdTaken, FedplccError, NotAMember, Unauthenticat
 from shared.types import ClientActivity, ClientProblem, Environment, Event, Heartbeat, RunStatus, Task, TaskKind
 from shared.version import VERSION
 from tests.builders import a_blob, an_evaluation, an_update
-from tests.folders import memory_folder
 from tests.local_federation import LocalFederation
 from tests.numpy_client import NumpyClient
 
 LEASE_S = Limits().lease_s
-
-
-@pytest.fixture
-def federation() -> Iterator[LocalFederation]:
-    with memory_folder() as folder, LocalFederation(Path(folder), map(NumpyClient, ("ann", "bob"))) as federation:
-        federation.join()
-        yield federation
 
 
 @pytest.fixture

@@ -32,7 +32,6 @@ from shared.types import (
     TaskKind,
     Update,
 )
-from tests.folders import memory_folder
 from tests.local_federation import LocalFederation
 from tests.numpy_client import FEATURE_DIM, NumpyClient, a_document
 from tests.oracle import expected
@@ -299,8 +298,8 @@ POISONS = {
 
 
 @pytest.fixture
-def federation() -> Iterator[LocalFederation]:
-    with memory_folder() as folder, LocalFederation(Path(folder), (NumpyClient("ann"), BOB)) as federation:
+def federation(folder: Path) -> Iterator[LocalFederation]:
+    with LocalFederation(folder, (NumpyClient("ann"), BOB)) as federation:
         federation.join()
         yield federation
 

@@ -20,7 +20,6 @@ from shared.methods.prototypes import PrototypeConfig
 from shared.run_config import parse_run_config
 from shared.tensors import prototypes_from_bytes
 from shared.types import LOCAL_CLUSTER, PrototypeSet, Run, RunStatus, Task
-from tests.folders import memory_folder
 from tests.local_federation import LocalFederation
 from tests.numpy_client import FEATURE_DIM, NumpyClient, a_document
 
@@ -38,11 +37,11 @@ class OneOfEach(NumpyClient):
 
 
 @pytest.fixture
-def federation() -> Iterator[LocalFederation]:
+def federation(folder: Path) -> Iterator[LocalFederation]:
     clients = [
         OneOfEach(name, counts=tuple(4 if index == NAMES.index(name) else 0 for index in range(3))) for name in NAMES
     ]
-    with memory_folder() as folder, LocalFederation(Path(folder), clients) as federation:
+    with LocalFederation(folder, clients) as federation:
         federation.join()
         yield federation
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,18 +15,9 @@ from aggregator.metrics.rounds import RESULTS
 from aggregator.metrics.runs import KEEP_ENDED_S
 from shared.errors import PayloadCorrupt
 from shared.types import ClientActivity, RoundPhase, Run, RunStatus
-from tests.folders import memory_folder
 from tests.local_federation import LocalFederation
-from tests.numpy_client import NumpyClient
 
 ROUNDS = {"rounds": 3}
-
-
-@pytest.fixture
-def federation() -> Iterator[LocalFederation]:
-    with memory_folder() as folder, LocalFederation(Path(folder), map(NumpyClient, ("ann", "bob"))) as federation:
-        federation.join()
-        yield federation
 
 
 def results(federation: LocalFederation) -> dict[str, int]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from pathlib import Path
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -24,19 +23,11 @@ from shared.errors import (
 )
 from shared.run_config import parse_run_config
 from shared.types import BlobRef, ClientActivity, EventQuery, RoundPhase, Run, RunStatus, TaskKind
-from tests.folders import memory_folder
 from tests.local_federation import LocalFederation
 from tests.numpy_client import NumpyClient, a_document
 from tests.oracle import expected
 
 CLIENTS = ("ann", "bob")
-
-
-@pytest.fixture
-def federation() -> Iterator[LocalFederation]:
-    with memory_folder() as folder, LocalFederation(Path(folder), map(NumpyClient, CLIENTS)) as federation:
-        federation.join()
-        yield federation
 
 
 def undisturbed(method: str = "fedavg", rounds: int = 2) -> str:

@@ -13,7 +13,6 @@ import pytest
 from shared.errors import ClientIdTaken, UpdateConflict
 from shared.run_config import parse_run_config
 from shared.types import RunStatus, TaskKind
-from tests.folders import memory_folder
 from tests.local_federation import LocalFederation
 from tests.numpy_client import NumpyClient
 from tests.oracle import expected
@@ -22,8 +21,8 @@ NAMES = ("ann", "bob", "cat", "dan")
 
 
 @pytest.fixture
-def federation() -> Iterator[LocalFederation]:
-    with memory_folder() as folder, LocalFederation(Path(folder), map(NumpyClient, NAMES)) as federation:
+def federation(folder: Path) -> Iterator[LocalFederation]:
+    with LocalFederation(folder, map(NumpyClient, NAMES)) as federation:
         federation.join()
         yield federation
 

@@ -1,0 +1,19 @@
+"""What tests of the aggregator share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.local_federation import LocalFederation
+from tests.numpy_client import NumpyClient
+
+
+@pytest.fixture
+def federation(folder: Path) -> Iterator[LocalFederation]:
+    """An aggregator in this process, which ann and bob have joined."""
+    with LocalFederation(folder, map(NumpyClient, ("ann", "bob"))) as federation:
+        federation.join()
+        yield federation
