@@ -1,4 +1,4 @@
-"""A typed asyncio client of the gateway: documents of gateway/schemas.py in and out, errors of shared/errors.py.
+"""A typed asyncio client of the gateway: documents of gateway/schemas in and out, errors of shared/errors.py.
 
 Every operation may be done twice, so a request whose answer was lost is sent again; what a gateway refuses for now (503,
 429) is asked again a few times. A gateway that is not there at all is said at once. An event stream that breaks goes on
