@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from fedplcc.comparison.file import Comparison
+    from fedplcc.comparison.findings import Findings
     from fedplcc.comparison.plan import Cell
     from fedplcc.comparison.reading import CellResult
-    from fedplcc.comparison.report import Findings
 
 EXAMPLES = examples(
     "fedplcc compare --config compare.toml --out results --jobs 2",
@@ -153,7 +153,7 @@ def _train_what_is_missing(cells: Sequence[Cell], folder: Path, console: Console
 
 def _told(comparison: Comparison, file: Path, cells: Sequence[Cell], folder: Path) -> tuple[Findings, list[str]]:
     """Write the report of what is there; returns what it tells, and the names of its files."""
-    from fedplcc.comparison.report import Findings
+    from fedplcc.comparison.findings import Findings
     from fedplcc.comparison.writing import read_cells, read_failures, write_findings
 
     results, missing = read_cells(cells, read_failures(folder))

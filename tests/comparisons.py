@@ -9,9 +9,9 @@ from typing import Any
 
 from fedplcc.artifacts import EVALUATIONS, MANIFEST, METRICS, TIMINGS
 from fedplcc.comparison.file import read_comparison
+from fedplcc.comparison.findings import Findings
 from fedplcc.comparison.plan import Cell, plan
 from fedplcc.comparison.reading import CellResult, MissingCell
-from fedplcc.comparison.report import Findings
 from fedplcc.comparison.writing import read_cells
 from fedplcc.configuration import federation_json
 from fedplcc.run_folder import FEDERATION

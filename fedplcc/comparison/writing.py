@@ -15,12 +15,13 @@ from typing import Any
 from fedplcc.atomic_file import write_text
 from fedplcc.comparison import tidy
 from fedplcc.comparison.document import Drawing
+from fedplcc.comparison.findings import Findings
 from fedplcc.comparison.markdown import markdown
 from fedplcc.comparison.outcomes import SUMMARIES, VIEWS, over_seeds
 from fedplcc.comparison.page import page
 from fedplcc.comparison.plan import Cell
 from fedplcc.comparison.reading import Absence, CellResult, MissingCell, read_cell
-from fedplcc.comparison.report import Findings, report
+from fedplcc.comparison.report import report
 
 REPORT_MARKDOWN, REPORT_PAGE = "report.md", "report.html"
 FAILURES = "failures.json"

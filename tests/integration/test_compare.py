@@ -20,8 +20,8 @@ from typer.testing import CliRunner, Result
 from fedplcc.artifacts import EVALUATIONS, FILES
 from fedplcc.cli import app
 from fedplcc.comparison.file import read_comparison
+from fedplcc.comparison.measured import MEASURED
 from fedplcc.comparison.plan import Cell, plan
-from fedplcc.comparison.report import MEASURED
 from fedplcc.comparison.running import train
 from fedplcc.comparison.writing import read_cells
 from fedplcc.exit_codes import ExitCode

@@ -23,11 +23,13 @@ from fedplcc import compare_command
 from fedplcc.cli import app
 from fedplcc.comparison.curves import COLOURS
 from fedplcc.comparison.document import Drawing, Heading, Paragraph, Report
+from fedplcc.comparison.drawings import drawing_name
 from fedplcc.comparison.markdown import markdown
+from fedplcc.comparison.measured import MEASURED
 from fedplcc.comparison.page import page
 from fedplcc.comparison.published import published_tables
 from fedplcc.comparison.reading import CellResult, MissingCell, read_cell
-from fedplcc.comparison.report import MEASURED, drawing_name, report
+from fedplcc.comparison.report import report
 from fedplcc.comparison.tidy import tables
 from fedplcc.comparison.writing import write_findings
 from fedplcc.exit_codes import ExitCode

@@ -1,0 +1,69 @@
+"""The report's drawings, and the pictures that lie in cells' folders."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from fedplcc.comparison.curves import accuracy_drawing
+from fedplcc.comparison.document import Drawing, Heading, Paragraph, Part, Picture
+from fedplcc.comparison.findings import Findings
+from fedplcc.comparison.outcomes import MEAN, WORST, curve
+from shared.types import LOCAL_MODEL
+
+
+def curve_drawings(findings: Findings, dataset: str, group: str, rows: Sequence[str]) -> Iterator[Part]:
+    """Mean and worst domain of these rows over the rounds, a drawing each; of local models where there is no global one."""
+    comparison = findings.comparison
+    titles = {MEAN: "Mean over domains", WORST: "Worst domain"}
+    place = {row: number for number, row in enumerate(comparison.rows_of(dataset))}
+    for column, title in titles.items():
+        curves, looks = {}, {}
+        for row in rows:
+            cells, name = findings.cells(dataset, row), comparison.label_of_row(row)
+            found = curve(cells, column)
+            if not found:
+                found, name = curve(cells, column, LOCAL_MODEL), f"{name} (local models)"
+            if found:
+                curves[name], looks[name] = found, place[row]
+        if not curves:
+            continue
+        label = comparison.label_of_dataset(dataset)
+        of_what = findings.heading(dataset, comparison.title_of_group(group))
+        try:
+            svg = accuracy_drawing(curves, title=f"{of_what}, {title.lower()}", looks=looks)
+        except ImportError:
+            yield Paragraph("The accuracy curves are not drawn: matplotlib is not installed (pip install matplotlib).")
+            return
+        ends = "; ".join(f"{row} {100 * list(found.values())[-1].mean:.1f}" for row, found in curves.items())
+        yield Drawing(
+            name=drawing_name(dataset, group, column),
+            caption=f"{title} over the rounds; the band is one standard deviation over seeds on either side, and a line "
+            "without one is of a single seed.",
+            alternative=f"{title} of the accuracy on {label} over the rounds. In the last round, in percent: {ends}.",
+            svg=svg,
+        )
+
+
+def drawing_name(dataset: str, group: str, column: str) -> str:
+    """The name of a drawing's file: no other drawing of a report has it, and it does not depend on what else there is.
+
+    Hyphens within names are doubled. As names begin with a letter or a digit, an odd number of them is between two names.
+    """
+    return f"curves-{'-'.join(name.replace('-', '--') for name in (dataset, group, column))}.svg"
+
+
+def cell_pictures(findings: Findings, dataset: str) -> Iterator[Part]:
+    """Pictures of the cells that have any: those in the folder `pictures` of each."""
+    comparison = findings.comparison
+    cells = [cell for row in comparison.rows_of(dataset) for cell in findings.cells(dataset, row) if cell.pictures]
+    if cells:
+        yield Heading(3, findings.heading(dataset, "Pictures"))
+    for cell in cells:
+        for picture in cell.pictures:
+            which = f"{comparison.label_of_row(cell.cell.row)}, seed {cell.cell.seed}"
+            yield Picture(
+                path=f"{cell.cell.name}/{picture.path.parent.name}/{picture.path.name}",
+                caption=f"{which}: {picture.caption}",
+                alternative=f"{which}: {picture.alternative}",
+                content=picture.path.read_bytes(),
+            )
