@@ -39,6 +39,8 @@ BATCH = 32
 """Blobs that go in one transaction: a commit waits for no more than that."""
 PAGE = 100
 """Runs, and rounds, that are read at a time."""
+PAGE_OF_UPDATES = 500
+"""Updates that are read at a time."""
 REST = 20.0
 """A collection is followed by this many times its own duration without one: at most a twentieth of a processor."""
 LEAST_REST_S = 1.0
@@ -178,14 +180,31 @@ class PrototypeNames:
         last = rounds.last_committed(run)
         if last is None or self._keep.prototypes == 0:
             return set()
-        before, first = self._known.get(run.run_id, {}), kept_rounds(run, self._keep).prototypes_from
-        known = {number: before.get(number) or self._read(run, number) for number in range(first, last + 1)}
+        before, numbers = self._known.get(run.run_id, {}), range(kept_rounds(run, self._keep).prototypes_from, last + 1)
+        missing = [number for number in numbers if number not in before]
+        read = self._read(run.run_id, missing[0], last) if missing else {}
+        known = {number: names for number in numbers if (names := before.get(number, read.get(number))) is not None}
         self._known[run.run_id] = known
         return {names[at : at + 32].hex() for names in known.values() for at in range(0, len(names), 32)}
 
-    def _read(self, run: Run, number: int) -> bytes:
-        current = self._store.find_round(run.run_id, number)
-        return b"" if current is None else b"".join(map(bytes.fromhex, sorted(prototypes_of(current))))
+    def _read(self, run_id: str, first: int, last: int) -> dict[int, bytes]:
+        """The names in each of these rounds, read a page at a time and without their reports."""
+        found: dict[int, set[str]] = {}
+        number, is_more = first - 1, True
+        while is_more:
+            page = self._store.list_rounds(run_id, after=number, limit=min(PAGE, last - number))
+            found |= {current.number: prototypes_of(current) for current in page}
+            number = page[-1].number if page else last
+            is_more = number < last
+        after, is_more = (first, ""), True
+        while is_more:
+            updates = self._store.list_updates(run_id, after=after, limit=PAGE_OF_UPDATES)
+            for number, update in updates:
+                if number in found:
+                    found[number] |= {blob.sha256 for blob in update.payload.prototype_sets}
+                after = (number, update.client_id)
+            is_more = len(updates) == PAGE_OF_UPDATES and after[0] <= last
+        return {number: b"".join(map(bytes.fromhex, sorted(names))) for number, names in found.items()}
 
 
 class Collection:

@@ -106,6 +106,11 @@ class Store(Protocol):
     def last_committed(self, client_id: str) -> CommittedUpdate | None:
         """The client's newest committed update."""
 
+    def list_updates(
+        self, run_id: str, *, after: tuple[int, str] = (-1, ""), limit: int | None = None
+    ) -> list[tuple[int, Update]]:
+        """Updates of a run by round and client id, from the one after `after`; all without a limit."""
+
     def newest_updates(self, run_id: str, *, first: int, end: int) -> dict[str, Update]:
         """The newest update of each client of a run in its rounds from `first` to the one before `end`, by client id."""
 

@@ -196,6 +196,16 @@ class SqlStore:
         blobs = _load(Update, row.update).payload.blobs
         return CommittedUpdate(row.run_id, row.round, tuple(blob.sha256 for blob in blobs))
 
+    def list_updates(
+        self, run_id: str, *, after: tuple[int, str] = (-1, ""), limit: int | None = None
+    ) -> list[tuple[int, Update]]:
+        """See `Store.list_updates`."""
+        table = schema.updates
+        is_after = tuple_(table.c.round, table.c.client_id) > after
+        query = select(table).where(table.c.run_id == run_id, is_after).order_by(table.c.round, table.c.client_id)
+        with self._reading() as connection:
+            return [(row.round, _load(Update, row.update)) for row in connection.execute(query.limit(limit)).all()]
+
     def newest_updates(self, run_id: str, *, first: int, end: int) -> dict[str, Update]:
         """See `Store.newest_updates`."""
         table = schema.updates

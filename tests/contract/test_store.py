@@ -430,6 +430,23 @@ def test_the_newest_committed_update_of_a_client_is_found_across_runs(store: Sto
         assert store.last_committed("ann") == CommittedUpdate(run.run_id, number, sha256s)
 
 
+def test_updates_of_one_run_are_listed_by_round_and_client_in_parts(store: Store) -> None:
+    first, second = add_run(store, a_run()), add_run(store, a_run(run_id="test-0001"))
+    keys = [(first, 2, "bob"), (first, 1, "bob"), (second, 1, "ann"), (first, 2, "ann"), (first, 10, "ann")]
+    made = {(run.run_id, number, name): an_update(name, content=f"{run.run_id} {number}") for run, number, name in keys}
+    for (run_id, number, _name), update in made.items():
+        with store.transaction() as transaction:
+            transaction.add_update(run_id, number, update)
+    listed = [(1, "bob"), (2, "ann"), (2, "bob"), (10, "ann")]
+    expected = [(number, made[first.run_id, number, name]) for number, name in listed]
+    assert store.list_updates(first.run_id) == expected
+    assert store.list_updates(first.run_id, limit=3) == expected[:3]
+    assert store.list_updates(first.run_id, after=(2, "ann"), limit=1) == expected[2:3]
+    assert store.list_updates(first.run_id, after=(2, "")) == expected[1:]
+    assert store.list_updates(first.run_id, after=(10, "ann")) == []
+    assert store.list_updates("none") == []
+
+
 def test_the_newest_update_of_each_client_within_some_rounds_of_one_run(store: Store) -> None:
     first, second = add_run(store, a_run()), add_run(store, a_run(run_id="test-0001"))
     keys = [(first, 1, "ann"), (first, 1, "bob"), (first, 3, "ann"), (second, 2, "ann"), (first, 4, "bob")]

@@ -13,18 +13,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aggregator.collection import DAY_S, Keep, KeptRounds, kept_rounds, needed_blobs, prototypes_of
+from aggregator.collection import DAY_S, Collection, Keep, KeptRounds, kept_rounds, needed_blobs, prototypes_of
 from aggregator.store.collection_lock import no_collection
 from aggregator.store.opening import open_store
 from aggregator.store.sql import SqlStore
 from fedplcc.state.replay import replay
 from shared.errors import BlobNotFound, StoreUnavailable
 from shared.tensors import blob_ref, to_bytes
-from shared.types import MODEL, BlobRef, Round, RoundPhase, Run, RunStatus, Task
+from shared.types import MODEL, BlobRef, RoundPhase, Run, RunStatus, Task, Update
 from tests.builders import a_blob, a_round, a_run, an_update
 from tests.crashes import Disk, Killed
 from tests.local_federation import LocalFederation
+from tests.long_history import with_long_history
 from tests.numpy_client import NumpyClient, a_document
+from tests.statements import statements
 from tests.unit.aggregator.test_crash_recovery import assert_named_blobs_are_whole, named_blobs
 
 COLLECTING, EVALUATING, COMMITTED = RoundPhase.COLLECTING, RoundPhase.EVALUATING, RoundPhase.COMMITTED
@@ -205,22 +207,52 @@ def test_whatever_is_kept_the_least_is_among_it_and_prototypes_take_nothing_else
 
 def test_prototypes_of_committed_rounds_are_read_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with LocalFederation.small(folder) as federation:
-        run = federation.whole_run(rounds=6)
+        federation.whole_run(rounds=6)
         federation.coordinator.collection.collect()
-        read: list[int] = []
-        find = federation.store.find_round
+        read: list[tuple[str, int]] = []
+        list_updates = federation.store.list_updates
 
-        def noted(run_id: str, number: int) -> Round | None:
-            read.append(number)
-            return find(run_id, number)
+        def noted(run_id: str, *, after: tuple[int, str], limit: int) -> list[tuple[int, Update]]:
+            found = list_updates(run_id, after=after, limit=limit)
+            read.extend((run_id, number) for number, _update in found)
+            return found
 
-        monkeypatch.setattr(federation.store, "find_round", noted)
-        federation.whole_run(rounds=1, request_id="another")
+        monkeypatch.setattr(federation.store, "list_updates", noted)
+        other = federation.whole_run(rounds=1, request_id="another")
         read.clear()
         federation.coordinator.collection.collect()
-        of_first = [number for number in read if number < run.round_number]
-        # The updates that can be replayed are read as ever; of the other run's two rounds, and of none else, the prototypes.
-        assert sorted(of_first) == [0, 0, 1, 1]
+        assert set(read) == {(other.run_id, 0), (other.run_id, 1)}
+        read.clear()
+        federation.coordinator.collection.collect()
+        assert read == []
+
+
+@pytest.mark.parametrize("keep", [Keep(), Keep(models=None, prototypes=None)])
+def test_the_first_collection_after_a_start_reads_kept_rounds_by_the_page_and_no_reports(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, keep: Keep
+) -> None:
+    monkeypatch.setattr("aggregator.collection.PAGE_OF_UPDATES", 70)
+    run_id = with_long_history(folder, num_clients=2, num_rounds=150, now=1e6)
+    with LocalFederation(folder, ()) as federation:
+        collection = Collection(
+            federation.coordinator._ledger,
+            federation.store,
+            federation.coordinator._blobs,
+            federation.metrics,
+            keep,
+        )
+        with statements(federation.store) as read:
+            needed = collection._needed()
+        kept = range(0 if keep.prototypes is None else 51, 151)
+        for number in kept:
+            record = federation.store.find_round(run_id, number)
+            assert record is not None
+            assert prototypes_of(record) <= needed
+    assert sum("FROM updates" in text for text in read) <= 2 * len(kept) / 70 + 4
+    assert sum("FROM evaluations" in text for text in read) <= 3, (
+        "of the round whose updates can be replayed, and its next"
+    )
+    assert len([text for text in read if text != "BEGIN"]) < 25
 
 
 def test_all_keeps_all_models(folder: Path) -> None:
