@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from typer.testing import CliRunner
+
 from fedplcc.artifacts import EVALUATIONS, MANIFEST, METRICS, TIMINGS
+from fedplcc.cli import app
 from fedplcc.comparison.file import read_comparison
 from fedplcc.comparison.findings import Findings
 from fedplcc.comparison.plan import Cell, plan
@@ -67,6 +72,8 @@ title = "Open readings"
 """
 TOTAL = 1000
 """Images of every test set."""
+ROUNDS = [{"mnist": 0.2, "svhn": 0.1}, {"mnist": 0.8, "svhn": 0.4}, {"mnist": 0.7, "svhn": 0.3}]
+"""Accuracies by round and domain; the second round is the best."""
 
 
 def write_comparison(folder: Path, comparison: str = COMPARISON, run: str = RUN) -> Path:
@@ -153,6 +160,29 @@ def a_result(path: Path, out: Path, *accuracies: Mapping[str, float | None], **m
     result = read_cell(cell)
     assert not isinstance(result, MissingCell), result.reason
     return result
+
+
+def fill(
+    path: Path, out: Path, *, rows: tuple[str, ...] = ("average", "prototypes", "all"), seconds: float = 2
+) -> None:
+    """Write all cells of these rows; another row and another seed are a little better."""
+    for cell in cells_of(path, out):
+        if cell.row in rows:
+            above = 0.01 * cell.seed + 0.05 * ("average", "prototypes", "all").index(cell.row)
+            accuracies = [{domain: value + above for domain, value in line.items()} for line in ROUNDS]
+            local = [{domain: value / 2 for domain, value in line.items()} for line in ROUNDS]
+            write_cell(cell, accuracies, local=local if cell.row == "prototypes" else (), seconds=seconds)
+
+
+def lines_of(text: str) -> list[dict[str, str]]:
+    """A table's lines by column."""
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+def compare(*arguments: object) -> tuple[int, str, str]:
+    """The command within this process: its exit code, and what it says on stdout and stderr."""
+    done = CliRunner().invoke(app, ["compare", *map(str, arguments)])
+    return done.exit_code, done.stdout, done.stderr
 
 
 def _summed(accuracy: Mapping[str, float | None]) -> dict[str, float | None]:

@@ -1,0 +1,244 @@
+"""`fedplcc compare`: what it trains, draws and writes, and the sentences of what it refuses."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedplcc import compare_command
+from fedplcc.exit_codes import ExitCode
+from shared.errors import InvalidData
+from tests.comparisons import (
+    COMPARISON,
+    ROUNDS,
+    RUN,
+    cells_of,
+    compare,
+    fill,
+    write_cell,
+    write_comparison,
+)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return write_comparison(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("choice", "drawn"),
+    [
+        ((), ["average/seed-0", "prototypes/seed-0", "all/seed-0"]),
+        (("--only", "all"), ["all/seed-0"]),
+        (("--only", "digits/average", "--seeds", "2,1"), ["average/seed-1"]),
+        (("--seeds", "2"), ["average/seed-2", "prototypes/seed-2", "all/seed-2"]),
+    ],
+)
+def test_pictures_are_drawn_of_the_rows_and_seeds_that_are_chosen(
+    choice: tuple[str, ...], drawn: list[str], path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out"
+    fill(path, out)
+    for cell in cells_of(path, out):
+        (cell.folder / "model.safetensors").touch()
+    folders: list[Path] = []
+    monkeypatch.setattr("fedplcc.pictures.cell.pictures_for_cell", lambda run, *_, **__: folders.append(run))
+    code, _, said = compare("--config", path, "--out", out, "--report-only", "--pictures", *choice)
+    assert (code, said) == (ExitCode.OK, "")
+    assert folders == [out / "digits" / name for name in drawn]
+
+
+def test_why_a_cell_has_no_pictures_is_one_sentence(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise InvalidData("client mnist: no such file (name its data with --data mnist=DATA)")
+
+    out = tmp_path / "out"
+    fill(path, out, rows=("average",))
+    monkeypatch.setattr("fedplcc.pictures.cell.pictures_for_cell", refuse)
+    code, _, said = compare("--config", path, "--out", out, "--report-only", "--pictures")
+    folder = out / "digits/average/seed-0"
+    assert code == ExitCode.OK
+    assert said == (
+        f"fedplcc: digits/average/seed-0 has no pictures: its model.safetensors was not kept in {folder}; draw where it was "
+        "trained\n"
+    )
+    (folder / "model.safetensors").touch()
+    assert compare("--config", path, "--out", out, "--report-only", "--pictures")[2] == (
+        "fedplcc: digits/average/seed-0 has no pictures: client mnist: no such file (name its data with --data mnist=DATA); "
+        f"fedplcc model map {folder} takes these options\n"
+    )
+
+
+def test_the_command_writes_the_report_of_what_is_there(path: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    fill(path, out, rows=("average",))
+    code, told, _ = compare("--config", path, "--out", out, "--report-only", "--json")
+    assert code == ExitCode.OK
+    summary = json.loads(told.splitlines()[-1])
+    assert summary["cells"] == {"whole": 3, "missing": 6}
+    assert summary["results"]["digits"]["average"]["last"]["mean"]["mean"] == pytest.approx(0.51)
+    assert summary["results"]["digits"]["all"] == {"seeds": [], "last": {}, "best": {}, "last5": {}, "last10": {}}
+    written = {entry.name for entry in out.iterdir()}
+    assert written == {
+        "digits",
+        *(
+            "report.md",
+            "report.html",
+            "evaluations.csv",
+            "rounds.csv",
+            "summary.csv",
+            "cells.csv",
+            "measured.csv",
+            "differences.csv",
+        ),
+        *(f"curves-digits-{group}-{column}.svg" for group in ("methods", "readings") for column in ("mean", "worst")),
+    }
+
+
+def test_cells_of_another_configuration_are_named_and_nothing_is_trained(path: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    fill(path, out)
+    write_comparison(tmp_path, run=RUN.replace('classes = ["0", "1"]', 'classes = ["0", "2"]'))
+    code, told, said = compare("--config", path, "--out", out)
+    assert code == ExitCode.FAILED
+    assert "0 of 9 cells are to be trained" in told
+    lines = said.splitlines()
+    assert len(lines) == 9
+    assert lines[0] == (
+        f"fedplcc: digits/average/seed-0: {out}/digits/average/seed-0 holds a run of another configuration than the file "
+        "has now (data.classes); remove that folder to train the cell again, or choose another with --out"
+    )
+
+
+def test_whole_cells_are_not_trained_again(path: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    fill(path, out)
+    before = (out / "digits/all/seed-0/run.json").stat().st_mtime_ns
+    code, told, said = compare("--config", path, "--out", out, "--only", "all")
+    assert (code, said) == (ExitCode.OK, "")
+    assert "0 of 3 cells are to be trained" in told
+    assert "9 of 9 cells are in the report" in told
+    assert (out / "digits/all/seed-0/run.json").stat().st_mtime_ns == before
+
+
+def test_a_report_is_there_before_pictures_are_drawn(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: Any, **__: Any) -> int:
+        assert (out / "report.html").exists()
+        raise KeyboardInterrupt
+
+    out = tmp_path / "out"
+    fill(path, out)
+    monkeypatch.setattr(compare_command, "_draw", interrupted)
+    code, _, _ = compare("--config", path, "--out", out, "--pictures")
+    assert code == ExitCode.INTERRUPTED
+
+
+def test_a_report_of_a_folder_that_is_not_there_is_refused(path: Path, tmp_path: Path) -> None:
+    out = tmp_path / "reslts"
+    code, _, said = compare("--config", path, "--out", out, "--report-only")
+    assert code == ExitCode.USAGE
+    assert said == f"fedplcc: there is no folder {out} to report on; name it with --out, or leave out --report-only\n"
+    assert not out.exists()
+
+
+def test_runs_that_the_file_has_no_row_or_seed_for_are_named(path: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    fill(path, out)
+    told = compare("--config", path, "--out", out, "--report-only")[1]
+    assert "not in the report" not in told
+    write_cell(cells_of(path, out, seeds=[7])[-1], ROUNDS)
+    (out / "digits/average").rename(out / "digits/mean")
+    told = compare("--config", path, "--out", out, "--report-only")[1]
+    assert (
+        f"not in the report, because {path} has no such data set, row or seed now: digits/all/seed-7, digits/mean/seed-0, "
+        "digits/mean/seed-1, digits/mean/seed-2 (seeds are added with --seeds)\n"
+    ) in told.replace("\n", " ").replace("--seeds) ", "--seeds)\n")
+    assert "digits/all/seed-7" not in compare("--config", path, "--out", out, "--report-only", "--seeds", "7")[1]
+
+
+def test_failures_that_another_command_has_kept_meanwhile_stay(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def train(cells: Any, *_: Any, **__: Any) -> dict[str, str]:
+        kept = {"digits/prototypes/seed-0": "of the other command", "digits/all/seed-0": "of the time before"}
+        (out / "failures.json").write_text(json.dumps(kept))
+        return {"digits/all/seed-1": "it diverged"}
+
+    out = tmp_path / "out"
+    monkeypatch.setattr("fedplcc.comparison.running.train", train)
+    monkeypatch.setattr("fedplcc.comparison.data_check.what_cannot_be_opened", lambda cells: {})
+    code, _, said = compare("--config", path, "--out", out, "--only", "all")
+    assert code == ExitCode.FAILED
+    assert "fedplcc: digits/all/seed-1: it diverged\n" in said
+    assert json.loads((out / "failures.json").read_text()) == {
+        "digits/all/seed-1": "it diverged",
+        "digits/prototypes/seed-0": "of the other command",
+    }
+
+
+@pytest.mark.parametrize("content", ["{", "[]", "3"])
+def test_a_damaged_list_of_failures_costs_no_report(content: str, path: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    fill(path, out)
+    (out / "failures.json").write_text(content)
+    assert compare("--config", path, "--out", out, "--report-only")[0] == ExitCode.OK
+
+
+def test_a_full_disk_is_one_sentence_and_leaves_the_old_report_whole(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(source: Path, target: Path) -> Path:
+        if target.name == "report.md":
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return replace(source, target)
+
+    out = tmp_path / "out"
+    fill(path, out, rows=("average",))
+    assert compare("--config", path, "--out", out, "--report-only")[0] == ExitCode.OK
+    before = (out / "report.md").read_bytes()
+    fill(path, out)
+    replace = Path.replace
+    monkeypatch.setattr(Path, "replace", full)
+    code, _, said = compare("--config", path, "--out", out, "--report-only")
+    assert code == ExitCode.STORAGE
+    assert said == (f"fedplcc: cannot write {out}/report.md: No space left on device; choose another with --out\n")
+    assert (out / "report.md").read_bytes() == before
+    assert not [entry for entry in out.iterdir() if entry.name.endswith(".tmp")]
+
+
+def test_packages_for_pictures_are_missed_before_anything_is_trained(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compare_command, "find_spec", lambda package: None if package == "sklearn" else object())
+    code, _, said = compare("--config", path, "--out", tmp_path / "out", "--pictures")
+    assert code == ExitCode.USAGE
+    assert said.startswith("fedplcc: this command needs sklearn, which is not installed: pip install 'fedplcc")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("seeds", ["a", "0,,1", "-1", ""])
+def test_seeds_that_are_none_are_one_sentence(seeds: str, path: Path, tmp_path: Path) -> None:
+    code, _, said = compare("--config", path, "--out", tmp_path / "out", "--seeds", seeds)
+    assert code == ExitCode.USAGE
+    assert (
+        said
+        == f"fedplcc: --seeds {seeds}: write whole numbers from 0, with commas between them, such as --seeds 0,1,2\n"
+    )
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_wrong_file_is_told_before_a_folder_is_made(tmp_path: Path) -> None:
+    path = write_comparison(tmp_path, COMPARISON.replace("method.phi", "method.phy"))
+    code, _, said = compare("--config", path, "--out", tmp_path / "out")
+    assert code == ExitCode.USAGE
+    assert said == ("fedplcc: row all on data set digits: unknown key 'method.phy'; did you mean 'method.phi'?\n")
+    assert not (tmp_path / "out").exists()
