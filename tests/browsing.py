@@ -83,7 +83,8 @@ LIGHT = Look(name="light")
 DARK = Look(name="dark", is_dark=True)
 PHONE = Look(name="phone", width=360, height=740, is_phone=True)
 DARK_PHONE = Look(name="dark-phone", width=360, height=740, is_phone=True, is_dark=True)
-LOOKS = (LIGHT, DARK, PHONE)
+LOOKS = (LIGHT, DARK_PHONE)
+"""Every size and every colour once: sizes know no colours, and colours no sizes."""
 expect.set_options(timeout=WAIT_MS)
 in_every_look = pytest.mark.parametrize("look", LOOKS, ids=str)
 """Runs a test with `console` once for each of these looks; a test of others parametrises `look` itself."""
@@ -179,7 +180,7 @@ class Tab:
     def screenshot(self, name: str, *, whole: bool = True) -> Path:
         """Keep a picture of the page, or of the part that the window shows, as NAME.png; returns where."""
         path = OUTPUT / f"{name}.png"
-        self.page.screenshot(path=path, full_page=whole, animations="disabled")
+        self.page.screenshot(path=path, full_page=whole, animations="disabled", scale="css")
         return path
 
     def overflow_px(self) -> int:
@@ -187,13 +188,15 @@ class Tab:
         measured = "(({scrollWidth, clientWidth}) => scrollWidth - clientWidth)(document.documentElement)"
         return max(int(self.page.evaluate(measured)), 0)
 
-    def barriers(self, *, but_for: tuple[str, ...] = ()) -> list[str]:
+    def barriers(self, *, within: str | None = None, but_for: tuple[str, ...] = ()) -> list[str]:
         """What keeps people from using the page as it is now, by axe: rule, weight, what is wrong and where.
 
-        All of axe's rules count, the best practices too, but for the ids given.
+        All of axe's rules count, the best practices too, but for the ids given. `within` is the selector of a part of the
+        page that is looked at alone, such as a dialog on a page that was looked at before.
         """
         rules = {rule: {"enabled": False} for rule in but_for}
-        found = Axe().run(self.page, options={"resultTypes": ["violations"], "rules": rules}).response["violations"]
+        options = {"resultTypes": ["violations"], "rules": rules}
+        found = Axe().run(self.page, context=within, options=options).response["violations"]
         return [
             f"{rule['id']} ({rule['impact']}): {rule['help']}: {where['target']}\n    {where['html'][:200]}"
             for rule in found

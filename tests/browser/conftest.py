@@ -48,6 +48,14 @@ def served(tmp_path: Path) -> Iterator[ServedGateway]:
         yield served
 
 
+@pytest.fixture(scope="module")
+def served_by_module(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedGateway]:
+    """The same, once for a module whose tests keep to runs of their own: it says so with a `served` that returns this."""
+    folder = tmp_path_factory.mktemp("federation")
+    with ServedGateway(folder, limits=Limits(lease_heartbeats=150), clock=PassingClock()) as served:
+        yield served
+
+
 @pytest.fixture
 def console(browser: Browser, served: ServedGateway, look: Look, request: pytest.FixtureRequest) -> Iterator[Console]:
     """A tab that has not opened anything yet. Whatever goes wrong in it fails the test, and a failure leaves a trace."""

@@ -1,5 +1,5 @@
-"""Nobody is kept out of the console: axe finds nothing in any state of any page, in light, dark and on a phone, and no page
-is wider than a phone.
+"""Nobody is kept out of the console: axe finds nothing in any state of any page, in light, and on a phone in the dark, and
+no page is wider than its window.
 
 One test goes through every scene in one look, so that a federation is set up once for each look. Pictures of all scenes are
 left in tests-output/browser for a person to look at.
@@ -30,12 +30,12 @@ class Tour:
     look: Look
     barriers: list[str]
 
-    def scene(self, name: str, *there: Locator) -> None:
-        """Look at the page as it is now, when all of `there` can be seen."""
+    def scene(self, name: str, *there: Locator, within: str | None = None) -> None:
+        """Look at the page as it is now, or at a part of it, when all of `there` can be seen."""
         for part in there:
             expect(part.first).to_be_visible()
-        self.console.screenshot(f"{name}-{self.look}")
-        self.barriers += [f"{name}: {found}" for found in self.console.barriers()]
+        self.console.screenshot(f"{name}-{self.look}", whole=within is None)
+        self.barriers += [f"{name}: {found}" for found in self.console.barriers(within=within)]
         if wider := self.console.overflow_px():
             self.barriers.append(f"{name}: {wider} px wider than the window")
 
@@ -48,10 +48,11 @@ class Tour:
     def button(self, name: str) -> Locator:
         return self.console.page.get_by_role("button", name=name)
 
-    def dialog(self, button: str) -> Locator:
-        """Open the dialog behind a button."""
+    def dialog(self, name: str, button: str) -> None:
+        """Look at the dialog behind a button, on a page that was looked at; it is left as it was opened."""
         self.button(button).first.click()
-        return self.console.page.get_by_role("dialog")
+        self.scene(f"dialog-{name}", self.console.page.get_by_role("dialog"), within="dialog")
+        self.console.page.keyboard.press("Escape")
 
 
 pytestmark = pytest.mark.slow
@@ -87,25 +88,20 @@ def _working(tour: Tour) -> None:
     federation.heartbeat(bob, run_id=run.run_id, round=3, problem=PROBLEM)
     console.open(f"#/runs/{run.run_id}")
     tour.scene("run", tour.status("running"), console.page.get_by_text(PROBLEM.hint))
-    tour.scene("dialog-pause", tour.dialog("Pause …"))
-    console.page.keyboard.press("Escape")
-    tour.scene("dialog-stop", tour.dialog("Stop …"))
-    console.page.keyboard.press("Escape")
-    tour.scene("dialog-quarantine", tour.dialog("Quarantine …"))
-    console.page.keyboard.press("Escape")
+    tour.dialog("pause", "Pause …")
+    tour.dialog("stop", "Stop …")
+    tour.dialog("quarantine", "Quarantine …")
     federation.coordinator.quarantine(run.run_id, "bob", reason="its scanner is being repaired")
     release = tour.button("Release …")
     tour.scene("run-quarantine", release, console.page.get_by_text("its scanner is being repaired"))
-    tour.scene("dialog-release", tour.dialog("Release …"))
-    console.page.keyboard.press("Escape")
+    tour.dialog("release", "Release …")
     tour.scene("clients", console.open("#/clients").page.get_by_text(PROBLEM.hint))
     tour.scene("start", console.open("#/start").page.get_by_role("checkbox").first)
     tour.scene("overview", console.open().page.get_by_role("link", name="first"))
     federation.coordinator.pause(run.run_id, now=True)
     console.open(f"#/runs/{run.run_id}")
     tour.scene("run-paused", tour.status("paused"))
-    tour.scene("dialog-resume", tour.dialog("Resume …"))
-    console.page.keyboard.press("Escape")
+    tour.dialog("resume", "Resume …")
 
 
 def _ends(tour: Tour) -> None:

@@ -5,11 +5,18 @@ from __future__ import annotations
 import pytest
 
 from tests.browsing import Console
+from tests.served_gateway import ServedGateway
 
 OFF_HOST = "http://192.0.2.1:9/"
 """An address that is nobody's (RFC 5737)."""
 JSON_HAS_NO_ICON = "/favicon.ico"
 """Chromium asks for one where a page names none."""
+
+
+@pytest.fixture(scope="module")
+def served(served_by_module: ServedGateway) -> ServedGateway:
+    """One gateway for all tests; nothing happens in its federation."""
+    return served_by_module
 
 
 @pytest.mark.parametrize(

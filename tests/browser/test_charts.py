@@ -23,15 +23,20 @@ METRICS: dict[str, Any] = {
 
 
 @pytest.fixture(scope="module")
-def page(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Console]:
+def served(served_by_module: ServedGateway) -> ServedGateway:
+    """One gateway for all tests; some have runs of their own."""
+    return served_by_module
+
+
+@pytest.fixture(scope="module")
+def page(browser: Browser, served: ServedGateway) -> Iterator[Console]:
     """A page of the console that is nobody's, for its modules: one for all tests that need no run."""
-    with ServedGateway(tmp_path_factory.mktemp("charts")) as served:
-        context = browser.new_context(**LIGHT.context)
-        console = Console(context.new_page(), served).open("#/nowhere")
-        expect(console.page.get_by_role("heading", name="There is no such page")).to_be_visible()
-        yield console
-        assert console.unforeseen() == []
-        context.close()
+    context = browser.new_context(**LIGHT.context)
+    console = Console(context.new_page(), served).open("#/nowhere")
+    expect(console.page.get_by_role("heading", name="There is no such page")).to_be_visible()
+    yield console
+    assert console.unforeseen() == []
+    context.close()
 
 
 def a_round(number: int, **accuracy: float | None) -> dict[str, Any]:
@@ -64,10 +69,10 @@ def shown(console: Console, module: str, rounds: list[dict[str, Any]]) -> Locato
     return console.page.locator("main")
 
 
-def value_of(chart: Locator, label: str) -> str:
-    """What the legend says of a line."""
+def expect_value(chart: Locator, label: str, value: str) -> None:
+    """Wait until the legend says this of a line."""
     item = chart.locator(".legend-item").filter(has=chart.page.get_by_text(label, exact=True))
-    return item.locator(".legend-value").inner_text()
+    expect(item.locator(".legend-value")).to_have_text(value)
 
 
 def test_an_axis_has_round_numbers_and_holds_its_range(page: Console) -> None:
@@ -151,9 +156,9 @@ def test_the_worst_domain_is_named_and_drawn_heaviest(page: Console) -> None:
 def test_the_accuracy_of_clients_own_models_is_shown_where_there_is_one(page: Console) -> None:
     both = [{**each, "accuracy_local": each["accuracy"] | {"ann": 0.125}} for each in THREE]
     section = shown(page, "charts/accuracy.js", both)
-    assert value_of(section, "ann") == "87.5 %"
+    expect_value(section, "ann", "87.5 %")
     section.get_by_label("Clients' own models").check()
-    assert value_of(section, "ann") == "12.5 %"
+    expect_value(section, "ann", "12.5 %")
     expect(section.get_by_text("this run shares none")).to_be_hidden()
 
     own = [{**each, "accuracy_local": each["accuracy"], "accuracy_of": "local"} for each in THREE]
@@ -178,7 +183,7 @@ def test_a_chart_is_read_round_by_round_with_the_keyboard(page: Console) -> None
         slider.press(key)
         expect(slider).to_have_attribute("aria-valuenow", str(number))
         expect(section.locator(".chart-at")).to_have_text(f"Round {number}")
-        assert value_of(section, "ann") == value
+        expect_value(section, "ann", value)
     slider.press("Home")
     page.page.evaluate("(rounds) => window.updateSection(rounds)", [*THREE, a_round(4, ann=0.9, bob=0.9)])
     expect(section.locator(".chart-at")).to_have_text("Round 1")  # what somebody reads stays where it is
@@ -208,8 +213,9 @@ def test_lines_are_switched_off_and_on_and_the_numbers_are_in_a_table(page: Cons
     button.click()
     expect(drawn).to_have_count(3)
     section.locator("summary").click()
-    rows = section.get_by_role("row").all_inner_texts()
-    assert [row.split() for row in rows] == [
+    rows = section.get_by_role("row")
+    expect(rows).to_have_count(4)
+    assert [row.split() for row in rows.all_inner_texts()] == [
         ["Round", "mean", "ann", "bob"],
         ["3", "84.4", "%", "87.5", "%", "81.3", "%"],
         ["2", "75.0", "%", NONE, "75.0", "%"],
@@ -220,27 +226,30 @@ def test_lines_are_switched_off_and_on_and_the_numbers_are_in_a_table(page: Cons
 def test_a_long_name_is_cut_at_its_line_and_whole_in_the_legend(page: Console) -> None:
     long, short = "n" * 64, "south"
     section = shown(page, "charts/accuracy.js", [a_round(1, **{long: 0.5, short: 0.25})])
-    ends = section.locator(".chart-name text").all_text_contents()
-    assert sorted(ends) == ["mean", "n" * 19 + "\u2026", "south"]
-    assert value_of(section, long) == "50.0 %"
+    ends = section.locator(".chart-name text")
+    expect(ends).to_have_count(3)
+    assert sorted(ends.all_text_contents()) == ["mean", "n" * 19 + "\u2026", "south"]
+    expect_value(section, long, "50.0 %")
     assert page.overflow_px() <= 0
 
 
 def test_losses_far_apart_are_told_apart_on_a_logarithmic_scale(page: Console) -> None:
     section = shown(page, "charts/losses.js", THREE)
-    assert value_of(section, "correlation") == "-0.25"
+    expect_value(section, "correlation", "-0.25")
     ticks = section.locator(".chart-grid text")
     expect(ticks.filter(has_text="-20")).to_have_count(1)
     section.get_by_label("Logarithmic").check()
-    assert ticks.all_text_contents()[:4] == ["0.1", "1", "10", "100"]
+    for place, tick in enumerate(("0.1", "1", "10", "100")):
+        expect(ticks.nth(place)).to_have_text(tick)
     expect(section.get_by_text("correlation is below zero: its size is drawn.")).to_be_visible()
-    assert value_of(section, "correlation") == "-0.25", "the number stays what it is"
+    expect_value(section, "correlation", "-0.25")  # the number stays what it is
 
 
 def test_prototypes_are_counted_where_a_method_has_them(page: Console) -> None:
     section = shown(page, "charts/prototype_counts.js", THREE)
     expect(section).to_contain_text("30 sent by clients in the last round, 8 made of them.")
-    assert (value_of(section, "sent by clients"), value_of(section, "global")) == ("30", "8")
+    expect_value(section, "sent by clients", "30")
+    expect_value(section, "global", "8")
     without = [{**each, "prototypes": {"local": 0, "global": 0}} for each in THREE]
     expect(shown(page, "charts/prototype_counts.js", without).locator("section")).to_be_hidden()
 
@@ -255,8 +264,9 @@ def test_ten_thousand_rounds_are_drawn_on_a_phone(console: Console) -> None:
           return { round: index + 1, accuracy: { ann, bob: 0.5, mean: (ann + 0.5) / 2, worst: Math.min(ann, 0.5) } };
         }))"""
     )
-    paths = [path.get_attribute("d") or "" for path in section.locator(".chart-plot .chart-line").all()]
-    assert paths
+    lines = section.locator(".chart-plot .chart-line")
+    expect(lines).to_have_count(3)
+    paths = [path.get_attribute("d") or "" for path in lines.all()]
     assert all(path.count("L") < 4 * PHONE.width for path in paths)
     assert console.overflow_px() <= 0
     slider = section.get_by_role("slider")
@@ -266,7 +276,7 @@ def test_ten_thousand_rounds_are_drawn_on_a_phone(console: Console) -> None:
     expect(section.locator(".chart-at")).to_have_text("Round 10,000")
     section.locator("summary").click()
     assert console.barriers(but_for=("page-has-heading-one",)) == []
-    assert section.get_by_role("row").count() == 201
+    expect(section.get_by_role("row")).to_have_count(201)
     expect(section.get_by_text("the last 200 of 10,000 rounds")).to_be_visible()
 
 
@@ -277,9 +287,9 @@ def test_the_page_of_a_run_draws_what_the_run_measured(console: Console) -> None
     console.open(f"#/runs/{run_id}")
     accuracy = console.page.get_by_role("region", name="Accuracy")
     expect(accuracy).to_contain_text("in round 3. Worst domain:")
-    assert value_of(accuracy, "ann-domain") == f"{100 * last['accuracy']['ann-domain']:.1f} %"
+    expect_value(accuracy, "ann-domain", f"{100 * last['accuracy']['ann-domain']:.1f} %")
     prototypes = console.page.get_by_role("region", name="Prototypes", exact=True)
-    assert value_of(prototypes, "sent by clients") == str(last["prototypes"]["local"])
+    expect_value(prototypes, "sent by clients", str(last["prototypes"]["local"]))
     expect(console.page.get_by_role("region", name="Training loss")).to_contain_text("cross-entropy")
     console.screenshot("charts")
 
@@ -301,7 +311,7 @@ def test_seconds_and_bytes_are_read_when_somebody_wants_them_and_line_by_line(co
     expect(sizes.locator(".chart-at")).to_have_text("Round 3")
     timings = console.served.http.get(f"/v1/runs/{run_id}/timings.jsonl").text.splitlines()
     received = json.loads(timings[-1])["bytes_received"]
-    assert value_of(sizes, "received from clients") == console.call("lib/format.js", "bytes", received)
+    expect_value(sizes, "received from clients", console.call("lib/format.js", "bytes", received))
     asked = [request for request in console.requests if "timings.jsonl" in request]
     assert asked[0].endswith("after=-1")
     assert all(request.endswith(("after=1", "after=2")) for request in asked[1:])

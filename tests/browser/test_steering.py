@@ -3,23 +3,34 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from playwright.sync_api import Locator, expect
 
 from tests.browsing import Console
+from tests.served_gateway import ServedGateway
+
+
+@pytest.fixture(scope="module")
+def served(served_by_module: ServedGateway) -> ServedGateway:
+    """One gateway for all tests; each steers a run of its own, which ends with it."""
+    return served_by_module
 
 
 @pytest.fixture
-def run_id(console: Console) -> str:
+def run_id(console: Console) -> Iterator[str]:
     """A run whose round 1 is training, in the tab."""
+    federation = console.served.federation
     run_id = console.served.create(run={"rounds": 3})
-    console.served.federation.join()
+    federation.join()
     step_to_round(console, run_id, 1)
     console.open(f"#/runs/{run_id}")
     expect(status(console, "running")).to_be_visible()
-    return run_id
+    yield run_id
+    federation.coordinator.stop(run_id)
+    assert federation.run_to_end(run_id).status.is_final
 
 
 def step_to_round(console: Console, run_id: str, number: int) -> None:

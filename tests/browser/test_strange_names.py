@@ -64,5 +64,5 @@ def test_names_and_sentences_are_text_and_fit(console: Console, look: Look) -> N
     federation.run_to_end(run_id)
     expect(console.page.locator(".run-head")).to_contain_text(MARKUP[1:])
     assert console.page.evaluate("window.wasRun") is None
-    assert console.page.locator("main img, main script").count() == 0
+    expect(console.page.locator("main img, main script")).to_have_count(0)
     console.screenshot(f"strange-names-{look}")

@@ -122,7 +122,7 @@ def test_a_reload_in_the_middle_shows_the_same_and_goes_on(console: Console, run
     before = console.page.locator(".events > li").all_inner_texts()
     console.page.reload()
     expect_every_event(console, run_id)
-    assert console.page.locator(".events > li").all_inner_texts() == before
+    expect(console.page.locator(".events > li")).to_have_text(before, use_inner_text=True)
     console.served.federation.run_to_end(run_id)
     expect(status(console, "completed")).to_be_visible()
     expect_every_event(console, run_id)
