@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from fedplcc.comparison.document import Bullets, Heading, Line, Paragraph, Part, Table, Value
 from fedplcc.comparison.file import Comparison
 from fedplcc.comparison.findings import Findings
-from fedplcc.comparison.outcomes import VIEWS, Spread, over_seeds
+from fedplcc.comparison.outcomes import MEAN, SUMMARIES, VIEWS, Spread, over_seeds
 from fedplcc.comparison.published import PublishedTable
 from fedplcc.comparison.reading import CellResult
 from fedplcc.comparison.wording import NOTHING, accuracy_told, counted, points_told
@@ -37,11 +37,14 @@ def beside_published(findings: Findings, dataset: str, group: str, rows: Sequenc
 
 
 def _ours(cells: Sequence[CellResult], table: PublishedTable) -> dict[str, Spread]:
-    """A row's accuracies by the table's columns, as far as it has them."""
-    models = {model for model, _ in table.kinds}
-    found = {model: over_seeds(cells, table.view, model) for model in models}
-    kinds = zip(table.columns, table.kinds, strict=True)
-    return {column: found[model][name] for column, (model, name) in kinds if name in found[model]}
+    """A row's accuracies by the table's columns, as far as it has them; a mean over other domains is none of them."""
+    found = {model: over_seeds(cells, table.view, model) for model, _ in table.kinds}
+    ours: dict[str, Spread] = {}
+    for column, (model, name) in zip(table.columns, table.kinds, strict=True):
+        is_alike = name != MEAN or not table.domains or table.domains.keys() == found[model].keys() - {*SUMMARIES}
+        if name in found[model] and is_alike:
+            ours[column] = found[model][name]
+    return ours
 
 
 def _group_of(comparison: Comparison, dataset: str, table: PublishedTable) -> str:
