@@ -292,6 +292,10 @@ def test_the_page_of_a_run_draws_what_the_run_measured(console: Console) -> None
     expect_value(prototypes, "sent by clients", str(last["prototypes"]["local"]))
     expect(console.page.get_by_role("region", name="Training loss")).to_contain_text("cross-entropy")
     console.screenshot("charts")
+    for once in (f"/v1/runs/{run_id}/rounds?after=-1", f"/v1/runs/{run_id}/events?order=newest_first"):
+        assert sum(once in asked for asked in console.requests) == 1, (
+            "it is asked for while modules come, and not again"
+        )
 
 
 def test_seconds_and_bytes_are_read_when_somebody_wants_them_and_line_by_line(console: Console) -> None:

@@ -8,17 +8,20 @@
 import { announce, setTitle } from "./lib/shell.js";
 import { ApiError } from "./lib/api.js";
 import { h } from "./lib/dom.js";
+import { begin as beginRun } from "./run/opening.js";
 import { watchHealth } from "./lib/health.js";
 
 /**
  * @typedef {{show: (root: HTMLElement, params: Record<string, string>) => () => void}} View
- * @type {{pattern: RegExp, title: string, load: () => Promise<View>}[]}
+ * @type {{pattern: RegExp, title: string, load: () => Promise<View>, begin?: (params: Record<string, string>) => void}[]}
+ *
+ * `begin` asks for what the page will show, while its modules come.
  */
 const ROUTES = [
   { pattern: /^#?\/?(?:\?show=(?<show>[a-z]{1,16}))?$/, title: "Overview", load: () => import("./overview/overview.js") },
   { pattern: /^#\/start(?:\?from=(?<from>[A-Za-z0-9._-]{1,128}))?$/, title: "Start a run", load: () => import("./start/start.js") },
   { pattern: /^#\/clients$/, title: "Clients", load: () => import("./clients/clients.js") },
-  { pattern: /^#\/runs\/(?<runId>[A-Za-z0-9._-]{1,128})$/, title: "Run", load: () => import("./run/run.js") },
+  { pattern: /^#\/runs\/(?<runId>[A-Za-z0-9._-]{1,128})$/, title: "Run", load: () => import("./run/run.js"), begin: ({ runId }) => beginRun(runId) },
 ];
 
 const main = /** @type {HTMLElement} */ (document.getElementById("main"));
@@ -29,9 +32,11 @@ async function navigate() {
   const visit = ++visits;
   const { hash } = location;
   const route = ROUTES.find(({ pattern }) => pattern.test(hash));
+  const params = { ...route?.pattern.exec(hash)?.groups };
   markCurrent(hash);
   /** @type {View} */
   let view;
+  route?.begin?.(params);
   try {
     view = route ? await route.load() : { show: showNothing };
   } catch {
@@ -41,7 +46,7 @@ async function navigate() {
   cleanUp();
   main.replaceChildren();
   setTitle(route?.title ?? "Not found");
-  cleanUp = view.show(main, { ...route?.pattern.exec(hash)?.groups });
+  cleanUp = view.show(main, params);
   window.scrollTo(0, 0);
   if (visit > 1) focusHeading();
 }

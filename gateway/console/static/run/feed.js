@@ -8,7 +8,8 @@
  */
 
 import { ApiError, followRun, get, roundPages, runPath } from "../lib/api.js";
-import { MAX_EVENTS, hasEnded, initialState, reduce } from "./state.js";
+import { opening } from "./opening.js";
+import { hasEnded, initialState, reduce } from "./state.js";
 import { repeat } from "../lib/shell.js";
 
 /** How often clients are asked for: what they are doing is not in the history. */
@@ -80,12 +81,8 @@ export class RunFeed {
     const options = { signal: this.#ended.signal };
     while (!this.#ended.signal.aborted) {
       try {
-        const pages = roundPages(runId, -1, options);
-        const [page, run, { value: rounds }] = await Promise.all([
-          get(runPath(runId, `/events?order=newest_first&page_size=${MAX_EVENTS}`), options),
-          get(runPath(runId), options),
-          pages.next(),
-        ]);
+        const { page, run, rounds } = await opening(runId, options);
+        if (this.#ended.signal.aborted) return;
         this.take({ type: "run", run });
         this.take({ type: "events", events: page.events.reverse() });
         this.take({ type: "rounds", rounds });

@@ -37,6 +37,9 @@ import { section as timings } from "../charts/timings.js";
 /** Sections in the order of the page; an array is a row of sections side by side where there is room. */
 const LAYOUT = /** @type {(MakeSection | MakeSection[])[]} */ ([head, progress, accuracy, clients, [losses, prototypeCounts], timings, prototypeMap, about, events]);
 
+/** Sections that are drawn at once; those below wait until these are on the screen. */
+const FIRST = 3;
+
 /** How long nothing is shown of a run that is being read: a page that flickers is worse than one that waits. */
 const PATIENCE_MS = 400;
 
@@ -49,6 +52,10 @@ const PATIENCE_MS = 400;
 export function show(root, { runId }) {
   /** @type {Section[]} */
   let sections = [];
+  /** Sections that are drawn; the others come one after the other. */
+  let numDrawn = 0;
+  /** @type {ReturnType<typeof setTimeout> | undefined} */
+  let drawing;
   /** @type {RunState | null} */
   let shown = null;
   const loading = h("p", { class: "muted", hidden: true }, `Reading run ${runId} …`);
@@ -68,18 +75,27 @@ export function show(root, { runId }) {
       sections = build(root, { runId, api, take: (action) => feed.take(action) });
       if (hadFocus) root.querySelector("h1")?.focus({ preventScroll: true });
     }
-    for (const section of sections) {
-      try {
-        section.update(state);
-      } catch (error) {
-        // What one section cannot draw must not take the controls away.
-        reportError(error);
-      }
-    }
+    for (const section of sections.slice(0, Math.max(numDrawn, FIRST))) draw(section, state);
+    // Of two frames the first is on the screen when the second begins.
+    if (!shown) requestAnimationFrame(() => drawNext(FIRST));
     setTitle(`${state.run.name || runId} · ${state.run.status}`);
     const spoken = shown && spokenChange(shown, state);
     if (spoken) announce(spoken);
     shown = state;
+  }
+
+  /**
+   * Draw the sections that are left, each in a turn of its own: the browser shows what there is in between.
+   *
+   * @param {number} number How many are drawn.
+   */
+  function drawNext(number) {
+    numDrawn = number;
+    if (number === sections.length) return;
+    drawing = setTimeout(() => {
+      if (shown) draw(sections[number], shown);
+      drawNext(number + 1);
+    });
   }
 
   /** @param {api.ApiError} error */
@@ -96,9 +112,23 @@ export function show(root, { runId }) {
   const feed = new RunFeed(runId, update, refused);
   return () => {
     clearTimeout(patience);
+    clearTimeout(drawing);
     feed.stop();
     for (const section of sections) section.close?.();
   };
+}
+
+/**
+ * @param {Section} section
+ * @param {RunState} state
+ */
+function draw(section, state) {
+  try {
+    section.update(state);
+  } catch (error) {
+    // What one section cannot draw must not take the controls away.
+    reportError(error);
+  }
 }
 
 /**
