@@ -243,14 +243,14 @@ class TaskRunner:
     def _contribute(self, job: Job) -> None:
         """Make the update that the task asks for, unless it is there, and hand it in."""
         identity = self._identity(job)
-        finished = self._handover.found(identity)
-        if finished is None:
-            client_state = self._handover.settle(job, identity)
-            if job.task.kind is TaskKind.INIT:
-                finished = self._initialise(job, identity)
-            else:
-                finished = self._train(job, identity, client_state)
-        self._handover.hand_in(job, finished)
+        self._handover.hand_in(job, self._handover.found(identity) or self._made(job, identity))
+
+    def _made(self, job: Job, identity: str) -> Finished:
+        """Make the update. The state that the client kept before is let go with it, as sending takes a while."""
+        client_state = self._handover.settle(job, identity)
+        if job.task.kind is TaskKind.INIT:
+            return self._initialise(job, identity)
+        return self._train(job, identity, client_state)
 
     def _identity(self, job: Job) -> str:
         """Names the work: its task, for whom and on which data it is done, and what does it."""

@@ -3,6 +3,7 @@
 import hashlib
 import itertools
 import json
+import weakref
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -301,6 +302,32 @@ def test_what_a_client_keeps_is_read_once_a_task_and_hashed_once_when_it_is_made
     )
     evaluates_it = method != "moon"
     assert counts(TaskKind.EVALUATE, 2, second) == (int(evaluates_it), int(evaluates_it))
+
+
+@pytest.mark.parametrize(("method", "hyper"), [("fedccl", {}), ("fedproto", OWN), ("moon", {})])
+def test_what_a_client_kept_is_let_go_before_its_next_update_is_sent(data, tmp_path, method, hyper, monkeypatch):
+    """A model that is sent for minutes does not lie in memory beside the one before it."""
+    held: list[weakref.ref[Any]] = []
+    alive: list[bool] = []
+    state = ClientStates.state
+
+    def watched(states, run_id):
+        found = state(states, run_id)
+        held.extend(map(weakref.ref, (found or {}).values()))
+        return found
+
+    class Sending(MemoryCoordinator):
+        def commit_update(self, run_id, number, update):
+            alive.extend(array() is not None for array in held)
+            return super().commit_update(run_id, number, update)
+
+    monkeypatch.setattr(ClientStates, "state", watched)
+    coordinator, run = Sending(), a_run(method, **hyper)
+    runner = a_runner(data, tmp_path)
+    for number in (1, 2):
+        task = a_task(coordinator, run, TaskKind.TRAIN, number, prototypes=some_prototypes(DIM))
+        runner.perform(task, coordinator)
+    assert alive == [False] * len(held) != []
 
 
 @pytest.mark.parametrize(("method", "hyper"), [("fedccl", {}), ("fedproto", OWN), ("moon", {})])
