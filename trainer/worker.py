@@ -144,6 +144,7 @@ class Worker:
         self._is_answered = False
         self._why_idle = ""
         self._worked_for = ""
+        self._hindrances = list[str]()
 
     @property
     def is_well(self) -> bool:
@@ -236,11 +237,14 @@ class Worker:
 
     def _say_idle(self, task: Task) -> None:
         """Log why there is nothing to do: quietly between the tasks of a run that goes on, which is so in every round."""
-        # Only the level hangs on the sentence; of an aggregator that words it otherwise there is a line more.
-        is_between = bool(self._worked_for) and f"run {self._worked_for}: round " in task.detail
+        # One sentence a run. Only the level hangs on them: of an aggregator that words them otherwise there are lines more.
+        reasons = task.detail.split("; ")
+        is_at_work = any(why.startswith(f"run {self._worked_for}: round ") for why in reasons)
+        hindrances = [why for why in reasons if ": round " not in why]
+        is_between = is_at_work and hindrances == self._hindrances
         level = logging.DEBUG if is_between or task.detail == self._why_idle else logging.INFO
         log.log(level, "idle", asked=task.kind.value, detail=task.detail)
-        self._why_idle = task.detail
+        self._why_idle, self._hindrances = task.detail, hindrances
 
     def _attempt(self, work: _Work) -> tuple[str, _Failure | None]:
         """Do a task; says how it ended, and what failed if something did."""

@@ -286,12 +286,18 @@ def test_the_wait_between_the_tasks_of_a_run_is_told_quietly(shell: Shell, caplo
     between = next_task([run], "ann", None)  # as an aggregator words it
     assert between.kind is TaskKind.WAIT
     paused = next_task([replace(run, status=RunStatus.PAUSED)], "ann", None)
+    other = replace(run, run_id="another", round=a_round(4, updates={"ann": an_update("ann")}))
+    of_two = next_task([run, other], "ann", None)
+    left_out = next_task([run, replace(other, quarantined={"ann": "3 updates were refused"})], "ann", None)
 
     def told() -> list[tuple[str, str]]:
         lines = [vars(record)["msg"] for record in list(caplog.records)]
         return [(line["level"], line["detail"]) for line in lines if line["event"] == "idle"]
 
-    steps = ((between, "info"), (ROUND_1, ""), (between, "debug"), (paused, "info"))
+    steps = (
+        *((between, "info"), (ROUND_1, ""), (between, "debug"), (of_two, "debug")),
+        *((left_out, "info"), (ROUND_2, ""), (left_out, "debug"), (paused, "info")),
+    )
     expected = []
     for task, level in steps:
         shell.push(task)
@@ -300,7 +306,7 @@ def test_the_wait_between_the_tasks_of_a_run_is_told_quietly(shell: Shell, caplo
             eventually(lambda: told() == expected, f"{level}: {task.detail}", WAIT_S)
         else:
             shell.begun()
-            shell.await_outcome("done")
+            shell.await_outcome("done", task.round)
 
 
 @pytest.mark.parametrize(("poll_hold_s", "hint"), [(None, "use --sync poll"), (0.5, "use a --poll-hold-s below 0.")])
