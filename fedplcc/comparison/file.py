@@ -28,7 +28,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from fedplcc.comparison.published import PublishedTable, published_tables
 from shared.config_problems import table_problems
@@ -50,9 +50,14 @@ def _as_list(value: Any) -> Any:
     return (value,) if isinstance(value, str) else value
 
 
+def _each_once(names: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(names))
+
+
 Texts = Annotated[tuple[str, ...], BeforeValidator(_as_list), Field(strict=False)]
 """One text, or a list of them."""
-Names = Annotated[tuple[Name, ...], BeforeValidator(_as_list), Field(strict=False)]
+Names = Annotated[tuple[Name, ...], BeforeValidator(_as_list), AfterValidator(_each_once), Field(strict=False)]
+"""One name, or a list of them; one that is given twice counts once."""
 Seed = Annotated[int, Field(ge=0, lt=2**31)]
 Seeds = Annotated[tuple[Seed, ...], Field(strict=False, min_length=1)]
 Settings = Mapping[str, Any]

@@ -86,6 +86,14 @@ def test_data_sets_and_rows_may_have_seeds_and_data_sets_of_their_own(tmp_path: 
     ]
 
 
+def test_a_name_that_is_given_twice_counts_once(tmp_path: Path) -> None:
+    text = COMPARISON.replace('group = "readings"', 'group = ["readings", "readings"]')
+    text = text.replace('baseline = "average"', 'baseline = ["average", "all", "average"]')
+    comparison = read_comparison(write_comparison(tmp_path, text))
+    assert comparison.groups_of("digits")["readings"] == ["average", "all"]
+    assert comparison.compare.baseline == ("average", "all")
+
+
 MISTAKES = {
     "section": ("[compar]\n", "unknown section 'compar'; did you mean 'compare'?"),
     "key": ('[datasets.x]\nconfig = "run.toml"\nlable = "X"\n', "did you mean 'datasets.x.label'?"),
