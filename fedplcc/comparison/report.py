@@ -89,7 +89,8 @@ def _absent(findings: Findings, dataset: str, rows: Sequence[str], *, names_unto
         if each.absence is not Absence.NOT_TRAINED:
             seeds.setdefault((each.cell.row, why_missing(each)), []).append(str(each.cell.seed))
     if seeds:
-        yield Paragraph("Not in these tables:")
+        if any(findings.cells(dataset, row) for row in rows):
+            yield Paragraph("Not in these tables:")
         yield Bullets(
             tuple(
                 f"{comparison.label_of_row(row)}, seed{'s' if len(numbers) > 1 else ''} {', '.join(numbers)}: {why}"

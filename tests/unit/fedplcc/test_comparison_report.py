@@ -285,7 +285,7 @@ def test_a_row_that_failed_is_said_to_have_failed_and_why(path: Path, tmp_path: 
     failures |= {"digits/prototypes/seed-2": "no <room>", "digits/average/seed-1": "of the time before"}
     parts = report(findings_of(path, cells, failures))
     methods, _, readings = markdown(parts).partition("### Digits: Open readings")
-    assert "- FedPLCC, seeds 0, 1: failed: training of client 'mnist' diverged\n" in methods
+    assert "Not in these tables:\n\n- FedPLCC, seeds 0, 1: failed: training of client 'mnist' diverged\n" in methods
     assert "- FedPLCC, seed 2: failed: no \\<room\\>" in methods
     assert "Not trained yet" not in methods
     assert "Not trained yet: FedPLCC, phi = 1." in readings
@@ -310,8 +310,8 @@ def test_a_row_of_which_one_seed_failed_stands_in_the_tables_and_says_so(path: P
 def test_a_data_set_all_of_whose_rows_failed_says_why(path: Path, tmp_path: Path) -> None:
     cells = cells_of(path, tmp_path / "out")
     text = markdown(report(findings_of(path, cells, {cell.name: "no such file" for cell in cells})))
-    assert "No cell of this data set is trained yet." in text
-    assert "- FedAvg, seeds 0, 1, 2: failed: no such file" in text
+    assert "No cell of this data set is trained yet.\n\n- FedAvg, seeds 0, 1, 2: failed: no such file\n" in text
+    assert "these tables" not in text, "there are none"
     assert "0 of 9 cells (data set, row, seed) are trained, 9 failed;" in text
 
 
