@@ -314,9 +314,9 @@ class Ledger:
 
     def _observe(self, states: Sequence[Run]) -> None:
         now = self.now()
-        self._metrics.runs.follow(self._runs.values(), now=now)
         if states[-1].status.is_final and not states[0].status.is_final:
             self._metrics.runs.ended(states[-1], now=now)
+        self._metrics.runs.follow(self._runs.values(), now=now)
         for before, after in itertools.pairwise(states):
             self._metrics.rounds.stepped(before, after, now=now)
             if after.round is not None and rounds.has_open_round(before) and not rounds.has_open_round(after):

@@ -1,7 +1,8 @@
 """Runs: how many there are, and what the last committed round of each of a few came to.
 
 A run has series of its own from its creation until `KEEP_ENDED_S` after its end, at most `MAX_RUNS` runs at a time; one that
-comes when the places are taken gets the next that is free, or at once that of a run that has ended.
+comes when the places are taken gets the next that is free, or at once that of a run that has ended. One that has failed
+keeps its place: an alert names it.
 """
 
 from __future__ import annotations
@@ -278,7 +279,11 @@ class RunMetrics:
 
     def _make_room(self) -> None:
         """Let an ended run's series go where a new run needs their place."""
-        ended = {run_id: shown.ended_at for run_id, shown in self._shown.items() if shown.ended_at is not None}
+        ended = {
+            run_id: shown.ended_at
+            for run_id, shown in self._shown.items()
+            if shown.ended_at is not None and shown.run.status is not RunStatus.FAILED
+        }
         if len(self._shown) >= MAX_RUNS and ended:
             self._remove(min(ended, key=lambda run_id: ended[run_id]))
 

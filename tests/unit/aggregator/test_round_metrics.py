@@ -12,7 +12,7 @@ import pytest
 from aggregator.ledger import Ledger
 from aggregator.metrics.round_times import Phase
 from aggregator.metrics.rounds import RESULTS
-from aggregator.metrics.runs import KEEP_ENDED_S
+from aggregator.metrics.runs import KEEP_ENDED_S, MAX_RUNS
 from shared.errors import PayloadCorrupt
 from shared.types import ClientActivity, RoundPhase, Run, RunStatus
 from tests.local_federation import LocalFederation
@@ -306,6 +306,22 @@ def test_a_run_that_fails_without_a_quorum_says_so(federation: LocalFederation) 
     assert results(federation) == {"no_quorum": 1}
     assert federation.metric("runs_ended_total", status="failed") == 1
     assert statuses(federation, run) == {("failed", "")}
+
+
+def test_a_run_that_has_failed_is_shown_though_others_wait_for_its_place(federation: LocalFederation) -> None:
+    run = federation.create(run=ROUNDS, quorum={"deadline_s": 60.0, "on_no_quorum": "fail"})
+    others = [federation.create(run=ROUNDS) for _ in range(MAX_RUNS)]
+    assert statuses(federation, others[-1]) == set(), "all places are taken"
+    round_of(federation, run, 1)
+    for _ in range(2):
+        federation.clock.now += 61
+        federation.coordinator.tick()
+    assert statuses(federation, run) == {("failed", "")}
+    assert statuses(federation, others[-1]) == set()
+    federation.clock.now += KEEP_ENDED_S
+    federation.coordinator.tick()
+    assert statuses(federation, run) == set()
+    assert len(statuses(federation, others[-1])) == 1, "it has the place"
 
 
 def test_a_run_says_what_it_waits_for_and_how_it_has_ended(federation: LocalFederation) -> None:
