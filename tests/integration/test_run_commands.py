@@ -16,7 +16,7 @@ from fedplcc.artifacts import FILES
 from fedplcc.cli import app
 from fedplcc.doctor import network
 from fedplcc.doctor.findings import Status, Subject
-from fedplcc.progress import standing_line
+from fedplcc.progress import RunProgress
 from shared.version import VERSION
 from tests.numpy_client import CLASSES
 from tests.served_gateway import ServedGateway
@@ -196,16 +196,18 @@ def test_watching_a_round_that_waits_says_now_and_then_for_whom(
     served.federation.perform(ann, served.federation.task(ann))
     is_told = threading.Event()
 
-    def told(*arguments: Any) -> str:
-        is_told.set()
-        return standing_line(*arguments)
+    class Told(RunProgress):
+        def note(self, text: str) -> None:
+            super().note(text)
+            if "waits for bob" in text:
+                is_told.set()
 
     def go_on() -> None:
         is_told.wait(20)
         served.federation.run_to_end(run_id)
 
     monkeypatch.setattr("fedplcc.watching.lines.MINUTE_S", 0.05)
-    monkeypatch.setattr("fedplcc.watching.lines.standing_line", told)
+    monkeypatch.setattr("fedplcc.progress.RunProgress", Told)
     going_on = threading.Thread(target=go_on)
     going_on.start()
     code, text, _ = called(served, "watch", run_id)
