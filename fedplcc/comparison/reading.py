@@ -23,10 +23,10 @@ PICTURES = "pictures"
 """Folder below a cell's: PNG and SVG files in it are shown in the report, NAME.png with the caption of NAME-facts.json."""
 MAX_NAMED_KEYS = 3
 """Most keys that are named where two configurations differ."""
-NOT_TRAINED = "not trained yet"
 TRAIN_AGAIN = "restore the file, or remove the folder to train the cell again"
+"""What to do about a damaged file that a report needs."""
 DO_WITHOUT = "restore or remove the file; the report does without it"
-"""What to do about a damaged file."""
+"""What to do about another one."""
 
 Counts = tuple[int, int]
 """Correct and total predictions."""
@@ -128,7 +128,7 @@ def read_cell(cell: Cell, failure: str | None = None) -> CellResult | MissingCel
             reason = "begun and not finished; the same command goes on with it"
             return MissingCell(cell=cell, absence=Absence.BEGUN, reason=reason)
     if failure is None:
-        return MissingCell(cell=cell, absence=Absence.NOT_TRAINED, reason=NOT_TRAINED)
+        return MissingCell(cell=cell, absence=Absence.NOT_TRAINED, reason="not trained yet")
     return MissingCell(cell=cell, absence=Absence.FAILED, reason=failure)
 
 

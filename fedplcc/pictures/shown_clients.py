@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from fedplcc.configuration import domain_of, local_clients
 from fedplcc.run_folder import FEDERATION
@@ -157,8 +156,3 @@ def _names_code(data: str) -> bool:
     if kind == "long_tail":
         return _names_code((paren + settings + ":" + rest).partition("):")[2])
     return kind not in KINDS and FACTORY.match(data) is not None
-
-
-def table_of(clients: Sequence[ShownClient]) -> list[dict[str, Any]]:
-    """The clients as facts for programs."""
-    return [{"client": client.name, "domain": client.domain, "data": client.data} for client in clients]
