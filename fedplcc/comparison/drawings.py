@@ -61,9 +61,17 @@ def cell_pictures(findings: Findings, dataset: str) -> Iterator[Part]:
     for cell in cells:
         for picture in cell.pictures:
             which = f"{comparison.label_of_row(cell.cell.row)}, seed {cell.cell.seed}"
+            path = f"{cell.cell.name}/{picture.path.parent.name}/{picture.path.name}"
+            try:
+                content = picture.path.read_bytes()
+            except OSError as error:
+                yield Paragraph(
+                    f"{which}: {path} cannot be read ({error.strerror}); see that it can be read, or remove it."
+                )
+                continue
             yield Picture(
-                path=f"{cell.cell.name}/{picture.path.parent.name}/{picture.path.name}",
+                path=path,
                 caption=f"{which}: {picture.caption}",
                 alternative=f"{which}: {picture.alternative}",
-                content=picture.path.read_bytes(),
+                content=content,
             )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import re
 import sys
 from html.parser import HTMLParser
@@ -374,6 +376,31 @@ def test_pictures_of_a_cell_are_shown_where_they_lie(path: Path, tmp_path: Path)
     assert 'alt="FedAvg, seed 0: Ten clouds of points." src="data:image/svg+xml;base64,' in web
     assert 'alt="FedAvg, seed 0: sizes" src="data:image/png;base64,iVBORw==' in web
     assert "notes" not in web
+
+
+def test_a_picture_that_cannot_be_read_costs_no_report(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(file: Path) -> bytes:
+        if file.name == "map.png":
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        return read_bytes(file)
+
+    out = tmp_path / "out"
+    fill(path, out, rows=("average",))
+    folder = out / "digits/average/seed-0/pictures"
+    folder.mkdir()
+    for name in ("map.png", "sizes.png"):
+        (folder / name).write_bytes(b"\x89PNG")
+    read_bytes = Path.read_bytes
+    monkeypatch.setattr(Path, "read_bytes", refuse)
+    text = markdown(report(findings_of(path, cells_of(path, out))))
+    assert (
+        "FedAvg, seed 0: digits/average/seed-0/pictures/map.png cannot be read (Permission denied); see that it can be "
+        "read, or remove it."
+    ) in text
+    assert "![FedAvg, seed 0: sizes]" in text
+    assert "![FedAvg, seed 0: map]" not in text
 
 
 def test_pictures_of_every_seed_that_has_any_are_shown(path: Path, tmp_path: Path) -> None:
