@@ -140,13 +140,14 @@ def _train_what_is_missing(cells: Sequence[Cell], folder: Path, console: Console
     for sentence in what_cannot_be_opened(to_train).values():
         say(sentence)  # now, where somebody is still looking; the other data sets are trained all the same
     failures, was_interrupted = dict[str, str](), False
+    outdated = {cell.name for cell in chosen}  # of these it counts no more why they failed before
     if to_train:
         with CellsShown(console, total=len(to_train)) as shown, interruptible() as wished:
             failures = train(to_train, shown, jobs=jobs, device=device, should_stop=wished.is_set)
             was_interrupted = wished.is_set()
+        outdated -= {cell.name for cell in to_train} - shown.begun
     # Read only now: another command may have trained other cells of this folder meanwhile.
-    names = {cell.name for cell in chosen}
-    before = {name: why for name, why in read_failures(folder).items() if name not in names}
+    before = {name: why for name, why in read_failures(folder).items() if name not in outdated}
     write_failures(folder, before | failures)
     return was_interrupted
 

@@ -45,7 +45,9 @@ class CellsShown(AbstractContextManager["CellsShown"]):
 
     def __init__(self, console: Console, *, total: int) -> None:
         """Show `total` cells on a console."""
-        self._console, self._total, self._begun = console, total, 0
+        self._console, self._total = console, total
+        self.begun: set[str] = set()
+        """Names of the cells that a worker has taken."""
         self._last: dict[str, float | None] = {}
         self._bars: dict[str, TaskID] = {}
         columns = (
@@ -67,8 +69,8 @@ class CellsShown(AbstractContextManager["CellsShown"]):
 
     def begins(self, cell: Cell) -> None:
         """See `running.Observer`."""
-        self._begun += 1
-        self._console.print(f"{cell.name}: begins, {self._begun} of {self._total}")
+        self.begun.add(cell.name)
+        self._console.print(f"{cell.name}: begins, {len(self.begun)} of {self._total}")
         self._bars[cell.name] = self._shown.add_task(cell.name, total=cell.federation.config.run.rounds)
 
     def round(self, cell: Cell, number: int, mean: float | None) -> None:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import errno
 import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fedplcc import compare_command
+from fedplcc.comparison.plan import Cell
+from fedplcc.comparison.telling import CellsShown
 from fedplcc.exit_codes import ExitCode
 from shared.errors import InvalidData
 from tests.comparisons import (
@@ -165,12 +168,16 @@ def test_runs_that_the_file_has_no_row_or_seed_for_are_named(path: Path, tmp_pat
     assert "digits/all/seed-7" not in compare("--config", path, "--out", out, "--report-only", "--seeds", "7")[1]
 
 
-def test_failures_that_another_command_has_kept_meanwhile_stay(
+def test_failures_of_other_cells_and_of_those_whose_turn_did_not_come_stay(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def train(cells: Any, *_: Any, **__: Any) -> dict[str, str]:
-        kept = {"digits/prototypes/seed-0": "of the other command", "digits/all/seed-0": "of the time before"}
+    def train(cells: Sequence[Cell], shown: CellsShown, **_: Any) -> dict[str, str]:
+        kept = {"digits/prototypes/seed-0": "of the other command"}
+        kept |= {f"digits/all/seed-{seed}": "of the time before" for seed in (0, 1, 2)}
         (out / "failures.json").write_text(json.dumps(kept))
+        for cell in cells[:2]:
+            shown.begins(cell)
+            shown.ends(cell, None)
         return {"digits/all/seed-1": "it diverged"}
 
     out = tmp_path / "out"
@@ -181,6 +188,7 @@ def test_failures_that_another_command_has_kept_meanwhile_stay(
     assert "fedplcc: digits/all/seed-1: it diverged\n" in said
     assert json.loads((out / "failures.json").read_text()) == {
         "digits/all/seed-1": "it diverged",
+        "digits/all/seed-2": "of the time before",
         "digits/prototypes/seed-0": "of the other command",
     }
 
