@@ -12,6 +12,17 @@ NUM_RUNS = 23
 PROBLEM = ClientProblem(reason="NO_DATA", detail="the folder has no images", hint="mount the data set", is_fatal=True)
 
 
+LOOK = """
+async ({ PAGE_SIZE, RunSearch, runsAfter }) => {
+  window.search ??= new RunSearch((run) => run.status === "stopped");
+  const { signal } = new AbortController();
+  const { runs, text } = await window.search.read(await runsAfter(PAGE_SIZE, "", signal), signal);
+  return [runs.length, text];
+}
+"""
+"""Has a page look for the runs that were stopped, as the overview does again and again."""
+
+
 def test_an_empty_federation_says_how_to_begin(console: Console) -> None:
     main = console.open("#/").page.locator("main")
     expect(main.get_by_role("heading", name="Nothing is here yet")).to_be_visible()
@@ -110,6 +121,25 @@ def test_runs_of_one_kind_are_found_among_all(console: Console) -> None:
     page.get_by_role("button", name="Older").click()
     expect(names).to_have_text(["later-02", "later-01", "later-00", "forgotten-01"])
     assert console.overflow_px() == 0
+
+
+def test_runs_that_came_while_nobody_looked_are_found(console: Console) -> None:
+    coordinator = console.served.federation.coordinator
+    console.open("#/nowhere")
+    assert console.within("overview/run_pages.js", LOOK) == [0, ""]
+    for number in range(NUM_RUNS):
+        coordinator.stop(coordinator.create_run(f"run {number}", a_document()).run_id)
+        coordinator.tick()
+    assert console.within("overview/run_pages.js", LOOK) == [20, "1 to 20 of 23"]
+
+
+def test_an_address_that_names_no_kind_of_run_shows_all(console: Console) -> None:
+    coordinator = console.served.federation.coordinator
+    coordinator.stop(coordinator.create_run("only", a_document(run={"name": "only"})).run_id)
+    coordinator.tick()
+    page = console.open("#/?show=constructor").page
+    expect(page.locator("main tbody th a")).to_have_text(["only"])
+    expect(page.get_by_role("combobox", name="Show")).to_have_value("all")
 
 
 def test_runs_that_came_to_nothing_are_not_asked_again_and_again_what_they_came_to(console: Console) -> None:

@@ -30,7 +30,7 @@ export function pastRuns(kind, onTurn) {
   // Takes the focus when a page is turned: the button that was pressed may be of no use then.
   const heading = h("h2", { id: "past-runs", tabindex: -1 }, "Earlier runs");
   const choice = h("select", { on: { change: () => choose() } }, [ALL, ...Object.keys(KINDS)].map((name) => h("option", null, name)));
-  if (kind && kind in KINDS) choice.value = kind;
+  if (kind && Object.hasOwn(KINDS, kind)) choice.value = kind;
   const newest = h("button", { class: "button button-small", type: "button", disabled: true, on: { click: () => leaf(() => pages.first()) } }, "Newest");
   const older = h("button", { class: "button button-small", type: "button", disabled: true, on: { click: () => leaf(() => pages.older()) } }, "Older");
   const pager = h("div", { class: "pager" }, newest, older);

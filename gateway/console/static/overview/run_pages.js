@@ -71,7 +71,7 @@ export class RunSearch {
   /** Where to look on. */
   #token = "";
   #isAtEnd = false;
-  /** The newest of all runs when it was asked last. @type {string | undefined} */
+  /** The newest of all runs when it was asked last; empty if there was none. @type {string | undefined} */
   #newest;
   #page = 0;
   #isClosed = false;
@@ -120,7 +120,7 @@ export class RunSearch {
       this.#token = "";
       this.#isAtEnd = false;
     }
-    this.#newest = newest[0]?.run_id;
+    this.#newest = newest[0]?.run_id ?? "";
     const ids = new Set(newest.map((run) => run.run_id));
     this.#found = [...newest.filter(this.#isWanted), ...this.#found.filter((run) => !ids.has(run.run_id))];
   }
