@@ -251,6 +251,16 @@ def test_a_start_whose_answer_was_lost_makes_one_run_after_a_reload_too(
     assert started(console, runs)["config"]["run"]["min_clients"] == 7
 
 
+def test_a_name_that_was_written_before_a_reload_takes_part(console: Console, form: Locator, runs: Runs) -> None:
+    row(form, "ann").check()
+    box(form, "Clients that have not joined yet, by name").fill("north")
+    console.page.reload()
+    expect(box(form, "Clients that have not joined yet, by name")).to_have_value("north")
+    expect(row(form, "ann")).to_be_checked()
+    start(form)
+    assert started(console, runs)["config"]["run"]["clients"] == ["ann", "north"]
+
+
 def test_options_that_are_written_outlive_what_is_written_elsewhere(
     console: Console, form: Locator, runs: Runs
 ) -> None:

@@ -445,6 +445,7 @@ export class StartForm {
     if (this.#isSending) return;
     this.#isSending = true;
     this.#isSubmitted = true;
+    this._roster.addWritten();
     setAttribute(this._button, "aria-disabled", "true");
     setText(this._button, "Starting …");
     try {

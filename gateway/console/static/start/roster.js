@@ -154,6 +154,11 @@ export class Roster {
     this.#show();
   }
 
+  /** Take the names that are written and were not added: whoever reloads a page does not leave the field. */
+  addWritten() {
+    if (!this.#isWhoeverJoins) this.#addNames();
+  }
+
   /** The two keys of a configuration that are chosen here. @returns {Field[]} */
   get fields() {
     return [
