@@ -181,19 +181,19 @@ def test_a_client_is_left_out_with_a_reason_and_taken_back(console: Console, run
     steer(console, "Quarantine … bob").focus()
     console.page.keyboard.press("Enter")
     expect(dialog(console)).to_contain_text("Quarantine client bob?")
-    dialog(console).get_by_label("Reason").fill(" its <b>scanner</b> is off ")
+    dialog(console).get_by_label("Reason").fill(" its <b>scanner</b> is off. ")
     confirm(console, "Quarantine")
     expect(dialog(console)).to_have_count(0)
     expect(rows.first).to_contain_text("bob")
     expect(rows.first).to_contain_text("quarantined")
     expect(rows.first).to_contain_text("its <b>scanner</b> is off")
     expect(said).to_have_text("Client bob is quarantined")
-    assert run_of(console, run_id)["quarantined"] == [{"client_id": "bob", "reason": "its <b>scanner</b> is off"}]
+    assert run_of(console, run_id)["quarantined"] == [{"client_id": "bob", "reason": "its <b>scanner</b> is off."}]
 
     # The row has moved, and the keyboard with it.
     expect(steer(console, "Release … bob")).to_be_focused()
     console.page.keyboard.press("Enter")
-    expect(dialog(console)).to_contain_text("It was quarantined: its <b>scanner</b> is off.")
+    expect(dialog(console)).to_contain_text("It was quarantined: its <b>scanner</b> is off. Released")
     confirm(console, "Release")
     expect(said).to_have_text("Client bob takes part again")
     expect(steer(console, "Quarantine … bob")).to_be_focused()

@@ -7,6 +7,7 @@
 import { newKey, post, runPath } from "../lib/api.js";
 import { ask } from "../lib/dialog.js";
 import { h, setAttribute, setText } from "../lib/dom.js";
+import { sentence } from "../lib/format.js";
 import { allowed } from "./state.js";
 
 /** Longest reason that the gateway takes. */
@@ -132,7 +133,7 @@ export function askQuarantine(context, clientId) {
 export function askRelease(context, clientId, reason) {
   return ask({
     title: `Release client ${clientId}?`,
-    text: `It was quarantined${reason ? `: ${reason}` : ""}. Released, it takes part again from the next round that asks it, with nothing held against it.`,
+    text: `${sentence(`It was quarantined${reason ? `: ${reason}` : ""}`)} Released, it takes part again from the next round that asks it, with nothing held against it.`,
     confirm: "Release",
     act: wish(context, `/clients/${encodeURIComponent(clientId)}/release`),
   });
