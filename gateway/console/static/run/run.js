@@ -56,6 +56,7 @@ export function show(root, { runId }) {
   let numDrawn = 0;
   /** @type {ReturnType<typeof setTimeout> | undefined} */
   let drawing;
+  let hasLeft = false;
   /** @type {RunState | null} */
   let shown = null;
   const loading = h("p", { class: "muted", hidden: true }, `Reading run ${runId} …`);
@@ -91,7 +92,7 @@ export function show(root, { runId }) {
    */
   function drawNext(number) {
     numDrawn = number;
-    if (number === sections.length) return;
+    if (hasLeft || number === sections.length) return;
     drawing = setTimeout(() => {
       if (shown) draw(sections[number], shown);
       drawNext(number + 1);
@@ -111,6 +112,7 @@ export function show(root, { runId }) {
 
   const feed = new RunFeed(runId, update, refused);
   return () => {
+    hasLeft = true;
     clearTimeout(patience);
     clearTimeout(drawing);
     feed.stop();
