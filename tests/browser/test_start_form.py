@@ -261,6 +261,24 @@ def test_a_name_that_was_written_before_a_reload_takes_part(console: Console, fo
     assert started(console, runs)["config"]["run"]["clients"] == ["ann", "north"]
 
 
+def test_what_another_version_of_the_console_has_kept_is_not_read(console: Console, form: Locator, runs: Runs) -> None:
+    box(form, "Rounds").fill("7")
+    console.page.reload()
+    expect(box(form, "Rounds")).to_have_value("7")
+    renamed = console.page.evaluate(
+        """() => {
+          const kept = Object.entries(sessionStorage);
+          sessionStorage.clear();
+          for (const [name, value] of kept) sessionStorage.setItem(name.replace(/console\\/\\w+/, "console/earlier"), value);
+          return Object.keys(sessionStorage);
+        }"""
+    )
+    assert [name for name in renamed if "console/earlier" in name]
+    console.page.reload()
+    expect(row(form, "bob")).to_be_visible()
+    expect(box(form, "Rounds")).to_have_value("30")
+
+
 def test_options_that_are_written_outlive_what_is_written_elsewhere(
     console: Console, form: Locator, runs: Runs
 ) -> None:

@@ -4,7 +4,8 @@
  * ends with the tab. Nothing secret belongs here.
  */
 
-const PREFIX = "fedplcc.draft.";
+/** A draft is read by the version of the console that wrote it, whose name is in this module's address; to others it is none. */
+const PREFIX = `fedplcc.draft.${new URL(".", import.meta.url).pathname}`;
 
 export class Draft {
   #name;
