@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -111,21 +112,21 @@ def test_of_a_run_rounds_and_what_a_person_should_know_are_passed_on() -> None:
 
 
 def test_where_no_bar_can_move_each_cell_has_a_line_when_it_begins_and_ends(cell: Cell) -> None:
-    told = io.StringIO()
+    told, other = io.StringIO(), replace(cell, seed=1)
     with CellsShown(Console(file=told, soft_wrap=True), total=2) as shown:
         shown.begins(cell)
         shown.round(cell, 1, 0.25)
         shown.round(cell, 2, 0.75)
         shown.note(cell, "an\x1b[31m odd note")
         shown.ends(cell, None)
-        shown.begins(cell)
-        shown.ends(cell, "client mnist: no such file")
+        shown.begins(other)
+        shown.ends(other, "client mnist: no such file")
         shown.stops()
     assert told.getvalue().splitlines() == [
         "digits/average/seed-0: begins, 1 of 2",
         "digits/average/seed-0: an\\x1b[31m odd note",
         "digits/average/seed-0: trained, mean accuracy 75.0% in the last round",
-        "digits/average/seed-0: begins, 2 of 2",
-        "digits/average/seed-0: failed: client mnist: no such file",
+        "digits/average/seed-1: begins, 2 of 2",
+        "digits/average/seed-1: failed: client mnist: no such file",
         "stopping before the next batch; Ctrl-C again stops at once",
     ]
