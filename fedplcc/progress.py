@@ -28,17 +28,10 @@ from rich.table import Column
 
 from fedplcc.plots import SUMMARIES, domains_of
 from fedplcc.printable import printable
-from fedplcc.run_notes import PHASES_OF_CLIENTS, note_of
+from fedplcc.run_notes import PHASES, PHASES_OF_CLIENTS, note_of
 from fedplcc.watching.words import for_so_long
 from gateway.schemas import Client, Event, Round, Run
 from shared.types import ClientActivity, RunStatus
-
-PHASES = {
-    "initialising": "making the first model",
-    "collecting": "training",
-    "aggregating": "aggregating",
-    "evaluating": "evaluating",
-}
 
 GAP = "  "
 ROUND_WIDTH = 6

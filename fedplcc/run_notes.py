@@ -6,6 +6,11 @@ from fedplcc.printable import printable
 from gateway.schemas import Event
 from shared.types import RoundPhase
 
+PHASES = {phase.value: phase.value for phase in RoundPhase} | {
+    RoundPhase.INITIALISING.value: "first model",
+    RoundPhase.COLLECTING.value: "training",
+}
+"""Phases as a person calls them."""
 PHASES_OF_CLIENTS = frozenset((RoundPhase.INITIALISING, RoundPhase.COLLECTING, RoundPhase.EVALUATING))
 """Phases in which a round waits for clients; in the others the aggregator works."""
 

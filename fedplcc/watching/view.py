@@ -10,7 +10,7 @@ from datetime import datetime
 
 from rich.text import Text
 
-from fedplcc.run_notes import PHASES_OF_CLIENTS
+from fedplcc.run_notes import PHASES, PHASES_OF_CLIENTS
 from fedplcc.watching.glyphs import bar
 from fedplcc.watching.layout import shared_out
 from fedplcc.watching.screen import GAP, MARGIN, Screen
@@ -18,15 +18,6 @@ from fedplcc.watching.sections import LABEL_WIDTH, Accuracy, Clients, Facts, Not
 from fedplcc.watching.styles import FAINT, HEADING, STATUS, TROUBLE, WORKS, WORST
 from fedplcc.watching.watched_run import WatchedRun
 from fedplcc.watching.words import about, for_so_long
-
-PHASES = {
-    "initialising": "first model",
-    "collecting": "training",
-    "aggregating": "aggregating",
-    "evaluating": "evaluating",
-    "committed": "committed",
-}
-"""Phases as a person calls them."""
 
 
 def view(run: WatchedRun, screen: Screen, *, now: datetime, where: str = "") -> list[Text]:
