@@ -37,7 +37,6 @@ MAX_NAME_CHARACTERS = 256
 MAX_DIMENSIONS = 32
 """Most dimensions of a tensor."""
 
-_NAMES = {dtype: name for name, dtype in DTYPES.items()}
 _LENGTH_BYTES = 8
 _LARGEST = 2**56
 """Beyond any file; keeps products within what numpy can index, also where another dimension is 0."""
@@ -103,7 +102,7 @@ def to_bytes(arrays: Mapping[str, Array]) -> bytes:
         raise ValueError("there is no tensor to serialise")
     dense = {}
     for name, array in arrays.items():
-        if array.dtype not in _NAMES:
+        if array.dtype not in DTYPES.values():
             raise ValueError(f"tensor {name!r} is {array.dtype}; only float32 and int64 travel")
         if name == "__metadata__" or not _is_name(name):
             raise ValueError(f"{name!r} is no name for a tensor")
@@ -122,11 +121,6 @@ def from_bytes(data: bytes | memoryview) -> dict[str, Array]:
         entry.name: np.frombuffer(data, DTYPES[entry.dtype], entry.num_elements, entry.begin).reshape(entry.shape)
         for entry in table.entries
     }
-
-
-def schema_of(arrays: Mapping[str, Array]) -> Schema:
-    """Dtype and shape by name, of arrays that could travel."""
-    return {name: (_NAMES[array.dtype], tuple(array.shape)) for name, array in arrays.items()}
 
 
 def check_schema(found: Schema, expected: Schema) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -41,6 +41,10 @@ class Findings:
         return title if is_alone else f"{self.comparison.label_of_dataset(dataset)}: {title}"
 
 
-def why_missing(missing: MissingCell) -> str:
-    """Why a cell is missing, in words."""
-    return f"failed: {missing.reason}" if missing.absence is Absence.FAILED else missing.reason
+def seeds_by_reason(missing: Iterable[MissingCell]) -> dict[tuple[str, str, str], list[str]]:
+    """Seeds of missing cells by data set, row and why they are missing, in words."""
+    seeds: dict[tuple[str, str, str], list[str]] = {}
+    for each in missing:
+        reason = f"failed: {each.reason}" if each.absence is Absence.FAILED else each.reason
+        seeds.setdefault((each.cell.dataset, each.cell.row, reason), []).append(str(each.cell.seed))
+    return seeds

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from fedplcc.comparison.document import Bullets, Code, Heading, Line, Paragraph, Part, Table, Value
 from fedplcc.comparison.file import assignments
-from fedplcc.comparison.findings import Findings, why_missing
+from fedplcc.comparison.findings import Findings, seeds_by_reason
 from fedplcc.comparison.plan import command_of
 from fedplcc.comparison.reading import MissingCell
 from fedplcc.comparison.wording import NOTHING, counted
@@ -70,11 +70,8 @@ def _whole_cells(findings: Findings) -> Iterator[Part]:
 
 def _missing_lines(missing: Sequence[MissingCell]) -> Iterator[Line]:
     """A line for the seeds of a row that are missing for the same reason."""
-    seeds: dict[tuple[str, str], list[str]] = {}
-    for each in missing:
-        seeds.setdefault((f"{each.cell.dataset}/{each.cell.row}", why_missing(each)), []).append(str(each.cell.seed))
-    for (row, reason), numbers in seeds.items():
-        yield Line(row, (Value(", ".join(numbers)), Value(reason)))
+    for (dataset, row, reason), numbers in seeds_by_reason(missing).items():
+        yield Line(f"{dataset}/{row}", (Value(", ".join(numbers)), Value(reason)))
 
 
 def _environments(findings: Findings) -> dict[str, int]:

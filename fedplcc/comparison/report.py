@@ -12,7 +12,7 @@ from fedplcc.comparison.accuracy_tables import standing, tables_of_views
 from fedplcc.comparison.beside import beside_published
 from fedplcc.comparison.document import Bullets, Heading, Paragraph, Part
 from fedplcc.comparison.drawings import cell_pictures, curve_drawings
-from fedplcc.comparison.findings import Findings, why_missing
+from fedplcc.comparison.findings import Findings, seeds_by_reason
 from fedplcc.comparison.measured import what_was_measured
 from fedplcc.comparison.outcomes import over_seeds
 from fedplcc.comparison.provenance import what_was_run
@@ -84,17 +84,14 @@ def _absent(findings: Findings, dataset: str, rows: Sequence[str], *, names_unto
     untouched = [row for row in rows if row not in touched and not findings.cells(dataset, row)]
     if untouched and names_untouched:
         yield Paragraph(f"Not trained yet: {'; '.join(map(comparison.label_of_row, untouched))}.")
-    seeds: dict[tuple[str, str], list[str]] = {}
-    for each in missing:
-        if each.absence is not Absence.NOT_TRAINED:
-            seeds.setdefault((each.cell.row, why_missing(each)), []).append(str(each.cell.seed))
+    seeds = seeds_by_reason(each for each in missing if each.absence is not Absence.NOT_TRAINED)
     if seeds:
         if any(findings.cells(dataset, row) for row in rows):
             yield Paragraph("Not in these tables:")
         yield Bullets(
             tuple(
                 f"{comparison.label_of_row(row)}, seed{'s' if len(numbers) > 1 else ''} {', '.join(numbers)}: {why}"
-                for (row, why), numbers in seeds.items()
+                for (_, row, why), numbers in seeds.items()
             )
         )
 
