@@ -10,6 +10,9 @@ from fedplcc.comparison.findings import Findings
 from fedplcc.comparison.outcomes import MEAN, WORST, curve
 from shared.types import LOCAL_MODEL
 
+DRAWINGS = "curves-*.svg"
+"""Files of a comparison's folder that are drawings of a report."""
+
 
 def curve_drawings(findings: Findings, dataset: str, group: str, rows: Sequence[str]) -> Iterator[Part]:
     """Mean and worst domain of these rows over the rounds, a drawing each; of local models where there is no global one."""

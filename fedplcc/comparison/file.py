@@ -119,6 +119,8 @@ class GroupSection(Section):
 
     title: str | None = None
     notes: Texts = ()
+    datasets: Names | None = None
+    """Data sets whose part of the report has the group; all on which any of its rows is trained if not set."""
 
 
 class Comparison(Section):
@@ -143,7 +145,9 @@ class Comparison(Section):
         groups: dict[str, list[str]] = {}
         for row in self.rows_of(dataset):
             for group in self.rows[row].group:
-                groups.setdefault(group, []).append(row)
+                section = self.groups.get(group)
+                if section is None or section.datasets is None or dataset in section.datasets:
+                    groups.setdefault(group, []).append(row)
         return groups
 
     def settings_of(self, dataset: str, row: str) -> dict[str, Any]:
@@ -264,7 +268,7 @@ def _of_references(
                 yield f"datasets.{name}.published: {unknown('table of published numbers', key, published)}"
             else:
                 known_methods |= published[key].accuracy.keys()
-    named_groups, labels = {DEFAULT_GROUP}, dict[str, str]()
+    named_groups, labels = {DEFAULT_GROUP: None}, dict[str, str]()
     for name, table in rows.items():
         other = labels.setdefault(str(table.get("label", name)), name)
         if other != name:
@@ -277,17 +281,24 @@ def _of_references(
         set_for = set_for if isinstance(set_for, Mapping) else {}
         for dataset, settings in set_for.items():
             yield from _of_settings(f"rows.{name}.set_for.{dataset}", settings)
-        for key, entries in (("datasets", _texts(table.get("datasets", ()))), ("set_for", set_for)):
-            for dataset in entries:
-                if dataset not in datasets:
-                    yield f"rows.{name}.{key}: {unknown('data set', str(dataset), datasets)}"
+        yield from _of_datasets(f"rows.{name}.datasets", _texts(table.get("datasets", ())), datasets)
+        yield from _of_datasets(f"rows.{name}.set_for", set_for, datasets)
         for published_name in _texts(table.get("published", ())):
             if published_name not in known_methods:
                 yield f"rows.{name}.published: {unknown('published method', published_name, known_methods)}"
-        named_groups |= set(_texts(table.get("group", ())))
-    for name in groups:
+        named_groups |= dict.fromkeys(_texts(table.get("group", ())))
+    yield from _of_alike("groups", named_groups)
+    for name, table in groups.items():
         if name not in named_groups:
             yield f"groups.{name}: {unknown('group', name, named_groups)}"
+        yield from _of_datasets(f"groups.{name}.datasets", _texts(table.get("datasets", ())), datasets)
+
+
+def _of_datasets(where: str, named: Iterable[str], datasets: Mapping[str, Any]) -> Iterator[str]:
+    """Data sets that are named and that nothing has."""
+    for dataset in named:
+        if dataset not in datasets:
+            yield f"{where}: {unknown('data set', str(dataset), datasets)}"
 
 
 def _of_settings(where: str, settings: Any) -> Iterator[str]:

@@ -12,9 +12,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedplcc.atomic_file import write_text
+from fedplcc.atomic_file import disk_errors, write_text
 from fedplcc.comparison import tidy
 from fedplcc.comparison.document import Drawing
+from fedplcc.comparison.drawings import DRAWINGS
 from fedplcc.comparison.findings import Findings
 from fedplcc.comparison.markdown import markdown
 from fedplcc.comparison.outcomes import SUMMARIES, VIEWS, over_seeds
@@ -43,15 +44,30 @@ def write_findings(out: Path, findings: Findings) -> list[str]:
         StoreUnavailable: The folder cannot be written.
     """
     parts = report(findings)
+    drawings = {part.name: part.svg for part in parts if isinstance(part, Drawing)}
     files = {
         **tidy.tables(findings.comparison, findings.results, findings.missing),
-        **{part.name: part.svg for part in parts if isinstance(part, Drawing)},
+        **drawings,
         REPORT_MARKDOWN: markdown(parts),
         REPORT_PAGE: page(parts),
     }
     for name, text in files.items():
         write_text(out / name, text)
+    if drawings:
+        _remove_others(out, drawings)
     return list(files)
+
+
+def _remove_others(out: Path, drawings: Mapping[str, str]) -> None:
+    """Remove drawings of groups that the comparison no longer has, or has under another name.
+
+    Raises:
+        StoreUnavailable: The folder cannot be written.
+    """
+    for path in out.glob(DRAWINGS):
+        if path.name not in drawings:
+            with disk_errors(path):
+                path.unlink(missing_ok=True)
 
 
 def read_failures(out: Path) -> dict[str, str]:

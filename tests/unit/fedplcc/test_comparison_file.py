@@ -94,6 +94,14 @@ def test_a_name_that_is_given_twice_counts_once(tmp_path: Path) -> None:
     assert comparison.compare.baseline == ("average", "all")
 
 
+def test_a_group_stands_on_the_data_sets_that_it_names(tmp_path: Path) -> None:
+    text = COMPARISON.replace('title = "Open readings"\n', 'title = "Open readings"\ndatasets = "digits"\n')
+    comparison = read_comparison(write_comparison(tmp_path, text + '\n[datasets.more]\nconfig = "run.toml"\n'))
+    assert comparison.groups_of("digits")["readings"] == ["average", "all"]
+    assert comparison.groups_of("more") == {"methods": ["average", "prototypes"]}
+    assert comparison.rows_of("more") == ["average", "prototypes", "all"]
+
+
 MISTAKES = {
     "section": ("[compar]\n", "unknown section 'compar'; did you mean 'compare'?"),
     "key": ('[datasets.x]\nconfig = "run.toml"\nlable = "X"\n', "did you mean 'datasets.x.label'?"),
@@ -118,6 +126,14 @@ MISTAKES = {
         "rows.x.set_for: unknown data set 'digit'; did you mean 'digits'?",
     ),
     "group": ("[groups.reading]\n", "groups.reading: unknown group 'reading'; did you mean 'readings'?"),
+    "group_case": (
+        '[rows.x]\nmethod = "fedavg"\ngroup = "Readings"\n',
+        "groups.Readings: groups.readings differs from it in upper and lower case alone; rename one of them",
+    ),
+    "group_dataset": (
+        '[rows.x]\nmethod = "fedavg"\ngroup = "more"\n[groups.more]\ndatasets = "digit"\n',
+        "groups.more.datasets: unknown data set 'digit'; did you mean 'digits'?",
+    ),
     "seed_set": (
         '[rows.x]\nmethod = "fedavg"\nset."run.seed" = 1\n',
         "rows.x.set: leave out 'run.seed': seeds are listed in compare.seeds",
