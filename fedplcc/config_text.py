@@ -32,7 +32,7 @@ EXAMPLES: Mapping[str, Any] = {
     "run.cohort_size": 2,
     "run.initial_model": "run:scans-97f12353",
     "training.local_epochs": 1,
-    "training.clip_norm": 10.0,
+    "training.clip_norm": 40.0,
     "admission.max_update_norm": 100.0,
     "admission.max_prototype_norm": 1000.0,
     "admission.max_num_examples": 100_000,
