@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from fedplcc.comparison.curves import accuracy_drawing
 from fedplcc.comparison.document import Drawing, Heading, Paragraph, Part, Picture
@@ -10,16 +10,15 @@ from fedplcc.comparison.findings import Findings
 from fedplcc.comparison.outcomes import MEAN, WORST, curve
 from shared.types import LOCAL_MODEL
 
-DRAWINGS = "curves-*.svg"
-"""Files of a comparison's folder that are drawings of a report."""
+TITLES = {MEAN: "Mean over domains", WORST: "Worst domain"}
+"""What is drawn of each group of rows, by its column."""
 
 
 def curve_drawings(findings: Findings, dataset: str, group: str, rows: Sequence[str]) -> Iterator[Part]:
     """Mean and worst domain of these rows over the rounds, a drawing each; of local models where there is no global one."""
     comparison = findings.comparison
-    titles = {MEAN: "Mean over domains", WORST: "Worst domain"}
     place = {row: number for number, row in enumerate(comparison.rows_of(dataset))}
-    for column, title in titles.items():
+    for column, title in TITLES.items():
         curves, looks = {}, {}
         for row in rows:
             cells, name = findings.cells(dataset, row), comparison.label_of_row(row)
@@ -53,6 +52,11 @@ def drawing_name(dataset: str, group: str, column: str) -> str:
     Hyphens within names are doubled. As names begin with a letter or a digit, an odd number of them is between two names.
     """
     return f"curves-{'-'.join(name.replace('-', '--') for name in (dataset, group, column))}.svg"
+
+
+def drawing_patterns(datasets: Iterable[str]) -> list[str]:
+    """Patterns of the files that drawings of any group on these data sets have."""
+    return [drawing_name(dataset, "*", column) for dataset in datasets for column in TITLES]
 
 
 def cell_pictures(findings: Findings, dataset: str) -> Iterator[Part]:

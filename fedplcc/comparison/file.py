@@ -197,7 +197,10 @@ def read_comparison(path: Path) -> Comparison:
     problems = list(dict.fromkeys(_problems(document)))
     if problems:
         raise InvalidConfig("; ".join(problems))
-    return Comparison.model_validate(document)
+    comparison = Comparison.model_validate(document)
+    if problems := list(_of_rows_without_a_place(comparison)):
+        raise InvalidConfig("; ".join(problems))
+    return comparison
 
 
 def flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -299,6 +302,18 @@ def _of_datasets(where: str, named: Iterable[str], datasets: Mapping[str, Any]) 
     for dataset in named:
         if dataset not in datasets:
             yield f"{where}: {unknown('data set', str(dataset), datasets)}"
+
+
+def _of_rows_without_a_place(comparison: Comparison) -> Iterator[str]:
+    """Rows that would be trained on a data set and told nowhere."""
+    for dataset in comparison.datasets:
+        placed = {row for rows in comparison.groups_of(dataset).values() for row in rows}
+        for row in comparison.rows_of(dataset):
+            if row not in placed:
+                yield (
+                    f"rows.{row}: no group of it stands on data set {dataset!r}; name its own data sets with "
+                    f"rows.{row}.datasets, or give it a group that stands there"
+                )
 
 
 def _of_settings(where: str, settings: Any) -> Iterator[str]:

@@ -8,14 +8,14 @@ failures.json               why cells could not be trained the last time, by the
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from fedplcc.atomic_file import disk_errors, write_text
 from fedplcc.comparison import tidy
 from fedplcc.comparison.document import Drawing
-from fedplcc.comparison.drawings import DRAWINGS
+from fedplcc.comparison.drawings import drawing_patterns
 from fedplcc.comparison.findings import Findings
 from fedplcc.comparison.markdown import markdown
 from fedplcc.comparison.outcomes import SUMMARIES, VIEWS, over_seeds
@@ -53,21 +53,22 @@ def write_findings(out: Path, findings: Findings) -> list[str]:
     }
     for name, text in files.items():
         write_text(out / name, text)
-    if drawings:
-        _remove_others(out, drawings)
+    if drawings:  # without matplotlib there are none, and earlier ones stay
+        _remove_others(out, drawing_patterns(findings.comparison.datasets), drawings)
     return list(files)
 
 
-def _remove_others(out: Path, drawings: Mapping[str, str]) -> None:
+def _remove_others(out: Path, patterns: Iterable[str], drawings: Mapping[str, str]) -> None:
     """Remove drawings of groups that the comparison no longer has, or has under another name.
 
     Raises:
         StoreUnavailable: The folder cannot be written.
     """
-    for path in out.glob(DRAWINGS):
-        if path.name not in drawings:
-            with disk_errors(path):
-                path.unlink(missing_ok=True)
+    for pattern in patterns:
+        for path in out.glob(pattern):
+            if path.name not in drawings:
+                with disk_errors(path):
+                    path.unlink(missing_ok=True)
 
 
 def read_failures(out: Path) -> dict[str, str]:

@@ -96,10 +96,20 @@ def test_a_name_that_is_given_twice_counts_once(tmp_path: Path) -> None:
 
 def test_a_group_stands_on_the_data_sets_that_it_names(tmp_path: Path) -> None:
     text = COMPARISON.replace('title = "Open readings"\n', 'title = "Open readings"\ndatasets = "digits"\n')
+    text = text.replace("[rows.all]\n", '[rows.all]\ndatasets = "digits"\n')
     comparison = read_comparison(write_comparison(tmp_path, text + '\n[datasets.more]\nconfig = "run.toml"\n'))
     assert comparison.groups_of("digits")["readings"] == ["average", "all"]
     assert comparison.groups_of("more") == {"methods": ["average", "prototypes"]}
-    assert comparison.rows_of("more") == ["average", "prototypes", "all"]
+    assert comparison.rows_of("more") == ["average", "prototypes"]
+
+
+def test_a_row_that_would_be_trained_and_told_nowhere_is_refused(tmp_path: Path) -> None:
+    text = COMPARISON.replace('title = "Open readings"\n', 'title = "Open readings"\ndatasets = "digits"\n')
+    said = refusal(tmp_path, text + '\n[datasets.more]\nconfig = "run.toml"\n')
+    assert said == (
+        "rows.all: no group of it stands on data set 'more'; name its own data sets with rows.all.datasets, or give it a "
+        "group that stands there"
+    )
 
 
 MISTAKES = {
