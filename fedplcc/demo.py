@@ -16,6 +16,7 @@ from fedplcc.run_folder import REQUEST_ID, RunFolder
 from gateway.schemas import Run
 from shared.errors import Code, FailedPrecondition, FedplccError, RoundNotFound, from_reason
 from shared.run_config import FederationFile
+from trainer.consent import Consent
 
 PROBLEM_POLL_S = 1.0
 """How often the clients are asked whether one cannot go on."""
@@ -62,6 +63,7 @@ class Demo:
     def _local(self) -> LocalFederation:
         return LocalFederation(
             self._clients,
+            consent=Consent.to(self._federation.config.model),
             state=self._folder.state,
             logs=self._folder.logs,
             threads=self._federation.config.training.threads,

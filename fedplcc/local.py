@@ -28,6 +28,7 @@ from shared.config import environment_without_settings
 from shared.errors import Code, FedplccError, InvalidConfig, StoreUnavailable, Unavailable
 from shared.rpc import open_aio_channel, translated
 from shared.run_config import ClientSection
+from trainer.consent import NO_CONSENT, Consent
 
 HOST = "127.0.0.1"
 START_S = 120.0
@@ -130,6 +131,7 @@ class LocalFederation:
         self,
         clients: Mapping[str, ClientSection],
         *,
+        consent: Consent = NO_CONSENT,
         state: Path,
         logs: Path,
         threads: int = 1,
@@ -140,13 +142,14 @@ class LocalFederation:
 
         Args:
             clients: One trainer is started for each.
+            consent: What runs may name at every trainer.
             state: Folder of the processes' state directories.
             logs: Folder of their logs.
             threads: Processor threads of each trainer.
             device: On which the trainers train.
             gateway_port: Where the gateway listens; 0 for any free port.
         """
-        self._clients, self._state, self._logs = clients, state, logs
+        self._clients, self._consent, self._state, self._logs = clients, consent, state, logs
         self._threads, self._device, self._gateway_port = threads, device, gateway_port
         self._processes: list[LocalProcess] = []
         self.gateway_url = ""
@@ -199,6 +202,7 @@ class LocalFederation:
             f"trainer-{name}",
             *("--aggregator", address, "--client", name, "--domain", domain_of(name, client), "--data", client.data),
             *("--device", self._device, "--threads", str(self._threads), "--metrics-port", "0", *samples),
+            *self._consent.flags,
         )
 
     def _process(self, name: str, *flags: str, has_state: bool = True) -> LocalProcess:

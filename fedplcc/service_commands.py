@@ -134,6 +134,8 @@ def _command(stand_in: Callable[[], None], kind: type[Settings], serve: Callable
 def _option(name: str, field: Any) -> Any:
     """A setting as an option; its value is checked with the settings, whatever it came from."""
     has_default = not field.is_required() and field.default is not None and field.default is not False
+    from shared.config import is_list
+
     help_text = (field.description or "") + (f" Default: {field.default}." if has_default else "")
     flag = "--" + name.replace("_", "-")
     if field.annotation is bool:
@@ -141,6 +143,9 @@ def _option(name: str, field: Any) -> Any:
         return Annotated[bool | None, typer.Option(flag, help=help_text)]
     if field.annotation is Path:
         return Annotated[Path | None, typer.Option(flag, help=help_text, file_okay=False)]
+    if is_list(field.annotation):
+        metavar = _metavar(name, field)
+        return Annotated[list[str] | None, typer.Option(flag, help=field.description, metavar=metavar)]
     is_choice = get_origin(field.annotation) is Literal
     values = get_args(field.annotation) if is_choice else VALUES.get(name, ())
     if is_choice:

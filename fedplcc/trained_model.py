@@ -23,6 +23,7 @@ from shared.errors import InvalidConfig, InvalidModel, MalformedUpdate, StoreUna
 from shared.run_config import RunConfig, load_federation, parse_run_config
 from shared.tensors import Array, from_bytes, prototypes_from_bytes, sha256_hex
 from shared.types import PrototypeSet
+from trainer.consent import Consent
 from trainer.environment import resolve_device
 from trainer.models import FeatureModel, build_model, load_arrays
 
@@ -92,7 +93,12 @@ def read_trained_model(
         )
     data = _read(file)
     model = build_model(
-        config.model, len(config.data.classes), config.data.image_size, config.run.seed, with_weights=False
+        config.model,
+        len(config.data.classes),
+        config.data.image_size,
+        config.run.seed,
+        with_weights=False,
+        consent=Consent.to(config.model),
     )
     try:
         load_arrays(model, _finite(from_bytes(data)))

@@ -12,16 +12,24 @@ import secrets
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar, get_origin
 
-from pydantic import BeforeValidator, Field, SecretStr, ValidationError, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    SecretStr,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 from pydantic_core import ErrorDetails
-from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict
+from pydantic_settings import BaseSettings, EnvSettingsSource, NoDecode, SettingsConfigDict
 
 from shared.addresses import is_host, is_loopback, require_secure, split_address
 from shared.errors import InvalidConfig
 from shared.log import Level
-from shared.sections import Name, explain, read_document
+from shared.sections import FACTORY, Name, explain, read_document
 
 Port = Annotated[int, Field(ge=0, le=65_535)]
 """A TCP port; 0 takes any free one."""
@@ -49,6 +57,20 @@ CountOrAll = Annotated[Annotated[int, Field(ge=1)] | None, BeforeValidator(_all)
 """A number of things, or "all" of them."""
 AnyCountOrAll = Annotated[Annotated[int, Field(ge=0)] | None, BeforeValidator(_all)]
 """As `CountOrAll`, or none of them."""
+
+
+def _listed(value: object) -> object:
+    return tuple(filter(None, map(str.strip, value.split(",")))) if isinstance(value, str) else value
+
+
+def _factory(name: str) -> str:
+    if not FACTORY.fullmatch(name):
+        raise ValueError("write package.module:factory")
+    return name
+
+
+FactoryNames = Annotated[tuple[Annotated[str, AfterValidator(_factory)], ...], NoDecode, BeforeValidator(_listed)]
+"""Names of code as a list, or as a text with commas between them."""
 
 EXIT_CONFIG = 2
 """Exit code of a process whose settings are wrong."""
@@ -182,6 +204,9 @@ class TrainerSettings(Settings):
     """auto, cpu, cuda or cuda:N."""
     samples_per_class: int | None = Field(None, ge=1)
     """A seeded, class-balanced subset of the training set; all samples if not set."""
+    allow_code: FactoryNames = ()
+    """MODULE:NAME of code that runs may name as their model, none by default. A run that names other code is refused
+    before anything of it is imported. Give it once for each; in the environment, with commas between them."""
     state_dir: Path
     """Folder of what the trainer keeps, one per client; trainer-CLIENT in fedplcc-state if not set."""
     metrics_port: OptionalPort = 0
@@ -222,13 +247,13 @@ def load(kind: type[_Kind], flags: Mapping[str, Any] | None = None, file: Path |
 
     Args:
         kind: Which process.
-        flags: Values from the command line by field; None means not given.
+        flags: Values from the command line by field; None, or a list of nothing, means not given.
         file: TOML file with a table for the process.
 
     Raises:
         InvalidConfig: With every problem: field, value and range.
     """
-    given = {name: value for name, value in (flags or {}).items() if value is not None}
+    given = {name: value for name, value in (flags or {}).items() if value is not None and value != []}
     from_file = {} if file is None else _table(file, kind.table)
     unknown = sorted(from_file.keys() - kind.model_fields.keys())
     if unknown:
@@ -270,11 +295,18 @@ def from_command_line(
             parser.add_argument(flag, action=argparse.BooleanOptionalAction, help=text)
         elif field.annotation is bool:
             parser.add_argument(flag, action="store_const", const=True, help=text)
+        elif is_list(field.annotation):
+            parser.add_argument(flag, action="append", help=field.description, metavar=name.upper())
         else:
             parser.add_argument(flag, help=text, metavar=name.upper())
     flags = vars(parser.parse_args(arguments))
     file = flags.pop("config")
     return load(kind, flags, file)
+
+
+def is_list(annotation: object) -> bool:
+    """Whether a setting has several values: its flag may be given several times."""
+    return get_origin(annotation) is tuple
 
 
 def run_from_command_line(

@@ -28,6 +28,7 @@
     |   |   |-- LateUpdate                 the open round has its updates
     |   |   |-- LateReport                 the open round has its reports
     |   |   `-- EarlyReport                the open round has no model to report on yet
+    |   |-- CodeNotAllowed             a run names code that the owner of a trainer's site did not list
     |   `-- InvalidTransition          the run is not in a state for this
     |-- ResourceExhausted
     |   |-- BlobTooLarge  ChunkTooLarge  Overloaded
@@ -292,6 +293,12 @@ class EarlyReport(RoundClosed):
     """A report for the open round, which has no model to report on yet."""
 
     reason = "EARLY_REPORT"
+
+
+class CodeNotAllowed(FailedPrecondition):
+    """The run's document names code that the owner of a trainer's site did not list; nothing of it was imported."""
+
+    reason = "CODE_NOT_ALLOWED"
 
 
 class InvalidTransition(FailedPrecondition):

@@ -31,6 +31,7 @@ from shared.initial_model import ModelBlob, parse_initial_model
 from shared.methods import METHODS
 from shared.methods.base import Method, MethodConfig
 from shared.partition import expand
+from shared.sections import FACTORY as FACTORY
 from shared.sections import NAME_PATTERN as NAME_PATTERN
 from shared.sections import AboutKey, Name, Section, check_keys, unknown, validate
 from shared.sections import read_document as read_document
@@ -50,8 +51,6 @@ OLD_DEFAULT_STEM = "imagenet5x5"
 """Stands in older stored configurations of models that have no stem; they keep their meaning and their hash."""
 TIMM = re.compile(r"^timm:(?P<name>[A-Za-z0-9][\w.-]*)$")
 """`timm:NAME`, the name as timm writes it."""
-FACTORY = re.compile(r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")
-"""`package.module:factory`."""
 MODEL_FORMS = "write timm:NAME or package.module:factory"
 YOUNGER_SECTIONS = frozenset({"admission", "quorum"})
 """Sections younger than the first release, whose hashes of runs that do not set them must not change."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -16,6 +17,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from shared.errors import InvalidConfig
 
+FACTORY = re.compile(r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")
+"""`package.module:factory`."""
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 """Client ids, domains and run names."""
 ABOUT_NAMES = "a name is up to 64 letters, digits, '.', '_' or '-', and begins with a letter or a digit"

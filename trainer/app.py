@@ -56,6 +56,7 @@ def _serve(settings: TrainerSettings, token: str, signals: _Signals) -> None:
     # Not above: torch reads its thread settings when it loads, and whoever only asks for help need not wait for it.
     from trainer.client import AggregatorClient
     from trainer.client_state import ClientStates
+    from trainer.consent import Consent
     from trainer.device_readings import DeviceReadings
     from trainer.health import serve_health
     from trainer.metrics import TrainerMetrics
@@ -75,6 +76,7 @@ def _serve(settings: TrainerSettings, token: str, signals: _Signals) -> None:
         samples_per_class=settings.samples_per_class,
         metrics=metrics,
         keeps_evaluated=True,
+        consent=Consent.of_owner(settings),
     )
     client = AggregatorClient(
         settings.aggregator,

@@ -51,6 +51,7 @@ from shared.types import (
 from shared.version import VERSION
 from trainer.cancellation import ShouldStop, check, never
 from trainer.client_state import CLIENT_STATE, Staged, States
+from trainer.consent import NO_CONSENT, Consent
 from trainer.coordinator import Coordinator
 from trainer.data import ClientData, describe, load_dataset
 from trainer.determinism import prepare_torch
@@ -121,6 +122,7 @@ class TaskRunner:
         metrics: TrainerMetrics | None = None,
         keeps_evaluated: bool = False,
         latest_model: LatestModel | None = None,
+        consent: Consent = NO_CONSENT,
     ) -> None:
         """Prepare a client.
 
@@ -136,6 +138,7 @@ class TaskRunner:
                 so that it is downloaded once a round, not twice; many clients in one process have no memory for that.
             latest_model: Where this client finds what another one of this process has fetched, and leaves what it has. Its
                 measurements say what it would have received on its own.
+            consent: What the documents of runs may name.
 
         Raises:
             InvalidConfig: There is no such device.
@@ -151,6 +154,7 @@ class TaskRunner:
         self._loaded: Loaded | None = None
         self._keeps_evaluated = keeps_evaluated
         self._latest_model = latest_model
+        self._consent = consent
         self._evaluated: tuple[BlobRef, bytes] | None = None
         self._speed = Speed(self.device)
         self._num_unreadable: int | None = None
@@ -202,6 +206,7 @@ class TaskRunner:
             Cancelled: `should_stop()` held, or the coordinator says that the task is not wanted any more.
             TooManyPrototypes: The client's data do not fit into an update.
             UnfitInitialModel: The run's initial model is of another specification.
+            CodeNotAllowed: The run names code that the owner of this site did not list.
             DiskFull, StoreUnavailable: The finished update cannot be kept; doing the task again tries that again.
             OutOfMemory, ModelFailed: This site's memory, or the model's own code, does not let the task be done.
             FedplccError: The task cannot be done otherwise, or the aggregator refused its result.
@@ -270,7 +275,7 @@ class TaskRunner:
         if job.task.payload.tensor_group(MODEL) is None:
             job.begin(ClientActivity.INITIALISING)
             with job.timed("build_seconds"):
-                model: nn.Module = _new_model(job.config, with_weights=True)
+                model: nn.Module = self._new_model(job.config, with_weights=True)
         else:
             model = self._given_model(job)
         data = to_bytes(state_arrays(model))
@@ -288,7 +293,7 @@ class TaskRunner:
             UnfitInitialModel: It is no model of the run's specification.
         """
         arrays = from_bytes(self._model_bytes(job))
-        model: nn.Module = _new_model(job.config, with_weights=False)
+        model: nn.Module = self._new_model(job.config, with_weights=False)
         try:
             load_arrays(model, arrays)
         except InvalidModel as error:
@@ -480,9 +485,20 @@ class TaskRunner:
         """A model of the run's specification that holds these arrays, on the device."""
         arrays = dict(arrays)  # what has to be downloaded is, before the clock runs
         with job.timed("build_seconds"):
-            model = _new_model(job.config, with_weights=False)
+            model = self._new_model(job.config, with_weights=False)
             load_arrays(model, arrays)
             return model.to(self.device)
+
+    def _new_model(self, config: RunConfig, *, with_weights: bool) -> nn.Module:
+        """A model of the run's specification, made as `build_model` makes it, if the owner of the site consents."""
+        return build_model(
+            config.model,
+            len(config.data.classes),
+            config.data.image_size,
+            config.run.seed,
+            with_weights=with_weights,
+            consent=self._consent,
+        )
 
     def _model_bytes(self, job: Job) -> bytes:
         """The blob of the task's model."""
@@ -582,11 +598,6 @@ class TaskRunner:
             class_counts=class_counts,
             environment=self._environment,
         )
-
-
-def _new_model(config: RunConfig, *, with_weights: bool) -> nn.Module:
-    data = config.data
-    return build_model(config.model, len(data.classes), data.image_size, config.run.seed, with_weights=with_weights)
 
 
 def _takes_seen_features(config: RunConfig) -> bool:

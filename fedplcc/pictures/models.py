@@ -22,6 +22,7 @@ from shared.errors import InvalidConfig, InvalidData, InvalidModel
 from shared.run_config import RunConfig
 from shared.tensors import sha256_hex, to_bytes
 from shared.types import FloatArray, IntArray, PrototypeSet
+from trainer.consent import Consent
 from trainer.data import ImageSet, load_split, opened_once
 from trainer.device_images import DeviceImages
 from trainer.evaluation import collect_features
@@ -47,7 +48,8 @@ def first_model(trained: TrainedModel) -> TrainedModel:
             f"not hold; name another run to compare it with by --before, or show one panel with --before {NOTHING}"
         )
     data = config.data
-    model = build_model(config.model, len(data.classes), data.image_size, config.run.seed)
+    consent = Consent.to(config.model)
+    model = build_model(config.model, len(data.classes), data.image_size, config.run.seed, consent=consent)
     return replace(
         trained,
         model=model.to(trained.device).eval(),

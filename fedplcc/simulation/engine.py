@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 from shared.errors import FedplccError, from_reason
 from shared.types import Client, ClientProblem, RunSpec, Task
 from trainer.cancellation import ShouldStop
+from trainer.consent import Consent
 
 if TYPE_CHECKING:  # workers are told of sites, and have neither
     from fedplcc.simulation.coordinator import InProcessCoordinator
@@ -52,6 +53,7 @@ class Site:
         samples_per_class: Size of a class-balanced training subset; all samples if None.
         device: auto, cpu, cuda or cuda:N.
         states: Folder of what the client keeps.
+        consent: What the run may name: it is the configuration of the person who simulates it.
     """
 
     client_id: str
@@ -60,6 +62,7 @@ class Site:
     samples_per_class: int | None
     device: str
     states: Path
+    consent: Consent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -35,6 +35,7 @@ from shared.metrics import new_registry
 from shared.run_config import FederationFile, canonical_json
 from shared.types import BlobRef, EventQuery, Round, RoundPhase, Run, RunSpec, TaskKind
 from trainer.cancellation import Cancelled, ShouldStop, never
+from trainer.consent import Consent
 
 ArtifactKind = Literal["model", "prototypes"]
 
@@ -87,6 +88,7 @@ class Simulation:
                 samples_per_class=client.samples_per_class,
                 device=device,
                 states=state_dir / TRAINERS_FOLDER / name,
+                consent=Consent.to(config.model),
             )
             for name, client in local_clients(federation).items()
         ]

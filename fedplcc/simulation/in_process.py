@@ -32,6 +32,7 @@ def task_runner(site: Site, states: States, latest_model: LatestModel) -> TaskRu
         device=site.device,
         samples_per_class=site.samples_per_class,
         latest_model=latest_model,
+        consent=site.consent,
     )
 
 

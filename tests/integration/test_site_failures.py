@@ -106,7 +106,12 @@ def test_a_run_goes_on_without_sites_that_fail_and_says_of_each_which_why_and_wh
 ) -> None:
     data = write_site(tmp_path / "data")
     names = ("ann", "code", "disk", "memory")
-    processes = {name: federation.trainer(f"trainer-{name}", name, data, state_dir=tmp_path / name) for name in names}
+    processes = {
+        name: federation.trainer(
+            f"trainer-{name}", name, data, "--allow-code", "site_model:Net", state_dir=tmp_path / name
+        )
+        for name in names
+    }
     for name, process in processes.items():
         process.environment = {"SITE": name}
         process.start()
@@ -147,3 +152,31 @@ def test_a_run_goes_on_without_sites_that_fail_and_says_of_each_which_why_and_wh
     limit_files(processes["disk"], resource.RLIM_INFINITY)
     run_to_end(control, run={"clients": ["ann", "disk"]})
     assert processes["disk"].is_running
+
+
+@pytest.mark.timeout(120)
+def test_a_site_refuses_code_that_its_owner_did_not_list_and_rest_says_so(
+    federation: Federation, control: RunControl, tmp_path: Path
+) -> None:
+    data = write_site(tmp_path / "data")
+    federation.start_trainer("ann", data, "--allow-code", "site_model:Other")
+    federation.start_gateway()
+    document = {
+        "run": {"method": "fedavg", "rounds": 1, "clients": ["ann"]},
+        "model": {"name": "site_model:Net"},
+        "data": {"classes": list(CLASSES), "image_size": 16},
+    }
+    run_id = control.create(document).run_id
+
+    def problem() -> Any:
+        problems = [client.get("problem") for client in get(federation, "/v1/clients")["clients"]]
+        return next((problem for problem in problems if problem and problem["is_fatal"]), None)
+
+    refused = eventually(problem, "the trainer reports the problem", 60)
+    assert refused["reason"] == "CODE_NOT_ALLOWED"
+    assert "site_model:Net" in refused["detail"]
+    assert "--allow-code" in refused["hint"]
+    events = get(federation, f"/v1/runs/{run_id}/events?page_size=1000")["events"]
+    assert [event["data"]["reason"] for event in events if event["type"] == "client_problem"][-1:] == [
+        "CODE_NOT_ALLOWED"
+    ]

@@ -12,6 +12,7 @@ from torch import nn
 
 from shared.errors import InvalidModel
 from shared.run_config import FACTORY, MODEL_FORMS, TIMM, ModelSection, TimmOptions
+from trainer.consent import NO_CONSENT, Consent
 from trainer.determinism import seeded
 from trainer.factories import import_factory
 from trainer.models.cnn import CNN
@@ -35,7 +36,13 @@ BUILTIN: Mapping[str, Callable[[ModelSection, int, int], nn.Module]] = MappingPr
 
 
 def build_model(
-    section: ModelSection, num_classes: int, image_size: int, seed: int, *, with_weights: bool = True
+    section: ModelSection,
+    num_classes: int,
+    image_size: int,
+    seed: int,
+    *,
+    with_weights: bool = True,
+    consent: Consent = NO_CONSENT,
 ) -> nn.Module:
     """Return a model on the processor that keeps `contract.FeatureModel`, the same for the same arguments.
 
@@ -50,14 +57,16 @@ def build_model(
         with_weights: Whether the model has the values that a run begins with, among them the trained weights that a timm
             model's options name. Without, its state has any values: enough where all of them are loaded from a run's
             model, and nothing is drawn or downloaded.
+        consent: The code that the section may name.
 
     Raises:
+        CodeNotAllowed: The section names other code; nothing of it was imported.
         InvalidModel: The specification gives no usable model.
     """
     if section.name in BUILTIN and not with_weights:
         return copy.deepcopy(_blank(section.name, section.stem, num_classes, image_size)).to_empty(device="cpu")
     with seeded(derive_seed("model", seed)):
-        model = _make(section, num_classes, image_size, with_weights=with_weights)
+        model = _make(section, num_classes, image_size, with_weights=with_weights, consent=consent)
         model = checked(model, section.name, num_classes, image_size)
     check_state(model)
     return model
@@ -72,7 +81,7 @@ def _blank(name: str, stem: str | None, num_classes: int, image_size: int) -> nn
         return BUILTIN[name](ModelSection(name=name, stem=stem), num_classes, image_size)
 
 
-def _make(section: ModelSection, num_classes: int, image_size: int, *, with_weights: bool) -> object:
+def _make(section: ModelSection, num_classes: int, image_size: int, *, with_weights: bool, consent: Consent) -> object:
     builtin = BUILTIN.get(section.name)
     if builtin is not None:
         return builtin(section, num_classes, image_size)
@@ -80,8 +89,9 @@ def _make(section: ModelSection, num_classes: int, image_size: int, *, with_weig
     if match is not None:
         options = TimmOptions.model_validate(section.options)
         return timm_model(match["name"], num_classes, image_size, options, with_weights=with_weights)
-    if not FACTORY.match(section.name):
+    if not FACTORY.fullmatch(section.name):
         raise InvalidModel(f"unknown model {section.name!r}; known: {', '.join(BUILTIN)}; or {MODEL_FORMS}")
+    consent.check_code(section.name)
     factory = import_factory(section.name, InvalidModel)
     try:
         return factory(num_classes=num_classes, image_size=image_size, **section.options)

@@ -30,6 +30,7 @@ from shared.types import RunSpec
 from tests import tiny
 from tests.harness import ROOT
 from trainer.cancellation import Cancelled, never
+from trainer.consent import NO_CONSENT
 
 WAIT_S = 30.0
 
@@ -102,6 +103,7 @@ def sites(folder: Path, **data: str) -> list[Site]:
             samples_per_class=None,
             device="cpu",
             states=folder / "states" / name,
+            consent=NO_CONSENT,
         )
         for name, spec in data.items()
     ]

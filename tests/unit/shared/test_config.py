@@ -56,6 +56,19 @@ def test_a_trainer_tells_its_readings_unless_it_is_told_not_to(monkeypatch, off)
     assert from_command_line(TrainerSettings, "trainer", "", [*flags, "--send-readings"]).send_readings
 
 
+def test_allowed_code_is_a_list_from_flags_the_environment_and_the_file(tmp_path, monkeypatch):
+    assert load(TrainerSettings, TRAINER).allow_code == ()
+    file = tmp_path / "settings.toml"
+    file.write_text('[trainer]\nallow_code = ["a.b:c"]\n')
+    assert load(TrainerSettings, TRAINER, file).allow_code == ("a.b:c",)
+    monkeypatch.setenv("FEDPLCC_ALLOW_CODE", "a.b:c, d:e")
+    assert load(TrainerSettings, TRAINER, file).allow_code == ("a.b:c", "d:e")
+    flags = [f"--{name}={value}" for name, value in TRAINER.items()]
+    assert from_command_line(TrainerSettings, "trainer", "", flags).allow_code == ("a.b:c", "d:e")
+    more = ["--allow-code", "f:g", "--allow-code=h.i:j"]
+    assert from_command_line(TrainerSettings, "trainer", "", flags + more).allow_code == ("f:g", "h.i:j")
+
+
 @pytest.mark.parametrize(
     ("value", "seen"),
     [("", ()), ("0", ("0",)), (" GPU-a , MIG-b,", ("GPU-a", "MIG-b"))],
@@ -81,6 +94,11 @@ def test_what_cuda_may_see_is_read_entry_by_entry(monkeypatch, value, seen):
         (TrainerSettings, {**TRAINER, "sync": "push"}, ["sync", "push", "stream", "poll"]),
         (TrainerSettings, {**TRAINER, "poll_hold_s": 0}, ["poll_hold_s", "0", "0.05"]),
         (TrainerSettings, {**TRAINER, "samples_per_class": 0}, ["samples_per_class", "0", "1"]),
+        (
+            TrainerSettings,
+            {**TRAINER, "allow_code": ["a.b:c", "os:path.join"]},
+            ["allow_code", "package.module:factory"],
+        ),
         (TrainerSettings, {**TRAINER, "aggregator": "10.0.0.1:50051"}, ["10.0.0.1", "--insecure"]),
     ],
 )

@@ -14,6 +14,7 @@ import torch
 from shared.errors import InvalidData, InvalidModel
 from shared.run_config import ModelSection
 from trainer.cancellation import Cancelled
+from trainer.consent import Consent
 from trainer.data.arrays import open_factory
 from trainer.failures import ModelFailed, OutOfMemory, is_out_of_memory, site_failures
 from trainer.models import build_model
@@ -123,10 +124,10 @@ def test_an_error_of_other_code_stays_what_it_is(hospital):
 def test_a_model_that_does_not_fit_into_memory_is_no_wrong_model(hospital):
     section = ModelSection(name="hospital_net:too_large")
     with pytest.raises(OutOfMemory, match="not enough memory for the run's model"), site_failures(section):
-        build_model(section, 2, 8, 0)
+        build_model(section, 2, 8, 0, consent=Consent.to(section))
     wrong = ModelSection(name="hospital_net:nothing")
     with pytest.raises(InvalidModel, match="no callable"), site_failures(wrong):
-        build_model(wrong, 2, 8, 0)
+        build_model(wrong, 2, 8, 0, consent=Consent.to(wrong))
 
 
 def test_data_code_that_raises_when_its_arrays_are_read_is_wrong_data(hospital):

@@ -11,6 +11,7 @@ import torchvision
 from shared.errors import InvalidModel
 from shared.run_config import STEMS, ModelSection
 from tests.unit.trainer.builders import digest
+from trainer.consent import Consent
 from trainer.models import BUILTIN as BUILTIN_MODELS
 from trainer.models import build_model as strictly_build_model
 from trainer.models import head_names, load_arrays, state_arrays
@@ -18,7 +19,7 @@ from trainer.models import head_names, load_arrays, state_arrays
 
 def build_model(section, num_classes, image_size, seed):
     """Loosely typed: tests reach into layers."""
-    return strictly_build_model(section, num_classes, image_size, seed)
+    return strictly_build_model(section, num_classes, image_size, seed, consent=Consent.to(section))
 
 
 BUILTIN = [ModelSection(name=name, stem=stem) for name, stems in STEMS.items() for stem in stems or (None,)]

@@ -1,0 +1,193 @@
+"""A run's document names code: a trainer imports nothing that the owner of its site did not list."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from importlib.metadata import packages_distributions
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from shared.errors import CodeNotAllowed, InvalidConfig
+from shared.run_config import ModelSection, parse_run_config
+from tests.harness import ROOT
+from trainer.consent import NO_CONSENT, Consent
+from trainer.models import build_model
+from trainer.worker import HINTS
+
+KNOWN = (
+    "torch.hub:load",
+    "torch:load",
+    "torch.hub:load_state_dict_from_url",
+    "torchvision.models:resnet18",
+    "timm.models:create_model",
+    "timm.models.hub:load_model_config_from_hf",
+    "os:system",
+    "os:execv",
+    "posix:system",
+    "subprocess:run",
+    "subprocess:Popen",
+    "builtins:exec",
+    "builtins:eval",
+    "builtins:__import__",
+    "pickle:loads",
+    "marshal:loads",
+    "runpy:run_path",
+    "importlib:import_module",
+    "antigravity:geohash",
+    "this:s",
+    "numpy:load",
+    "urllib.request:urlopen",
+    "shutil:rmtree",
+    "ctypes:CDLL",
+    "__main__:main",
+    "trainer.models:build_model",
+    "trainer.factories:import_factory",
+    "sitecustomize:main",
+    "folder:images",
+    "torch..hub:load",
+    "no_such_package:make",
+)
+"""Code that would do something, and names that are almost another kind of model."""
+MALFORMED = (
+    "os:path.join",
+    "os.system",
+    "os:",
+    ":system",
+    ".os:system",
+    "os:system\n",
+    " os:system",
+    "os:system:x",
+    "os/path:join",
+    "torch.hub:load()",
+    "timm:hf-hub:somebody/something",
+    "timm:../../weights",
+    "resnet10:load ",
+    "\N{CYRILLIC SMALL LETTER O}s:system()",
+)
+
+PROGRAM = """
+import json, sys
+from shared.errors import FedplccError
+from shared.run_config import parse_run_config
+from shared.types import RunSpec, Task, TaskKind
+from tests.unit.trainer.memory_coordinator import MemoryCoordinator
+from trainer.client_state import ClientStates
+from trainer.tasks import TaskRunner
+from pathlib import Path
+
+data, states, names = json.load(sys.stdin)
+runner = TaskRunner("ann", "hospital", data, ClientStates(Path(states)), device="cpu")
+
+def outcome(name):
+    config = parse_run_config({
+        "run": {"method": "fedavg", "rounds": 1, "clients": ["ann"]},
+        "model": {"name": name},
+        "data": {"classes": ["a", "b"], "image_size": 16},
+    })
+    run = RunSpec(run_id="run-1", config_json=config.canonical_json, config_hash=config.hash)
+    try:
+        runner.client_for(run)
+        runner.perform(Task(kind=TaskKind.INIT, run=run, total_rounds=1), MemoryCoordinator())
+    except FedplccError as error:
+        return error.reason
+    return "done"
+
+begun = outcome("cnn4"), outcome("nobody.knows:this")
+imported = []
+sys.addaudithook(lambda event, arguments: event == "import" and imported.append(arguments[0]))
+before = set(sys.modules)
+reasons = {name: outcome(name) for name in names}
+print(json.dumps([begun, reasons, imported, sorted(set(sys.modules) - before)]))
+"""
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> str:
+    images = np.zeros((4, 16, 16, 3), np.uint8)
+    labels = np.array([0, 1, 0, 1])
+    np.savez(tmp_path / "data.npz", x_train=images, y_train=labels, x_test=images, y_test=labels, classes=["a", "b"])
+    return f"npz:{tmp_path / 'data.npz'}"
+
+
+def document(**sections: Any) -> dict[str, Any]:
+    return {
+        "run": {"method": "fedavg", "rounds": 1, "clients": ["ann"], **sections.pop("run", {})},
+        "data": {"classes": ["a", "b"], **sections.pop("data", {})},
+        **sections,
+    }
+
+
+def importable() -> list[str]:
+    """A name in every module of the standard library and every installed package."""
+    # timm:NAME is a model that is built in, whatever NAME is.
+    packages = {name for name in packages_distributions() if name.isidentifier() and name != "timm"}
+    names = {f"{module}:{name}" for module in sys.stdlib_module_names | packages for name in ("main", "load")}
+    return sorted(names.union(KNOWN))
+
+
+def test_a_trainer_imports_nothing_that_a_run_names(data: str, tmp_path: Path) -> None:
+    names = importable()
+    assert len(names) > 500
+    ended = subprocess.run(
+        [sys.executable, "-c", PROGRAM],
+        input=json.dumps([data, str(tmp_path / "states"), names]),
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        check=True,
+    )
+    begun, reasons, imported, modules = json.loads(ended.stdout)
+    assert begun == ["done", "CODE_NOT_ALLOWED"]
+    assert {name: reason for name, reason in reasons.items() if reason != "CODE_NOT_ALLOWED"} == {}
+    assert (imported, modules) == ([], [])
+
+
+@pytest.mark.parametrize("name", MALFORMED)
+def test_a_document_with_a_name_of_another_form_is_no_run(name: str) -> None:
+    with pytest.raises(InvalidConfig):
+        parse_run_config(document(model={"name": name}))
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_data_augmentation_and_the_rest_of_a_document_name_no_code(name: str) -> None:
+    for sections in (
+        {"data": {"name": name}},
+        {"data": {"data": name}},
+        {"data": {"source": name}},
+        {"data": {"mean": name}},
+        {"training": {"augment": name}},
+        {"training": {"augment": [name]}},
+        {"training": {"optimizer": name}},
+        {"run": {"method": name}},
+        {"run": {"initial_model": name}},
+        {"method": {"loss": name}},
+        {"model": {"name": "resnet10", "stem": name}},
+        {"model": {"name": "resnet10", "options": {"factory": name}}},
+        {"model": {"name": "timm:test_resnet", "options": {"factory": name}}},
+    ):
+        with pytest.raises(InvalidConfig):
+            parse_run_config(document(**sections))
+
+
+def test_only_the_very_name_that_is_listed_is_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "listed_package").mkdir()
+    (tmp_path / "listed_package" / "__init__.py").write_text("raise AssertionError('imported')")
+    consent = Consent(code=frozenset({"listed_package:make"}))
+    for name in ("listed_package:make_more", "listed_package.models:make", "listed:make", "Listed_package:make"):
+        with pytest.raises(CodeNotAllowed):
+            build_model(ModelSection(name=name), 2, 16, 0, consent=consent)
+    assert "listed_package" not in sys.modules
+
+
+def test_the_refusal_names_the_code_and_what_allows_it() -> None:
+    with pytest.raises(CodeNotAllowed) as refused:
+        NO_CONSENT.check_code("torch.hub:load")
+    assert "'torch.hub:load'" in refused.value.detail
+    assert "--allow-code torch.hub:load" in refused.value.detail
+    assert "--allow-code" in HINTS[refused.value.reason]
