@@ -168,6 +168,9 @@ def _metavar(name: str, field: Any) -> str:
         ("_s", "SECONDS"),
         ("_bytes", "BYTES"),
         ("_level", "LEVEL"),
+        ("_code", "NAME"),
+        ("_file", "PATH"),
+        ("_download", "NAME"),
     ):
         if name.endswith(ending):
             return word

@@ -69,8 +69,18 @@ def _factory(name: str) -> str:
     return name
 
 
+def _timm(name: str) -> str:
+    if not name.startswith("timm:"):
+        raise ValueError("write timm:NAME")
+    return name
+
+
 FactoryNames = Annotated[tuple[Annotated[str, AfterValidator(_factory)], ...], NoDecode, BeforeValidator(_listed)]
 """Names of code as a list, or as a text with commas between them."""
+Paths = Annotated[tuple[Path, ...], NoDecode, BeforeValidator(_listed)]
+"""Files and folders; as a list where a comma is part of a name."""
+TimmNames = Annotated[tuple[Annotated[str, AfterValidator(_timm)], ...], NoDecode, BeforeValidator(_listed)]
+"""Models of timm; as `FactoryNames`."""
 
 EXIT_CONFIG = 2
 """Exit code of a process whose settings are wrong."""
@@ -207,6 +217,12 @@ class TrainerSettings(Settings):
     allow_code: FactoryNames = ()
     """MODULE:NAME of code that runs may name as their model, none by default. A run that names other code is refused
     before anything of it is imported. Give it once for each; in the environment, with commas between them."""
+    allow_file: Paths = ()
+    """A file with weights that runs may begin with (`checkpoint`), or a folder of such files; none by default. Symbolic
+    links are followed before paths are compared. Give it as --allow-code."""
+    allow_download: TimmNames = ()
+    """timm:NAME of a model whose trained weights runs may make this trainer download (`pretrained`), none by default.
+    Give it as --allow-code."""
     state_dir: Path
     """Folder of what the trainer keeps, one per client; trainer-CLIENT in fedplcc-state if not set."""
     metrics_port: OptionalPort = 0

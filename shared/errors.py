@@ -29,6 +29,8 @@
     |   |   |-- LateReport                 the open round has its reports
     |   |   `-- EarlyReport                the open round has no model to report on yet
     |   |-- CodeNotAllowed             a run names code that the owner of a trainer's site did not list
+    |   |-- FileNotAllowed             a run names a file that the owner did not list
+    |   |-- DownloadNotAllowed         a run wants a download that the owner did not list
     |   `-- InvalidTransition          the run is not in a state for this
     |-- ResourceExhausted
     |   |-- BlobTooLarge  ChunkTooLarge  Overloaded
@@ -299,6 +301,18 @@ class CodeNotAllowed(FailedPrecondition):
     """The run's document names code that the owner of a trainer's site did not list; nothing of it was imported."""
 
     reason = "CODE_NOT_ALLOWED"
+
+
+class FileNotAllowed(FailedPrecondition):
+    """The run's document names a file that the owner of a trainer's site did not list; it was not opened."""
+
+    reason = "FILE_NOT_ALLOWED"
+
+
+class DownloadNotAllowed(FailedPrecondition):
+    """The run's document wants a download that the owner of a trainer's site did not list; nothing was downloaded."""
+
+    reason = "DOWNLOAD_NOT_ALLOWED"
 
 
 class InvalidTransition(FailedPrecondition):

@@ -1,16 +1,18 @@
-"""Consent of a site's owner: the code that a run's document may make this process import.
+"""Consent of a site's owner: what a run's document may make this process import, open and download.
 
-A run's document comes from whoever may start runs, not from the owner of the data. So a trainer imports nothing that its
-owner did not list. Commands that a person starts with a configuration of their own consent to that configuration.
+A run's document comes from whoever may start runs, not from the owner of the data. So a trainer imports no code, opens
+no file and downloads nothing that its owner did not list. Commands that a person starts with a configuration of their own
+consent to that configuration.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from shared.errors import CodeNotAllowed
-from shared.run_config import ModelSection
+from shared.errors import CodeNotAllowed, DownloadNotAllowed, FileNotAllowed
+from shared.run_config import TIMM, ModelSection, TimmOptions
 
 if TYPE_CHECKING:
     from shared.config import TrainerSettings
@@ -22,24 +24,43 @@ class Consent:
 
     Attributes:
         code: Factories of models, as `package.module:factory`; a name is allowed if it is equal to one of them.
+        files: Files, and folders whose whole content is allowed; absolute, without symbolic links.
+        downloads: Models as `timm:NAME` whose trained weights may be downloaded; compared as `code`.
     """
 
     code: frozenset[str] = frozenset()
+    files: frozenset[Path] = frozenset()
+    downloads: frozenset[str] = frozenset()
 
     @classmethod
     def of_owner(cls, settings: TrainerSettings) -> Consent:
         """What the owner of a trainer's site lists in its settings."""
-        return cls(code=frozenset(settings.allow_code))
+        return cls(
+            code=frozenset(settings.allow_code),
+            files=frozenset(path.expanduser().resolve() for path in settings.allow_file),
+            downloads=frozenset(settings.allow_download),
+        )
 
     @classmethod
     def to(cls, model: ModelSection) -> Consent:
         """Consent to everything that a model section names, for a person who runs their own configuration."""
-        return cls(code=frozenset({model.name} if model.is_factory else ()))
+        if not TIMM.fullmatch(model.name):
+            return cls(code=frozenset({model.name} if model.is_factory else ()))
+        options = TimmOptions.model_validate(model.options)
+        file = None if options.checkpoint is None else _resolved(options.checkpoint)
+        return cls(
+            files=frozenset(() if file is None else {file}),
+            downloads=frozenset({model.name} if options.pretrained else ()),
+        )
 
     @property
     def flags(self) -> tuple[str, ...]:
         """The command line that gives a trainer this consent."""
-        return tuple(f"--allow-code={name}" for name in sorted(self.code))
+        return (
+            *(f"--allow-code={name}" for name in sorted(self.code)),
+            *(f"--allow-file={path}" for path in sorted(self.files)),
+            *(f"--allow-download={name}" for name in sorted(self.downloads)),
+        )
 
     def check_code(self, spec: str) -> None:
         """Refuse code that is not listed.
@@ -52,6 +73,39 @@ class Consent:
                 f"the run's model {spec!r} is code that the owner of this site has not allowed; nothing of it was imported. "
                 f"Who trusts it starts this trainer with --allow-code {spec}"
             )
+
+    def check_weights(self, name: str, options: TimmOptions) -> None:
+        """Refuse weights of a timm model that are in no listed file, or whose download is not listed.
+
+        The answer is the same whether a file is there or not.
+
+        Args:
+            name: `timm:NAME`.
+            options: The run's `[model.options]`.
+
+        Raises:
+            FileNotAllowed, DownloadNotAllowed: The owner did not list where the weights come from.
+        """
+        if options.checkpoint is not None:
+            path = _resolved(options.checkpoint)
+            if path is None or not any(path.is_relative_to(allowed) for allowed in self.files):
+                raise FileNotAllowed(
+                    f"the run's model.options.checkpoint {options.checkpoint!r} is a file that the owner of this site has "
+                    "not allowed; it was not opened. Who wants it read starts this trainer with --allow-file and its path"
+                )
+        elif options.pretrained and name not in self.downloads:
+            raise DownloadNotAllowed(
+                f"the run's model.options.pretrained downloads the weights of {name!r}, which the owner of this site has "
+                f"not allowed; nothing was downloaded. Who wants them starts this trainer with --allow-download {name}"
+            )
+
+
+def _resolved(text: str) -> Path | None:
+    """The file that a text names, through all symbolic links; None where it can name no file."""
+    try:
+        return Path(text).expanduser().resolve()
+    except (OSError, RuntimeError, ValueError):  # an unknown home, a circle of links, a NUL
+        return None
 
 
 NO_CONSENT = Consent()

@@ -206,7 +206,7 @@ class TaskRunner:
             Cancelled: `should_stop()` held, or the coordinator says that the task is not wanted any more.
             TooManyPrototypes: The client's data do not fit into an update.
             UnfitInitialModel: The run's initial model is of another specification.
-            CodeNotAllowed: The run names code that the owner of this site did not list.
+            CodeNotAllowed, FileNotAllowed, DownloadNotAllowed: The run names what the owner of this site did not list.
             DiskFull, StoreUnavailable: The finished update cannot be kept; doing the task again tries that again.
             OutOfMemory, ModelFailed: This site's memory, or the model's own code, does not let the task be done.
             FedplccError: The task cannot be done otherwise, or the aggregator refused its result.

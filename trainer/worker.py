@@ -51,6 +51,9 @@ HINTS: Mapping[str, str] = {
     "INVALID_DATA": "check this trainer's --data against the run's classes and image size",
     "INVALID_MODEL": "this trainer needs the same model code as the rest of the federation",
     "CODE_NOT_ALLOWED": "the owner of this site allows the code with --allow-code, or the run names another model",
+    "FILE_NOT_ALLOWED": "the owner of this site allows the file with --allow-file, or the run names no checkpoint",
+    "DOWNLOAD_NOT_ALLOWED": "the owner of this site allows it with --allow-download; or begin with a model that somebody "
+    "else made: initial_model",
     "INVALID_CONFIG": "aggregator and trainer may be of different versions",
     "MALFORMED_UPDATE": "the aggregator refused this client's update; compare versions and data",
     "UPDATE_NORM_EXCEEDED": "check this client's data; or lower the run's learning rate or raise the limit that "

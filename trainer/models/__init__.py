@@ -57,10 +57,11 @@ def build_model(
         with_weights: Whether the model has the values that a run begins with, among them the trained weights that a timm
             model's options name. Without, its state has any values: enough where all of them are loaded from a run's
             model, and nothing is drawn or downloaded.
-        consent: The code that the section may name.
+        consent: The code, files and downloads that the section may name.
 
     Raises:
         CodeNotAllowed: The section names other code; nothing of it was imported.
+        FileNotAllowed, DownloadNotAllowed: The weights that it wants come from elsewhere; nothing was opened.
         InvalidModel: The specification gives no usable model.
     """
     if section.name in BUILTIN and not with_weights:
@@ -88,6 +89,8 @@ def _make(section: ModelSection, num_classes: int, image_size: int, *, with_weig
     match = TIMM.fullmatch(section.name)
     if match is not None:
         options = TimmOptions.model_validate(section.options)
+        if with_weights:
+            consent.check_weights(section.name, options)
         return timm_model(match["name"], num_classes, image_size, options, with_weights=with_weights)
     if not FACTORY.fullmatch(section.name):
         raise InvalidModel(f"unknown model {section.name!r}; known: {', '.join(BUILTIN)}; or {MODEL_FORMS}")

@@ -17,6 +17,7 @@ from shared import failpoints
 from shared.errors import (
     BlobCorrupt,
     DiskFull,
+    FileNotAllowed,
     InvalidConfig,
     InvalidData,
     InvalidModel,
@@ -48,6 +49,7 @@ from tests.unit.trainer.memory_coordinator import MemoryCoordinator
 from trainer import tasks
 from trainer.cancellation import Cancelled
 from trainer.client_state import ClientStates
+from trainer.consent import NO_CONSENT, Consent
 from trainer.evaluation import collect_features
 from trainer.latest_model import LatestModel
 from trainer.metrics import TrainerMetrics
@@ -99,15 +101,15 @@ def a_runner(data, folder=None, device="cpu", **options):
     return TaskRunner("ann", "hospital", data, states, device=device, **options)
 
 
-def first_model(data, run):
+def first_model(data, run, consent=NO_CONSENT):
     coordinator = MemoryCoordinator()
-    a_runner(data).perform(Task(kind=TaskKind.INIT, run=run, total_rounds=3), coordinator)
+    a_runner(data, consent=consent).perform(Task(kind=TaskKind.INIT, run=run, total_rounds=3), coordinator)
     ((_, update),) = coordinator.updates
     return update, coordinator.stored[update.payload.tensor_group(MODEL).sha256][0]
 
 
-def a_train_task(coordinator, data, run, prototypes=None, round_number=1):
-    _, model = first_model(data, run)
+def a_train_task(coordinator, data, run, prototypes=None, round_number=1, consent=NO_CONSENT):
+    _, model = first_model(data, run, consent)
     groups = (coordinator.offer(MODEL, model),)
     sets: tuple[Any, ...] = ()
     if "fedplcc" in run.config_json:
@@ -168,12 +170,14 @@ def test_only_the_client_that_makes_the_first_model_needs_the_weights_that_it_be
     path = tmp_path / "weights.safetensors"
     save_file(timm.create_model("test_resnet").state_dict(), path)
     run = a_run("fedavg", model={"name": "timm:test_resnet", "options": {"checkpoint": str(path)}})
-    coordinator = MemoryCoordinator()
-    task = a_train_task(coordinator, data, run)
+    coordinator, consent = MemoryCoordinator(), Consent(files=frozenset({tmp_path.resolve()}))
+    task = a_train_task(coordinator, data, run, consent=consent)
     path.unlink()
     a_runner(data).perform(task, coordinator)
     assert len(coordinator.updates) == 1
     with pytest.raises(InvalidModel, match="there is no file"):
+        first_model(data, run, consent)
+    with pytest.raises(FileNotAllowed):
         first_model(data, run)
 
 

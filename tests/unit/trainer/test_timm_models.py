@@ -13,6 +13,7 @@ from shared.errors import InvalidModel
 from shared.methods import METHODS
 from shared.run_config import ModelSection
 from tests.unit.trainer.builders import a_config, digest, some_data, some_prototypes
+from trainer.consent import Consent
 from trainer.models import build_model as strictly_build_model
 from trainer.models import head_names, load_arrays, state_arrays
 from trainer.training import local_train
@@ -23,7 +24,9 @@ VIT, CONV = "timm:test_vit3", "timm:test_resnet"
 def build_model(name, image_size=32, seed=0, num_classes=7, with_weights=True, **options):
     """Loosely typed: tests reach into layers."""
     section = ModelSection(name=name, options=options)
-    return strictly_build_model(section, num_classes, image_size, seed, with_weights=with_weights)
+    return strictly_build_model(
+        section, num_classes, image_size, seed, with_weights=with_weights, consent=Consent.to(section)
+    )
 
 
 def theirs(name, **arguments) -> Any:
