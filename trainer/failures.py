@@ -1,7 +1,8 @@
-"""What is wrong at a client's site where a task ends in an error that is none of ours: its memory, or the model's own code.
+"""Failures of a client's site, and the sentences about them that leave it.
 
-The text of such an error may hold data, so it stays in this trainer's log; the aggregator hears the kind of the error and
-the line of the model's code that it came through.
+Where a task ends in an error that is none of ours (its memory, the model's own code), and where an error quotes what a
+file or a library said, the text may hold data or names of files. It stays in this trainer's log. The aggregator hears the
+kind of the error and the line of the model's code that it came through.
 """
 
 from __future__ import annotations
@@ -9,9 +10,8 @@ from __future__ import annotations
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import PurePath
 
-from shared.errors import Code, FedplccError, InvalidModel
+from shared.errors import Code, FedplccError, InvalidData, InvalidModel
 from shared.run_config import ModelSection
 from trainer.cancellation import Cancelled
 
@@ -60,6 +60,19 @@ def site_failures(model: ModelSection) -> Iterator[None]:
         raise ModelFailed(f"model {model.name!r} raised {type(error).__name__} at {place}") from error
 
 
+def sentence_for_others(error: FedplccError) -> str:
+    """The sentence on a failed task that may leave the site: it names no file and quotes no other error.
+
+    Whole is the sentence of `error.detail`, which the trainer's log has.
+    """
+    cause = error.__cause__
+    if isinstance(error, InvalidData):
+        return "this client's data cannot be read, or do not fit the run; the log of its trainer says why"
+    if isinstance(error, InvalidModel) and cause is not None:
+        return f"the run's model cannot be made at this site ({type(cause).__name__}); the log of its trainer says why"
+    return error.detail
+
+
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether an error says that there was no memory: Python's and numpy's, torch's of an accelerator or of the host."""
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
@@ -68,12 +81,13 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def _place_in_model(error: BaseException, model: ModelSection) -> str | None:
-    """File and line of the innermost frame in the factory's package; None where there is none."""
+    """Module and line of the innermost frame in the factory's package; None where there is none."""
     if not model.is_factory:
         return None
     package = model.name.partition(":")[0].partition(".")[0]
     place = None
     for frame, line in traceback.walk_tb(error.__traceback__):
-        if str(frame.f_globals.get("__name__", "")).partition(".")[0] == package:
-            place = f"{PurePath(frame.f_code.co_filename).name}:{line}"
+        module = str(frame.f_globals.get("__name__", ""))
+        if module.partition(".")[0] == package:
+            place = f"{module}:{line}"
     return place

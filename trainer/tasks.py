@@ -569,7 +569,8 @@ class TaskRunner:
                     ClientProblem(
                         reason="UNREADABLE_FILES",
                         detail=f"{count} of the data set's files could not be read and are left out",
-                        hint=f"look at {data.unreadable[0]}, or remove the files",
+                        hint="the log of this trainer names the first one, and `fedplcc data describe --check` all; "
+                        "mend or remove them",
                     )
                 )
 

@@ -38,7 +38,7 @@ from shared.types import Client, ClientActivity, ClientProblem, Heartbeat, Task,
 from trainer.cancellation import Cancelled
 from trainer.client import AggregatorClient, StreamEnd, pause
 from trainer.cuts import Cuts
-from trainer.failures import ModelFailed, OutOfMemory, is_out_of_memory
+from trainer.failures import ModelFailed, OutOfMemory, is_out_of_memory, sentence_for_others
 from trainer.metrics import WORK, TrainerMetrics
 from trainer.tasks import TaskRunner
 
@@ -262,7 +262,7 @@ class Worker:
         except FedplccError as error:
             if isinstance(error, (OutOfMemory, ModelFailed)):
                 log.warning("task_crashed", exc_info=error)
-            return "failed", self._report(work, error.reason, error.detail)
+            return "failed", self._report(work, error.reason, error.detail, sentence_for_others(error))
         except (Exception, SystemExit) as error:
             # A bug, or somebody's code: it must not take the trainer along, and its text may hold data.
             log.exception("task_crashed")
@@ -313,15 +313,21 @@ class Worker:
         if is_newest and not self._is_ending:
             self._client.refresh()
 
-    def _report(self, work: _Work, reason: str, detail: str) -> _Failure:
+    def _report(self, work: _Work, reason: str, detail: str, told: str | None = None) -> _Failure:
         """Tell the aggregator that a task cannot be done, and the log unless it knows.
 
         The aggregator is told at every attempt: it may have restarted since, and the same problem again changes nothing.
+
+        Args:
+            work: The task.
+            reason: Why, in UPPER_SNAKE_CASE.
+            detail: The sentence for the log.
+            told: The sentence for the aggregator, where that is another.
         """
         last, key, hint = self._failure, work.task.key, HINTS.get(reason, "see this trainer's log")
         if last is None or (last.key, last.reason) != (key, reason):
             log.error("task_failed", task=work.task.kind.value, reason=reason, detail=detail, hint=hint)
-        self._send(work, ClientProblem(reason=reason, detail=detail, hint=hint, is_fatal=True))
+        self._send(work, ClientProblem(reason=reason, detail=told or detail, hint=hint, is_fatal=True))
         return _Failure(key, reason, time.monotonic() + self._retry_failed_s)
 
     def _send(self, work: _Work, problem: ClientProblem) -> None:

@@ -130,8 +130,9 @@ def test_a_run_goes_on_without_sites_that_fail_and_says_of_each_which_why_and_wh
     }
     reasons = {client_id: reason for client_id, (reason, _detail, _hint) in reported.items()}
     assert reasons == {"code": "MODEL_FAILED", "disk": "DISK_FULL", "memory": "OUT_OF_MEMORY"}
-    assert "raised LookupError at site_model.py:" in reported["code"][1]
+    assert "raised LookupError at site_model:" in reported["code"][1]
     assert "patient" not in json.dumps(events)
+    assert "broken" not in json.dumps([events, get(federation, "/v1/clients")])
     assert str(tmp_path) not in json.dumps(events)
     hints = {client_id: hint for client_id, (_reason, _detail, hint) in reported.items()}
     assert "mend the model's code" in hints["code"]

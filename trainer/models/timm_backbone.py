@@ -128,9 +128,11 @@ def _weights(options: TimmOptions) -> dict[str, Any]:
         return {"pretrained": True} if options.pretrained else {}
     path = Path(options.checkpoint).expanduser()
     if path.suffix != ".safetensors":
-        raise InvalidModel(f"model.options.checkpoint {path} is no .safetensors file; others could run code when read")
+        raise InvalidModel(
+            f"model.options.checkpoint {options.checkpoint} is no .safetensors file; others could run code when read"
+        )
     if not path.is_file():
-        raise InvalidModel(f"model.options.checkpoint: there is no file {path} on this host")
+        raise InvalidModel(f"model.options.checkpoint: there is no file {options.checkpoint} on this host")
     return {"pretrained": True, "pretrained_cfg_overlay": {"file": str(path)}}
 
 

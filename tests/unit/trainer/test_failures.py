@@ -103,7 +103,7 @@ def test_memory_that_was_asked_for_and_not_got_is_known_as_that(allocate):
 def test_what_the_models_code_raises_names_its_line_and_keeps_its_text_at_home(hospital, function, kind, line):
     with pytest.raises(ModelFailed) as refused, site_failures(FACTORY):
         getattr(hospital, function)()
-    place = f"hospital_net.py:{line_of(line)}"
+    place = f"hospital_net:{line_of(line)}"
     assert refused.value.detail == f"model 'hospital_net:make' raised {kind} at {place}"
     assert "patient" not in refused.value.detail
 

@@ -357,7 +357,7 @@ def fails_with(error: BaseException) -> Callable[..., None]:
 @pytest.mark.parametrize(
     ("error", "reason", "detail"),
     [
-        (InvalidData("data 'x' has the class 'b'"), "INVALID_DATA", "data 'x' has the class 'b'"),
+        (InvalidData("data 'x' has the class 'b'"), "INVALID_DATA", "the log of its trainer says why"),
         (MemoryError(), "OUT_OF_MEMORY", "not enough memory"),
         (ZeroDivisionError("a patient's name"), "INTERNAL", "the task failed with ZeroDivisionError"),
     ],
