@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 
 from aggregator import app
-from shared.config import AggregatorSettings, run_from_command_line
+from shared.config.settings import AggregatorSettings, run_from_command_line
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

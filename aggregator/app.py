@@ -12,24 +12,24 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import IO
 
-from aggregator.collection import Collection, Keep
+from aggregator.coordinator.garbage import Collection, Keep
+from aggregator.coordinator.service import Coordinator, Limits
 from aggregator.metrics import AggregatorMetrics
-from aggregator.service import Coordinator, Limits
-from aggregator.servicer import RoundServicer, RunServicer, Wakeups
-from aggregator.store.blobs import BlobStore
+from aggregator.servicer.services import RoundServicer, RunServicer, Wakeups
+from aggregator.store.blobs.blob_store import BlobStore
 from aggregator.store.opening import open_store
-from shared import disk
-from shared.allocator import keep_freed_memory
-from shared.config import EXIT_CONFIG as EXIT_CONFIG
-from shared.config import AggregatorSettings
-from shared.disk import why_unusable
+from shared.config.settings import EXIT_CONFIG as EXIT_CONFIG
+from shared.config.settings import AggregatorSettings
 from shared.errors import FedplccError, InvalidConfig, StoreUnavailable
-from shared.failpoints import arm_from_environment
 from shared.gen.fedplcc.v1 import round_service_pb2, round_service_pb2_grpc, run_service_pb2, run_service_pb2_grpc
-from shared.log import get_logger, set_up
-from shared.metrics import new_registry, serve_metrics
-from shared.rpc import RpcServer
+from shared.process import disk
+from shared.process.allocator import keep_freed_memory
+from shared.process.disk import why_unusable
+from shared.process.failpoints import arm_from_environment
+from shared.process.log import get_logger, set_up
+from shared.process.metrics import new_registry, serve_metrics
 from shared.version import VERSION
+from shared.wire.rpc import RpcServer
 
 log = get_logger("aggregator.app")
 

@@ -20,8 +20,8 @@ from playwright.sync_api import Browser, BrowserContext, CDPSession, Page
 
 from benchmarks.processes import aggregator, gateway
 from benchmarks.report import Row, finish, options
-from tests.browsing import LIGHT, chromium, launched
-from tests.long_history import with_long_history
+from tests.support.records.long_history import with_long_history
+from tests.support.screens.browsing import LIGHT, chromium, launched
 
 CASES = ((4, 50), (100, 50), (4, 1000))
 """Clients and rounds of the run that is shown; each round of n clients has 2 n + 4 events."""

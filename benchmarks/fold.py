@@ -40,10 +40,10 @@ def main() -> None:
 
 def work(control: Connection, folder: Path, paths: list[Path], num_parameters: int) -> None:
     """The process that folds: does what it is told to, and says how long it took."""
-    from aggregator.fold import WeightedModel, fold_models
-    from aggregator.store.blobs import BlobStore
-    from shared.allocator import keep_freed_memory
+    from aggregator.computation.fold import WeightedModel, fold_models
+    from aggregator.store.blobs.blob_store import BlobStore
     from shared.methods import METHODS
+    from shared.process.allocator import keep_freed_memory
     from shared.tensors import read_header
     from shared.types import MODEL
 

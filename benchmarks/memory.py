@@ -26,7 +26,6 @@ from benchmarks.processes import ANSWER_S, aggregator, peer
 from benchmarks.report import Row, finish, options
 from benchmarks.trainers import CLASSES, NUM_EXAMPLES, a_client
 from shared.gen.fedplcc.v1 import run_service_pb2, run_service_pb2_grpc
-from shared.rpc import open_channel
 from shared.tensors import blob_ref, prototypes_to_bytes
 from shared.types import (
     FEATURE_DIM,
@@ -41,9 +40,10 @@ from shared.types import (
     TaskKind,
     Update,
 )
+from shared.wire.rpc import open_channel
+from trainer.aggregator.connection import AggregatorClient
 from trainer.cancellation import never
-from trainer.client import AggregatorClient
-from trainer.metrics import TrainerMetrics
+from trainer.readings.metrics import TrainerMetrics
 
 COUNTS = (2, 10, 100, 1000)
 """Clients, each with one update a round."""

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from aggregator.app import ENDPOINT_FILE
-from fedplcc import die_with_parent
-from shared.config import environment_without_settings
+from fedplcc.local import die_with_parent
+from shared.config.settings import environment_without_settings
 
 ROOT = Path(__file__).parent.parent
 START_S = 60.0

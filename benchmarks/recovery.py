@@ -25,10 +25,10 @@ from benchmarks.processes import ANSWER_S, aggregator
 from benchmarks.report import Row, Sample, cpu_seconds, finish, median, options
 from benchmarks.trainers import Trainer, a_client, create_run
 from shared.gen.fedplcc.v1 import run_service_pb2_grpc
-from shared.rpc import open_channel
 from shared.types import Task, TaskKind
-from trainer.client import AggregatorClient
-from trainer.metrics import TrainerMetrics
+from shared.wire.rpc import open_channel
+from trainer.aggregator.connection import AggregatorClient
+from trainer.readings.metrics import TrainerMetrics
 
 CASES = ((0, 4_900_000), (100, 4_900_000))
 """Committed updates of the open round, and the parameters of the model."""

@@ -32,7 +32,6 @@ from benchmarks.processes import ANSWER_S, aggregator, peer
 from benchmarks.report import Row, cpu_seconds, finish, options
 from shared.gen.fedplcc.v1 import run_service_pb2, run_service_pb2_grpc
 from shared.readings import READINGS
-from shared.rpc import open_channel
 from shared.tensors import blob_ref, prototypes_to_bytes
 from shared.types import (
     FEATURE_DIM,
@@ -50,9 +49,10 @@ from shared.types import (
     TaskKind,
     Update,
 )
+from shared.wire.rpc import open_channel
+from trainer.aggregator.connection import AggregatorClient
 from trainer.cancellation import never
-from trainer.client import AggregatorClient
-from trainer.metrics import TrainerMetrics
+from trainer.readings.metrics import TrainerMetrics
 
 NUM_CLIENTS, NUM_RUNS, NUM_DOMAINS = 100, 4, 10
 CLASSES = tuple(f"class-{index}" for index in range(10))

@@ -22,12 +22,12 @@ from typing import Any
 import numpy as np
 
 from benchmarks.report import ROOT, Row, Sample, cpu_seconds, finish, options, with_children
-from fedplcc.configuration import Overrides, read_federation
+from fedplcc.runs.configuration import Overrides, read_federation
 from fedplcc.simulation import Observers, Simulation
-from gateway.schemas import Event
+from shared.config.run import FederationFile, parse_federation, read_document
+from shared.documents import Event
 from shared.errors import FedplccError
-from shared.run_config import FederationFile, parse_federation, read_document
-from trainer.environment import environment, resolve_device
+from trainer.reproducibility.environment import environment, resolve_device
 
 CONFIG = ROOT / "experiments" / "digit5.toml"
 NUM_IMAGES = 2000

@@ -1,8 +1,8 @@
 """What each method adds to a training step: its local training beside FedAvg's, on the same batches, in turn.
 
-Both go through `trainer.training.local_train`, as every task does, with everything that a round's training does once (the
-parameters as received, the prototypes on the device, reference models) divided among its steps. The learning rate is so
-small that no model moves: values change no time.
+Both go through `trainer.learning.training.local_train`, as every task does, with everything that a round's training
+does once (the parameters as received, the prototypes on the device, reference models) divided among its steps. The
+learning rate is so small that no model moves: values change no time.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ import torch
 from torch import nn
 
 from benchmarks.report import Row, Sample, alternate, finish, median, options, quartiles, ratio, timed
+from shared.config.run import RunConfig, parse_run_config
 from shared.errors import FedplccError
 from shared.methods import METHODS
 from shared.methods.base import ClientState
-from shared.run_config import RunConfig, parse_run_config
 from shared.types import PrototypeSet
 from trainer.data import ImageSet
-from trainer.determinism import prepare_torch
-from trainer.device_images import DeviceImages
-from trainer.environment import environment, resolve_device
+from trainer.learning.device_images import DeviceImages
+from trainer.learning.training import local_train
 from trainer.models import build_model, load_arrays, state_arrays
-from trainer.training import local_train
+from trainer.reproducibility.determinism import prepare_torch
+from trainer.reproducibility.environment import environment, resolve_device
 
 NUM_CLASSES, NUM_IMAGES, BATCH_SIZE = 10, 300, 32
 """As a client of Digit-5 has them."""

@@ -13,8 +13,8 @@ from prometheus_client import CollectorRegistry
 
 from benchmarks.models import Updates
 from benchmarks.processes import ANSWER_S
-from shared.allocator import keep_freed_memory
 from shared.gen.fedplcc.v1 import run_service_pb2
+from shared.process.allocator import keep_freed_memory
 from shared.tensors import blob_ref, sha256_hex
 from shared.types import (
     FEATURE_DIM,
@@ -31,9 +31,9 @@ from shared.types import (
     TaskKind,
     Update,
 )
+from trainer.aggregator.connection import AggregatorClient
 from trainer.cancellation import Cancelled, never
-from trainer.client import AggregatorClient
-from trainer.metrics import TrainerMetrics
+from trainer.readings.metrics import TrainerMetrics
 
 CLIENTS = ("ann", "bob", "cat", "dan", "eve")
 CLASSES = ("one", "other")

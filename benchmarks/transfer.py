@@ -22,11 +22,11 @@ from benchmarks.processes import Peer, aggregator, peer
 from benchmarks.report import Row, Sample, alternate, cpu_seconds, finish, median, options, ratio
 from benchmarks.trainers import CLIENTS, Trainer, create_run, following
 from shared.gen.fedplcc.v1 import run_service_pb2_grpc
-from shared.rpc import open_channel
 from shared.tensors import blob_ref, sha256_hex
 from shared.types import MODEL, Task, TaskKind
+from shared.wire.rpc import open_channel
+from trainer.aggregator.connection import AggregatorClient
 from trainer.cancellation import never
-from trainer.client import AggregatorClient
 
 SIZES = {"20 MB": 5_000_000, "100 MB": 25_000_000}
 DIRECTIONS = ("download", "upload")

@@ -35,7 +35,7 @@ def load_model(
     # Every command imports this package; only who loads a model waits for torch.
     from pathlib import Path
 
-    from fedplcc.trained_model import read_trained_model
+    from fedplcc.models.trained_model import read_trained_model
 
     config_file = None if config is None else Path(config)
     return read_trained_model(Path(path), config_file=config_file, device=device).model

@@ -17,7 +17,7 @@ def main() -> None:
     except KeyboardInterrupt:
         _end()
     try:
-        from fedplcc.cli import main as run
+        from fedplcc.command.all_commands import main as run
 
         run()
     except SystemExit:

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 
 from gateway import app
-from shared.config import GatewaySettings, run_from_command_line
+from shared.config.settings import GatewaySettings, run_from_command_line
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

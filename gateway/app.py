@@ -12,16 +12,18 @@ from typing import Any
 from fastapi import FastAPI
 from starlette.middleware import Middleware
 
-from gateway import openapi, problem, routes
-from gateway.browser_guard import SAFE_METHODS, BrowserGuard
-from gateway.client import AggregatorClient
+from gateway import openapi
 from gateway.console import routes as console
-from gateway.metrics import GatewayMetrics
-from gateway.middleware import BodyLimit, RequestContext
-from gateway.routes import Services
-from gateway.server import Server, listen
-from shared.config import EXIT_CONFIG as EXIT_CONFIG
-from shared.config import GatewaySettings
+from gateway.http import problem
+from gateway.http.cross_site_guard import SAFE_METHODS, BrowserGuard
+from gateway.http.metrics import GatewayMetrics
+from gateway.http.middleware import BodyLimit, RequestContext
+from gateway.http.server import Server, listen
+from gateway.routes import handlers
+from gateway.routes.handlers import Services
+from gateway.run_service import AggregatorClient
+from shared.config.settings import EXIT_CONFIG as EXIT_CONFIG
+from shared.config.settings import GatewaySettings
 from shared.errors import (
     BlobCorrupt,
     BlobNotFound,
@@ -42,9 +44,9 @@ from shared.errors import (
     RunNotFound,
     TransferIdle,
 )
-from shared.log import get_logger, set_up
-from shared.rpc import open_aio_channel
+from shared.process.log import get_logger, set_up
 from shared.version import VERSION
+from shared.wire.rpc import open_aio_channel
 
 MAX_BODY_BYTES = 1 << 20
 """Largest request body."""
@@ -94,7 +96,7 @@ ROUTES: tuple[Route, ...] = (
     Route(
         method="POST",
         path="/v1/runs",
-        handler=routes.create_run,
+        handler=handlers.create_run,
         tag="runs",
         status=202,
         refusals=(InvalidConfig, RequestIdReused, RunNotFound, RoundNotFound, BlobNotFound),
@@ -105,14 +107,14 @@ ROUTES: tuple[Route, ...] = (
     Route(
         method="GET",
         path=_CONFIGURATION,
-        handler=routes.get_run_configuration,
+        handler=handlers.get_run_configuration,
         tag="runs",
         is_local=True,
     ),
     Route(
         method="POST",
         path=f"{_CONFIGURATION}/check",
-        handler=routes.check_run_configuration,
+        handler=handlers.check_run_configuration,
         tag="runs",
         refusals=(MalformedRequest,),
         http_refusals=(413, 415),
@@ -122,18 +124,18 @@ ROUTES: tuple[Route, ...] = (
     Route(
         method="PUT",
         path=f"{_MODELS}{{sha256}}",
-        handler=routes.put_model,
+        handler=handlers.put_model,
         tag="runs",
         refusals=(BlobCorrupt, BlobTooLarge, InvalidModel, ChunkOutOfOrder, Overloaded, TransferIdle),
         http_refusals=(411,),
         extra=openapi.MODEL_BODY,
     ),
-    Route(method="GET", path="/v1/runs", handler=routes.list_runs, tag="runs", refusals=(RunNotFound,)),
-    Route(method="GET", path=_RUN, handler=routes.get_run, tag="runs", refusals=(RunNotFound,)),
+    Route(method="GET", path="/v1/runs", handler=handlers.list_runs, tag="runs", refusals=(RunNotFound,)),
+    Route(method="GET", path=_RUN, handler=handlers.get_run, tag="runs", refusals=(RunNotFound,)),
     Route(
         method="POST",
         path=f"{_RUN}/pause",
-        handler=routes.pause_run,
+        handler=handlers.pause_run,
         tag="runs",
         refusals=(RunNotFound, InvalidTransition, RequestIdReused),
         http_refusals=(413,),
@@ -141,14 +143,14 @@ ROUTES: tuple[Route, ...] = (
     Route(
         method="POST",
         path=f"{_RUN}/resume",
-        handler=routes.resume_run,
+        handler=handlers.resume_run,
         tag="runs",
         refusals=(RunNotFound, InvalidTransition, RequestIdReused),
     ),
     Route(
         method="POST",
         path=f"{_RUN}/stop",
-        handler=routes.stop_run,
+        handler=handlers.stop_run,
         tag="runs",
         refusals=(RunNotFound, RequestIdReused),
         http_refusals=(413,),
@@ -156,7 +158,7 @@ ROUTES: tuple[Route, ...] = (
     Route(
         method="POST",
         path=f"{_RUN}/clients/{{client_id}}/quarantine",
-        handler=routes.quarantine_client,
+        handler=handlers.quarantine_client,
         tag="runs",
         refusals=(RunNotFound, ClientNotFound, InvalidTransition, RequestIdReused),
         http_refusals=(413,),
@@ -164,7 +166,7 @@ ROUTES: tuple[Route, ...] = (
     Route(
         method="POST",
         path=f"{_RUN}/clients/{{client_id}}/release",
-        handler=routes.release_client,
+        handler=handlers.release_client,
         tag="runs",
         refusals=(RunNotFound, ClientNotFound, InvalidTransition, RequestIdReused),
     ),
@@ -172,7 +174,7 @@ ROUTES: tuple[Route, ...] = (
         Route(
             method=method,
             path=f"{_RUN}/manifest",
-            handler=routes.get_manifest,
+            handler=handlers.get_manifest,
             tag="results",
             refusals=(RunNotFound,),
             responses=openapi.MANIFEST,
@@ -180,11 +182,11 @@ ROUTES: tuple[Route, ...] = (
         )
         for method in ("GET", "HEAD")
     ),
-    Route(method="GET", path=f"{_RUN}/rounds", handler=routes.list_rounds, tag="results", refusals=(RunNotFound,)),
+    Route(method="GET", path=f"{_RUN}/rounds", handler=handlers.list_rounds, tag="results", refusals=(RunNotFound,)),
     Route(
         method="GET",
         path=f"{_RUN}/metrics.jsonl",
-        handler=routes.get_metrics_lines,
+        handler=handlers.get_metrics_lines,
         tag="results",
         refusals=(RunNotFound,),
         responses=openapi.LINES,
@@ -192,7 +194,7 @@ ROUTES: tuple[Route, ...] = (
     Route(
         method="GET",
         path=f"{_RUN}/timings.jsonl",
-        handler=routes.get_timings_lines,
+        handler=handlers.get_timings_lines,
         tag="results",
         refusals=(RunNotFound,),
         responses=openapi.LINES,
@@ -200,7 +202,7 @@ ROUTES: tuple[Route, ...] = (
     Route(
         method="GET",
         path=f"{_RUN}/evaluations",
-        handler=routes.list_evaluations,
+        handler=handlers.list_evaluations,
         tag="results",
         refusals=(RunNotFound,),
     ),
@@ -215,40 +217,40 @@ ROUTES: tuple[Route, ...] = (
             responses=openapi.FILE,
             is_listed=method == "GET",
         )
-        for name, handler in (("model", routes.get_model), ("prototypes", routes.get_prototypes))
+        for name, handler in (("model", handlers.get_model), ("prototypes", handlers.get_prototypes))
         for method in ("GET", "HEAD")
     ),
     Route(
         method="GET",
         path=f"{_RUN}/prototype-map",
-        handler=routes.get_prototype_map,
+        handler=handlers.get_prototype_map,
         tag="results",
         refusals=(RunNotFound, NoPrototypes, RoundNotFound, BlobNotFound, PayloadCorrupt, Overloaded),
     ),
     Route(
         method="GET",
         path=f"{_RUN}/events",
-        handler=routes.get_events,
+        handler=handlers.get_events,
         tag="events",
         refusals=(RunNotFound, Overloaded),
         responses=openapi.EVENTS,
     ),
-    Route(method="GET", path="/v1/clients", handler=routes.list_clients, tag="federation"),
-    Route(method="GET", path=problem.PROBLEMS_PATH, handler=routes.list_problems, tag="service", is_local=True),
+    Route(method="GET", path="/v1/clients", handler=handlers.list_clients, tag="federation"),
+    Route(method="GET", path=problem.PROBLEMS_PATH, handler=handlers.list_problems, tag="service", is_local=True),
     Route(
         method="GET",
         path=f"{problem.PROBLEMS_PATH}/{{code}}",
-        handler=routes.get_problem,
+        handler=handlers.get_problem,
         tag="service",
         refusals=(NotFound,),
         is_local=True,
     ),
-    Route(method="GET", path="/livez", handler=routes.live, tag="service", is_local=True),
-    Route(method="GET", path="/readyz", handler=routes.ready, tag="service"),
+    Route(method="GET", path="/livez", handler=handlers.live, tag="service", is_local=True),
+    Route(method="GET", path="/readyz", handler=handlers.ready, tag="service"),
     Route(
         method="GET",
         path="/metrics",
-        handler=routes.get_metrics,
+        handler=handlers.get_metrics,
         tag="service",
         responses=openapi.METRICS,
         is_local=True,

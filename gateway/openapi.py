@@ -9,11 +9,11 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from pydantic.json_schema import models_json_schema
 
-from gateway import problem
+from gateway.http import problem
 from gateway.run_configuration import described, section_kinds
-from gateway.schemas import EventPage, FieldProblem, Problem
+from shared.config.run import RunConfig
+from shared.documents import EventPage, FieldProblem, Problem
 from shared.errors import AggregatorUnavailable, FedplccError, Internal, MalformedRequest, StoreUnavailable
-from shared.run_config import RunConfig
 from shared.version import VERSION
 
 TITLE = "fedplcc gateway"

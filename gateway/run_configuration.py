@@ -15,17 +15,17 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from gateway import schemas
-from shared.config_problems import run_problems
-from shared.meanings import meanings
+from shared import documents
+from shared.config.key_descriptions import meanings
+from shared.config.problems import run_problems
+from shared.config.run import STEMS, RunConfig, TimmOptions, parse_run_config
+from shared.config.toml_text import toml_tables
 from shared.methods import METHODS
 from shared.methods.base import Method
-from shared.run_config import STEMS, RunConfig, TimmOptions, parse_run_config
-from shared.toml_text import toml_tables
 
 FORMS_OF_MODELS = (
-    schemas.ModelForm(form="timm:NAME", summary="A backbone of timm, by its name there, with a head of its own."),
-    schemas.ModelForm(
+    documents.ModelForm(form="timm:NAME", summary="A backbone of timm, by its name there, with a head of its own."),
+    documents.ModelForm(
         form="package.module:factory",
         summary="Your own code, which every trainer must be able to import; model.options are its arguments.",
     ),
@@ -34,26 +34,26 @@ _EXAMPLE: Mapping[str, Any] = {"run": {"method": "fedavg", "min_clients": 1}, "d
 
 
 @cache
-def form() -> schemas.RunConfigurationForm:
+def form() -> documents.RunConfigurationForm:
     """Everything that a form needs to know; the same for as long as the process lives."""
-    return schemas.RunConfigurationForm(
+    return documents.RunConfigurationForm(
         sections={name: described_schema(kind) for name, kind in section_kinds()},
         defaults=_defaults(),
         methods=[_choice(method) for method in METHODS.values()],
-        models=[schemas.ModelChoice(name=name, stems=list(stems)) for name, stems in STEMS.items()],
+        models=[documents.ModelChoice(name=name, stems=list(stems)) for name, stems in STEMS.items()],
         model_forms=list(FORMS_OF_MODELS),
         timm_options=described_schema(TimmOptions),
     )
 
 
-def check(document: Mapping[str, Any]) -> schemas.ConfigurationCheck:
+def check(document: Mapping[str, Any]) -> documents.ConfigurationCheck:
     """What is wrong with a configuration, or what it comes to."""
     found = run_problems(document)
     if found:
-        problems = [schemas.FieldProblem(location=each.location, detail=each.detail) for each in found]
-        return schemas.ConfigurationCheck(problems=problems, config=None, config_hash=None, toml=None)
+        problems = [documents.FieldProblem(location=each.location, detail=each.detail) for each in found]
+        return documents.ConfigurationCheck(problems=problems, config=None, config_hash=None, toml=None)
     config = parse_run_config(document)
-    return schemas.ConfigurationCheck(
+    return documents.ConfigurationCheck(
         problems=[],
         config=json.loads(config.canonical_json),
         config_hash=config.hash,
@@ -105,12 +105,12 @@ def _defaults() -> dict[str, dict[str, Any]]:
     return defaults
 
 
-def _choice(method: Method) -> schemas.MethodChoice:
+def _choice(method: Method) -> documents.MethodChoice:
     module = inspect.getmodule(method.config)
     # A method's file begins with its name and a sentence; without docstrings (-OO) the name alone is left.
     title, _, sentence = ((module and module.__doc__) or method.name).partition("\n\n")[0].partition(": ")
     sentence = " ".join(sentence.split())
-    return schemas.MethodChoice(
+    return documents.MethodChoice(
         name=method.name,
         title=title.strip(),
         summary=sentence[:1].upper() + sentence[1:],

@@ -43,7 +43,8 @@
     `-- Internal                   a bug; the text is fixed
 
 Each class has a `code` (the numbers of google.rpc.Code, so that nothing here needs gRPC), a `reason` in UPPER_SNAKE_CASE
-and a sentence for the user. `shared/rpc.py` maps them to statuses and back; `gateway/problem.py` to problem documents.
+and a sentence for the user. `shared/wire/rpc.py` maps them to statuses and back; `gateway/http/problem.py` to problem
+documents.
 """
 
 from __future__ import annotations

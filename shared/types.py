@@ -18,7 +18,7 @@ IntArray = npt.NDArray[np.int64]
 
 
 class RunStatus(StrEnum):
-    """Where a run stands; the transitions are in aggregator/rounds.py."""
+    """Where a run stands; the transitions are in aggregator/rounds/machine.py."""
 
     PENDING = "pending"
     RUNNING = "running"

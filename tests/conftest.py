@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from shared.log import OUR_LOGGERS
-from tests.folders import memory_folder
-from tests.harness import TOLD, Federation
-from tests.postgres import Server, a_server
+from shared.process.log import OUR_LOGGERS
+from tests.support.federation.processes import TOLD, Federation
+from tests.support.hosts.postgres import Server, a_server
+from tests.support.records.folders import memory_folder
 
 settings.register_profile(
     "default", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]

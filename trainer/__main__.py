@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from shared.config import TrainerSettings, run_from_command_line
+from shared.config.settings import TrainerSettings, run_from_command_line
 from trainer import app
 
 

@@ -9,13 +9,13 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from types import FrameType
 
-from shared.allocator import keep_freed_memory
-from shared.config import EXIT_CONFIG as EXIT_CONFIG
-from shared.config import TrainerSettings, limit_threads
+from shared.config.settings import EXIT_CONFIG as EXIT_CONFIG
+from shared.config.settings import TrainerSettings, limit_threads
 from shared.errors import FedplccError, StoreUnavailable
-from shared.failpoints import arm_from_environment
-from shared.log import bind, get_logger, set_up
-from shared.metrics import new_registry, serve_metrics
+from shared.process.allocator import keep_freed_memory
+from shared.process.failpoints import arm_from_environment
+from shared.process.log import bind, get_logger, set_up
+from shared.process.metrics import new_registry, serve_metrics
 from shared.version import VERSION
 from trainer.instance import held_state_dir
 
@@ -54,14 +54,14 @@ def run(settings: TrainerSettings) -> int:
 
 def _serve(settings: TrainerSettings, token: str, signals: _Signals) -> None:
     # Not above: torch reads its thread settings when it loads, and whoever only asks for help need not wait for it.
-    from trainer.client import AggregatorClient
-    from trainer.client_state import ClientStates
+    from trainer.aggregator.connection import AggregatorClient
     from trainer.consent import Consent
-    from trainer.device_readings import DeviceReadings
     from trainer.health import serve_health
-    from trainer.metrics import TrainerMetrics
-    from trainer.readings import Readings, none, process_readings
-    from trainer.tasks import TaskRunner
+    from trainer.readings.gathering import Readings, none, process_readings
+    from trainer.readings.gpu import DeviceReadings
+    from trainer.readings.metrics import TrainerMetrics
+    from trainer.task.client_state import ClientStates
+    from trainer.task.runner import TaskRunner
     from trainer.worker import Worker
 
     log.info("trainer_starting", version=VERSION, **settings.model_dump(mode="json"))

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from shared.config.run import TIMM, ModelSection, TimmOptions
 from shared.errors import CodeNotAllowed, DownloadNotAllowed, FileNotAllowed
-from shared.run_config import TIMM, ModelSection, TimmOptions
 
 if TYPE_CHECKING:
-    from shared.config import TrainerSettings
+    from shared.config.settings import TrainerSettings
 
 
 @dataclass(frozen=True, slots=True)

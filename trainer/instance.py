@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from shared import disk
 from shared.convert.membership import TOKEN_CHARACTERS
-from shared.disk import why_unusable
 from shared.errors import InvalidConfig, StoreUnavailable
+from shared.process import disk
+from shared.process.disk import why_unusable
 
 TOKEN_FILE = "instance-token"
 LOCK_FILE = "lock"

@@ -31,16 +31,16 @@ from shared.errors import (
     Unauthenticated,
     UpdateConflict,
 )
-from shared.failpoints import passing
-from shared.log import bind, get_logger
-from shared.rpc import backoff
+from shared.process.failpoints import passing
+from shared.process.log import bind, get_logger
 from shared.types import Client, ClientActivity, ClientProblem, Heartbeat, Task, TaskKind
+from shared.wire.rpc import backoff
+from trainer.aggregator.connection import AggregatorClient, StreamEnd, pause
+from trainer.aggregator.proxy_detection import Cuts
 from trainer.cancellation import Cancelled
-from trainer.client import AggregatorClient, StreamEnd, pause
-from trainer.cuts import Cuts
-from trainer.failures import ModelFailed, OutOfMemory, is_out_of_memory, sentence_for_others
-from trainer.metrics import WORK, TrainerMetrics
-from trainer.tasks import TaskRunner
+from trainer.readings.metrics import WORK, TrainerMetrics
+from trainer.task.failures import ModelFailed, OutOfMemory, is_out_of_memory, sentence_for_others
+from trainer.task.runner import TaskRunner
 
 RETRY_FAILED_S = 30.0
 """Pause before a task that failed is tried again although it has not changed: somebody may have mended the data."""
@@ -124,7 +124,7 @@ class Worker:
             runner: Does the tasks.
             client: The connection to the aggregator.
             metrics: Where to count.
-            readings: What the heartbeats carry, see readings.py; the runner's own if None. Quick, and never fails.
+            readings: What the heartbeats carry, see readings/gathering.py; the runner's own if None. Quick, and never fails.
             retry_failed_s: Pause before a task that failed is tried again although it has not changed.
         """
         self._runner, self._client, self._metrics = runner, client, metrics

@@ -12,11 +12,11 @@ from prometheus_client import CollectorRegistry
 
 from aggregator.metrics.calls import CallMetrics
 from aggregator.metrics.clients import MAX_CLIENTS, ClientMetrics
+from aggregator.metrics.disk import StorageMetrics
 from aggregator.metrics.families import Families
 from aggregator.metrics.outcomes import Outcomes
 from aggregator.metrics.rounds import RoundMetrics
 from aggregator.metrics.runs import RunMetrics
-from aggregator.metrics.storage import StorageMetrics
 from aggregator.metrics.transfers import TransferMetrics
 
 __all__ = ["AggregatorMetrics"]

@@ -12,8 +12,8 @@ from types import MappingProxyType
 from prometheus_client import Counter, Histogram
 
 from aggregator.metrics.families import Families
-from shared.call_observer import CallObserver
 from shared.errors import Code
+from shared.wire.call_observer import CallObserver
 
 SECONDS = (0.001, 0.005, 0.025, 0.1, 0.5, 1, 10)
 """Buckets of a call's duration: few, since every method has them. One second is the limit for a heartbeat."""

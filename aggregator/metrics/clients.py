@@ -16,8 +16,8 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 
 from aggregator.metrics.families import AtScrape, Families
-from aggregator.sessions import Session
-from shared.metrics import PREFIX
+from aggregator.presence.sessions import Session
+from shared.process.metrics import PREFIX
 from shared.readings import READINGS
 from shared.types import ClientActivity, Run
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from prometheus_client import Gauge
 
-from aggregator import rounds
 from aggregator.metrics.families import Families
 from aggregator.metrics.round_times import Phase, RoundTimes
-from shared.metrics import PHASE_SECONDS
+from aggregator.rounds import machine
+from shared.process.metrics import PHASE_SECONDS
 from shared.types import ClientActivity, DropReason, Run, RunStatus, Task, TaskKind
 
 RESULTS = ("committed", "interrupted", "abandoned", "no_quorum", "failed")
@@ -28,9 +28,9 @@ def result_of(before: Run, after: Run) -> str | None:
     - failed: its run failed, because what is stored of the round cannot be aggregated or read.
     """
     current = before.round
-    if current is None or not rounds.has_open_round(before):
+    if current is None or not machine.has_open_round(before):
         return None
-    if after.round is not None and after.round.number == current.number and not rounds.has_open_round(after):
+    if after.round is not None and after.round.number == current.number and not machine.has_open_round(after):
         return "committed"
     if after.status is before.status:
         return None
@@ -39,7 +39,7 @@ def result_of(before: Run, after: Run) -> str | None:
     if after.status is RunStatus.STOPPING:
         return "abandoned"
     if after.status is RunStatus.FAILED:
-        return "no_quorum" if rounds.lacks_quorum(after) else "failed"
+        return "no_quorum" if machine.lacks_quorum(after) else "failed"
     return None
 
 
@@ -124,7 +124,7 @@ class RoundMetrics:
             return
         if before.round.number or result != "committed":  # the first model is no round of training
             self._ended.labels(result).inc()
-        times = self._open.pop(after.run_id, None) if not rounds.has_open_round(after) else None
+        times = self._open.pop(after.run_id, None) if not machine.has_open_round(after) else None
         if result == "committed" and times is not None and after.round is not None and after.round.number:
             self._seconds.observe(times.age_s(now))
             for phase, seconds in times.seconds(after.round, now).items():
@@ -161,7 +161,9 @@ class RoundMetrics:
             times.uploads(client_id, now)
 
     def aggregation(self, run_id: str, *, now: Callable[[], float]) -> Aggregation:
-        """Who looks on while the open round of a run is aggregated; see `AggregationWatch` in aggregator/aggregation.py."""
+        """Who looks on while the open round of a run is aggregated; see `AggregationWatch` in
+        aggregator/computation/aggregation.py.
+        """
         return Aggregation(self._open.get(run_id), self._resident, now)
 
     def _trained_for(self, task: Task) -> RoundTimes | None:
@@ -175,7 +177,7 @@ class RoundMetrics:
             return
         times = self._open.get(after.run_id)
         if times is None or times.number != current.number:
-            if not rounds.has_open_round(after) and not rounds.has_open_round(before):
+            if not machine.has_open_round(after) and not machine.has_open_round(before):
                 return
             is_opened = before.round is None or before.round.number != current.number
             times = self._open[after.run_id] = RoundTimes.of(current, is_found=not is_opened)

@@ -16,10 +16,10 @@ from prometheus_client import Gauge
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 
-from aggregator import rounds
 from aggregator.metrics.families import AtScrape, Families
 from aggregator.metrics.rounds import RoundMetrics
-from shared.metrics import OTHER, PREFIX
+from aggregator.rounds import machine
+from shared.process.metrics import OTHER, PREFIX
 from shared.types import Round, RoundPhase, Run, RunStatus
 
 MAX_RUNS = 4
@@ -80,7 +80,7 @@ class RunAges(AtScrape):
             if shown.ended_at is not None or shown.run.status.is_final:
                 continue
             times = self._times.times(run_id)
-            if times is not None and shown.run.status is RunStatus.RUNNING and rounds.has_open_round(shown.run):
+            if times is not None and shown.run.status is RunStatus.RUNNING and machine.has_open_round(shown.run):
                 of_round.add_metric((run_id,), times.age_s(now))
                 if shown.moved_at is not None:
                     stalled.add_metric((run_id,), max(0.0, now - shown.moved_at))
@@ -164,7 +164,7 @@ class RunMetrics:
         for status in RunStatus:
             if not status.is_final:
                 self._by_status.labels(status.value).set(statuses.count(status))
-        self._without_quorum.set(sum(rounds.waits_for_quorum(run) for run in open_runs.values()))
+        self._without_quorum.set(sum(machine.waits_for_quorum(run) for run in open_runs.values()))
         for run_id in [run_id for run_id in self._shown if run_id not in open_runs]:
             shown = self._shown[run_id]
             shown.ended_at = now if shown.ended_at is None else shown.ended_at
@@ -254,7 +254,7 @@ class RunMetrics:
             self._total_rounds.labels(run.run_id).set(run.total_rounds)
             self._refused.labels(run.run_id)
         shown.run = run
-        status = (run.status.value, "quorum" if rounds.waits_for_quorum(run) else "")
+        status = (run.status.value, "quorum" if machine.waits_for_quorum(run) else "")
         if status != shown.status:
             shown.status = status
             self._status.remove_by_labels({"run": run.run_id})

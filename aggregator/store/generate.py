@@ -11,7 +11,7 @@ from pathlib import Path
 
 from sqlalchemy import Column, Table, UniqueConstraint
 
-from aggregator.store.schema import REVISION, metadata
+from aggregator.store.database.schema import REVISION, metadata
 
 README = Path(__file__).with_name("README.md")
 BEGIN = "<!-- Generated from schema.py by `python -m aggregator.store.generate`; do not edit. -->"

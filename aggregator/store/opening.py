@@ -12,13 +12,13 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from aggregator.store.database import database_errors
-from aggregator.store.revisions import NEW, revision_of
-from aggregator.store.sql import SqlStore
-from aggregator.store.sqlite import Sqlite
-from shared import disk
-from shared.disk import why_unusable
+from aggregator.store.database.connections import database_errors
+from aggregator.store.database.revisions import NEW, revision_of
+from aggregator.store.database.sql_store import SqlStore
+from aggregator.store.database.sqlite import Sqlite
 from shared.errors import InvalidConfig, StoreUnavailable
+from shared.process import disk
+from shared.process.disk import why_unusable
 
 BELONGING = "database.json"
 SQLITE = "aggregator.sqlite"

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fedplcc.comparison.outcomes import Spread
-from fedplcc.plots import STROKES
+from fedplcc.runs.plots import STROKES
 
 COLOURS = ("#1f77b4", "#e1701a", "#2ca02c", "#d62728", "#9467bd", "#a5714f", "#e377c2", "#7f8c8d", "#a8a81e", "#17a2b8")
 """Of lines; each is seen on white and on black."""

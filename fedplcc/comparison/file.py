@@ -31,10 +31,10 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from fedplcc.comparison.published import PublishedTable, published_tables
-from shared.config_problems import table_problems
+from shared.config.problems import table_problems
+from shared.config.sections import NAME_PATTERN, Name, Section, read_document, unknown
 from shared.errors import InvalidConfig
 from shared.methods import METHODS
-from shared.sections import NAME_PATTERN, Name, Section, read_document, unknown
 
 DEFAULT_GROUP = "methods"
 """Group of a row that names none."""

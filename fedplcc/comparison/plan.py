@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from fedplcc.comparison.file import Comparison, assignments
-from fedplcc.config_check import judge
-from fedplcc.configuration import Overrides, local_clients, override
-from fedplcc.initial_model import anchored, require_file
+from fedplcc.runs.configuration import Overrides, local_clients, override
+from fedplcc.runs.configuration_check import judge
+from fedplcc.runs.initial_model import anchored, require_file
+from shared.config.run import FederationFile
+from shared.config.sections import read_document, unknown
 from shared.errors import InvalidConfig
-from shared.run_config import FederationFile
-from shared.sections import read_document, unknown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, TypeAdapter, model_validator
 
-from shared.sections import Section
+from shared.config.sections import Section
 from shared.types import GLOBAL_MODEL, LOCAL_MODEL
 
 Percent = Annotated[float, Field(ge=0, le=100)]

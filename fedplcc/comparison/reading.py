@@ -11,11 +11,11 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from fedplcc.artifacts import EVALUATIONS, MANIFEST, METRICS, TIMINGS
 from fedplcc.comparison.plan import Cell
-from fedplcc.configuration import federation_json
-from fedplcc.plots import SUMMARIES
-from fedplcc.run_folder import FEDERATION, RunFolder
+from fedplcc.runs.artifacts import EVALUATIONS, MANIFEST, METRICS, TIMINGS
+from fedplcc.runs.configuration import federation_json
+from fedplcc.runs.plots import SUMMARIES
+from fedplcc.runs.run_folder import FEDERATION, RunFolder
 from shared.types import GLOBAL_MODEL, LOCAL_MODEL
 
 TEST_SET = "test"

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from fedplcc.comparison.accuracy_tables import standing, tables_of_views
-from fedplcc.comparison.beside import beside_published
 from fedplcc.comparison.document import Bullets, Heading, Paragraph, Part
 from fedplcc.comparison.drawings import cell_pictures, curve_drawings
 from fedplcc.comparison.findings import Findings, seeds_by_reason
 from fedplcc.comparison.measured import what_was_measured
 from fedplcc.comparison.outcomes import over_seeds
 from fedplcc.comparison.provenance import what_was_run
+from fedplcc.comparison.published_beside import beside_published
 from fedplcc.comparison.reading import Absence
 from shared.types import GLOBAL_MODEL, LOCAL_MODEL
 

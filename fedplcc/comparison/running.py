@@ -21,7 +21,7 @@ from multiprocessing.connection import Connection, wait
 from typing import Any, Protocol
 
 from fedplcc.comparison.plan import Cell
-from shared.config import limit_threads
+from shared.config.settings import limit_threads
 from shared.errors import FailedPrecondition, FedplccError
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -131,8 +131,8 @@ def train_cell(cell: Cell, progress: Any, *, device: str, should_stop: Callable[
         Interrupted: `should_stop()` held.
         FedplccError: It cannot be trained.
     """
-    from fedplcc.artifacts import ending_of
-    from fedplcc.run_folder import claimed_folder
+    from fedplcc.runs.artifacts import ending_of
+    from fedplcc.runs.run_folder import claimed_folder
     from fedplcc.simulation import simulate_in_folder
 
     with claimed_folder(cell.folder, cell.federation) as folder:
@@ -229,12 +229,12 @@ def _work(connection: Connection, threads: int, device: str) -> None:
 
 
 def _outcome_of(cell: Cell, connection: Connection, device: str) -> tuple[str, str]:
-    from aggregator import journal
-    from fedplcc.comparison.telling import CellProgress
+    from aggregator.coordinator import event_log
+    from fedplcc.comparison.training_display import CellProgress
     from fedplcc.interruption import Interrupted
-    from shared.log import set_up
+    from shared.process.log import set_up
 
-    set_up("error", silent=[journal.NAME])
+    set_up("error", silent=[event_log.NAME])
     progress = CellProgress(
         told_round=lambda number, mean: connection.send((ROUND, (number, mean))),
         told_note=lambda text: connection.send((NOTE, text)),

@@ -12,8 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedplcc.atomic_file import disk_errors, write_text
-from fedplcc.comparison import tidy
+from fedplcc.comparison import csv_tables
 from fedplcc.comparison.document import Drawing
 from fedplcc.comparison.drawings import drawing_patterns
 from fedplcc.comparison.findings import Findings
@@ -23,6 +22,7 @@ from fedplcc.comparison.page import page
 from fedplcc.comparison.plan import Cell
 from fedplcc.comparison.reading import Absence, CellResult, MissingCell, read_cell
 from fedplcc.comparison.report import report
+from fedplcc.runs.atomic_file import disk_errors, write_text
 
 REPORT_MARKDOWN, REPORT_PAGE = "report.md", "report.html"
 FAILURES = "failures.json"
@@ -46,7 +46,7 @@ def write_findings(out: Path, findings: Findings) -> list[str]:
     parts = report(findings)
     drawings = {part.name: part.svg for part in parts if isinstance(part, Drawing)}
     files = {
-        **tidy.tables(findings.comparison, findings.results, findings.missing),
+        **csv_tables.tables(findings.comparison, findings.results, findings.missing),
         **drawings,
         REPORT_MARKDOWN: markdown(parts),
         REPORT_PAGE: page(parts),

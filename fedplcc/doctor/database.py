@@ -20,8 +20,8 @@ def server(subject: Subject) -> Iterator[Finding]:
     if not (subject.probes.is_installed("sqlalchemy") and subject.probes.is_installed("psycopg")):
         yield problem("database", "PostgreSQL needs psycopg: pip install 'fedplcc[postgres]'")
         return
-    from aggregator.store.reading import look_at
-    from aggregator.store.schema import REVISION
+    from aggregator.store.database.postgres_reading import look_at
+    from aggregator.store.database.schema import REVISION
 
     try:
         found = look_at(subject.database_url)

@@ -8,9 +8,9 @@ from email.utils import parsedate_to_datetime
 from typing import Any
 
 from fedplcc.doctor.findings import Finding, Subject, ok, problem, warning
-from shared.addresses import split_address
 from shared.errors import FedplccError
 from shared.version import VERSION
+from shared.wire.addresses import split_address
 
 TIMEOUT_S = 3.0
 """Longest wait for each step."""
@@ -24,7 +24,7 @@ def aggregator(subject: Subject) -> Iterator[Finding]:
     """The aggregator's name, port, health and version."""
     if subject.aggregator is None:
         return
-    from fedplcc.health import first_serving
+    from fedplcc.remote.health import first_serving
 
     address = subject.aggregator
     try:
@@ -45,8 +45,8 @@ def gateway(subject: Subject) -> Iterator[Finding]:
         return
     import httpx
 
-    from fedplcc.health import READY_PATH, first_serving
-    from shared.addresses import is_loopback
+    from fedplcc.remote.health import READY_PATH, first_serving
+    from shared.wire.addresses import is_loopback
 
     url = subject.gateway if "://" in subject.gateway else f"http://{subject.gateway}"
     try:
@@ -102,7 +102,7 @@ def _version_of(address: str) -> str | None:
     """The version that an aggregator says beside an answer."""
     import grpc
 
-    from shared.rpc import VERSION_KEY
+    from shared.wire.rpc import VERSION_KEY
 
     with grpc.insecure_channel(address, options=(("grpc.enable_http_proxy", 0),)) as channel:
         call: Any = channel.unary_unary(CHEAP_CALL, bytes, bytes)  # an empty message is no byte, the answer's are left

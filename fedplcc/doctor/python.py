@@ -9,7 +9,7 @@ from importlib import metadata
 from typing import Any
 
 from fedplcc.doctor.findings import Finding, Subject, in_bytes, ok, problem, warning
-from fedplcc.exit_codes import EXTRAS
+from fedplcc.extras import EXTRAS
 from shared.version import VERSION
 
 PYTHONS = ((3, 11), (3, 13))

@@ -6,12 +6,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
-from aggregator.collection import Keep, all_runs, needed_blobs, rounds_of
-from aggregator.history import STATUS_EVENTS
-from aggregator.rounds import last_committed
+from aggregator.coordinator.garbage import Keep, all_runs, needed_blobs, rounds_of
+from aggregator.rounds.events import STATUS_EVENTS
+from aggregator.rounds.machine import last_committed
 from aggregator.store.base import Store
-from aggregator.store.blob_files import BlobFiles, sha256_of
-from aggregator.store.collection_lock import no_collection
+from aggregator.store.blobs.files import BlobFiles, sha256_of
+from aggregator.store.blobs.garbage_lock import no_collection
 from aggregator.store.opening import SQLITE
 from fedplcc.doctor.database import server
 from fedplcc.doctor.findings import Finding, Subject, in_bytes, ok, problem, warning

@@ -198,10 +198,10 @@ def file_system_of(place: Path, mounts: str) -> str:
 def _judged(subject: Subject, text: str, revision: str) -> Finding:
     if not subject.probes.is_installed("sqlalchemy"):
         return ok("aggregator", text)
-    schema = subject.probes.load("aggregator.store.schema")
+    schema = subject.probes.load("aggregator.store.database.schema")
     if revision == schema.REVISION:
         return ok("aggregator", text)
-    migrations = Path(schema.__file__).with_name("migrations") / "versions"
+    migrations = Path(schema.__file__).parents[1] / "migrations" / "versions"
     if any(migrations.glob(f"r{revision}_*.py")):
         return warning(
             "aggregator", f"{text}: the next start brings it to {schema.REVISION} and keeps a copy; make room"

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from aggregator.store.blob_files import sha256_of
+from aggregator.store.blobs.files import sha256_of
 from fedplcc.doctor.findings import Finding, ok, warning
 from trainer.app import STATES_FOLDER
-from trainer.client_state import manifest_in
 from trainer.instance import TOKEN_FILE
+from trainer.task.client_state import manifest_in
 
 
 def is_trainer_state(state: Path) -> bool:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fedplcc.atomic_file import make_folder
+from fedplcc.models.trained_model import read_trained_model
 from fedplcc.pictures import CLUSTERS, MAP
 from fedplcc.pictures.making import make_clusters, make_map, write_clusters, write_map
 from fedplcc.pictures.models import first_model
 from fedplcc.pictures.shown_clients import shown_clients
-from fedplcc.trained_model import read_trained_model
+from fedplcc.runs.atomic_file import make_folder
 
 PER_CLASS = 20
 """Test images of each class and domain: half of what the command shows, because a report has many maps."""

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedplcc.pictures.shown_clients import ShownClient, reading
+from shared.config.run import DataSection
 from shared.errors import InvalidData
-from shared.run_config import DataSection
 from shared.types import IntArray
 from trainer.data import ImageSet, load_split, opened_once
 

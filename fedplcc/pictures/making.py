@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from fedplcc.atomic_file import atomic_file, write_text
+from fedplcc.models.trained_model import TrainedModel
 from fedplcc.pictures.cluster_drawing import draw_clusters
 from fedplcc.pictures.cluster_sizes import ClusterSizes, global_sizes, local_sizes
 from fedplcc.pictures.feature_map import FeatureMap, Panel, Projection, mapped
@@ -14,7 +14,7 @@ from fedplcc.pictures.image_sample import read_sample
 from fedplcc.pictures.map_drawing import draw_map
 from fedplcc.pictures.models import local_reports, points_of, pooled_samples
 from fedplcc.pictures.shown_clients import ShownClient
-from fedplcc.trained_model import TrainedModel
+from fedplcc.runs.atomic_file import atomic_file, write_text
 from shared.errors import InvalidConfig
 
 OnStep = Callable[[str], None]

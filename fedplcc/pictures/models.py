@@ -13,21 +13,21 @@ from typing import cast
 
 import numpy as np
 
-from fedplcc.artifacts import MANIFEST, METRICS
+from fedplcc.models.trained_model import TrainedModel, read_trained_model
 from fedplcc.pictures.image_sample import ImageSample
 from fedplcc.pictures.points import Points, points
 from fedplcc.pictures.shown_clients import ShownClient, reading
-from fedplcc.trained_model import TrainedModel, read_trained_model
+from fedplcc.runs.artifacts import MANIFEST, METRICS
+from shared.config.run import RunConfig
 from shared.errors import InvalidConfig, InvalidData, InvalidModel
-from shared.run_config import RunConfig
 from shared.tensors import sha256_hex, to_bytes
 from shared.types import FloatArray, IntArray, PrototypeSet
 from trainer.consent import Consent
 from trainer.data import ImageSet, load_split, opened_once
-from trainer.device_images import DeviceImages
-from trainer.evaluation import collect_features
+from trainer.learning.device_images import DeviceImages
+from trainer.learning.evaluation import collect_features
 from trainer.models import FeatureModel, build_model, state_arrays
-from trainer.randomness import derive_seed
+from trainer.reproducibility.randomness import derive_seed
 
 FIRST, NOTHING = "first", "none"
 """What `--before` takes besides a path: the model that the run began with, or no panel."""
@@ -160,7 +160,7 @@ def points_of(trained: TrainedModel, sample: ImageSample, clients: Sequence[Show
 
 
 def _training_images(client: ShownClient, config: RunConfig) -> ImageSet:
-    """The images that the client trained on, as `trainer.tasks` chooses them."""
+    """The images that the client trained on, as `trainer.task.runner` chooses them."""
     seed = derive_seed("subset", config.run.seed, client.name)
     with reading(client):
         images, _ = load_split(

@@ -9,11 +9,11 @@ from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from fedplcc.configuration import domain_of, local_clients
-from fedplcc.run_folder import FEDERATION
+from fedplcc.runs.configuration import domain_of, local_clients
+from fedplcc.runs.run_folder import FEDERATION
+from shared.config.run import FACTORY, ClientSection, FederationFile, RunConfig, load_federation
+from shared.config.sections import NAME_PATTERN, validate
 from shared.errors import InvalidConfig, InvalidData, StoreUnavailable
-from shared.run_config import FACTORY, ClientSection, FederationFile, RunConfig, load_federation
-from shared.sections import NAME_PATTERN, validate
 from trainer.data.parts import split_part
 from trainer.data.specs import KINDS
 

@@ -3,7 +3,7 @@
     federation.py     the aggregator's service and store, driven until the run has ended
     engine.py         what does the clients' work; engines.py chooses among three:
       in_process.py     here, one client after another
-      crew.py           beside each other: in processes of this machine (processes.py) or of a Ray cluster (on_ray.py)
+      worker_pool.py    beside each other: in processes of this machine (processes.py) or of a Ray cluster (on_ray.py)
 
 Which engine works, and how many clients at a time, changes no byte of what the run leaves.
 """

@@ -19,8 +19,8 @@ from trainer.cancellation import ShouldStop
 from trainer.consent import Consent
 
 if TYPE_CHECKING:  # workers are told of sites, and have neither
-    from fedplcc.simulation.coordinator import InProcessCoordinator
-    from gateway.schemas import Event
+    from fedplcc.simulation.in_process_aggregator import InProcessCoordinator
+    from shared.documents import Event
 
 OnEvent: TypeAlias = "Callable[[Event], None]"
 OnProblem = Callable[[str, ClientProblem], None]

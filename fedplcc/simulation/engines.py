@@ -11,9 +11,9 @@ from functools import partial
 from importlib.util import find_spec
 
 from fedplcc.interruption import SIGNALS
-from fedplcc.parallelism import EngineName, num_workers, parse_engine
 from fedplcc.simulation.engine import Engine, Observers, Site
-from shared.config import keep_ray_to_ourselves, without_ray_statistics
+from fedplcc.simulation.parallelism import EngineName, num_workers, parse_engine
+from shared.config.settings import keep_ray_to_ourselves, without_ray_statistics
 
 ON_ACCELERATOR = 4
 """Clients that share an accelerator where nobody says how many: each has its own copy of the libraries' code there, hundreds
@@ -56,8 +56,8 @@ def make_engine(
         return InProcess(sites, observers)
     if find_spec("torch") is None:  # which only the workers would say otherwise
         raise ModuleNotFoundError("No module named 'torch'", name="torch")
-    from fedplcc.simulation.crew import Crew
     from fedplcc.simulation.processes import WorkerProcess
+    from fedplcc.simulation.worker_pool import Crew
 
     return Crew(sites, observers, count, partial(WorkerProcess, threads))
 
@@ -69,8 +69,8 @@ def _crew_on_ray(
     if address is None:
         keep_ray_to_ourselves()
     with _own_signals():
-        from fedplcc.simulation.crew import Crew
         from fedplcc.simulation.on_ray import RayCluster
+        from fedplcc.simulation.worker_pool import Crew
 
         observers.on_begin("starting Ray" if address is None else f"joining the Ray cluster at {address}")
         cluster = RayCluster(address, threads=threads, cores=num_cores(), device=sites[0].device)
@@ -97,7 +97,7 @@ def _own_signals() -> Iterator[None]:
 def _is_accelerator(device: str) -> bool:
     if device != "auto":
         return device != "cpu"
-    from trainer.environment import resolve_device  # loads torch, which many workers are worth
+    from trainer.reproducibility.environment import resolve_device  # loads torch, which many workers are worth
 
     return resolve_device(device).type != "cpu"
 

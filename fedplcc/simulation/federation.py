@@ -15,24 +15,24 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Literal
 
+from aggregator.coordinator.service import Coordinator, Limits
 from aggregator.metrics import AggregatorMetrics
-from aggregator.service import Coordinator, Limits
-from aggregator.store.blobs import BlobStore
-from aggregator.store.sql import SqlStore
-from fedplcc.artifacts import MODEL, PROTOTYPES, RunRecord, blob_file, write_record
-from fedplcc.configuration import domain_of, local_clients
-from fedplcc.initial_model import PIECE_BYTES, model_blob
+from aggregator.store.blobs.blob_store import BlobStore
+from aggregator.store.database.sql_store import SqlStore
 from fedplcc.interruption import Interrupted
-from fedplcc.parallelism import EngineName
-from fedplcc.progress import RunProgress
-from fedplcc.run_folder import REQUEST_ID, RunFolder
-from fedplcc.simulation.coordinator import CHUNK_BYTES, InProcessCoordinator
+from fedplcc.runs.artifacts import MODEL, PROTOTYPES, RunRecord, blob_file, write_record
+from fedplcc.runs.configuration import domain_of, local_clients
+from fedplcc.runs.initial_model import PIECE_BYTES, model_blob
+from fedplcc.runs.run_folder import REQUEST_ID, RunFolder
 from fedplcc.simulation.engine import Observers, Site, Work
 from fedplcc.simulation.engines import make_engine
-from gateway.schemas import Evaluation as EvaluationDocument
-from gateway.schemas import Event
-from shared.metrics import new_registry
-from shared.run_config import FederationFile, canonical_json
+from fedplcc.simulation.in_process_aggregator import CHUNK_BYTES, InProcessCoordinator
+from fedplcc.simulation.parallelism import EngineName
+from fedplcc.terminal.progress import RunProgress
+from shared.config.run import FederationFile, canonical_json
+from shared.documents import Evaluation as EvaluationDocument
+from shared.documents import Event
+from shared.process.metrics import new_registry
 from shared.types import BlobRef, EventQuery, Round, RoundPhase, Run, RunSpec, TaskKind
 from trainer.cancellation import Cancelled, ShouldStop, never
 from trainer.consent import Consent

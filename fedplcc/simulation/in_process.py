@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from fedplcc.simulation.engine import Observers, Site, Work, naming
 from shared.types import Client, RunSpec
 from trainer.cancellation import ShouldStop, check
-from trainer.client_state import ClientStates, States
 from trainer.data import opened_once
-from trainer.latest_model import LatestModel
-from trainer.tasks import TaskRunner
+from trainer.task.client_state import ClientStates, States
+from trainer.task.latest_model import LatestModel
+from trainer.task.runner import TaskRunner
 
 
 def task_runner(site: Site, states: States, latest_model: LatestModel) -> TaskRunner:

@@ -21,10 +21,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from fedplcc.simulation import undertaker
+from fedplcc.simulation import ray_cleanup
 from fedplcc.simulation.link import LinkLost
 from fedplcc.simulation.ray_worker import RayWorker, load_ray
-from shared.config import thread_limits
+from shared.config.settings import thread_limits
 from shared.errors import InvalidConfig, Unavailable
 from shared.version import VERSION
 
@@ -208,7 +208,7 @@ class RayHire:
 
 def _undertaker_of(folder: str) -> subprocess.Popen[bytes]:
     """A process that tidies up when this one has ended without doing so."""
-    command = [sys.executable, "-I", "-S", str(Path(undertaker.__file__)), folder]
+    command = [sys.executable, "-I", "-S", str(Path(ray_cleanup.__file__)), folder]
     return subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
     )

@@ -17,10 +17,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import fedplcc
-from fedplcc import die_with_parent
+from fedplcc.local import die_with_parent
 from fedplcc.simulation.link import PipeLink
-from shared.config import environment_without_settings, thread_limits
+from shared.config.settings import environment_without_settings, thread_limits
 from shared.errors import ResourceExhausted
 
 END_S = 10.0
@@ -93,6 +92,6 @@ def _started(threads: int) -> tuple[PipeLink, subprocess.Popen[bytes]]:
 
 def _environment(threads: int) -> dict[str, str]:
     """The environment: few threads, and every package is found where this process finds it."""
-    here = str(Path(fedplcc.__file__).parent.parent)
+    here = str(Path(__file__).parents[2])
     paths = [here, *(str(Path(path).absolute()) for path in sys.path)]  # "" is the present folder
     return {**environment_without_settings(), **thread_limits(threads), "PYTHONPATH": os.pathsep.join(paths)}

@@ -19,11 +19,11 @@ from typing import Any
 from fedplcc.simulation.engine import Site
 from fedplcc.simulation.link import Link
 from fedplcc.simulation.messages import Crashed, ask
-from shared import log
 from shared.methods.base import ClientState
+from shared.process import log
 from shared.types import Membership
 from shared.version import VERSION
-from trainer.client_state import Manifest, Staged
+from trainer.task.client_state import Manifest, Staged
 
 
 class RayWorker:
@@ -81,7 +81,7 @@ class RayWorker:
 
 
 class RemoteStates:
-    """What a client keeps, at the other end of a link; see `trainer.client_state.States`."""
+    """What a client keeps, at the other end of a link; see `trainer.task.client_state.States`."""
 
     def __init__(self, site: Site, link: Link) -> None:
         self._link = link

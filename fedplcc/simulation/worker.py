@@ -21,14 +21,14 @@ from fedplcc.simulation.engine import Site
 from fedplcc.simulation.in_process import task_runner
 from fedplcc.simulation.link import Link, LinkLost, PipeLink
 from fedplcc.simulation.messages import Answer, Crashed, Failed, Forget, Perform, Read, Told, ask
-from shared import log
 from shared.errors import FedplccError
+from shared.process import log
 from shared.types import BlobRef, Client, ClientActivity, ClientProblem, CommittedUpdate, Evaluation, Membership, Update
-from trainer.client_state import ClientStates, States
 from trainer.data import opened_once
-from trainer.determinism import prepare_torch
-from trainer.latest_model import LatestModel
-from trainer.tasks import TaskRunner
+from trainer.reproducibility.determinism import prepare_torch
+from trainer.task.client_state import ClientStates, States
+from trainer.task.latest_model import LatestModel
+from trainer.task.runner import TaskRunner
 
 TELL_S = 0.1
 """How often a worker says at most how far an activity has come."""
@@ -114,7 +114,7 @@ class LinkedCoordinator:
         self._link, self._blob_bytes = link, blob_bytes
 
     def announce(self, client: Client) -> Membership:
-        """See `trainer.coordinator.Coordinator`, as for the others."""
+        """See `trainer.aggregator.port.Coordinator`, as for the others."""
         membership: Membership = ask(self._link, "announce", client)
         return membership
 

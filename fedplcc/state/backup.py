@@ -24,12 +24,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from aggregator.store.blob_files import BlobFiles, sha256_of
-from aggregator.store.collection_lock import no_collection
+from aggregator.store.blobs.files import BlobFiles, sha256_of
+from aggregator.store.blobs.garbage_lock import no_collection
 from aggregator.store.opening import SQLITE
 from fedplcc.state.snapshot import copy_database, named_blobs, require_state
-from shared.disk import fsync_folder
 from shared.errors import InvalidConfig, PayloadCorrupt, StoreUnavailable
+from shared.process.disk import fsync_folder
 from shared.version import VERSION
 
 MANIFEST = "backup.json"

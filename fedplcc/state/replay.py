@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from aggregator.aggregation import aggregate, earlier_updates
-from aggregator.fold import BLOCK_ELEMENTS
+from aggregator.computation.aggregation import aggregate, earlier_updates
+from aggregator.computation.fold import BLOCK_ELEMENTS
 from aggregator.store.base import Store
-from aggregator.store.blob_files import BlobFiles
-from aggregator.store.blobs import BlobStore
-from aggregator.store.collection_lock import no_collection
+from aggregator.store.blobs.blob_store import BlobStore
+from aggregator.store.blobs.files import BlobFiles
+from aggregator.store.blobs.garbage_lock import no_collection
 from fedplcc.state.snapshot import require_state, snapshot
 from shared.errors import BlobNotFound, InvalidConfig, RoundNotFound, RunNotFound
 from shared.tensors import read_header

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from shared.config.run import canonical_json
 from shared.convert.fields import json_object, present, time_of, timestamp
 from shared.gen.fedplcc.v1 import types_pb2
-from shared.run_config import canonical_json
 from shared.types import Event
 
 

@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 
+from shared.config.run import NAME_PATTERN
 from shared.errors import MalformedRequest
-from shared.run_config import NAME_PATTERN
 
 MAX_TEXT = 1024
 """Most characters of a text that a peer chooses: names, sentences, versions."""

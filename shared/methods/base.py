@@ -1,9 +1,9 @@
 """What a federated method is: a frozen record of a few pure functions, client half and server half side by side.
 
-A method file imports the standard library, numpy, pydantic, `shared.maths`, `shared.finch`, `shared.types`, this
-module, the shared parts in prototypes.py and other methods, nothing else. Its client half is written with operators,
-`.sum()` and `.mean()`, which torch tensors and numpy arrays share; what operators cannot say comes through `Ops`. So
-the same loss runs in a trainer and, in tests, on plain numpy.
+A method file imports the standard library, numpy, pydantic, `shared.methods.maths`, `shared.methods.finch`,
+`shared.types`, this module, the shared parts in prototypes.py and other methods, nothing else. Its client half is
+written with operators, `.sum()` and `.mean()`, which torch tensors and numpy arrays share; what operators cannot say
+comes through `Ops`. So the same loss runs in a trainer and, in tests, on plain numpy.
 
 Shape legend: B batch, N samples of a client, D feature size, M classes, G prototypes, K clients.
 """

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from shared.maths import weighted_mean
 from shared.methods.base import Block, ClientStep, LossTerms, Method, MethodConfig, Term
+from shared.methods.maths import weighted_mean
 
 
 class Config(MethodConfig):

@@ -11,8 +11,8 @@ from typing import Annotated, ClassVar, Literal
 import numpy as np
 from pydantic import AfterValidator, Field
 
-from shared.finch import MIN_NORM, MergeMean, finch_star, partition_level
 from shared.methods.base import Array, ClientStep, MethodConfig, Ops, Prototypes, Report, per_class_counts
+from shared.methods.finch import MIN_NORM, MergeMean, finch_star, partition_level
 from shared.types import FloatArray, IntArray, PrototypeSet
 
 

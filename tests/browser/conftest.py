@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser
 
-from aggregator.service import Limits
-from tests.browsing import LIGHT, Console, Look, Tab, a_browser, kept_if_failed
-from tests.local_federation import PassingClock
-from tests.served_gateway import ServedGateway
+from aggregator.coordinator.service import Limits
+from tests.support.federation.in_process import PassingClock
+from tests.support.federation.served_gateway import ServedGateway
+from tests.support.screens.browsing import LIGHT, Console, Look, Tab, a_browser, kept_if_failed
 
 FAILED = pytest.StashKey[bool]()
 

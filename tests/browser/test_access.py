@@ -13,7 +13,7 @@ import pytest
 from playwright.sync_api import Locator, expect
 
 from shared.types import ClientActivity, ClientProblem
-from tests.browsing import Console, Look, in_every_look
+from tests.support.screens.browsing import Console, Look, in_every_look
 
 PROBLEM = ClientProblem(
     reason="DATA_UNREADABLE",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.browsing import Console
-from tests.served_gateway import ServedGateway
+from tests.support.federation.served_gateway import ServedGateway
+from tests.support.screens.browsing import Console
 
 OFF_HOST = "http://192.0.2.1:9/"
 """An address that is nobody's (RFC 5737)."""

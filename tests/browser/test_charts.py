@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Locator, expect
 
-from tests.browsing import LIGHT, PHONE, Console
-from tests.served_gateway import ServedGateway
+from tests.support.federation.served_gateway import ServedGateway
+from tests.support.screens.browsing import LIGHT, PHONE, Console
 
 NONE = "\u2013"
 """What stands where there is no value."""

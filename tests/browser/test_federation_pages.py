@@ -5,8 +5,8 @@ from __future__ import annotations
 from playwright.sync_api import expect
 
 from shared.types import ClientActivity, ClientProblem
-from tests.browsing import Console
-from tests.numpy_client import a_document
+from tests.support.federation.numpy_client import a_document
+from tests.support.screens.browsing import Console
 
 NUM_RUNS = 23
 PROBLEM = ClientProblem(reason="NO_DATA", detail="the folder has no images", hint="mount the data set", is_fatal=True)

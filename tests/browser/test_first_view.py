@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.browsing import chromium
-from tests.harness import ROOT
+from tests.support.federation.processes import ROOT
+from tests.support.screens.browsing import chromium
 
 pytestmark = pytest.mark.slow
 FIRST_VIEW_S = 20.0

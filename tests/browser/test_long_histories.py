@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import expect
 
-from aggregator.service import Limits
+from aggregator.coordinator.service import Limits
 from shared.types import Event, EventQuery
-from tests.browsing import Console
-from tests.local_federation import LocalFederation, PassingClock
-from tests.long_history import clients, with_long_history
-from tests.served_gateway import ServedGateway
+from tests.support.federation.in_process import LocalFederation, PassingClock
+from tests.support.federation.served_gateway import ServedGateway
+from tests.support.records.long_history import clients, with_long_history
+from tests.support.screens.browsing import Console
 
 pytestmark = pytest.mark.slow
 

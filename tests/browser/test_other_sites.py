@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from playwright.sync_api import expect
 
-from tests.browsing import Console
+from tests.support.screens.browsing import Console
 
 
 def test_a_page_of_another_site_stops_no_run(console: Console) -> None:

@@ -15,10 +15,10 @@ import httpx
 import pytest
 from playwright.sync_api import Browser, Locator, expect
 
-from fedplcc.configuration import demo_file, local_clients, read_federation
-from shared.run_config import RunConfig
-from tests.browsing import DARK, PHONE, Tab
-from tests.harness import Federation
+from fedplcc.runs.configuration import demo_file, local_clients, read_federation
+from shared.config.run import RunConfig
+from tests.support.federation.processes import Federation
+from tests.support.screens.browsing import DARK, PHONE, Tab
 
 FOLDER = os.environ.get("FEDPLCC_SCREENSHOTS", "")
 ROUNDS = int(os.environ.get("FEDPLCC_SCREENSHOT_ROUNDS", "20"))

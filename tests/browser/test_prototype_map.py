@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from playwright.sync_api import Locator, expect
 
-from aggregator.collection import Keep
-from tests.browsing import DARK_PHONE, LIGHT, Console, Look
-from tests.local_federation import PassingClock
-from tests.numpy_client import NumpyClient
-from tests.served_gateway import ServedGateway
+from aggregator.coordinator.garbage import Keep
+from tests.support.federation.in_process import PassingClock
+from tests.support.federation.numpy_client import NumpyClient
+from tests.support.federation.served_gateway import ServedGateway
+from tests.support.screens.browsing import DARK_PHONE, LIGHT, Console, Look
 
 
 @pytest.fixture(scope="module")

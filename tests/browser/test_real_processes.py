@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import expect
 
-from tests import tiny
-from tests.browsing import WAIT_MS, Tab
-from tests.harness import Federation
+from tests.support.federation import tiny
+from tests.support.federation.processes import Federation
+from tests.support.screens.browsing import WAIT_MS, Tab
 
 pytestmark = pytest.mark.slow
 TRAIN_MS = 8 * WAIT_MS

@@ -13,9 +13,9 @@ from playwright.sync_api import Browser
 
 import aggregator
 from shared.types import RoundPhase, RunStatus
-from tests.browsing import Console
-from tests.local_federation import PassingClock
-from tests.served_gateway import ServedGateway
+from tests.support.federation.in_process import PassingClock
+from tests.support.federation.served_gateway import ServedGateway
+from tests.support.screens.browsing import Console
 
 Document = dict[str, Any]
 

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from playwright.sync_api import Locator, expect
 
-from tests.browsing import DARK_PHONE, Console
-from tests.numpy_client import a_document
-from tests.served_gateway import ServedGateway
+from tests.support.federation.numpy_client import a_document
+from tests.support.federation.served_gateway import ServedGateway
+from tests.support.screens.browsing import DARK_PHONE, Console
 
 Runs = Callable[[], list[dict[str, Any]]]
 REFUSED_BY_HTTP = "status of 4"

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from playwright.sync_api import Locator, expect
 
-from tests.browsing import Console
-from tests.served_gateway import ServedGateway
+from tests.support.federation.served_gateway import ServedGateway
+from tests.support.screens.browsing import Console
 
 
 @pytest.fixture(scope="module")

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import expect
 
-from aggregator.service import Limits
+from aggregator.coordinator.service import Limits
 from shared.types import ClientProblem
-from tests.browsing import LIGHT, PHONE, Console, Look
-from tests.local_federation import PassingClock
-from tests.numpy_client import NumpyClient
-from tests.served_gateway import ServedGateway
+from tests.support.federation.in_process import PassingClock
+from tests.support.federation.numpy_client import NumpyClient
+from tests.support.federation.served_gateway import ServedGateway
+from tests.support.screens.browsing import LIGHT, PHONE, Console, Look
 
 LONG = "n" * 64
 """The longest name of a run, a client and a domain."""

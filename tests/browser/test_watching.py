@@ -7,8 +7,8 @@ import re
 import pytest
 from playwright.sync_api import Locator, expect
 
-from tests.browsing import Console
 from tests.chaos.fault_proxy import FaultProxy
+from tests.support.screens.browsing import Console
 
 AWAY = (
     "ERR_CONNECTION_REFUSED|ERR_CONNECTION_RESET|ERR_EMPTY_RESPONSE|ERR_INCOMPLETE_CHUNKED_ENCODING"

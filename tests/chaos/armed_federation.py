@@ -14,10 +14,10 @@ from typing import Self
 
 from sqlalchemy import create_engine
 
-from aggregator.store.postgres import parse_url
-from shared.failpoints import ARMED_FILE, PASSED_FILE, VARIABLE
-from tests import tiny
-from tests.harness import Process, free_port
+from aggregator.store.database.postgres import parse_url
+from shared.process.failpoints import ARMED_FILE, PASSED_FILE, VARIABLE
+from tests.support.federation import tiny
+from tests.support.federation.processes import Process, free_port
 
 LOOK_S = 0.02
 """How often a process that is to die is looked at."""

@@ -1,7 +1,7 @@
 """What aggregator and trainer change on the disk, read from their source: every such call is a named step with failpoints.
 
-`unwatched()` finds the calls that change the disk beside shared/disk.py; `steps()` the names of the steps that the source
-has, so that a sweep can say which of them it never passed.
+`unwatched()` finds the calls that change the disk beside shared/process/disk.py; `steps()` the names of the steps that
+the source has, so that a sweep can say which of them it never passed.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ STEP_KINDS: Mapping[str, tuple[str, ...]] = {
     "rename": ("rename",),
     "replace_file": ("write", "fsync", "rename", "fsync_folder"),
 }
-"""Functions of shared/disk.py, and how the steps that each makes end."""
+"""Functions of shared/process/disk.py, and how the steps that each makes end."""
 
 NOT_DURABLE: Mapping[tuple[str, str], str] = {
     ("aggregator/app.py", "_locked"): "the lock file is empty: what counts is its lock, which ends with the process",
@@ -55,32 +55,35 @@ NOT_DURABLE: Mapping[tuple[str, str], str] = {
         "held_state_dir",
     ): "the lock file is empty: what counts is its lock, which ends with the process",
     (
-        "aggregator/store/blobs.py",
+        "aggregator/store/blobs/blob_store.py",
         "put",
     ): "a file in staging/ is nothing until its fsync and link, and goes at the next start",
     (
-        "aggregator/store/blobs.py",
+        "aggregator/store/blobs/blob_store.py",
         "begin_initial",
     ): "a file in staging/ is nothing until its fsync, and goes at the next start",
-    ("aggregator/store/blobs.py", "hold_initial"): "a file in staging/ is nothing until its fsync and rename",
     (
-        "aggregator/store/uploads.py",
+        "aggregator/store/blobs/blob_store.py",
+        "hold_initial",
+    ): "a file in staging/ is nothing until its fsync and rename",
+    (
+        "aggregator/store/blobs/uploads.py",
         "__init__",
     ): "a part of an upload promises nothing: its SHA-256 is checked at the end",
     (
-        "aggregator/store/uploads.py",
+        "aggregator/store/blobs/uploads.py",
         "_start_over",
     ): "a part of an upload promises nothing: its SHA-256 is checked at the end",
     ("aggregator/store/generate.py", "main"): "a developer's tool that writes documentation",
-    ("aggregator/store/new_revision.py", "write_revision"): "a developer's tool that writes source",
-    ("aggregator/store/revisions.py", "_keep_copy"): "mode and removal of a copy that has no name yet",
-    ("trainer/data/torchvision_sets.py", "fetch"): "data sets, before any run: another download mends them",
+    ("aggregator/store/database/new_revision.py", "write_revision"): "a developer's tool that writes source",
+    ("aggregator/store/database/revisions.py", "_keep_copy"): "mode and removal of a copy that has no name yet",
+    ("trainer/data/sets/torchvision_sets.py", "fetch"): "data sets, before any run: another download mends them",
 }
 """Where the disk may change without a failpoint, by file and function, and why."""
 
 
 def unwatched(root: Path = ROOT) -> list[str]:
-    """The calls that change the disk beside shared/disk.py and `NOT_DURABLE`, each as FILE:LINE (FUNCTION): CALL."""
+    """The calls that change the disk beside shared/process/disk.py and `NOT_DURABLE`, each as FILE:LINE (FUNCTION): CALL."""
     found = []
     for path in _sources(root):
         name = path.relative_to(root).as_posix()
@@ -170,7 +173,7 @@ def _opens_to_write(call: ast.Call) -> bool:
 
 
 def _disk_call(call: ast.Call) -> str:
-    """Which function of shared/disk.py a call is of, or nothing."""
+    """Which function of shared/process/disk.py a call is of, or nothing."""
     match call.func:
         case ast.Attribute(value=ast.Name(id="disk"), attr=kind) if kind in STEP_KINDS:
             return kind

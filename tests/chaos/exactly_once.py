@@ -35,12 +35,12 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from aggregator.selection import select_cohort
-from aggregator.service import Limits
-from shared import failpoints
+from aggregator.coordinator.service import Limits
+from aggregator.rounds.selection import select_cohort
+from shared.config.run import parse_run_config
 from shared.errors import FedplccError
 from shared.methods import METHODS
-from shared.run_config import parse_run_config
+from shared.process import failpoints
 from shared.tensors import from_bytes, prototypes_from_bytes, prototypes_to_bytes, sha256_hex, to_bytes
 from shared.types import (
     LOCAL_CLUSTER,
@@ -56,11 +56,11 @@ from shared.types import (
     Update,
 )
 from tests.chaos.round_oracle import ACCEPTED, DONE, DUPLICATE, ENDED, Offer, Oracle, RunModel
-from tests.crashes import Killed
-from tests.folders import memory_folder
-from tests.local_federation import LocalFederation
-from tests.numpy_client import NumpyClient, a_document
-from tests.oracle import mean_model
+from tests.support.federation.crashes import Killed
+from tests.support.federation.in_process import LocalFederation
+from tests.support.federation.numpy_client import NumpyClient, a_document
+from tests.support.oracles.federation_result import mean_model
+from tests.support.records.folders import memory_folder
 
 NAMES = ("ann", "bob", "zoe")
 KEYS = ("k1", "k2", "k3", "k4")

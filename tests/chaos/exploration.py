@@ -23,16 +23,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from aggregator import rounds
-from aggregator.quorum import WHOLE_COHORT, Quorum
-from aggregator.rounds import RunEvent
-from aggregator.settling import Surroundings, is_looked_at, settled
-from aggregator.store.sql import SqlStore
-from aggregator.tasks import task_in
+from aggregator.rounds import machine
+from aggregator.rounds.machine import RunEvent
+from aggregator.rounds.quorum import WHOLE_COHORT, Quorum
+from aggregator.rounds.settling import Surroundings, is_looked_at, settled
+from aggregator.rounds.tasks import task_in
+from aggregator.store.database.sql_store import SqlStore
 from shared.errors import FedplccError, InvalidTransition, RoundClosed
 from shared.types import Round, RoundPhase, Run, RunStatus
-from tests.builders import a_blob, a_run, an_evaluation, an_update
-from tests.folders import memory_folder
+from tests.support.records.builders import a_blob, a_run, an_evaluation, an_update
+from tests.support.records.folders import memory_folder
 
 LONGEST_SETTLING = 20
 """Steps after which a run that settles by itself counts as one that never does."""
@@ -43,7 +43,7 @@ OPERATOR = frozenset({"pause", "pause now", "resume", "release"})
 
 @dataclass(frozen=True, kw_only=True)
 class Rule:
-    """Who takes part; see aggregator/settling.py."""
+    """Who takes part; see aggregator/rounds/settling.py."""
 
     clients: tuple[str, ...] | None = None
     min_clients: int | None = None
@@ -224,7 +224,7 @@ class Explorer:
 
     def _shows_what_it_waits_for(self, world: World) -> bool:
         run, current = world.run, world.run.round
-        if run.status is not RunStatus.RUNNING or rounds.waited_for(run) or run.reason:
+        if run.status is not RunStatus.RUNNING or machine.waited_for(run) or run.reason:
             return True
         is_at_work = current is not None and current.phase is RoundPhase.AGGREGATING
         return is_at_work or self._look(run, world.here, is_overdue=False, fails=False) != run
@@ -232,8 +232,8 @@ class Explorer:
     def _waits_if_it_says_so(self, world: World) -> bool:
         run = world.run
         if (
-            not rounds.waits_for_quorum(run)
-            or not rounds.has_open_round(run)
+            not machine.waits_for_quorum(run)
+            or not machine.has_open_round(run)
             or is_looked_at(run, has_deadline=self._small.has_deadline)
         ):
             return True
@@ -278,13 +278,13 @@ class Explorer:
                 yield (
                     "report",
                     here,
-                    lambda run, client=client: rounds.add_evaluation(  # type: ignore[misc]
+                    lambda run, client=client: machine.add_evaluation(  # type: ignore[misc]
                         run, run.round_number, an_evaluation(client)
                     ),
                 )
             if small.may_quarantine:
-                yield "quarantine", here, lambda run, client=client: rounds.quarantine(run, client, "spoils rounds")  # type: ignore[misc]
-                yield "release", here, lambda run, client=client: rounds.release(run, client)  # type: ignore[misc]
+                yield "quarantine", here, lambda run, client=client: machine.quarantine(run, client, "spoils rounds")  # type: ignore[misc]
+                yield "release", here, lambda run, client=client: machine.release(run, client)  # type: ignore[misc]
         yield "killed", frozenset(), lambda run: run
         if is_looked_at(run, has_deadline=self._small.has_deadline):
             yield "look", here, lambda run: self._look(run, here, is_overdue=False, fails=small.fails)
@@ -296,24 +296,24 @@ class Explorer:
             yield (
                 "aggregation fails",
                 here,
-                lambda run: rounds.move(run, RunEvent.FAIL, reason="a stored update is gone"),
+                lambda run: machine.move(run, RunEvent.FAIL, reason="a stored update is gone"),
             )
         if run.status is RunStatus.STOPPING:
-            yield "idle", here, lambda run: rounds.move(run, RunEvent.ALL_IDLE, reason=run.reason)
-        yield "pause", here, lambda run: rounds.pause(run, now=False)
-        yield "pause now", here, lambda run: rounds.pause(run, now=True)
-        yield "resume", here, rounds.resume
-        yield "stop", here, lambda run: rounds.stop(run, reason="enough")
+            yield "idle", here, lambda run: machine.move(run, RunEvent.ALL_IDLE, reason=run.reason)
+        yield "pause", here, lambda run: machine.pause(run, now=False)
+        yield "pause now", here, lambda run: machine.pause(run, now=True)
+        yield "resume", here, machine.resume
+        yield "stop", here, lambda run: machine.stop(run, reason="enough")
 
     def _update(self, run: Run, client: str) -> Run:
         update = an_update(client, content=f"round {run.round_number}")
-        return rounds.add_update(run, run.round_number, update, now=0.0, quorum=self._small.quorum)
+        return machine.add_update(run, run.round_number, update, now=0.0, quorum=self._small.quorum)
 
     def _look(self, run: Run, here: Collection[str], *, is_overdue: bool, fails: bool) -> Run:
         """What a tick does with an open phase; where it is overdue, whoever is not here is absent."""
         missing = set(self._small.clients) - set(here) if is_overdue else set()
         absent = {client: "lost: not connected" for client in sorted(missing)}
-        return rounds.drop_absent(
+        return machine.drop_absent(
             run, absent=absent, moving=sorted(here), quorum=self._small.quorum, fails=fails, now=0.0
         )
 
@@ -325,7 +325,7 @@ class Explorer:
             connected=sorted(here),
             quorum=lambda _run: small.quorum,
             fails=small.fails,
-            commit=lambda run: rounds.commit_round(run, metrics_json="{}", timings_json="{}", now=0.0),
+            commit=lambda run: machine.commit_round(run, metrics_json="{}", timings_json="{}", now=0.0),
         )
         states = [before, run]
         while (state := settled(states[-1], around, now=0.0)) is not states[-1]:
@@ -404,13 +404,13 @@ class Explorer:
 
 
 _AGGREGATED_IN = (RunStatus.RUNNING, RunStatus.PAUSED)
-_RUN_TABLE: Mapping[tuple[RunStatus, RunEvent], RunStatus] = dict(rounds.RUN_TRANSITIONS)
+_RUN_TABLE: Mapping[tuple[RunStatus, RunEvent], RunStatus] = dict(machine.RUN_TRANSITIONS)
 """As documented, whatever a test takes out of the table in use."""
 
 
 def _aggregate(run: Run) -> Run:
     number = run.round_number
-    return rounds.aggregated(
+    return machine.aggregated(
         run,
         number,
         model=a_blob(f"model {number}"),
@@ -442,7 +442,7 @@ def problems_of_state(run: Run, clients: Collection[str]) -> list[str]:
     check(current is not None or run.status is not RunStatus.COMPLETED, "it completed without a round")
     if current is None:
         return problems
-    cohort, owing = set(current.cohort), set(rounds.waited_for(run))
+    cohort, owing = set(current.cohort), set(machine.waited_for(run))
     check(cohort <= set(run.roster), "the cohort is not of the roster")
     check(bool(cohort), "a round has no cohort")
     check(set(current.updates) <= cohort, "an update of a client that was not asked")
@@ -485,7 +485,7 @@ def problems_of_step(before: Run, after: Run, name: str, quorum: Quorum) -> list
             problems.append("the cohort of an open round changes")
     elif now is None and was is not None:
         problems.append("the round is gone")
-    if rounds.last_committed(before) == rounds.last_committed(after) and after.model != before.model:
+    if machine.last_committed(before) == machine.last_committed(after) and after.model != before.model:
         problems.append("the model changes although no round has committed")
     if was is not None and now is not None and now.number and was.phase is not now.phase is RoundPhase.AGGREGATING:
         counted = [client for client in now.cohort if client not in after.quarantined]

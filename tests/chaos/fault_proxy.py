@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
-from tests.proxies import START_S, Proxy
+from tests.support.hosts.proxies import START_S, Proxy
 
 PIECE_BYTES = 4096
 """Most bytes that pass at once: connections take turns on a slow link by so much."""

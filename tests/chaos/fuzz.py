@@ -28,25 +28,25 @@ from typing import Any
 
 import numpy as np
 
-from aggregator.service import Limits
-from aggregator.validation import check_update
+from aggregator.computation.update_checks import check_update
+from aggregator.coordinator.service import Limits
+from shared.config.run import RunConfig, parse_run_config
 from shared.convert.runs import run_from_proto
 from shared.convert.tasks import task_from_proto
 from shared.convert.updates import update_from_commit
 from shared.errors import FedplccError
-from shared.run_config import RunConfig, parse_run_config
 from shared.tensors import read_header
 from shared.types import BlobRef, RunStatus, Task, TaskKind
 from tests.chaos.fuzz_attempt import Attempt, Scene, to_attempt, to_blobs, valid_material
 from tests.chaos.fuzz_doors import Door, GrpcDoor, LocalDoor
 from tests.chaos.fuzz_judge import faults
 from tests.chaos.fuzz_mutators import MUTATORS
-from tests.folders import memory_folder
-from tests.grpc_client import GrpcClient, RunControl
-from tests.harness import Federation, eventually
-from tests.local_federation import LocalFederation
-from tests.numpy_client import FEATURE_DIM, NumpyClient, a_document
-from tests.oracle import expected
+from tests.support.federation.grpc_client import GrpcClient, RunControl
+from tests.support.federation.in_process import LocalFederation
+from tests.support.federation.numpy_client import FEATURE_DIM, NumpyClient, a_document
+from tests.support.federation.processes import Federation, eventually
+from tests.support.oracles.federation_result import expected
+from tests.support.records.folders import memory_folder
 
 HONEST = (NumpyClient("ann"), NumpyClient("bob", counts=(2, 6, 7)))
 POISONERS = tuple(NumpyClient(f"mallory-{number}", counts=(2 + number, 0, 7)) for number in range(4))

@@ -19,7 +19,7 @@ from safetensors.numpy import load
 from shared.gen.fedplcc.v1 import round_service_pb2 as pb2
 from shared.gen.fedplcc.v1 import types_pb2
 from tests.chaos.fuzz_attempt import Attempt, Scene, Sending, split
-from tests.numpy_client import FEATURE_DIM
+from tests.support.federation.numpy_client import FEATURE_DIM
 
 MAX_SAMPLES = 2**29
 MAX_ROWS_OF_A_CLASS, MAX_ROWS = 4096, 65_536

@@ -32,7 +32,7 @@ from tests.chaos.fuzz_attempt import (
     split,
     with_header,
 )
-from tests.numpy_client import FEATURE_DIM
+from tests.support.federation.numpy_client import FEATURE_DIM
 
 Random: TypeAlias = random.Random
 OfMaterial = Callable[[Random, Scene, Material], Material]

@@ -32,15 +32,15 @@ import numpy as np
 from shared.gen.fedplcc.v1 import types_pb2
 from shared.types import LOCAL_CLUSTER, BlobRef, PrototypeSet, Task
 from tests.chaos.fault_proxy import Direction, FaultProxy
-from tests.grpc_client import RunControl
-from tests.harness import Federation, eventually
-from tests.local_federation import LocalFederation
-from tests.numpy_client import FEATURE_DIM, NumpyClient, a_document
-from tests.numpy_trainer import NumpyRunner, NumpyTrainer
+from tests.support.federation.grpc_client import RunControl
+from tests.support.federation.in_process import LocalFederation
+from tests.support.federation.numpy_client import FEATURE_DIM, NumpyClient, a_document
+from tests.support.federation.numpy_trainer import NumpyRunner, NumpyTrainer
+from tests.support.federation.processes import Federation, eventually
+from trainer.aggregator.connection import TaskConnection
+from trainer.aggregator.port import Coordinator
 from trainer.cancellation import ShouldStop, never
-from trainer.client import TaskConnection
-from trainer.coordinator import Coordinator
-from trainer.job import OnActivity, OnProblem
+from trainer.task.job import OnActivity, OnProblem
 
 CHUNK_BYTES = 8 << 10
 NUM_CHUNKS = 20

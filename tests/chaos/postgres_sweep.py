@@ -1,8 +1,8 @@
 """The crash sweep with the aggregator's store on PostgreSQL: `python -m tests.chaos.postgres_sweep`.
 
 A sample of sweep.py: what differs is how the store begins, commits and comes back, so the turns are those around commits,
-transitions of runs, and what binds the state directory to its database. The server is the tests' own (tests/postgres.py);
-where PostgreSQL is not installed, this says so and sweeps nothing.
+transitions of runs, and what binds the state directory to its database. The server is the tests' own
+(tests/support/hosts/postgres.py); where PostgreSQL is not installed, this says so and sweeps nothing.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 
 from tests.chaos import sweep
-from tests.postgres import HOW_TO_INSTALL, a_server, binaries
+from tests.support.hosts.postgres import HOW_TO_INSTALL, a_server, binaries
 
 POINTS = ("store.*", "transition.*", "belonging.*")
 

@@ -25,16 +25,16 @@ from typing import Any
 
 import numpy as np
 
-from shared import disk
 from shared.errors import BlobCorrupt
+from shared.process import disk
 from shared.tensors import blob_ref, to_bytes
 from shared.types import MODEL, BlobRef, CommittedUpdate, Payload, RunStatus, Task, TaskKind, Update
 from tests.chaos.recording import Recording, cuts, identity, write
-from tests.folders import memory_folder
-from tests.local_federation import LocalFederation
-from tests.numpy_client import NumpyClient, a_document
-from trainer.client_state import CLIENT_STATE, ClientStates, Staged
+from tests.support.federation.in_process import LocalFederation
+from tests.support.federation.numpy_client import NumpyClient, a_document
+from tests.support.records.folders import memory_folder
 from trainer.instance import held_state_dir
+from trainer.task.client_state import CLIENT_STATE, ClientStates, Staged
 
 SEED = 0
 """Of the random subsets of what was not synced."""
@@ -101,7 +101,7 @@ def explore(program: Program, *, every: int = 1, is_over_at_first: bool = False)
 
 @contextmanager
 def without_fsync(left_out: str) -> Iterator[None]:
-    """Within the block, shared/disk.py leaves out one fsync: "upload.fsync" or "blob.fsync_folder"."""
+    """Within the block, shared/process/disk.py leaves out one fsync: "upload.fsync" or "blob.fsync_folder"."""
     of_files, of_folders = disk.fsync_file, disk.fsync_folder
 
     def fsync_file(descriptor: int, step: str) -> None:
@@ -143,7 +143,7 @@ class _Answering(LocalFederation):
         self._answered = answered
 
     def upload(self, client: NumpyClient, task: Task, blobs: dict[BlobRef, bytes]) -> None:
-        """See `LocalFederation.upload`; what arrived damaged is sent again, as trainer/client.py does."""
+        """See `LocalFederation.upload`; what arrived damaged is sent again, as trainer/aggregator/connection.py does."""
         try:
             super().upload(client, task, blobs)
         except BlobCorrupt:

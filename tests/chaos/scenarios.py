@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 
 from shared.methods import METHODS
-from tests import tiny
+from tests.support.federation import tiny
 
 PATIENCE_S = 240.0
 """How long a scenario may take on a busy machine, deaths included."""

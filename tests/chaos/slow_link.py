@@ -23,10 +23,10 @@ from shared.gen.fedplcc.v1 import run_service_pb2 as run_pb2
 from shared.gen.fedplcc.v1 import types_pb2
 from tests.chaos.fault_proxy import FaultProxy
 from tests.chaos.network import undisturbed
-from tests.grpc_client import RunControl
-from tests.harness import Federation, eventually
-from tests.numpy_client import FEATURE_DIM, NumpyClient, a_document
-from tests.numpy_trainer import NumpyTrainer
+from tests.support.federation.grpc_client import RunControl
+from tests.support.federation.numpy_client import FEATURE_DIM, NumpyClient, a_document
+from tests.support.federation.numpy_trainer import NumpyTrainer
+from tests.support.federation.processes import Federation, eventually
 
 CLIENTS = ("ann", "bob")
 DEADLINE_S = 0.5

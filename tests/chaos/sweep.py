@@ -35,7 +35,7 @@ from tests.chaos import durable_steps
 from tests.chaos.armed_federation import ArmedFederation, ArmedProcess, Deaths, Order
 from tests.chaos.scenarios import PATIENCE_S, SCENARIOS, Operator, Outcome, Scenario, prepare
 from tests.chaos.turns import IN_THE_RUN, Passings, Turn, plan, sample
-from tests.harness import eventually
+from tests.support.federation.processes import eventually
 
 NEVER_PASSED: Mapping[str, str] = {
     "endpoint.remove": "an orderly end, after which nothing happens any more",

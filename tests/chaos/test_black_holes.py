@@ -20,11 +20,11 @@ from shared.gen.fedplcc.v1 import run_service_pb2 as run_pb2
 from shared.gen.fedplcc.v1 import types_pb2
 from shared.types import Task, TaskKind
 from tests.chaos.fault_proxy import Direction, FaultProxy
-from tests.grpc_client import GrpcClient, RunControl
-from tests.harness import Federation, eventually
-from tests.local_federation import LocalFederation
-from tests.numpy_client import FEATURE_DIM, NumpyClient, a_document
-from tests.numpy_trainer import NumpyTrainer
+from tests.support.federation.grpc_client import GrpcClient, RunControl
+from tests.support.federation.in_process import LocalFederation
+from tests.support.federation.numpy_client import FEATURE_DIM, NumpyClient, a_document
+from tests.support.federation.numpy_trainer import NumpyTrainer
+from tests.support.federation.processes import Federation, eventually
 
 KEEPALIVE_S = 1.0
 BOUND_S = 3 * KEEPALIVE_S + 6.0

@@ -12,9 +12,9 @@ from shared.gen.fedplcc.v1 import run_service_pb2 as run_pb2
 from shared.gen.fedplcc.v1 import types_pb2
 from tests.chaos.network import undisturbed
 from tests.chaos.slow_link import ALLOWED_EVENTS
-from tests.grpc_client import RunControl
-from tests.harness import Federation, Process, eventually
-from tests.numpy_client import NumpyClient, a_document
+from tests.support.federation.grpc_client import RunControl
+from tests.support.federation.numpy_client import NumpyClient, a_document
+from tests.support.federation.processes import Federation, Process, eventually
 
 LIBRARIES = sorted(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"))
 CLIENTS = ("ann", "bob")
@@ -57,7 +57,7 @@ def test_skewed_and_jumping_clocks_lose_nobody_and_change_no_byte(running: Feder
     running.start_aggregator()
     control = RunControl(running.address)
     for name, offset in zip(CLIENTS, ("-1h", "+1h"), strict=True):
-        arguments = ("tests.numpy_trainer", running.address, name, str(ROWS))
+        arguments = ("tests.support.federation.numpy_trainer", running.address, name, str(ROWS))
         trainer = running.processes[name] = Process(name, tmp_path, arguments)
         clock_of(trainer, tmp_path).write_text(offset)
         trainer.start()
@@ -97,7 +97,7 @@ def test_an_aggregator_that_restarts_an_hour_earlier_goes_on_without_negative_ti
     clock.write_text("-1h")
     running.start_aggregator()
     trainer = running.processes["ann"] = Process(
-        "ann", tmp_path, ("tests.numpy_trainer", running.address, "ann", str(ROWS))
+        "ann", tmp_path, ("tests.support.federation.numpy_trainer", running.address, "ann", str(ROWS))
     )
     trainer.start()
     eventually(lambda: control.get(run_id).status == types_pb2.RUN_STATUS_COMPLETED, "the run completes", WAIT_S)

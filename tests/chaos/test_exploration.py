@@ -7,8 +7,8 @@ from types import MappingProxyType
 
 import pytest
 
-from aggregator import rounds
-from aggregator.rounds import RunEvent
+from aggregator.rounds import machine
+from aggregator.rounds.machine import RunEvent
 from shared.types import RoundPhase, Run, RunStatus
 from tests.chaos.exploration import SAMPLE, TINY, Small, explore
 
@@ -32,32 +32,32 @@ def test_every_state_of_a_small_federation_is_possible_and_leads_on(
 def test_the_smallest_federation_takes_every_move_of_a_run() -> None:
     found = explore(TINY)
     assert found.violations == []
-    table = {(was, to) for (was, event), to in rounds.RUN_TRANSITIONS.items() if (was, event) not in NEVER_TAKEN}
+    table = {(was, to) for (was, event), to in machine.RUN_TRANSITIONS.items() if (was, event) not in NEVER_TAKEN}
     assert found.moves == table
 
 
-@pytest.mark.parametrize("move", [move for move in rounds.RUN_TRANSITIONS if move not in NEVER_TAKEN], ids=str)
+@pytest.mark.parametrize("move", [move for move in machine.RUN_TRANSITIONS if move not in NEVER_TAKEN], ids=str)
 def test_a_move_that_is_missing_from_the_table_of_runs_is_found(
     monkeypatch: pytest.MonkeyPatch, move: tuple[RunStatus, RunEvent]
 ) -> None:
     """The walk proves something: take one move away, and it says where somebody is stuck."""
-    kept = {known: to for known, to in rounds.RUN_TRANSITIONS.items() if known != move}
-    monkeypatch.setattr(rounds, "RUN_TRANSITIONS", MappingProxyType(kept))
+    kept = {known: to for known, to in machine.RUN_TRANSITIONS.items() if known != move}
+    monkeypatch.setattr(machine, "RUN_TRANSITIONS", MappingProxyType(kept))
     assert explore(TINY).violations
 
 
-@pytest.mark.parametrize("move", rounds.ROUND_TRANSITIONS, ids=str)
+@pytest.mark.parametrize("move", machine.ROUND_TRANSITIONS, ids=str)
 def test_a_move_that_is_missing_from_the_table_of_rounds_is_found(
     monkeypatch: pytest.MonkeyPatch, move: tuple[object, object]
 ) -> None:
-    kept = {known: to for known, to in rounds.ROUND_TRANSITIONS.items() if known != move}
-    monkeypatch.setattr(rounds, "ROUND_TRANSITIONS", MappingProxyType(kept))
+    kept = {known: to for known, to in machine.ROUND_TRANSITIONS.items() if known != move}
+    monkeypatch.setattr(machine, "ROUND_TRANSITIONS", MappingProxyType(kept))
     assert explore(TINY).violations
 
 
 def test_a_pause_that_forgets_an_update_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Mutations of the steps themselves are found too, not only holes in the tables."""
-    real = rounds.pause
+    real = machine.pause
 
     def forgetful(run: Run, *, now: bool) -> Run:
         after = real(run, now=now)
@@ -65,5 +65,5 @@ def test_a_pause_that_forgets_an_update_is_found(monkeypatch: pytest.MonkeyPatch
             return after
         return replace(after, round=replace(after.round, updates={}))
 
-    monkeypatch.setattr(rounds, "pause", forgetful)
+    monkeypatch.setattr(machine, "pause", forgetful)
     assert any("is lost" in violation for violation in explore(TINY).violations)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.chaos.fault_proxy import FaultProxy
-from tests.harness import eventually
+from tests.support.federation.processes import eventually
 
 WAIT_S = 10.0
 

@@ -12,10 +12,10 @@ import pytest
 
 from shared.gen.fedplcc.v1 import types_pb2
 from tests.chaos.network import undisturbed
-from tests.grpc_client import RunControl
-from tests.harness import Federation, eventually
-from tests.numpy_client import FEATURE_DIM, NumpyClient, a_document
-from tests.numpy_trainer import NumpyTrainer
+from tests.support.federation.grpc_client import RunControl
+from tests.support.federation.numpy_client import FEATURE_DIM, NumpyClient, a_document
+from tests.support.federation.numpy_trainer import NumpyTrainer
+from tests.support.federation.processes import Federation, eventually
 
 DISK_BYTES = 8 << 20
 MODEL_BYTES = 400_000

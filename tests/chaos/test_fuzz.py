@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from aggregator import validation
+from aggregator.computation import update_checks
 from shared.types import RunStatus, Update
 from tests.chaos.fuzz import (
     POISONERS,
@@ -29,7 +29,7 @@ from tests.chaos.fuzz_attempt import Scene, arrays_of
 from tests.chaos.fuzz_doors import LocalDoor
 from tests.chaos.fuzz_judge import faults
 from tests.chaos.fuzz_mutators import MUTATORS
-from tests.folders import memory_folder
+from tests.support.records.folders import memory_folder
 
 SEED = 20_240
 ALWAYS_GOOD = {"prototypes with extreme vectors"}
@@ -100,7 +100,7 @@ def test_numbers_at_the_edge_that_are_good_do_a_run_no_harm(index: int) -> None:
 
 
 def test_a_check_that_is_missing_is_found_and_the_mutant_is_made_small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(validation, "check_prototypes", lambda *_arguments, **_keywords: None)
+    monkeypatch.setattr(update_checks, "check_prototypes", lambda *_arguments, **_keywords: None)
     report = Report(SEED)
     poison_locally(SEED, 4 * len(POISONERS) * len(MUTATORS), report)
     found = [text for text in report.violations if text.startswith("mutant ")]
@@ -109,20 +109,20 @@ def test_a_check_that_is_missing_is_found_and_the_mutant_is_made_small(monkeypat
 
 
 def test_a_mutant_is_reported_with_no_more_mutators_than_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(validation, "check_prototypes", lambda *_arguments, **_keywords: None)
+    monkeypatch.setattr(update_checks, "check_prototypes", lambda *_arguments, **_keywords: None)
     names = ("prototypes that are not finite", "prototypes with extreme vectors")
     assert minimal(SEED, 1, names) == ("prototypes that are not finite",)
 
 
 def test_a_crash_is_a_violation(monkeypatch: pytest.MonkeyPatch) -> None:
-    check_counts = validation.check_counts
+    check_counts = update_checks.check_counts
 
     def crash(update: Update, *rest: Any) -> None:
         if update.num_examples < 0:
             raise ZeroDivisionError("a bug")
         check_counts(update, *rest)
 
-    monkeypatch.setattr(validation, "check_counts", crash)
+    monkeypatch.setattr(update_checks, "check_counts", crash)
     report = Report(SEED)
     poison_locally(SEED, 2 * len(MUTATORS), report)
     assert any("answered ZeroDivisionError('a bug')" in text for text in report.violations)

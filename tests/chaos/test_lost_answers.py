@@ -15,18 +15,18 @@ import grpc
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from fedplcc.rest_client import Gateway
+from fedplcc.remote.rest_client import Gateway
 from shared.errors import Unavailable
 from shared.gen.fedplcc.v1 import run_service_pb2 as run_pb2
-from shared.metrics import new_registry
+from shared.process.metrics import new_registry
 from shared.types import ClientActivity, ClientProblem, CommittedUpdate, Heartbeat, Task, TaskKind
 from tests.chaos.fault_proxy import FaultProxy
-from tests.grpc_client import RunControl
-from tests.harness import Federation, eventually
-from tests.numpy_client import NumpyClient, a_document
+from tests.support.federation.grpc_client import RunControl
+from tests.support.federation.numpy_client import NumpyClient, a_document
+from tests.support.federation.processes import Federation, eventually
+from trainer.aggregator.connection import AggregatorClient, StreamEnd, TaskConnection
 from trainer.cancellation import never
-from trainer.client import AggregatorClient, StreamEnd, TaskConnection
-from trainer.metrics import TrainerMetrics
+from trainer.readings.metrics import TrainerMetrics
 
 WAIT_S = 20.0
 NUMBERS = itertools.count()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.chaos import postgres_sweep
-from tests.postgres import HOW_TO_INSTALL, binaries
+from tests.support.hosts.postgres import HOW_TO_INSTALL, binaries
 
 
 @pytest.mark.timeout(600)

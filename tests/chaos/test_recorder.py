@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from aggregator.store.sqlite import Sqlite
+from aggregator.store.database.sqlite import Sqlite
 from tests.chaos import recorder
 from tests.chaos.recorder import NEEDED, PROGRAMS, Program, explore, without_fsync
 from tests.chaos.recording import Recording, cuts, write
-from tests.folders import memory_folder
+from tests.support.records.folders import memory_folder
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)

@@ -37,7 +37,7 @@ def test_a_change_of_the_disk_beside_the_named_steps_is_found(tmp_path: Path) ->
     source = """
 import os, shutil, tempfile
 from dataclasses import replace
-from shared import disk
+from shared.process import disk
 
 def harmless(path, text, run, mode):
     path.open("rb"), open(path), path.read_bytes(), os.open(path, os.O_RDONLY), text.replace("a", "b")
@@ -65,7 +65,7 @@ def test_the_steps_of_the_source_are_known_by_their_names(tmp_path: Path) -> Non
     (tmp_path / "aggregator").mkdir()
     (tmp_path / "trainer").mkdir()
     source = """
-from shared import disk
+from shared.process import disk
 
 def keep(path):
     disk.replace_file(path, b"", "kept", mode=0o600)
@@ -86,7 +86,10 @@ def test_a_step_or_an_rpc_that_was_never_passed_is_not_covered() -> None:
     known = durable_steps.steps()
     steps = {f"{step}.before" for step in known}
     missing = sweep.uncovered(steps - {"blob.link.before"} | {"aggregator.rpc.Join.before"})
-    assert any(line.startswith("durable step never passed: blob.link (aggregator/store/blobs.py:") for line in missing)
+    assert any(
+        line.startswith("durable step never passed: blob.link (aggregator/store/blobs/blob_store.py:")
+        for line in missing
+    )
     assert "RPC never passed: trainer.rpc.Join" in missing
     assert "RPC never passed: aggregator.rpc.Join" not in missing
     assert set(sweep.NEVER_PASSED) <= known.keys(), "an exception excuses nothing any more"

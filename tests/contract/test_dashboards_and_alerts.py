@@ -16,11 +16,11 @@ import typer
 import yaml
 
 from aggregator.metrics.outcomes import WRONG_IN_THEMSELVES
-from fedplcc.cli import app
-from tests import dashboards, metrics_tables
-from tests.dashboards import OF_PROMETHEUS, OF_SCRAPE, labels_in, metrics_in
-from tests.harness import ROOT
-from tests.prometheus_server import FOLDER, RULES, faster, faster_rules, rules
+from fedplcc.command.all_commands import app
+from tests.support.federation.processes import ROOT
+from tests.support.hosts.prometheus_server import FOLDER, RULES, faster, faster_rules, rules
+from tests.support.records import dashboards, metrics_tables
+from tests.support.records.dashboards import OF_PROMETHEUS, OF_SCRAPE, labels_in, metrics_in
 
 DEPLOY = ROOT / "deploy"
 RUNBOOK = DEPLOY / "alerts.md"

@@ -16,18 +16,18 @@ from typing import Any
 import pytest
 import yaml
 
-from shared.config import (
+from shared.config.run import parse_federation
+from shared.config.settings import (
     AggregatorSettings,
     GatewaySettings,
     Settings,
     TrainerSettings,
     from_command_line,
 )
-from shared.run_config import parse_federation
-from tests import deploy_guide
-from tests.deploy_guide import AGGREGATOR_HOST, INSTALL
-from tests.dockerfile import Image, read_plan
-from tests.harness import ROOT
+from tests.support.federation.processes import ROOT
+from tests.support.hosts.dockerfile import Image, read_plan
+from tests.support.records import deploy_guide
+from tests.support.records.deploy_guide import AGGREGATOR_HOST, INSTALL
 
 DEPLOY = ROOT / "deploy"
 KINDS: dict[str, type[Settings]] = {

@@ -15,11 +15,12 @@ from schemathesis.specs.openapi.checks import (
     unsupported_method,
 )
 
-from gateway import problem, schemas
 from gateway.app import MAX_BODY_BYTES, ROUTES, create_app
-from shared.config import GatewaySettings
-from tests.numpy_client import a_document
-from tests.served_gateway import ServedGateway
+from gateway.http import problem
+from shared import documents
+from shared.config.settings import GatewaySettings
+from tests.support.federation.numpy_client import a_document
+from tests.support.federation.served_gateway import ServedGateway
 
 EXAMPLES = settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
 CHECKS = [
@@ -160,12 +161,12 @@ def test_what_is_wrong_is_refused_with_a_problem_document(served, method, path, 
     gateway, _ = served
     answer = gateway.http.request(method, path, **options)
     assert (answer.status_code, answer.headers["content-type"]) == (status, problem.MEDIA_TYPE), answer.text
-    found = schemas.Problem.model_validate_json(answer.content)
+    found = documents.Problem.model_validate_json(answer.content)
     assert (found.status, found.code) == (status, code)
     assert found.instance == httpx.URL(gateway.url).join(path).path
     assert found.request_id == answer.headers["x-request-id"]
     assert found.detail
-    kind = schemas.ProblemKind.model_validate_json(gateway.http.get(found.type).content)
+    kind = documents.ProblemKind.model_validate_json(gateway.http.get(found.type).content)
     assert (kind.code, kind.status, kind.title, kind.type) == (code, status, found.title, found.type)
 
 
@@ -178,12 +179,12 @@ def test_a_refused_method_is_told_which_are_served(served):
 def test_a_malformed_request_says_what_is_wrong_where(served):
     gateway, run_id = served
     answer = gateway.http.get(f"/v1/runs/{run_id}/rounds", params={"after": "last", "page_size": 0})
-    found = schemas.Problem.model_validate_json(answer.content)
+    found = documents.Problem.model_validate_json(answer.content)
     assert found.errors is not None
     assert [entry.location for entry in found.errors] == ["query.after", "query.page_size"]
 
 
 def test_problems_are_listed_with_their_descriptions(served):
     gateway, _ = served
-    kinds = schemas.ProblemKinds.model_validate_json(gateway.http.get("/v1/problems").content).problems
+    kinds = documents.ProblemKinds.model_validate_json(gateway.http.get("/v1/problems").content).problems
     assert {kind.code for kind in kinds} == set(problem.KINDS)

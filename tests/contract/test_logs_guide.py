@@ -8,12 +8,12 @@ from collections import defaultdict
 from collections.abc import Iterator
 from functools import cache
 
-from aggregator import journal
-from aggregator.history import STATUS_EVENTS
+from aggregator.coordinator import event_log
+from aggregator.rounds.events import STATUS_EVENTS
 from shared.errors import RunNotFound
-from shared.rpc_call import Call
 from shared.types import RoundPhase
-from tests.harness import ROOT
+from shared.wire.call_logs import Call
+from tests.support.federation.processes import ROOT
 
 GUIDE = ROOT / "deploy" / "logs.md"
 SERVICES = ("aggregator", "trainer", "gateway", "shared")
@@ -46,7 +46,7 @@ def written() -> dict[str, set[str]]:
         if ast.unparse(call.func.value) not in ("log", "self._log"):
             continue
         name = call.args[1 if call.func.attr == "log" else 0]
-        if path == "aggregator/journal.py":
+        if path == "aggregator/coordinator/event_log.py":
             assert ast.unparse(name) == "event.type"
             continue
         assert isinstance(name, ast.Constant), f"{path}:{call.lineno}: an event is a constant name"
@@ -115,9 +115,9 @@ def test_the_fields_of_the_line_about_a_call_are_those_of_the_guide() -> None:
 def test_the_history_is_in_the_guide_at_the_levels_that_it_has() -> None:
     in_guide = {row[0]: named(row[1]) for row in rows(of_history=True)}
     assert set.union(*in_guide.values()) == history()
-    assert in_guide["debug"] == set(journal.QUIET)
-    assert in_guide["warning"] == set(journal.WARNINGS)
-    assert in_guide["error"] == set(journal.ERRORS)
+    assert in_guide["debug"] == set(event_log.QUIET)
+    assert in_guide["warning"] == set(event_log.WARNINGS)
+    assert in_guide["error"] == set(event_log.ERRORS)
     assert sum(map(len, in_guide.values())) == len(history()), "each once"
     text = GUIDE.read_text()
-    assert [field for field in journal.SAID if f"`{field}`" not in text] == []
+    assert [field for field in event_log.SAID if f"`{field}`" not in text] == []

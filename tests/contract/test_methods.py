@@ -19,24 +19,13 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from aggregator.validation import MAX_PROTOTYPE_BYTES, check_counts, check_prototypes
+from aggregator.computation.update_checks import MAX_PROTOTYPE_BYTES, check_counts, check_prototypes
+from shared.config.run import parse_run_config
 from shared.methods import METHODS, fedavg
 from shared.methods.base import MethodConfig, Report, excess_rows, fold_weights
-from shared.run_config import parse_run_config
 from shared.tensors import from_bytes, prototypes_from_bytes, prototypes_to_bytes, to_bytes
 from shared.types import Client, Payload, PrototypeSet, Update
-from tests.client_losses import (
-    FEATURES,
-    Situation,
-    a_point,
-    assert_torch_agrees_with_numpy,
-    gradients,
-    on_numpy,
-    on_torch,
-    values,
-)
-from tests.method_settings import SETTINGS, Setting, of_methods, of_settings
-from tests.methods_at_work import (
+from tests.support.federation.methods_in_a_run import (
     DIM,
     NUM_CLASSES,
     Model,
@@ -49,8 +38,19 @@ from tests.methods_at_work import (
     reported,
     reports_of,
 )
-from tests.numpy_ops import NumpyOps, on_device
-from trainer.ops import TorchOps, to_device
+from tests.support.oracles.client_losses import (
+    FEATURES,
+    Situation,
+    a_point,
+    assert_torch_agrees_with_numpy,
+    gradients,
+    on_numpy,
+    on_torch,
+    values,
+)
+from tests.support.oracles.numpy_ops import NumpyOps, on_device
+from tests.support.records.method_settings import SETTINGS, Setting, of_methods, of_settings
+from trainer.learning.ops import TorchOps, to_device
 
 CPU = torch.device("cpu")
 

@@ -15,10 +15,10 @@ import pytest
 
 from shared.methods import METHODS
 from shared.methods.base import Method
-from tests.client_losses import on_numpy
-from tests.harness import ROOT
-from tests.method_settings import Setting, of_methods
-from tests.methods_at_work import mid_run
+from tests.support.federation.methods_in_a_run import mid_run
+from tests.support.federation.processes import ROOT
+from tests.support.oracles.client_losses import on_numpy
+from tests.support.records.method_settings import Setting, of_methods
 
 FOLDER = ROOT / "shared" / "methods"
 GUIDE = (FOLDER / "README.md").read_text()

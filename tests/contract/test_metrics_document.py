@@ -7,13 +7,13 @@ import re
 import pytest
 from prometheus_client import Gauge
 
-from tests import metrics_tables
+from tests.support.records import metrics_tables
 
 
 def test_the_document_has_the_tables_of_what_is_exported() -> None:
     text = metrics_tables.DOCUMENT.read_text()
     assert re.findall(r"<!-- table: (\w+) -->", text) == list(metrics_tables.registries())
-    assert metrics_tables.rewritten(text) == text, "write it anew with `python -m tests.metrics_tables`"
+    assert metrics_tables.rewritten(text) == text, "write it anew with `python -m tests.support.records.metrics_tables`"
 
 
 def test_a_metric_that_the_document_does_not_name_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

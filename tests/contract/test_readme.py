@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from fedplcc.cli import app
+from fedplcc.command.all_commands import app
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "experiments" / "results"

@@ -12,7 +12,7 @@ from typing import TypeAlias
 import pytest
 
 from aggregator.store.base import ControlRequest, Store, Transaction
-from aggregator.store.sql import SqlStore
+from aggregator.store.database.sql_store import SqlStore
 from shared.errors import MalformedRequest, StoreUnavailable
 from shared.types import (
     ClientActivity,
@@ -27,8 +27,8 @@ from shared.types import (
     RunStatus,
     Update,
 )
-from tests.builders import a_blob, a_client, a_round, a_run, an_evaluation, an_update
-from tests.folders import memory_folder
+from tests.support.records.builders import a_blob, a_client, a_round, a_run, an_evaluation, an_update
+from tests.support.records.folders import memory_folder
 
 Open: TypeAlias = Callable[[], Store]
 """Opens the same store again, as the next start of an aggregator does."""

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import surfaces
+from tests.support.records import surfaces
 
 
 @pytest.fixture(scope="module")
@@ -17,7 +17,7 @@ def current(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("name", surfaces.SURFACES)
 def test_a_surface_is_the_recorded_one(current: Path, name: str) -> None:
     recorded = (surfaces.FOLDER / name).read_text()
-    assert (current / name).read_text() == recorded, "python -m tests.surfaces writes the surfaces anew"
+    assert (current / name).read_text() == recorded, "python -m tests.support.records.surfaces writes the surfaces anew"
 
 
 def test_every_recorded_file_is_a_surface() -> None:

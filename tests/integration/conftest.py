@@ -10,7 +10,7 @@ import pytest
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The data of the tiny federation, an archive for each of its clients."""
-    from tests import tiny  # loads torch
+    from tests.support.federation import tiny  # loads torch
 
     folder = tmp_path_factory.mktemp("data")
     tiny.write_data(folder)

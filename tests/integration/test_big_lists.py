@@ -5,15 +5,15 @@ from dataclasses import replace
 
 import pytest
 
-from gateway import schemas
+from shared import documents
 from shared.convert.rounds import round_from_proto
 from shared.errors import MalformedRequest
 from shared.gen.fedplcc.v1 import run_service_pb2 as pb2
-from shared.rpc import MAX_MESSAGE_BYTES, translated
 from shared.types import EvaluationCounts, RoundPhase, RunStatus
-from tests.builders import a_blob, a_client, a_round, a_run, an_evaluation
-from tests.grpc_client import DEADLINE_S, RunControl
-from tests.served_gateway import ServedGateway
+from shared.wire.rpc import MAX_MESSAGE_BYTES, translated
+from tests.support.federation.grpc_client import DEADLINE_S, RunControl
+from tests.support.federation.served_gateway import ServedGateway
+from tests.support.records.builders import a_blob, a_client, a_round, a_run, an_evaluation
 
 NUM_ROUNDS = 60
 COHORT = tuple(f"client-{number:04}" for number in range(400))
@@ -125,7 +125,7 @@ def test_a_page_that_is_full_says_whether_it_was_the_last(control):
 
 
 def test_an_entry_larger_than_the_bound_comes_alone(control, monkeypatch):
-    monkeypatch.setattr("aggregator.servicer.MAX_PAGE_BYTES", 1000)
+    monkeypatch.setattr("aggregator.servicer.services.MAX_PAGE_BYTES", 1000)
     request = pb2.ListRoundsRequest(run_id="big", after_round=3)
     answer = control.stub.ListRounds(request, timeout=DEADLINE_S)
     assert ([entry.round for entry in answer.rounds], answer.has_more) == ([4], True)
@@ -178,7 +178,7 @@ def test_a_token_that_no_page_of_reports_gave_is_refused(control, token):
 
 def test_evaluations_of_a_round_of_many_clients_are_complete(big):
     answer = big.http.get("/v1/runs/big/evaluations", params={"round": BUSY_ROUND})
-    page = schemas.EvaluationPage.model_validate_json(answer.content)
+    page = documents.EvaluationPage.model_validate_json(answer.content)
     assert [entry.client_id for entry in page.evaluations] == list(COHORT)
     assert page.evaluations[-1].counts[0].correct == list(CORRECT)
 
@@ -202,7 +202,7 @@ def test_clients_can_be_asked_for_by_number(control):
 
 
 def test_every_one_of_two_thousand_clients_is_listed(big):
-    clients = schemas.ClientList.model_validate_json(big.http.get("/v1/clients").content).clients
+    clients = documents.ClientList.model_validate_json(big.http.get("/v1/clients").content).clients
     assert [client.client_id for client in clients] == list(CLIENTS)
 
 

@@ -17,17 +17,17 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from fedplcc.artifacts import EVALUATIONS, FILES
-from fedplcc.cli import app
+from fedplcc.command.all_commands import app
+from fedplcc.command.exit_codes import ExitCode
 from fedplcc.comparison.file import read_comparison
 from fedplcc.comparison.measured import MEASURED
 from fedplcc.comparison.plan import Cell, plan
 from fedplcc.comparison.running import train
 from fedplcc.comparison.writing import read_cells
-from fedplcc.exit_codes import ExitCode
-from tests import tiny
-from tests.harness import ROOT, eventually
-from tests.simulations import hashed, simulated, write_config
+from fedplcc.runs.artifacts import EVALUATIONS, FILES
+from tests.support.federation import tiny
+from tests.support.federation.processes import ROOT, eventually
+from tests.support.federation.simulations import hashed, simulated, write_config
 
 pytestmark = pytest.mark.slow
 

@@ -1,6 +1,7 @@
 """Both Dockerfiles built step by step, and one federation of containers out of the two images on a network of their own.
 
-There is no container engine: tests/dockerfile.py reads the files, tests/debian_root.py does what they say.
+There is no container engine: tests/support/hosts/dockerfile.py reads the files, tests/support/hosts/debian_root.py does
+what they say.
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ from typing import Any
 
 import pytest
 
-from tests import tiny
-from tests.debian_root import Built, Container, Disk, FromHost, build, need_debian_roots
-from tests.dockerfile import Context, read_plan
-from tests.harness import ROOT, eventually
-from tests.namespaces import Host, Network, need_namespaces
-from tests.simulations import hashed, simulated, write_config
-from trainer.environment import PACKAGES
+from tests.support.federation import tiny
+from tests.support.federation.processes import ROOT, eventually
+from tests.support.federation.simulations import hashed, simulated, write_config
+from tests.support.hosts.debian_root import Built, Container, Disk, FromHost, build, need_debian_roots
+from tests.support.hosts.dockerfile import Context, read_plan
+from tests.support.hosts.namespaces import Host, Network, need_namespaces
+from trainer.reproducibility.environment import PACKAGES
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 

@@ -16,11 +16,11 @@ from typing import Any
 
 import pytest
 
-from fedplcc.artifacts import FILES
+from fedplcc.runs.artifacts import FILES
 from shared.tensors import to_bytes
-from tests import tiny
-from tests.harness import ROOT, eventually
-from tests.simulations import hashed, simulated, write_config
+from tests.support.federation import tiny
+from tests.support.federation.processes import ROOT, eventually
+from tests.support.federation.simulations import hashed, simulated, write_config
 from trainer.models import build_model, state_arrays
 
 pytestmark = pytest.mark.slow

@@ -21,11 +21,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.deploy_guide import AGGREGATOR_HOST, ALL_HOSTS, INSTALL, block, blocks
-from tests.harness import ROOT
-from tests.namespaces import Host, Network, need_namespaces
-from tests.remote_runs import RUN_S, RemoteRuns
-from tests.simulations import hashed, simulated
+from tests.support.federation.processes import ROOT
+from tests.support.federation.remote_runs import RUN_S, RemoteRuns
+from tests.support.federation.simulations import hashed, simulated
+from tests.support.hosts.namespaces import Host, Network, need_namespaces
+from tests.support.records.deploy_guide import AGGREGATOR_HOST, ALL_HOSTS, INSTALL, block, blocks
 
 pytestmark = pytest.mark.slow
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from tests import tiny
-from tests.harness import Federation, eventually
+from tests.support.federation import tiny
+from tests.support.federation.processes import Federation, eventually
 from trainer.instance import TOKEN_FILE
 
 RUN_S = 120.0

@@ -1,4 +1,4 @@
-"""The gateway in front of a real aggregator service, over real sockets; see tests/served_gateway.py."""
+"""The gateway in front of a real aggregator service, over real sockets; see tests/support/federation/served_gateway.py."""
 
 import hashlib
 import json
@@ -8,11 +8,11 @@ from contextlib import contextmanager
 import httpx
 import pytest
 
-from gateway import schemas
-from shared.run_config import canonical_json
+from shared import documents
+from shared.config.run import canonical_json
 from shared.types import EventQuery
-from tests.numpy_client import a_document
-from tests.served_gateway import ServedGateway
+from tests.support.federation.numpy_client import a_document
+from tests.support.federation.served_gateway import ServedGateway
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +58,7 @@ def history(gateway, run_id):
 
 def problem(answer):
     assert answer.headers["content-type"] == "application/problem+json", answer.text
-    return schemas.Problem.model_validate_json(answer.content)
+    return documents.Problem.model_validate_json(answer.content)
 
 
 # Runs
@@ -67,7 +67,7 @@ def problem(answer):
 def test_a_run_is_accepted_with_its_location_and_pending(gateway):
     answer = gateway.http.post("/v1/runs", json=a_document(run={"rounds": 7}))
     assert answer.status_code == 202
-    run = schemas.Run.model_validate_json(answer.content)
+    run = documents.Run.model_validate_json(answer.content)
     assert answer.headers["location"] == run.links.self == f"/v1/runs/{run.run_id}"
     assert (run.status, run.round, run.phase, run.total_rounds) == ("pending", -1, None, 7)
     assert run.config["training"]["batch_size"] == 32
@@ -144,7 +144,7 @@ def test_pause_resume_and_stop_may_be_said_twice(gateway):
         answers = [gateway.http.post(f"/v1/runs/{run_id}/{what}", **options) for _ in range(2)]
         assert [answer.status_code for answer in answers] == [200, 200], answers[1].text
         assert answers[0].json()["status"] == answers[1].json()["status"]
-        return schemas.Run.model_validate_json(answers[1].content)
+        return documents.Run.model_validate_json(answers[1].content)
 
     assert say("pause").is_pause_requested
     assert not say("resume").is_pause_requested
@@ -162,7 +162,7 @@ def test_pause_resume_and_stop_may_be_said_twice(gateway):
 
 def test_rounds_show_accuracy_by_domain_loss_prototypes_and_hashes(finished):
     gateway, run_id = finished
-    page = schemas.RoundPage.model_validate_json(gateway.http.get(f"/v1/runs/{run_id}/rounds").content)
+    page = documents.RoundPage.model_validate_json(gateway.http.get(f"/v1/runs/{run_id}/rounds").content)
     assert [entry.round for entry in page.rounds] == [0, 1, 2, 3]
     assert page.rounds[0].metrics is None
     last, metrics = page.rounds[-1], page.rounds[-1].metrics
@@ -197,7 +197,7 @@ def test_lines_are_those_of_the_rounds_to_the_byte(finished):
 
 
 def test_lines_of_more_rounds_than_one_call_brings_are_all_there(gateway, monkeypatch):
-    monkeypatch.setattr("gateway.client.ROUNDS_PER_CALL", 2)
+    monkeypatch.setattr("gateway.run_service.ROUNDS_PER_CALL", 2)
     run_id = gateway.create_and_finish(run={"rounds": 5})
     lines = gateway.http.get(f"/v1/runs/{run_id}/metrics.jsonl").text.splitlines()
     assert [json.loads(line)["round"] for line in lines] == [1, 2, 3, 4, 5]
@@ -227,11 +227,11 @@ def test_the_manifest_is_the_content_of_run_json(finished):
 
 def test_evaluations_give_the_counts_behind_the_accuracy(finished):
     gateway, run_id = finished
-    seen: list[schemas.Evaluation] = []
+    seen: list[documents.Evaluation] = []
     after: int | None = -1
     while after is not None:
         answer = gateway.http.get(f"/v1/runs/{run_id}/evaluations", params={"after": after, "page_size": 2})
-        page = schemas.EvaluationPage.model_validate_json(answer.content)
+        page = documents.EvaluationPage.model_validate_json(answer.content)
         seen += page.evaluations
         after = page.next_after
     assert [(entry.round, entry.client_id) for entry in seen] == [
@@ -252,7 +252,7 @@ def test_evaluations_of_one_round_can_be_asked_for(finished):
 
 def test_clients_show_who_they_are_and_what_they_do(finished):
     gateway, _ = finished
-    clients = schemas.ClientList.model_validate_json(gateway.http.get("/v1/clients").content).clients
+    clients = documents.ClientList.model_validate_json(gateway.http.get("/v1/clients").content).clients
     assert [(client.client_id, client.domain, client.is_connected) for client in clients] == [
         ("ann", "ann-domain", True),
         ("bob", "bob-domain", True),
@@ -392,7 +392,7 @@ def test_pages_of_events_hold_the_same_history(finished):
     seen, after, has_ended = [], 0, False
     while not has_ended:
         page = gateway.http.get(f"/v1/runs/{run_id}/events", params={"after": after, "page_size": 4})
-        page = schemas.EventPage.model_validate_json(page.content)
+        page = documents.EventPage.model_validate_json(page.content)
         seen += page.events
         after, has_ended = page.next_after, page.has_ended
     assert [event.sequence for event in seen] == [event.sequence for event in history(gateway, run_id)]
@@ -412,12 +412,12 @@ def test_pages_go_backwards_from_the_newest_event_to_the_first(finished):
     gateway, run_id = finished
     whole = [event.sequence for event in history(gateway, run_id)]
     seen: list[int] = []
-    pages: list[schemas.EventPage] = []
+    pages: list[documents.EventPage] = []
     before: int | None = 0
     while before is not None:
         query = {"order": "newest_first", "page_size": 4, "before": before}
         answer = gateway.http.get(f"/v1/runs/{run_id}/events", params=query)
-        page = schemas.EventPage.model_validate_json(answer.content)
+        page = documents.EventPage.model_validate_json(answer.content)
         seen += [event.sequence for event in page.events]
         pages.append(page)
         before = page.next_before
@@ -599,7 +599,7 @@ def test_what_a_check_finds_is_what_the_aggregator_refuses(gateway):
 def test_what_may_be_configured_is_told_without_the_aggregator(gateway):
     gateway.stop_aggregator()
     try:
-        form = schemas.RunConfigurationForm.model_validate_json(gateway.http.get("/v1/run-configuration").content)
+        form = documents.RunConfigurationForm.model_validate_json(gateway.http.get("/v1/run-configuration").content)
         assert "fedplcc" in [choice.name for choice in form.methods]
         answer = gateway.http.post("/v1/run-configuration/check", json={})
         assert [entry["location"] for entry in answer.json()["problems"]] == ["run.method", "data.classes"]

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from fedplcc.cli import app
-from tests.harness import free_port
-from tests.served_gateway import ServedGateway
+from fedplcc.command.all_commands import app
+from tests.support.federation.processes import free_port
+from tests.support.federation.served_gateway import ServedGateway
 from trainer.health import serve_health
 
 

@@ -17,25 +17,25 @@ import torch
 from safetensors.numpy import save_file
 from typer.testing import CliRunner
 
-from aggregator.service import Limits
-from fedplcc.cli import app
-from fedplcc.configuration import Overrides, read_federation
-from fedplcc.exit_codes import ExitCode
+from aggregator.coordinator.service import Limits
+from fedplcc.command.all_commands import app
+from fedplcc.command.exit_codes import ExitCode
+from fedplcc.runs.configuration import Overrides, read_federation
 from fedplcc.simulation import Simulation
-from gateway.schemas import InitialModel, Problem
+from shared.config.run import FederationFile
 from shared.convert.uploads import initial_model_to_proto
+from shared.documents import InitialModel, Problem
 from shared.errors import InvalidConfig, MalformedRequest
 from shared.gen.fedplcc.v1 import run_service_pb2 as run_pb2
 from shared.gen.fedplcc.v1 import run_service_pb2_grpc as run_grpc
-from shared.rpc import open_channel, translated
-from shared.run_config import FederationFile
 from shared.tensors import to_bytes
 from shared.types import BlobRef
-from tests import tiny
-from tests.harness import eventually
-from tests.numpy_client import CLASSES, NumpyClient, a_document
-from tests.served_gateway import ServedGateway
-from tests.simulations import simulated, write_config
+from shared.wire.rpc import open_channel, translated
+from tests.support.federation import tiny
+from tests.support.federation.numpy_client import CLASSES, NumpyClient, a_document
+from tests.support.federation.processes import eventually
+from tests.support.federation.served_gateway import ServedGateway
+from tests.support.federation.simulations import simulated, write_config
 from trainer.models import build_model, state_arrays
 
 DATA = to_bytes(NumpyClient("ann").first_model(seed=7))

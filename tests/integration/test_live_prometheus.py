@@ -16,11 +16,9 @@ from typing import Any, TypeVar
 import pytest
 import yaml
 
-from tests import dashboards
-from tests.dashboard_picture import draw
-from tests.dashboards import Query
-from tests.harness import TOLD, eventually
-from tests.prometheus_server import (
+from tests.support.federation.processes import TOLD, eventually
+from tests.support.federation.watched import WatchedFederation
+from tests.support.hosts.prometheus_server import (
     FOLDER,
     PrometheusServer,
     Series,
@@ -30,7 +28,9 @@ from tests.prometheus_server import (
     now,
     rules,
 )
-from tests.watched_federation import WatchedFederation
+from tests.support.records import dashboards
+from tests.support.records.dashboards import Query
+from tests.support.screens.dashboard_picture import draw
 
 pytestmark = pytest.mark.slow
 

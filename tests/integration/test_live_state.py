@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from fedplcc.cli import app
-from fedplcc.exit_codes import ExitCode
+from fedplcc.command.all_commands import app
+from fedplcc.command.exit_codes import ExitCode
 from shared.errors import FedplccError
 from shared.types import Task, TaskKind
-from tests.folders import memory_folder
-from tests.grpc_client import GrpcClient, RunControl
-from tests.harness import Federation, eventually
-from tests.local_federation import LocalFederation
-from tests.numpy_client import NumpyClient, a_document
+from tests.support.federation.grpc_client import GrpcClient, RunControl
+from tests.support.federation.in_process import LocalFederation
+from tests.support.federation.numpy_client import NumpyClient, a_document
+from tests.support.federation.processes import Federation, eventually
+from tests.support.records.folders import memory_folder
 
 ROUNDS = 24
 FLAGS = ("--keep-models", "2", "--keep-prototypes", "2", "--keep-updates", "1", "--heartbeat-interval-s", "1")

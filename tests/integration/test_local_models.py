@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedplcc.artifacts import EVALUATIONS
 from fedplcc.interruption import Interrupted
-from shared.run_config import parse_run_config
+from fedplcc.runs.artifacts import EVALUATIONS
+from shared.config.run import parse_run_config
 from shared.tensors import sha256_hex, to_bytes
-from tests import tiny
-from tests.simulations import hashed, simulated
+from tests.support.federation import tiny
+from tests.support.federation.simulations import hashed, simulated
 from trainer.models import build_model, state_arrays
 
 pytestmark = pytest.mark.slow

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from shared.config import environment_without_settings
-from tests import folding
-from tests.folders import memory_folder
-from tests.harness import ROOT
+from shared.config.settings import environment_without_settings
+from tests.support.federation.processes import ROOT
+from tests.support.oracles import fold_memory
+from tests.support.records.folders import memory_folder
 
 MOST_MIB = 16.0
 """By which the peak may differ."""
@@ -25,7 +25,7 @@ LIMIT_MIB = 160
 
 
 def aggregated(folder: Path, *limit: int) -> dict[str, Any]:
-    command = [sys.executable, "-m", "tests.folding", str(folder), *map(str, limit)]
+    command = [sys.executable, "-m", "tests.support.oracles.fold_memory", str(folder), *map(str, limit)]
     threads = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     environment = {**environment_without_settings(), **threads}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120, check=False)
@@ -39,7 +39,7 @@ def test_a_thousand_updates_need_no_more_memory_than_two() -> None:
     peaks = {}
     for num_updates in (2, 1000):
         with memory_folder() as name:
-            folding.write_round(Path(name), num_updates, 140_000)
+            fold_memory.write_round(Path(name), num_updates, 140_000)
             peaks[num_updates] = aggregated(Path(name))["peak_mib"]
     assert max(peaks.values()) - min(peaks.values()) <= MOST_MIB, peaks
 
@@ -49,8 +49,8 @@ def test_a_model_three_times_larger_than_the_memory_is_folded_to_the_same_bytes(
     with memory_folder() as name:
         folder = Path(name)
         num_parameters = 3 * (LIMIT_MIB << 20) // 4
-        folding.write_round(folder, 2, num_parameters)
-        expected = folding.mean_of_round(folder, 2, num_parameters)
+        fold_memory.write_round(folder, 2, num_parameters)
+        expected = fold_memory.mean_of_round(folder, 2, num_parameters)
         limited = aggregated(folder, LIMIT_MIB)
         assert limited["made"][0] == expected
         assert limited["peak_mib"] < LIMIT_MIB / 2

@@ -16,15 +16,15 @@ from typing import Any
 import pytest
 
 from fedplcc.simulation import Observers, Simulation
-from gateway.schemas import Event
+from shared.documents import Event
 from shared.gen.fedplcc.v1 import types_pb2
 from shared.methods import METHODS
 from shared.tensors import from_bytes, prototypes_from_bytes, sha256_hex
-from tests import tiny
-from tests.folders import memory_folder
-from tests.grpc_client import RunControl
-from tests.harness import Federation, eventually
-from tests.method_settings import Setting, of_methods, of_settings
+from tests.support.federation import tiny
+from tests.support.federation.grpc_client import RunControl
+from tests.support.federation.processes import Federation, eventually
+from tests.support.records.folders import memory_folder
+from tests.support.records.method_settings import Setting, of_methods, of_settings
 from trainer.cancellation import Cancelled, ShouldStop, never
 
 pytestmark = pytest.mark.slow

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests import tiny
-from tests.harness import Process, eventually
-from tests.namespaces import Host, Network, need_namespaces
-from tests.remote_runs import RUN_S, RemoteRuns
-from tests.simulations import hashed, simulated
+from tests.support.federation import tiny
+from tests.support.federation.processes import Process, eventually
+from tests.support.federation.remote_runs import RUN_S, RemoteRuns
+from tests.support.federation.simulations import hashed, simulated
+from tests.support.hosts.namespaces import Host, Network, need_namespaces
 
 HUB, NEAR, FAR = "192.0.2.10", "192.0.2.21", "198.51.100.22"
 ROUTER = ("198.51.100.1", 50051)

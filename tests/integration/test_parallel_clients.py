@@ -15,15 +15,15 @@ from typing import Any
 
 import pytest
 
-from fedplcc.exit_codes import ExitCode
+from fedplcc.command.exit_codes import ExitCode
 from fedplcc.interruption import Interrupted
 from fedplcc.simulation.messages import Forget
 from fedplcc.simulation.placement import Placement
 from fedplcc.simulation.processes import WorkerProcess
-from gateway.schemas import Event
-from tests import tiny
-from tests.harness import ROOT, eventually
-from tests.simulations import hashed, simulated, write_config
+from shared.documents import Event
+from tests.support.federation import tiny
+from tests.support.federation.processes import ROOT, eventually
+from tests.support.federation.simulations import hashed, simulated, write_config
 
 pytestmark = pytest.mark.slow
 

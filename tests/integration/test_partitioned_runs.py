@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedplcc.configuration import Overrides, federation_json, local_clients, override, read_federation
-from shared.config import TrainerSettings, from_command_line
-from shared.run_config import DataSection, parse_federation
-from tests import tiny
-from tests.simulations import hashed, simulated
+from fedplcc.runs.configuration import Overrides, federation_json, local_clients, override, read_federation
+from shared.config.run import DataSection, parse_federation
+from shared.config.settings import TrainerSettings, from_command_line
+from tests.support.federation import tiny
+from tests.support.federation.simulations import hashed, simulated
 from trainer.data import load_dataset
 
 KINDS: dict[str, dict[str, Any]] = {

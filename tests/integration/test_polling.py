@@ -17,20 +17,20 @@ from shared.convert.tasks import poll_to_proto, task_from_proto
 from shared.errors import MalformedRequest, NotAMember
 from shared.gen.fedplcc.v1 import round_service_pb2 as round_pb2
 from shared.gen.fedplcc.v1 import types_pb2
-from shared.metrics import new_registry
-from shared.rpc import translated
+from shared.process.metrics import new_registry
 from shared.types import Poll, TaskKey, TaskKind
-from tests import tiny
+from shared.wire.rpc import translated
 from tests.chaos.fault_proxy import FaultProxy
-from tests.folders import memory_folder
-from tests.grpc_client import DEADLINE_S, GrpcClient, RunControl
-from tests.harness import Federation, eventually
-from tests.numpy_client import NumpyClient, a_document
-from tests.proxies import CallProxy
-from trainer.client import AggregatorClient
-from trainer.client_state import ClientStates
-from trainer.metrics import TrainerMetrics
-from trainer.tasks import TaskRunner
+from tests.support.federation import tiny
+from tests.support.federation.grpc_client import DEADLINE_S, GrpcClient, RunControl
+from tests.support.federation.numpy_client import NumpyClient, a_document
+from tests.support.federation.processes import Federation, eventually
+from tests.support.hosts.proxies import CallProxy
+from tests.support.records.folders import memory_folder
+from trainer.aggregator.connection import AggregatorClient
+from trainer.readings.metrics import TrainerMetrics
+from trainer.task.client_state import ClientStates
+from trainer.task.runner import TaskRunner
 from trainer.worker import Worker
 
 IDLE_S = 0.8

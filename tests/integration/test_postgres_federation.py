@@ -22,13 +22,13 @@ from shared.gen.fedplcc.v1.run_service_pb2 import (
 )
 from shared.gen.fedplcc.v1.run_service_pb2_grpc import RunServiceStub
 from shared.gen.fedplcc.v1.types_pb2 import RUN_STATUS_COMPLETED as COMPLETED
-from shared.rpc import open_channel
 from shared.types import Task, TaskKind
-from tests.harness import ROOT, Federation, eventually
-from tests.local_federation import LocalFederation
-from tests.numpy_client import NumpyClient, a_document
-from tests.numpy_trainer import NumpyRunner, NumpyTrainer
-from tests.postgres import PASSWORD, Server
+from shared.wire.rpc import open_channel
+from tests.support.federation.in_process import LocalFederation
+from tests.support.federation.numpy_client import NumpyClient, a_document
+from tests.support.federation.numpy_trainer import NumpyRunner, NumpyTrainer
+from tests.support.federation.processes import ROOT, Federation, eventually
+from tests.support.hosts.postgres import PASSWORD, Server
 
 ROUNDS = 4
 RUN_S = 120.0

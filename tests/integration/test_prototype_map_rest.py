@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from aggregator import servicer
-from aggregator.collection import Keep
-from aggregator.prototype_maps import PrototypeMaps
-from gateway import schemas
-from tests.served_gateway import ServedGateway
+from aggregator.coordinator.garbage import Keep
+from aggregator.coordinator.prototype_maps import PrototypeMaps
+from aggregator.servicer import services
+from shared import documents
+from tests.support.federation.served_gateway import ServedGateway
 
 ROUNDS = 5
 
@@ -41,7 +41,7 @@ def test_a_map_names_places_classes_clients_weights_and_the_rounds_that_there_ar
     gateway, run_id = served
     status, document = get(gateway, run_id, round=4)
     assert status == 200
-    found = schemas.PrototypeMap.model_validate(document)
+    found = documents.PrototypeMap.model_validate(document)
     assert (found.round, found.comparison, found.aligned_from) == (4, "cosine", 5)
     assert [(span.first, span.last) for span in found.rounds] == [(3, 5)]
     assert [(client.client_id, client.domain) for client in found.clients] == [
@@ -101,7 +101,7 @@ def test_many_who_ask_at_once_are_answered_one_by_one_and_too_many_are_told_to_w
     with ThreadPoolExecutor(8) as pool:
         answers = list(pool.map(lambda number: get(gateway, run_id, round=3 + number % 3)[0], range(16)))
     assert (set(answers), most[0]) == ({200}, 1)
-    monkeypatch.setattr(servicer, "MAX_MAPS_ASKED", 0)
+    monkeypatch.setattr(services, "MAX_MAPS_ASKED", 0)
     status, document = get(gateway, run_id)
     assert (status, document["code"]) == (429, "OVERLOADED")
     assert "try again" in document["detail"]

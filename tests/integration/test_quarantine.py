@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from fedplcc.cli import app
-from gateway import schemas
+from fedplcc.command.all_commands import app
+from shared import documents
 from shared.errors import MalformedUpdate
 from shared.types import RunStatus, TaskKind
-from tests.served_gateway import ServedGateway
+from tests.support.federation.served_gateway import ServedGateway
 
 WHY = "1 update was refused, the last one because num_excluded = -1: out of range"
 
@@ -129,7 +129,7 @@ def test_a_key_that_was_done_does_not_quarantine_again(served: ServedGateway) ->
     assert post(served, f"{path}/release", None, "k2").json()["quarantined"] == []
     assert post(served, f"{path}/quarantine", {"reason": "x"}, "k1").json()["quarantined"] == []
     refused = post(served, f"{path}/release", None, "k1")
-    assert schemas.Problem.model_validate_json(refused.content).code == "REQUEST_ID_REUSED"
+    assert documents.Problem.model_validate_json(refused.content).code == "REQUEST_ID_REUSED"
 
 
 @pytest.mark.parametrize("action", ["quarantine", "release"])
@@ -140,7 +140,7 @@ def test_a_slip_in_an_id_is_refused_with_a_sentence(served: ServedGateway, actio
     assert error == f"fedplcc: run {run_id} has no client 'bobby', and none of that id ever joined\n"
     for name, status, kind in (("a b", 400, "MALFORMED_REQUEST"), ("x" * 65, 400, "MALFORMED_REQUEST")):
         answer = post(served, f"/v1/runs/{run_id}/clients/{name}/{action}")
-        problem = schemas.Problem.model_validate_json(answer.content)
+        problem = documents.Problem.model_validate_json(answer.content)
         assert (answer.status_code, problem.code) == (status, kind)
     code, _, error = called(served, action, "nothing-1", "bob")
     assert (code, error) == (1, "fedplcc: there is no run 'nothing-1'\n")
@@ -157,5 +157,5 @@ def test_a_run_that_has_ended_takes_neither(served: ServedGateway, action: str) 
 def test_a_reason_that_is_too_long_is_refused(served: ServedGateway) -> None:
     run_id = served.create()
     answer = post(served, f"/v1/runs/{run_id}/clients/bob/quarantine", {"reason": "x" * 501})
-    problem = schemas.Problem.model_validate_json(answer.content)
+    problem = documents.Problem.model_validate_json(answer.content)
     assert (answer.status_code, problem.code) == (400, "MALFORMED_REQUEST")

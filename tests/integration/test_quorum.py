@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.harness import Federation, Process, eventually
-from tests.numpy_client import a_document
+from tests.support.federation.numpy_client import a_document
+from tests.support.federation.processes import Federation, Process, eventually
 
 HEARTBEAT_S = 0.2
 LEASE_HEARTBEATS = 15
@@ -39,7 +39,7 @@ class Sites:
             self.start(name)
 
     def start(self, name: str, *flags: str) -> Process:
-        arguments = ["tests.numpy_site", self.federation.address, name, DOMAINS[name], *flags]
+        arguments = ["tests.support.federation.numpy_site", self.federation.address, name, DOMAINS[name], *flags]
         process = self.federation.processes.get(name)
         if process is None:
             process = self.federation.processes[name] = Process(name, self.federation.folder, arguments)

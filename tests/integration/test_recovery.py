@@ -15,8 +15,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
-from tests import tiny
-from tests.harness import Federation, eventually
+from tests.support.federation import tiny
+from tests.support.federation.processes import Federation, eventually
 
 RUN_S = 120.0
 """Bound on a whole tiny run on a busy machine."""

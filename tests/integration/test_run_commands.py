@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from fedplcc.artifacts import FILES
-from fedplcc.cli import app
+from fedplcc.command.all_commands import app
 from fedplcc.doctor import network
 from fedplcc.doctor.findings import Status, Subject
-from fedplcc.progress import RunProgress
+from fedplcc.runs.artifacts import FILES
+from fedplcc.terminal.progress import RunProgress
 from shared.version import VERSION
-from tests.numpy_client import CLASSES
-from tests.served_gateway import ServedGateway
+from tests.support.federation.numpy_client import CLASSES
+from tests.support.federation.served_gateway import ServedGateway
 
 CONFIG = f"""
 [run]
@@ -206,8 +206,8 @@ def test_watching_a_round_that_waits_says_now_and_then_for_whom(
         is_told.wait(20)
         served.federation.run_to_end(run_id)
 
-    monkeypatch.setattr("fedplcc.watching.lines.MINUTE_S", 0.05)
-    monkeypatch.setattr("fedplcc.progress.RunProgress", Told)
+    monkeypatch.setattr("fedplcc.terminal.watch.lines.MINUTE_S", 0.05)
+    monkeypatch.setattr("fedplcc.terminal.progress.RunProgress", Told)
     going_on = threading.Thread(target=go_on)
     going_on.start()
     code, text, _ = called(served, "watch", run_id)

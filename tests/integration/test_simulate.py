@@ -13,15 +13,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedplcc.artifacts import EVALUATIONS, FILES
-from fedplcc.exit_codes import ExitCode, exit_code_of
+from fedplcc.command.exit_codes import ExitCode, exit_code_of
 from fedplcc.interruption import Interrupted
+from fedplcc.runs.artifacts import EVALUATIONS, FILES
 from fedplcc.simulation import Observers, Simulation
-from gateway.schemas import Event
+from shared.documents import Event
 from shared.errors import DiskFull, InvalidConfig, InvalidData, RequestIdReused
-from tests import tiny
-from tests.harness import ROOT, eventually
-from tests.simulations import hashed, simulated, write_config
+from tests.support.federation import tiny
+from tests.support.federation.processes import ROOT, eventually
+from tests.support.federation.simulations import hashed, simulated, write_config
 
 pytestmark = pytest.mark.slow
 

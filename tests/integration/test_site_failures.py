@@ -14,10 +14,10 @@ import pytest
 from PIL import Image
 
 from shared.gen.fedplcc.v1 import types_pb2
-from tests.grpc_client import RunControl
-from tests.harness import Federation, Process, eventually
-from tests.numpy_client import CLASSES, NumpyClient
-from tests.numpy_trainer import NumpyTrainer
+from tests.support.federation.grpc_client import RunControl
+from tests.support.federation.numpy_client import CLASSES, NumpyClient
+from tests.support.federation.numpy_trainer import NumpyTrainer
+from tests.support.federation.processes import Federation, Process, eventually
 
 NUM_PER_CLASS = 4
 FILE_LIMIT_BYTES = 200_000

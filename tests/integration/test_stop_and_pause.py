@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from aggregator.store.blobs import BlobStore
+from aggregator.store.blobs.blob_store import BlobStore
 from shared.gen.fedplcc.v1 import types_pb2
 from tests.chaos.fault_proxy import FaultProxy
 from tests.chaos.network import WideClient, undisturbed
-from tests.grpc_client import RunControl
-from tests.harness import Federation, eventually
-from tests.numpy_client import a_document
-from tests.numpy_trainer import NumpyTrainer
+from tests.support.federation.grpc_client import RunControl
+from tests.support.federation.numpy_client import a_document
+from tests.support.federation.numpy_trainer import NumpyTrainer
+from tests.support.federation.processes import Federation, eventually
 
 SLOW_BYTES_PER_S = 60_000
 """A model of 160 kB takes 2.7 seconds."""

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from aggregator.store import schema
-from tests.harness import Federation
+from aggregator.store.database import schema
+from tests.support.federation.processes import Federation
 
 OLD = Path(__file__).parents[1] / "golden" / "aggregator-0001.sql"
 

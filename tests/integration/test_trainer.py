@@ -18,15 +18,15 @@ from shared.convert.clients import client_from_proto
 from shared.errors import InvalidArgument, InvalidData
 from shared.gen.fedplcc.v1 import run_service_pb2 as run_pb2
 from shared.gen.fedplcc.v1 import types_pb2
-from shared.metrics import new_registry
+from shared.process.metrics import new_registry
 from shared.types import Client, ClientActivity
-from tests.folders import memory_folder
-from tests.grpc_client import RunControl
-from tests.harness import Federation, eventually, free_port
-from trainer.client import AggregatorClient
-from trainer.client_state import ClientStates
-from trainer.metrics import TrainerMetrics
-from trainer.tasks import TaskRunner
+from tests.support.federation.grpc_client import RunControl
+from tests.support.federation.processes import Federation, eventually, free_port
+from tests.support.records.folders import memory_folder
+from trainer.aggregator.connection import AggregatorClient
+from trainer.readings.metrics import TrainerMetrics
+from trainer.task.client_state import ClientStates
+from trainer.task.runner import TaskRunner
 from trainer.worker import Worker
 
 NUM_EXAMPLES, BATCH = 12, 4

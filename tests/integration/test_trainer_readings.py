@@ -12,10 +12,10 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from shared.gen.fedplcc.v1 import types_pb2
-from tests.grpc_client import RunControl
-from tests.harness import Federation, eventually, free_port
-from tests.numpy_client import NumpyClient
-from tests.numpy_trainer import NumpyTrainer
+from tests.support.federation.grpc_client import RunControl
+from tests.support.federation.numpy_client import NumpyClient
+from tests.support.federation.numpy_trainer import NumpyTrainer
+from tests.support.federation.processes import Federation, eventually, free_port
 
 TOLD = {"samples_per_second", "batch_seconds", "data_seconds", "process_resident_bytes", "unreadable_files"}
 """Of a trainer without a GPU."""

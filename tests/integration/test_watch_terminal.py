@@ -18,8 +18,8 @@ from typing import Self
 
 import pytest
 
-from tests.harness import ROOT, eventually
-from tests.served_gateway import ServedGateway
+from tests.support.federation.processes import ROOT, eventually
+from tests.support.federation.served_gateway import ServedGateway
 
 ENTER, LEAVE = b"\x1b[?1049h", b"\x1b[?1049l"
 HIDE_CURSOR, SHOW_CURSOR = b"\x1b[?25l", b"\x1b[?25h"

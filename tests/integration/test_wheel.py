@@ -35,7 +35,7 @@ print(json.dumps(places))
 ASK_FOR_PAGE = """
 import asyncio
 from gateway.app import create_app
-from shared.config import GatewaySettings
+from shared.config.settings import GatewaySettings
 
 async def ask(path):
     sent = []

@@ -19,13 +19,13 @@ from shared import errors
 from shared.convert.tasks import task_from_proto
 from shared.gen.fedplcc.v1 import round_service_pb2 as round_pb2
 from shared.gen.fedplcc.v1 import run_service_pb2 as run_pb2
-from shared.rpc import translated
 from shared.types import Task, TaskKind
 from shared.version import VERSION
-from tests.grpc_client import DEADLINE_S, GrpcClient, RunControl
-from tests.harness import Federation, Process, eventually
-from tests.local_federation import LocalFederation
-from tests.numpy_client import NumpyClient, a_document
+from shared.wire.rpc import translated
+from tests.support.federation.grpc_client import DEADLINE_S, GrpcClient, RunControl
+from tests.support.federation.in_process import LocalFederation
+from tests.support.federation.numpy_client import NumpyClient, a_document
+from tests.support.federation.processes import Federation, Process, eventually
 
 NUMBERS = itertools.count()
 ANN, BOB = NumpyClient("ann"), NumpyClient("bob", counts=(2, 0, 1))

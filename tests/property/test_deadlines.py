@@ -12,13 +12,13 @@ from dataclasses import dataclass, replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aggregator import rounds
-from aggregator.deadlines import Deadlines
-from aggregator.quorum import Quorum
-from aggregator.sessions import Sessions
+from aggregator.presence.deadlines import Deadlines
+from aggregator.presence.sessions import Sessions
+from aggregator.rounds import machine
+from aggregator.rounds.quorum import Quorum
 from shared.types import ClientActivity, Heartbeat, RoundPhase, RunSpec, Task, TaskKind
-from tests.builders import a_blob, a_client, a_round, a_run, an_evaluation, an_update
-from tests.local_federation import Clock
+from tests.support.federation.in_process import Clock
+from tests.support.records.builders import a_blob, a_client, a_round, a_run, an_evaluation, an_update
 
 LEASE_S, SILENCE_S, DEADLINE_S, END_S = 3.0, 6.0, 15.0, 60
 NAMES = ("ann", "bob", "cat", "zoe")
@@ -78,10 +78,10 @@ class Scene:
         for session in self.sessions.expired():
             self.sessions.remove(session)
         there = self.deadlines.presence(self.run, deadline_s=DEADLINE_S, silence_s=SILENCE_S)
-        run = rounds.drop_absent(
+        run = machine.drop_absent(
             self.run, absent=there.absent, moving=there.moving, quorum=self.quorum, now=self.clock.now
         )
-        self.run = rounds.close_updates(run, now=self.clock.now, quorum=self.quorum)
+        self.run = machine.close_updates(run, now=self.clock.now, quorum=self.quorum)
 
     def live(self, name: str, *, moves: bool, finishes: bool) -> None:
         session = self.sessions.join(a_client(name), "token")
@@ -95,14 +95,14 @@ class Scene:
         if finishes and name not in self.done and not self.is_closed:
             self.done.add(name)
             if self.task.kind is TaskKind.TRAIN:
-                self.run = rounds.add_update(self.run, 1, an_update(name), now=self.clock.now, quorum=self.quorum)
+                self.run = machine.add_update(self.run, 1, an_update(name), now=self.clock.now, quorum=self.quorum)
             else:
-                self.run = rounds.add_evaluation(self.run, 1, an_evaluation(name))
+                self.run = machine.add_evaluation(self.run, 1, an_evaluation(name))
 
     @property
     def is_closed(self) -> bool:
         assert self.run.round is not None
-        return self.run.round.phase is RoundPhase.AGGREGATING or rounds.is_evaluated(self.run, self.quorum)
+        return self.run.round.phase is RoundPhase.AGGREGATING or machine.is_evaluated(self.run, self.quorum)
 
     def absent(self) -> set[str]:
         """Clients that need not be waited for now, as the judge sees it."""
@@ -160,7 +160,7 @@ def test_without_a_deadline_a_phase_closes_with_its_whole_cohort_and_no_sooner(s
                 scene.live(name, moves=False, finishes=True)
         scene.deadlines.look([scene.run])
         there = scene.deadlines.presence(scene.run, deadline_s=None, silence_s=SILENCE_S)
-        after = rounds.drop_absent(scene.run, absent=there.absent, moving=there.moving, now=scene.clock.now)
+        after = machine.drop_absent(scene.run, absent=there.absent, moving=there.moving, now=scene.clock.now)
         assert after is scene.run
         assert scene.is_closed == (scene.done == set(clients))
         scene.clock.now += 1.0

@@ -16,17 +16,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from aggregator.aggregation import aggregate
-from aggregator.fold import WeightedModel, fold_models
-from aggregator.store.blobs import BlobStore
+from aggregator.computation.aggregation import aggregate
+from aggregator.computation.fold import WeightedModel, fold_models
+from aggregator.store.blobs.blob_store import BlobStore
 from shared.errors import PayloadCorrupt
 from shared.methods import METHODS
 from shared.methods.base import MethodConfig
 from shared.tensors import blob_ref, from_bytes, prototypes_from_bytes, prototypes_to_bytes, read_header, to_bytes
 from shared.types import LOCAL_CLUSTER, MODEL, Payload, PrototypeSet, RoundPhase, Run, Update
-from tests.builders import a_round, a_run
-from tests.folders import memory_folder
-from tests.numpy_client import a_config
+from tests.support.federation.numpy_client import a_config
+from tests.support.records.builders import a_round, a_run
+from tests.support.records.folders import memory_folder
 
 Model: TypeAlias = dict[str, npt.NDArray[Any]]
 FEDAVG = METHODS["fedavg"]

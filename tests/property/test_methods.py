@@ -14,12 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from aggregator.validation import check_prototypes
+from aggregator.computation.update_checks import check_prototypes
 from shared.methods.fedplcc import Config, client_loss, client_report, server_prototypes
 from shared.tensors import prototypes_from_bytes, prototypes_to_bytes
 from shared.types import Payload, PrototypeSet, Update
-from tests.method_settings import SETTINGS
-from tests.numpy_ops import a_step
+from tests.support.oracles.numpy_ops import a_step
+from tests.support.records.method_settings import SETTINGS
 
 unhurried = settings(deadline=None)
 SEEDS = st.integers(0, 2**32 - 1)

@@ -1,7 +1,7 @@
 """Rounds under any schedule: whatever clients and aggregator do, in any order and again, a run ends in its one right end.
 
-The machine drives a real coordinator on a real store. Its judge is `tests.oracle`, which computes every round's model and
-prototypes directly from the same clients.
+The machine drives a real coordinator on a real store. Its judge is `tests.support.oracles.federation_result`, which
+computes every round's model and prototypes directly from the same clients.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from aggregator.selection import select_cohort
-from aggregator.service import Limits
+from aggregator.coordinator.service import Limits
+from aggregator.rounds.selection import select_cohort
+from shared.config.run import parse_run_config
 from shared.errors import FedplccError, MalformedUpdate, NotAMember, RoundClosed, UpdateConflict
-from shared.run_config import parse_run_config
 from shared.types import BlobRef, CommittedUpdate, RoundPhase, Run, RunStatus, Task, TaskKind, Update
-from tests.folders import memory_folder
-from tests.local_federation import LocalFederation
-from tests.numpy_client import NumpyClient, a_document
-from tests.oracle import Expected, expected
+from tests.support.federation.in_process import LocalFederation
+from tests.support.federation.numpy_client import NumpyClient, a_document
+from tests.support.oracles.federation_result import Expected, expected
+from tests.support.records.folders import memory_folder
 
 NAMES = ("ann", "bob", "zoe")
 names = st.sampled_from(NAMES)

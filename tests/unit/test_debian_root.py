@@ -1,4 +1,6 @@
-"""The parts of tests/debian_root.py that need no root: whose files are whose, and that no path leads out of an image."""
+"""The parts of tests/support/hosts/debian_root.py that need no root: whose files are whose, and that no path leads out
+of an image.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.debian_root import home, ids, in_root, inside, need_debian_roots, on_disk
+from tests.support.hosts.debian_root import home, ids, in_root, inside, need_debian_roots, on_disk
 
 
 @pytest.fixture

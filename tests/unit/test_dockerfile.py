@@ -8,7 +8,16 @@ from typing import Any
 
 import pytest
 
-from tests.dockerfile import Context, Copy, DockerfileError, Image, MakeFolder, Run, instructions, read_plan
+from tests.support.hosts.dockerfile import (
+    Context,
+    Copy,
+    DockerfileError,
+    Image,
+    MakeFolder,
+    Run,
+    instructions,
+    read_plan,
+)
 
 FROM = "FROM debian:bookworm-slim\n"
 

@@ -13,8 +13,8 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from shared.config.run import DataSection
 from shared.errors import InvalidData
-from shared.run_config import DataSection
 from shared.types import IntArray
 from trainer.data.source import Samples, Source, fit_image
 from trainer.data.specs import open_source

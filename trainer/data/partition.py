@@ -19,7 +19,7 @@ import numpy as np
 
 from shared.errors import InvalidData
 from shared.types import IntArray
-from trainer.randomness import derive_seed
+from trainer.reproducibility.randomness import derive_seed
 
 MAX_ATTEMPTS = 1000
 """Draws of a Dirichlet partition before it is called impossible."""

@@ -12,8 +12,8 @@ from dataclasses import replace
 
 import numpy as np
 
+from shared.config.partition import MAX_CLIENTS, RULES, Dirichlet, Domain, LongTail, Rule, Sharding, parse_rule
 from shared.errors import InvalidArgument, InvalidConfig, InvalidData
-from shared.partition import MAX_CLIENTS, RULES, Dirichlet, Domain, LongTail, Rule, Sharding, parse_rule
 from shared.types import IntArray
 from trainer.data import partition
 from trainer.data.source import Source

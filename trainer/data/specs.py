@@ -12,16 +12,16 @@ from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
+from shared.config.partition import LongTail
+from shared.config.run import FACTORY
 from shared.errors import InvalidData
-from shared.partition import LongTail
-from shared.run_config import FACTORY
-from trainer.data import digit5, domainnet, office10
-from trainer.data.arrays import open_factory, open_npz
-from trainer.data.digits import open_digits
-from trainer.data.folder import open_folder
 from trainer.data.parts import PART, long_tailed, part_of, split_part
+from trainer.data.sets import digit5, domainnet, office10
+from trainer.data.sets.arrays import open_factory, open_npz
+from trainer.data.sets.digits import open_digits
+from trainer.data.sets.folder import open_folder
+from trainer.data.sets.torchvision_sets import SETS, open_torchvision
 from trainer.data.source import Source
-from trainer.data.torchvision_sets import SETS, open_torchvision
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from shared.types import IntArray
-from trainer.randomness import derive_seed
+from trainer.reproducibility.randomness import derive_seed
 
 
 def class_order(indices_N: IntArray, class_name: str, seed: int) -> IntArray:

@@ -10,17 +10,17 @@ from types import MappingProxyType
 import torch
 from torch import nn
 
+from shared.config.run import FACTORY, MODEL_FORMS, TIMM, ModelSection, TimmOptions
 from shared.errors import InvalidModel
-from shared.run_config import FACTORY, MODEL_FORMS, TIMM, ModelSection, TimmOptions
 from trainer.consent import NO_CONSENT, Consent
-from trainer.determinism import seeded
 from trainer.factories import import_factory
 from trainer.models.cnn import CNN
 from trainer.models.contract import FeatureModel, checked, head_names
 from trainer.models.resnet import ResNet
 from trainer.models.state import Arrays, check_state, load_arrays, state_arrays
 from trainer.models.timm_backbone import timm_model
-from trainer.randomness import derive_seed
+from trainer.reproducibility.determinism import seeded
+from trainer.reproducibility.randomness import derive_seed
 
 __all__ = ["Arrays", "FeatureModel", "build_model", "head_names", "load_arrays", "state_arrays"]
 

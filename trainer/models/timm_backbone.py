@@ -19,8 +19,8 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
+from shared.config.run import TimmOptions
 from shared.errors import InvalidModel
-from shared.run_config import TimmOptions
 from trainer.models.state import check_state
 
 EXTRA = "pip install 'fedplcc[timm]'"

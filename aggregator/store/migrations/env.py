@@ -6,15 +6,15 @@ from typing import Any, Literal
 
 from alembic import context
 
-from aggregator.store import columns
-from aggregator.store.schema import metadata
+from aggregator.store.database import columns
+from aggregator.store.database.schema import metadata
 
 
 def render(kind: str, item: Any, autogenerate: Any) -> str | Literal[False]:
     """Our own types of columns, as new_revision.py writes them."""
     if kind != "type" or type(item).__module__ != columns.__name__:
         return False
-    autogenerate.imports.add("from aggregator.store import columns")
+    autogenerate.imports.add("from aggregator.store.database import columns")
     return f"columns.{item!r}"
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.local_federation import LocalFederation
-from tests.numpy_client import NumpyClient
+from tests.support.federation.in_process import LocalFederation
+from tests.support.federation.numpy_client import NumpyClient
 
 
 @pytest.fixture

@@ -12,8 +12,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from aggregator import admission, rounds
-from aggregator.validation import check_norm, check_prototype_norms, update_norm
+from aggregator.computation.update_checks import check_norm, check_prototype_norms, update_norm
+from aggregator.rounds import machine
+from aggregator.rounds import refusals as admission
+from shared.config.run import parse_run_config
 from shared.errors import (
     ClientQuarantined,
     FedplccError,
@@ -22,13 +24,12 @@ from shared.errors import (
     UpdateConflict,
     UpdateNormExceeded,
 )
-from shared.run_config import parse_run_config
 from shared.tensors import from_bytes, read_header, to_bytes
 from shared.types import PrototypeSet, Rejections, Run, RunStatus, Task, TaskKind
-from tests.builders import a_run
-from tests.local_federation import LocalFederation
-from tests.numpy_client import NumpyClient
-from tests.oracle import expected
+from tests.support.federation.in_process import LocalFederation
+from tests.support.federation.numpy_client import NumpyClient
+from tests.support.oracles.federation_result import expected
+from tests.support.records.builders import a_run
 
 BOB = NumpyClient("bob", counts=(2, 0, 7))
 
@@ -304,11 +305,11 @@ def test_a_released_client_is_part_of_the_open_round_again_with_nothing_held_aga
     assert task.run is not None
     with pytest.raises(MalformedUpdate):
         submit(federation, task, num_excluded=-1)
-    run = rounds.release(federation.coordinator.get_run(task.run.run_id), "bob")
+    run = machine.release(federation.coordinator.get_run(task.run.run_id), "bob")
     assert (run.quarantined, run.rejections) == ({}, {})
     assert run.round is not None
     assert run.round.dropped == {}
-    assert rounds.release(run, "bob") is run
+    assert machine.release(run, "bob") is run
 
 
 def test_only_so_many_clients_are_remembered_those_of_the_latest_refusals() -> None:

@@ -18,10 +18,10 @@ from aggregator.metrics.round_times import Phase
 from aggregator.metrics.rounds import RESULTS
 from aggregator.metrics.runs import CLASSES, DOMAINS, KEEP_ENDED_S, LOSS_TERMS, MAX_NAME, MAX_RUNS
 from shared import errors
-from shared.metrics import new_registry
+from shared.process.metrics import new_registry
 from shared.types import ClientActivity, RoundPhase, Run, RunStatus
-from tests.builders import a_round, a_run
-from tests.local_federation import LocalFederation
+from tests.support.federation.in_process import LocalFederation
+from tests.support.records.builders import a_round, a_run
 
 
 @pytest.fixture

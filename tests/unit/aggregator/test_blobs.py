@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from aggregator.store.blobs import BlobStore
-from aggregator.store.uploads import MAX_UPLOADS
+from aggregator.store.blobs.blob_store import BlobStore
+from aggregator.store.blobs.uploads import MAX_UPLOADS
 from shared.errors import BlobCorrupt, BlobNotFound, ChunkOutOfOrder, FailedPrecondition, StoreUnavailable
 from shared.tensors import blob_ref
 from shared.types import BlobRef
-from tests.crashes import Disk, Killed
+from tests.support.federation.crashes import Disk, Killed
 
 DATA = bytes(range(256)) * 4
 BLOB = blob_ref("model", DATA)

@@ -11,7 +11,7 @@ from aggregator.metrics import AggregatorMetrics
 from aggregator.metrics.calls import CallMetrics, codes_of
 from shared import errors
 from shared.gen.fedplcc.v1 import round_service_pb2, run_service_pb2
-from tests.harness import ROOT
+from tests.support.federation.processes import ROOT
 
 SERVICES = {
     service.full_name: (service, path)

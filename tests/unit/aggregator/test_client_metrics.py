@@ -8,12 +8,12 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from aggregator.metrics import AggregatorMetrics
 from aggregator.metrics.clients import KEEP_LOST_S, KEEP_PROBLEM_S
-from aggregator.sessions import Session, Sessions
-from shared.metrics import new_registry
+from aggregator.presence.sessions import Session, Sessions
+from shared.process.metrics import new_registry
 from shared.readings import READINGS
 from shared.types import Client, ClientActivity, ClientProblem, Heartbeat
-from tests.builders import a_run
-from tests.local_federation import Clock, LocalFederation
+from tests.support.federation.in_process import Clock, LocalFederation
+from tests.support.records.builders import a_run
 
 
 class Scene:

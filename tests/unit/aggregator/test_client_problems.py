@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from aggregator.attendance import MAX_LEFT_OUT
+from aggregator.coordinator.attendance import MAX_LEFT_OUT
 from shared.types import ClientProblem, Heartbeat
-from tests.local_federation import LocalFederation
-from tests.numpy_client import NumpyClient, a_document
+from tests.support.federation.in_process import LocalFederation
+from tests.support.federation.numpy_client import NumpyClient, a_document
 
 
 def test_a_problem_outlives_a_new_connection_of_the_same_instance_and_ends_with_work_done(tmp_path: Path) -> None:

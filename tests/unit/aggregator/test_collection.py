@@ -13,20 +13,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aggregator.collection import DAY_S, Collection, Keep, KeptRounds, kept_rounds, needed_blobs, prototypes_of
-from aggregator.store.collection_lock import no_collection
+from aggregator.coordinator.garbage import DAY_S, Collection, Keep, KeptRounds, kept_rounds, needed_blobs, prototypes_of
+from aggregator.store.blobs.garbage_lock import no_collection
+from aggregator.store.database.sql_store import SqlStore
 from aggregator.store.opening import open_store
-from aggregator.store.sql import SqlStore
 from fedplcc.state.replay import replay
 from shared.errors import BlobNotFound, StoreUnavailable
 from shared.tensors import blob_ref, to_bytes
 from shared.types import MODEL, BlobRef, RoundPhase, Run, RunStatus, Task, Update
-from tests.builders import a_blob, a_round, a_run, an_update
-from tests.crashes import Disk, Killed
-from tests.local_federation import LocalFederation
-from tests.long_history import with_long_history
-from tests.numpy_client import NumpyClient, a_document
-from tests.statements import statements
+from tests.support.federation.crashes import Disk, Killed
+from tests.support.federation.in_process import LocalFederation
+from tests.support.federation.numpy_client import NumpyClient, a_document
+from tests.support.records.builders import a_blob, a_round, a_run, an_update
+from tests.support.records.long_history import with_long_history
+from tests.support.records.sql_statements import statements
 from tests.unit.aggregator.test_crash_recovery import assert_named_blobs_are_whole, named_blobs
 
 COLLECTING, EVALUATING, COMMITTED = RoundPhase.COLLECTING, RoundPhase.EVALUATING, RoundPhase.COMMITTED
@@ -231,7 +231,7 @@ def test_prototypes_of_committed_rounds_are_read_once(folder: Path, monkeypatch:
 def test_the_first_collection_after_a_start_reads_kept_rounds_by_the_page_and_no_reports(
     folder: Path, monkeypatch: pytest.MonkeyPatch, keep: Keep
 ) -> None:
-    monkeypatch.setattr("aggregator.collection.PAGE_OF_UPDATES", 70)
+    monkeypatch.setattr("aggregator.coordinator.garbage.PAGE_OF_UPDATES", 70)
     run_id = with_long_history(folder, num_clients=2, num_rounds=150, now=1e6)
     with LocalFederation(folder, ()) as federation:
         collection = Collection(

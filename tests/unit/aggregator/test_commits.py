@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from aggregator.service import Limits
+from aggregator.coordinator.service import Limits
+from shared.config.run import parse_run_config
 from shared.errors import (
     BlobCorrupt,
     BlobNotFound,
@@ -28,13 +29,12 @@ from shared.errors import (
     Unauthenticated,
     UpdateConflict,
 )
-from shared.run_config import parse_run_config
 from shared.tensors import blob_ref, to_bytes
 from shared.types import BlobRef, CommittedUpdate, EvaluationCounts, Payload, Run, RunStatus, Task, TaskKind, Update
-from tests.builders import a_blob, an_evaluation
-from tests.local_federation import LocalFederation
-from tests.numpy_client import NumpyClient, a_document
-from tests.oracle import expected
+from tests.support.federation.in_process import LocalFederation
+from tests.support.federation.numpy_client import NumpyClient, a_document
+from tests.support.oracles.federation_result import expected
+from tests.support.records.builders import a_blob, an_evaluation
 
 NAMES = ("ann", "bob")
 

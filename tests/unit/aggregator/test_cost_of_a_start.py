@@ -6,13 +6,13 @@ from pathlib import Path
 
 from prometheus_client import generate_latest
 
+from aggregator.coordinator.service import Coordinator
 from aggregator.metrics import AggregatorMetrics
-from aggregator.service import Coordinator
-from aggregator.store.blobs import BlobStore
-from shared.metrics import new_registry
-from tests.local_federation import Clock, LocalFederation
-from tests.long_history import clients, with_long_history
-from tests.statements import statements
+from aggregator.store.blobs.blob_store import BlobStore
+from shared.process.metrics import new_registry
+from tests.support.federation.in_process import Clock, LocalFederation
+from tests.support.records.long_history import clients, with_long_history
+from tests.support.records.sql_statements import statements
 
 NOW = 1e6
 

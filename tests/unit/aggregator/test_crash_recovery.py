@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from aggregator.transfers import Receiver, Transfers
+from aggregator.coordinator.transfers import Receiver, Transfers
 from shared.errors import StoreUnavailable
 from shared.types import RoundPhase, RunStatus
-from tests.crashes import Disk, Killed
-from tests.local_federation import LocalFederation
+from tests.support.federation.crashes import Disk, Killed
+from tests.support.federation.in_process import LocalFederation
 
 
 def undisturbed(folder: Path, rounds: int = 2) -> tuple[list[str], Counter[tuple[str, int, str]]]:

@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from aggregator.deadlines import Deadlines
-from aggregator.service import Limits
-from aggregator.sessions import Sessions
+from aggregator.coordinator.service import Limits
+from aggregator.presence.deadlines import Deadlines
+from aggregator.presence.sessions import Sessions
 from shared.errors import InvalidConfig, LateUpdate, StaleRound
 from shared.types import ClientActivity, ClientProblem, Round, RoundPhase, Run, RunStatus, Task, TaskKind
-from tests.builders import a_client, a_round, a_run
-from tests.local_federation import Clock, LocalFederation
-from tests.numpy_client import NumpyClient
+from tests.support.federation.in_process import Clock, LocalFederation
+from tests.support.federation.numpy_client import NumpyClient
+from tests.support.records.builders import a_client, a_round, a_run
 
 TICK_S = 1.0
 DEADLINE_S, SILENCE_S = 60.0, 30.0

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from aggregator import rounds
-from aggregator.history import FINAL_EVENTS, events_between
+from aggregator.rounds import machine
+from aggregator.rounds.events import FINAL_EVENTS, events_between
 from shared.types import RoundPhase, Run, RunStatus
-from tests.builders import a_blob, a_round, a_run, an_evaluation, an_update
+from tests.support.records.builders import a_blob, a_round, a_run, an_evaluation, an_update
 
 
 def types(before: Run, after: Run) -> list[str]:
@@ -40,17 +40,17 @@ def test_every_status_has_its_event(before: RunStatus, after: RunStatus, name: s
 
 
 def test_every_move_of_the_table_has_an_event_and_the_final_ones_are_known() -> None:
-    for (before, _event), after in rounds.RUN_TRANSITIONS.items():
+    for (before, _event), after in machine.RUN_TRANSITIONS.items():
         (name,) = types(a_run(before), a_run(after))
         assert (name in FINAL_EVENTS) is after.is_final
 
 
 def test_a_pause_that_is_asked_for_and_taken_back_is_told() -> None:
     run = a_run(round=a_round())
-    waiting = rounds.pause(run, now=False)
+    waiting = machine.pause(run, now=False)
     assert types(run, waiting) == ["pause_requested"]
-    assert types(waiting, rounds.resume(waiting)) == ["pause_withdrawn"]
-    assert types(waiting, rounds.pause(waiting, now=True)) == ["run_paused"], "it was granted, not withdrawn"
+    assert types(waiting, machine.resume(waiting)) == ["pause_withdrawn"]
+    assert types(waiting, machine.pause(waiting, now=True)) == ["run_paused"], "it was granted, not withdrawn"
 
 
 def test_a_round_that_opens_tells_its_cohort() -> None:
@@ -62,7 +62,7 @@ def test_a_round_that_opens_tells_its_cohort() -> None:
 
 def test_an_update_and_the_phase_it_completes_are_told_in_this_order() -> None:
     before = a_run(round=a_round(1, updates={"ann": an_update("ann")}))
-    after = rounds.add_update(before, 1, an_update("bob"), now=1.0)
+    after = machine.add_update(before, 1, an_update("bob"), now=1.0)
     first, second = events_between(before, after, now=5.0)
     assert (first.type, first.client_id, first.data) == (
         "update_committed",
@@ -75,8 +75,8 @@ def test_an_update_and_the_phase_it_completes_are_told_in_this_order() -> None:
 def test_a_report_is_told_and_a_committed_round_tells_its_metrics() -> None:
     current = a_round(1, RoundPhase.EVALUATING, model=a_blob(), prototypes=a_blob())
     before = a_run(round=replace(current, evaluations={"ann": an_evaluation("ann")}))
-    reported = rounds.add_evaluation(before, 1, an_evaluation("bob"))
+    reported = machine.add_evaluation(before, 1, an_evaluation("bob"))
     assert types(before, reported) == ["evaluation_reported"]
-    done = rounds.commit_round(reported, metrics_json='{"loss":{"ce":1.5}}', timings_json="{}", now=1.0)
+    done = machine.commit_round(reported, metrics_json='{"loss":{"ce":1.5}}', timings_json="{}", now=1.0)
     (event,) = events_between(reported, done, now=5.0)
     assert (event.type, event.data) == ("round_committed", {"metrics": {"loss": {"ce": 1.5}}})

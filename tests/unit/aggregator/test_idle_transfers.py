@@ -11,19 +11,19 @@ from pathlib import Path
 
 import pytest
 
-from aggregator.servicer import RoundServicer, RunServicer, Wakeups
-from shared import rpc
-from shared.call_observer import CallObserver
+from aggregator.servicer.services import RoundServicer, RunServicer, Wakeups
 from shared.errors import Code, TransferIdle
 from shared.gen.fedplcc.v1 import round_service_pb2 as round_pb2
 from shared.gen.fedplcc.v1 import round_service_pb2_grpc as round_grpc
 from shared.gen.fedplcc.v1 import run_service_pb2 as run_pb2
 from shared.gen.fedplcc.v1 import run_service_pb2_grpc as run_grpc
-from shared.rpc import translated
 from shared.types import Task, TaskKind
-from tests.grpc_client import DEADLINE_S, GrpcClient
-from tests.local_federation import LocalFederation
-from tests.numpy_client import NumpyClient
+from shared.wire import rpc
+from shared.wire.call_observer import CallObserver
+from shared.wire.rpc import translated
+from tests.support.federation.grpc_client import DEADLINE_S, GrpcClient
+from tests.support.federation.in_process import LocalFederation
+from tests.support.federation.numpy_client import NumpyClient
 
 IDLE_S = 0.2
 MODEL_ROWS = 1_500_000

@@ -16,18 +16,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from aggregator.initial_models import InitialModelReceiver
-from aggregator.service import Limits
-from aggregator.servicer import MAX_MODEL_UPLOADS, RunServicer
-from aggregator.store.blobs import RESERVED_BYTES
+from aggregator.coordinator.initial_models import InitialModelReceiver
+from aggregator.coordinator.service import Limits
+from aggregator.servicer.services import MAX_MODEL_UPLOADS, RunServicer
+from aggregator.store.blobs.blob_store import RESERVED_BYTES
 from shared import errors
+from shared.config.run import parse_run_config
 from shared.convert.uploads import initial_model_to_proto
 from shared.gen.fedplcc.v1 import run_service_pb2 as run_pb2
-from shared.run_config import parse_run_config
 from shared.tensors import blob_ref, from_bytes, prototypes_from_bytes, to_bytes
 from shared.types import MODEL, BlobRef, Payload, Run, RunStatus, Task, TaskKind, Update
-from tests.local_federation import LocalFederation
-from tests.numpy_client import FEATURE_DIM, NumpyClient, a_document
+from tests.support.federation.in_process import LocalFederation
+from tests.support.federation.numpy_client import FEATURE_DIM, NumpyClient, a_document
 
 SIZE = 3
 

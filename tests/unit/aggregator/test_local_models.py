@@ -13,8 +13,8 @@ import pytest
 from fedplcc.doctor.findings import Status, Subject
 from fedplcc.doctor.state import examine_state
 from fedplcc.state.replay import replay
+from shared.config.run import parse_run_config
 from shared.errors import InvalidConfig, MalformedUpdate
-from shared.run_config import parse_run_config
 from shared.tensors import blob_ref, prototypes_to_bytes, to_bytes
 from shared.types import (
     MODEL,
@@ -28,9 +28,9 @@ from shared.types import (
     TaskKind,
     Update,
 )
-from tests.local_federation import LocalFederation
-from tests.numpy_client import NumpyClient, a_document
-from tests.oracle import expected
+from tests.support.federation.in_process import LocalFederation
+from tests.support.federation.numpy_client import NumpyClient, a_document
+from tests.support.oracles.federation_result import expected
 
 OWN = {"share_model": False}
 """FedProto as published: models stay with their clients."""

@@ -7,14 +7,14 @@ from dataclasses import replace
 
 import pytest
 
-from aggregator.attendance import MAX_ANNOUNCED, MAX_PROBLEMS
-from aggregator.service import Limits
+from aggregator.coordinator.attendance import MAX_ANNOUNCED, MAX_PROBLEMS
+from aggregator.coordinator.service import Limits
 from shared.errors import ClientIdTaken, FedplccError, NotAMember, Unauthenticated
 from shared.types import ClientActivity, ClientProblem, Environment, Event, Heartbeat, RunStatus, Task, TaskKind
 from shared.version import VERSION
-from tests.builders import a_blob, an_evaluation, an_update
-from tests.local_federation import LocalFederation
-from tests.numpy_client import NumpyClient
+from tests.support.federation.in_process import LocalFederation
+from tests.support.federation.numpy_client import NumpyClient
+from tests.support.records.builders import a_blob, an_evaluation, an_update
 
 LEASE_S = Limits().lease_s
 

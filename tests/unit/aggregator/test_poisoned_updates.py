@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
-from aggregator import validation
+from aggregator.computation import update_checks
+from shared.config.run import parse_run_config
 from shared.errors import MalformedUpdate, NotInCohort
 from shared.methods import fedplcc
 from shared.methods.base import MAX_ROWS, MAX_ROWS_PER_CLASS, excess_rows
-from shared.run_config import parse_run_config
 from shared.tensors import blob_ref, prototypes_to_bytes, to_bytes
 from shared.types import (
     LOCAL_CLUSTER,
@@ -32,9 +32,9 @@ from shared.types import (
     TaskKind,
     Update,
 )
-from tests.local_federation import LocalFederation
-from tests.numpy_client import FEATURE_DIM, NumpyClient, a_document
-from tests.oracle import expected
+from tests.support.federation.in_process import LocalFederation
+from tests.support.federation.numpy_client import FEATURE_DIM, NumpyClient, a_document
+from tests.support.oracles.federation_result import expected
 
 NAMES = ("ann", "bob")
 BOB = NumpyClient("bob", counts=(2, 0, 7))
@@ -374,7 +374,7 @@ def test_a_prototype_set_that_is_too_large_to_be_read_whole_is_refused(
     task = federation.task(BOB)
     update, blobs = saying()(what_bob_sends(federation, task))
     with monkeypatch.context() as patch:
-        patch.setattr(validation, "MAX_PROTOTYPE_BYTES", update.payload.prototype_sets[0].size_bytes - 1)
+        patch.setattr(update_checks, "MAX_PROTOTYPE_BYTES", update.payload.prototype_sets[0].size_bytes - 1)
         assert assert_refused(federation, task, update, blobs) == "size"
     assert_ends_right(federation, run.run_id)
 
@@ -383,7 +383,7 @@ def test_an_absurd_sample_count_is_refused_although_the_client_joined_with_it(fe
     run = federation.create("fedplcc", run={"rounds": 1})
     federation.step(["ann"])
     federation.step(["ann"])
-    count = validation.MAX_EXAMPLES + 1
+    count = update_checks.MAX_EXAMPLES + 1
     federation.coordinator.join(replace(BOB.record, num_examples=count, class_counts={"a": count}), BOB.token)
     task = federation.task(BOB)
     update, blobs = saying(num_examples=count, class_counts=(count, 0, 0))(what_bob_sends(federation, task))
@@ -422,7 +422,7 @@ def claimed(class_counts: tuple[int, ...]) -> tuple[PrototypeSet, Update]:
 
 def check_claimed(class_counts: tuple[int, ...]) -> None:
     prototypes, update = claimed(class_counts)
-    validation.check_prototypes(prototypes, update, method=fedplcc.METHOD, dim=1, class_counts=class_counts)
+    update_checks.check_prototypes(prototypes, update, method=fedplcc.METHOD, dim=1, class_counts=class_counts)
 
 
 @pytest.mark.parametrize(

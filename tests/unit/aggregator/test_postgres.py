@@ -15,17 +15,17 @@ import pytest
 from sqlalchemy import Engine, event
 from structlog.testing import capture_logs
 
-from aggregator.store import postgres as postgres_database
-from aggregator.store import revisions, schema
+from aggregator.store.database import postgres as postgres_database
+from aggregator.store.database import revisions, schema
+from aggregator.store.database.postgres import parse_url
+from aggregator.store.database.sql_store import SqlStore
 from aggregator.store.opening import BELONGING, open_store
-from aggregator.store.postgres import parse_url
-from aggregator.store.sql import SqlStore
 from shared.errors import FedplccError, InvalidConfig, StoreUnavailable
 from shared.types import Event, EventQuery
-from tests.builders import a_blob
-from tests.harness import eventually
-from tests.postgres import PASSWORD, USER, Server
-from tests.revisions_to_come import copy_migrations, write_revision
+from tests.support.federation.processes import eventually
+from tests.support.hosts.postgres import PASSWORD, USER, Server
+from tests.support.records.builders import a_blob
+from tests.support.records.later_revision import copy_migrations, write_revision
 
 
 @pytest.fixture
@@ -503,8 +503,8 @@ def test_a_process_that_is_killed_in_a_migration_leaves_the_old_database(
 import os, signal, sys
 from pathlib import Path
 from sqlalchemy import Engine, event
-from aggregator.store import revisions
-from aggregator.store.sql import SqlStore
+from aggregator.store.database import revisions
+from aggregator.store.database.sql_store import SqlStore
 
 revisions.MIGRATIONS, revisions.REVISION = Path(sys.argv[1]), "9000"
 

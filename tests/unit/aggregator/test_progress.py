@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from aggregator.progress import MAX_SETBACKS, Progress
+from aggregator.presence.progress import MAX_SETBACKS, Progress
 from shared.types import ClientActivity, TaskKind
 
 TRAIN, EVALUATE = ("run", 1, TaskKind.TRAIN), ("run", 1, TaskKind.EVALUATE)

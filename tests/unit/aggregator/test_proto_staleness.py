@@ -10,18 +10,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from aggregator.aggregation import earlier_updates
-from aggregator.collection import Keep, kept_rounds, needed_blobs, rounds_of
-from aggregator.selection import select_cohort
+from aggregator.computation.aggregation import earlier_updates
+from aggregator.coordinator.garbage import Keep, kept_rounds, needed_blobs, rounds_of
+from aggregator.rounds.selection import select_cohort
+from shared.config.run import parse_run_config
 from shared.errors import InvalidConfig
 from shared.methods import METHODS
 from shared.methods.base import Method
 from shared.methods.prototypes import PrototypeConfig
-from shared.run_config import parse_run_config
 from shared.tensors import prototypes_from_bytes
 from shared.types import LOCAL_CLUSTER, PrototypeSet, Run, RunStatus, Task
-from tests.local_federation import LocalFederation
-from tests.numpy_client import FEATURE_DIM, NumpyClient, a_document
+from tests.support.federation.in_process import LocalFederation
+from tests.support.federation.numpy_client import FEATURE_DIM, NumpyClient, a_document
 
 NAMES = ("ann", "bob", "zoe")
 

@@ -12,19 +12,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from aggregator import prototype_maps
-from aggregator.collection import Keep
-from aggregator.prototype_maps import PrototypeMaps
-from aggregator.servicer import RunServicer
+from aggregator.coordinator import prototype_maps
+from aggregator.coordinator.garbage import Keep
+from aggregator.coordinator.prototype_maps import PrototypeMaps
+from aggregator.servicer.services import RunServicer
 from shared.convert.prototype_maps import prototype_map_from_proto, prototype_map_to_proto
 from shared.errors import BlobNotFound, FedplccError, NoPrototypes, PayloadCorrupt, RoundNotFound, RunNotFound
 from shared.gen.fedplcc.v1 import run_service_pb2 as run_pb2
 from shared.prototype_map import NO_OWNER, RoundMap, map_prototypes
 from shared.tensors import prototypes_from_bytes
 from shared.types import LOCAL_CLUSTER, BlobRef, PrototypeSet, Run, Task, Update
-from tests.grpc_client import DEADLINE_S
-from tests.local_federation import LocalFederation
-from tests.numpy_client import FEATURE_DIM, NumpyClient, a_document
+from tests.support.federation.grpc_client import DEADLINE_S
+from tests.support.federation.in_process import LocalFederation
+from tests.support.federation.numpy_client import FEATURE_DIM, NumpyClient, a_document
 
 
 class Looking(LocalFederation):

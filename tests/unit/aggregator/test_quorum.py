@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from aggregator import rounds
-from aggregator.history import events_between
-from aggregator.quorum import WHOLE_COHORT, Quorum
-from aggregator.tasks import next_task, task_in
+from aggregator.rounds import machine
+from aggregator.rounds.events import events_between
+from aggregator.rounds.quorum import WHOLE_COHORT, Quorum
+from aggregator.rounds.tasks import next_task, task_in
 from shared.errors import NotInCohort
 from shared.types import Round, RoundPhase, Run, RunStatus, TaskKind
-from tests.builders import a_blob, a_round, a_run, an_evaluation, an_update
+from tests.support.records.builders import a_blob, a_round, a_run, an_evaluation, an_update
 
 COHORT = ("ann", "bob", "cat", "zoe")
 TWO = Quorum(min_clients=2)
@@ -84,32 +84,32 @@ def test_nobody_is_never_a_quorum(quorum: Quorum) -> None:
 
 def test_absent_clients_are_dropped_if_the_others_can_make_the_quorum() -> None:
     run = collecting("ann")
-    after = rounds.drop_absent(run, absent=absent("cat", "zoe"), quorum=TWO, now=5.0)
+    after = machine.drop_absent(run, absent=absent("cat", "zoe"), quorum=TWO, now=5.0)
     assert the_round(after).dropped == absent("cat", "zoe")
-    assert rounds.waited_for(after) == ("bob",)
-    assert rounds.close_updates(after, now=6.0, quorum=TWO) is after, "bob is there"
-    done = rounds.add_update(after, 1, an_update("bob"), now=7.0, quorum=TWO)
+    assert machine.waited_for(after) == ("bob",)
+    assert machine.close_updates(after, now=6.0, quorum=TWO) is after, "bob is there"
+    done = machine.add_update(after, 1, an_update("bob"), now=7.0, quorum=TWO)
     assert the_round(done).phase is RoundPhase.AGGREGATING
 
 
 def test_nobody_is_dropped_if_the_others_cannot_make_it() -> None:
     run = collecting("ann")
-    after = rounds.drop_absent(run, absent=absent("bob", "cat", "zoe"), quorum=TWO, now=5.0)
+    after = machine.drop_absent(run, absent=absent("bob", "cat", "zoe"), quorum=TWO, now=5.0)
     assert the_round(after) == the_round(run)
     assert after.reason == (
         "round 1 has no quorum, 1 of the 2 clients that it needs; missing: bob (lost: not connected), "
         "cat (lost: not connected), zoe (lost: not connected)"
     )
-    assert rounds.waits_for_quorum(after)
-    assert rounds.drop_absent(after, absent=absent("bob", "cat", "zoe"), quorum=TWO, now=6.0) is after
-    failed = rounds.drop_absent(run, absent=absent("bob", "cat", "zoe"), quorum=TWO, fails=True, now=5.0)
+    assert machine.waits_for_quorum(after)
+    assert machine.drop_absent(after, absent=absent("bob", "cat", "zoe"), quorum=TWO, now=6.0) is after
+    failed = machine.drop_absent(run, absent=absent("bob", "cat", "zoe"), quorum=TWO, fails=True, now=5.0)
     assert (failed.status, failed.reason) == (RunStatus.FAILED, after.reason)
 
 
 def test_a_long_list_of_the_missing_is_cut() -> None:
     names = tuple(f"client-{number:03}" for number in range(200))
     run = a_run(roster=names, round=a_round(1, cohort=names))
-    reason = rounds.drop_absent(run, absent=absent(*names), quorum=TWO, now=5.0).reason
+    reason = machine.drop_absent(run, absent=absent(*names), quorum=TWO, now=5.0).reason
     assert "client-009 (lost" in reason
     assert reason.endswith(" and 190 more")
     assert "client-010" not in reason
@@ -117,77 +117,77 @@ def test_a_long_list_of_the_missing_is_cut() -> None:
 
 def test_the_whole_cohort_is_dropped_in_no_case() -> None:
     run = collecting("ann", "bob", "cat")
-    after = rounds.drop_absent(run, absent=absent("zoe"), now=5.0)
-    assert (the_round(after).dropped, rounds.waits_for_quorum(after)) == ({}, True)
-    done = rounds.add_update(after, 1, an_update("zoe"), now=6.0)
+    after = machine.drop_absent(run, absent=absent("zoe"), now=5.0)
+    assert (the_round(after).dropped, machine.waits_for_quorum(after)) == ({}, True)
+    done = machine.add_update(after, 1, an_update("zoe"), now=6.0)
     assert (the_round(done).phase, done.reason) == (RoundPhase.AGGREGATING, "")
 
 
 def test_those_who_are_done_may_go() -> None:
     run = collecting("ann", "bob")
-    after = rounds.drop_absent(run, absent=absent(*COHORT), quorum=TWO, now=5.0)
+    after = machine.drop_absent(run, absent=absent(*COHORT), quorum=TWO, now=5.0)
     assert set(the_round(after).dropped) == {"cat", "zoe"}
 
 
 def test_a_reason_is_kept_from_the_first_time() -> None:
-    run = rounds.drop_absent(collecting("ann"), absent={"zoe": "silent: since then"}, quorum=TWO, now=5.0)
-    after = rounds.drop_absent(run, absent={"zoe": LOST}, quorum=TWO, now=6.0)
+    run = machine.drop_absent(collecting("ann"), absent={"zoe": "silent: since then"}, quorum=TWO, now=5.0)
+    after = machine.drop_absent(run, absent={"zoe": LOST}, quorum=TWO, now=6.0)
     assert after is run
 
 
 def test_a_dropped_client_that_moves_is_waited_for_again() -> None:
-    run = rounds.drop_absent(collecting("ann"), absent=absent("zoe"), quorum=TWO, now=5.0)
-    assert rounds.drop_absent(run, absent={}, quorum=TWO, now=6.0) is run, "no news is none of it"
-    after = rounds.drop_absent(run, absent={}, moving=["zoe", "bob"], quorum=TWO, now=6.0)
+    run = machine.drop_absent(collecting("ann"), absent=absent("zoe"), quorum=TWO, now=5.0)
+    assert machine.drop_absent(run, absent={}, quorum=TWO, now=6.0) is run, "no news is none of it"
+    after = machine.drop_absent(run, absent={}, moving=["zoe", "bob"], quorum=TWO, now=6.0)
     assert the_round(after).dropped == {}
 
 
 def test_dropped_clients_do_not_count_towards_the_quorum_until_they_move() -> None:
-    run = rounds.drop_absent(collecting("ann"), absent=absent("cat", "zoe"), quorum=TWO, now=5.0)
-    waiting = rounds.drop_absent(run, absent=absent("bob", "cat", "zoe"), quorum=TWO, now=6.0)
+    run = machine.drop_absent(collecting("ann"), absent=absent("cat", "zoe"), quorum=TWO, now=5.0)
+    waiting = machine.drop_absent(run, absent=absent("bob", "cat", "zoe"), quorum=TWO, now=6.0)
     assert waiting.reason
     assert set(the_round(waiting).dropped) == {"cat", "zoe"}, "bob is still waited for"
-    after = rounds.drop_absent(waiting, absent=absent("bob", "cat"), moving=["zoe"], quorum=TWO, now=7.0)
+    after = machine.drop_absent(waiting, absent=absent("bob", "cat"), moving=["zoe"], quorum=TWO, now=7.0)
     assert (after.reason, set(the_round(after).dropped)) == ("", {"bob", "cat"})
 
 
 def test_who_gave_no_update_is_not_waited_for_to_report_but_may() -> None:
     run = evaluating("ann", "bob", dropped=absent("cat", "zoe"))
-    assert rounds.waited_for(run) == ("ann", "bob")
-    run = rounds.add_evaluation(run, 1, an_evaluation("zoe"))
+    assert machine.waited_for(run) == ("ann", "bob")
+    run = machine.add_evaluation(run, 1, an_evaluation("zoe"))
     assert the_round(run).dropped == absent("cat", "zoe"), "its update is still missing"
-    run = rounds.add_evaluation(rounds.add_evaluation(run, 1, an_evaluation("ann")), 1, an_evaluation("bob"))
-    assert rounds.is_evaluated(run, TWO)
+    run = machine.add_evaluation(machine.add_evaluation(run, 1, an_evaluation("ann")), 1, an_evaluation("bob"))
+    assert machine.is_evaluated(run, TWO)
 
 
 def test_reports_need_the_quorum_too() -> None:
     run = evaluating("ann", "bob", reported=("ann",), dropped=absent("cat", "zoe"))
-    waiting = rounds.drop_absent(run, absent=absent("bob", "cat", "zoe"), quorum=TWO, now=5.0)
+    waiting = machine.drop_absent(run, absent=absent("bob", "cat", "zoe"), quorum=TWO, now=5.0)
     assert waiting.reason.startswith("round 1 has no quorum, 1 of the 2 clients that it needs; missing: bob (lost")
-    run = rounds.add_evaluation(waiting, 1, an_evaluation("cat"))
-    assert not rounds.is_evaluated(run, TWO), "bob is still waited for"
-    run = rounds.drop_absent(run, absent=absent("bob", "zoe"), quorum=TWO, now=6.0)
-    assert rounds.is_evaluated(run, TWO)
+    run = machine.add_evaluation(waiting, 1, an_evaluation("cat"))
+    assert not machine.is_evaluated(run, TWO), "bob is still waited for"
+    run = machine.drop_absent(run, absent=absent("bob", "zoe"), quorum=TWO, now=6.0)
+    assert machine.is_evaluated(run, TWO)
     assert (run.reason, set(the_round(run).dropped)) == ("", {"bob", "cat", "zoe"})
 
 
 @pytest.mark.parametrize("status", [status for status in RunStatus if status is not RunStatus.RUNNING])
 def test_only_a_running_run_is_looked_at(status: RunStatus) -> None:
     run = replace(collecting("ann", "bob"), status=status)
-    assert rounds.drop_absent(run, absent=absent("cat", "zoe"), quorum=TWO, now=5.0) is run
+    assert machine.drop_absent(run, absent=absent("cat", "zoe"), quorum=TWO, now=5.0) is run
 
 
 @pytest.mark.parametrize("phase", [RoundPhase.AGGREGATING, RoundPhase.COMMITTED])
 def test_only_a_phase_in_which_clients_do_something_is_looked_at(phase: RoundPhase) -> None:
     run = replace(evaluating("ann", "bob"), round=replace(the_round(evaluating("ann", "bob")), phase=phase))
-    assert rounds.drop_absent(run, absent=absent("cat", "zoe"), quorum=TWO, now=5.0) is run
+    assert machine.drop_absent(run, absent=absent("cat", "zoe"), quorum=TWO, now=5.0) is run
 
 
 def test_a_paused_run_closes_with_its_last_update_and_one_that_ends_does_not() -> None:
     run = collecting(*COHORT)
-    assert the_round(rounds.close_updates(replace(run, status=RunStatus.PAUSED), now=5.0)).phase == "aggregating"
+    assert the_round(machine.close_updates(replace(run, status=RunStatus.PAUSED), now=5.0)).phase == "aggregating"
     stopping = replace(run, status=RunStatus.STOPPING)
-    assert rounds.close_updates(stopping, now=5.0) is stopping
+    assert machine.close_updates(stopping, now=5.0) is stopping
 
 
 # Quarantine
@@ -195,15 +195,15 @@ def test_a_paused_run_closes_with_its_last_update_and_one_that_ends_does_not() -
 
 def test_a_quarantined_client_is_out_of_the_open_round_and_of_every_later_one() -> None:
     run = collecting("ann", "bob", "cat")
-    after = rounds.quarantine(run, "zoe", "three updates were refused")
+    after = machine.quarantine(run, "zoe", "three updates were refused")
     assert after.quarantined == {"zoe": "three updates were refused"}
     assert the_round(after).dropped == {"zoe": "quarantined: three updates were refused"}
     assert [event.type for event in events_between(run, after, now=1.0)] == ["client_quarantined", "client_dropped"]
-    closed = rounds.close_updates(after, now=5.0)
+    closed = machine.close_updates(after, now=5.0)
     assert the_round(closed).phase is RoundPhase.AGGREGATING, "the whole cohort is without it now"
     with pytest.raises(NotInCohort, match="client zoe is quarantined in this run: three updates were refused"):
-        rounds.add_update(after, 1, an_update("zoe"), now=5.0)
-    later = rounds.open_round(after, 2, cohort_size=None, now=9.0)
+        machine.add_update(after, 1, an_update("zoe"), now=5.0)
+    later = machine.open_round(after, 2, cohort_size=None, now=9.0)
     assert the_round(later).cohort == ("ann", "bob", "cat")
     assert later.roster == COHORT, "its operator still sees it there"
     assert task_in(after, "zoe") is None
@@ -211,79 +211,79 @@ def test_a_quarantined_client_is_out_of_the_open_round_and_of_every_later_one() 
 
 
 def test_what_a_quarantined_client_committed_stays_and_its_retry_is_answered_as_before() -> None:
-    run = rounds.quarantine(collecting("ann", "zoe"), "zoe", "poison")
+    run = machine.quarantine(collecting("ann", "zoe"), "zoe", "poison")
     assert the_round(run).dropped == {}
-    assert rounds.add_update(run, 1, an_update("zoe"), now=5.0) is run
-    assert rounds.waited_for(run) == ("bob", "cat")
+    assert machine.add_update(run, 1, an_update("zoe"), now=5.0) is run
+    assert machine.waited_for(run) == ("bob", "cat")
 
 
 def test_a_quarantined_client_is_not_waited_for_to_report() -> None:
-    run = rounds.quarantine(evaluating(*COHORT, reported=("ann", "bob", "cat")), "zoe", "poison")
-    assert rounds.is_evaluated(run)
+    run = machine.quarantine(evaluating(*COHORT, reported=("ann", "bob", "cat")), "zoe", "poison")
+    assert machine.is_evaluated(run)
 
 
 @pytest.mark.parametrize("quorum", [WHOLE_COHORT, Quorum(domains=dict(zip(COHORT, "xxyz", strict=True)))])
 def test_a_client_that_is_released_after_its_round_went_on_without_it_need_not_report(quorum: Quorum) -> None:
     run = evaluating("ann", "bob", "cat", reported=("ann", "bob"))
-    run = rounds.release(rounds.quarantine(run, "zoe", "poison"), "zoe")
-    assert rounds.drop_absent(run, absent={}, quorum=quorum, fails=True, now=5.0) is run
-    assert rounds.is_evaluated(rounds.add_evaluation(run, 1, an_evaluation("cat")), quorum)
-    reported = rounds.add_evaluation(run, 1, an_evaluation("zoe"))
-    assert not rounds.is_evaluated(reported, quorum), "it may, and stands in for nobody"
+    run = machine.release(machine.quarantine(run, "zoe", "poison"), "zoe")
+    assert machine.drop_absent(run, absent={}, quorum=quorum, fails=True, now=5.0) is run
+    assert machine.is_evaluated(machine.add_evaluation(run, 1, an_evaluation("cat")), quorum)
+    reported = machine.add_evaluation(run, 1, an_evaluation("zoe"))
+    assert not machine.is_evaluated(reported, quorum), "it may, and stands in for nobody"
 
 
 def test_who_gave_no_update_is_named_where_only_its_report_can_make_the_quorum() -> None:
     run = evaluating("ann", "bob", reported=("ann",))
     run = replace(run, round=replace(the_round(run), dropped=absent("cat", "zoe")))
-    after = rounds.drop_absent(rounds.quarantine(run, "bob", "poison"), absent={}, quorum=TWO, now=5.0)
+    after = machine.drop_absent(machine.quarantine(run, "bob", "poison"), absent={}, quorum=TWO, now=5.0)
     assert after.reason == (
         "round 1 has no quorum, 1 of the 2 clients that it needs; missing: cat (lost: not connected), "
         "zoe (lost: not connected); quarantined: bob"
     )
-    assert rounds.drop_absent(after, absent={}, quorum=TWO, now=6.0) is after
-    assert rounds.is_evaluated(rounds.add_evaluation(after, 1, an_evaluation("cat")), TWO)
+    assert machine.drop_absent(after, absent={}, quorum=TWO, now=6.0) is after
+    assert machine.is_evaluated(machine.add_evaluation(after, 1, an_evaluation("cat")), TWO)
 
 
 def test_quarantine_again_or_of_a_run_that_has_ended_changes_nothing() -> None:
-    run = rounds.quarantine(collecting(), "zoe", "poison")
-    assert rounds.quarantine(run, "zoe", "other") is run
+    run = machine.quarantine(collecting(), "zoe", "poison")
+    assert machine.quarantine(run, "zoe", "other") is run
     ended = replace(collecting(), status=RunStatus.COMPLETED)
-    assert rounds.quarantine(ended, "zoe", "poison") is ended
+    assert machine.quarantine(ended, "zoe", "poison") is ended
 
 
 def test_a_client_may_be_quarantined_before_it_ever_comes_and_between_rounds() -> None:
-    run = rounds.quarantine(a_run(RunStatus.PENDING, roster=COHORT), "bob", "configured")
-    assert rounds.eligible(run) == ("ann", "cat", "zoe")
-    assert the_round(rounds.open_round(run, 1, cohort_size=None, now=1.0)).cohort == ("ann", "cat", "zoe")
+    run = machine.quarantine(a_run(RunStatus.PENDING, roster=COHORT), "bob", "configured")
+    assert machine.eligible(run) == ("ann", "cat", "zoe")
+    assert the_round(machine.open_round(run, 1, cohort_size=None, now=1.0)).cohort == ("ann", "cat", "zoe")
 
 
 def test_a_quorum_that_quarantine_makes_impossible_is_said_without_any_deadline() -> None:
     run = collecting("ann")
     for name in ("bob", "cat", "zoe"):
-        run = rounds.quarantine(run, name, "poison")
-    after = rounds.drop_absent(run, absent={}, quorum=TWO, now=5.0)
+        run = machine.quarantine(run, name, "poison")
+    after = machine.drop_absent(run, absent={}, quorum=TWO, now=5.0)
     assert after.reason == "round 1 has no quorum, 1 of the 2 clients that it needs; quarantined: bob, cat, zoe"
 
 
 def test_a_run_without_any_client_says_so_and_goes_on_when_one_joins() -> None:
     committed = replace(the_round(evaluating(*COHORT)), phase=RoundPhase.COMMITTED)
     run = a_run(roster=("ann",), total_rounds=3, round=committed)
-    run = rounds.quarantine(run, "ann", "poison")
-    waiting = rounds.next_step(run, cohort_size=None, now=1.0)
+    run = machine.quarantine(run, "ann", "poison")
+    waiting = machine.next_step(run, cohort_size=None, now=1.0)
     assert (waiting.status, waiting.round_number) == (RunStatus.RUNNING, 1)
     assert waiting.reason == "no client is left: every one of the roster is quarantined"
-    assert rounds.waits_for_quorum(waiting)
-    assert rounds.next_step(waiting, cohort_size=None, now=2.0) is waiting
-    assert rounds.next_step(run, cohort_size=None, now=1.0, fails=True).status is RunStatus.FAILED
-    opened = rounds.next_step(rounds.admit(waiting, ["zoe"]), cohort_size=None, now=3.0)
+    assert machine.waits_for_quorum(waiting)
+    assert machine.next_step(waiting, cohort_size=None, now=2.0) is waiting
+    assert machine.next_step(run, cohort_size=None, now=1.0, fails=True).status is RunStatus.FAILED
+    opened = machine.next_step(machine.admit(waiting, ["zoe"]), cohort_size=None, now=3.0)
     assert (the_round(opened).cohort, opened.reason) == (("zoe",), "")
 
 
 def test_the_first_model_is_not_asked_of_a_quarantined_client() -> None:
-    run = rounds.quarantine(a_run(RunStatus.RUNNING, roster=COHORT), "ann", "poison")
-    opened = rounds.open_round(run, 0, cohort_size=None, now=1.0)
+    run = machine.quarantine(a_run(RunStatus.RUNNING, roster=COHORT), "ann", "poison")
+    opened = machine.open_round(run, 0, cohort_size=None, now=1.0)
     assert the_round(opened).cohort == ("bob",)
-    asked = rounds.drop_absent(rounds.quarantine(opened, "bob", "poison"), absent=absent("cat"), now=7.0)
+    asked = machine.drop_absent(machine.quarantine(opened, "bob", "poison"), absent=absent("cat"), now=7.0)
     assert (the_round(asked).cohort, set(the_round(asked).dropped)) == (("bob", "zoe"), {"bob"})
     assert the_round(asked).phase_started_at == {"initialising": 7.0}
     task = task_in(asked, "zoe")
@@ -296,11 +296,11 @@ def test_the_first_model_is_not_asked_of_a_quarantined_client() -> None:
 
 
 @pytest.mark.parametrize(
-    "run", [collecting("ann"), evaluating("ann", "bob"), rounds.quarantine(collecting(), "cat", "x")]
+    "run", [collecting("ann"), evaluating("ann", "bob"), machine.quarantine(collecting(), "cat", "x")]
 )
 def test_no_step_changes_what_it_is_given(run: Run) -> None:
     before = copy.deepcopy(run)
-    rounds.quarantine(run, "zoe", "poison")
-    rounds.drop_absent(run, absent=absent("bob", "zoe"), moving=["cat"], quorum=TWO, now=5.0)
-    rounds.close_updates(run, now=5.0, quorum=TWO)
+    machine.quarantine(run, "zoe", "poison")
+    machine.drop_absent(run, absent=absent("bob", "zoe"), moving=["cat"], quorum=TWO, now=5.0)
+    machine.close_updates(run, now=5.0, quorum=TWO)
     assert run == before

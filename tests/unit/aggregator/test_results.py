@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from aggregator import results
+from aggregator.rounds import results
+from shared.config.run import canonical_json
 from shared.errors import MalformedRequest
-from shared.run_config import canonical_json
 from shared.types import EvaluationCounts, Event, RoundPhase
 from shared.version import VERSION
-from tests.builders import a_blob, a_client, a_round, a_run, an_evaluation, an_update
-from tests.local_federation import LocalFederation
-from tests.numpy_client import NumpyClient
+from tests.support.federation.in_process import LocalFederation
+from tests.support.federation.numpy_client import NumpyClient
+from tests.support.records.builders import a_blob, a_client, a_round, a_run, an_evaluation, an_update
 
 
 def report(client_id: str, domain: str, correct: int, total: int, **names: str) -> Any:

@@ -22,12 +22,13 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Engine, create_engine, event
 from structlog.testing import capture_logs
 
-from aggregator.store import generate, new_revision, revisions, schema
-from aggregator.store.sql import SqlStore
+from aggregator.store import generate
+from aggregator.store.database import new_revision, revisions, schema
+from aggregator.store.database.sql_store import SqlStore
 from shared.errors import StoreUnavailable
 from shared.types import Event, EventQuery, RunStatus
-from tests.folders import memory_folder
-from tests.revisions_to_come import copy_migrations, write_revision
+from tests.support.records.folders import memory_folder
+from tests.support.records.later_revision import copy_migrations, write_revision
 
 OLD = Path(__file__).parents[2] / "golden" / "aggregator-0001.sql"
 """What an aggregator wrote before databases had a revision: two runs, clients, updates, evaluations, events."""
@@ -124,9 +125,9 @@ def test_a_difference_would_be_found(folder: Path) -> None:
 
 def test_a_current_database_is_opened_without_alembic(folder: Path) -> None:
     program = (
-        "import sys; from pathlib import Path; from aggregator.store.sql import SqlStore\n"
+        "import sys; from pathlib import Path; from aggregator.store.database.sql_store import SqlStore\n"
         "for _ in range(2): SqlStore.in_folder(Path(sys.argv[1])).close()\n"
-        "print([name for name in ('alembic', 'psycopg', 'aggregator.store.postgres') if name in sys.modules])"
+        "print([name for name in ('alembic', 'psycopg', 'aggregator.store.database.postgres') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", program, folder], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]", "a start waits for none of them"
@@ -234,7 +235,7 @@ def test_a_process_that_is_killed_in_a_migration_leaves_the_old_database(old: Pa
 import os, signal, sys
 from pathlib import Path
 from sqlalchemy import Engine, event
-from aggregator.store.sql import SqlStore
+from aggregator.store.database.sql_store import SqlStore
 
 @event.listens_for(Engine, "after_cursor_execute")
 def kill(connection, cursor, statement, *rest):

@@ -1,4 +1,6 @@
-"""The two state machines of aggregator/rounds.py: what they allow, what they refuse, that they change nothing in place."""
+"""The two state machines of aggregator/rounds/machine.py: what they allow, what they refuse, that they change nothing
+in place.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +12,8 @@ from dataclasses import replace
 
 import pytest
 
-from aggregator import rounds
-from aggregator.rounds import RoundEvent, RunEvent
+from aggregator.rounds import machine
+from aggregator.rounds.machine import RoundEvent, RunEvent
 from shared.errors import (
     EarlyReport,
     FedplccError,
@@ -26,7 +28,7 @@ from shared.errors import (
     UpdateConflict,
 )
 from shared.types import RoundPhase, Run, RunStatus
-from tests.builders import a_blob, a_round, a_run, an_evaluation, an_update
+from tests.support.records.builders import a_blob, a_round, a_run, an_evaluation, an_update
 
 P, E = RunStatus, RunEvent
 
@@ -68,30 +70,30 @@ def a_round_in(phase: RoundPhase) -> Run:
 
 
 def committed(run: Run) -> Run:
-    return rounds.commit_round(run, metrics_json="{}", timings_json="{}", now=9.0)
+    return machine.commit_round(run, metrics_json="{}", timings_json="{}", now=9.0)
 
 
 @pytest.mark.parametrize(("status", "event"), ALLOWED)
 def test_every_move_of_the_table_is_made(status: RunStatus, event: RunEvent) -> None:
-    moved = rounds.move(a_run(status), event, reason="because")
+    moved = machine.move(a_run(status), event, reason="because")
     assert (moved.status, moved.reason) == (ALLOWED[status, event], "because")
 
 
 @pytest.mark.parametrize(("status", "event"), FORBIDDEN)
 def test_every_other_move_is_refused(status: RunStatus, event: RunEvent) -> None:
     with pytest.raises(InvalidTransition) as refused:
-        rounds.move(a_run(status), event)
+        machine.move(a_run(status), event)
     assert refused.value.metadata == {"run_id": "test-0000", "status": status.value}
 
 
 def test_nothing_leads_out_of_a_final_status() -> None:
     assert {status for status in RunStatus if status.is_final} == {P.COMPLETED, P.FAILED, P.STOPPED}
-    assert not [pair for pair in rounds.RUN_TRANSITIONS if pair[0].is_final]
+    assert not [pair for pair in machine.RUN_TRANSITIONS if pair[0].is_final]
 
 
 def test_the_tables_are_the_design() -> None:
-    assert dict(rounds.RUN_TRANSITIONS) == ALLOWED
-    assert dict(rounds.ROUND_TRANSITIONS) == ROUND_ALLOWED
+    assert dict(machine.RUN_TRANSITIONS) == ALLOWED
+    assert dict(machine.ROUND_TRANSITIONS) == ROUND_ALLOWED
 
 
 @pytest.mark.parametrize("phase", RoundPhase)
@@ -110,23 +112,23 @@ def test_a_round_is_committed_from_its_evaluation_only(phase: RoundPhase) -> Non
 def test_a_round_is_aggregated_once_and_only_when_it_waits_for_it(phase: RoundPhase) -> None:
     run = a_round_in(phase)
     if phase is RoundPhase.AGGREGATING:
-        after = rounds.aggregated(run, 1, model=a_blob("m"), prototypes=a_blob("p"), now=5.0)
+        after = machine.aggregated(run, 1, model=a_blob("m"), prototypes=a_blob("p"), now=5.0)
         assert after.round is not None
         assert (after.round.phase, after.round.model) == (RoundPhase.EVALUATING, a_blob("m"))
         assert after.model == run.model, "the run starts from its last committed model until the round commits"
         with pytest.raises(RoundClosed):
-            rounds.aggregated(run, 2, model=a_blob("m"), prototypes=a_blob("p"), now=5.0)
+            machine.aggregated(run, 2, model=a_blob("m"), prototypes=a_blob("p"), now=5.0)
     else:
         with pytest.raises(RoundClosed):
-            rounds.aggregated(run, 1, model=a_blob("m"), prototypes=a_blob("p"), now=5.0)
+            machine.aggregated(run, 1, model=a_blob("m"), prototypes=a_blob("p"), now=5.0)
 
 
 def test_round_0_is_the_lowest_client_id_and_its_model_is_the_runs() -> None:
-    run = rounds.open_round(a_run(roster=("bob", "ann", "zoe"), model=None), 0, cohort_size=2, now=1.0)
+    run = machine.open_round(a_run(roster=("bob", "ann", "zoe"), model=None), 0, cohort_size=2, now=1.0)
     assert run.round is not None
     assert (run.round.cohort, run.round.phase) == (("ann",), RoundPhase.INITIALISING)
     update = an_update("ann")
-    after = rounds.add_update(run, 0, update, now=2.0)
+    after = machine.add_update(run, 0, update, now=2.0)
     assert after.round is not None
     assert after.round.phase is RoundPhase.COMMITTED
     assert after.model == after.round.model == update.payload.tensor_groups[0]
@@ -135,33 +137,33 @@ def test_round_0_is_the_lowest_client_id_and_its_model_is_the_runs() -> None:
 
 def test_a_round_collects_until_its_whole_cohort_has_committed() -> None:
     run = a_round_in(RoundPhase.COLLECTING)
-    run = rounds.add_update(run, 1, an_update("bob"), now=3.0)
+    run = machine.add_update(run, 1, an_update("bob"), now=3.0)
     assert run.round is not None
     assert run.round.phase is RoundPhase.COLLECTING
-    run = rounds.add_update(run, 1, an_update("ann"), now=4.0)
+    run = machine.add_update(run, 1, an_update("ann"), now=4.0)
     assert run.round is not None
     assert run.round.phase is RoundPhase.AGGREGATING
     assert run.round.phase_started_at == {"collecting": 101.0, "aggregating": 4.0}
 
 
 def test_the_same_update_again_changes_nothing_and_another_is_a_conflict() -> None:
-    run = rounds.add_update(a_round_in(RoundPhase.COLLECTING), 1, an_update("ann"), now=3.0)
-    assert rounds.add_update(run, 1, an_update("ann", timings={"train_seconds": 9.0}), now=4.0) is run
+    run = machine.add_update(a_round_in(RoundPhase.COLLECTING), 1, an_update("ann"), now=3.0)
+    assert machine.add_update(run, 1, an_update("ann", timings={"train_seconds": 9.0}), now=4.0) is run
     with pytest.raises(UpdateConflict) as refused:
-        rounds.add_update(run, 1, an_update("ann", content="other"), now=4.0)
+        machine.add_update(run, 1, an_update("ann", content="other"), now=4.0)
     assert refused.value.metadata == {"run_id": run.run_id, "client_id": "ann"}
 
 
 @pytest.mark.parametrize("phase", [RoundPhase.AGGREGATING, RoundPhase.EVALUATING, RoundPhase.COMMITTED])
 def test_a_closed_round_still_knows_an_update_it_has_but_takes_no_new_one(phase: RoundPhase) -> None:
     run = a_round_in(phase)
-    assert rounds.add_update(run, 1, an_update("ann"), now=9.0) is run
+    assert machine.add_update(run, 1, an_update("ann"), now=9.0) is run
     with pytest.raises(UpdateConflict):
-        rounds.add_update(run, 1, an_update("ann", content="other"), now=9.0)
+        machine.add_update(run, 1, an_update("ann", content="other"), now=9.0)
     assert run.round is not None
     without_bob = replace(run, round=replace(run.round, updates={"ann": an_update("ann")}))
     with pytest.raises(LateUpdate):
-        rounds.add_update(without_bob, 1, an_update("bob"), now=9.0)
+        machine.add_update(without_bob, 1, an_update("bob"), now=9.0)
 
 
 @pytest.mark.parametrize(("number", "kind"), [(-1, StaleRound), (0, StaleRound), (2, FutureRound), (99, FutureRound)])
@@ -169,34 +171,34 @@ def test_another_round_than_the_open_one_takes_neither_updates_nor_reports(
     number: int, kind: type[RoundClosed]
 ) -> None:
     with pytest.raises(kind) as refused:
-        rounds.add_update(a_round_in(RoundPhase.COLLECTING), number, an_update("ann"), now=1.0)
+        machine.add_update(a_round_in(RoundPhase.COLLECTING), number, an_update("ann"), now=1.0)
     assert refused.value.metadata == {"run_id": "test-0000", "round": str(number)}
     with pytest.raises(kind):
-        rounds.add_evaluation(a_round_in(RoundPhase.EVALUATING), number, an_evaluation("ann"))
+        machine.add_evaluation(a_round_in(RoundPhase.EVALUATING), number, an_evaluation("ann"))
 
 
 def test_a_run_without_a_round_takes_nothing() -> None:
     with pytest.raises(FutureRound):
-        rounds.add_update(a_run(P.PENDING), 0, an_update("ann"), now=1.0)
+        machine.add_update(a_run(P.PENDING), 0, an_update("ann"), now=1.0)
     with pytest.raises(FutureRound):
-        rounds.add_evaluation(a_run(), 0, an_evaluation("ann"))
+        machine.add_evaluation(a_run(), 0, an_evaluation("ann"))
 
 
 @pytest.mark.parametrize("status", [P.STOPPING, P.STOPPED, P.COMPLETED, P.FAILED])
 def test_a_run_that_ends_takes_neither_updates_nor_reports(status: RunStatus) -> None:
     with pytest.raises(RunEnded):
-        rounds.add_update(replace(a_round_in(RoundPhase.COLLECTING), status=status), 1, an_update("ann"), now=1.0)
+        machine.add_update(replace(a_round_in(RoundPhase.COLLECTING), status=status), 1, an_update("ann"), now=1.0)
     with pytest.raises(RunEnded):
-        rounds.add_evaluation(replace(a_round_in(RoundPhase.EVALUATING), status=status), 1, an_evaluation("ann"))
+        machine.add_evaluation(replace(a_round_in(RoundPhase.EVALUATING), status=status), 1, an_evaluation("ann"))
 
 
 def test_a_client_outside_the_cohort_is_refused() -> None:
     with pytest.raises(NotInCohort):
-        rounds.add_update(a_round_in(RoundPhase.COLLECTING), 1, an_update("eve"), now=1.0)
+        machine.add_update(a_round_in(RoundPhase.COLLECTING), 1, an_update("eve"), now=1.0)
     with pytest.raises(NotInCohort):
-        rounds.check_takes_updates(a_round_in(RoundPhase.COLLECTING), 1, "eve")
+        machine.check_takes_updates(a_round_in(RoundPhase.COLLECTING), 1, "eve")
     with pytest.raises(NotInCohort):
-        rounds.add_evaluation(a_round_in(RoundPhase.EVALUATING), 1, an_evaluation("eve"))
+        machine.add_evaluation(a_round_in(RoundPhase.EVALUATING), 1, an_evaluation("eve"))
 
 
 @pytest.mark.parametrize("phase", [phase for phase in RoundPhase if phase is not RoundPhase.EVALUATING])
@@ -205,78 +207,80 @@ def test_reports_are_taken_while_the_round_is_evaluated_only(phase: RoundPhase) 
     assert run.round is not None
     run = replace(run, round=replace(run.round, evaluations={}))
     with pytest.raises(LateReport if phase is RoundPhase.COMMITTED else EarlyReport):
-        rounds.add_evaluation(run, run.round_number, an_evaluation("ann"))
+        machine.add_evaluation(run, run.round_number, an_evaluation("ann"))
 
 
 def test_the_first_report_of_a_client_counts_and_the_last_missing_one_completes_the_evaluation() -> None:
-    run = rounds.add_evaluation(a_round_in(RoundPhase.EVALUATING), 1, an_evaluation("ann"))
-    assert not rounds.is_evaluated(run)
-    assert rounds.add_evaluation(run, 1, an_evaluation("ann", correct=(0, 0, 0))) is run
-    run = rounds.add_evaluation(run, 1, an_evaluation("bob"))
-    assert rounds.is_evaluated(run)
+    run = machine.add_evaluation(a_round_in(RoundPhase.EVALUATING), 1, an_evaluation("ann"))
+    assert not machine.is_evaluated(run)
+    assert machine.add_evaluation(run, 1, an_evaluation("ann", correct=(0, 0, 0))) is run
+    run = machine.add_evaluation(run, 1, an_evaluation("bob"))
+    assert machine.is_evaluated(run)
 
 
 def test_a_committed_round_hands_its_model_and_prototypes_to_the_run() -> None:
     run = a_round_in(RoundPhase.EVALUATING)
-    after = rounds.commit_round(run, metrics_json='{"a":1}', timings_json='{"b":2}', now=7.0)
+    after = machine.commit_round(run, metrics_json='{"a":1}', timings_json='{"b":2}', now=7.0)
     assert (after.model, after.prototypes) == (a_blob("new"), a_blob("new prototypes"))
     assert after.round is not None
     assert (after.round.metrics_json, after.round.timings_json) == ('{"a":1}', '{"b":2}')
     assert after.round.phase_started_at["committed"] == 7.0
-    assert not rounds.has_open_round(after)
+    assert not machine.has_open_round(after)
 
 
 @pytest.mark.parametrize("phase", OPEN_PHASES)
 def test_a_pause_waits_for_the_open_round_to_commit(phase: RoundPhase) -> None:
-    run = rounds.pause(a_round_in(phase), now=False)
+    run = machine.pause(a_round_in(phase), now=False)
     assert (run.status, run.is_pause_requested) == (P.RUNNING, True)
-    assert rounds.pause(run, now=False) == run
-    assert rounds.next_step(run, cohort_size=None, now=1.0) is run, "an open round stays open"
+    assert machine.pause(run, now=False) == run
+    assert machine.next_step(run, cohort_size=None, now=1.0) is run, "an open round stays open"
 
 
 def test_a_waiting_pause_takes_effect_when_the_round_commits() -> None:
-    run = committed(rounds.pause(a_round_in(RoundPhase.EVALUATING), now=False))
-    paused = rounds.next_step(run, cohort_size=None, now=1.0)
+    run = committed(machine.pause(a_round_in(RoundPhase.EVALUATING), now=False))
+    paused = machine.next_step(run, cohort_size=None, now=1.0)
     assert (paused.status, paused.round_number, paused.is_pause_requested) == (P.PAUSED, 1, False)
-    assert rounds.next_step(paused, cohort_size=None, now=1.0) is paused
-    resumed = rounds.resume(paused)
-    assert rounds.next_step(resumed, cohort_size=None, now=1.0).round_number == 2
+    assert machine.next_step(paused, cohort_size=None, now=1.0) is paused
+    resumed = machine.resume(paused)
+    assert machine.next_step(resumed, cohort_size=None, now=1.0).round_number == 2
 
 
 def test_a_run_whose_last_round_commits_completes_even_if_a_pause_waits() -> None:
     run = replace(a_round_in(RoundPhase.EVALUATING), total_rounds=1)
-    run = committed(rounds.pause(run, now=False))
-    assert rounds.next_step(run, cohort_size=None, now=1.0).status is P.COMPLETED
+    run = committed(machine.pause(run, now=False))
+    assert machine.next_step(run, cohort_size=None, now=1.0).status is P.COMPLETED
 
 
 @pytest.mark.parametrize("phase", OPEN_PHASES)
 def test_a_pause_at_once_keeps_the_round_for_the_resume(phase: RoundPhase) -> None:
     run = a_round_in(phase)
-    paused = rounds.pause(rounds.pause(run, now=False), now=True)
+    paused = machine.pause(machine.pause(run, now=False), now=True)
     assert (paused.status, paused.round, paused.is_pause_requested) == (P.PAUSED, run.round, False)
-    assert rounds.resume(paused) == run
+    assert machine.resume(paused) == run
 
 
 def test_a_pause_between_rounds_takes_effect_at_once() -> None:
-    assert rounds.pause(a_run(), now=False).status is P.PAUSED
-    assert rounds.pause(committed(a_round_in(RoundPhase.EVALUATING)), now=False).status is P.PAUSED
+    assert machine.pause(a_run(), now=False).status is P.PAUSED
+    assert machine.pause(committed(a_round_in(RoundPhase.EVALUATING)), now=False).status is P.PAUSED
 
 
 @pytest.mark.parametrize("now", [True, False])
 def test_pausing_and_resuming_twice_changes_nothing(now: bool) -> None:
     paused = a_run(P.PAUSED)
-    assert rounds.pause(paused, now=now) is paused
+    assert machine.pause(paused, now=now) is paused
     running = a_round_in(RoundPhase.COLLECTING)
-    assert rounds.resume(running) == running
+    assert machine.resume(running) == running
 
 
 def test_resuming_takes_back_a_pause_that_waits() -> None:
     run = a_round_in(RoundPhase.COLLECTING)
-    assert rounds.resume(rounds.pause(run, now=False)) == run
+    assert machine.resume(machine.pause(run, now=False)) == run
 
 
 @pytest.mark.parametrize("status", [P.PENDING, P.STOPPING, P.STOPPED, P.COMPLETED, P.FAILED])
-@pytest.mark.parametrize("change", [lambda run: rounds.pause(run, now=False), lambda run: rounds.pause(run, now=True)])
+@pytest.mark.parametrize(
+    "change", [lambda run: machine.pause(run, now=False), lambda run: machine.pause(run, now=True)]
+)
 def test_a_run_that_does_not_run_cannot_be_paused(status: RunStatus, change: Callable[[Run], Run]) -> None:
     with pytest.raises(InvalidTransition):
         change(a_run(status))
@@ -285,32 +289,32 @@ def test_a_run_that_does_not_run_cannot_be_paused(status: RunStatus, change: Cal
 @pytest.mark.parametrize("status", [P.PENDING, P.STOPPING, P.STOPPED, P.COMPLETED, P.FAILED])
 def test_a_run_that_is_not_paused_cannot_be_resumed(status: RunStatus) -> None:
     with pytest.raises(InvalidTransition):
-        rounds.resume(a_run(status))
+        machine.resume(a_run(status))
 
 
 @pytest.mark.parametrize("status", RunStatus)
 def test_a_run_can_be_stopped_from_every_status_and_twice(status: RunStatus) -> None:
     run = replace(a_round_in(RoundPhase.COLLECTING), status=status, is_pause_requested=True)
-    stopped = rounds.stop(run, reason="enough")
+    stopped = machine.stop(run, reason="enough")
     if status is P.STOPPING or status.is_final:
         assert stopped is run
     else:
         assert (stopped.status, stopped.reason, stopped.is_pause_requested) == (P.STOPPING, "enough", False)
-    assert rounds.stop(stopped, reason="again") is stopped
+    assert machine.stop(stopped, reason="again") is stopped
     assert (stopped.round, stopped.model) == (run.round, run.model), "a stopped run keeps its last committed round"
 
 
 @pytest.mark.parametrize("status", [status for status in RunStatus if status is not P.RUNNING])
 def test_a_run_that_does_not_run_goes_no_step(status: RunStatus) -> None:
     run = a_run(status)
-    assert rounds.next_step(run, cohort_size=None, now=1.0) is run
+    assert machine.next_step(run, cohort_size=None, now=1.0) is run
 
 
 def test_rounds_follow_one_another_from_0_to_the_last() -> None:
     run, seen = a_run(total_rounds=3), []
     while run.status is P.RUNNING:
-        run = rounds.next_step(run, cohort_size=None, now=1.0)
-        if run.round is not None and rounds.has_open_round(run):
+        run = machine.next_step(run, cohort_size=None, now=1.0)
+        if run.round is not None and machine.has_open_round(run):
             seen.append(run.round_number)
             run = replace(run, round=replace(run.round, phase=RoundPhase.COMMITTED))
     assert (seen, run.status) == ([0, 1, 2, 3], P.COMPLETED)
@@ -318,26 +322,26 @@ def test_rounds_follow_one_another_from_0_to_the_last() -> None:
 
 def test_an_admitted_client_takes_part_from_the_next_round_on() -> None:
     run = a_round_in(RoundPhase.COLLECTING)
-    admitted = rounds.admit(run, ["zoe", "abe", "ann"])
+    admitted = machine.admit(run, ["zoe", "abe", "ann"])
     assert admitted.roster == ("abe", "ann", "bob", "zoe")
     assert admitted.round == run.round
-    later = rounds.open_round(admitted, 2, cohort_size=None, now=1.0)
+    later = machine.open_round(admitted, 2, cohort_size=None, now=1.0)
     assert later.round is not None
     assert later.round.cohort == ("abe", "ann", "bob", "zoe")
 
 
 CHANGES: dict[str, Callable[[Run], object]] = {
-    "move": lambda run: rounds.move(run, RunEvent.STOP),
-    "pause": lambda run: rounds.pause(run, now=False),
-    "pause now": lambda run: rounds.pause(run, now=True),
-    "resume": rounds.resume,
-    "stop": lambda run: rounds.stop(run, reason="x"),
-    "next step": lambda run: rounds.next_step(run, cohort_size=None, now=1.0),
-    "open round": lambda run: rounds.open_round(run, 2, cohort_size=1, now=1.0),
-    "admit": lambda run: rounds.admit(run, ["zoe"]),
-    "add update": lambda run: rounds.add_update(run, run.round_number, an_update("ann"), now=1.0),
-    "aggregated": lambda run: rounds.aggregated(run, 1, model=a_blob("m"), prototypes=a_blob("p"), now=1.0),
-    "add evaluation": lambda run: rounds.add_evaluation(run, 1, an_evaluation("ann")),
+    "move": lambda run: machine.move(run, RunEvent.STOP),
+    "pause": lambda run: machine.pause(run, now=False),
+    "pause now": lambda run: machine.pause(run, now=True),
+    "resume": machine.resume,
+    "stop": lambda run: machine.stop(run, reason="x"),
+    "next step": lambda run: machine.next_step(run, cohort_size=None, now=1.0),
+    "open round": lambda run: machine.open_round(run, 2, cohort_size=1, now=1.0),
+    "admit": lambda run: machine.admit(run, ["zoe"]),
+    "add update": lambda run: machine.add_update(run, run.round_number, an_update("ann"), now=1.0),
+    "aggregated": lambda run: machine.aggregated(run, 1, model=a_blob("m"), prototypes=a_blob("p"), now=1.0),
+    "add evaluation": lambda run: machine.add_evaluation(run, 1, an_evaluation("ann")),
     "commit": committed,
 }
 

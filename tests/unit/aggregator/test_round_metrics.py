@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from aggregator.ledger import Ledger
+from aggregator.coordinator.ledger import Ledger
 from aggregator.metrics.round_times import Phase
 from aggregator.metrics.rounds import RESULTS
 from aggregator.metrics.runs import KEEP_ENDED_S, MAX_RUNS
 from shared.errors import PayloadCorrupt
 from shared.types import ClientActivity, RoundPhase, Run, RunStatus
-from tests.local_federation import LocalFederation
+from tests.support.federation.in_process import LocalFederation
 
 ROUNDS = {"rounds": 3}
 
@@ -354,7 +354,7 @@ def test_a_round_that_cannot_be_aggregated_has_failed(
     def corrupt(*_arguments: object) -> None:
         raise PayloadCorrupt("the disk has changed a model")
 
-    monkeypatch.setattr("aggregator.round_work.aggregate", corrupt)
+    monkeypatch.setattr("aggregator.coordinator.round_work.aggregate", corrupt)
     federation.run_to_end(run.run_id)
     assert federation.coordinator.get_run(run.run_id).status is RunStatus.FAILED
     assert results(federation) == {"failed": 1}

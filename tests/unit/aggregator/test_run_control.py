@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from aggregator.aggregation import aggregate, config_of
-from aggregator.service import Limits
-from aggregator.store.blobs import BlobStore
+from aggregator.computation.aggregation import aggregate, config_of
+from aggregator.coordinator.service import Limits
+from aggregator.store.blobs.blob_store import BlobStore
+from shared.config.run import parse_run_config
 from shared.errors import (
     BlobNotFound,
     InvalidConfig,
@@ -21,11 +22,10 @@ from shared.errors import (
     RunEnded,
     RunNotFound,
 )
-from shared.run_config import parse_run_config
 from shared.types import BlobRef, ClientActivity, EventQuery, RoundPhase, Run, RunStatus, TaskKind
-from tests.local_federation import LocalFederation
-from tests.numpy_client import NumpyClient, a_document
-from tests.oracle import expected
+from tests.support.federation.in_process import LocalFederation
+from tests.support.federation.numpy_client import NumpyClient, a_document
+from tests.support.oracles.federation_result import expected
 
 CLIENTS = ("ann", "bob")
 
@@ -523,7 +523,7 @@ def test_a_run_whose_aggregation_crashes_keeps_no_other_run_waiting(
         return [run.round.phase for run in runs if run.round]
 
     with monkeypatch.context() as patched:
-        patched.setattr("aggregator.round_work.aggregate", crash_for_one)
+        patched.setattr("aggregator.coordinator.round_work.aggregate", crash_for_one)
         assert phases() == [RoundPhase.AGGREGATING, RoundPhase.AGGREGATING]
         with pytest.raises(ZeroDivisionError):
             federation.coordinator.work()
@@ -540,7 +540,7 @@ def test_a_run_whose_aggregation_crashes_keeps_no_other_run_waiting(
         pass
     assert federation.coordinator.get_run(crashing.run_id).reason == ""
     with monkeypatch.context() as patched:
-        patched.setattr("aggregator.round_work.aggregate", crash_for_one)
+        patched.setattr("aggregator.coordinator.round_work.aggregate", crash_for_one)
         with pytest.raises(ZeroDivisionError):
             federation.run_to_end(crashing.run_id)
     numbers = [event.round for event in federation.events(crashing.run_id, "aggregation_failed")]
@@ -573,7 +573,7 @@ def test_a_damaged_run_that_was_stopped_meanwhile_stays_stopped(
         federation.coordinator.stop(run.run_id)
         raise PayloadCorrupt("a blob that the round needs is gone")
 
-    monkeypatch.setattr("aggregator.round_work.aggregate", stopped_and_damaged)
+    monkeypatch.setattr("aggregator.coordinator.round_work.aggregate", stopped_and_damaged)
     assert federation.coordinator.work()
     assert status(federation, run) is RunStatus.STOPPED
 
@@ -589,7 +589,7 @@ def test_a_run_whose_stored_configuration_cannot_be_read_fails_alone(
         return config_of(run)
 
     with monkeypatch.context() as patched:
-        patched.setattr("aggregator.ledger.config_of", refuse)
+        patched.setattr("aggregator.coordinator.ledger.config_of", refuse)
         federation.restart()
     failed = federation.coordinator.get_run(unreadable.run_id)
     assert failed.status is RunStatus.FAILED

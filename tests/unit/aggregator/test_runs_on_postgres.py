@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
+from aggregator.store.database.sql_store import SqlStore
 from aggregator.store.opening import open_store
-from aggregator.store.sql import SqlStore
 from shared.errors import MalformedRequest, StoreUnavailable
 from shared.types import Run, RunStatus
-from tests.crashes import Disk, Killed
-from tests.local_federation import LocalFederation
-from tests.numpy_client import a_document
-from tests.postgres import Server
+from tests.support.federation.crashes import Disk, Killed
+from tests.support.federation.in_process import LocalFederation
+from tests.support.federation.numpy_client import a_document
+from tests.support.hosts.postgres import Server
 
 EVERY_OTHER = 5
 """Of the begins and ends of transactions, every so-manyth is tried: all steps are on SQLite, in test_crash_recovery.py."""

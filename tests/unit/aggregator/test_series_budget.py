@@ -9,13 +9,13 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from aggregator.metrics import AggregatorMetrics
 from aggregator.metrics.runs import CLASSES, DOMAINS, LOSS_TERMS, MAX_RUNS
-from aggregator.sessions import Sessions
+from aggregator.presence.sessions import Sessions
 from shared.gen.fedplcc.v1 import round_service_pb2, run_service_pb2
-from shared.metrics import new_registry
+from shared.process.metrics import new_registry
 from shared.readings import READINGS
 from shared.types import Client, Heartbeat, RoundPhase, Run
-from tests.builders import a_round, a_run
-from tests.local_federation import Clock
+from tests.support.federation.in_process import Clock
+from tests.support.records.builders import a_round, a_run
 
 SERIES, SERIES_OF_CLIENT = 1000, 10
 KINDS = {

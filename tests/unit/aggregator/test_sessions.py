@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from aggregator.sessions import Sessions
+from aggregator.presence.sessions import Sessions
 from shared.errors import ClientIdTaken, NotAMember, Unauthenticated
 from shared.types import ClientActivity, Heartbeat, RunSpec, Task, TaskKind
-from tests.builders import a_client
+from tests.support.records.builders import a_client
 
 LEASE_S = 10.0
 

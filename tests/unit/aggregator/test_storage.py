@@ -7,15 +7,15 @@ from typing import NoReturn
 
 import pytest
 
-from aggregator.attendance import MAX_ANNOUNCED
-from aggregator.storage import FORGET_AFTER_S, Storage
-from aggregator.store.uploads import Upload
+from aggregator.coordinator.attendance import MAX_ANNOUNCED
+from aggregator.coordinator.write_trouble import FORGET_AFTER_S, Storage
+from aggregator.store.blobs.uploads import Upload
 from shared.errors import BlobCorrupt, StoreUnavailable
-from tests.crashes import Disk
-from tests.folders import memory_folder
-from tests.local_federation import Clock, LocalFederation
-from tests.logs import logged
-from tests.numpy_client import NumpyClient
+from tests.support.federation.crashes import Disk
+from tests.support.federation.in_process import Clock, LocalFederation
+from tests.support.federation.numpy_client import NumpyClient
+from tests.support.records.folders import memory_folder
+from tests.support.records.logs import logged
 
 
 def fail(storage: Storage, what: str) -> None:

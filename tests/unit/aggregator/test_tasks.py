@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from aggregator.tasks import next_task, spec_of, task_in
+from aggregator.rounds.tasks import next_task, spec_of, task_in
 from shared.types import RoundPhase, Run, RunStatus, TaskKind
-from tests.builders import a_blob, a_round, a_run, an_evaluation, an_update
+from tests.support.records.builders import a_blob, a_round, a_run, an_evaluation, an_update
 
 IN_PHASE = {
     RoundPhase.INITIALISING: TaskKind.INIT,

@@ -10,12 +10,12 @@ from threading import Barrier
 
 import pytest
 
+from shared.config.run import parse_run_config
 from shared.errors import ClientIdTaken, UpdateConflict
-from shared.run_config import parse_run_config
 from shared.types import RunStatus, TaskKind
-from tests.local_federation import LocalFederation
-from tests.numpy_client import NumpyClient
-from tests.oracle import expected
+from tests.support.federation.in_process import LocalFederation
+from tests.support.federation.numpy_client import NumpyClient
+from tests.support.oracles.federation_result import expected
 
 NAMES = ("ann", "bob", "cat", "dan")
 

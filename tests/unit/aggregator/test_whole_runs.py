@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from aggregator.selection import select_cohort
-from aggregator.service import Limits
-from shared.run_config import parse_run_config
+from aggregator.coordinator.service import Limits
+from aggregator.rounds.selection import select_cohort
+from shared.config.run import parse_run_config
 from shared.types import RoundPhase, RunStatus, Task, TaskKind
-from tests.local_federation import LocalFederation
-from tests.numpy_client import NumpyClient, a_document
-from tests.oracle import expected
+from tests.support.federation.in_process import LocalFederation
+from tests.support.federation.numpy_client import NumpyClient, a_document
+from tests.support.oracles.federation_result import expected
 
 METHODS = ["fedavg", "fedplcc"]
 

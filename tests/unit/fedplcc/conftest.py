@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests import tiny
-from tests.simulations import simulated
+from tests.support.federation import tiny
+from tests.support.federation.simulations import simulated
 
 
 @pytest.fixture(scope="session")

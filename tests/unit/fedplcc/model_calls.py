@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typer.testing import CliRunner
 
-from fedplcc.cli import app
+from fedplcc.command.all_commands import app
 
 runner = CliRunner(env={"COLUMNS": "80"})
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from fedplcc.artifacts import RunRecord
-from gateway.schemas import Run
+from fedplcc.runs.artifacts import RunRecord
+from shared.config.run import canonical_json
 from shared.convert.runs import RunView
-from shared.run_config import canonical_json
+from shared.documents import Run
 from shared.tensors import blob_ref
 from shared.types import RunStatus
-from tests.builders import a_run
+from tests.support.records.builders import a_run
 
 MODEL = b"the model"
 PROTOTYPES = b"the prototypes"

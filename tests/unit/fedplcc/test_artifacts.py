@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from fedplcc import artifacts, plots
-from fedplcc.artifacts import (
+from fedplcc.runs import artifacts, plots
+from fedplcc.runs.artifacts import (
     FILES,
     RunRecord,
     blob_file,
@@ -23,7 +23,7 @@ from fedplcc.artifacts import (
     summary,
     write_record,
 )
-from fedplcc.atomic_file import atomic_file, make_folder, write_text
+from fedplcc.runs.atomic_file import atomic_file, make_folder, write_text
 from shared.errors import InvalidConfig, PayloadCorrupt, StoreUnavailable
 from shared.tensors import blob_ref
 from tests.unit.fedplcc.records import MODEL, PROTOTYPES, a_line, a_local_line, a_record

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from fedplcc.cli import app
-from shared.config import AggregatorSettings, GatewaySettings, Settings, TrainerSettings
+from fedplcc.command.all_commands import app
+from shared.config.settings import AggregatorSettings, GatewaySettings, Settings, TrainerSettings
 from shared.version import VERSION
 
 runner = CliRunner()

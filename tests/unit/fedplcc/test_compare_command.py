@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from fedplcc import compare_command
+from fedplcc.command import compare as compare_command
+from fedplcc.command.exit_codes import ExitCode
 from fedplcc.comparison.plan import Cell
-from fedplcc.comparison.telling import CellsShown
-from fedplcc.exit_codes import ExitCode
+from fedplcc.comparison.training_display import CellsShown
 from shared.errors import InvalidData
-from tests.comparisons import (
+from tests.support.records.comparisons import (
     COMPARISON,
     ROUNDS,
     RUN,

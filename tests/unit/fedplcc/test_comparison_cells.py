@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from fedplcc.command.exit_codes import ExitCode
+from fedplcc.comparison.csv_tables import tables
 from fedplcc.comparison.reading import CellResult, MissingCell, read_cell
-from fedplcc.comparison.tidy import tables
-from fedplcc.exit_codes import ExitCode
-from tests.comparisons import (
+from tests.support.records.comparisons import (
     ROUNDS,
     RUN,
     cells_of,

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from fedplcc.comparison.data_check import what_cannot_be_opened
-from tests.comparisons import COMPARISON, RUN, cells_of, write_comparison
+from tests.support.records.comparisons import COMPARISON, RUN, cells_of, write_comparison
 
 
 def write_images(path: Path) -> None:

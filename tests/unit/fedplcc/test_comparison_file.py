@@ -9,10 +9,10 @@ import pytest
 
 from fedplcc.comparison.file import assignments, flat, read_comparison
 from fedplcc.comparison.plan import command_of, plan
-from fedplcc.configuration import Overrides, federation_json, read_federation
+from fedplcc.runs.configuration import Overrides, federation_json, read_federation
 from shared.errors import InvalidConfig
-from tests.comparisons import COMPARISON, RUN, cells_of, write_comparison
-from tests.harness import ROOT
+from tests.support.federation.processes import ROOT
+from tests.support.records.comparisons import COMPARISON, RUN, cells_of, write_comparison
 
 
 def refusal(folder: Path, comparison: str, run: str = RUN) -> str:

@@ -9,7 +9,7 @@ import pytest
 
 from fedplcc.comparison.outcomes import VIEWS, View, curve, gains, outcome, over_seeds, ranks, spread, total_of
 from fedplcc.comparison.reading import CellResult, RoundValues, read_cell
-from tests.comparisons import RUN, a_result, cells_of, write_cell, write_comparison
+from tests.support.records.comparisons import RUN, a_result, cells_of, write_cell, write_comparison
 
 DOMAINS = ("mnist", "svhn")
 

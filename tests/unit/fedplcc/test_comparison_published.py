@@ -11,7 +11,7 @@ import pytest
 from fedplcc.comparison.markdown import markdown
 from fedplcc.comparison.published import published_tables
 from fedplcc.comparison.report import report
-from tests.comparisons import (
+from tests.support.records.comparisons import (
     COMPARISON,
     cells_of,
     fill,

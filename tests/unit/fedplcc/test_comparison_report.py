@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fedplcc.comparison.csv_tables import tables
 from fedplcc.comparison.curves import COLOURS
 from fedplcc.comparison.document import Drawing, Heading, Paragraph, Report
 from fedplcc.comparison.drawings import drawing_name
@@ -20,9 +21,8 @@ from fedplcc.comparison.markdown import markdown
 from fedplcc.comparison.measured import MEASURED
 from fedplcc.comparison.page import page
 from fedplcc.comparison.report import report
-from fedplcc.comparison.tidy import tables
 from fedplcc.comparison.writing import write_findings
-from tests.comparisons import (
+from tests.support.records.comparisons import (
     COMPARISON,
     ROUNDS,
     cells_of,

@@ -19,11 +19,11 @@ from rich.console import Console
 
 from fedplcc.comparison import running
 from fedplcc.comparison.plan import Cell
-from fedplcc.comparison.telling import CellProgress, CellsShown
+from fedplcc.comparison.training_display import CellProgress, CellsShown
 from fedplcc.interruption import Interrupted
-from gateway.schemas import Event
+from shared.documents import Event
 from shared.errors import InvalidData
-from tests.comparisons import cells_of, write_comparison
+from tests.support.records.comparisons import cells_of, write_comparison
 
 
 @pytest.fixture

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from fedplcc.comparison.tidy import tables
-from fedplcc.exit_codes import ExitCode
-from tests.comparisons import (
+from fedplcc.command.exit_codes import ExitCode
+from fedplcc.comparison.csv_tables import tables
+from tests.support.records.comparisons import (
     TOTAL,
     cells_of,
     compare,

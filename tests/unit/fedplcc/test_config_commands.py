@@ -14,13 +14,12 @@ from pydantic import BaseModel
 from safetensors.numpy import save
 from typer.testing import CliRunner
 
-from fedplcc.cli import app
-from fedplcc.config_check import judge
-from fedplcc.config_text import range_of, run_text, template
-from fedplcc.configuration import demo_file
-from shared.meanings import meanings
-from shared.methods import METHODS
-from shared.run_config import (
+from fedplcc.command.all_commands import app
+from fedplcc.runs.configuration import demo_file
+from fedplcc.runs.configuration_check import judge
+from fedplcc.runs.configuration_text import range_of, run_text, template
+from shared.config.key_descriptions import meanings
+from shared.config.run import (
     ClientSection,
     DataSection,
     ModelSection,
@@ -30,6 +29,7 @@ from shared.run_config import (
     load_federation,
     parse_federation,
 )
+from shared.methods import METHODS
 
 runner = CliRunner()
 

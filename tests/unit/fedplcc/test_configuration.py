@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fedplcc.configuration import (
+from fedplcc.runs.configuration import (
     Overrides,
     demo_file,
     domain_of,
@@ -16,9 +16,9 @@ from fedplcc.configuration import (
     override,
     read_federation,
 )
+from shared.config.run import parse_federation
 from shared.errors import InvalidConfig
-from shared.run_config import parse_federation
-from tests import tiny
+from tests.support.federation import tiny
 
 
 def a_document() -> dict[str, Any]:

@@ -38,7 +38,7 @@ def interrupted_at(module: str, *arguments: str, cwd: Path) -> subprocess.Comple
         ("fedplcc.interruption", ("--help",)),
         ("typer", ("--help",)),
         ("shared.errors", ("--help",)),
-        ("shared.run_config", ("simulate",)),
+        ("shared.config.run", ("simulate",)),
         ("numpy", ("simulate",)),
         ("asyncio", ("run", "list")),
         ("pydantic_settings", ("aggregator",)),

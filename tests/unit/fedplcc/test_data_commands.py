@@ -10,10 +10,10 @@ from PIL import Image
 from torchvision import datasets
 from typer.testing import CliRunner
 
-from fedplcc.cli import app
-from fedplcc.data_commands import Fetchable
-from tests import public_sets
-from trainer.data.torchvision_sets import SETS
+from fedplcc.command.all_commands import app
+from fedplcc.command.data import Fetchable
+from tests.support.records import public_sets
+from trainer.data.sets.torchvision_sets import SETS
 
 runner = CliRunner()
 

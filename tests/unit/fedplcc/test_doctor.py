@@ -18,14 +18,14 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from aggregator.store import schema
-from aggregator.store.sql import SqlStore
-from fedplcc.cli import app
+from aggregator.store.database import schema
+from aggregator.store.database.sql_store import SqlStore
+from fedplcc.command.all_commands import app
 from fedplcc.doctor import CHECKS, examine, machine, network, python, storage
 from fedplcc.doctor.findings import Check, Finding, Probes, Status, Subject, in_bytes
-from fedplcc.exit_codes import EXTRAS
+from fedplcc.extras import EXTRAS
 from shared.version import VERSION
-from tests.folders import memory_folder
+from tests.support.records.folders import memory_folder
 
 runner = CliRunner()
 GIB = 1 << 30

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 
-from fedplcc.sse import ServerSentEvent, read_events
+from fedplcc.remote.sse import ServerSentEvent, read_events
 
 
 def read(lines: Sequence[str]) -> list[ServerSentEvent]:

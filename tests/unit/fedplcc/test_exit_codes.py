@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 import typer
 
-from fedplcc.examples import LINE_END
-from fedplcc.exit_codes import EXTRAS, HELP, ExitCode, exit_code_of, explains_errors
+from fedplcc.command.examples import LINE_END
+from fedplcc.command.exit_codes import HELP, ExitCode, exit_code_of, explains_errors
+from fedplcc.extras import EXTRAS
 from fedplcc.interruption import Interrupted, interruptible, run_interruptibly
 from shared.errors import (
     AggregatorUnavailable,

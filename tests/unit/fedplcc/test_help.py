@@ -16,12 +16,12 @@ import typer
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from fedplcc.cli import app
-from fedplcc.completion import method_names
-from fedplcc.examples import examples, examples_of
-from fedplcc.exit_codes import ExitCode
-from fedplcc.service_commands import MADE_WHEN_CALLED
-from shared.config import AggregatorSettings, GatewaySettings, Settings, TrainerSettings, load
+from fedplcc.command.all_commands import app
+from fedplcc.command.completion import method_names
+from fedplcc.command.examples import examples, examples_of
+from fedplcc.command.exit_codes import ExitCode
+from fedplcc.command.services import MADE_WHEN_CALLED
+from shared.config.settings import AggregatorSettings, GatewaySettings, Settings, TrainerSettings, load
 from shared.methods import METHODS
 
 ROOT: Any = get_command(app)

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from fedplcc import die_with_parent
-from fedplcc.local import LocalProcess, ProcessEnded, unless
+from fedplcc.local import die_with_parent
+from fedplcc.local.federation import LocalProcess, ProcessEnded, unless
 from shared.errors import FedplccError, InvalidConfig, RunNotFound, StoreUnavailable, Unavailable
-from tests.harness import eventually
+from tests.support.federation.processes import eventually
 
 
 def a_process(tmp_path: Path, *lines: object) -> LocalProcess:
@@ -101,7 +101,7 @@ def test_an_alarm_that_follows_broken_work_explains_it() -> None:
 
 
 def test_work_that_fails_by_itself_fails_with_its_own_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fedplcc.local.ALARM_S", 0.01)
+    monkeypatch.setattr("fedplcc.local.federation.ALARM_S", 0.01)
 
     async def work() -> None:
         raise RunNotFound("there is no run")

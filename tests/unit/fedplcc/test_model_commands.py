@@ -18,14 +18,14 @@ from PIL import Image
 from safetensors.numpy import load_file, save_file
 
 import fedplcc
-from fedplcc import onnx_export
-from fedplcc.model_evaluation import evaluation_folder
-from fedplcc.onnx_export import Comparison
-from fedplcc.plots import confusion_matrix
-from fedplcc.prediction import NearestPrototype, Prediction, PredictionTable
-from fedplcc.trained_model import read_trained_model
+from fedplcc.models import onnx_export
+from fedplcc.models.evaluation import evaluation_folder
+from fedplcc.models.onnx_export import Comparison
+from fedplcc.models.prediction import NearestPrototype, Prediction, PredictionTable
+from fedplcc.models.trained_model import read_trained_model
+from fedplcc.runs.plots import confusion_matrix
 from shared.tensors import prototypes_from_bytes
-from tests import tiny
+from tests.support.federation import tiny
 from tests.unit.fedplcc.model_calls import called, refused
 
 

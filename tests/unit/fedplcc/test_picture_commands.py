@@ -13,15 +13,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from aggregator.store.sql import SqlStore
+from aggregator.store.database.sql_store import SqlStore
+from fedplcc.models.trained_model import read_trained_model
 from fedplcc.pictures.cell import pictures_for_cell
 from fedplcc.pictures.image_sample import read_sample
 from fedplcc.pictures.models import first_model, local_reports, points_of, pooled_samples
 from fedplcc.pictures.points import Kind
 from fedplcc.pictures.shown_clients import shown_clients
-from fedplcc.trained_model import read_trained_model
-from tests import tiny
-from tests.simulations import simulated
+from tests.support.federation import tiny
+from tests.support.federation.simulations import simulated
 from tests.unit.fedplcc.model_calls import called, refused
 
 # What is drawn

@@ -33,10 +33,10 @@ from fedplcc.pictures.points import NO_DOMAIN, Kind, Points, points, shares_of_c
 from fedplcc.pictures.projection import Silhouettes, project, silhouettes, usable_perplexity
 from fedplcc.pictures.shown_clients import ShownClient, shown_clients
 from fedplcc.pictures.style import CLASS_COLOURS, MARKERS
+from shared.config.run import RunConfig, parse_federation
 from shared.errors import InvalidConfig, InvalidData, InvalidModel
-from shared.run_config import RunConfig, parse_federation
 from shared.types import PrototypeSet
-from tests import tiny
+from tests.support.federation import tiny
 
 
 def some_points(num_classes: int = 3, num_domains: int = 2, per_cell: int = 6) -> Points:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from fedplcc.prediction import Prediction, PredictionTable
-from fedplcc.printable import printable
+from fedplcc.models.prediction import Prediction, PredictionTable
+from fedplcc.terminal.printable import printable
 
 
 @pytest.mark.parametrize(

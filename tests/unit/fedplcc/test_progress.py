@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from fedplcc.progress import (
+from fedplcc.terminal.progress import (
     MOST_AWAITED,
     RoundTable,
     RunProgress,
@@ -20,11 +20,11 @@ from fedplcc.progress import (
     shown_transfers,
     standing_line,
 )
-from gateway.schemas import Event, QuarantinedClient, Round
+from shared.documents import Event, QuarantinedClient, Round
 from shared.types import ClientActivity, RoundPhase, RunStatus
-from tests import builders
+from tests.support.records import builders
+from tests.support.records.watched_run import CLIENTS, UNREADABLE, a_client, the_clients
 from tests.unit.fedplcc.records import a_line, a_local_line, a_run_document
-from tests.watched import CLIENTS, UNREADABLE, a_client, the_clients
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -15,9 +15,9 @@ import httpx
 import numpy as np
 import pytest
 
-from fedplcc import rest_client
-from fedplcc.rest_client import ATTEMPTS, Gateway, GatewayAbsent
-from gateway.schemas import Event, InitialModel, RoundPage, Run
+from fedplcc.remote import rest_client
+from fedplcc.remote.rest_client import ATTEMPTS, Gateway, GatewayAbsent
+from shared.documents import Event, InitialModel, RoundPage, Run
 from shared.errors import (
     BlobTooLarge,
     Code,
@@ -31,7 +31,7 @@ from shared.errors import (
 )
 from shared.tensors import blob_ref, to_bytes
 from shared.types import RoundPhase
-from tests.builders import a_round
+from tests.support.records.builders import a_round
 from tests.unit.fedplcc.records import a_run_document
 
 Result = TypeVar("Result")

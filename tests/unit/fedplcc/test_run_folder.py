@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from fedplcc.run_folder import claimed_folder
+from fedplcc.runs.run_folder import claimed_folder
+from shared.config.run import FederationFile
 from shared.errors import InvalidConfig
-from shared.run_config import FederationFile
-from tests import tiny
+from tests.support.federation import tiny
 
 
 def a_federation(rounds: int = 3) -> FederationFile:

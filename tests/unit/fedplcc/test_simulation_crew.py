@@ -16,19 +16,19 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from fedplcc.cli import app
-from fedplcc.exit_codes import ExitCode, exit_code_of
-from fedplcc.parallelism import num_workers, parse_engine, parse_jobs
-from fedplcc.simulation.crew import Crew, HiredWorker
+from fedplcc.command.all_commands import app
+from fedplcc.command.exit_codes import ExitCode, exit_code_of
 from fedplcc.simulation.engine import Observers, Site
 from fedplcc.simulation.engines import make_engine
 from fedplcc.simulation.link import LinkLost, PipeLink
 from fedplcc.simulation.messages import WorkerTraceback
+from fedplcc.simulation.parallelism import num_workers, parse_engine, parse_jobs
 from fedplcc.simulation.worker import BESIDE_THE_CREW, Worker
+from fedplcc.simulation.worker_pool import Crew, HiredWorker
 from shared.errors import FedplccError, InvalidConfig, InvalidData, Unavailable
 from shared.types import RunSpec
-from tests import tiny
-from tests.harness import ROOT
+from tests.support.federation import tiny
+from tests.support.federation.processes import ROOT
 from trainer.cancellation import Cancelled, never
 from trainer.consent import NO_CONSENT
 
@@ -240,7 +240,7 @@ def test_a_ray_cluster_that_does_not_answer_is_said_at_once(tmp_path: Path) -> N
     ("modules", "unneeded"),
     [
         (("worker", "ray_worker"), {"aggregator", "gateway", "sqlalchemy", "ray"}),
-        (("federation", "engines", "crew", "processes", "on_ray"), {"torch", "ray"}),
+        (("federation", "engines", "worker_pool", "processes", "on_ray"), {"torch", "ray"}),
     ],
 )
 def test_a_worker_loads_no_aggregator_and_its_crew_no_torch(modules: tuple[str, ...], unneeded: set[str]) -> None:

@@ -14,19 +14,19 @@ import pytest
 from sqlalchemy import create_engine
 from typer.testing import CliRunner, Result
 
-from aggregator.collection import Keep
-from aggregator.store.collection_lock import collecting
-from aggregator.store.database import database_errors
-from aggregator.store.sql import SqlStore
-from fedplcc.cli import app
-from fedplcc.exit_codes import ExitCode
+from aggregator.coordinator.garbage import Keep
+from aggregator.store.blobs.garbage_lock import collecting
+from aggregator.store.database.connections import database_errors
+from aggregator.store.database.sql_store import SqlStore
+from fedplcc.command.all_commands import app
+from fedplcc.command.exit_codes import ExitCode
 from shared.errors import StoreUnavailable
 from shared.tensors import blob_ref, to_bytes
 from shared.types import MODEL, Payload, Run, RunStatus, Update
-from tests.folders import memory_folder
-from tests.local_federation import LocalFederation
-from tests.numpy_client import NumpyClient, a_document
-from trainer.client_state import ClientStates, Staged
+from tests.support.federation.in_process import LocalFederation
+from tests.support.federation.numpy_client import NumpyClient, a_document
+from tests.support.records.folders import memory_folder
+from trainer.task.client_state import ClientStates, Staged
 
 runner = CliRunner()
 
@@ -480,7 +480,7 @@ def test_a_folder_that_cannot_be_made_is_a_sentence(state: Path) -> None:
 
 
 def test_nothing_is_collected_between_the_copies(state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from aggregator.store.collection_lock import BackupIsRunning
+    from aggregator.store.blobs.garbage_lock import BackupIsRunning
     from fedplcc.state import backup, snapshot
 
     def copy(source: Path, target: Path, url: str | None) -> None:

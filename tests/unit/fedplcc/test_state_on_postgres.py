@@ -9,18 +9,18 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from aggregator.collection import Keep
+from aggregator.coordinator.garbage import Keep
+from aggregator.store.database.postgres import parse_url
+from aggregator.store.database.sql_store import SqlStore
 from aggregator.store.opening import open_store
-from aggregator.store.postgres import parse_url
-from aggregator.store.sql import SqlStore
-from fedplcc.cli import app
+from fedplcc.command.all_commands import app
+from fedplcc.command.exit_codes import ExitCode
 from fedplcc.doctor.database import server
 from fedplcc.doctor.findings import Probes, Subject
-from fedplcc.exit_codes import ExitCode
 from shared.types import Run
-from tests.local_federation import LocalFederation
-from tests.numpy_client import NumpyClient
-from tests.postgres import PASSWORD, Server
+from tests.support.federation.in_process import LocalFederation
+from tests.support.federation.numpy_client import NumpyClient
+from tests.support.hosts.postgres import PASSWORD, Server
 
 runner = CliRunner()
 

@@ -14,14 +14,14 @@ import torch
 from typer.testing import CliRunner
 
 import fedplcc
-from fedplcc.cli import app
-from fedplcc.exit_codes import ExitCode
-from fedplcc.trained_model import read_trained_model
+from fedplcc.command.all_commands import app
+from fedplcc.command.exit_codes import ExitCode
+from fedplcc.models.trained_model import read_trained_model
 from shared.errors import FedplccError, InvalidConfig, InvalidModel, StoreUnavailable
 from shared.tensors import from_bytes, prototypes_from_bytes, prototypes_to_bytes, sha256_hex, to_bytes
 from shared.types import PrototypeSet
-from tests import tiny
-from tests.simulations import write_config
+from tests.support.federation import tiny
+from tests.support.federation.simulations import write_config
 from trainer.models import state_arrays
 
 ROOT = Path(__file__).parents[3]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fedplcc.simulation import undertaker
+from fedplcc.simulation import ray_cleanup
 
 WAIT_S = 60.0
 
@@ -19,7 +19,7 @@ def test_what_has_a_file_open_in_the_folder_ends_with_the_owner_and_the_folder_g
     for path in (folder, neighbour):
         path.mkdir()
         (path / "log").touch()
-    command = [sys.executable, "-I", "-S", undertaker.__file__, str(folder)]
+    command = [sys.executable, "-I", "-S", ray_cleanup.__file__, str(folder)]
     with (
         holding(folder / "log") as left,
         holding(neighbour / "log") as other,

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedplcc.watching.glyphs import ASCII, UNICODE, bar, glyphs_for, sparkline
-from fedplcc.watching.layout import Wish, shared_out
-from fedplcc.watching.screen import Screen
-from fedplcc.watching.words import about, duration, exact, for_so_long
+from fedplcc.terminal.numbers import about, duration, exact, for_so_long
+from fedplcc.terminal.watch.glyphs import ASCII, UNICODE, bar, glyphs_for, sparkline
+from fedplcc.terminal.watch.layout import Wish, shared_out
+from fedplcc.terminal.watch.screen import Screen
 
 VALUES = st.lists(st.none() | st.floats(-1e6, 1e6), max_size=50)
 

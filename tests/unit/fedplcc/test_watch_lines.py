@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from fedplcc.progress import RunProgress
-from fedplcc.watching.lines import MINUTE_S, RAREST, LineWatch
-from gateway.schemas import Client, Event, Round, Run
+from fedplcc.terminal.progress import RunProgress
+from fedplcc.terminal.watch.lines import MINUTE_S, RAREST, LineWatch
+from shared.documents import Client, Event, Round, Run
 from shared.errors import Unavailable
 from shared.types import RoundPhase, RunStatus
+from tests.support.records.watched_run import CLIENTS, an_event, metrics_of, the_clients
 from tests.unit.fedplcc.records import a_run_document
-from tests.watched import CLIENTS, an_event, metrics_of, the_clients
 
 OPEN = an_event("round_opened", 13, cohort=list(CLIENTS), phase="collecting")
 COMMITTED = an_event("round_committed", 13, metrics=metrics_of(13))

@@ -12,13 +12,13 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from fedplcc.watching.glyphs import ASCII, UNICODE
-from fedplcc.watching.screen import Screen
-from fedplcc.watching.view import view
-from fedplcc.watching.watched_run import WatchedRun
+from fedplcc.terminal.watch.glyphs import ASCII, UNICODE
+from fedplcc.terminal.watch.screen import Screen
+from fedplcc.terminal.watch.view import view
+from fedplcc.terminal.watch.watched_run import WatchedRun
 from shared.types import ClientActivity, RunStatus
+from tests.support.records.watched_run import BEGIN, DOMAINS, ROUND_S, a_client, a_watched_run, an_event, the_clients
 from tests.unit.fedplcc.records import a_run_document
-from tests.watched import BEGIN, DOMAINS, ROUND_S, a_client, a_watched_run, an_event, the_clients
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "watch-80x24.txt"
 NOW = BEGIN + timedelta(seconds=12 * ROUND_S + 14)

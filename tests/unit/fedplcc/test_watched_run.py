@@ -4,10 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from fedplcc.watching.watched_run import MAX_NOTES, WatchedRun
+from fedplcc.terminal.watch.watched_run import MAX_NOTES, WatchedRun
 from shared.types import ClientActivity, RunStatus
+from tests.support.records.watched_run import (
+    CLIENTS,
+    DOMAINS,
+    a_client,
+    a_watched_run,
+    an_event,
+    metrics_of,
+    the_clients,
+)
 from tests.unit.fedplcc.records import a_local_line, a_run_document
-from tests.watched import CLIENTS, DOMAINS, a_client, a_watched_run, an_event, metrics_of, the_clients
 
 
 def test_a_runs_document_is_where_it_begins() -> None:

@@ -5,13 +5,13 @@ import pytest
 from fastapi import FastAPI
 from starlette.middleware import Middleware
 
-from gateway import problem
 from gateway.app import create_app
-from gateway.browser_guard import BrowserGuard, is_named
-from gateway.metrics import GatewayMetrics
-from gateway.middleware import RequestContext
-from gateway.routes import Services
-from shared.config import GatewaySettings
+from gateway.http import problem
+from gateway.http.cross_site_guard import BrowserGuard, is_named
+from gateway.http.metrics import GatewayMetrics
+from gateway.http.middleware import RequestContext
+from gateway.routes.handlers import Services
+from shared.config.settings import GatewaySettings
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 from gateway.app import create_app
 from gateway.console.files import INDEX, MEDIA_TYPES, ConsoleFile, console_files, imported_by, version_of
 from gateway.console.routes import FIRST_VIEW, HEADERS, POLICY
-from shared.config import GatewaySettings
+from shared.config.settings import GatewaySettings
 
 FILES = console_files()
 VERSION = version_of(FILES)

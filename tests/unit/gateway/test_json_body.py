@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.json_body import MAX_DEPTH, parse_json_object
+from gateway.http.json_body import MAX_DEPTH, parse_json_object
 from shared.errors import MalformedRequest
 
 JSON = st.recursive(

@@ -12,15 +12,15 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, StreamingResponse
 from structlog.testing import capture_logs
 
-from gateway import problem
 from gateway.app import ROUTES, create_app
-from gateway.metrics import GatewayMetrics
-from gateway.middleware import BodyLimit, RequestContext
-from gateway.routes import Services
-from shared import log
-from shared.config import GatewaySettings
+from gateway.http import problem
+from gateway.http.metrics import GatewayMetrics
+from gateway.http.middleware import BodyLimit, RequestContext
+from gateway.routes.handlers import Services
+from shared.config.settings import GatewaySettings
 from shared.errors import InvalidTransition
-from shared.log import get_logger
+from shared.process import log
+from shared.process.log import get_logger
 
 LIMIT = 100
 
@@ -113,7 +113,7 @@ def test_each_request_writes_one_line(app):
 
 def test_the_line_says_what_was_asked_for_and_why_it_was_refused(app):
     async def refuse(request: Request):
-        get_logger("gateway.sse").warning("on_the_way")
+        get_logger("gateway.http.sse").warning("on_the_way")
         raise InvalidTransition("the run has ended", run_id="r-1")
 
     app.add_api_route("/v1/runs/{run_id}/clients/{client_id}/release", refuse, methods=["POST"])

@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from gateway import problem
+from gateway.http import problem
 from shared.errors import (
     BY_REASON,
     BlobTooLarge,

@@ -11,8 +11,8 @@ import structlog
 
 from gateway import app
 from gateway.__main__ import main
-from gateway.server import listen
-from shared.config import GatewaySettings, load
+from gateway.http.server import listen
+from shared.config.settings import GatewaySettings, load
 from shared.errors import InvalidConfig
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway import sse
+from gateway.http import sse
 from shared.convert.runs import RunView
 from shared.errors import AggregatorUnavailable, RunNotFound, StoreUnavailable
 from shared.types import Event, Run, RunStatus

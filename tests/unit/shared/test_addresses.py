@@ -1,7 +1,7 @@
 import pytest
 
-from shared import addresses
 from shared.errors import InvalidConfig
+from shared.wire import addresses
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from shared import config
-from shared.config import (
+from shared.config import settings as config
+from shared.config.settings import (
     AggregatorSettings,
     GatewaySettings,
     TrainerSettings,

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from shared.config_problems import run_problems
+from shared.config.problems import run_problems
+from shared.config.run import parse_run_config
 from shared.errors import InvalidConfig
-from shared.run_config import parse_run_config
 
 RIGHT: dict[str, Any] = {
     "run": {"name": "scans", "method": "fedplcc", "rounds": 3, "clients": ["ann", "bob"]},

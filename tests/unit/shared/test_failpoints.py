@@ -14,11 +14,12 @@ from pathlib import Path
 import grpc
 import pytest
 
-from shared import call_failpoints, failpoints
-from shared.failpoints import failpoint, passing
 from shared.gen.fedplcc.v1 import round_service_pb2 as round_pb2
 from shared.gen.fedplcc.v1 import round_service_pb2_grpc as round_grpc
-from shared.rpc import open_channel
+from shared.process import failpoints
+from shared.process.failpoints import failpoint, passing
+from shared.wire import call_failpoints
+from shared.wire.rpc import open_channel
 
 ROOT = Path(__file__).parents[3]
 
@@ -34,7 +35,8 @@ def passed() -> Iterator[list[str]]:
 def test_nothing_is_armed_by_default() -> None:
     assert failpoints.VARIABLE not in os.environ
     assert not failpoints.is_armed()
-    code = "from aggregator import app; from trainer import app; from shared import failpoints; print(failpoints.is_armed())"
+    code = "from aggregator import app; from trainer import app\n"
+    code += "from shared.process import failpoints; print(failpoints.is_armed())"
     quiet = {name: value for name, value in os.environ.items() if name != failpoints.VARIABLE}
     answer = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=quiet, capture_output=True, check=True)
     assert answer.stdout == b"False\n"
@@ -61,9 +63,8 @@ def test_a_block_passes_its_second_failpoint_only_if_it_succeeds(passed: list[st
 
 
 def run(folder: Path, code: str) -> subprocess.CompletedProcess[bytes]:
-    program = (
-        f"from shared.failpoints import *; from shared import log; log.set_up('info'); arm_from_environment()\n{code}"
-    )
+    program = "from shared.process.failpoints import *; from shared.process import log\n"
+    program += f"log.set_up('info'); arm_from_environment()\n{code}"
     environment = {**os.environ, failpoints.VARIABLE: str(folder)}
     return subprocess.run([sys.executable, "-c", program], cwd=ROOT, env=environment, capture_output=True, timeout=60)
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from shared.config.initial_model import ModelBlob, ModelFile, ModelOfRun, parse_initial_model
+from shared.config.run import parse_run_config
 from shared.errors import InvalidConfig
-from shared.initial_model import ModelBlob, ModelFile, ModelOfRun, parse_initial_model
-from shared.run_config import parse_run_config
-from tests.numpy_client import a_document
+from tests.support.federation.numpy_client import a_document
 
 SHA256 = "ab" * 32
 

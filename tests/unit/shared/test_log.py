@@ -6,7 +6,7 @@ import logging
 import numpy as np
 import pytest
 
-from shared import log
+from shared.process import log
 
 
 @pytest.fixture(autouse=True)
@@ -26,12 +26,12 @@ def test_an_event_is_one_line_of_json_with_what_is_bound():
     stream = io.StringIO()
     log.set_up("info", stream=stream)
     with log.bind(run_id="r", round=3):
-        log.get_logger("aggregator.service").info("round_closed", num_updates=8)
-    log.get_logger("aggregator.service").info("idle")
+        log.get_logger("aggregator.coordinator.service").info("round_closed", num_updates=8)
+    log.get_logger("aggregator.coordinator.service").info("idle")
     closed, idle = events(stream)
     assert closed["event"] == "round_closed"
     assert (closed["run_id"], closed["round"], closed["num_updates"]) == ("r", 3, 8)
-    assert (closed["level"], closed["logger"]) == ("info", "aggregator.service")
+    assert (closed["level"], closed["logger"]) == ("info", "aggregator.coordinator.service")
     assert "run_id" not in idle
 
 
@@ -83,11 +83,11 @@ def test_lines_begin_with_when_how_bad_and_what():
 
 def test_a_logger_whose_lines_are_shown_in_another_way_is_silent_until_it_is_set_up_anew():
     stream = io.StringIO()
-    log.set_up("info", stream=stream, silent=["aggregator.journal"])
-    log.get_logger("aggregator.journal").error("run_failed")
-    log.get_logger("aggregator.ledger").error("run_unreadable")
+    log.set_up("info", stream=stream, silent=["aggregator.coordinator.event_log"])
+    log.get_logger("aggregator.coordinator.event_log").error("run_failed")
+    log.get_logger("aggregator.coordinator.ledger").error("run_unreadable")
     log.set_up("info", stream=stream)
-    log.get_logger("aggregator.journal").error("run_failed")
+    log.get_logger("aggregator.coordinator.event_log").error("run_failed")
     assert [event["event"] for event in events(stream)] == ["run_unreadable", "run_failed"]
 
 

@@ -9,7 +9,7 @@ import urllib.request
 import pytest
 
 from shared.errors import InvalidConfig
-from shared.metrics import new_registry, serve_metrics
+from shared.process.metrics import new_registry, serve_metrics
 from shared.version import VERSION
 
 LOOPBACK = "127.0.0.1"

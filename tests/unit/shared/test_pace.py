@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.pace import LEAST_BYTES, Pace
+from shared.wire.chunk_size import LEAST_BYTES, Pace
 
 MOST = (1 << 20) - 64
 STANDSTILL_S = 60.0

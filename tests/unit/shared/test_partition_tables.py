@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from shared.config.partition import RULES, Dirichlet, Domain, parse_rule
+from shared.config.run import parse_federation
 from shared.errors import InvalidConfig
-from shared.partition import RULES, Dirichlet, Domain, parse_rule
-from shared.run_config import parse_federation
 
 BASE: dict[str, Any] = {"run": {"method": "fedavg", "seed": 7}, "data": {"classes": ["a", "b"]}}
 

@@ -19,10 +19,12 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
-from shared import errors, log, rpc
-from shared.call_observer import CallObserver
+from shared import errors
 from shared.gen.fedplcc.v1 import round_service_pb2, round_service_pb2_grpc
-from shared.rpc_call import CallsMade
+from shared.process import log
+from shared.wire import rpc
+from shared.wire.call_logs import CallsMade
+from shared.wire.call_observer import CallObserver
 
 SERVICE = round_service_pb2.DESCRIPTOR.services_by_name["RoundService"]
 
@@ -289,7 +291,7 @@ def test_the_line_about_a_call_says_who_asked_for_what_and_what_moved(lines):
     class Logging(Servicer):
         async def UploadModel(self, request_iterator, context):
             answer = await super().UploadModel(request_iterator, context)
-            await asyncio.to_thread(log.get_logger("aggregator.service").info, "on_the_way")
+            await asyncio.to_thread(log.get_logger("aggregator.coordinator.service").info, "on_the_way")
             return answer
 
     async def upload():

@@ -12,15 +12,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.errors import InvalidConfig
-from shared.methods import METHODS
-from shared.run_config import (
+from shared.config.run import (
     FederationFile,
     canonical_json,
     load_federation,
     parse_federation,
     parse_run_config,
 )
+from shared.errors import InvalidConfig
+from shared.methods import METHODS
 
 ISSUE = """
 [run]

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from shared.toml_text import toml_tables, toml_value
+from shared.config.toml_text import toml_tables, toml_value
 
 
 @pytest.mark.parametrize(

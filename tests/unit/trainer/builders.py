@@ -8,10 +8,10 @@ import numpy as np
 import torch
 from torch import nn
 
-from shared.run_config import DataSection, RunConfig, parse_run_config
+from shared.config.run import DataSection, RunConfig, parse_run_config
 from shared.types import PrototypeSet
 from trainer.data import ImageSet
-from trainer.device_images import DeviceImages
+from trainer.learning.device_images import DeviceImages
 from trainer.models import build_model, state_arrays
 
 CPU = torch.device("cpu")

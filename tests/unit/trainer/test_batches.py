@@ -5,8 +5,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.run_config import TrainingSection
-from trainer.batches import batches, batches_per_pass, num_steps
+from shared.config.run import TrainingSection
+from trainer.learning.batches import batches, batches_per_pass, num_steps
 
 WHO = {"seed": 0, "client_id": "a", "round": 1}
 

@@ -19,16 +19,16 @@ from shared.convert.membership import membership_to_proto
 from shared.convert.tasks import poll_from_proto, task_to_proto
 from shared.gen.fedplcc.v1 import round_service_pb2 as pb
 from shared.gen.fedplcc.v1 import round_service_pb2_grpc as pb_grpc
-from shared.metrics import new_registry
-from shared.rpc import SERVER_OPTIONS, backoff, to_status
+from shared.process.metrics import new_registry
 from shared.tensors import blob_ref
 from shared.types import MODEL, Client, Membership, Payload, Poll, RunSpec, Task, TaskKind, Update
-from tests.harness import eventually
-from trainer import client as client_module
+from shared.wire.rpc import SERVER_OPTIONS, backoff, to_status
+from tests.support.federation.processes import eventually
+from trainer.aggregator import connection as client_module
+from trainer.aggregator.connection import AggregatorClient, StreamEnd
+from trainer.aggregator.port import Coordinator
 from trainer.cancellation import Cancelled, never
-from trainer.client import AggregatorClient, StreamEnd
-from trainer.coordinator import Coordinator
-from trainer.metrics import TrainerMetrics
+from trainer.readings.metrics import TrainerMetrics
 
 DATA = bytes(range(256)) * 40
 BLOB = blob_ref(MODEL, DATA)

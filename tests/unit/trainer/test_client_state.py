@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shared import failpoints
 from shared.errors import DiskFull, StoreUnavailable
+from shared.process import failpoints
 from shared.tensors import blob_ref, to_bytes
 from shared.types import MODEL, BlobRef, CommittedUpdate, Membership, Payload, Update
-from tests.crashes import Killed
-from trainer.client_state import (
+from tests.support.federation.crashes import Killed
+from trainer.task.client_state import (
     CLIENT_STATE,
     MANIFEST,
     ClientStates,

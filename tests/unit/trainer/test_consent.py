@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 import timm
 
-from shared.config import TrainerSettings, from_command_line, load
+from shared.config.run import ModelSection, parse_run_config
+from shared.config.settings import TrainerSettings, from_command_line, load
 from shared.errors import CodeNotAllowed, DownloadNotAllowed, FileNotAllowed, InvalidConfig, InvalidModel
-from shared.run_config import ModelSection, parse_run_config
-from tests.harness import ROOT
+from tests.support.federation.processes import ROOT
 from trainer.consent import NO_CONSENT, Consent
 from trainer.models import build_model
 from trainer.worker import HINTS
@@ -75,11 +75,11 @@ MALFORMED = (
 PROGRAM = """
 import json, sys
 from shared.errors import FedplccError
-from shared.run_config import parse_run_config
+from shared.config.run import parse_run_config
 from shared.types import RunSpec, Task, TaskKind
 from tests.unit.trainer.memory_coordinator import MemoryCoordinator
-from trainer.client_state import ClientStates
-from trainer.tasks import TaskRunner
+from trainer.task.client_state import ClientStates
+from trainer.task.runner import TaskRunner
 from pathlib import Path
 
 data, states, names = json.load(sys.stdin)

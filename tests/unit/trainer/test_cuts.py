@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from trainer.cuts import Cuts
+from trainer.aggregator.proxy_detection import Cuts
 
 
 def told(ages_s: Iterable[float | None], cuts: Cuts | None = None) -> list[float]:

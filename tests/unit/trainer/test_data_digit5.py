@@ -8,11 +8,11 @@ import pytest
 import scipy.io
 from PIL import Image
 
+from shared.config.run import DataSection
 from shared.errors import InvalidData
-from shared.run_config import DataSection
-from tests.public_sets import labels, shades
+from tests.support.records.public_sets import labels, shades
 from trainer.data import describe, load_dataset
-from trainer.data.digit5 import DOMAINS
+from trainer.data.sets.digit5 import DOMAINS
 from trainer.data.specs import open_source
 
 CONTRACT = DataSection(classes=tuple("0123456789"))

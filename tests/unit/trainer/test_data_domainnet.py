@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from shared.config.run import DataSection
 from shared.errors import InvalidData
-from shared.run_config import DataSection
 from trainer.data import describe, load_dataset
-from trainer.data.domainnet import DOMAINS, TEN_CLASSES
+from trainer.data.sets.domainnet import DOMAINS, TEN_CLASSES
 from trainer.data.specs import open_source
 
 NAMES = ("The_Eiffel_Tower", "aircraft_carrier", "tiger", "zebra")

@@ -5,7 +5,7 @@ from PIL import Image
 from shared.errors import InvalidData
 from tests.unit.trainer.builders import a_contract
 from trainer.data import describe, load_dataset
-from trainer.data.folder import read_image as maybe_image
+from trainer.data.sets.folder import read_image as maybe_image
 
 CONTRACT = a_contract(image_size=8)
 

@@ -124,7 +124,7 @@ def test_an_unknown_specification_is_answered_with_the_nearest_known(spec, sente
 
 def test_data_is_read_without_torch():
     code = (
-        "import sys; from trainer.data import describe, load_dataset; from shared.run_config import DataSection;"
+        "import sys; from trainer.data import describe, load_dataset; from shared.config.run import DataSection;"
         "describe('digits:mnistm'); load_dataset('digits:synth', contract=DataSection(classes=list('0123456789')),"
         "samples_per_class=1); print(sorted({'torch', 'sklearn', 'mlxtend', 'matplotlib'} & set(sys.modules)))"
     )

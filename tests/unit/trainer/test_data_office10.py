@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from shared.config.run import DataSection
 from shared.errors import InvalidData
-from shared.run_config import DataSection
 from trainer.data import load_dataset
-from trainer.data.office10 import CLASSES
+from trainer.data.sets.office10 import CLASSES
 from trainer.data.specs import open_source
 
 SHARED = Path(__file__).parents[4] / "shared" / "data" / "office10"

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from shared.errors import InvalidData
-from trainer.data import arrays, describe, opened_once, specs
+from trainer.data import describe, opened_once, specs
+from trainer.data.sets import arrays
 from trainer.data.specs import open_source
 
 CLASSES = ("a", "b", "c", "d")

@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from shared.config.run import DataSection
 from shared.errors import InvalidData
-from shared.run_config import DataSection
 from trainer.data import describe, load_dataset
 
 DATA = Path(__file__).parents[4] / "shared" / "data"

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from tests.unit.trainer.builders import CPU, a_config, a_contract, a_model, digest, some_images, some_prototypes
-from trainer.device_images import Augmentation, DeviceImages
-from trainer.training import local_train
+from trainer.learning.device_images import Augmentation, DeviceImages
+from trainer.learning.training import local_train
 
 CONTRACT = a_contract(mean=(0.1, 0.5, 0.9), std=(0.5, 0.25, 1.0))
 

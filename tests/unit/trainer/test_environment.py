@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from shared.errors import InvalidConfig
-from trainer.environment import environment, resolve_device
+from trainer.reproducibility.environment import environment, resolve_device
 
 
 def with_devices(monkeypatch, count):

@@ -6,11 +6,11 @@ import torch
 from torch import nn
 
 from tests.unit.trainer.builders import CPU, a_config, a_model, digest, some_data, some_images
-from trainer import evaluation
 from trainer.cancellation import Cancelled
 from trainer.data import ImageSet
-from trainer.device_images import DeviceImages
-from trainer.evaluation import collect_features, evaluate
+from trainer.learning import evaluation
+from trainer.learning.device_images import DeviceImages
+from trainer.learning.evaluation import collect_features, evaluate
 from trainer.models import build_model
 
 

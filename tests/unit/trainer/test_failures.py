@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 import torch
 
+from shared.config.run import ModelSection
 from shared.errors import InvalidData, InvalidModel
-from shared.run_config import ModelSection
 from trainer.cancellation import Cancelled
 from trainer.consent import Consent
-from trainer.data.arrays import open_factory
-from trainer.failures import ModelFailed, OutOfMemory, is_out_of_memory, site_failures
+from trainer.data.sets.arrays import open_factory
 from trainer.models import build_model
+from trainer.task.failures import ModelFailed, OutOfMemory, is_out_of_memory, site_failures
 
 CODE = """
 import numpy as np

@@ -13,23 +13,23 @@ import numpy as np
 import pytest
 import torch
 
-from shared import failpoints
+from shared.config.run import parse_run_config
 from shared.errors import InvalidModel, MalformedRequest, RoundClosed
 from shared.methods import METHODS
 from shared.methods.base import Term
-from shared.run_config import parse_run_config
+from shared.process import failpoints
 from shared.tensors import from_bytes, prototypes_from_bytes, prototypes_to_bytes, to_bytes
 from shared.types import GLOBAL_CLUSTER, MODEL, ClientActivity, Payload, PrototypeSet, RunSpec, Task, TaskKind
-from tests.crashes import Killed
+from tests.support.federation.crashes import Killed
 from tests.unit.trainer.builders import CPU, a_config, a_model, digest, some_data, some_prototypes
 from tests.unit.trainer.memory_coordinator import MemoryCoordinator
-from trainer.client_state import ClientStates
 from trainer.data import load_dataset
-from trainer.device_images import DeviceImages
-from trainer.evaluation import collect_features, evaluate
+from trainer.learning.device_images import DeviceImages
+from trainer.learning.evaluation import collect_features, evaluate
+from trainer.learning.training import local_train
 from trainer.models import load_arrays, state_arrays
-from trainer.tasks import TaskRunner
-from trainer.training import local_train
+from trainer.task.client_state import ClientStates
+from trainer.task.runner import TaskRunner
 
 OWN = {"share_model": False}
 """FedProto as published: models stay with their clients."""

@@ -14,10 +14,10 @@ from shared.methods.fedavg import METHOD as FEDAVG
 from shared.types import PrototypeSet
 from tests.unit.trainer.builders import CPU, a_config, a_model, digest, some_data, some_images, some_prototypes
 from trainer.cancellation import Cancelled
-from trainer.device_images import DeviceImages
-from trainer.evaluation import collect_features
+from trainer.learning.device_images import DeviceImages
+from trainer.learning.evaluation import collect_features
+from trainer.learning.training import TrainingDiverged, local_train, total_loss
 from trainer.models import load_arrays, state_arrays
-from trainer.training import TrainingDiverged, local_train, total_loss
 
 ROOT = Path(__file__).parents[3]
 NONE = PrototypeSet.empty()
@@ -269,7 +269,7 @@ FRESH = """
 import sys
 import torch
 from tests.unit.trainer.builders import a_config, a_model, digest, some_data, some_prototypes
-from trainer.training import local_train
+from trainer.learning.training import local_train
 
 torch.rand(77)
 config = a_config("fedplcc", model={"name": "resnet10"}, training={"augment": ["crop"]})

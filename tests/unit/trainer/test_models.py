@@ -8,8 +8,8 @@ import pytest
 import torch
 import torchvision
 
+from shared.config.run import STEMS, ModelSection
 from shared.errors import InvalidModel
-from shared.run_config import STEMS, ModelSection
 from tests.unit.trainer.builders import digest
 from trainer.consent import Consent
 from trainer.models import BUILTIN as BUILTIN_MODELS

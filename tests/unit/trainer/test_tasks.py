@@ -13,7 +13,7 @@ import timm
 from PIL import Image
 from safetensors.torch import save_file
 
-from shared import failpoints
+from shared.config.run import parse_run_config
 from shared.errors import (
     BlobCorrupt,
     DiskFull,
@@ -28,8 +28,8 @@ from shared.errors import (
     Unavailable,
 )
 from shared.methods import base
-from shared.metrics import new_registry
-from shared.run_config import parse_run_config
+from shared.process import failpoints
+from shared.process.metrics import new_registry
 from shared.tensors import blob_ref, from_bytes, prototypes_from_bytes, prototypes_to_bytes, to_bytes
 from shared.types import (
     FEATURE_DIM,
@@ -44,17 +44,17 @@ from shared.types import (
     Task,
     TaskKind,
 )
-from tests.crashes import Killed
+from tests.support.federation.crashes import Killed
 from tests.unit.trainer.memory_coordinator import MemoryCoordinator
-from trainer import tasks
 from trainer.cancellation import Cancelled
-from trainer.client_state import ClientStates
 from trainer.consent import NO_CONSENT, Consent
-from trainer.evaluation import collect_features
-from trainer.latest_model import LatestModel
-from trainer.metrics import TrainerMetrics
-from trainer.tasks import TaskRunner, TooManyPrototypes, UnfitInitialModel
-from trainer.training import TrainingDiverged
+from trainer.learning.evaluation import collect_features
+from trainer.learning.training import TrainingDiverged
+from trainer.readings.metrics import TrainerMetrics
+from trainer.task import runner as tasks
+from trainer.task.client_state import ClientStates
+from trainer.task.latest_model import LatestModel
+from trainer.task.runner import TaskRunner, TooManyPrototypes, UnfitInitialModel
 from trainer.worker import HINTS
 
 CLASSES = ("a", "b", "c")

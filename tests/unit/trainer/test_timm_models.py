@@ -9,14 +9,14 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
 
+from shared.config.run import ModelSection
 from shared.errors import InvalidModel
 from shared.methods import METHODS
-from shared.run_config import ModelSection
 from tests.unit.trainer.builders import a_config, digest, some_data, some_prototypes
 from trainer.consent import Consent
+from trainer.learning.training import local_train
 from trainer.models import build_model as strictly_build_model
 from trainer.models import head_names, load_arrays, state_arrays
-from trainer.training import local_train
 
 VIT, CONV = "timm:test_vit3", "timm:test_resnet"
 

@@ -9,7 +9,7 @@ from shared.methods import METHODS, fedplcc
 from shared.methods.base import ClientStep
 from shared.types import PrototypeSet
 from tests.unit.trainer.builders import CPU
-from trainer.ops import TorchOps, to_device
+from trainer.learning.ops import TorchOps, to_device
 
 OPS = TorchOps()
 RNG = np.random.default_rng(0)

@@ -12,16 +12,16 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from shared.metrics import new_registry
-from shared.run_config import parse_run_config
+from shared.config.run import parse_run_config
+from shared.process.metrics import new_registry
 from shared.types import Heartbeat, RunSpec, Task, TaskKind
-from tests.harness import eventually
+from tests.support.federation.processes import eventually
 from tests.unit.trainer.memory_coordinator import MemoryCoordinator
 from tests.unit.trainer.test_worker import WAIT_S, ScriptedClient
-from trainer.client_state import ClientStates
 from trainer.consent import Consent
-from trainer.metrics import TrainerMetrics
-from trainer.tasks import TaskRunner
+from trainer.readings.metrics import TrainerMetrics
+from trainer.task.client_state import ClientStates
+from trainer.task.runner import TaskRunner
 from trainer.worker import Worker
 
 SECRET = "jane-doe-1961"

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from aggregator.tasks import next_task
+from aggregator.rounds.tasks import next_task
 from shared.errors import InvalidData, NotAMember, RoundClosed, Unavailable
-from shared.metrics import new_registry
+from shared.process.metrics import new_registry
 from shared.types import (
     Client,
     ClientActivity,
@@ -27,11 +27,11 @@ from shared.types import (
     Task,
     TaskKind,
 )
-from tests.builders import a_round, a_run, an_update
-from tests.harness import eventually
+from tests.support.federation.processes import eventually
+from tests.support.records.builders import a_round, a_run, an_update
+from trainer.aggregator.connection import StreamEnd
 from trainer.cancellation import Cancelled
-from trainer.client import StreamEnd
-from trainer.metrics import TrainerMetrics
+from trainer.readings.metrics import TrainerMetrics
 from trainer.worker import Worker
 
 WAIT_S = 20.0
@@ -313,8 +313,8 @@ def test_the_wait_between_the_tasks_of_a_run_is_told_quietly(shell: Shell, caplo
 def test_what_cuts_idle_calls_again_and_again_is_named_once_with_what_helps(
     shell: Shell, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, poll_hold_s: float, hint: str
 ) -> None:
-    monkeypatch.setattr("trainer.cuts.LEAST_AGE_S", 0.0)
-    monkeypatch.setattr("trainer.cuts.SPREAD", 1.0)
+    monkeypatch.setattr("trainer.aggregator.proxy_detection.LEAST_AGE_S", 0.0)
+    monkeypatch.setattr("trainer.aggregator.proxy_detection.SPREAD", 1.0)
     shell.client.poll_hold_s = poll_hold_s
     for number in range(5):
         shell.push(IDLE)

@@ -8,7 +8,7 @@ import pytest
 from shared.methods.base import fold_weights
 from shared.methods.fedavg import METHOD, Config, client_loss, fold
 from shared.types import PrototypeSet
-from tests.numpy_ops import a_step
+from tests.support.oracles.numpy_ops import a_step
 
 
 def test_the_loss_is_the_cross_entropy_alone():

@@ -21,7 +21,7 @@ from shared.methods.fedccl import (
     server_prototypes,
 )
 from shared.types import PrototypeSet
-from tests.client_losses import Situation, a_point, assert_torch_agrees_with_numpy, gradients, values
+from tests.support.oracles.client_losses import Situation, a_point, assert_torch_agrees_with_numpy, gradients, values
 
 
 def a_set(vectors, class_ids, groups):

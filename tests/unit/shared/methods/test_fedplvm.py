@@ -10,7 +10,7 @@ from torch.nn.functional import cosine_similarity, mse_loss
 from shared.methods import fedplcc
 from shared.methods.fedplvm import Config, client_loss, client_report, server_prototypes
 from shared.types import PrototypeSet
-from tests.client_losses import Situation, a_point, assert_torch_agrees_with_numpy, gradients, values
+from tests.support.oracles.client_losses import Situation, a_point, assert_torch_agrees_with_numpy, gradients, values
 
 CENTRES = PrototypeSet.of([(1, 0), (0.6, 0.8), (0.28, 0.96)], [0, 0, 1], [0.75, 0.25, 1])
 

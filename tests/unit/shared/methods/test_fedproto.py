@@ -19,9 +19,9 @@ from shared.methods.fedproto import (
     server_prototypes,
 )
 from shared.types import PrototypeSet
-from tests.client_losses import Situation, a_point, assert_torch_agrees_with_numpy, gradients, values
-from tests.numpy_ops import NumpyOps, on_device
-from trainer.ops import TorchOps, to_device
+from tests.support.oracles.client_losses import Situation, a_point, assert_torch_agrees_with_numpy, gradients, values
+from tests.support.oracles.numpy_ops import NumpyOps, on_device
+from trainer.learning.ops import TorchOps, to_device
 
 TWO = PrototypeSet.of([(1, 0), (0, 2)], [0, 2], [1, 1])
 """Prototypes of classes 0 and 2 of three."""

@@ -12,10 +12,10 @@ from pydantic import ValidationError
 
 from shared.methods.fedprox import Config, client_loss
 from shared.types import PrototypeSet
-from tests.client_losses import Situation, a_point, assert_torch_agrees_with_numpy, gradients, values
+from tests.support.oracles.client_losses import Situation, a_point, assert_torch_agrees_with_numpy, gradients, values
 from tests.unit.trainer.builders import a_config, a_model, digest, some_data
+from trainer.learning.training import LocalTraining, local_train
 from trainer.models import state_arrays
-from trainer.training import LocalTraining, local_train
 
 RECEIVED = {"weight": np.array([[1.0, 2.0], [3.0, 4.0]]), "bias": np.array([0.5])}
 POINT = a_point([(1, 0), (0, 1)], 2, weight=np.array([[1.0, 4.0], [3.0, 3.0]]), bias=np.array([2.5]))

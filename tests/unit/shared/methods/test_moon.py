@@ -13,11 +13,11 @@ import torch
 from shared.methods.base import ClientStep
 from shared.methods.moon import METHOD, PREVIOUS, RECEIVED, Config, client_loss
 from shared.types import PrototypeSet
-from tests.numpy_ops import a_step
+from tests.support.oracles.numpy_ops import a_step
 from tests.unit.trainer.builders import a_config, a_model, digest, some_data
+from trainer.learning.ops import TorchOps
+from trainer.learning.training import LocalTraining, local_train
 from trainer.models import state_arrays
-from trainer.ops import TorchOps
-from trainer.training import LocalTraining, local_train
 
 RIGHT, UP, DIAGONAL = (1.0, 0.0), (0.0, 1.0), (0.6, 0.8)
 

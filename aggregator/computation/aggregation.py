@@ -1,0 +1,113 @@
+"""The aggregator's computation of one round: fold the models (eq. of FedAvg), cluster the prototypes (eq. 10 and 11).
+
+Where clients keep their models (FedProto as published) nothing is folded: the global model stays what round 0 made it.
+
+Prototypes of clients that gave no update this round may stay in the pool for a while (`method.proto_staleness`, rule 1.9);
+their models do not.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Protocol
+
+from aggregator.computation.fold import WeightedModel, fold_models
+from aggregator.rounds import machine
+from aggregator.store.base import Store
+from aggregator.store.blobs.blob_store import BlobStore
+from shared.config.run import RunConfig, parse_run_config
+from shared.methods.base import fold_weights
+from shared.methods.prototypes import PrototypeConfig
+from shared.tensors import TensorTable, prototypes_from_bytes, prototypes_to_bytes
+from shared.types import GLOBAL_CLUSTER, MODEL, BlobRef, PrototypeSet, Run, Update
+
+
+class AggregationWatch(Protocol):
+    """Who looks on while a round is aggregated."""
+
+    def blocks(self, blocks: Iterator[bytes]) -> Iterator[bytes]:
+        """The same blocks of the folded model; sees each pass."""
+
+    def folded(self) -> None:
+        """The new model is on the disk."""
+
+    def clustered(self) -> None:
+        """The new prototypes have been made; what they were made of is still held."""
+
+
+def config_of(run: Run) -> RunConfig:
+    """The run's configuration, parsed."""
+    return _parsed(run.config_json)
+
+
+def proto_staleness(run: Run) -> int:
+    """Past rounds whose prototypes a round may need besides its own."""
+    method = config_of(run).method
+    return method.proto_staleness if isinstance(method, PrototypeConfig) else 0
+
+
+def earlier_updates(run: Run, store: Store) -> Mapping[str, Update]:
+    """The updates of earlier rounds whose prototypes are in the pool of the run's round, by client id."""
+    current, staleness = run.round, proto_staleness(run)
+    if current is None or current.number == 0 or not staleness:
+        return {}
+    found = store.newest_updates(run.run_id, first=max(1, current.number - staleness), end=current.number)
+    absent = set(machine.eligible(run)) - set(current.updates)
+    return {client_id: update for client_id, update in found.items() if client_id in absent}
+
+
+def aggregate(
+    run: Run,
+    table: TensorTable,
+    blobs: BlobStore,
+    block_elements: int,
+    earlier: Mapping[str, Update] = MappingProxyType({}),
+    watch: AggregationWatch | None = None,
+) -> tuple[BlobRef, BlobRef]:
+    """Make the next global model and prototypes of a run's open round, durable as blobs.
+
+    A function of the run's model, its updates, those of `earlier_updates` and its configuration alone: updates are taken in
+    client-id order.
+
+    Raises:
+        PayloadCorrupt: A stored blob is gone or not what it was.
+        StoreUnavailable: The disk cannot be written.
+    """
+    config = config_of(run)
+    method, hyper = config.algorithm, config.method
+    assert run.round is not None
+    updates = [run.round.updates[client_id] for client_id in sorted(run.round.updates)]
+    model, start = run.model, _stored(blobs, run.model)
+    assert model is not None
+    if method.shares_model(hyper):
+        weights = fold_weights([update.num_examples for update in updates], hyper)
+        models = [_stored(blobs, update.payload.tensor_group(MODEL)) for update in updates]
+        weighted = [WeightedModel(path, weight) for path, weight in zip(models, weights, strict=True)]
+        blocks = fold_models(table, start, weighted, method, hyper, block_elements)
+        model = blobs.put(MODEL, blocks if watch is None else watch.blocks(blocks))
+    if watch is not None:
+        watch.folded()
+    prototypes = PrototypeSet.empty()
+    if method.server_prototypes is not None and method.prototype_kind is not None:
+        pool = {**earlier, **run.round.updates}
+        pooled = [pool[client_id].payload.prototype_set(method.prototype_kind) for client_id in sorted(pool)]
+        paths = [_stored(blobs, blob) for blob in pooled]
+        sets = [prototypes_from_bytes(path.read_bytes()) for path in paths]
+        prototypes = method.server_prototypes(sets, len(config.data.classes), hyper)
+    if watch is not None:
+        watch.clustered()
+    return model, blobs.put(GLOBAL_CLUSTER, [prototypes_to_bytes(prototypes)])
+
+
+def _stored(blobs: BlobStore, blob: BlobRef | None) -> Path:
+    assert blob is not None
+    return blobs.verified_path(blob.sha256)
+
+
+@functools.lru_cache(maxsize=64)
+def _parsed(config_json: str) -> RunConfig:
+    return parse_run_config(json.loads(config_json))

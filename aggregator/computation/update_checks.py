@@ -1,0 +1,389 @@
+"""What an update must be before it counts: every check that keeps a bad client from hurting a run.
+
+Each refusal is a `MalformedUpdate` whose `metadata["check"]` names the check. Blobs are read block by block.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+
+from shared.config.run import RunConfig
+from shared.errors import MalformedUpdate, UpdateNormExceeded
+from shared.methods.base import Method, excess_rows, per_class_counts
+from shared.tensors import DTYPES, TensorTable, check_schema, prototypes_from_bytes, read_blocks, read_header
+from shared.types import (
+    CLASS_MEAN,
+    FEATURE_DIM,
+    GLOBAL_MODEL,
+    LOCAL_MODEL,
+    MODEL,
+    BlobRef,
+    Client,
+    Evaluation,
+    PrototypeSet,
+    Update,
+)
+
+MAX_ENTRIES = 64
+"""Most named scalars, lists, losses or timings of a message."""
+MAX_SETS = 16
+"""Most evaluation sets of a report."""
+MAX_EXAMPLES = 2**29
+"""Most samples that an update may stand for: up to here their products with float32 are exact in float64."""
+MAX_PROTOTYPE_BYTES = 2**28
+"""Largest prototype set; unlike a model it is read whole."""
+BLOCK_ELEMENTS = 1 << 18
+
+
+def check_first_model(update: Update, paths: Mapping[BlobRef, Path], initial: Path | None = None) -> Update:
+    """Check round 0's update: a model and its feature size, nothing else.
+
+    Args:
+        update: The update, its blobs uploaded.
+        paths: The file of each of its blobs.
+        initial: The model that the run is to begin with, if its configuration names one: then it must be this one.
+
+    Raises:
+        MalformedUpdate: check is roles, entries, initial_model, or one of `check_model`.
+    """
+    dims = update.payload.int_lists.get(FEATURE_DIM, ())
+    _check_roles(update, [])
+    if len(dims) != 1 or dims[0] < 1 or update.num_examples:
+        raise _malformed("roles", "round 0 commits a model and its feature_dim, and nothing else")
+    check_entries(update)
+    path = paths[update.payload.tensor_groups[0]]
+    table = check_model(path, None)
+    if initial is not None and path != initial:
+        _check_same_tensors(path, table, initial)
+    return update
+
+
+def check_update(
+    update: Update,
+    paths: Mapping[BlobRef, Path],
+    client: Client,
+    config: RunConfig,
+    table: TensorTable,
+    dim: int,
+    start: Path,
+) -> Update:
+    """Check a round's update against the run's contract; returns it with its number of prototypes and its norm.
+
+    Args:
+        update: The update, its blobs uploaded.
+        paths: The file of each of its blobs.
+        client: Who sent it.
+        config: The run's configuration.
+        table: Layout of the run's model.
+        dim: The run's feature size D.
+        start: The global model that the round started from.
+
+    Raises:
+        MalformedUpdate: check is roles (a model where the run's clients keep theirs, or none where they send it, included),
+            size, or one of `check_counts`, `check_model` and `check_prototypes`.
+        UpdateNormExceeded: The model is further from `start`, or a prototype from 0, than the configuration allows.
+    """
+    method = config.algorithm
+    kinds = [] if method.prototype_kind is None else [method.prototype_kind]
+    shares_model = method.shares_model(config.method)
+    _check_roles(update, kinds, shares_model=shares_model)
+    check_counts(update, client, len(config.data.classes), config.admission.max_num_examples)
+    if shares_model:
+        model = paths[update.payload.tensor_groups[0]]
+        check_model(model, table)
+        if config.admission.max_update_norm is not None:
+            update = replace(update, norm=update_norm(model, start, table))
+            check_norm(update.norm, config.admission.max_update_norm)
+    if not kinds:
+        return update
+    path = paths[update.payload.prototype_sets[0]]
+    if path.stat().st_size > MAX_PROTOTYPE_BYTES:
+        raise _malformed("size", f"a prototype set has at most {MAX_PROTOTYPE_BYTES} bytes")
+    prototypes = prototypes_from_bytes(path.read_bytes())
+    check_prototypes(prototypes, update, method=method, dim=dim, class_counts=update.class_counts)
+    if config.admission.max_prototype_norm is not None:
+        check_prototype_norms(prototypes, config.admission.max_prototype_norm)
+    return replace(update, num_prototypes=len(prototypes))
+
+
+def check_model(path: Path, expected: TensorTable | None) -> TensorTable:
+    """Check a model blob: its header tells the truth, its layout is the run's, its numbers are finite.
+
+    Args:
+        path: The blob.
+        expected: Layout of the run's model; None for the first one, which sets it.
+
+    Raises:
+        MalformedUpdate: check is header, keys, dtype, shape, offsets, layout or finite.
+    """
+    with path.open("rb") as file:
+        table = _expected_header(file, expected) or read_header(file)
+        if expected is not None and table is not expected:
+            check_schema(table.schema, expected.schema)
+            raise _malformed("layout", "the model's tensors are not laid out as the global model's")
+        for entry in table.entries:
+            if not np.issubdtype(DTYPES[entry.dtype], np.floating):
+                continue
+            for block in read_blocks(file, entry, BLOCK_ELEMENTS):
+                if not np.isfinite(block).all():
+                    raise _malformed("finite", f"tensor {entry.name!r} has a value that is NaN or infinite")
+    return table
+
+
+def _expected_header(file: BinaryIO, expected: TensorTable | None) -> TensorTable | None:
+    """The expected table where the file has its very header and size, as every good update has; parsing it can be spared."""
+    if expected is None or file.seek(0, io.SEEK_END) != expected.size_bytes:
+        return None
+    file.seek(0)
+    return expected if file.read(len(expected.header)) == expected.header else None
+
+
+def _check_same_tensors(path: Path, table: TensorTable, initial: Path) -> None:
+    """Check that two files hold the same tensors to the bit, in whatever order."""
+    with path.open("rb") as file, initial.open("rb") as other:
+        known = read_header(other)
+        check_schema(table.schema, known.schema)
+        others = {entry.name: entry for entry in known.entries}
+        for entry in table.entries:
+            pairs = zip(
+                read_blocks(file, entry, BLOCK_ELEMENTS),
+                read_blocks(other, others[entry.name], BLOCK_ELEMENTS),
+                strict=True,
+            )
+            if any(block.tobytes() != known_block.tobytes() for block, known_block in pairs):
+                raise _malformed("initial_model", f"tensor {entry.name!r} is not the initial model's")
+
+
+def update_norm(model: Path, start: Path, table: TensorTable) -> float:
+    """Return ||w - w_t||, the L2 norm of a model minus another over all floating-point tensors together, in float64.
+
+    Read block by block: memory does not depend on the model. No sum of squares of finite float32 values overflows.
+
+    Args:
+        model: The local model w, its layout and finiteness checked.
+        start: The global model w_t, of the same layout.
+        table: Their layout.
+    """
+    total = 0.0
+    with model.open("rb") as file, start.open("rb") as other:
+        for entry in table.entries:
+            if not np.issubdtype(DTYPES[entry.dtype], np.floating):
+                continue
+            blocks = zip(
+                read_blocks(file, entry, BLOCK_ELEMENTS), read_blocks(other, entry, BLOCK_ELEMENTS), strict=True
+            )
+            for block, start_block in blocks:
+                difference = np.subtract(block, start_block, dtype=np.float64)
+                total += float(np.square(difference, out=difference).sum())
+    return math.sqrt(total)
+
+
+def check_norm(norm: float | None, most: float) -> None:
+    """Check the norm of an update, if it was measured.
+
+    Raises:
+        UpdateNormExceeded: It is more than this; the metadata have both.
+    """
+    if norm is not None and norm > most:
+        raise UpdateNormExceeded(
+            f"the update's norm is {norm:.6g}; the run takes up to {most:g} (admission.max_update_norm)",
+            check="norm",
+            norm=f"{norm:.9g}",
+            max_update_norm=f"{most:.9g}",
+        )
+
+
+def check_prototype_norms(prototypes: PrototypeSet, most: float) -> None:
+    """Check the L2 norm of each prototype, in float64: none of a finite float32 vector overflows.
+
+    Args:
+        prototypes: The set, its finiteness checked.
+        most: The largest norm that the run takes.
+
+    Raises:
+        UpdateNormExceeded: One is more than this; the metadata have both and its class.
+    """
+    norms_K = np.linalg.norm(prototypes.vectors.astype(np.float64), axis=1)
+    if not len(norms_K) or norms_K.max() <= most:
+        return
+    norm, class_id = float(norms_K.max()), int(prototypes.class_ids[norms_K.argmax()])
+    raise UpdateNormExceeded(
+        f"a prototype of class {class_id} has norm {norm:.6g}; the run takes up to {most:g} (admission.max_prototype_norm)",
+        check="prototype_norm",
+        norm=f"{norm:.9g}",
+        max_prototype_norm=f"{most:.9g}",
+        class_id=str(class_id),
+    )
+
+
+def check_counts(update: Update, client: Client, num_classes: int, max_num_examples: int | None = None) -> None:
+    """Check the sample counts of a round's update.
+
+    Args:
+        update: The update.
+        client: Who sent it.
+        num_classes: M.
+        max_num_examples: Most samples that the run lets a client stand for.
+
+    Raises:
+        MalformedUpdate: check is num_examples, class_counts, num_excluded or entries.
+    """
+    if not 1 <= update.num_examples <= MAX_EXAMPLES:
+        raise _malformed("num_examples", f"num_examples = {update.num_examples}: 1 to {MAX_EXAMPLES}")
+    if update.num_examples > client.num_examples:
+        raise _malformed(
+            "num_examples",
+            f"num_examples = {update.num_examples}: the client said that it has {client.num_examples} samples",
+        )
+    if max_num_examples is not None and update.num_examples > max_num_examples:
+        raise _malformed(
+            "num_examples",
+            f"num_examples = {update.num_examples}: the run takes up to {max_num_examples} (admission.max_num_examples)",
+        )
+    if len(update.class_counts) != num_classes:
+        raise _malformed("class_counts", f"{len(update.class_counts)} class counts for {num_classes} classes")
+    if min(update.class_counts) < 0 or sum(update.class_counts) != update.num_examples:
+        raise _malformed("class_counts", "the class counts are not counts that sum to num_examples")
+    if not 0 <= update.num_excluded <= update.num_examples:
+        raise _malformed("num_excluded", f"num_excluded = {update.num_excluded}: out of range")
+    check_entries(update)
+
+
+def check_entries(update: Update) -> None:
+    """Check the named numbers of an update.
+
+    Raises:
+        MalformedUpdate: check is entries.
+    """
+    for what, entries in (("losses", update.losses), ("timings", update.timings), ("scalars", update.payload.scalars)):
+        _check_finite(what, entries)
+    if len(update.payload.int_lists) > MAX_ENTRIES or len(update.payload.metadata) > MAX_ENTRIES:
+        raise _malformed("entries", f"more than {MAX_ENTRIES} entries in the payload")
+
+
+def check_prototypes(
+    prototypes: PrototypeSet, update: Update, *, method: Method, dim: int, class_counts: Sequence[int]
+) -> None:
+    """Check an uploaded prototype set (rule 1.7 of the algorithm reference).
+
+    Args:
+        prototypes: The set, structure already checked.
+        update: The update that it belongs to.
+        method: The run's method.
+        dim: The run's feature size D.
+        class_counts: The client's samples per class, `[M]`.
+
+    Raises:
+        MalformedUpdate: check is dim, class_id, group_id, finite, weight, count (of class means, too: one per class) or sum.
+    """
+    if prototypes.vectors.shape[1] != dim and len(prototypes):
+        raise _malformed("dim", f"prototypes have {prototypes.vectors.shape[1]} features, the model {dim}")
+    if len(prototypes) > update.num_examples:
+        raise _malformed("count", f"{len(prototypes)} prototypes for {update.num_examples} samples")
+    num_classes = len(class_counts)
+    if len(prototypes) and not (prototypes.class_ids.min() >= 0 and prototypes.class_ids.max() < num_classes):
+        raise _malformed("class_id", f"a prototype's class id is outside [0, {num_classes})")
+    if len(prototypes) and prototypes.group_ids.min() < -1:
+        raise _malformed("group_id", "a prototype's group id is neither an id nor -1 for none")
+    excess = excess_rows(prototypes, num_classes)
+    if excess is not None:
+        raise _malformed("count", f"the update has {excess}")
+    if not (np.isfinite(prototypes.vectors).all() and np.isfinite(prototypes.weights).all()):
+        raise _malformed("finite", "a prototype or its weight is NaN or infinite")
+    if len(prototypes) and prototypes.weights.min() <= 0:
+        raise _malformed("weight", "a prototype's weight is not positive")
+    counts_M = per_class_counts(prototypes.class_ids, num_classes)
+    if method.prototype_kind == CLASS_MEAN and counts_M.max() > 1:
+        # Whoever sent more would have as many voices in plain means over clients.
+        raise _malformed(
+            "count", f"{counts_M.max()} means of class {counts_M.argmax()}, and a client has one per class"
+        )
+    if ((counts_M > 0) & (np.asarray(class_counts) == 0)).any():
+        raise _malformed("class_id", "a prototype is of a class that the client has no samples of")
+    if method.weights_are_counts:
+        _check_sums(prototypes, update, class_counts)
+
+
+def check_evaluation(evaluation: Evaluation, config: RunConfig) -> None:
+    """Check a report of correct and total predictions.
+
+    It may be of the global model alone whatever the method: a client has no model of its own before its first update.
+
+    Raises:
+        MalformedUpdate: check is counts, models or entries.
+    """
+    num_classes = len(config.data.classes)
+    _check_finite("timings", evaluation.timings)
+    if not 1 <= len(evaluation.counts) <= MAX_SETS:
+        raise _malformed("counts", f"a report has 1 to {MAX_SETS} evaluation sets, not {len(evaluation.counts)}")
+    if len({(counts.set_name, counts.model) for counts in evaluation.counts}) < len(evaluation.counts):
+        raise _malformed("counts", "an evaluation set is reported twice")
+    for counts in evaluation.counts:
+        if counts.model not in (GLOBAL_MODEL, LOCAL_MODEL) or not 1 <= len(counts.set_name) <= MAX_ENTRIES:
+            raise _malformed("counts", "an evaluation set has no proper name, or its model is neither global nor local")
+        if len(counts.correct) != num_classes or len(counts.total) != num_classes:
+            raise _malformed("counts", f"evaluation set {counts.set_name!r} has no {num_classes} classes")
+        if any(not 0 <= hits <= total for hits, total in zip(counts.correct, counts.total, strict=True)):
+            raise _malformed("counts", f"evaluation set {counts.set_name!r} has more correct than total predictions")
+        if sum(counts.total) > MAX_EXAMPLES:
+            raise _malformed("counts", f"evaluation set {counts.set_name!r} has more than {MAX_EXAMPLES} predictions")
+    _check_local_counts(evaluation, config)
+
+
+def _check_local_counts(evaluation: Evaluation, config: RunConfig) -> None:
+    """Check that counts of a client's own model are of a run that has such, and of the images that the global one had."""
+    expected = config.algorithm.evaluated_models(config.method)
+    totals = {counts.set_name: counts.total for counts in evaluation.counts if counts.model == GLOBAL_MODEL}
+    for counts in evaluation.counts:
+        if counts.model != LOCAL_MODEL:
+            continue
+        if LOCAL_MODEL not in expected:
+            raise _malformed("models", "the run's clients have no models of their own, and the report is of one")
+        if GLOBAL_MODEL in expected and counts.set_name not in totals:
+            raise _malformed("models", f"evaluation set {counts.set_name!r} has counts of the local model alone")
+        if totals.get(counts.set_name, counts.total) != counts.total:
+            raise _malformed(
+                "counts", f"evaluation set {counts.set_name!r} has other totals for the local model than for the global"
+            )
+
+
+def _check_roles(update: Update, kinds: list[str], *, shares_model: bool = True) -> None:
+    if not shares_model and update.payload.tensor_groups:
+        raise _malformed("roles", "an update has no tensor group in this run: its clients keep their models")
+    if shares_model and [blob.role for blob in update.payload.tensor_groups] != [MODEL]:
+        raise _malformed("roles", "an update has exactly one tensor group, the model")
+    if [blob.role for blob in update.payload.prototype_sets] != kinds:
+        raise _malformed("roles", f"this update needs the prototype sets {kinds}")
+
+
+def _check_sums(prototypes: PrototypeSet, update: Update, class_counts: Sequence[int]) -> None:
+    weights = prototypes.weights.astype(np.float64)
+    if (weights != np.rint(weights)).any():
+        raise _malformed("weight", "a prototype's weight is a sample count, so a whole number")
+    sums = np.bincount(prototypes.class_ids, weights=weights, minlength=len(class_counts))
+    if (sums > np.asarray(class_counts)).any():
+        raise _malformed("sum", "the prototypes of a class stand for more samples than the client has of it")
+    if sums.sum() != update.num_examples - update.num_excluded:
+        raise _malformed(
+            "sum",
+            f"the prototypes stand for {sums.sum():.0f} samples, expected {update.num_examples} - {update.num_excluded}",
+        )
+
+
+def _check_finite(what: str, entries: Mapping[str, float]) -> None:
+    if len(entries) > MAX_ENTRIES:
+        raise _malformed("entries", f"more than {MAX_ENTRIES} {what}")
+    wrong = [name for name, value in entries.items() if not math.isfinite(value) or len(name) > MAX_ENTRIES]
+    if wrong:
+        raise _malformed("entries", f"{what}: {wrong[0][:MAX_ENTRIES]!r} is not a short name with a finite number")
+
+
+def _malformed(check: str, detail: str) -> MalformedUpdate:
+    return MalformedUpdate(detail, check=check)

@@ -1,0 +1,1 @@
+"""The coordinator: use cases of both services, and the one way to change a run."""

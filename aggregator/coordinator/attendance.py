@@ -1,0 +1,117 @@
+"""Who is there, as the history and the list of clients tell it: joined, in trouble, lost.
+
+Sessions are in memory only (sessions.py); what of them outlives the aggregator is written here. Hold the ledger's lock.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from aggregator.coordinator.ledger import Ledger
+from aggregator.metrics import AggregatorMetrics
+from aggregator.presence.sessions import Session, Sessions
+from aggregator.rounds import results
+from aggregator.store.base import Store
+from shared.process.log import get_logger
+from shared.types import Client, ClientProblem, Event
+
+MAX_ANNOUNCED = 32
+"""Joins of one instance with other facts that the history tells of; it cannot fill the history."""
+MAX_PROBLEMS = 32
+"""Problems of one client that the history tells of until the client has done a task again; it cannot fill the history."""
+
+MAX_LEFT_OUT = 32
+"""Readings of one instance that the log tells of because they cannot be; it cannot fill the log."""
+
+log = get_logger(__name__)
+
+
+class Attendance:
+    """Writes down what clients' sessions amount to."""
+
+    def __init__(self, ledger: Ledger, sessions: Sessions, store: Store, metrics: AggregatorMetrics) -> None:
+        self._ledger, self._sessions, self._store, self._metrics = ledger, sessions, store, metrics
+
+    def joined(self, session: Session) -> None:
+        """Write down who has joined, where it is news: a new client, another instance, other facts."""
+        client, now = session.client, self._ledger.now()
+        known = self._store.find_client(client.client_id)
+        record = replace(client, last_seen_at=now, problem=session.problem)
+        has_changed = not session.num_announced or known is None or replace(known, last_seen_at=now) != record
+        if has_changed and session.num_announced < MAX_ANNOUNCED:
+            data = {"domain": client.domain, "num_examples": client.num_examples}
+            event = Event(type="client_joined", client_id=client.client_id, data=data, time=now)
+            self._ledger.record(event, record)
+            session.num_announced += 1  # not before: while the storage is away it joins again and again
+            if known is None:
+                self._metrics.clients.registered(1)
+            if known is not None and known.environment != client.environment:
+                self._record_environment_change(client)
+
+    def reported(self, session: Session, problem: ClientProblem) -> None:
+        """Note what the operator of a client should know, and write it down."""
+        self._metrics.clients.reported_problem()
+        if session.num_problems < MAX_PROBLEMS:
+            self._record_problem(session, problem)
+        self._sessions.reported(session, problem)
+
+    def measured(self, session: Session) -> None:
+        """Log readings of the last heartbeat that cannot be and were left out: each of them once."""
+        told = session.told_left_out
+        for name, why in session.heartbeat.left_out.items():
+            if name not in told and len(told) < MAX_LEFT_OUT:
+                told.add(name)
+                log.warning("reading_left_out", client_id=session.client.client_id, reading=name, reason=why)
+
+    def lost(self, session: Session) -> None:
+        """Write down that a client's lease has run out."""
+        now, client_id = self._ledger.now(), session.client.client_id
+        last_seen_at = now - self._sessions.silent_s(session)
+        client = replace(session.client, last_seen_at=last_seen_at, problem=session.problem)
+        self._ledger.record(Event(type="client_lost", client_id=client_id, time=now), client)
+
+    def shown(self, client: Client) -> Client:
+        """A client that is written down, with what is known of it now."""
+        session = self._sessions.find(client.client_id)
+        if session is None or not self._sessions.is_connected(client.client_id):
+            return client
+        return replace(
+            client,
+            is_connected=True,
+            activity=session.heartbeat.activity,
+            run_id=session.heartbeat.run_id,
+            round=session.heartbeat.round,
+            progress=session.heartbeat.progress,
+            last_seen_at=self._ledger.now() - self._sessions.silent_s(session),
+            problem=session.problem,
+            readings=session.heartbeat.readings,
+        )
+
+    def _record_problem(self, session: Session, problem: ClientProblem) -> None:
+        client = replace(session.client, problem=problem, last_seen_at=self._ledger.now())
+        data = {"reason": problem.reason, "detail": problem.detail, "hint": problem.hint, "is_fatal": problem.is_fatal}
+        event = Event(
+            type="client_problem",
+            run_id=session.heartbeat.run_id if self._ledger.find_open(session.heartbeat.run_id) else "",
+            round=session.heartbeat.round,
+            client_id=client.client_id,
+            data=data,
+            time=self._ledger.now(),
+        )
+        self._ledger.record(event, client)
+
+    def _record_environment_change(self, client: Client) -> None:
+        """Say in the history of every open run of this client that its bytes may not repeat from here on."""
+        for run in self._ledger.open_runs():
+            if client.client_id in run.roster and run.round is not None:
+                entry = results.roster_entry(client)["environment"]
+                self._ledger.record(
+                    Event(
+                        type="environment_changed",
+                        run_id=run.run_id,
+                        round=run.round_number,
+                        client_id=client.client_id,
+                        data={"environment": entry},
+                        time=self._ledger.now(),
+                    )
+                )

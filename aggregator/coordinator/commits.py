@@ -1,0 +1,119 @@
+"""How a client's results become part of its rounds: checked outside the ledger's lock, counted once, or refused."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from weakref import WeakValueDictionary
+
+from aggregator.computation.aggregation import config_of
+from aggregator.computation.update_checks import check_evaluation, check_first_model, check_update
+from aggregator.coordinator.layouts import Layouts
+from aggregator.coordinator.ledger import Ledger
+from aggregator.coordinator.transfers import Transfers
+from aggregator.metrics import AggregatorMetrics
+from aggregator.presence.sessions import Sessions
+from aggregator.rounds import machine
+from aggregator.store.base import Store
+from aggregator.store.blobs.blob_store import BlobStore
+from shared.types import Client, CommittedUpdate, Evaluation, Run, Update
+
+
+class Commits:
+    """Takes updates and evaluation reports of connected clients."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        sessions: Sessions,
+        transfers: Transfers,
+        layouts: Layouts,
+        store: Store,
+        blobs: BlobStore,
+        metrics: AggregatorMetrics,
+    ) -> None:
+        self._ledger, self._sessions, self._transfers, self._layouts = ledger, sessions, transfers, layouts
+        self._store, self._blobs, self._metrics = store, blobs, metrics
+        self._turns: WeakValueDictionary[str, threading.Lock] = WeakValueDictionary()  # as long as somebody has one
+
+    def commit_update(self, client_id: str, token: str, run_id: str, number: int, update: Update) -> CommittedUpdate:
+        """Make an update part of its round; see `Coordinator.commit_update`."""
+        with (
+            self._transfers.refusals(client_id, run_id, number),
+            self._turn_of(client_id, token),
+            self._blobs.holds.holding(),
+        ):
+            committed = CommittedUpdate(run_id, number, tuple(blob.sha256 for blob in update.payload.blobs))
+            with self._ledger.lock:
+                session = self._sessions.check(client_id, token)
+                run = self._ledger.get(run_id)
+                if self._is_committed(run, number, update):
+                    self._metrics.outcomes.taken("update", "duplicate")
+                    return committed
+                machine.add_update(
+                    run, number, update, now=self._ledger.now()
+                )  # refuses early, before any blob is read
+            update = self._checked(run, number, update, session.client)
+            with self._ledger.storage.writing("uploads"):
+                self._blobs.keep(client_id, update.payload.blobs)
+            with self._ledger.lock:
+                session = self._sessions.check(client_id, token)  # another instance may have taken over since
+                run = self._ledger.get(run_id)
+                after = machine.add_update(run, number, update, now=self._ledger.now())
+                if after is run:
+                    self._metrics.outcomes.taken("update", "duplicate")
+                    return committed
+                self._ledger.step(run, after, update=update)
+                self._metrics.outcomes.taken("update", "accepted")
+                session.has_worked()
+            self._blobs.uploads.forget(client_id)
+            return committed
+
+    def report_evaluation(self, client_id: str, token: str, run_id: str, number: int, evaluation: Evaluation) -> None:
+        """Add a report to its round; see `Coordinator.report_evaluation`."""
+        with self._transfers.refusals(client_id, run_id, number, what="report"), self._ledger.lock:
+            session = self._sessions.check(client_id, token)
+            run = self._ledger.get(run_id)
+            evaluation = replace(evaluation, domain=session.client.domain)
+            current = run.round if run.round_number == number else self._store.find_round(run_id, number)
+            if current is not None and client_id in current.evaluations:
+                self._metrics.outcomes.taken("report", "duplicate")
+                return
+            after = machine.add_evaluation(run, number, evaluation)  # first: who was not asked has nothing to be judged
+            check_evaluation(evaluation, config_of(run))
+            self._ledger.step(run, after, evaluation=evaluation)
+            self._metrics.outcomes.taken("report", "accepted")
+            session.has_worked()
+
+    @contextmanager
+    def _turn_of(self, client_id: str, token: str) -> Iterator[None]:
+        """Let a client commit once at a time: a retry that comes too early must not find its blobs half put away."""
+        with self._ledger.lock:
+            self._sessions.check(client_id, token)
+            turn = self._turns.setdefault(client_id, threading.Lock())
+        with turn:
+            yield
+
+    def _is_committed(self, run: Run, number: int, update: Update) -> bool:
+        """Whether this very update was committed, in the open round or an earlier one."""
+        current = run.round if run.round_number == number else self._store.find_round(run.run_id, number)
+        known = None if current is None else current.updates.get(update.client_id)
+        return known is not None and replace(known, num_prototypes=0, norm=None).same_content(update)
+
+    def _checked(self, run: Run, number: int, update: Update, client: Client) -> Update:
+        """Check an update against the run's contract; returns it with its number of prototypes."""
+        initial = self._blobs.stored_path(run.model.sha256) if number == 0 and run.model is not None else None
+        paths = {
+            blob: self._transfers.uploaded_path(client.client_id, blob)
+            if initial is None or blob != run.model
+            else initial
+            for blob in update.payload.blobs
+        }
+        if number == 0:
+            return check_first_model(update, paths, initial)
+        assert run.model is not None
+        start = self._blobs.stored_path(run.model.sha256)
+        table, feature_dim = self._layouts.table(run), self._layouts.feature_dim(run)
+        return check_update(update, paths, client, config_of(run), table, feature_dim, start)

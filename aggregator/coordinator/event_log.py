@@ -1,0 +1,89 @@
+"""The history of runs in the log: a line for each event once it is written, with what a person needs of it.
+
+The whole event stays in the history, which the gateway serves; the log has neither a cohort's names nor a round's metrics.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from shared.process.log import bound, get_logger
+from shared.types import Event
+
+SAID = ("reason", "detail", "hint", "check", "domain", "num_examples", "config_hash", "update_norm")
+"""What is said of an event's details as it is."""
+QUIET = frozenset(
+    (
+        "client_asked",
+        "evaluation_reported",
+        "round_aggregating",
+        "round_collecting",
+        "round_evaluating",
+        "round_opened",
+        "update_committed",
+    )
+)
+"""Events at level debug: several in every round, and the line about the committed round follows."""
+WARNINGS = frozenset(
+    (
+        "client_dropped",
+        "client_lost",
+        "client_problem",
+        "client_quarantined",
+        "environment_changed",
+        "environments_differ",
+        "quorum_missing",
+        "report_refused",
+        "update_refused",
+    )
+)
+ERRORS = frozenset(("aggregation_failed", "run_failed"))
+SAID_ELSEWHERE = frozenset(("run_recovered",))
+"""Events whose line says more than the history: the ledger writes it."""
+
+NAME = __name__
+"""Of its logger."""
+
+log = get_logger(NAME)
+
+
+def tell(event: Event) -> None:
+    """Write the line about an event."""
+    if event.type in SAID_ELSEWHERE:
+        return
+    fields: dict[str, Any] = {name: event.data[name] for name in SAID if event.data.get(name) not in (None, "")}
+    if "cohort" in event.data:
+        fields["num_clients"] = len(event.data["cohort"])
+    fields |= _of_round(event.data.get("metrics") or {})
+    if event.run_id:
+        fields["run_id"] = event.run_id
+    if event.round >= 0:
+        fields["round"] = event.round
+    if event.client_id:
+        fields["client_id"] = event.client_id
+    elif "client_id" in bound():
+        fields["client_id"] = None  # whose call brought it about is said by the line about the call
+    log.log(_level(event.type), event.type, **fields)
+
+
+def _level(name: str) -> int:
+    if name in ERRORS:
+        return logging.ERROR
+    if name in WARNINGS:
+        return logging.WARNING
+    return logging.DEBUG if name in QUIET else logging.INFO
+
+
+def _of_round(metrics: dict[str, Any]) -> dict[str, Any]:
+    if not metrics:
+        return {}
+    accuracy = metrics["accuracy"]
+    return {
+        "mean_accuracy": accuracy.get("mean"),
+        "worst_accuracy": accuracy.get("worst"),
+        "num_examples": metrics["num_examples"],
+        "num_clients": len(metrics["cohort"]),
+        "num_dropped": len(metrics.get("dropped", ())),
+        "num_prototypes": metrics["prototypes"]["global"],
+    }

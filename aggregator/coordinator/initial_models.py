@@ -1,0 +1,139 @@
+"""Models that runs begin with: how they come in, and which one a configuration names.
+
+A model is held below its SHA-256 before any run names it. A crash between the two leaves a model that nobody uses yet,
+nothing else; only what was uploaded or what another run committed can be begun with, so that no configuration can get at
+an update of a client.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from aggregator.computation.update_checks import check_model
+from aggregator.store.blobs.blob_store import BlobStore
+from aggregator.store.blobs.uploads import Upload
+from shared.config.initial_model import ModelBlob, ModelFile, ModelOfRun, parse_initial_model
+from shared.errors import (
+    BlobCorrupt,
+    BlobNotFound,
+    BlobTooLarge,
+    InvalidConfig,
+    InvalidModel,
+    MalformedUpdate,
+    RoundNotFound,
+    RunNotFound,
+)
+from shared.types import BlobRef
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beginning:
+    """What a run begins with, and where that came from, for its history."""
+
+    model: BlobRef
+    source: Mapping[str, Any]
+
+
+FindCommitted = Callable[[str, int | None], tuple[BlobRef, int, Path]]
+"""The model of a run's round (None: the last one), that round's number, and the model's file; raises where there is none."""
+
+
+class InitialModels:
+    """The models that an aggregator holds for runs to begin with."""
+
+    def __init__(self, blobs: BlobStore, *, max_blob_bytes: int) -> None:
+        self._blobs, self._max_blob_bytes = blobs, max_blob_bytes
+
+    def begin_upload(self, blob: BlobRef, name: str) -> InitialModelReceiver | None:
+        """Receive a model from its first byte; None where it is held already.
+
+        Raises:
+            BlobTooLarge: It is larger than any model here may be.
+            BlobCorrupt: A model of this SHA-256 is held, and has another size.
+            StoreUnavailable: The disk has no room for it.
+        """
+        if blob.size_bytes > self._max_blob_bytes:
+            raise BlobTooLarge(f"a model has at most {self._max_blob_bytes} bytes here, this one {blob.size_bytes}")
+        held = self._blobs.find_initial(blob.sha256)
+        if held is not None:
+            size_bytes = held[0].size_bytes
+            if size_bytes != blob.size_bytes:
+                raise BlobCorrupt(
+                    f"the model of this SHA-256 has {size_bytes} bytes, not {blob.size_bytes}", sha256=blob.sha256
+                )
+            return None
+        upload = self._blobs.begin_initial(blob)
+        return InitialModelReceiver(self._blobs, upload, name)
+
+    def resolve(self, text: str, find_committed: FindCommitted) -> Beginning:
+        """The model that `run.initial_model` names, held as one that runs can begin with.
+
+        Raises:
+            InvalidConfig: It names a file, which only the machine of whoever starts the run has.
+            BlobNotFound, RunNotFound, RoundNotFound: What it names is not there.
+        """
+        match parse_initial_model(text):
+            case ModelFile() as file:
+                raise InvalidConfig(
+                    f"run.initial_model = {str(file)!r}: the aggregator reads no files of yours; start the run with "
+                    "'fedplcc run start', or PUT the file to /v1/models/SHA256 and write sha256:SHA256"
+                )
+            case ModelBlob(sha256):
+                found = self._blobs.find_initial(sha256)
+                if found is None:
+                    raise BlobNotFound(
+                        f"run.initial_model: the aggregator holds no model sha256:{sha256}; upload the file, or name it as "
+                        "file:PATH and start the run with 'fedplcc run start'",
+                        sha256=sha256,
+                    )
+                model, name = found
+                return Beginning(model=model, source={"sha256": sha256, "name": name})
+            case ModelOfRun(run_id, number):
+                try:
+                    model, number, path = find_committed(run_id, number)
+                except (RunNotFound, RoundNotFound) as error:
+                    raise type(error)(f"run.initial_model = {text!r}: {error.detail}", **error.metadata) from error
+                self._blobs.hold_initial(path, model.sha256, f"{run_id}@{number}")
+                source = {"sha256": model.sha256, "run_id": run_id, "round": number}
+                return Beginning(model=model, source=source)
+
+    def keep(self, model: BlobRef) -> None:
+        """Make a resolved model durable as a blob, so that a run may name it."""
+        self._blobs.keep_initial(model.sha256)
+
+
+class InitialModelReceiver:
+    """One model being received: bytes in order, then `finish`; `close` in any case."""
+
+    def __init__(self, blobs: BlobStore, upload: Upload, name: str) -> None:
+        self._blobs, self._upload, self._name = blobs, upload, name
+
+    def write(self, data: bytes) -> None:
+        """Append the next bytes.
+
+        Raises:
+            ChunkOutOfOrder: They run past the announced end.
+        """
+        self._upload.write(self._upload.offset_bytes, data)
+
+    def finish(self) -> None:
+        """Check the whole and hold it.
+
+        Raises:
+            BlobCorrupt: Bytes are missing or do not have the announced SHA-256.
+            InvalidModel: They are no safetensors file of finite float32 and int64 tensors.
+        """
+        self._upload.finish()
+        path = self._upload.complete_path
+        try:
+            check_model(path, None)
+        except MalformedUpdate as error:
+            raise InvalidModel(f"{self._name or 'the file'} is no model to begin with: {error.detail}") from error
+        self._blobs.hold_initial(path, self._upload.blob.sha256, self._name)
+
+    def close(self) -> None:
+        """Let go of the file and of what is not held."""
+        self._blobs.discard_initial(self._upload)

@@ -1,0 +1,349 @@
+"""The one way to change a run.
+
+A pure step from rounds/machine.py gives the next state; what then happens by itself is settled; the state and the
+events that it all amounts to are written in one transaction; only then is the state in memory replaced and are those
+who wait told. A crash between any two lines loses nothing that was answered: the open runs are read back and settled by
+the same path.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+from aggregator.computation.aggregation import config_of
+from aggregator.coordinator.event_log import tell
+from aggregator.coordinator.write_trouble import Storage
+from aggregator.metrics import AggregatorMetrics
+from aggregator.presence.deadlines import Deadlines
+from aggregator.presence.sessions import Sessions
+from aggregator.rounds import machine, results
+from aggregator.rounds.events import events_between
+from aggregator.rounds.quorum import WHOLE_COHORT, Quorum
+from aggregator.rounds.settling import Surroundings, is_looked_at, settled
+from aggregator.rounds.tasks import task_in
+from aggregator.store.base import ControlRequest, Store, Transaction
+from aggregator.store.blobs.blob_store import BlobStore
+from shared.config.run import canonical_json
+from shared.errors import FedplccError, InvalidConfig, RunNotFound
+from shared.methods.base import per_class_counts
+from shared.process.clock import not_before
+from shared.process.failpoints import failpoint
+from shared.process.log import get_logger
+from shared.tensors import prototypes_from_bytes
+from shared.types import Client, Evaluation, Event, Round, RoundPhase, Run, RunStatus, Update
+
+log = get_logger(__name__)
+
+Listener = Callable[[bool], None]
+"""Called after every change, from any thread, with whether a task may have changed; must return at once."""
+
+
+class Ledger:
+    """Runs in memory and in the store, kept equal.
+
+    `lock` makes callers take turns: hold it from reading a run to changing it.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        blobs: BlobStore,
+        metrics: AggregatorMetrics,
+        sessions: Sessions,
+        *,
+        wall_clock: Callable[[], float],
+        monotonic_clock: Callable[[], float],
+    ) -> None:
+        self.lock = threading.RLock()
+        self._store, self._blobs, self._metrics, self._sessions = store, blobs, metrics, sessions
+        self.storage = Storage(monotonic_clock)
+        self._listeners: list[Listener] = []
+        self._runs: dict[str, Run] = {run.run_id: run for run in store.open_runs()}
+        # A run's times never go back, and so nothing in it took less than no time.
+        self.now = not_before(wall_clock, max((run.updated_at for run in self._runs.values()), default=0.0))
+        self._deadlines = Deadlines(sessions, wall_clock=self.now, monotonic_clock=monotonic_clock)
+
+    def recover(self) -> None:
+        """Take up the open runs again: each settles by the normal path, with a note in its history."""
+        if self._runs:
+            self._metrics.recovered()
+        for run in list(self._runs.values()):
+            event = Event(type="run_recovered", run_id=run.run_id, round=run.round_number, time=self.now())
+            try:
+                self.step(run, run, extra=[event])
+            except InvalidConfig as error:
+                # Written by another version. It must not keep the other runs from going on.
+                log.error("run_unreadable", run_id=run.run_id, detail=error.detail)
+                self._fail(run, f"this version cannot read the run's configuration: {error.detail}")
+                continue
+            log.info("run_recovered", run_id=run.run_id, round=run.round_number, status=run.status.value)
+            self._show_last_round(run.run_id)
+
+    def _fail(self, run: Run, reason: str) -> None:
+        """End a run that cannot even be settled."""
+        now = self.now()
+        failed = replace(run, status=RunStatus.FAILED, reason=reason, updated_at=now)
+        with self._transition(events_between(run, failed, now=now)) as transaction:
+            transaction.save_run(failed)
+        del self._runs[run.run_id]
+        self._observe([run, failed])
+
+    def _show_last_round(self, run_id: str) -> None:
+        """Show what the last committed round of an open run came to, which may be hours ago."""
+        run = self.find_open(run_id)
+        number = None if run is None else machine.last_committed(run)
+        if run is None or number is None:
+            return
+        current = run.round if number == run.round_number else self._store.find_round(run_id, number)
+        if current is not None:
+            self._show_results(run, current)
+
+    def get(self, run_id: str) -> Run:
+        """One run.
+
+        Raises:
+            RunNotFound: There is none of this id.
+        """
+        with self.lock:
+            run = self._runs.get(run_id) or self._store.find_run(run_id)
+        if run is None:
+            raise RunNotFound(f"there is no run {run_id!r}", run_id=run_id)
+        return run
+
+    def open_runs(self) -> list[Run]:
+        """Runs that have not ended, oldest first."""
+        with self.lock:
+            return list(self._runs.values())
+
+    def find_open(self, run_id: str) -> Run | None:
+        """A run that has not ended."""
+        with self.lock:
+            return self._runs.get(run_id)
+
+    def create(self, run: Run, *, request_id: str, request_hash: str, facts: Mapping[str, Any]) -> Run:
+        """Write a new run, with more facts for its history; returns it settled."""
+        data = {"config_hash": run.config_hash, **facts}
+        created = Event(type="run_created", run_id=run.run_id, data=data, time=run.created_at)
+        with self.lock:
+            with self._transition([created]) as transaction:
+                transaction.add_run(run, request_id=request_id, request_hash=request_hash)
+                for blob in (run.model, run.prototypes):
+                    if blob is not None:
+                        transaction.add_blob(blob)
+            self._runs[run.run_id] = run
+            return self.step(run, run)
+
+    def record(self, event: Event, client: Client | None = None) -> None:
+        """Write something that changes no run, and what it changed of a client."""
+        with self.lock:
+            with self._transition([event]) as transaction:
+                if client is not None:
+                    transaction.save_client(client)
+            self._notify(tasks_changed=False)
+
+    def subscribe(self, listener: Listener) -> None:
+        """Have a function called after every change."""
+        with self.lock:
+            self._listeners.append(listener)
+
+    def let_time_pass(self) -> None:
+        """Drop clients that overdue rounds need not wait for, and say of runs that have no quorum that they have none."""
+        with self.lock:
+            self._deadlines.look(self._runs.values())
+            for run in self.open_runs():
+                rule = config_of(run).quorum
+                still_s = self._deadlines.still_s(run)
+                self._metrics.runs.waits(
+                    run.run_id,
+                    moved_at=None if still_s is None else self.now() - still_s,
+                    patience_s=None if rule.deadline_s is None else max(rule.deadline_s, rule.silence_s),
+                )
+                if not is_looked_at(run, has_deadline=rule.deadline_s is not None):
+                    continue
+                there = self._deadlines.presence(run, deadline_s=rule.deadline_s, silence_s=rule.silence_s)
+                after = machine.drop_absent(
+                    run,
+                    absent=there.absent,
+                    moving=there.moving,
+                    unknown=there.unknown,
+                    quorum=self.quorum_of(run),
+                    fails=rule.on_no_quorum == "fail",
+                    now=self.now(),
+                )
+                self.step(run, after)
+
+    def quorum_of(self, run: Run) -> Quorum:
+        """What the open round of a run needs."""
+        rule = config_of(run).quorum
+        if rule.min_clients is None and not rule.every_domain:
+            return WHOLE_COHORT
+        cohort = () if run.round is None else run.round.cohort
+        return Quorum(min_clients=rule.min_clients, domains=self._store.domains(cohort) if rule.every_domain else None)
+
+    def settle(self) -> None:
+        """Let what happens by itself happen: a client that came may complete a roster."""
+        with self.lock:
+            for run in self.open_runs():
+                self.step(run, run)
+
+    def change(self, run_id: str, change: Callable[[Run], Run], *, request: ControlRequest | None = None) -> Run:
+        """Take a run through a pure step; the request that asks for it counts as done together with it.
+
+        Raises:
+            RunNotFound: There is none of this id.
+        """
+        with self.lock:
+            run = self.get(run_id)
+            return self.step(run, change(run), request=request)
+
+    def step(
+        self,
+        before: Run,
+        after: Run,
+        *,
+        update: Update | None = None,
+        evaluation: Evaluation | None = None,
+        request: ControlRequest | None = None,
+        extra: Sequence[Event] = (),
+    ) -> Run:
+        """Settle a changed run, write it with the events it amounts to, and tell those who wait."""
+        now = self.now()
+        states = [before, after]
+        while (state := self._settled(states[-1], now)) is not states[-1]:
+            states.append(state)
+        if all(state is before for state in states) and not extra:
+            if request is not None:
+                with self._store.transaction() as transaction:
+                    transaction.add_control_request(request)
+            return before
+        final = replace(states[-1], updated_at=now)
+        pairs = zip(states, [*states[1:-1], final], strict=False)
+        events = [*extra, *(event for old, new in pairs for event in self._events(old, new, now))]
+        with self._transition(events) as transaction:
+            for state in states[1:-1]:
+                if state.round is not None and (final.round is None or state.round.number != final.round.number):
+                    transaction.save_run(state)
+            transaction.save_run(final)
+            if update is not None:
+                transaction.add_update(final.run_id, before.round_number, update)
+            if evaluation is not None:
+                transaction.add_evaluation(final.run_id, before.round_number, evaluation)
+            if request is not None:
+                transaction.add_control_request(request)
+            if final.round is not None:
+                for blob in (final.round.model, final.round.prototypes):
+                    if blob is not None:
+                        transaction.add_blob(blob)
+        self._runs[final.run_id] = final
+        if final.status.is_final:
+            del self._runs[final.run_id]
+        done = update or evaluation
+        is_free = done is not None and self._is_wanted_elsewhere(done.client_id, final)
+        self._notify(tasks_changed=is_free or any(_asks_differently(before, state) for state in states))
+        # Last: who waits must hear of what is written whatever comes of that.
+        self._observe(states)
+        return final
+
+    def _is_wanted_elsewhere(self, client_id: str, run: Run) -> bool:
+        """Whether another run has work for a client, which it was not given while it did that of this one."""
+        others = (other for other in self._runs.values() if other.run_id != run.run_id)
+        return any(task_in(other, client_id) is not None for other in others)
+
+    @contextmanager
+    def _transition(self, events: Sequence[Event]) -> Iterator[Transaction]:
+        """The transaction of what these events tell; they are written with it, and each has failpoints around it."""
+        for event in events:
+            failpoint("transition", event.type, "before")
+        with self.storage.writing("history"), self._store.transaction() as transaction:
+            yield transaction
+            for event in events:
+                transaction.add_event(event)
+        for event in events:
+            failpoint("transition", event.type, "after")
+            tell(event)
+
+    def _settled(self, run: Run, now: float) -> Run:
+        config = config_of(run)
+        around = Surroundings(
+            rule=config.run,
+            connected=self._sessions.connected(),
+            quorum=self.quorum_of,
+            fails=config.quorum.on_no_quorum == "fail",
+            commit=lambda evaluated: self._committed(evaluated, now),
+        )
+        return settled(run, around, now=now)
+
+    def _committed(self, run: Run, now: float) -> Run:
+        current = run.round
+        assert current is not None
+        assert current.prototypes is not None
+        domains = self._store.domains(current.cohort)
+        domains |= {client_id: evaluation.domain for client_id, evaluation in current.evaluations.items()}
+        num_global = len(prototypes_from_bytes(self._blobs.read(current.prototypes.sha256)))
+        config = config_of(run)
+        evaluated = config.algorithm.evaluated_models(config.method)
+        line = results.metrics_line(current, domains=domains, num_global_prototypes=num_global, evaluated=evaluated)
+        timings = results.timings_line(current, now=now)
+        return machine.commit_round(
+            run, metrics_json=canonical_json(line), timings_json=canonical_json(timings), now=now
+        )
+
+    def _events(self, before: Run, after: Run, now: float) -> list[Event]:
+        events = events_between(before, after, now=now)
+        admitted = set(after.roster) - set(before.roster)
+        has_started = before.status is RunStatus.PENDING and after.status is RunStatus.RUNNING
+        if has_started:
+            admitted = set(after.roster)
+        if not admitted:
+            return events
+        clients = [self._store.find_client(client_id) for client_id in sorted(admitted)]
+        entries = {client.client_id: results.roster_entry(client) for client in clients if client is not None}
+        if has_started:
+            events = [replace(event, data={**event.data, "clients": entries}) for event in events]
+        else:
+            events.insert(0, Event(type="clients_admitted", run_id=after.run_id, data={"clients": entries}, time=now))
+        environments = [entry["environment"] for entry in entries.values()]
+        if any(environment != environments[0] for environment in environments):
+            # Such a run is right, but nobody can repeat it to the byte on one machine type.
+            events.append(Event(type="environments_differ", run_id=after.run_id, time=now))
+        return events
+
+    def _observe(self, states: Sequence[Run]) -> None:
+        now = self.now()
+        if states[-1].status.is_final and not states[0].status.is_final:
+            self._metrics.runs.ended(states[-1], now=now)
+        self._metrics.runs.follow(self._runs.values(), now=now)
+        for before, after in itertools.pairwise(states):
+            self._metrics.rounds.stepped(before, after, now=now)
+            if after.round is not None and machine.has_open_round(before) and not machine.has_open_round(after):
+                self._show_results(after, after.round)
+
+    def _show_results(self, run: Run, current: Round) -> None:
+        """Show what a committed round came to; one whose prototypes cannot be read has committed all the same."""
+        assert current.prototypes is not None
+        try:
+            prototypes = prototypes_from_bytes(self._blobs.read(current.prototypes.sha256))
+        except (FedplccError, OSError) as error:
+            log.warning("last_round_not_shown", run_id=run.run_id, round=current.number, detail=str(error))
+            return
+        counts = per_class_counts(prototypes.class_ids, len(config_of(run).data.classes)).tolist()
+        self._metrics.runs.committed(run, current, counts, prototypes.weights.tolist())
+
+    def _notify(self, *, tasks_changed: bool) -> None:
+        for listener in self._listeners:
+            listener(tasks_changed)
+
+
+def _asks_differently(before: Run, after: Run) -> bool:
+    """Whether a client may have another task of this run now. A client's own update or report needs no telling."""
+
+    def what(run: Run) -> tuple[RunStatus, Mapping[str, str], int, RoundPhase | None, tuple[str, ...]]:
+        phase, cohort = (None, ()) if run.round is None else (run.round.phase, run.round.cohort)
+        return run.status, run.quarantined, run.round_number, phase, cohort
+
+    return what(before) != what(after)

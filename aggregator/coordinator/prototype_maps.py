@@ -1,0 +1,213 @@
+"""Pictures of the prototypes of committed rounds, from what is kept of them.
+
+A picture needs its own round's prototypes and, to be steady, the centres of a key round's picture (see
+shared/prototype_map.py). Those are remembered for as long as the process lives, also when the key round's prototypes have
+been collected, so that pictures go on as they began; the last pictures are remembered too.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from aggregator.computation.aggregation import config_of
+from aggregator.coordinator.garbage import Keep, kept_rounds
+from aggregator.coordinator.ledger import Ledger
+from aggregator.rounds import machine
+from aggregator.store.base import Store
+from aggregator.store.blobs.blob_store import BlobStore
+from shared.config.run import RunConfig
+from shared.errors import BlobNotFound, InvalidConfig, MalformedUpdate, NoPrototypes, PayloadCorrupt, RoundNotFound
+from shared.prototype_map import Centres, MappedClient, RoundMap, key_rounds, map_prototypes, reference_round, spans
+from shared.tensors import prototypes_from_bytes
+from shared.types import BlobRef, PrototypeSet, Run
+
+MAX_RUNS = 4
+"""Runs whose pictures are remembered; others are drawn anew."""
+MAX_PICTURES = 32
+"""Pictures that are remembered of a run."""
+PAGE = 100
+"""Rounds that are read at a time."""
+
+
+@dataclass(slots=True)
+class _Drawn:
+    """What is remembered of one run."""
+
+    is_there: dict[int, bool] = field(default_factory=dict)
+    """Whether the prototypes of a kept round were there when it was looked at; what is kept stays so."""
+    keys: dict[int, tuple[Centres, int]] = field(default_factory=dict)
+    """The centres of key rounds, and the round that they are aligned with; those of the last one that is not there any more,
+    too."""
+    pictures: OrderedDict[int, RoundMap] = field(default_factory=OrderedDict)
+
+
+class PrototypeMaps:
+    """Prototype maps of the rounds of all runs. Callers from any thread take turns."""
+
+    def __init__(self, ledger: Ledger, store: Store, blobs: BlobStore, keep: Keep) -> None:
+        self._ledger, self._store, self._blobs, self._keep = ledger, store, blobs, keep
+        self._lock = threading.Lock()
+        self._runs: OrderedDict[str, _Drawn] = OrderedDict()
+
+    def of(self, run_id: str, number: int) -> RoundMap:
+        """The map of a round; -1 is the last committed one whose prototypes are there.
+
+        Raises:
+            RunNotFound: There is no such run.
+            NoPrototypes: Its method has none.
+            RoundNotFound: The round has not committed.
+            BlobNotFound: Its prototypes were collected.
+            PayloadCorrupt: Stored prototypes are gone or damaged.
+        """
+        run = self._ledger.get(run_id)
+        config = _config_with_prototypes(run)
+        with self._lock:
+            known = self._known(run_id)
+            there = self._there(run, known)
+            if number < 0 and there:
+                number = there[-1]
+            if number not in there:
+                raise self._why_not(run, number, there)
+            picture = known.pictures.get(number) or self._draw(run, config, number, there, known)
+            known.pictures[number] = picture
+            known.pictures.move_to_end(number)
+            while len(known.pictures) > MAX_PICTURES:
+                known.pictures.popitem(last=False)
+            return replace(picture, rounds=spans(there))
+
+    def _known(self, run_id: str) -> _Drawn:
+        known = self._runs.setdefault(run_id, _Drawn())
+        self._runs.move_to_end(run_id)
+        while len(self._runs) > MAX_RUNS:
+            self._runs.popitem(last=False)
+        return known
+
+    def _there(self, run: Run, known: _Drawn) -> list[int]:
+        """The rounds whose prototypes are there and stay for now, rising; each is looked at once."""
+        last, kept = machine.last_committed(run), kept_rounds(run, self._keep)
+        first = max(1, min(kept.results_from, kept.prototypes_from))
+        window = range(first, 0 if last is None else last + 1)
+        known.is_there = {number: known.is_there[number] for number in window if number in known.is_there}
+        after = next((number for number in window if number not in known.is_there), window.stop) - 1
+        while after < window.stop - 1:
+            page = self._store.list_rounds(run.run_id, after=after, limit=PAGE)
+            if not page:
+                break
+            for each in page:
+                if each.number in window:
+                    found = each.prototypes is not None and self._store.find_blob(each.prototypes.sha256) is not None
+                    known.is_there[each.number] = found
+            after = page[-1].number
+        there = [number for number in window if known.is_there.get(number)]
+        last_before = max((key for key in known.keys if key < first), default=first)
+        known.keys = {key: value for key, value in known.keys.items() if key >= last_before}
+        return there
+
+    def _draw(self, run: Run, config: RunConfig, number: int, there: Sequence[int], known: _Drawn) -> RoundMap:
+        """Draw a round, and first the key rounds that its picture hangs on and that are not remembered."""
+        keys = sorted({*key_rounds(there), *known.keys})
+        chain = [number]
+        while (reference := reference_round(chain[-1], keys)) is not None and reference not in known.keys:
+            chain.append(reference)
+        while True:
+            each = chain.pop()
+            reference = reference_round(each, keys)
+            centres, aligned_from = ({}, each) if reference is None else known.keys[reference]
+            picture = self._drawn(run, config, each, centres, aligned_from)
+            if each in keys:
+                known.keys[each] = picture.drawn.centres, aligned_from
+            if not chain:
+                return picture
+
+    def _drawn(self, run: Run, config: RunConfig, number: int, reference: Centres, aligned_from: int) -> RoundMap:
+        record = self._store.find_round(run.run_id, number)
+        assert record is not None
+        assert config.algorithm.prototype_kind is not None
+        sets = {
+            client_id: blob
+            for client_id, update in sorted(record.updates.items())
+            if (blob := update.payload.prototype_set(config.algorithm.prototype_kind)) is not None
+        }
+        gone: set[str] = set()
+        made = self._read(record.prototypes)
+        if made is None:
+            raise self._why_not(run, number, ())
+        try:
+            drawn = map_prototypes(
+                self._local(sets, gone),
+                made,
+                comparison=config.algorithm.comparison,
+                num_classes=len(config.data.classes),
+                reference=reference,
+            )
+        except (MalformedUpdate, ValueError) as error:
+            raise PayloadCorrupt(
+                f"stored prototypes of round {number} of run {run.run_id} are not what was checked when they came: examine "
+                "the state directory with 'fedplcc doctor'"
+            ) from error
+        domains = self._store.domains(tuple(sets))
+        return RoundMap(
+            number=number,
+            drawn=drawn,
+            clients=tuple(
+                MappedClient(client_id, domains.get(client_id, ""), client_id not in gone) for client_id in sets
+            ),
+            comparison=config.algorithm.comparison,
+            aligned_from=aligned_from,
+        )
+
+    def _local(self, sets: Mapping[str, BlobRef], gone: set[str]) -> Iterator[tuple[str, PrototypeSet]]:
+        """Clients with their prototypes, one set at a time; whose are not there any more is noted."""
+        for client_id, blob in sets.items():
+            found = self._read(blob)
+            if found is None:
+                gone.add(client_id)
+            yield client_id, PrototypeSet.empty() if found is None else found
+
+    def _read(self, blob: BlobRef | None) -> PrototypeSet | None:
+        """Stored prototypes, or None where they were collected, now or long ago."""
+        if blob is None:
+            return None
+        with self._blobs.holds.reading(blob.sha256) as is_kept:
+            if not is_kept or self._store.find_blob(blob.sha256) is None:
+                return None
+            return prototypes_from_bytes(self._blobs.verified_path(blob.sha256).read_bytes())
+
+    def _why_not(self, run: Run, number: int, there: Sequence[int]) -> RoundNotFound | BlobNotFound:
+        last = machine.last_committed(run)
+        if last is None or last == 0:
+            return RoundNotFound(
+                f"run {run.run_id} has not committed a round with prototypes yet", run_id=run.run_id, round=number
+            )
+        if number == 0:
+            detail = f"round 0 of run {run.run_id} made the first model; prototypes begin with round 1"
+            return RoundNotFound(detail, run_id=run.run_id, round=number)
+        if number > last:
+            return RoundNotFound(f"run {run.run_id} has not committed round {number}", run_id=run.run_id, round=number)
+        number = last if number < 0 else number
+        which = ", ".join(f"{first} to {last}" if first < last else f"{first}" for first, last in spans(there))
+        return BlobNotFound(
+            f"the prototypes of round {number} of run {run.run_id} were collected; there are those of "
+            f"{'rounds ' + which if which else 'no round'}: an aggregator with a larger keep_prototypes keeps those of more",
+            run_id=run.run_id,
+            round=number,
+            rounds=which,
+        )
+
+
+def _config_with_prototypes(run: Run) -> RunConfig:
+    try:
+        config = config_of(run)
+    except InvalidConfig as error:
+        raise NoPrototypes(
+            f"this version cannot read the configuration of run {run.run_id}: {error.detail}", run_id=run.run_id
+        ) from error
+    if not config.algorithm.has_prototypes:
+        raise NoPrototypes(
+            f"run {run.run_id} trains by {run.method}, which has no prototypes, so there is no map of them",
+            run_id=run.run_id,
+        )
+    return config

@@ -1,0 +1,120 @@
+"""The aggregator's own work: rounds whose updates are all there are aggregated, one at a time, outside the ledger's lock.
+
+Whatever keeps a round from that is told in its run: stored bytes that are damaged end it, a bug lets it wait for a mended
+version, and a disk that is away lets it wait for the disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from aggregator.computation.aggregation import aggregate, earlier_updates
+from aggregator.coordinator.layouts import Layouts
+from aggregator.coordinator.ledger import Ledger
+from aggregator.metrics import AggregatorMetrics
+from aggregator.rounds import machine
+from aggregator.rounds.machine import RunEvent
+from aggregator.store.base import Store
+from aggregator.store.blobs.blob_store import BlobStore
+from shared.errors import BlobNotFound, MalformedUpdate, PayloadCorrupt, StoreUnavailable
+from shared.process.log import bind, get_logger
+from shared.types import Event, RoundPhase, Run, RunStatus
+
+log = get_logger(__name__)
+
+
+class RoundWork:
+    """Rounds that wait to be aggregated."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        layouts: Layouts,
+        store: Store,
+        blobs: BlobStore,
+        metrics: AggregatorMetrics,
+        block_elements: int,
+    ) -> None:
+        self._ledger, self._layouts, self._store, self._blobs = ledger, layouts, store, blobs
+        self._metrics = metrics
+        self._block_elements = block_elements
+        self._attempts: dict[str, int] = {}
+
+    def do(self) -> bool:
+        """Aggregate one round if one waits for it; says whether there was one. Call it from one thread at a time.
+
+        Raises:
+            StoreUnavailable: The disk or the database is away; the round still waits.
+        """
+        with self._blobs.holds.holding():
+            return self._aggregate_one()
+
+    def _aggregate_one(self) -> bool:
+        with self._ledger.lock:
+            waiting = [
+                run
+                for run in self._ledger.open_runs()
+                if run.round is not None
+                and run.round.phase is RoundPhase.AGGREGATING
+                and run.status in (RunStatus.RUNNING, RunStatus.PAUSED)
+            ]
+        if not waiting:
+            return False
+        # The one tried least: a run whose aggregation crashes must not keep the others waiting.
+        run = min(waiting, key=lambda run: self._attempts.get(run.run_id, 0))
+        self._attempts = {run.run_id: self._attempts.get(run.run_id, 0) for run in waiting}
+        self._attempts[run.run_id] += 1
+        with bind(run_id=run.run_id, round=run.round_number):
+            self._work_on(run)
+        return True
+
+    def _work_on(self, run: Run) -> None:
+        try:
+            with self._ledger.storage.writing("results"):
+                outcome = self._aggregated(run)
+        except StoreUnavailable:
+            raise
+        except Exception:
+            self._record_crash(run)
+            raise
+        del self._attempts[run.run_id]
+        with self._ledger.lock:
+            before = self._ledger.find_open(run.run_id)
+            if before is not None and before.status in (RunStatus.RUNNING, RunStatus.PAUSED):
+                self._ledger.step(before, outcome(before))
+            # Else it was stopped meanwhile: what was computed is not wanted.
+
+    def _aggregated(self, run: Run) -> Callable[[Run], Run]:
+        """Compute a round's result, outside the lock; returns the step that it amounts to, FAIL where it cannot be done."""
+        assert run.round is not None
+        number = run.round.number
+        try:
+            earlier = earlier_updates(run, self._store)
+            watch = self._metrics.rounds.aggregation(run.run_id, now=self._ledger.now)
+            model, prototypes = aggregate(
+                run, self._layouts.table(run), self._blobs, self._block_elements, earlier, watch
+            )
+        except (PayloadCorrupt, BlobNotFound, MalformedUpdate) as error:
+            # What is stored is gone, or not what was checked.
+            log.error("aggregation_failed", exc_info=True)
+            reason = f"round {number} cannot be aggregated: {error.detail}"
+            return lambda run: machine.move(run, RunEvent.FAIL, reason=reason)
+        return lambda run: machine.aggregated(run, number, model=model, prototypes=prototypes, now=self._ledger.now())
+
+    def _record_crash(self, run: Run) -> None:
+        """Say, once a round, why a run waits whose aggregation met a bug; it is tried again, by a mended version too."""
+        if self._attempts[run.run_id] > 1:
+            return
+        reason = f"round {run.round_number} cannot be aggregated: internal error; the aggregator's log says more"
+        event = Event(
+            type="aggregation_failed",
+            run_id=run.run_id,
+            round=run.round_number,
+            data={"reason": "INTERNAL", "detail": reason},
+            time=self._ledger.now(),
+        )
+        with self._ledger.lock:
+            before = self._ledger.find_open(run.run_id)
+            if before is not None:
+                self._ledger.step(before, replace(before, reason=reason), extra=[event])

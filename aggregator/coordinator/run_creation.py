@@ -1,0 +1,116 @@
+"""Making a run of a person's configuration: once for each request id, and with the model that it names to begin with."""
+
+from __future__ import annotations
+
+import json
+import math
+import uuid
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from aggregator.coordinator.initial_models import Beginning, InitialModels
+from aggregator.coordinator.ledger import Ledger
+from aggregator.coordinator.request_ids import MAX_REQUEST_ID, Requests
+from aggregator.rounds import machine
+from aggregator.store.blobs.blob_store import BlobStore
+from shared.config.run import RunConfig, parse_run_config
+from shared.errors import InvalidConfig, MalformedRequest
+from shared.tensors import prototypes_to_bytes
+from shared.types import GLOBAL_CLUSTER, BlobRef, PrototypeSet, Run, RunStatus
+
+FindArtifact = Callable[[str, int, str], tuple[BlobRef, Path]]
+"""A committed round's model or prototypes; see `Coordinator.artifact`."""
+
+
+class RunCreation:
+    """Creates runs."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        requests: Requests,
+        blobs: BlobStore,
+        initial_models: InitialModels,
+        artifact: FindArtifact,
+        *,
+        lease_s: float,
+        max_classes: int,
+    ) -> None:
+        self._ledger, self._requests, self._blobs = ledger, requests, blobs
+        self._initial_models, self._artifact = initial_models, artifact
+        self._lease_s, self._max_classes = lease_s, max_classes
+
+    def create(self, request_id: str, document: Mapping[str, Any]) -> Run:
+        """Create a run, or return the one that this request id created before; see `Coordinator.create_run`."""
+        if not 1 <= len(request_id) <= MAX_REQUEST_ID:
+            raise MalformedRequest(f"a request id has 1 to {MAX_REQUEST_ID} characters")
+        config = parse_run_config(document)
+        request_hash = config.hash  # as it was sent: what it names by a run's id is another model when that run goes on
+        if len(config.data.classes) > self._max_classes:
+            raise MalformedRequest(f"data.classes: at most {self._max_classes} classes")
+        lease_ends = math.isfinite(self._lease_s)  # in a simulation it does not, and nobody is ever away
+        if config.quorum.deadline_s is not None and lease_ends and config.quorum.silence_s < self._lease_s:
+            raise InvalidConfig(
+                f"quorum.silence_s = {config.quorum.silence_s:g}: at least {self._lease_s:g}, the lease of this "
+                "aggregator in seconds: sooner it does not know that a client is silent"
+            )
+        with self._ledger.lock, self._blobs.holds.holding():
+            created = self._requests.created(request_id, request_hash)
+            if created is not None:
+                return self._ledger.get(created)
+            prototypes = self._blobs.put(GLOBAL_CLUSTER, [prototypes_to_bytes(PrototypeSet.empty())])
+            beginning = self._beginning(config)
+            now = self._ledger.now()
+            if beginning is not None:
+                config = config.begun_with(beginning.model.sha256)
+            run = Run(
+                run_id=f"{config.run.name}-{uuid.uuid4().hex[:8]}",
+                name=config.run.name,
+                status=RunStatus.PENDING,
+                config_json=config.canonical_json,
+                config_hash=config.hash,
+                method=config.run.method,
+                total_rounds=config.run.rounds,
+                seed=config.run.seed,
+                roster=config.run.clients or (),
+                model=None if beginning is None else beginning.model,
+                prototypes=prototypes,
+                reason="waiting for clients to join",
+                quarantined=dict.fromkeys(config.admission.quarantined, "the run's configuration says so"),
+                created_at=now,
+                updated_at=now,
+            )
+            facts = {} if beginning is None else {"initial_model": beginning.source}
+            return self._ledger.create(run, request_id=request_id, request_hash=request_hash, facts=facts)
+
+    def _beginning(self, config: RunConfig) -> Beginning | None:
+        """What a run is to begin with, durable as a blob; None where its first client makes a new model."""
+        if config.run.initial_model is None:
+            return None
+        beginning = self._initial_models.resolve(
+            config.run.initial_model, lambda run_id, number: self._committed_model(run_id, number, config)
+        )
+        self._initial_models.keep(beginning.model)
+        return beginning
+
+    def _committed_model(self, run_id: str, number: int | None, config: RunConfig) -> tuple[BlobRef, int, Path]:
+        """The model of another run's round for a run of this configuration; see `initial_models.FindCommitted`."""
+        run = self._ledger.get(run_id)
+        if number is None:
+            number = machine.last_committed(run)
+        blob, path = self._artifact(run_id, -1 if number is None else number, "model")
+        assert number is not None, "without a committed round there is no model"
+        theirs = json.loads(run.config_json)
+        made = (theirs["model"]["name"], theirs["model"].get("stem"), len(theirs["data"]["classes"]))
+        wanted = (config.model.name, config.model.stem, len(config.data.classes))
+        if made != wanted:
+            raise InvalidConfig(
+                f"run.initial_model: run {run_id} trains {_in_words(*made)}, this one {_in_words(*wanted)}; use the same "
+                "[model] and as many classes"
+            )
+        return blob, number, path
+
+
+def _in_words(model: str, stem: str | None, num_classes: int) -> str:
+    return f"a {model}{f' with stem {stem}' if stem else ''} of {num_classes} classes"

@@ -1,0 +1,451 @@
+"""The coordinator: runs, rounds and updates. It owns every transition and knows neither gRPC nor which store it has.
+
+The use cases of RunService and RoundService in domain types: who may do what, and which pure step of rounds/machine.py
+it is. How a step becomes durable is ledger.py; how bytes move, transfers.py; how a run is made, run_creation.py; how
+results become part of their rounds, commits.py; what the aggregator itself computes, round_work.py.
+
+Methods may be called from any thread; the ledger's lock makes them take turns. Long work (the fold, clustering, checking a
+blob) is done outside the lock, by `work` and in the caller's thread.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from aggregator.computation.fold import BLOCK_ELEMENTS
+from aggregator.coordinator.attendance import Attendance
+from aggregator.coordinator.commits import Commits
+from aggregator.coordinator.garbage import Collection, Keep
+from aggregator.coordinator.initial_models import InitialModels
+from aggregator.coordinator.layouts import Layouts
+from aggregator.coordinator.ledger import Ledger, Listener
+from aggregator.coordinator.prototype_maps import PrototypeMaps
+from aggregator.coordinator.request_ids import MAX_REQUEST_ID, Requests
+from aggregator.coordinator.round_work import RoundWork
+from aggregator.coordinator.run_creation import RunCreation
+from aggregator.coordinator.transfers import Transfers
+from aggregator.metrics import AggregatorMetrics
+from aggregator.presence.sessions import Session, Sessions
+from aggregator.rounds import machine, results, tasks
+from aggregator.rounds.machine import RunEvent
+from aggregator.store.base import ControlRequest, Store
+from aggregator.store.blobs.blob_store import BlobStore
+from shared.config.run import canonical_json
+from shared.errors import (
+    BlobNotFound,
+    ClientNotFound,
+    InvalidTransition,
+    MalformedRequest,
+    NotAMember,
+    RoundNotFound,
+)
+from shared.process.clock import Clock, SteadyClock
+from shared.process.log import get_logger
+from shared.types import (
+    BlobRef,
+    Client,
+    ClientActivity,
+    CommittedUpdate,
+    Evaluation,
+    Event,
+    EventQuery,
+    Heartbeat,
+    Membership,
+    Round,
+    RoundPhase,
+    Run,
+    RunStatus,
+    Task,
+    TaskKind,
+    Update,
+)
+from shared.version import VERSION
+
+log = get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What the coordinator allows its trainers."""
+
+    heartbeat_interval_s: float = 2.0
+    lease_heartbeats: int = 5
+    max_chunk_bytes: int = 1 << 20
+    max_blob_bytes: int = 4 << 30
+    fold_block_elements: int = BLOCK_ELEMENTS
+    max_classes: int = 10_000
+
+    @property
+    def lease_s(self) -> float:
+        """How long a client id stays reserved after the last sign of life."""
+        return self.heartbeat_interval_s * self.lease_heartbeats
+
+
+class Coordinator:
+    """Runs, rounds and updates of one aggregator."""
+
+    def __init__(
+        self,
+        store: Store,
+        blobs: BlobStore,
+        metrics: AggregatorMetrics,
+        limits: Limits | None = None,
+        keep: Keep | None = None,
+        *,
+        wall_clock: Clock | None = None,
+        monotonic_clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._store, self._blobs, self._metrics = store, blobs, metrics
+        self._limits = limits or Limits()
+        self._sessions = Sessions(self._limits.lease_s, monotonic_clock)
+        self._ledger = Ledger(
+            store,
+            blobs,
+            metrics,
+            self._sessions,
+            wall_clock=wall_clock or SteadyClock(),
+            monotonic_clock=monotonic_clock,
+        )
+        self.transfers = Transfers(
+            self._ledger,
+            self._sessions,
+            store,
+            blobs,
+            metrics,
+            max_chunk_bytes=self._limits.max_chunk_bytes,
+            max_blob_bytes=self._limits.max_blob_bytes,
+        )
+        self.initial_models = InitialModels(blobs, max_blob_bytes=self._limits.max_blob_bytes)
+        self.collection = Collection(self._ledger, store, blobs, metrics, keep or Keep(), clock=monotonic_clock)
+        self.prototype_maps = PrototypeMaps(self._ledger, store, blobs, keep or Keep())
+        self._requests = Requests(store)
+        self._run_creation = RunCreation(
+            self._ledger,
+            self._requests,
+            blobs,
+            self.initial_models,
+            self.artifact,
+            lease_s=self._limits.lease_s,
+            max_classes=self._limits.max_classes,
+        )
+        self._attendance = Attendance(self._ledger, self._sessions, store, metrics)
+        self._layouts = Layouts(store, blobs)
+        self._round_work = RoundWork(
+            self._ledger, self._layouts, store, blobs, metrics, self._limits.fold_block_elements
+        )
+        self._commits = Commits(self._ledger, self._sessions, self.transfers, self._layouts, store, blobs, metrics)
+        metrics.attend(now=self._ledger.now, monotonic_clock=monotonic_clock, folder=blobs.folder)
+        metrics.clients.registered(len(store.list_clients()))
+        self._ledger.recover()
+
+    # Runs, as the gateway sees them
+
+    def create_run(self, request_id: str, document: Mapping[str, Any]) -> Run:
+        """Create a run, or return the one that this request id created before.
+
+        Raises:
+            InvalidConfig: The configuration is wrong.
+            RunNotFound, RoundNotFound, BlobNotFound: The initial model that it names is not there.
+            RequestIdReused: The request id came with another configuration, or steered a run.
+            MalformedRequest: The request id is empty or too long.
+        """
+        return self._run_creation.create(request_id, document)
+
+    def get_run(self, run_id: str) -> Run:
+        """One run.
+
+        Raises:
+            RunNotFound: There is none of this id.
+        """
+        return self._explained(self._ledger.get(run_id))
+
+    def list_runs(self, *, limit: int, before: str = "") -> list[Run]:
+        """Runs, newest first, from the one after `before`."""
+        if before:
+            self._ledger.get(before)
+        with self._ledger.lock:
+            found = self._store.list_runs(limit=limit, before=before)
+            return [self._explained(self._ledger.find_open(run.run_id) or run) for run in found]
+
+    def list_rounds(self, run_id: str, *, after: int = -1, limit: int = 1000) -> list[Round]:
+        """Rounds of a run in order, without updates and evaluations."""
+        self._ledger.get(run_id)
+        return self._store.list_rounds(run_id, after=after, limit=limit)
+
+    def list_evaluations(
+        self, run_id: str, number: int | None = None, *, after: tuple[int, str] = (-1, ""), limit: int | None = None
+    ) -> list[tuple[int, Evaluation]]:
+        """Evaluation reports of a run or of one round, by round and client, from the one after `after`."""
+        self._ledger.get(run_id)
+        return self._store.list_evaluations(run_id, number, after=after, limit=limit)
+
+    def list_events(self, query: EventQuery) -> list[Event]:
+        """The entries of the history that are asked for; a run that is named has to be there."""
+        if query.run_id:
+            self._ledger.get(query.run_id)
+        return self._store.list_events(query)
+
+    def list_clients(self, *, after: str = "", limit: int | None = None) -> list[Client]:
+        """Clients that ever joined, by id, from the one after `after`, with what is known of them now."""
+        with self._ledger.lock:
+            return [self._attendance.shown(client) for client in self._store.list_clients(after=after, limit=limit)]
+
+    def manifest(self, run: Run) -> dict[str, Any]:
+        """The content of run.json."""
+        types = ("run_created", "run_started", "clients_admitted")
+        events = self._store.list_events(EventQuery(run_id=run.run_id, types=types, limit=1000))
+        return results.manifest(run, json.loads(run.config_json), events)
+
+    def pause(self, run_id: str, *, now: bool = False, request_id: str = "") -> Run:
+        """Pause a run when its open round commits, or at once. Pausing a paused run changes nothing.
+
+        Here and in `resume` and `stop`, the same request id again changes nothing either, whatever has happened since: a
+        retry that arrives late must not undo what was asked for after it. Empty is no id.
+
+        Raises:
+            RunNotFound, InvalidTransition: There is no such run, or it cannot be paused.
+            RequestIdReused: The request id came with another action, run or argument.
+            MalformedRequest: The request id is too long.
+        """
+        return self._steer(run_id, lambda run: machine.pause(run, now=now), request_id, action="pause", now=now)
+
+    def resume(self, run_id: str, *, request_id: str = "") -> Run:
+        """Resume a run. Resuming a running one takes back a pause that waits.
+
+        Raises:
+            RunNotFound, InvalidTransition: There is no such run, or it is not paused.
+            RequestIdReused, MalformedRequest: See `pause`.
+        """
+        return self._steer(run_id, machine.resume, request_id, action="resume")
+
+    def stop(self, run_id: str, *, reason: str = "", request_id: str = "") -> Run:
+        """Stop a run. Stopping one that has ended returns it as it is.
+
+        Raises:
+            RunNotFound: There is no such run.
+            RequestIdReused, MalformedRequest: See `pause`.
+        """
+        why = reason or "stopped by request"
+        return self._steer(run_id, lambda run: machine.stop(run, reason=why), request_id, action="stop", reason=reason)
+
+    def quarantine(self, run_id: str, client_id: str, *, reason: str = "", request_id: str = "") -> Run:
+        """Leave a client out of a run from now on. Quarantining it again changes nothing.
+
+        Raises:
+            RunNotFound, ClientNotFound, InvalidTransition: There is no such run or client, or the run has ended.
+            RequestIdReused, MalformedRequest: See `pause`.
+        """
+        why = reason or "quarantined by request"
+        return self._steer(
+            run_id,
+            lambda run: machine.quarantine(self._with_client(run, client_id), client_id, why),
+            request_id,
+            action="quarantine",
+            client_id=client_id,
+            reason=reason,
+        )
+
+    def release(self, run_id: str, client_id: str, *, request_id: str = "") -> Run:
+        """Let a quarantined client take part again. Releasing one that is not quarantined changes nothing.
+
+        Raises:
+            RunNotFound, ClientNotFound, InvalidTransition: There is no such run or client, or the run has ended.
+            RequestIdReused, MalformedRequest: See `pause`.
+        """
+        return self._steer(
+            run_id,
+            lambda run: machine.release(self._with_client(run, client_id), client_id),
+            request_id,
+            action="release",
+            client_id=client_id,
+        )
+
+    def artifact(self, run_id: str, number: int, kind: str) -> tuple[BlobRef, Path]:
+        """The model or the prototypes of a committed round, and the file to read them from; -1 is the last one.
+
+        Raises:
+            RunNotFound, RoundNotFound: There is no such run or committed round.
+            BlobNotFound: It was collected.
+            PayloadCorrupt: Its file is gone.
+        """
+        run = self._ledger.get(run_id)
+        current: Run | Round | None = run if number < 0 else self._store.find_round(run_id, number)
+        if isinstance(current, Round) and current.phase is not RoundPhase.COMMITTED:
+            current = None
+        blob = None if current is None or machine.last_committed(run) is None else getattr(current, kind)
+        if blob is None:
+            which = "any round" if number < 0 else f"round {number}"
+            raise RoundNotFound(f"run {run_id} has not committed {which}", run_id=run_id, round=number)
+        if self._store.find_blob(blob.sha256) is None:
+            setting = "keep_models" if kind == "model" else "keep_models or keep_prototypes"
+            raise BlobNotFound(
+                f"the {kind} of round {number} of run {run_id} was collected: the aggregator keeps those of a run's first "
+                f"and last rounds, as many as its setting {setting} says",
+                sha256=blob.sha256,
+            )
+        return blob, self._blobs.stored_path(blob.sha256)
+
+    # Trainers
+
+    def join(self, client: Client, token: str) -> Membership:
+        """Make an instance the one that acts for a client.
+
+        Raises:
+            ClientIdTaken: Another instance holds the client id.
+            MalformedRequest: The domain's name is reserved.
+        """
+        if client.domain in results.SUMMARIES:
+            raise MalformedRequest(f"a domain cannot be called {client.domain!r}: tables of accuracy have that column")
+        with self._ledger.lock:
+            self._attendance.joined(self._sessions.join(client, token))
+            self._ledger.settle()
+            return Membership(
+                heartbeat_interval_s=self._limits.heartbeat_interval_s,
+                lease_s=self._limits.lease_s,
+                max_chunk_bytes=self._limits.max_chunk_bytes,
+                max_blob_bytes=self._limits.max_blob_bytes,
+                last_committed=self._store.last_committed(client.client_id),
+                version=VERSION,
+                open_runs=tuple(run.run_id for run in self._ledger.open_runs() if client.client_id in run.roster),
+            )
+
+    def task(self, client_id: str, token: str) -> Task:
+        """The client's task now; it is remembered as given."""
+        with self._ledger.lock:
+            return self._next_task(self._sessions.check(client_id, token))
+
+    def task_if_connected(self, client_id: str, token: str) -> Task:
+        """As `task`, but no sign of life: an open stream alone keeps no lease.
+
+        Raises:
+            NotAMember: The lease has run out.
+        """
+        with self._ledger.lock:
+            session = self._sessions.find(client_id)
+            if session is None or session.token != token:
+                raise NotAMember(f"client {client_id} has not joined, or its lease ran out", client_id=client_id)
+            return self._next_task(session)
+
+    def heartbeat(self, heartbeat: Heartbeat, token: str) -> bool:
+        """Record a sign of life; says whether the work that the client does is still wanted."""
+        with self._ledger.lock:
+            session = self._sessions.check(heartbeat.client_id, token)
+            self._sessions.heard(session, heartbeat)
+            self._attendance.measured(session)
+            self._metrics.rounds.heard(
+                heartbeat.run_id, heartbeat.round, heartbeat.client_id, heartbeat.activity, now=self._ledger.now()
+            )
+            if heartbeat.problem is not None and heartbeat.problem != session.problem:
+                self._attendance.reported(session, heartbeat.problem)
+            if heartbeat.activity is ClientActivity.IDLE:
+                if session.task is not None and session.task.kind is TaskKind.STOP:
+                    session.task = None
+                self._end_stopping_runs()
+                return True
+            wanted = self._ledger.find_open(heartbeat.run_id)
+            task = None if wanted is None else tasks.task_in(wanted, heartbeat.client_id)
+            return task is not None and task.round == heartbeat.round
+
+    def commit_update(self, client_id: str, token: str, run_id: str, number: int, update: Update) -> CommittedUpdate:
+        """Make an update part of its round. The same update again is answered as the first time.
+
+        Raises:
+            MalformedUpdate: A check of computation/update_checks.py failed.
+            BlobNotFound: A blob was not uploaded by this client.
+            RoundClosed, NotInCohort, UpdateConflict, RunNotFound: See rounds/machine.py.
+        """
+        return self._commits.commit_update(client_id, token, run_id, number, update)
+
+    def report_evaluation(self, client_id: str, token: str, run_id: str, number: int, evaluation: Evaluation) -> None:
+        """Add a report to its round; the first one of a client counts.
+
+        Raises:
+            MalformedUpdate, RoundClosed, NotInCohort, RunNotFound: See computation/update_checks.py and rounds/machine.py.
+        """
+        self._commits.report_evaluation(client_id, token, run_id, number, evaluation)
+
+    # Time and work, driven by app.py or by a simulation
+
+    def tick(self) -> None:
+        """Let time pass: leases run out, overdue rounds drop clients, stopping runs end, gauges follow."""
+        with self._ledger.lock:
+            for session in self._sessions.expired():
+                self._attendance.lost(session)  # first: if the store is away, the next tick finds it again
+                self._sessions.remove(session)
+            self._ledger.let_time_pass()
+            self._end_stopping_runs()
+            open_runs = self._ledger.open_runs()
+            self._metrics.clients.follow(self._sessions, open_runs)
+            self._metrics.runs.follow(open_runs, now=self._ledger.now())
+            self._layouts.forget(but_of={run.run_id for run in open_runs})
+            self._sessions.forget_progress(but_of={name for run in open_runs for name in run.roster})
+
+    def work(self) -> bool:
+        """Aggregate one round if one waits for it; says whether there was one. Call it from one thread at a time.
+
+        Raises:
+            StoreUnavailable: The disk or the database is away; the round still waits.
+        """
+        return self._round_work.do()
+
+    def has_ended(self, run_id: str) -> bool:
+        """Whether nothing can happen to this run any more."""
+        return self._ledger.get(run_id).status.is_final
+
+    def subscribe(self, listener: Listener) -> None:
+        """Have a function called after every change."""
+        self._ledger.subscribe(listener)
+
+    # Parts of the above
+
+    def _explained(self, run: Run) -> Run:
+        """The run with the reason why it waits where its storage fails, which the storage itself cannot take down."""
+        why = "" if run.status.is_final else self._ledger.storage.why_waiting()
+        return replace(run, reason=why) if why else run
+
+    def _steer(self, run_id: str, change: Callable[[Run], Run], request_id: str, **asked: object) -> Run:
+        """Do what a person asked for, once for each request id; returns the run as it is then."""
+        if len(request_id) > MAX_REQUEST_ID:
+            raise MalformedRequest(f"a request id has at most {MAX_REQUEST_ID} characters")
+        request = None
+        with self._ledger.lock:
+            if request_id:
+                request_hash = hashlib.sha256(canonical_json({"run_id": run_id, **asked}).encode()).hexdigest()
+                request = ControlRequest(
+                    request_id=request_id, request_hash=request_hash, run_id=run_id, created_at=self._ledger.now()
+                )
+                if self._requests.was_done(request):
+                    return self._ledger.get(run_id)
+            self._ledger.change(run_id, change, request=request)
+            self._end_stopping_runs()
+            return self._ledger.get(run_id)
+
+    def _with_client(self, run: Run, client_id: str) -> Run:
+        """A run that goes on, if there is a client to speak of: a slip in its id must not pass for a wish fulfilled."""
+        if run.status.is_final:
+            raise InvalidTransition(f"the run is {run.status}; nobody takes part in it any more", run_id=run.run_id)
+        is_known = client_id in run.roster or client_id in run.quarantined
+        if not is_known and self._store.find_client(client_id) is None:
+            raise ClientNotFound(
+                f"run {run.run_id} has no client {client_id[:64]!r}, and none of that id ever joined", run_id=run.run_id
+            )
+        return run
+
+    def _end_stopping_runs(self) -> None:
+        """End the stopping runs for which no connected trainer works any more."""
+        for run in [run for run in self._ledger.open_runs() if run.status is RunStatus.STOPPING]:
+            busy = [session for session in self._sessions if session.works_for(run.run_id)]
+            if not busy:
+                self._ledger.step(run, machine.move(run, RunEvent.ALL_IDLE, reason=run.reason))
+
+    def _next_task(self, session: Session) -> Task:
+        task = tasks.next_task(self._ledger.open_runs(), session.client.client_id, session.task)
+        self._sessions.given(session, task)
+        self._metrics.rounds.task_taken(task, now=self._ledger.now())
+        return task

@@ -1,0 +1,249 @@
+"""Bytes in and out: which blobs a client may fetch, and how its uploads grow, end and are refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from aggregator.computation.aggregation import config_of
+from aggregator.coordinator.ledger import Ledger
+from aggregator.coordinator.write_trouble import Storage
+from aggregator.metrics import AggregatorMetrics
+from aggregator.metrics.outcomes import WRONG_IN_THEMSELVES, What
+from aggregator.metrics.transfers import Direction, Transfer
+from aggregator.presence.sessions import Sessions
+from aggregator.rounds import machine
+from aggregator.rounds import refusals as admission
+from aggregator.store.base import Store
+from aggregator.store.blobs.blob_store import BlobStore
+from aggregator.store.blobs.uploads import Upload
+from shared.errors import BlobNotFound, BlobTooLarge, ChunkTooLarge, ClientIdTaken, FedplccError, Unauthenticated
+from shared.types import BlobRef, Event, Payload, Run
+
+_COLLECTED = "the blob is not kept any more; ask for the task again"
+
+
+class Receiver:
+    """One upload being received: chunks in order, then `finish`; `close` in any case."""
+
+    def __init__(
+        self,
+        blobs: BlobStore,
+        client_id: str,
+        upload: Upload,
+        guard: Callable[[], AbstractContextManager[None]],
+        on_bytes: Callable[[], None],
+        storage: Storage,
+        max_chunk_bytes: int,
+    ) -> None:
+        self._blobs, self._client_id, self._upload, self._storage = blobs, client_id, upload, storage
+        self._guard, self._on_bytes, self._max_chunk_bytes = guard, on_bytes, max_chunk_bytes
+
+    def write(self, offset_bytes: int, data: bytes) -> None:
+        """Append a chunk.
+
+        Raises:
+            ChunkTooLarge, ChunkOutOfOrder, FailedPrecondition: It is over the limit, does not follow, or comes too late.
+        """
+        with self._guard():
+            if len(data) > self._max_chunk_bytes:
+                raise ChunkTooLarge(f"a chunk has at most {self._max_chunk_bytes} bytes, this one {len(data)}")
+            with self._storage.writing("uploads"):
+                self._upload.write(offset_bytes, data)
+            self._on_bytes()
+
+    def finish(self) -> None:
+        """Check the whole and give it its name.
+
+        Raises:
+            BlobCorrupt: Bytes are missing or do not have the announced SHA-256.
+        """
+        with self._guard(), self._storage.writing("uploads"):
+            self._upload.finish()
+
+    def close(self) -> None:
+        """Let go, whether the blob is complete or goes on later."""
+        self._blobs.uploads.end(self._client_id, self._upload)
+
+
+class Transfers:
+    """Downloads and uploads of connected clients."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        sessions: Sessions,
+        store: Store,
+        blobs: BlobStore,
+        metrics: AggregatorMetrics,
+        *,
+        max_chunk_bytes: int,
+        max_blob_bytes: int,
+    ) -> None:
+        self._ledger, self._sessions, self._store = ledger, sessions, store
+        self._blobs, self._metrics = blobs, metrics
+        self.max_chunk_bytes, self._max_blob_bytes = max_chunk_bytes, max_blob_bytes
+        self._refused: set[tuple[str, int, int, str, str, str]] = set()
+
+    def open_download(self, client_id: str, token: str, sha256: str) -> tuple[BlobRef, str, Path]:
+        """A blob of the client's present task, its kind ("model" or "prototypes"), and the file to read it from.
+
+        Raises:
+            BlobNotFound: The task does not name this blob, or the task is long over and its blob was collected.
+            PayloadCorrupt: Its file is gone.
+        """
+        with self._ledger.lock:
+            session = self._sessions.check(client_id, token)
+            payload = session.task.payload if session.task else Payload()
+        for kind, blobs in (("model", payload.tensor_groups), ("prototypes", payload.prototype_sets)):
+            for blob in blobs:
+                if blob.sha256 == sha256:
+                    return blob, kind, self._stored_path(sha256)
+        raise BlobNotFound("the client's present task does not name this blob", sha256=sha256[:64])
+
+    @contextmanager
+    def reading(self, blob: BlobRef) -> Iterator[Path]:
+        """The file of a blob, which stays until the block ends, however long its reader takes.
+
+        Raises:
+            BlobNotFound: It was just collected.
+            PayloadCorrupt: It is gone.
+        """
+        with self._blobs.holds.reading(blob.sha256) as is_kept:
+            if not is_kept:
+                raise BlobNotFound(_COLLECTED, sha256=blob.sha256)
+            yield self._stored_path(blob.sha256)
+
+    def upload_status(self, client_id: str, token: str, run_id: str, number: int, blob: BlobRef) -> tuple[int, bool]:
+        """Offset from which to send a blob, and whether it is stored already."""
+        self._check_upload(client_id, token, run_id, number, blob)
+        if number == 0 and self._ledger.get(run_id).model == blob:
+            return blob.size_bytes, True  # the model that the client was given to begin with, sent back as it came
+        if self._blobs.uploads.is_complete(client_id, blob) or self._has_stored(client_id, blob):
+            return blob.size_bytes, True
+        return self._blobs.uploads.received_bytes(client_id, blob), False
+
+    def begin_upload(self, client_id: str, token: str, run_id: str, number: int, blob: BlobRef) -> Receiver | None:
+        """Go on with an upload; None where the blob is stored already."""
+        offset, is_complete = self.upload_status(client_id, token, run_id, number, blob)
+        if is_complete:
+            return None
+        if offset:
+            self.count_resumed(direction="received")
+        self._metrics.rounds.uploads(run_id, number, client_id, now=self._ledger.now())
+        with self._ledger.storage.writing("uploads", is_proof=False):
+            upload = self._blobs.uploads.begin(client_id, blob)
+
+        @contextmanager
+        def guard() -> Iterator[None]:
+            with self.refusals(client_id, run_id, number):
+                with self._ledger.lock:  # a chunk is a sign of life too, so that a slow upload keeps its lease
+                    self._sessions.check(client_id, token)
+                yield
+
+        def on_bytes() -> None:
+            with self._ledger.lock:
+                self._sessions.sent_bytes(client_id)
+
+        return Receiver(self._blobs, client_id, upload, guard, on_bytes, self._ledger.storage, self.max_chunk_bytes)
+
+    def uploaded_path(self, client_id: str, blob: BlobRef) -> Path:
+        """The file of a blob that this client uploaded, now or for an earlier update.
+
+        Raises:
+            BlobNotFound: It did not.
+        """
+        path = self._blobs.uploads.path(client_id, blob)
+        if path is None and self._has_stored(client_id, blob):
+            path = self._blobs.uploads.path(client_id, blob)
+        if path is None or not path.is_file() or path.stat().st_size != blob.size_bytes:
+            raise BlobNotFound(f"blob {blob.role!r} was not uploaded by client {client_id}", sha256=blob.sha256)
+        return path
+
+    @contextmanager
+    def refusals(self, client_id: str, run_id: str, number: int, *, what: What = "update") -> Iterator[None]:
+        """Count a refused update or report, and name the client and the reason in the run's history, once each."""
+        try:
+            yield
+        except FedplccError as error:
+            # Who only claims to be the client says nothing in its history.
+            if self._metrics.outcomes.refused(error, what=what) and not isinstance(
+                error, (ClientIdTaken, Unauthenticated)
+            ):
+                with self._ledger.lock:
+                    run = self._ledger.find_open(run_id)
+                    if run is not None and self._sessions.find(client_id) is not None:
+                        self._record_refusal(run, number, client_id, error, what)
+            raise
+
+    def _record_refusal(self, run: Run, number: int, client_id: str, error: FedplccError, what: str) -> None:
+        # Rounds that the client makes up, or that are over, share one entry while a round lasts: it cannot fill the history.
+        named = number if number == run.round_number else -1
+        key = (run.run_id, run.round_number, named, client_id, what, error.metadata.get("check", error.reason))
+        now, events = self._ledger.now(), []
+        if key not in self._refused:
+            data = {"reason": error.reason, "detail": error.detail, **error.metadata}
+            event = Event(type=f"{what}_refused", run_id=run.run_id, round=number, client_id=client_id, data=data)
+            events.append(replace(event, time=now))
+        if what == "update" and isinstance(error, WRONG_IN_THEMSELVES):
+            self._metrics.runs.refused_update(run.run_id)
+        if what == "update" and admission.speaks_against_sender(error):
+            after = admission.reject(run, client_id, number, error, now=now)
+            why = admission.why_quarantined(after, client_id, config_of(run).admission.quarantine_after)
+            self._ledger.step(run, after if why is None else machine.quarantine(after, client_id, why), extra=events)
+        else:
+            for event in events:
+                self._ledger.record(event)
+        self._refused = {known for known in self._refused if self._is_of_open_round(known)} | {key}
+
+    def _is_of_open_round(self, key: tuple[str, int, int, str, str, str]) -> bool:
+        run = self._ledger.find_open(key[0])
+        return run is not None and run.round_number == key[1]
+
+    def count_transfer(
+        self, num_bytes: int, *, direction: Direction, kind: str, client_id: str, sha256: str, offset_bytes: int
+    ) -> None:
+        """Count a piece of a client's blob that was sent or received; kind is "model" or "prototypes". Takes no lock."""
+        session = self._sessions.find(client_id)
+        task = None if session is None or session.task is None else session.task.key
+        transfer = Transfer(direction, client_id, task, sha256)
+        self._metrics.transfers.moved(transfer, kind=kind, offset_bytes=offset_bytes, num_bytes=num_bytes)
+
+    def note_received(self, client_id: str, token: str, *, is_whole: bool = False) -> None:
+        """Note that a client has taken more of a blob that it downloads. Takes no lock: the event loop may call it."""
+        self._sessions.received_bytes(client_id, token)
+        session = self._sessions.find(client_id)
+        if is_whole and session is not None and session.token == token and session.task is not None:
+            self._metrics.rounds.fetched(session.task, client_id, now=self._ledger.now())
+
+    def count_resumed(self, *, direction: Direction) -> None:
+        """Count a transfer that goes on from an offset."""
+        self._metrics.transfers.resumed(direction)
+
+    def _stored_path(self, sha256: str) -> Path:
+        if not self._blobs.path(sha256).is_file() and self._store.find_blob(sha256) is None:
+            raise BlobNotFound(_COLLECTED, sha256=sha256)
+        return self._blobs.stored_path(sha256)
+
+    def _has_stored(self, client_id: str, blob: BlobRef) -> bool:
+        """Whether this client committed the blob before; if so it is its upload from here on, which no collection takes."""
+        # A row names only what is on the disk: most uploads are new, and need no question to the database.
+        is_there = self._blobs.path(blob.sha256).is_file()
+        return (
+            is_there
+            and self._store.has_stored(client_id, blob.sha256)
+            and self._store.find_blob(blob.sha256) == blob.size_bytes
+            and self._blobs.uploads.link(client_id, blob, self._blobs.path(blob.sha256))
+        )
+
+    def _check_upload(self, client_id: str, token: str, run_id: str, number: int, blob: BlobRef) -> None:
+        with self.refusals(client_id, run_id, number), self._ledger.lock:
+            self._sessions.check(client_id, token)
+            if blob.size_bytes > self._max_blob_bytes:
+                raise BlobTooLarge(f"a blob has at most {self._max_blob_bytes} bytes, this one {blob.size_bytes}")
+            run = self._ledger.get(run_id)
+            current = run.round
+            if current is None or current.number != number or client_id not in current.updates:
+                machine.check_takes_updates(run, number, client_id)

@@ -1,0 +1,141 @@
+"""Which clients an overdue phase need not wait for any more: the clocks behind rounds.drop_absent.
+
+A phase is overdue `deadline_s` after it began. From then on a client is absent if its lease has run out, if it has reported
+that it cannot do its task, or if it has not come further for `silence_s` (see progress.py). So a client that is silent
+holds a phase up until
+
+    max(begin of the phase + deadline_s, its last progress + silence_s) + one tick
+
+at most, and one that gets on, however slowly, is waited for.
+
+Times are of a monotonic clock, so that a change of the wall clock drops nobody. Only a restart asks the wall clock: a phase
+has lasted since it began, but progress counts from the restart, because nobody could make any while the aggregator was
+away. A run that was paused begins its phase anew.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from aggregator.presence.sessions import Sessions
+from aggregator.rounds import machine
+from shared.types import DropReason, RoundPhase, Run, RunStatus
+
+
+@dataclass(frozen=True, slots=True)
+class Presence:
+    """How a run's clients stand to its open phase."""
+
+    absent: Mapping[str, str]
+    """Clients that an overdue phase need not wait for, and why: a DropReason, a colon, and a sentence."""
+    moving: Collection[str]
+    """Clients that have come further of late."""
+    unknown: Collection[str] = ()
+    """Clients that are not connected and not yet absent: after a restart they may be about to join again."""
+
+
+@dataclass(slots=True)
+class _Watch:
+    """One phase of one run, since it was first seen."""
+
+    phase: tuple[int, RoundPhase, float]
+    began: float
+    seen: float
+    texts: dict[str, tuple[tuple[DropReason, float], str]] = field(default_factory=dict)
+
+
+class Deadlines:
+    """Watches the open phases of all runs."""
+
+    def __init__(
+        self, sessions: Sessions, *, wall_clock: Callable[[], float], monotonic_clock: Callable[[], float]
+    ) -> None:
+        self._sessions, self._wall, self._clock = sessions, wall_clock, monotonic_clock
+        self._started = monotonic_clock()
+        self._looked_at = -math.inf
+        self._watches: dict[str, _Watch] = {}
+
+    def look(self, runs: Iterable[Run]) -> None:
+        """Follow the phases of the open runs; call it at every tick, before `presence`."""
+        now = self._clock()
+        watched = {}
+        for run in runs:
+            current = run.round
+            if run.status is not RunStatus.RUNNING or current is None:
+                continue
+            since = current.phase_started_at.get(current.phase.value, self._wall())
+            phase = (current.number, current.phase, since)
+            known = self._watches.get(run.run_id)
+            if known is None or known.phase != phase:
+                # It began after the last look, unless a former process watched it.
+                age = min(max(0.0, self._wall() - since), now - self._looked_at)
+                known = _Watch(phase, now - age, max(now - age, self._started))
+            watched[run.run_id] = known
+        self._watches, self._looked_at = watched, now
+
+    def still_s(self, run: Run) -> float | None:
+        """Seconds since a client that the open phase of a run waits for last came further, or the phase began.
+
+        None where no round is open. A restart counts as a beginning, as does the end of a pause.
+        """
+        watch = self._watches.get(run.run_id)
+        if watch is None or not machine.has_open_round(run):
+            return None
+        known = [self._sessions.progress(client_id) for client_id in machine.waited_for(run)]
+        return self._clock() - max((watch.seen, *(progress.at for progress in known if progress is not None)))
+
+    def presence(self, run: Run, *, deadline_s: float | None, silence_s: float) -> Presence:
+        """How the clients of a run stand to its open phase; without a deadline nobody is ever absent."""
+        watch, now = self._watches.get(run.run_id), self._clock()
+        if watch is None or run.round is None:
+            return Presence({}, ())
+        # Whoever is in the roster may be asked next for the first model, and has nothing to come further with before.
+        asked = run.round.cohort
+        clients = run.roster if run.round.phase is RoundPhase.INITIALISING else asked
+        # Where no lease ever ends, in a simulation, clients do their tasks in turn, and nobody is away.
+        may_be_away = deadline_s is not None and math.isfinite(self._sessions.lease_s)
+        is_overdue = may_be_away and now - watch.began >= (deadline_s or 0.0)
+        absent = {
+            name: self._why_absent(name, watch, silence_s, is_asked=name in asked) if is_overdue else ""
+            for name in clients
+        }
+        moving = [name for name in clients if self._moves(name, watch, silence_s)]
+        unknown = [name for name in clients if not absent[name] and not self._sessions.is_connected(name)]
+        return Presence({name: why for name, why in absent.items() if why}, moving, unknown)
+
+    def _why_absent(self, client_id: str, watch: _Watch, silence_s: float, *, is_asked: bool) -> str:
+        now, session = self._clock(), self._sessions.find(client_id)
+        progress = self._sessions.progress(client_id)
+        last = max(watch.seen, -math.inf if progress is None else progress.at)
+        if not self._sessions.is_connected(client_id):
+            # Who has not joined since the aggregator started may be about to.
+            if is_asked and progress is None and now - watch.seen < silence_s:
+                return ""
+            sentence = "not connected" + ("" if progress is None else ", last came further at {}")
+            return self._text(client_id, watch, DropReason.LOST, last, sentence)
+        assert session is not None
+        problem = session.problem
+        if problem is not None and problem.is_fatal:
+            return f"{DropReason.PROBLEM}: {problem.reason}: {problem.detail}"
+        if is_asked and now - last >= silence_s:
+            return self._text(client_id, watch, DropReason.SILENT, last, "connected, but has not come further since {}")
+        return ""
+
+    def _moves(self, client_id: str, watch: _Watch, silence_s: float) -> bool:
+        session, progress = self._sessions.find(client_id), self._sessions.progress(client_id)
+        if session is None or progress is None or not self._sessions.is_connected(client_id):
+            return False
+        is_able = session.problem is None or not session.problem.is_fatal
+        return is_able and progress.at >= watch.seen and self._clock() - progress.at < silence_s
+
+    def _text(self, client_id: str, watch: _Watch, reason: DropReason, since: float, sentence: str) -> str:
+        """The same text for the same fact: times of two clocks differ in their last digits at every look."""
+        known = watch.texts.get(client_id)
+        if known is None or known[0] != (reason, since):
+            wall = time.gmtime(self._wall() - (self._clock() - since))
+            text = f"{reason}: {sentence.format(time.strftime('%Y-%m-%d %H:%M:%S UTC', wall))}"
+            known = watch.texts[client_id] = ((reason, since), text)
+        return known[1]

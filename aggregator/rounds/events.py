@@ -1,0 +1,96 @@
+"""The events that a step of a run amounts to: pure, from the states before and after."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from aggregator.rounds.machine import waits_for_quorum
+from shared.types import Event, Round, RoundPhase, Run, RunStatus
+
+STATUS_EVENTS = {
+    RunStatus.RUNNING: "run_started",
+    RunStatus.PAUSED: "run_paused",
+    RunStatus.STOPPING: "run_stopping",
+    RunStatus.STOPPED: "run_stopped",
+    RunStatus.COMPLETED: "run_completed",
+    RunStatus.FAILED: "run_failed",
+}
+"""Event of entering a status; RUNNING after PAUSED is "run_resumed"."""
+
+FINAL_EVENTS = frozenset(STATUS_EVENTS[status] for status in RunStatus if status.is_final)
+"""After one of these a run's history says no more."""
+
+
+def events_between(before: Run, after: Run, *, now: float) -> list[Event]:
+    """What happened between two states of one run, in order."""
+    events: list[Event] = []
+
+    def happened(event_type: str, *, number: int = -1, client_id: str = "", **data: Any) -> None:
+        events.append(
+            Event(type=event_type, run_id=after.run_id, round=number, client_id=client_id, data=data, time=now)
+        )
+
+    for client_id in sorted(set(after.quarantined) - set(before.quarantined)):
+        reason = after.quarantined[client_id]
+        happened("client_quarantined", number=after.round_number, client_id=client_id, reason=reason)
+    for client_id in sorted(set(before.quarantined) - set(after.quarantined)):
+        happened("client_released", number=after.round_number, client_id=client_id)
+    _round_events(before.round, after.round, happened)
+    _quorum_events(before, after, happened)
+    if after.is_pause_requested and not before.is_pause_requested:
+        happened("pause_requested", number=after.round_number)
+    if before.is_pause_requested and not after.is_pause_requested and after.status is before.status:
+        happened("pause_withdrawn", number=after.round_number)
+    if after.status is not before.status:
+        resumed = (before.status, after.status) == (RunStatus.PAUSED, RunStatus.RUNNING)
+        name = "run_resumed" if resumed else STATUS_EVENTS[after.status]
+        happened(name, number=after.round_number, **({"reason": after.reason} if after.reason else {}))
+    return events
+
+
+def _quorum_events(before: Run, after: Run, happened: Any) -> None:
+    if before.status is not RunStatus.RUNNING or after.status is not RunStatus.RUNNING:
+        return
+    if waits_for_quorum(after) and after.reason != before.reason:
+        happened("quorum_missing", number=after.round_number, reason=after.reason)
+    elif waits_for_quorum(before) and not after.reason:
+        happened("quorum_regained", number=after.round_number)
+
+
+def _round_events(before: Round | None, after: Round | None, happened: Any) -> None:
+    if after is None or after == before:
+        return
+    if before is None or before.number != after.number:
+        happened("round_opened", number=after.number, cohort=list(after.cohort), phase=after.phase.value)
+        before = None
+    _drop_events(before, after, happened)
+    for client_id in sorted(set(after.updates) - set(before.updates if before else ())):
+        update = after.updates[client_id]
+        happened(
+            "update_committed",
+            number=after.number,
+            client_id=client_id,
+            num_examples=update.num_examples,
+            num_prototypes=update.num_prototypes,
+            **({} if update.norm is None else {"update_norm": update.norm}),
+        )
+    for client_id in sorted(set(after.evaluations) - set(before.evaluations if before else ())):
+        happened("evaluation_reported", number=after.number, client_id=client_id)
+    if before is not None and before.phase is not after.phase:
+        data: dict[str, Any] = {}
+        if after.phase is RoundPhase.COMMITTED and after.metrics_json:
+            data = {"metrics": json.loads(after.metrics_json)}
+        happened(f"round_{after.phase.value}", number=after.number, **data)
+
+
+def _drop_events(before: Round | None, after: Round, happened: Any) -> None:
+    if before is None:
+        return
+    for client_id in sorted(set(after.dropped) - set(before.dropped)):
+        reason, detail = after.why_dropped(client_id)
+        happened("client_dropped", number=after.number, client_id=client_id, reason=reason, detail=detail)
+    for client_id in sorted(set(before.dropped) - set(after.dropped)):
+        happened("client_returned", number=after.number, client_id=client_id)
+    for client_id in sorted(set(after.cohort) - set(before.cohort)):
+        happened("client_asked", number=after.number, client_id=client_id)

@@ -1,0 +1,483 @@
+"""The two state machines, of a run and of a round, as pure functions over frozen records.
+
+    run      PENDING --roster_met--> RUNNING <--pause/resume--> PAUSED
+             RUNNING --finish--> COMPLETED        PENDING, RUNNING, PAUSED --fail--> FAILED
+             PENDING, RUNNING, PAUSED --stop--> STOPPING --all_idle--> STOPPED
+
+    round 0  INITIALISING --collected--> COMMITTED
+    round t  COLLECTING --collected--> AGGREGATING --aggregated--> EVALUATING --evaluated--> COMMITTED
+
+A phase closes when everybody whom it waits for is done and there is a quorum: by default the whole cohort; else clients that
+are absent when the phase is overdue are dropped, as long as the others can make the quorum (`drop_absent`).
+
+Every function takes a `Run` and returns the next one, or raises; none looks at a clock, a disk or a socket. The service
+writes the result and the event that caused it in one transaction, and only then acts on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
+from enum import StrEnum
+from types import MappingProxyType
+
+from aggregator.rounds.quorum import WHOLE_COHORT, Quorum
+from aggregator.rounds.selection import select_cohort
+from shared.errors import (
+    ClientQuarantined,
+    EarlyReport,
+    FutureRound,
+    InvalidTransition,
+    LateReport,
+    LateUpdate,
+    NotInCohort,
+    RoundClosed,
+    RunEnded,
+    StaleRound,
+    UpdateConflict,
+)
+from shared.types import BlobRef, DropReason, Evaluation, Round, RoundPhase, Run, RunStatus, Update
+
+NAMED_ABSENT = 10
+"""Clients that a sentence about a missing quorum names; the others it counts."""
+
+
+class RunEvent(StrEnum):
+    """What can happen to a run."""
+
+    ROSTER_MET = "roster_met"
+    PAUSE = "pause"
+    RESUME = "resume"
+    STOP = "stop"
+    ALL_IDLE = "all_idle"
+    FINISH = "finish"
+    FAIL = "fail"
+
+
+class RoundEvent(StrEnum):
+    """What can happen to a round as a whole."""
+
+    COLLECTED = "collected"
+    AGGREGATED = "aggregated"
+    EVALUATED = "evaluated"
+
+
+RUN_TRANSITIONS: Mapping[tuple[RunStatus, RunEvent], RunStatus] = MappingProxyType(
+    {
+        (RunStatus.PENDING, RunEvent.ROSTER_MET): RunStatus.RUNNING,
+        (RunStatus.PENDING, RunEvent.STOP): RunStatus.STOPPING,
+        (RunStatus.PENDING, RunEvent.FAIL): RunStatus.FAILED,
+        (RunStatus.RUNNING, RunEvent.PAUSE): RunStatus.PAUSED,
+        (RunStatus.RUNNING, RunEvent.STOP): RunStatus.STOPPING,
+        (RunStatus.RUNNING, RunEvent.FINISH): RunStatus.COMPLETED,
+        (RunStatus.RUNNING, RunEvent.FAIL): RunStatus.FAILED,
+        (RunStatus.PAUSED, RunEvent.RESUME): RunStatus.RUNNING,
+        (RunStatus.PAUSED, RunEvent.STOP): RunStatus.STOPPING,
+        (RunStatus.PAUSED, RunEvent.FAIL): RunStatus.FAILED,
+        (RunStatus.STOPPING, RunEvent.ALL_IDLE): RunStatus.STOPPED,
+    }
+)
+"""Every move of a run; what is not here is refused."""
+
+ROUND_TRANSITIONS: Mapping[tuple[RoundPhase, RoundEvent], RoundPhase] = MappingProxyType(
+    {
+        (RoundPhase.INITIALISING, RoundEvent.COLLECTED): RoundPhase.COMMITTED,
+        (RoundPhase.COLLECTING, RoundEvent.COLLECTED): RoundPhase.AGGREGATING,
+        (RoundPhase.AGGREGATING, RoundEvent.AGGREGATED): RoundPhase.EVALUATING,
+        (RoundPhase.EVALUATING, RoundEvent.EVALUATED): RoundPhase.COMMITTED,
+    }
+)
+"""Every move of a round."""
+
+
+def move(run: Run, event: RunEvent, *, reason: str = "") -> Run:
+    """Return the run after an event.
+
+    Raises:
+        InvalidTransition: The table has no such move.
+    """
+    status = RUN_TRANSITIONS.get((run.status, event))
+    if status is None:
+        raise InvalidTransition(
+            f"a run that is {run.status} does not take {event}", run_id=run.run_id, status=run.status
+        )
+    return replace(run, status=status, reason=reason, is_pause_requested=False)
+
+
+def pause(run: Run, *, now: bool) -> Run:
+    """Return the run paused, or with a pause waiting for its open round to commit. Pausing twice changes nothing."""
+    if run.status is RunStatus.PAUSED:
+        return run
+    if now or (run.status is RunStatus.RUNNING and not has_open_round(run)):
+        return move(run, RunEvent.PAUSE)
+    if run.status is not RunStatus.RUNNING:
+        return move(run, RunEvent.PAUSE)  # raises
+    return replace(run, is_pause_requested=True)
+
+
+def resume(run: Run) -> Run:
+    """Return the run running again, or with its waiting pause taken back. Resuming twice changes nothing."""
+    if run.status is RunStatus.RUNNING:
+        return replace(run, is_pause_requested=False)
+    return move(run, RunEvent.RESUME)
+
+
+def stop(run: Run, *, reason: str) -> Run:
+    """Return the run stopping. Stopping one that stops or has ended changes nothing."""
+    if run.status is RunStatus.STOPPING or run.status.is_final:
+        return run
+    return move(run, RunEvent.STOP, reason=reason)
+
+
+def last_committed(run: Run) -> int | None:
+    """Number of the last round that has committed, or None."""
+    if run.round is None:
+        return None
+    number = run.round_number - has_open_round(run)
+    return number if number >= 0 else None
+
+
+def has_open_round(run: Run) -> bool:
+    """Whether a round has opened and not committed."""
+    return run.round is not None and run.round.phase is not RoundPhase.COMMITTED
+
+
+def may_open_another(run: Run) -> bool:
+    """Whether the run stands between two rounds."""
+    return run.status is RunStatus.RUNNING and not has_open_round(run) and run.round_number < run.total_rounds
+
+
+def eligible(run: Run) -> tuple[str, ...]:
+    """Clients of the roster that may take part in a round, sorted."""
+    return tuple(sorted(set(run.roster) - set(run.quarantined)))
+
+
+def next_step(run: Run, *, cohort_size: int | None, now: float, fails: bool = False) -> Run:
+    """Return the run one step on from a committed round: paused, completed, or with the next round open.
+
+    A run that is not running, or whose round is open, is returned as it is. One that has no client left waits for another
+    to join, and says so, or fails if that is what it is to do without a quorum.
+    """
+    if run.status is not RunStatus.RUNNING or has_open_round(run):
+        return run
+    if run.round_number >= run.total_rounds:
+        return move(run, RunEvent.FINISH)
+    if run.is_pause_requested:
+        return move(run, RunEvent.PAUSE)
+    if not eligible(run):
+        return _without_quorum(run, "no client is left: every one of the roster is quarantined", fails=fails)
+    return open_round(run, run.round_number + 1, cohort_size=cohort_size, now=now)
+
+
+def open_round(run: Run, number: int, *, cohort_size: int | None, now: float) -> Run:
+    """Return the run with a new round. Round 0 asks the lowest client id of the roster for the first model."""
+    phase = RoundPhase.COLLECTING if number else RoundPhase.INITIALISING
+    clients = eligible(run)
+    cohort = select_cohort(clients, seed=run.seed, round_number=number, cohort_size=cohort_size)
+    if number == 0:
+        cohort = clients[:1]
+    opened = Round(number=number, phase=phase, cohort=cohort, phase_started_at={phase.value: now})
+    return replace(run, round=opened, reason="")
+
+
+def admit(run: Run, clients: Iterable[str]) -> Run:
+    """Return the run with more clients in its roster; they take part from the next round on."""
+    return replace(run, roster=tuple(sorted({*run.roster, *clients})))
+
+
+def quarantine(run: Run, client_id: str, reason: str) -> Run:
+    """Return the run without a client from here on: out of its open round, and out of the cohort of every later one.
+
+    What the client has committed in the open round stays part of it. Quarantining it again, or in a run that has ended,
+    changes nothing.
+    """
+    if run.status.is_final or client_id in run.quarantined:
+        return run
+    run = replace(run, quarantined=dict(sorted({**run.quarantined, client_id: reason}.items())))
+    current = run.round
+    if current is None or client_id not in current.cohort or not has_open_round(run):
+        return run
+    if client_id in _done(current):
+        return run
+    return replace(run, round=_dropping(current, {client_id: f"{DropReason.QUARANTINED}: {reason}"}))
+
+
+def release(run: Run, client_id: str) -> Run:
+    """Return the run with a quarantined client allowed in again, and nothing held against it.
+
+    It is part of the open round if that asked for it and still takes what it has to do, and of every later cohort that it is
+    drawn for. Releasing a client that is not quarantined changes nothing, nor does it in a run that has ended.
+    """
+    if run.status.is_final or client_id not in run.quarantined:
+        return run
+    run = replace(
+        run,
+        quarantined={name: why for name, why in run.quarantined.items() if name != client_id},
+        rejections={name: entry for name, entry in run.rejections.items() if name != client_id},
+    )
+    if run.round is None or not has_open_round(run):
+        return run
+    return replace(run, round=_taking_back(run.round, [client_id]))
+
+
+def add_update(run: Run, number: int, update: Update, *, now: float, quorum: Quorum = WHOLE_COHORT) -> Run:
+    """Return the run with one more committed update; the round moves on when it waits for nobody else.
+
+    The same update again returns the run as it is. A client that was dropped and is back is part of the round again.
+
+    Raises:
+        UpdateConflict: Another update of this client is committed in this round.
+        RoundClosed: The round is not the open one, or does not collect.
+        NotInCohort: The client was not asked.
+    """
+    current = _round_in(run, number, (RoundPhase.COLLECTING, RoundPhase.INITIALISING), update.client_id, "updates")
+    known = current.updates.get(update.client_id)
+    if known is not None:
+        return _same_or_conflict(run, known, update)
+    current = replace(_taking_back(current, {update.client_id}), updates={**current.updates, update.client_id: update})
+    if number == 0:
+        model = update.payload.tensor_group("model")
+        run = replace(run, model=model)
+        current = replace(current, model=model, prototypes=run.prototypes)
+    return close_updates(replace(run, round=current), now=now, quorum=quorum)
+
+
+def close_updates(run: Run, *, now: float, quorum: Quorum = WHOLE_COHORT) -> Run:
+    """Return the run with its open round past taking updates, if nobody is waited for and there is a quorum.
+
+    Round 0 needs one model, whoever made it.
+    """
+    current = run.round
+    if current is None or current.phase not in (RoundPhase.INITIALISING, RoundPhase.COLLECTING):
+        return run
+    if run.status not in (RunStatus.RUNNING, RunStatus.PAUSED):
+        return run
+    is_made = current.phase is RoundPhase.INITIALISING and bool(current.updates)
+    if not is_made and (waited_for(run) or not current.updates or _lack(run, current.updates, quorum)):
+        return run
+    return replace(run, reason="", round=_advance(current, RoundEvent.COLLECTED, now))
+
+
+def check_takes_updates(run: Run, number: int, client_id: str) -> None:
+    """Check that a round takes an update of this client now.
+
+    Raises:
+        RoundClosed, NotInCohort: It does not.
+    """
+    _round_in(run, number, (RoundPhase.COLLECTING, RoundPhase.INITIALISING), client_id, "updates")
+
+
+def aggregated(run: Run, number: int, *, model: BlobRef, prototypes: BlobRef, now: float) -> Run:
+    """Return the run with its round's new model and prototypes, ready to be evaluated."""
+    current = run.round
+    if current is None or current.number != number or current.phase is not RoundPhase.AGGREGATING:
+        raise RoundClosed(f"round {number} is not being aggregated", run_id=run.run_id, round=number)
+    current = replace(current, model=model, prototypes=prototypes)
+    return replace(run, reason="", round=_advance(current, RoundEvent.AGGREGATED, now))
+
+
+def add_evaluation(run: Run, number: int, evaluation: Evaluation) -> Run:
+    """Return the run with one more report; the first one of a client counts.
+
+    Raises:
+        RoundClosed: The round is not being evaluated.
+        NotInCohort: The client was not asked.
+    """
+    current = _round_in(run, number, (RoundPhase.EVALUATING,), evaluation.client_id, "evaluations")
+    if evaluation.client_id in current.evaluations:
+        return run
+    if evaluation.client_id in current.updates:
+        current = _taking_back(current, {evaluation.client_id})
+    return replace(run, round=replace(current, evaluations={**current.evaluations, evaluation.client_id: evaluation}))
+
+
+def is_evaluated(run: Run, quorum: Quorum = WHOLE_COHORT) -> bool:
+    """Whether the open round waits for no more reports, and has a quorum of them."""
+    current = run.round
+    if current is None or current.phase is not RoundPhase.EVALUATING:
+        return False
+    return not waited_for(run) and not _lack(run, current.evaluations, quorum)
+
+
+def waits_for_quorum(run: Run) -> bool:
+    """Whether a running run waits because too few clients are there, and its reason says who is missing."""
+    is_aggregating = run.round is not None and run.round.phase is RoundPhase.AGGREGATING
+    return run.status is RunStatus.RUNNING and bool(run.reason) and not is_aggregating
+
+
+def lacks_quorum(run: Run) -> bool:
+    """Whether a run waits, or has failed, because its open round has no quorum; only its reason says that."""
+    return run.round is not None and run.reason.startswith(_no_quorum(run.round))
+
+
+def waited_for(run: Run) -> tuple[str, ...]:
+    """Clients that keep the open phase from closing, sorted: asked, not done, neither dropped nor quarantined."""
+    current = run.round
+    return () if current is None else tuple(name for name in _owing(run) if name not in current.dropped)
+
+
+def drop_absent(
+    run: Run,
+    *,
+    absent: Mapping[str, str],
+    moving: Collection[str] = (),
+    unknown: Collection[str] = (),
+    quorum: Quorum = WHOLE_COHORT,
+    fails: bool = False,
+    now: float,
+) -> Run:
+    """Return the run after a look at who does the open phase's task.
+
+    Absent clients are dropped if the others, once they are done, make the quorum. If not, nobody more is dropped: the run
+    waits, and its reason says for whom and since when, or it fails. Clients that were dropped in this phase and move are
+    waited for again. A first model that does not come is asked of the next client, and the phase begins anew.
+
+    Args:
+        run: A run; one that is not running, or whose round waits for nobody, is returned as it is.
+        absent: Why each client that an overdue phase need not wait for is absent; see deadlines.py.
+        moving: Clients that have come further of late.
+        unknown: Clients of which nothing can be said yet. A run that waits for them goes on waiting.
+        quorum: What the phase needs.
+        fails: Whether the run fails without a quorum; else it waits.
+        now: When; seconds since the epoch.
+    """
+    current = run.round
+    if run.status is not RunStatus.RUNNING or current is None or current.phase not in _TAKING:
+        return run
+    owing = _owing(run)
+    if waits_for_quorum(run) and any(name in unknown for name in owing):
+        return run
+    current = _taking_back(current, {name for name in owing if name in moving and name not in absent})
+    late = {name: absent[name] for name in owing if name in absent and name not in current.dropped}
+    rest = set(owing) - set(current.dropped) - set(late)
+    if current.phase is RoundPhase.INITIALISING:
+        nobody = "nobody is there to make the first model"
+        others = [name for name in eligible(run) if name not in current.cohort and name not in absent]
+        if not rest and others:
+            current = replace(_dropping(current, late), cohort=tuple(sorted((*current.cohort, others[0]))))
+            return replace(run, reason="", round=replace(current, phase_started_at={current.phase.value: now}))
+        lack = "" if rest else nobody
+    else:
+        lack = _lack(run, {*_done(current), *rest}, quorum)
+    if not lack:
+        reason, current = "", _dropping(current, late)
+    else:
+        # Who gave no update owes no report, but helps with one: that may be all that a round can still get.
+        missing = {
+            name: why for name, why in current.dropped.items() if name not in {*run.quarantined, *_done(current)}
+        }
+        missing |= {name: absent.get(name, current.dropped.get(name, "")) for name in owing if name not in rest}
+        reason = f"{_no_quorum(current)}, {lack}{_named(missing)}{_quarantined(run, current)}"
+    after = run if current == run.round else replace(run, round=current)
+    return _without_quorum(after, reason, fails=fails) if lack else _saying(after, reason)
+
+
+def commit_round(run: Run, *, metrics_json: str, timings_json: str, now: float) -> Run:
+    """Return the run with its evaluated round committed: its model and prototypes are the run's from here on."""
+    assert run.round is not None
+    current = _advance(run.round, RoundEvent.EVALUATED, now)
+    current = replace(current, metrics_json=metrics_json, timings_json=timings_json)
+    return replace(run, round=current, model=current.model, prototypes=current.prototypes)
+
+
+_TAKING = (RoundPhase.INITIALISING, RoundPhase.COLLECTING, RoundPhase.EVALUATING)
+"""Phases in which clients have something to do."""
+
+
+def _done(current: Round) -> Collection[str]:
+    """Clients that have done what the present phase asks for."""
+    return current.evaluations.keys() if current.phase is RoundPhase.EVALUATING else current.updates.keys()
+
+
+def _owing(run: Run) -> list[str]:
+    """Clients whose part the open phase may be waiting for, sorted; who gave no update is not waited for to report."""
+    current = run.round
+    if current is None or current.phase not in _TAKING:
+        return []
+    asked = current.updates if current.phase is RoundPhase.EVALUATING else current.cohort
+    return sorted(set(asked) - set(_done(current)) - set(run.quarantined))
+
+
+def _no_quorum(current: Round) -> str:
+    return f"round {current.number} has no quorum"
+
+
+def _lack(run: Run, here: Collection[str], quorum: Quorum) -> str:
+    """What the open phase lacks. Who gave no update, for it was in quarantine until just now, is not needed to report."""
+    current = run.round
+    assert current is not None
+    asked = current.updates if current.phase is RoundPhase.EVALUATING else current.cohort
+    return quorum.lacks([name for name in asked if name not in run.quarantined], here)
+
+
+def _dropping(current: Round, clients: Mapping[str, str]) -> Round:
+    return replace(current, dropped=dict(sorted({**current.dropped, **clients}.items()))) if clients else current
+
+
+def _taking_back(current: Round, clients: Collection[str]) -> Round:
+    if not any(name in current.dropped for name in clients):
+        return current
+    return replace(current, dropped={name: why for name, why in current.dropped.items() if name not in clients})
+
+
+def _without_quorum(run: Run, reason: str, *, fails: bool) -> Run:
+    return move(run, RunEvent.FAIL, reason=reason) if fails else _saying(run, reason)
+
+
+def _saying(run: Run, reason: str) -> Run:
+    return run if run.reason == reason else replace(run, reason=reason)
+
+
+def _named(missing: Mapping[str, str]) -> str:
+    if not missing:
+        return ""
+    named = ", ".join(f"{name} ({why})" if why else name for name, why in sorted(missing.items())[:NAMED_ABSENT])
+    more = len(missing) - NAMED_ABSENT
+    return f"; missing: {named}" + (f" and {more} more" if more > 0 else "")
+
+
+def _quarantined(run: Run, current: Round) -> str:
+    names = sorted(set(current.cohort) & set(run.quarantined))
+    return f"; quarantined: {', '.join(names)}" if names else ""
+
+
+def _advance(current: Round, event: RoundEvent, now: float) -> Round:
+    phase = ROUND_TRANSITIONS.get((current.phase, event))
+    if phase is None:
+        raise InvalidTransition(f"a round that is {current.phase} does not take {event}", round=current.number)
+    return replace(current, phase=phase, phase_started_at={**current.phase_started_at, phase.value: now})
+
+
+def _round_in(run: Run, number: int, phases: tuple[RoundPhase, ...], client_id: str, what: str) -> Round:
+    """The open round, if it takes this of this client: the run is asked first, then the round, the client, the phase."""
+    current = run.round
+    facts = {"run_id": run.run_id, "round": number}
+    if run.status.is_final or run.status is RunStatus.STOPPING:
+        raise RunEnded(f"the run is {run.status} and takes no more {what}", **facts)
+    if current is None or current.number < number:
+        opened = "none" if current is None else current.number
+        raise FutureRound(f"round {number} takes no {what} yet; the latest round is {opened}", **facts)
+    if current.number > number:
+        raise StaleRound(f"round {number} takes no more {what}; the latest round is {current.number}", **facts)
+    known = current.updates if what == "updates" else current.evaluations
+    if client_id in run.quarantined and client_id not in known:
+        raise ClientQuarantined(f"client {client_id} is quarantined in this run: {run.quarantined[client_id]}", **facts)
+    if client_id not in current.cohort:
+        raise NotInCohort(f"client {client_id} was not asked to take part in round {number}", **facts)
+    if current.phase not in phases and client_id not in known:
+        if what == "updates":
+            raise LateUpdate(f"round {number} is {current.phase} and takes no more {what}", **facts)
+        if current.phase is RoundPhase.COMMITTED:
+            raise LateReport(f"round {number} is {current.phase} and takes no more {what}", **facts)
+        raise EarlyReport(f"round {number} is {current.phase} and takes no {what} yet", **facts)
+    return current
+
+
+def _same_or_conflict(run: Run, known: Update, update: Update) -> Run:
+    if known.same_content(update):
+        return run
+    raise UpdateConflict(
+        f"client {update.client_id} has already committed another update in this round",
+        run_id=run.run_id,
+        client_id=update.client_id,
+    )

@@ -1,0 +1,186 @@
+"""Bringing a database to the revision of this version, once at the start.
+
+    nothing in it          the tables of schema.py are made and stamped with their revision
+    at the revision        nothing is done; Alembic is not even loaded
+    at an older one        a copy is kept, and migrations/ change the tables in one transaction
+    at an unknown one      refused: a newer version of fedplcc wrote it
+
+The transaction is the one that writes wait for, so nothing is written between the copy and the change. A process that dies
+in between leaves the old database, and the next start does it all again.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+import time
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sqlalchemy import (
+    Column,
+    Connection,
+    MetaData,
+    PrimaryKeyConstraint,
+    String,
+    Table,
+    insert,
+    inspect,
+    select,
+)
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+
+from aggregator.store.database.connections import Database
+from aggregator.store.database.schema import REVISION, metadata
+from shared.errors import StoreUnavailable
+from shared.process import disk
+from shared.process.failpoints import passing
+from shared.process.log import get_logger
+from shared.version import VERSION
+
+if TYPE_CHECKING:
+    from alembic.config import Config
+
+log = get_logger("aggregator.store")
+
+MIGRATIONS = Path(__file__).parents[1] / "migrations"
+BASELINE = "0001"
+"""Revision of databases that were written before they had one."""
+NEW = ""
+"""In place of a revision: a database without tables."""
+
+stamp = Table(
+    "alembic_version",
+    MetaData(),
+    Column("version_num", String(32), nullable=False),
+    PrimaryKeyConstraint("version_num", name="alembic_version_pkc"),
+)
+"""Alembic's own table, as it makes it: one row, the revision."""
+
+
+def prepare(database: Database) -> None:
+    """Make the tables of a new database, and migrate an old one; of one that is a file a copy is kept beside it before.
+
+    Raises:
+        StoreUnavailable: The revision is unknown here, or the migration failed and has changed nothing.
+        SQLAlchemyError: The database cannot be read or written.
+    """
+    with passing("store.prepare"), database.undivided() as connection:
+        revision = revision_of(connection)
+        if revision == NEW:
+            metadata.create_all(connection)
+            _stamp(connection, REVISION)
+            return
+    if revision != REVISION:
+        _migrate(database)
+
+
+def revision_of(connection: Connection) -> str:
+    """The revision that a database is at; `NEW` if it has no tables yet.
+
+    Raises:
+        StoreUnavailable: It is none that this version knows how to name.
+    """
+    tables = inspect(connection).get_table_names()
+    if stamp.name in tables:
+        return str(connection.execute(select(stamp.c.version_num)).scalar())
+    if "schema_version" in tables:
+        version = connection.exec_driver_sql("SELECT version FROM schema_version").scalar()
+        if version != 1:
+            raise _unknown(f"schema version {version}")
+        return BASELINE
+    return NEW
+
+
+def alembic_config(connection: Connection, migrations: Path = MIGRATIONS) -> Config:
+    """What Alembic's commands need to work on a connection; there is no alembic.ini."""
+    from alembic.config import Config
+
+    config = Config(attributes={"connection": connection})
+    config.set_main_option("script_location", str(migrations).replace("%", "%%"))
+    config.set_main_option("path_separator", "os")
+    return config
+
+
+def copy_name(file: Path, revision: str) -> Path:
+    """Where the copy of a database at a revision is kept."""
+    return file.with_name(f"{file.name}.revision-{revision}")
+
+
+def _migrate(database: Database) -> None:
+    # A tenth of a second to load: only a database that needs it waits for it.
+    from alembic import command
+    from alembic.script import ScriptDirectory
+    from alembic.util import CommandError
+
+    begin = time.monotonic()
+    with passing("store.migrate"), database.undivided(migrating=True) as connection:
+        revision = revision_of(connection)
+        if revision == REVISION:
+            return  # another process was faster
+        config = alembic_config(connection, MIGRATIONS)
+        try:
+            ScriptDirectory.from_config(config).get_revision(revision)
+        except CommandError:
+            raise _unknown(f"revision {revision}") from None
+        kept = None if database.file is None else _keep_copy(database.file, revision)
+        log.info("database_migrating", revision=revision, to=REVISION, copy=None if kept is None else kept.name)
+        try:
+            if stamp.name not in inspect(connection).get_table_names():
+                _stamp(connection, revision)
+            command.upgrade(config, REVISION)
+            _check_references(connection)
+        except SQLAlchemyError as error:
+            reason = error.orig if isinstance(error, DBAPIError) else error
+            raise StoreUnavailable(
+                f"the database could not be brought from revision {revision} to {REVISION} ({reason}); it is unchanged: "
+                "make room if the disk is full, or use the version of fedplcc that wrote it"
+            ) from error
+    log.info("database_migrated", revision=REVISION, duration_s=round(time.monotonic() - begin, 3))
+
+
+def _stamp(connection: Connection, revision: str) -> None:
+    stamp.create(connection)
+    connection.execute(insert(stamp).values(version_num=revision))
+
+
+def _check_references(connection: Connection) -> None:
+    if connection.dialect.name != "sqlite":
+        return  # others look while they change
+    dangling = connection.exec_driver_sql("PRAGMA foreign_key_check").first()
+    if dangling is not None:
+        raise StoreUnavailable(
+            f"the migration to revision {REVISION} would lose rows that {dangling[0]} refers to; the database is unchanged: "
+            "use the version of fedplcc that wrote it"
+        )
+
+
+def _keep_copy(file: Path, revision: str) -> Path:
+    """Copy the database as it was committed; a copy that a crash left of the same revision is replaced."""
+    target = copy_name(file, revision)
+    temporary = target.with_name(f"{target.name}.tmp")
+    try:
+        disk.remove(temporary, "migration.copy")
+        with closing(sqlite3.connect(file)) as source, closing(sqlite3.connect(temporary)) as copy:
+            source.backup(copy)
+        shutil.copymode(file, temporary)
+        with temporary.open("rb") as written:
+            disk.fsync_file(written.fileno(), "migration.copy")
+        disk.rename(temporary, target, "migration.copy")
+        disk.fsync_folder(target.parent, "migration.copy")
+    except (OSError, sqlite3.Error) as error:
+        temporary.unlink(missing_ok=True)
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise StoreUnavailable(
+            f"cannot keep a copy of the database at {target} before it is migrated ({reason}); make room for "
+            f"{file.stat().st_size:,} bytes"
+        ) from error
+    return target
+
+
+def _unknown(what: str) -> StoreUnavailable:
+    return StoreUnavailable(
+        f"the database has {what}, which fedplcc {VERSION} does not know, it needs revision {REVISION}: "
+        "use the newer version that wrote it, or restore a backup of the state directory"
+    )

@@ -1,0 +1,188 @@
+"""Tables of the store at the present revision, each column with its meaning.
+
+A change here needs a migration: README.md beside this file says how. It also shows these tables as a picture and in words,
+both generated from here.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import JSON, Boolean, Column, Float, ForeignKey, Index, MetaData, Table
+
+from aggregator.store.database.columns import Number, Text
+
+REVISION = "0003"
+"""Name of the newest migration: what the tables below are the result of."""
+
+metadata = MetaData(
+    # SQLite changes a table by copying it: only what has a name can be left out or changed in the copy.
+    naming_convention={
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_N_name)s",
+        "ck": "ck_%(table_name)s_%(constraint_name)s",
+    }
+)
+
+clients = Table(
+    "clients",
+    metadata,
+    Column("client_id", Text(64), primary_key=True, comment="Name of the client in rosters."),
+    Column("domain", Text(64), nullable=False, comment="Label of the domain that its data come from."),
+    Column("num_examples", Number, nullable=False, comment="Training samples that it has."),
+    Column("class_counts", JSON, nullable=False, comment="Training samples by the name of their class."),
+    Column("environment", JSON, nullable=False, comment="What it computes on: packages, processor, device, platform."),
+    Column(
+        "last_seen_at",
+        Float,
+        nullable=False,
+        comment="Its last sign of life that was recorded; seconds since the epoch.",
+    ),
+    Column("problem", JSON, comment="What keeps it from going on: reason, detail, hint; null if nothing does."),
+    comment="Every client that ever joined. Progress and connection are not kept.",
+)
+
+runs = Table(
+    "runs",
+    metadata,
+    Column("run_id", Text(64), primary_key=True, comment="Id of the run; unique for ever."),
+    Column(
+        "request_id",
+        Text(128),
+        nullable=False,
+        unique=True,
+        comment="Id that the caller gave its request; the same again means this run.",
+    ),
+    Column("request_hash", Text(64), nullable=False, comment="SHA-256 of what that request asked for."),
+    Column("name", Text(64), nullable=False, comment="A name for people; not unique."),
+    Column(
+        "status",
+        Text(16),
+        nullable=False,
+        comment="pending, running, paused, stopping, stopped, completed or failed.",
+    ),
+    Column("method", Text(64), nullable=False, comment="Name of its method in shared/methods."),
+    Column("config_json", Text(), nullable=False, comment="Its configuration as canonical JSON, defaults filled in."),
+    Column("config_hash", Text(64), nullable=False, comment="SHA-256 of config_json."),
+    Column("total_rounds", Number, nullable=False, comment="Rounds after round 0."),
+    Column("seed", Number, nullable=False, comment="Everything random in the run derives from it."),
+    Column("roster", JSON, nullable=False, comment="Ids of the clients that take part, sorted."),
+    Column("round", Number, nullable=False, comment="The latest round that opened; -1 before round 0."),
+    Column("model", JSON, comment="Blob of the last committed round's model: role, sha256, size_bytes."),
+    Column("prototypes", JSON, comment="Blob of the last committed round's global prototypes, likewise."),
+    Column("is_pause_requested", Boolean, nullable=False, comment="Whether it pauses when the open round commits."),
+    Column("reason", Text(), nullable=False, comment="Why it failed, was stopped or waits; else empty."),
+    Column("created_at", Float, nullable=False, comment="Seconds since the epoch."),
+    Column("updated_at", Float, nullable=False, comment="When it changed last; seconds since the epoch."),
+    Column(
+        "quarantined",
+        JSON(none_as_null=True),
+        comment="Why each quarantined client takes no part any more, by its id; null if none is.",
+    ),
+    Column(
+        "rejections",
+        JSON(none_as_null=True),
+        comment="Updates that were refused for what they are, by client id; null if none was.",
+    ),
+    Index("runs_by_status", "status"),
+    Index("runs_by_age", "created_at", "run_id"),
+    comment="Training jobs.",
+)
+
+rounds = Table(
+    "rounds",
+    metadata,
+    Column("run_id", ForeignKey("runs.run_id"), primary_key=True, comment="Of which run."),
+    Column("number", Number, primary_key=True, autoincrement=False, comment="0 makes the first model."),
+    Column(
+        "phase",
+        Text(16),
+        nullable=False,
+        comment="initialising, collecting, aggregating, evaluating or committed.",
+    ),
+    Column("cohort", JSON, nullable=False, comment="Ids of the clients that were selected, sorted."),
+    Column("model", JSON, comment="Blob of the model that it made; null before it is aggregated."),
+    Column("prototypes", JSON, comment="Blob of the global prototypes that it made, likewise."),
+    Column("metrics_json", Text(), nullable=False, comment="Its line of metrics.jsonl; empty before it commits."),
+    Column("timings_json", Text(), nullable=False, comment="Its line of timings.jsonl; empty before it commits."),
+    Column("phase_started_at", JSON, nullable=False, comment="When each phase began; seconds since the epoch."),
+    Column(
+        "dropped",
+        JSON(none_as_null=True),
+        comment="Why it went on without a client of its cohort, by client id; null if it did not.",
+    ),
+    comment="Rounds of the runs; the latest one of a run changes until it commits.",
+)
+
+updates = Table(
+    "updates",
+    metadata,
+    Column("run_id", ForeignKey("runs.run_id"), primary_key=True, comment="Of which run."),
+    Column("round", Number, primary_key=True, autoincrement=False, comment="For which round."),
+    Column("client_id", Text(64), primary_key=True, comment="By which client."),
+    Column("commit_order", Number, nullable=False, comment="Grows with every commit of any client."),
+    Column("update", JSON, nullable=False, comment="The record Update of shared/types.py; names its blobs."),
+    Index("updates_by_client", "client_id", "commit_order"),
+    comment="What clients committed, one for each client and round.",
+)
+
+evaluations = Table(
+    "evaluations",
+    metadata,
+    Column("run_id", ForeignKey("runs.run_id"), primary_key=True, comment="Of which run."),
+    Column("round", Number, primary_key=True, autoincrement=False, comment="Of which round's model."),
+    Column("client_id", Text(64), primary_key=True, comment="By which client."),
+    Column("evaluation", JSON, nullable=False, comment="The record Evaluation of shared/types.py."),
+    comment="Correct and total predictions that clients reported, one for each client and round.",
+)
+
+blobs = Table(
+    "blobs",
+    metadata,
+    Column("sha256", Text(64), primary_key=True, comment="Name of the file below blobs/."),
+    Column("size_bytes", Number, nullable=False, comment="Its size."),
+    comment="Models and prototype sets that are whole and durable on the disk.",
+)
+
+client_blobs = Table(
+    "client_blobs",
+    metadata,
+    Column("client_id", Text(64), primary_key=True, comment="By which client."),
+    Column("sha256", ForeignKey("blobs.sha256"), primary_key=True, comment="Which blob."),
+    Index("client_blobs_by_blob", "sha256"),
+    comment="Which client committed which blob: it need not send that one again, and nobody else learns of it.",
+)
+
+control_requests = Table(
+    "control_requests",
+    metadata,
+    Column(
+        "request_id", Text(128), primary_key=True, comment="Id that the caller gave its request to pause and so on."
+    ),
+    Column("request_hash", Text(64), nullable=False, comment="SHA-256 of what it asked for, and of which run."),
+    Column("run_id", ForeignKey("runs.run_id"), nullable=False, comment="Of which run."),
+    Column("created_at", Float, nullable=False, comment="When it was done; seconds since the epoch."),
+    comment="Requests to pause, resume and stop that were done: the same again changes nothing. New runs name theirs.",
+)
+
+writer = Table(
+    "writer",
+    metadata,
+    Column("state", Text(32), primary_key=True, comment="Drawn for a new database; its state directory says the same."),
+    Column("token", Text(32), nullable=False, comment="Drawn by the aggregator that writes, at its start."),
+    Column("transactions", Number, nullable=False, comment="How many it has committed since."),
+    comment="Who writes to a PostgreSQL database: one row. Empty on SQLite, where the state directory has a lock.",
+)
+
+events = Table(
+    "events",
+    metadata,
+    Column("sequence", Number, primary_key=True, autoincrement=True, comment="Cursor; never used twice."),
+    Column("time", Float, nullable=False, comment="Seconds since the epoch."),
+    Column("type", Text(64), nullable=False, comment="What happened: run_created, round_committed and so on."),
+    Column("run_id", Text(64), nullable=False, comment="To which run; empty if to none."),
+    Column("round", Number, nullable=False, comment="To which round; -1 if to none."),
+    Column("client_id", Text(64), nullable=False, comment="To which client; empty if to none."),
+    Column("data", JSON, nullable=False, comment="What else there is to say, by name."),
+    Index("events_by_run", "run_id", "sequence"),
+    comment="The history of all runs; only ever appended to. It feeds the server-sent events.",
+    sqlite_autoincrement=True,
+)

@@ -1,0 +1,1 @@
+"""The `fedplcc` command: one file for each command."""

@@ -1,0 +1,223 @@
+"""`fedplcc compare`: methods x seeds x data sets from one file, trained and told side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fedplcc.command import completion
+from fedplcc.command.examples import examples
+from fedplcc.command.exit_codes import ExitCode, explains_errors, say
+from fedplcc.interruption import Interrupted, interruptible
+from shared.errors import FedplccError, InvalidConfig
+
+# What loads numpy or gRPC is imported where it is needed, so that --help answers at once.
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from fedplcc.comparison.file import Comparison
+    from fedplcc.comparison.findings import Findings
+    from fedplcc.comparison.plan import Cell
+    from fedplcc.comparison.reading import CellResult
+
+EXAMPLES = examples(
+    "fedplcc compare --config compare.toml --out results --jobs 2",
+    "fedplcc compare --config compare.toml --only fedplcc --seeds 0,1",
+    "fedplcc compare --config compare.toml --out results --report-only",
+)
+FOLDERS = Path("fedplcc-comparisons")
+"""Where comparisons are put if nobody says where, below the present folder."""
+MOST_NAMED = 5
+"""Most runs that are named where several are no cells."""
+
+
+@explains_errors
+def compare(
+    config: Annotated[
+        Path,
+        typer.Option(help="File with [compare], [datasets.NAME] and [rows.NAME].", dir_okay=False, show_default=False),
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder of the cells and the report; fedplcc-comparisons/NAME if not given. The same command on the same "
+            "folder goes on where it stopped.",
+            file_okay=False,
+        ),
+    ] = None,
+    jobs: Annotated[
+        int, typer.Option(help="Cells that are trained at a time, each in a process of its own.", min=1, max=256)
+    ] = 1,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(metavar="ROW", help="Train and draw this row, or DATASET/ROW, now; may be given more than once."),
+    ] = None,
+    seeds: Annotated[
+        str | None,
+        typer.Option(metavar="SEED,...", help="Train and draw these seeds now; seeds that the file lacks are added."),
+    ] = None,
+    device: Annotated[
+        str,
+        typer.Option(help="Device of every client: auto, cpu, cuda or cuda:N.", autocompletion=completion.devices),
+    ] = "auto",
+    report_only: Annotated[
+        bool, typer.Option("--report-only", help="Train nothing; write the report of what is there.")
+    ] = False,
+    pictures: Annotated[
+        bool,
+        typer.Option(
+            "--pictures",
+            help="Draw each row's first seed as well, of those that --only and --seeds choose: a map of features and "
+            "prototypes, and the sizes of clusters.",
+        ),
+    ] = False,
+    as_json: Annotated[
+        bool,
+        typer.Option("--json", help="End with one JSON object as the last line of stdout; the rest goes to stderr."),
+    ] = False,
+) -> int:
+    """Train methods beside each other, over seeds and data sets, and write a report of them.
+
+    One file names the data sets, the rows (a method and what it changes) and the seeds. Each cell of that table is a
+    simulation in a folder of its own; those that are there are not trained again. The report comes as CSV, Markdown and one
+    HTML page: accuracy by domain with mean and standard deviation over seeds, curves, bytes, seconds, published numbers.
+    """
+    from fedplcc.comparison.file import read_comparison
+    from fedplcc.comparison.plan import plan
+    from fedplcc.comparison.reading import strays
+    from fedplcc.comparison.writing import REPORT_PAGE, summary
+    from fedplcc.runs.atomic_file import make_folder
+    from fedplcc.terminal.progress import console_for
+    from shared.config.run import canonical_json
+
+    if pictures:
+        _check_that_pictures_can_be_drawn()
+    comparison = read_comparison(config)
+    folder = out or FOLDERS / comparison.compare.name
+    cells = plan(comparison, config, folder, only=only or (), seeds=_numbers(seeds))
+    if report_only and not folder.is_dir():
+        raise InvalidConfig(f"there is no folder {folder} to report on; name it with --out, or leave out --report-only")
+    make_folder(folder)
+    console = console_for(json=as_json)
+    was_interrupted = not report_only and _train_what_is_missing(cells, folder, console, jobs=jobs, device=device)
+    findings, names = _told(comparison, config, cells, folder)
+    # The report is there before anything is drawn: whoever interrupts that has it all the same.
+    if pictures and not was_interrupted and _draw(findings.results, console, device=device):
+        findings, names = _told(comparison, config, cells, folder)
+    console.print(
+        f"{len(findings.results)} of {len(cells)} cells are in the report: {folder / REPORT_PAGE} ({len(names)} files)"
+    )
+    if others := strays(folder, cells):
+        console.print(
+            f"not in the report, because {config} has no such data set, row or seed now: {_listed(others)} "
+            "(seeds are added with --seeds)"
+        )
+    if as_json:
+        print(canonical_json(summary(folder, findings)), flush=True)
+    if was_interrupted:
+        raise Interrupted("interrupted; what was committed is kept: the same command goes on from there")
+    untrained = [] if report_only else [each for each in findings.missing if each.cell.is_chosen]
+    for each in untrained:
+        say(f"{each.cell.name}: {each.reason}")
+    return ExitCode.FAILED if untrained else ExitCode.OK
+
+
+def _train_what_is_missing(cells: Sequence[Cell], folder: Path, console: Console, *, jobs: int, device: str) -> bool:
+    """Train the chosen cells that are not there, and keep why some could not be; returns whether somebody interrupted."""
+    from fedplcc.comparison.data_check import what_cannot_be_opened
+    from fedplcc.comparison.running import train
+    from fedplcc.comparison.training_display import CellsShown
+    from fedplcc.comparison.writing import read_cells, read_failures, write_failures
+
+    chosen = [cell for cell in cells if cell.is_chosen]
+    _, missing = read_cells(chosen, {})
+    to_train = [each.cell for each in missing if each.can_be_trained]
+    console.print(f"{len(to_train)} of {len(chosen)} cells are to be trained; results in {folder}")
+    for sentence in what_cannot_be_opened(to_train).values():
+        say(sentence)  # now, where somebody is still looking; the other data sets are trained all the same
+    failures, was_interrupted = dict[str, str](), False
+    outdated = {cell.name for cell in chosen}  # of these it counts no more why they failed before
+    if to_train:
+        with CellsShown(console, total=len(to_train)) as shown, interruptible() as wished:
+            failures = train(to_train, shown, jobs=jobs, device=device, should_stop=wished.is_set)
+            was_interrupted = wished.is_set()
+        outdated -= {cell.name for cell in to_train} - shown.begun
+    # Read only now: another command may have trained other cells of this folder meanwhile.
+    before = {name: why for name, why in read_failures(folder).items() if name not in outdated}
+    write_failures(folder, before | failures)
+    return was_interrupted
+
+
+def _told(comparison: Comparison, file: Path, cells: Sequence[Cell], folder: Path) -> tuple[Findings, list[str]]:
+    """Write the report of what is there; returns what it tells, and the names of its files."""
+    from fedplcc.comparison.findings import Findings
+    from fedplcc.comparison.writing import read_cells, read_failures, write_findings
+
+    results, missing = read_cells(cells, read_failures(folder))
+    findings = Findings(comparison=comparison, file=file, results=results, missing=missing)
+    return findings, write_findings(folder, findings)
+
+
+def _draw(results: Sequence[CellResult], console: Console, *, device: str) -> int:
+    """Draw the first chosen seed of each chosen row on each data set that has no pictures yet; returns of how many."""
+    from fedplcc.comparison.reading import PICTURES
+    from fedplcc.runs.artifacts import MODEL
+    from shared.config.settings import limit_threads
+
+    firsts: dict[tuple[str, str], CellResult] = {}
+    for result in results:
+        if result.cell.is_chosen:
+            firsts.setdefault((result.cell.dataset, result.cell.row), result)
+    undrawn = [result.cell for result in firsts.values() if not _is_drawn(result)]
+    to_draw = [cell for cell in undrawn if (cell.folder / MODEL).exists()]
+    for cell in undrawn:
+        if cell not in to_draw:
+            say(f"{cell.name} has no pictures: its {MODEL} was not kept in {cell.folder}; draw where it was trained")
+    if to_draw:
+        limit_threads(to_draw[0].federation.config.training.threads)  # torch looks when it loads, which is below
+        from fedplcc.pictures.cell import pictures_for_cell
+    for cell in to_draw:
+        console.print(f"{cell.name}: drawing")
+        try:
+            pictures_for_cell(cell.folder, cell.folder / PICTURES, device=device)
+        except FedplccError as error:
+            say(f"{cell.name} has no pictures: {error.detail}; fedplcc model map {cell.folder} takes these options")
+    return len(to_draw)
+
+
+def _is_drawn(result: CellResult) -> bool:
+    """Whether all of a cell's pictures are there."""
+    from fedplcc.pictures import CLUSTERS, MAP
+
+    wanted = {MAP, CLUSTERS} if result.cell.federation.config.algorithm.has_prototypes else {MAP}
+    return wanted <= {picture.path.name for picture in result.pictures}
+
+
+def _check_that_pictures_can_be_drawn() -> None:
+    """Say that a package is missing before a night of training, and not after it."""
+    for package in ("matplotlib", "sklearn"):
+        if find_spec(package) is None:
+            raise ModuleNotFoundError(f"No module named {package!r}", name=package)
+
+
+def _listed(names: Sequence[str]) -> str:
+    """The names, or the first of many."""
+    more = len(names) - MOST_NAMED
+    return ", ".join(names[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
+def _numbers(text: str | None) -> list[int]:
+    """Seeds from 0,1,2."""
+    try:
+        numbers = [] if text is None else [int(part) for part in text.split(",")]
+    except ValueError:
+        numbers = [-1]
+    if any(not 0 <= number < 2**31 for number in numbers):
+        raise InvalidConfig(
+            f"--seeds {text}: write whole numbers from 0, with commas between them, such as --seeds 0,1,2"
+        )
+    return numbers

@@ -1,0 +1,125 @@
+"""`fedplcc data ...`: look at data before a trainer does, and fetch the sets that torchvision knows."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stdout
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedplcc.command.examples import examples
+from fedplcc.command.exit_codes import HELP, ExitCode, explains_errors, say
+
+# What loads numpy or torch is imported by the command that needs it, so that --help answers at once.
+
+app = typer.Typer(help="Look at data sets, and fetch public ones.", epilog=HELP, no_args_is_help=True)
+
+
+class Fetchable(StrEnum):
+    """The data sets of torchvision that are known here."""
+
+    mnist = "mnist"
+    usps = "usps"
+    svhn = "svhn"
+    fashionmnist = "fashionmnist"
+    cifar10 = "cifar10"
+    cifar100 = "cifar100"
+
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout; everything else goes to stderr.")]
+
+
+@app.command(
+    epilog=examples(
+        "fedplcc data describe digits:mnist",
+        "fedplcc data describe folder:/data/scans --check",
+        "fedplcc data describe 'part:0/10:dirichlet(alpha=0.5,seed=0):cifar10:/data'",
+    )
+)
+@explains_errors
+def describe(
+    spec: Annotated[
+        str,
+        typer.Argument(
+            metavar="SPEC",
+            help="Data specification, as a trainer takes it: folder:PATH, mnist:PATH, ...",
+            show_default=False,
+        ),
+    ],
+    check: Annotated[
+        bool, typer.Option("--check", help="Read every image; the exit code is 1 if one cannot be read.")
+    ] = False,
+    test_every: Annotated[
+        int, typer.Option(help="The run's data.test_every, for folders without train/ and test/.", min=2, max=1000)
+    ] = 5,
+    as_json: Json = False,
+) -> int:
+    """Say what a data set holds: its classes, how many images of each there are, and of what size.
+
+    Classes must be those of the run's data.classes, by name. Files are counted, not opened, unless --check is given.
+    """
+    from fedplcc.terminal.progress import console_for
+    from shared.config.run import canonical_json
+    from trainer.data.survey import survey
+
+    with _shown_reading() as on_read:
+        found = survey(spec, read_all=check, test_every=test_every, on_read=on_read if check else None)
+    console = console_for(json=as_json)
+    for line in found.lines():
+        console.print(line)
+    if as_json:
+        print(canonical_json(found.as_json()))
+    if check and found.unreadable:
+        say(f"{len(found.unreadable)} of {found.num_looked_at} images cannot be read; a trainer leaves them out")
+        return ExitCode.FAILED
+    return ExitCode.OK
+
+
+@app.command(epilog=examples("fedplcc data fetch cifar10 /data", "fedplcc data fetch mnist ~/data"))
+@explains_errors
+def fetch(
+    name: Annotated[Fetchable, typer.Argument(metavar="NAME", help="Which data set.", show_default=False)],
+    path: Annotated[
+        Path,
+        typer.Argument(
+            metavar="PATH", help="Folder for it, made if it is not there.", file_okay=False, show_default=False
+        ),
+    ],
+    as_json: Json = False,
+) -> int:
+    """Download a public data set with torchvision, to be read as NAME:PATH.
+
+    Nothing is downloaded if it is there already, and archives that lie in place are only unpacked. Trainers never download.
+    """
+    from fedplcc.terminal.progress import console_for
+    from shared.config.run import canonical_json
+    from trainer.data.sets.torchvision_sets import fetch as download
+
+    root = Path(os.path.expanduser(path))
+    with redirect_stdout(sys.stderr):  # torchvision tells of mirrors that it tries
+        source = download(name.value, root)
+    spec = f"{name.value}:{root}"
+    console_for(json=as_json).print(f"{spec} is there: {len(source.train)} training and {len(source.test)} test images")
+    if as_json:
+        print(canonical_json({"data": spec, "train": len(source.train), "test": len(source.test)}))
+    return ExitCode.OK
+
+
+@contextmanager
+def _shown_reading() -> Iterator[Callable[[int, int], None]]:
+    """A bar on stderr while images are read, where stderr is a terminal."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+    from fedplcc.terminal.progress import shows_bars
+
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    with Progress(*columns, console=console, transient=True, disable=not shows_bars(console)) as shown:
+        task = shown.add_task("reading images", total=None)
+        yield lambda count, total: shown.update(task, completed=count, total=total)

@@ -1,0 +1,132 @@
+"""`fedplcc doctor`: whether this machine can do what fedplcc will ask of it, or whether a state directory is sound."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedplcc.command.examples import examples
+from fedplcc.command.exit_codes import ExitCode, explains_errors
+
+EXAMPLES = examples(
+    "fedplcc doctor /var/lib/fedplcc/aggregator",
+    "fedplcc doctor --aggregator 10.0.0.5:50051 --insecure",
+    "fedplcc doctor --json",
+)
+DEFAULT_PORTS = {50051: "--port", 8080: "--port", 9464: "--metrics-port"}
+MARKS = {"ok": "ok", "warning": "WARN", "problem": "FAIL"}
+STYLES = {"ok": "", "warning": "yellow", "problem": "bold red"}
+
+
+@explains_errors
+def doctor(
+    state_dir: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="[STATE_DIR]",
+            help="State directory of an aggregator, or of a trainer, to examine in place of the machine: every file's "
+            "SHA-256, the history, each run.",
+            show_default=False,
+            file_okay=False,
+        ),
+    ] = None,
+    state: Annotated[
+        Path,
+        typer.Option(
+            "--state",
+            "--state-dir",
+            help="Folder of the state, there or not: what the disk can do is tried out in it, and an aggregator's state "
+            "in it is looked at.",
+            file_okay=False,
+        ),
+    ] = Path("fedplcc-state"),
+    aggregator: Annotated[
+        str | None, typer.Option(help="Also try to reach this aggregator.", metavar="HOST:PORT", show_default=False)
+    ] = None,
+    gateway: Annotated[
+        str | None,
+        typer.Option(
+            help="Also try to reach this gateway.", metavar="URL", envvar="FEDPLCC_GATEWAY", show_default=False
+        ),
+    ] = None,
+    host: Annotated[
+        str, typer.Option(help="Address at which services will listen; its ports are tried.")
+    ] = "127.0.0.1",
+    insecure: Annotated[
+        bool, typer.Option("--insecure", envvar="FEDPLCC_INSECURE", help="Accept plain text to other machines.")
+    ] = False,
+    database_url: Annotated[
+        str | None,
+        typer.Option(
+            help="Also look at this PostgreSQL database.",
+            metavar="URL",
+            envvar="FEDPLCC_DATABASE_URL",
+            show_default=False,
+        ),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of lines.")] = False,
+) -> int:
+    """Examine this machine: Python, packages, GPU, processor, disk, database, ports, clock, and the way to other hosts.
+
+    Each line says what was found and, unless it is right, what to do. The exit code is 1 if there is a problem.
+
+    With STATE_DIR it examines what an aggregator keeps there, also while the aggregator runs, and changes nothing.
+    """
+    import json
+
+    from fedplcc.doctor import CHECKS, examine
+    from fedplcc.doctor.findings import Check, Status, Subject
+    from fedplcc.terminal.progress import console_for
+
+    checks: Sequence[Check] = CHECKS
+    if state_dir is not None:
+        from fedplcc.doctor import state as of_state
+
+        checks = of_state.CHECKS
+    subject = Subject(
+        state=state_dir or state,
+        host=host,
+        ports=DEFAULT_PORTS,
+        aggregator=aggregator,
+        gateway=gateway,
+        insecure=insecure,
+        database_url=database_url,
+    )
+    console = console_for(json=False)
+    findings = []
+    for finding in examine(subject, checks):
+        findings.append(finding)
+        if not as_json:
+            width = console.width if console.is_terminal else 0
+            console.print(_line(finding.check, finding.status, finding.sentence, width), style=STYLES[finding.status])
+    counts = {status: sum(finding.status is status for finding in findings) for status in Status}
+    if as_json:
+        rows = [
+            {"check": finding.check, "status": finding.status.value, "detail": finding.sentence} for finding in findings
+        ]
+        print(json.dumps({"findings": rows, **{status.value: count for status, count in counts.items()}}, indent=2))
+    else:
+        words = {Status.PROBLEM: "problem", Status.WARNING: "warning"}
+        told = [f"{counts[status]} {word}{'' if counts[status] == 1 else 's'}" for status, word in words.items()]
+        console.print(", ".join(told))
+    return ExitCode.FAILED if counts[Status.PROBLEM] else ExitCode.OK
+
+
+def _line(check: str, status: str, sentence: str, width: int) -> str:
+    """A finding for people; on a terminal its sentence stays beside its mark."""
+    import textwrap
+
+    head = f"{MARKS[status]:<4}  {check:<11} "
+    if width < len(head) + 20:
+        return head + sentence
+    return textwrap.fill(
+        sentence,
+        width,
+        initial_indent=head,
+        subsequent_indent=" " * len(head),
+        break_on_hyphens=False,
+        break_long_words=False,
+    )

@@ -1,0 +1,97 @@
+"""What the command's exit code says, and the one place where an error becomes a sentence and a code."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable
+from enum import IntEnum
+from typing import ParamSpec, Self
+
+import typer
+
+from fedplcc.command.examples import LINE_END
+from fedplcc.extras import EXTRAS
+from fedplcc.interruption import Interrupted, was_interrupted
+from fedplcc.terminal.printable import printable
+from shared.errors import FedplccError, InvalidArgument, StoreUnavailable, Unavailable
+
+
+class ExitCode(IntEnum):
+    """Codes of every `fedplcc` command; the services use 0, 2 and 4 alike."""
+
+    OK = 0, "done"
+    FAILED = 1, "the run failed or was stopped, a check found a problem, or the request was refused"
+    USAGE = 2, "the command line, a configuration or data are wrong, or a package is missing"
+    UNREACHABLE = 3, "nobody answers: no gateway or no aggregator at the address"
+    STORAGE = 4, "a folder or a disk cannot be read or written"
+    COLLECTED = 5, "what is asked for was collected, as the aggregator's settings keep_models and keep_updates say"
+    INTERRUPTED = 130, "interrupted; the same command again goes on where that is possible"
+
+    meaning: str
+    """What it says, for people."""
+
+    def __new__(cls, code: int, meaning: str) -> Self:
+        """A code with its meaning."""
+        member = int.__new__(cls, code)
+        member._value_ = code
+        member.meaning = meaning
+        return member
+
+
+HELP = LINE_END.join(("Exit codes:", *(f"{code.value}: {code.meaning}" for code in ExitCode)))
+"""The codes at the end of a help text."""
+
+OURS = ("aggregator", "fedplcc", "gateway", "shared", "trainer")
+"""Packages that are always installed: one that misses a module is a bug."""
+Arguments = ParamSpec("Arguments")
+
+
+def exit_code_of(error: FedplccError) -> ExitCode:
+    """The exit code of an error of the tree."""
+    if isinstance(error, InvalidArgument):
+        return ExitCode.USAGE
+    if isinstance(error, StoreUnavailable):
+        return ExitCode.STORAGE
+    if isinstance(error, Unavailable):
+        return ExitCode.UNREACHABLE
+    return ExitCode.FAILED
+
+
+def explains_errors(command: Callable[Arguments, int | None]) -> Callable[Arguments, None]:
+    """Decorate a command: what it returns is the exit code, and what it raises becomes one sentence on stderr.
+
+    A traceback is left to bugs, that is to exceptions that are in nobody's contract.
+    """
+
+    @functools.wraps(command)
+    def wrapped(*args: Arguments.args, **kwargs: Arguments.kwargs) -> None:
+        try:
+            code = command(*args, **kwargs) or ExitCode.OK
+        except FedplccError as error:
+            say(error.detail)
+            code = exit_code_of(error)
+        except Interrupted as interruption:
+            say(str(interruption) or "interrupted")
+            code = ExitCode.INTERRUPTED
+        except KeyboardInterrupt:
+            say("interrupted")
+            code = ExitCode.INTERRUPTED
+        except ModuleNotFoundError as error:
+            if was_interrupted() or error.name is None or error.name.partition(".")[0] in OURS:
+                raise
+            say(f"this command needs {error.name}, which is not installed: pip install '{_extra_of(error.name)}'")
+            code = ExitCode.USAGE
+        raise typer.Exit(int(code))
+
+    return wrapped
+
+
+def say(sentence: str) -> None:
+    """Tell the person at the terminal what is wrong. Results go to stdout, so this goes to stderr, on one line."""
+    print(f"fedplcc: {printable(sentence)}", file=sys.stderr, flush=True)
+
+
+def _extra_of(module: str) -> str:
+    name = module.partition(".")[0]
+    return f"fedplcc[{next((extra for extra, modules in EXTRAS.items() if name in modules), 'demo')}]"

@@ -1,0 +1,199 @@
+"""`fedplcc model ...`: use the model that a run has left."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedplcc.command import pictures
+from fedplcc.command.examples import examples
+from fedplcc.command.exit_codes import HELP, ExitCode, explains_errors, say
+from fedplcc.command.model_options import AsJson, Device, Model
+
+# Modules that load torch are imported by the command that needs them, so that --help answers at once.
+
+app = typer.Typer(help="Use the model that a run has left.", epilog=HELP, no_args_is_help=True)
+
+
+class SplitName(StrEnum):
+    """Values of `--split`."""
+
+    test = "test"
+    train = "train"
+    all = "all"
+
+
+Config = Annotated[
+    Path | None,
+    typer.Option(
+        help="The run's configuration file, for a model that has no run.json beside it or that is package.module:factory.",
+        dir_okay=False,
+        show_default=False,
+    ),
+]
+
+
+@app.command(
+    epilog=examples(
+        "fedplcc model predict fedplcc-runs/digits seven.png more-images/",
+        "fedplcc model predict results *.png --top 3 --json > predictions.jsonl",
+    )
+)
+@explains_errors
+def predict(
+    model: Model,
+    images: Annotated[
+        list[Path],
+        typer.Argument(metavar="IMAGES", help="Image files, and folders of them.", show_default=False),
+    ],
+    top: Annotated[int, typer.Option(help="Number of classes to tell of each image.", min=1)] = 1,
+    config: Config = None,
+    device: Device = "auto",
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object per image, a line each; everything else to stderr.")
+    ] = False,
+) -> int:
+    """Say what is on images: class, probability, and the nearest global prototype.
+
+    The nearest prototype is told by its class, its cosine with the image's features, and its weight: its share of the
+    samples of its class. A class that disagrees with the predicted one, or a low cosine, marks an image that is unlike the
+    training images. A file that cannot be read is named on stderr, the others are predicted, and the exit code is 2.
+    """
+    from fedplcc.models.prediction import PredictionTable, image_files, predictions
+    from fedplcc.models.trained_model import read_trained_model
+    from shared.config.run import canonical_json
+
+    trained = read_trained_model(model, config_file=config, device=device)
+    problems: list[str] = []
+
+    def on_problem(sentence: str) -> None:
+        problems.append(sentence)
+        say(sentence)
+
+    table = PredictionTable(trained.config.data.classes, has_prototypes=len(trained.prototypes) > 0)
+    files = image_files(images, on_problem)
+    for number, prediction in enumerate(predictions(trained, files, top=top, on_problem=on_problem)):
+        if as_json:
+            print(canonical_json(prediction.as_json()), flush=True)
+            continue
+        if number == 0:
+            print(table.heading())
+        for line in table.lines(prediction):
+            print(line)
+    return ExitCode.USAGE if problems else ExitCode.OK
+
+
+@app.command(
+    epilog=examples(
+        "fedplcc model evaluate fedplcc-runs/digits --data digits:mnist",
+        "fedplcc model evaluate results --data folder:scans --split all --json",
+    )
+)
+@explains_errors
+def evaluate(
+    model: Model,
+    data: Annotated[
+        str,
+        typer.Option(
+            help="Data specification, as a trainer takes it: digits:DOMAIN, folder:PATH, npz:PATH, ...",
+            show_default=False,
+        ),
+    ],
+    split: Annotated[
+        SplitName, typer.Option(help="Which images: the test images, the training images, or all there are.")
+    ] = SplitName.test,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder for evaluation.json and confusion.png; evaluations/DATA in the model's folder if not given.",
+            file_okay=False,
+            show_default=False,
+        ),
+    ] = None,
+    config: Config = None,
+    device: Device = "auto",
+    as_json: AsJson = False,
+) -> int:
+    """Judge a model by labelled images: accuracy, whole and per class, and what it takes for what.
+
+    On the test images of one of the run's clients, on the same type of machine, it comes to exactly the accuracy in the
+    run's metrics.jsonl.
+    """
+    from fedplcc.models.evaluation import PICTURE, evaluate_model, evaluation_folder, write_evaluation
+    from fedplcc.models.trained_model import read_trained_model
+    from fedplcc.runs.atomic_file import make_folder
+    from fedplcc.terminal.progress import console_for
+    from shared.config.run import canonical_json
+
+    trained = read_trained_model(model, config_file=config, device=device)
+    evaluation = evaluate_model(trained, data, split.value)
+    console = console_for(json=as_json)
+    for line in evaluation.lines():
+        console.print(line)
+    if evaluation.unreadable:
+        count, first = len(evaluation.unreadable), evaluation.unreadable[0]
+        say(f"files that could not be read are left out: {count}, the first is {first}")
+    folder = out or evaluation_folder(trained, data, split.value)
+    make_folder(folder)
+    names = write_evaluation(folder, evaluation)
+    console.print(f"written to {folder}: {', '.join(names)}")
+    if PICTURE not in names:
+        console.print(f"{PICTURE} is not drawn: matplotlib is not installed (pip install matplotlib)")
+    if as_json:
+        print(canonical_json({**evaluation.as_json(), "directory": str(folder.resolve())}))
+    return ExitCode.OK
+
+
+@app.command(
+    epilog=examples("fedplcc model export fedplcc-runs/digits --onnx digits.onnx"),
+)
+@explains_errors
+def export(
+    model: Model,
+    onnx: Annotated[
+        Path, typer.Option(help="The file to write; its folder must exist.", dir_okay=False, show_default=False)
+    ],
+    config: Config = None,
+    as_json: AsJson = False,
+) -> int:
+    """Write a model as an ONNX file, for programs without torch.
+
+    It takes a batch of any size as `images`, normalised as `mean` and `std` in its metadata say, and gives `logits`, in the
+    order of `classes` in its metadata, and `features`. Where onnxruntime is installed, its results are compared with
+    torch's.
+    """
+    from fedplcc.models.onnx_export import EXTRA_CHECK, export_onnx, metadata
+    from fedplcc.models.trained_model import read_trained_model
+    from fedplcc.runs.atomic_file import atomic_file
+    from fedplcc.terminal.progress import console_for
+    from shared.config.run import canonical_json
+    from shared.errors import InvalidConfig
+
+    if onnx.exists() and onnx.suffix != ".onnx":
+        raise InvalidConfig(f"{onnx} is there already and is no .onnx file, so it is kept; name another with --onnx")
+    trained = read_trained_model(model, config_file=config, device="cpu")
+    with atomic_file(onnx, option="--onnx") as file:  # first, so that a wrong place is told before the work
+        data, comparison = export_onnx(trained)
+        file.write(data)
+    console = console_for(json=as_json)
+    console.print(
+        f"{trained.title} written to {onnx}: {len(data) / 1e6:.1f} MB, inputs images, outputs logits and features"
+    )
+    if comparison is None:
+        console.print(f"not compared with torch: onnxruntime is not installed ({EXTRA_CHECK})")
+    else:
+        console.print(
+            f"onnxruntime gives what torch gives: largest difference {comparison.logits:.1g} in logits, "
+            f"{comparison.features:.1g} in features"
+        )
+    if as_json:
+        difference = None if comparison is None else {"logits": comparison.logits, "features": comparison.features}
+        print(canonical_json({"file": str(onnx.resolve()), "difference": difference, "metadata": metadata(trained)}))
+    return ExitCode.OK
+
+
+app.command("map", epilog=pictures.MAP_EXAMPLES)(pictures.draw_map)
+app.command("clusters", epilog=pictures.CLUSTERS_EXAMPLES)(pictures.draw_clusters)

@@ -1,0 +1,25 @@
+"""What the commands on a run's model, those that draw included, are told alike."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedplcc.command import completion
+
+Model = Annotated[
+    Path,
+    typer.Argument(
+        metavar="MODEL",
+        help="Folder of a run, as simulate, demo and run fetch leave it, or the model.safetensors in one.",
+        show_default=False,
+    ),
+]
+Device = Annotated[
+    str, typer.Option(help="Where to compute: auto, cpu, cuda or cuda:N.", autocompletion=completion.devices)
+]
+AsJson = Annotated[
+    bool, typer.Option("--json", help="Print one JSON object on stdout; everything else goes to stderr.")
+]

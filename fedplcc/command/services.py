@@ -1,0 +1,178 @@
+"""`fedplcc aggregator`, `fedplcc trainer` and `fedplcc gateway`: the services, as `python -m PACKAGE` starts them.
+
+Their options are the settings of shared/config/settings.py themselves, so nothing is said twice. To read the settings
+takes a moment, so the list of commands shows stand-ins, and the commands with their options are made when one of them
+is meant.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
+
+import typer
+
+from fedplcc.command.examples import examples
+from fedplcc.command.exit_codes import explains_errors
+
+if TYPE_CHECKING:
+    from shared.config.settings import Settings
+
+VALUES = {
+    "device": ("auto", "cpu", "cuda", "cuda:0"),
+    "data": ("digits:mnist", "digits:optdigits", "digits:mnistm", "digits:synth", "folder:", "npz:"),
+    "metrics_port": ("off",),
+    "host": ("127.0.0.1", "0.0.0.0"),
+    "metrics_host": ("127.0.0.1", "0.0.0.0"),
+    "aggregator": ("127.0.0.1:50051",),
+}
+"""What the shell offers for settings that may have other values too."""
+
+
+def aggregator() -> None:
+    """Run the aggregator: runs, rounds, and everything that is kept."""
+
+
+def trainer() -> None:
+    """Run a trainer: act for one client, beside its data."""
+
+
+def gateway() -> None:
+    """Run the gateway: run control by REST, progress by server-sent events."""
+
+
+STAND_INS = (aggregator, trainer, gateway)
+
+
+def aggregator_command() -> Any:
+    """Make the command with its options."""
+    from shared.config.settings import AggregatorSettings
+
+    def serve(settings: AggregatorSettings) -> int:
+        from aggregator.app import run
+
+        return run(settings)
+
+    return _command(
+        aggregator,
+        AggregatorSettings,
+        serve,
+        "fedplcc aggregator",
+        "fedplcc aggregator --host 0.0.0.0 --insecure --state-dir /var/lib/fedplcc",
+    )
+
+
+def trainer_command() -> Any:
+    """Make the command with its options."""
+    from shared.config.settings import TrainerSettings
+
+    def serve(settings: TrainerSettings) -> int:
+        from trainer.app import run
+
+        return run(settings)
+
+    return _command(
+        trainer,
+        TrainerSettings,
+        serve,
+        "fedplcc trainer --client north --data folder:images",
+        "fedplcc trainer --config trainer.toml --device cuda",
+    )
+
+
+def gateway_command() -> Any:
+    """Make the command with its options."""
+    from shared.config.settings import GatewaySettings
+
+    def serve(settings: GatewaySettings) -> int:
+        from gateway.app import run
+
+        return run(settings)
+
+    return _command(
+        gateway,
+        GatewaySettings,
+        serve,
+        "fedplcc gateway",
+        "fedplcc gateway --aggregator 10.0.0.5:50051 --insecure --port 8081",
+    )
+
+
+MADE_WHEN_CALLED: dict[str, Callable[[], Any]] = {
+    "aggregator": aggregator_command,
+    "trainer": trainer_command,
+    "gateway": gateway_command,
+}
+
+
+def _command(stand_in: Callable[[], None], kind: type[Settings], serve: Callable[[Any], int], *lines: str) -> Any:
+    """A command with an option for every setting of a service, and `--config` for a file."""
+    from shared.config.settings import Settings, load
+
+    def command(**given: Any) -> int:
+        file = given.pop("config")
+        return serve(load(kind, given, file))
+
+    help_text = f"TOML file with a table `[{kind.table}]` of these settings."
+    config = Annotated[Path | None, typer.Option(help=help_text, dir_okay=False)]
+    parameters = [inspect.Parameter("config", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=config)]
+    # What a service has of its own comes first.
+    for name in sorted(kind.model_fields, key=lambda name: name in Settings.model_fields):
+        annotation = _option(name, kind.model_fields[name])
+        parameters.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation))
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    explanation = (
+        f"{stand_in.__doc__}\n\nEvery setting may also stand in a file or in the environment, in capitals after FEDPLCC_: "
+        "flags win over the environment, the environment over the file."
+    )
+    made = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="markdown")
+    made.command(stand_in.__name__, help=explanation, epilog=examples(*lines))(explains_errors(command))
+    return typer.main.get_command(made)
+
+
+def _option(name: str, field: Any) -> Any:
+    """A setting as an option; its value is checked with the settings, whatever it came from."""
+    has_default = not field.is_required() and field.default is not None and field.default is not False
+    from shared.config.settings import is_list
+
+    help_text = (field.description or "") + (f" Default: {field.default}." if has_default else "")
+    flag = "--" + name.replace("_", "-")
+    if field.annotation is bool:
+        flag += f"/--no-{flag[2:]}" if field.default else ""
+        return Annotated[bool | None, typer.Option(flag, help=help_text)]
+    if field.annotation is Path:
+        return Annotated[Path | None, typer.Option(flag, help=help_text, file_okay=False)]
+    if is_list(field.annotation):
+        metavar = _metavar(name, field)
+        return Annotated[list[str] | None, typer.Option(flag, help=field.description, metavar=metavar)]
+    is_choice = get_origin(field.annotation) is Literal
+    values = get_args(field.annotation) if is_choice else VALUES.get(name, ())
+    if is_choice:
+        help_text += f" One of {', '.join(values)}."
+
+    def offered(incomplete: str) -> list[str]:
+        return [value for value in values if value.startswith(incomplete)]
+
+    completion = offered if values else None
+    return Annotated[
+        str | None, typer.Option(flag, help=help_text, metavar=_metavar(name, field), autocompletion=completion)
+    ]
+
+
+def _metavar(name: str, field: Any) -> str:
+    """A short word for the value: the help's columns are narrow."""
+    for ending, word in (
+        ("port", "PORT"),
+        ("host", "HOST"),
+        ("_s", "SECONDS"),
+        ("_bytes", "BYTES"),
+        ("_level", "LEVEL"),
+        ("_code", "NAME"),
+        ("_file", "PATH"),
+        ("_download", "NAME"),
+    ):
+        if name.endswith(ending):
+            return word
+    return "NUMBER" if int in (field.annotation, *get_args(field.annotation)) else name.upper()

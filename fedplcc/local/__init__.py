@@ -1,0 +1,1 @@
+"""A federation of processes on this machine."""

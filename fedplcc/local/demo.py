@@ -1,0 +1,105 @@
+"""The demo: six processes on this machine, a run started through REST and watched to its end, its results fetched."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import aclosing, suppress
+
+from fedplcc.local.federation import LocalFederation, unless
+from fedplcc.remote.fetch import fetch_run
+from fedplcc.remote.rest_client import Gateway
+from fedplcc.runs.artifacts import RunRecord, ending_of
+from fedplcc.runs.configuration import local_clients
+from fedplcc.runs.run_folder import REQUEST_ID, RunFolder
+from fedplcc.terminal.progress import RunProgress
+from shared.config.run import FederationFile
+from shared.documents import Run
+from shared.errors import Code, FailedPrecondition, FedplccError, RoundNotFound, from_reason
+from trainer.consent import Consent
+
+PROBLEM_POLL_S = 1.0
+"""How often the clients are asked whether one cannot go on."""
+
+
+class Demo:
+    """One federation file as a demo in one folder."""
+
+    def __init__(
+        self,
+        federation: FederationFile,
+        folder: RunFolder,
+        progress: RunProgress,
+        *,
+        device: str = "auto",
+        gateway_port: int = 0,
+    ) -> None:
+        """Say what is to be done; nothing starts yet."""
+        self._federation, self._folder, self._progress = federation, folder, progress
+        self._clients = local_clients(federation)
+        self._device, self._gateway_port = device, gateway_port
+
+    async def run(self, *, keep: bool = False) -> RunRecord:
+        """Train until the run has ended and write what it leaves; every process has ended when this returns.
+
+        Args:
+            keep: Whether the processes stay until this is cancelled; the results are returned all the same.
+
+        Raises:
+            FedplccError: A process ended, a client cannot do its task, or the gateway refuses the run.
+        """
+        self._progress.step("starting the processes")
+        async with self._local() as federation, Gateway(federation.gateway_url) as gateway:
+            names = ", ".join(process.name for process in federation.processes)
+            self._progress.note(f"{len(federation.processes)} processes: {names}; logs in {self._folder.logs}")
+            self._progress.note(f"gateway: {gateway.url}")
+            record = await federation.guard(self._train(gateway))
+            if keep:
+                self._progress.note(f"the run has ended; the processes stay until Ctrl-C, the gateway at {gateway.url}")
+                with suppress(asyncio.CancelledError):
+                    await federation.guard(asyncio.Event().wait())
+        return record
+
+    def _local(self) -> LocalFederation:
+        return LocalFederation(
+            self._clients,
+            consent=Consent.to(self._federation.config.model),
+            state=self._folder.state,
+            logs=self._folder.logs,
+            threads=self._federation.config.training.threads,
+            device=self._device,
+            gateway_port=self._gateway_port,
+        )
+
+    async def _train(self, gateway: Gateway) -> RunRecord:
+        if self._federation.initial_model_file is not None:
+            await gateway.store_model(self._federation.initial_model_file)
+        document = json.loads(self._federation.config.canonical_json)
+        run = await gateway.start_run(document, request_id=REQUEST_ID)
+        self._progress.note(f"run {run.run_id}: {run.method}, {run.total_rounds} rounds, {len(self._clients)} clients")
+        self._progress.step("trainers are starting and joining")
+        run = await unless(self._follow(gateway, run.run_id), self._blocked(gateway))
+        try:
+            return await fetch_run(gateway, run.run_id, self._folder.path)
+        except RoundNotFound:
+            raise FailedPrecondition(ending_of(run.run_id, run.status, run.reason)) from None
+
+    async def _follow(self, gateway: Gateway, run_id: str) -> Run:
+        """Show the run's events until it has ended."""
+        async with aclosing(gateway.follow(run_id)) as items:
+            async for item in items:
+                if isinstance(item, Run):
+                    return item
+                self._progress.event(item)
+        raise AssertionError("the events of a run end with the run")
+
+    async def _blocked(self, gateway: Gateway) -> FedplccError:
+        """Wait until a client says that it cannot go on; here nobody could mend it, so the run would wait for ever."""
+        while True:
+            for client in await gateway.list_clients():
+                problem = client.problem
+                if problem is not None and problem.is_fatal:
+                    sentence = "; ".join(filter(None, (problem.detail, problem.hint)))
+                    detail = f"client {client.client_id}: {sentence}"
+                    return from_reason(problem.reason, detail, {}, Code.FAILED_PRECONDITION)
+            await asyncio.sleep(PROBLEM_POLL_S)

@@ -1,0 +1,311 @@
+"""A whole federation on this machine: an aggregator, its trainers and a gateway, each a process of its own on loopback.
+
+Processes choose free ports themselves and say them in their logs; what they can do is asked of them (gRPC health, /readyz),
+never guessed from time. Whatever ends the federation ends every process, by the process ids that it started; where the
+kernel can do that, also when this process is killed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from fedplcc.local import die_with_parent
+from fedplcc.remote.rest_client import Gateway
+from fedplcc.runs.atomic_file import disk_errors, make_folder
+from fedplcc.runs.configuration import domain_of
+from shared.config.run import ClientSection
+from shared.config.settings import environment_without_settings
+from shared.errors import Code, FedplccError, InvalidConfig, StoreUnavailable, Unavailable
+from shared.wire.rpc import open_aio_channel, translated
+from trainer.consent import NO_CONSENT, Consent
+
+HOST = "127.0.0.1"
+START_S = 120.0
+"""Longest start of a process; importing torch on a busy machine takes its time."""
+POLL_S = 0.05
+"""How often a starting process is looked at."""
+END_S = 10.0
+"""What a process has to end in after SIGTERM, before SIGKILL."""
+ALARM_S = 1.0
+"""How long work that failed waits for a process that may have made it fail to be found dead."""
+
+Result = TypeVar("Result")
+
+
+class ProcessEnded(FedplccError):
+    """A process of the federation ended although nobody asked it to."""
+
+    code = Code.INTERNAL
+    reason = "PROCESS_ENDED"
+
+
+class LocalProcess:
+    """One `python -m PACKAGE`, its output in a log file."""
+
+    def __init__(self, name: str, arguments: Sequence[str], log: Path) -> None:
+        self.name, self.log = name, log
+        self._arguments = list(arguments)
+        self._log_begin = 0
+        self._process: asyncio.subprocess.Process | None = None
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        assert self._process is not None
+        return self._process.pid
+
+    async def start(self) -> None:
+        """Start it; a former run's log is kept, and this one's follows it."""
+        command = [sys.executable, "-P", "-m", *self._arguments]
+        guard = [sys.executable, "-I", "-S", str(Path(die_with_parent.__file__)), str(os.getpid())]
+        with disk_errors(self.log), self.log.open("ab") as log:
+            self._log_begin = log.tell()
+            self._process = await asyncio.create_subprocess_exec(
+                *guard,
+                *command,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=log,
+                stderr=asyncio.subprocess.STDOUT,
+                env=_environment(),
+                # Ctrl-C in a terminal reaches only the parent, which then ends the others in order.
+                start_new_session=True,
+            )
+
+    async def ended(self) -> int:
+        """Wait for its end; returns the exit code."""
+        assert self._process is not None
+        return await self._process.wait()
+
+    async def failed(self) -> FedplccError:
+        """Wait for its end; returns why it came."""
+        return self.failure(await self.ended())
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send it a signal, if it still runs."""
+        if self._process is not None and self._process.returncode is None:
+            self._process.send_signal(number)
+
+    def log_text(self) -> str:
+        """What it has written since it was started."""
+        with disk_errors(self.log), self.log.open("rb") as log:
+            log.seek(self._log_begin)
+            return log.read().decode(errors="replace")
+
+    def logged(self, event: str) -> Mapping[str, Any] | None:
+        """The fields of the first log line with this event, if it has been written."""
+        return next((line for line in self._log_lines() if line.get("event") == event), None)
+
+    def failure(self, code: int) -> FedplccError:
+        """Why it ended, in its own words if it said any."""
+        said = [line["detail"] for line in self._log_lines() if line.get("level") == "error" and "detail" in line]
+        reason = said[-1] if said else f"with exit code {code}; what it did before is in {self.log}"
+        # The services' exit codes for what their settings or their disk are to blame for.
+        kind = {2: InvalidConfig, 4: StoreUnavailable}.get(code, ProcessEnded) if said else ProcessEnded
+        return kind(f"{self.name} ended: {reason}" if said else f"{self.name} ended {reason}")
+
+    def _log_lines(self) -> Iterator[Mapping[str, Any]]:
+        for line in self.log_text().splitlines():
+            try:
+                fields = json.loads(line)
+            except ValueError:
+                continue
+            if isinstance(fields, dict):
+                yield fields
+
+
+class LocalFederation:
+    """The processes; use it as an asynchronous context manager. Inside, all of them serve."""
+
+    def __init__(
+        self,
+        clients: Mapping[str, ClientSection],
+        *,
+        consent: Consent = NO_CONSENT,
+        state: Path,
+        logs: Path,
+        threads: int = 1,
+        device: str = "auto",
+        gateway_port: int = 0,
+    ) -> None:
+        """Say what is to run; nothing starts yet.
+
+        Args:
+            clients: One trainer is started for each.
+            consent: What runs may name at every trainer.
+            state: Folder of the processes' state directories.
+            logs: Folder of their logs.
+            threads: Processor threads of each trainer.
+            device: On which the trainers train.
+            gateway_port: Where the gateway listens; 0 for any free port.
+        """
+        self._clients, self._consent, self._state, self._logs = clients, consent, state, logs
+        self._threads, self._device, self._gateway_port = threads, device, gateway_port
+        self._processes: list[LocalProcess] = []
+        self.gateway_url = ""
+
+    @property
+    def processes(self) -> Sequence[LocalProcess]:
+        """The processes in the order of their start."""
+        return tuple(self._processes)
+
+    async def __aenter__(self) -> Self:
+        try:
+            make_folder(self._logs)
+            await self._start()
+        except BaseException:
+            await self._end()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._end()
+
+    async def guard(self, work: Coroutine[Any, Any, Result]) -> Result:
+        """Do something that needs every process.
+
+        Raises:
+            ProcessEnded, InvalidConfig, StoreUnavailable: A process ended; the work was cancelled.
+        """
+        return await unless(work, *(process.failed() for process in self._processes))
+
+    async def _start(self) -> None:
+        aggregator = self._process("aggregator", "--host", HOST, "--port", "0", "--metrics-port", "0")
+        await self._launch(aggregator)
+        ready = await self._ready(aggregator, "aggregator_ready")
+        address = f"{HOST}:{ready['port']}"
+        await self.guard(_healthy(address))
+        gateway_flags = ("--host", HOST, "--port", str(self._gateway_port), "--aggregator", address)
+        gateway = self._process("gateway", *gateway_flags, has_state=False)
+        trainers = [self._trainer(name, client, address) for name, client in self._clients.items()]
+        for process in (gateway, *trainers):
+            await self._launch(process)
+        ready = await self._ready(gateway, "gateway_ready")
+        self.gateway_url = f"http://{HOST}:{ready['port']}"
+        await self.guard(_answering(self.gateway_url))
+
+    def _trainer(self, name: str, client: ClientSection, address: str) -> LocalProcess:
+        samples = () if client.samples_per_class is None else ("--samples-per-class", str(client.samples_per_class))
+        return self._process(
+            f"trainer-{name}",
+            *("--aggregator", address, "--client", name, "--domain", domain_of(name, client), "--data", client.data),
+            *("--device", self._device, "--threads", str(self._threads), "--metrics-port", "0", *samples),
+            *self._consent.flags,
+        )
+
+    def _process(self, name: str, *flags: str, has_state: bool = True) -> LocalProcess:
+        package = name.partition("-")[0]
+        state = ("--state-dir", str(self._state / name)) if has_state else ()
+        arguments = [package, *flags, *state, "--log-level", "info"]
+        return LocalProcess(name, arguments, self._logs / f"{name}.log")
+
+    async def _launch(self, process: LocalProcess) -> None:
+        await process.start()
+        self._processes.append(process)
+
+    async def _ready(self, process: LocalProcess, event: str) -> Mapping[str, Any]:
+        """Wait for a process to say that it is ready; returns the fields of what it says."""
+
+        async def said() -> Mapping[str, Any]:
+            while (fields := process.logged(event)) is None:
+                await asyncio.sleep(POLL_S)
+            return fields
+
+        return await self.guard(_in_time(said(), process.name))
+
+    async def _end(self) -> None:
+        """End every process: whoever asks something of another one first."""
+        for group in (self._processes[1:], self._processes[:1]):
+            for process in group:
+                process.signal(signal.SIGTERM)
+            await asyncio.gather(*(_ended(process) for process in group))
+
+
+async def unless(work: Coroutine[Any, Any, Result], *alarms: Coroutine[Any, Any, FedplccError]) -> Result:
+    """Do something, unless one of the alarms goes off before it is done: that cancels it and is raised.
+
+    Raises:
+        FedplccError: What an alarm returned.
+    """
+    working, watching = asyncio.ensure_future(work), [asyncio.ensure_future(alarm) for alarm in alarms]
+    try:
+        await asyncio.wait({working, *watching}, return_when=asyncio.FIRST_COMPLETED)
+        if working.done() and working.exception() is not None:
+            # What broke the work may be about to ring: that is the better sentence.
+            await asyncio.wait(watching, timeout=ALARM_S, return_when=asyncio.FIRST_COMPLETED)
+        elif working.done():
+            return working.result()
+        for alarm in watching:
+            if alarm.done():
+                raise alarm.result()
+        return working.result()
+    finally:
+        for task in (working, *watching):
+            task.cancel()
+        await asyncio.gather(working, *watching, return_exceptions=True)
+
+
+async def _ended(process: LocalProcess) -> None:
+    try:
+        await asyncio.wait_for(process.ended(), END_S)
+    except TimeoutError:
+        process.signal(signal.SIGKILL)
+        await process.ended()
+
+
+async def _in_time(work: Coroutine[Any, Any, Result], name: str) -> Result:
+    try:
+        return await asyncio.wait_for(work, START_S)
+    except TimeoutError:
+        raise Unavailable(f"{name} was not ready within {START_S:.0f} s") from None
+
+
+async def _healthy(address: str) -> None:
+    """Wait for the aggregator's gRPC health to say that it serves."""
+
+    async def serving() -> None:
+        async with open_aio_channel(address) as channel:
+            check = health_pb2_grpc.HealthStub(channel).Check
+            while True:
+                try:
+                    with translated(address):
+                        answer = await check(
+                            health_pb2.HealthCheckRequest(service="fedplcc.v1.RoundService"), timeout=1
+                        )
+                    if answer.status == health_pb2.HealthCheckResponse.SERVING:
+                        return
+                except Unavailable:
+                    pass
+                await asyncio.sleep(POLL_S)
+
+    await _in_time(serving(), "aggregator")
+
+
+async def _answering(url: str) -> None:
+    """Wait for the gateway to say that it and its aggregator serve."""
+
+    async def ready() -> None:
+        async with Gateway(url) as gateway:
+            while not await gateway.is_ready():
+                await asyncio.sleep(POLL_S)
+
+    await _in_time(ready(), "gateway")
+
+
+def _environment() -> dict[str, str]:
+    """The processes' environment: settings come as flags alone, and this very copy of the packages is found first."""
+    environment = environment_without_settings()
+    packages = str(Path(__file__).parents[2])
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, (packages, environment.get("PYTHONPATH"))))
+    return environment

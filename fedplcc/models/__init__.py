@@ -1,0 +1,1 @@
+"""A run's model in use: loaded, evaluated, applied, exported."""

@@ -1,0 +1,175 @@
+"""How good a model is on labelled images: accuracy, whole and per class, and what is taken for what.
+
+It runs the code that evaluated the model in its run, so on a client's own data it comes to the same accuracy.
+
+Shape legend: N images, M classes.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedplcc.models.trained_model import TrainedModel
+from fedplcc.runs.atomic_file import atomic_file, write_text
+from fedplcc.runs.plots import confusion_matrix
+from shared.errors import InvalidData
+from shared.tensors import sha256_hex
+from shared.types import IntArray
+from trainer.data import Split, load_split
+from trainer.learning.device_images import DeviceImages
+from trainer.learning.evaluation import predicted_classes
+
+REPORT, PICTURE = "evaluation.json", "confusion.png"
+EVALUATIONS = "evaluations"
+"""Folder of evaluations in a run's folder, where no other place is named."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ModelEvaluation:
+    """A model judged by labelled images.
+
+    Attributes:
+        title: What the model is, for people.
+        facts: What it is, for programs.
+        data: Data specification of the images.
+        split: Which part of them.
+        classes: The run's class names.
+        total_M: Images of each class.
+        confusion_MM: How many images of class i were given class j. An image that was given no class, because its logits
+            were not finite, is in no column.
+        unreadable: Images that could not be read and count nowhere.
+    """
+
+    title: str
+    facts: Mapping[str, Any]
+    data: str
+    split: Split
+    classes: tuple[str, ...]
+    total_M: IntArray
+    confusion_MM: IntArray
+    unreadable: tuple[str, ...]
+
+    @property
+    def num_examples(self) -> int:
+        """Images that were judged."""
+        return int(self.total_M.sum())
+
+    @property
+    def num_correct(self) -> int:
+        """Those that were given their class."""
+        return int(self.confusion_MM.trace())
+
+    @property
+    def accuracy(self) -> float:
+        """The fraction of them."""
+        return self.num_correct / self.num_examples
+
+    def as_json(self) -> dict[str, Any]:
+        """What evaluation.json and `--json` hold."""
+        return {
+            **self.facts,
+            "data": self.data,
+            "split": self.split,
+            "num_examples": self.num_examples,
+            "num_correct": self.num_correct,
+            "num_unreadable": len(self.unreadable),
+            "accuracy": self.accuracy,
+            "classes": [
+                {"class": name, "num_examples": total, "num_correct": correct, "accuracy": _ratio(correct, total)}
+                for name, total, correct in self._per_class()
+            ],
+            "confusion": self.confusion_MM.tolist(),
+        }
+
+    def lines(self) -> Iterator[str]:
+        """What a person reads: the accuracy, and a line per class with its commonest mistake."""
+        part = {"all": "images", "test": "test images", "train": "training images"}[self.split]
+        yield f"{self.title}: {self.num_examples} {part} of {self.data}"
+        yield f"accuracy {100 * self.accuracy:.1f}% ({self.num_correct} of {self.num_examples})"
+        names = [_short(name) for name in self.classes]
+        width = max(len("class"), *map(len, names))
+        yield f"{'class':<{width}}  {'images':>7}  {'correct':>7}  {'accuracy':>8}  most often taken for"
+        for index, (_, total, correct) in enumerate(self._per_class()):
+            ratio = _ratio(correct, total)
+            percent = "-" if ratio is None else f"{100 * ratio:.1f}%"
+            mistakes = self.confusion_MM[index].copy()
+            mistakes[index] = 0
+            worst = int(mistakes.argmax())
+            taken_for = f"{names[worst]} ({mistakes[worst]})" if mistakes[worst] else ""
+            yield f"{names[index]:<{width}}  {total:>7}  {correct:>7}  {percent:>8}  {taken_for}".rstrip()
+
+    def _per_class(self) -> Iterator[tuple[str, int, int]]:
+        return zip(self.classes, self.total_M.tolist(), self.confusion_MM.diagonal().tolist(), strict=True)
+
+
+def evaluate_model(trained: TrainedModel, data: str, split: Split = "test") -> ModelEvaluation:
+    """Let the model name every image of one part of a data set.
+
+    Raises:
+        InvalidData: The data set cannot be opened, breaks the run's data contract, or has no image in that part.
+    """
+    contract = trained.config.data
+    images, unreadable = load_split(data, contract=contract, split=split)
+    if not len(images):
+        skipped = f", and {len(unreadable)} files could not be read" if unreadable else ""
+        kind = {"test": "test image", "train": "training image", "all": "image"}[split]
+        hint = "" if split == "all" else "; --split all takes every image there is"
+        raise InvalidData(f"data {data!r} has no {kind}{skipped}{hint}")
+    predicted_N = predicted_classes(trained.model, DeviceImages.put(images, contract, trained.device), trained.config)
+    num_classes = len(contract.classes)
+    is_named_N = predicted_N >= 0
+    cells_N = images.labels_N[is_named_N] * num_classes + predicted_N[is_named_N]
+    return ModelEvaluation(
+        title=trained.title,
+        facts=trained.facts,
+        data=data,
+        split=split,
+        classes=contract.classes,
+        total_M=np.bincount(images.labels_N, minlength=num_classes),
+        confusion_MM=np.bincount(cells_N, minlength=num_classes**2).reshape(num_classes, num_classes),
+        unreadable=unreadable,
+    )
+
+
+def evaluation_folder(trained: TrainedModel, data: str, split: Split) -> Path:
+    """Where an evaluation is written if nobody says where: below the model's folder, a folder per data set and part.
+
+    A specification that is no name for a folder as it stands is told from its likes by its SHA-256.
+    """
+    name = re.sub(r"[^A-Za-z0-9._]+", "-", data).strip("-.")[-80:]
+    if name != data:
+        name = f"{name}-{sha256_hex(data.encode(errors='surrogateescape'))[:6]}"
+    return trained.file.parent / EVALUATIONS / (name if split == "test" else f"{name}-{split}")
+
+
+def write_evaluation(folder: Path, evaluation: ModelEvaluation) -> Sequence[str]:
+    """Write the report and, where matplotlib is installed, the picture; returns the names of the files written.
+
+    Raises:
+        StoreUnavailable: The folder cannot be written.
+    """
+    write_text(folder / REPORT, json.dumps(evaluation.as_json(), indent=2, allow_nan=False) + "\n")
+    title = f"{evaluation.data}\n{100 * evaluation.accuracy:.1f} % of {evaluation.num_examples} images right"
+    try:
+        picture = confusion_matrix(evaluation.confusion_MM, evaluation.classes, title=title)
+    except ImportError:
+        (folder / PICTURE).unlink(missing_ok=True)
+        return [REPORT]
+    with atomic_file(folder / PICTURE) as file:
+        file.write(picture)
+    return [REPORT, PICTURE]
+
+
+def _ratio(correct: int, total: int) -> float | None:
+    return correct / total if total else None
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= 20 else name[:19] + "…"

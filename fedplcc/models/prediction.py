@@ -1,0 +1,219 @@
+"""What a model says of images without labels: classes with probabilities, and the global prototype that is nearest.
+
+Shape legend: N images, B batch, S image size, D feature size, M classes, G prototypes.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from fedplcc.models.trained_model import TrainedModel
+from fedplcc.terminal.printable import printable
+from shared.errors import InvalidModel
+from trainer.data import ImageSet
+from trainer.data.sets.folder import read_image
+from trainer.data.source import Pixels, fit_image
+from trainer.learning.device_images import DeviceImages
+from trainer.learning.ops import TorchOps
+from trainer.models import FeatureModel
+from trainer.reproducibility.determinism import nondeterminism_explained, prepare_torch
+
+OnProblem = Callable[[str], None]
+"""Told, in a sentence, of something that was named and gives no prediction."""
+
+MAX_NAME_WIDTH = 20
+"""Longest class name in a table of 80 columns; a longer one is cut."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NearestPrototype:
+    """The prototype with the largest cosine to an image's features.
+
+    Attributes:
+        class_name: Its class, which need not be the predicted one.
+        similarity: The cosine, in [-1, 1].
+        weight: Its share of its class's samples (eq. 11 of FedPLCC).
+    """
+
+    class_name: str
+    similarity: float
+    weight: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prediction:
+    """What the model says of one image.
+
+    Attributes:
+        image: The file.
+        top: The most probable classes with their probabilities, best first; at least one.
+        prototype: None where the run has no prototypes.
+    """
+
+    image: str
+    top: tuple[tuple[str, float], ...]
+    prototype: NearestPrototype | None
+
+    def as_json(self) -> dict[str, Any]:
+        """The object of `--json`."""
+        class_name, probability = self.top[0]
+        nearest = self.prototype
+        return {
+            "image": self.image,
+            "class": class_name,
+            "probability": probability,
+            "top": [{"class": name, "probability": value} for name, value in self.top],
+            "prototype": nearest
+            and {"class": nearest.class_name, "similarity": nearest.similarity, "weight": nearest.weight},
+        }
+
+
+def image_files(paths: Iterable[Path], on_problem: OnProblem) -> Iterator[Path]:
+    """Yield the files that somebody means: files as they are named, and the images in folders, sorted by path.
+
+    In a folder only names that end as images do count, at any depth; names that begin with a dot are ignored.
+    """
+    endings = tuple(Image.registered_extensions())
+    for path in paths:
+        if not path.is_dir():
+            if path.exists():
+                yield path
+            else:
+                on_problem(f"there is no file {path}")
+            continue
+        found = sorted(
+            Path(parent, name)
+            for parent, folders, names in _walk(path, on_problem)
+            for name in names
+            if name.lower().endswith(endings) and not name.startswith(".")
+        )
+        if not found:
+            on_problem(f"the folder {path} holds no images")
+        yield from found
+
+
+def _walk(folder: Path, on_problem: OnProblem) -> Iterator[tuple[str, list[str], list[str]]]:
+    def unreadable(error: OSError) -> None:
+        on_problem(f"cannot read the folder {error.filename}: {error.strerror}")
+
+    for parent, folders, names in os.walk(folder, onerror=unreadable):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        yield parent, folders, names
+
+
+def predictions(
+    trained: TrainedModel, files: Iterable[Path], *, top: int = 1, on_problem: OnProblem
+) -> Iterator[Prediction]:
+    """Yield what the model says of each image that can be read, in order.
+
+    Images are fitted and normalised as the run's training images were, and held in memory a batch at a time.
+
+    Args:
+        trained: The model.
+        files: Image files.
+        top: Number of classes to tell of each image.
+        on_problem: Told of files that cannot be read as images.
+
+    Raises:
+        InvalidModel: The model gives an image no probabilities, or cannot be computed deterministically on the device.
+    """
+    size = trained.config.data.image_size
+    images = _read(files, size, on_problem)
+    while batch := list(islice(images, trained.config.training.evaluation_batch_size)):
+        yield from _batch(trained, [file for file, _ in batch], [pixels for _, pixels in batch], top)
+
+
+def _read(files: Iterable[Path], image_size: int, on_problem: OnProblem) -> Iterator[tuple[Path, Pixels]]:
+    for file in files:
+        pixels = read_image(file)
+        if pixels is None:
+            on_problem(f"{file} cannot be read as an image")
+        else:
+            yield file, fit_image(pixels, image_size)
+
+
+def _batch(trained: TrainedModel, files: Sequence[Path], pixels: Sequence[Pixels], top: int) -> Iterator[Prediction]:
+    classes, contract = trained.config.data.classes, trained.config.data
+    images = ImageSet(np.stack(pixels), np.zeros(len(pixels), np.int64))
+    model = cast(FeatureModel, trained.model)
+    prepare_torch(trained.config.training.threads, trained.device)
+    with torch.inference_mode(), nondeterminism_explained(trained.config.model.name):
+        ((x_B3SS, _),) = DeviceImages.put(images, contract, trained.device).in_order(len(images))
+        features_BD = model.features(x_B3SS).float()
+        probabilities_BM = model.classifier(features_BD).double().softmax(-1)
+        best_B = probabilities_BM.topk(min(top, len(classes)), dim=-1)
+        nearest_B = _nearest(trained, features_BD)
+    for i, file in enumerate(files):
+        values, indices = best_B.values[i].tolist(), best_B.indices[i].tolist()
+        if not np.isfinite(values).all():
+            raise InvalidModel(f"the model of {trained.title} gives {file} no probabilities: its logits are not finite")
+        named = tuple((classes[index], value) for index, value in zip(indices, values, strict=True))
+        yield Prediction(image=str(file), top=named, prototype=nearest_B[i])
+
+
+def _nearest(trained: TrainedModel, features_BD: Tensor) -> Sequence[NearestPrototype | None]:
+    prototypes = trained.prototypes
+    if not len(prototypes):
+        return [None] * len(features_BD)
+    vectors_GD = torch.tensor(prototypes.vectors, device=trained.device)
+    similarity_BG = TorchOps().cosine(features_BD, vectors_GD)
+    best_B = similarity_BG.max(-1)
+    return [
+        NearestPrototype(
+            class_name=trained.config.data.classes[int(prototypes.class_ids[row])],
+            similarity=min(1.0, max(-1.0, similarity)),  # rounding may pass 1 by a last bit
+            weight=float(prototypes.weights[row]),
+        )
+        for row, similarity in zip(best_B.indices.tolist(), best_B.values.tolist(), strict=True)
+    ]
+
+
+class PredictionTable:
+    """Predictions as lines of text under a heading. Pure.
+
+    The file comes last, so that every other column has a width that is known before the first image is read.
+    """
+
+    def __init__(self, classes: Sequence[str], *, has_prototypes: bool) -> None:
+        self._width = max(len("class"), min(max(map(len, classes)), MAX_NAME_WIDTH))
+        self._has_prototypes = has_prototypes
+
+    def heading(self) -> str:
+        """The names of the columns."""
+        columns = ["class".ljust(self._width), "probability"]
+        if self._has_prototypes:
+            columns += [self._prototype_class("nearest prototype"), "similarity", "weight"]
+        return "  ".join([*columns, "image"])
+
+    def lines(self, prediction: Prediction) -> Iterator[str]:
+        """A line for the image, and one for each further class."""
+        for number, (name, probability) in enumerate(prediction.top):
+            columns = [_cut(name, self._width), f"{100 * probability:10.1f}%"]
+            if number == 0:
+                nearest = prediction.prototype
+                if nearest is not None:
+                    columns += [
+                        self._prototype_class(nearest.class_name),
+                        f"{nearest.similarity:10.3f}",
+                        f"{nearest.weight:6.3f}",
+                    ]
+                columns.append(printable(prediction.image))
+            yield "  ".join(columns)
+
+    def _prototype_class(self, name: str) -> str:
+        return _cut(name, max(self._width, len("nearest prototype")))
+
+
+def _cut(name: str, width: int) -> str:
+    """The name in so many columns."""
+    return (name if len(name) <= width else name[: width - 1] + "…").ljust(width)

@@ -1,0 +1,208 @@
+"""A run's result as a torch model: what a run leaves, read back.
+
+The configuration in run.json says which model it is; model.safetensors holds its weights, prototypes.safetensors the global
+prototypes. A model file away from its run.json is read with the run's configuration file. So is a model of somebody's own
+code: a run's folder comes from anywhere, and must not choose what code runs here.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import torch
+from torch import nn
+
+from fedplcc.runs.artifacts import MANIFEST, METRICS, MODEL, PROTOTYPES
+from fedplcc.runs.run_folder import FEDERATION, RUNS
+from shared.config.run import RunConfig, load_federation, parse_run_config
+from shared.errors import InvalidConfig, InvalidModel, MalformedUpdate, StoreUnavailable
+from shared.tensors import Array, from_bytes, prototypes_from_bytes, sha256_hex
+from shared.types import PrototypeSet
+from trainer.consent import Consent
+from trainer.models import FeatureModel, build_model, load_arrays
+from trainer.reproducibility.environment import resolve_device
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class TrainedModel:
+    """A model with everything that is needed to use it.
+
+    Attributes:
+        model: Keeps `trainer.models.FeatureModel`; in eval mode, on `device`.
+        config: The run's configuration: class names, image size, normalisation and the rest.
+        prototypes: The global prototypes beside the model; empty where the method has none.
+        device: Where the model is.
+        file: The model's file.
+        sha256: Of the file.
+        run_id: The run; None where no run.json is beside the file.
+        round: The round that the model is of; None where no metrics.jsonl beside the file says so.
+    """
+
+    model: nn.Module
+    config: RunConfig
+    prototypes: PrototypeSet
+    device: torch.device
+    file: Path
+    sha256: str
+    run_id: str | None
+    round: int | None
+
+    @property
+    def title(self) -> str:
+        """What the model is, for people."""
+        name = f"run {self.run_id}" if self.run_id else str(self.file)
+        return name if self.round is None else f"{name}, round {self.round}"
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What the model is, for programs."""
+        return {"run_id": self.run_id, "round": self.round, "model_sha256": self.sha256}
+
+
+def read_trained_model(
+    path: Path, *, config_file: Path | None = None, device: str = "auto", trusted_factory: str | None = None
+) -> TrainedModel:
+    """Read a model and what belongs to it.
+
+    Args:
+        path: Folder of a run, or a model file in one.
+        config_file: The run's configuration file, instead of the run.json beside the model.
+        device: auto, cpu, cuda or cuda:N.
+        trusted_factory: A model of somebody's own code that run.json may name, because a person has named it already.
+
+    Raises:
+        InvalidModel: There is no model, it is none, it is of another configuration, clients of its run keep theirs, or
+            run.json alone names the code that it is made by.
+        InvalidConfig: The configuration is missing or wrong, or there is no such device.
+        StoreUnavailable: A file cannot be read.
+    """
+    target = resolve_device(device)
+    file = _model_file(path)
+    manifest = {} if config_file is not None else _manifest(file)
+    known = None if config_file is None else load_federation(config_file).config
+    config = known or _config(manifest, file, trusted_factory)
+    if not config.algorithm.shares_model(config.method):
+        raise InvalidModel(
+            f"{file} is what the run began with: its method, {config.run.method}, shares no model as the run is configured, "
+            "and what each client trained never left it"
+        )
+    data = _read(file)
+    model = build_model(
+        config.model,
+        len(config.data.classes),
+        config.data.image_size,
+        config.run.seed,
+        with_weights=False,
+        consent=Consent.to(config.model),
+    )
+    try:
+        load_arrays(model, _finite(from_bytes(data)))
+    except MalformedUpdate as error:
+        raise InvalidModel(f"{file} is no safetensors file of a run's model: {error.detail}") from error
+    except InvalidModel as error:
+        raise InvalidModel(f"{file} is no model of this run: {error.detail}") from error
+    digest = sha256_hex(data)
+    return TrainedModel(
+        model=model.to(target).eval(),
+        config=config,
+        prototypes=_prototypes(file.with_name(PROTOTYPES), cast(FeatureModel, model).feature_dim, config),
+        device=target,
+        file=file,
+        sha256=digest,
+        run_id=manifest.get("run_id"),
+        round=_round_of(digest, file.with_name(METRICS)),
+    )
+
+
+def _model_file(path: Path) -> Path:
+    """The model file that somebody means."""
+    if path.is_file():
+        return path
+    if not path.exists():
+        known = RUNS / path
+        hint = f"did you mean {known}?" if (known / MODEL).exists() else f"name the folder of a run or its {MODEL}"
+        raise InvalidModel(f"there is no {path}; {hint}")
+    file = path / MODEL
+    is_unfinished = (path / FEDERATION).exists() and not (path / MANIFEST).exists()
+    if is_unfinished:
+        raise InvalidModel(
+            f"the run in {path} has not ended and has left no model yet; wait for it, or begin it again with the same "
+            "command, which goes on where it stopped"
+        )
+    if not file.exists():
+        inner = sorted(found.parent for found in path.glob(f"*/{MODEL}"))
+        hint = f"did you mean {inner[0]}?" if inner else "name the folder of a run"
+        raise InvalidModel(f"{path} holds no {MODEL}; {hint}")
+    return file
+
+
+def _manifest(file: Path) -> Mapping[str, Any]:
+    path = file.with_name(MANIFEST)
+    if not path.exists():
+        raise InvalidConfig(f"there is no {MANIFEST} beside {file}; name the run's configuration with --config FILE")
+    try:
+        manifest = json.loads(_read(path))
+    except ValueError as error:  # UnicodeDecodeError and JSONDecodeError are ValueErrors
+        raise InvalidConfig(f"{path} is no run's: {error}") from error
+    if not isinstance(manifest, dict) or not isinstance(manifest.get("config"), dict):
+        raise InvalidConfig(f"{path} is no run's: it has no configuration; name the run's with --config FILE")
+    return manifest
+
+
+def _config(manifest: Mapping[str, Any], file: Path, trusted_factory: str | None) -> RunConfig:
+    path = file.with_name(MANIFEST)
+    try:
+        config = parse_run_config(manifest["config"])
+    except InvalidConfig as error:
+        raise InvalidConfig(f"{path}: {error.detail}") from error
+    if config.model.is_factory and config.model.name != trusted_factory:
+        module = config.model.name.partition(":")[0]
+        raise InvalidModel(
+            f"{path} names the model {config.model.name!r}, which would import {module!r} and run its code; if you trust "
+            "it, name a configuration file with this model: --config FILE, or config= of load_model"
+        )
+    return config
+
+
+def _finite(arrays: Mapping[str, Array]) -> Mapping[str, Array]:
+    """Refuse values that no training leaves, and that would make every answer nonsense."""
+    for name, array in arrays.items():
+        if array.dtype.kind == "f" and not np.isfinite(array).all():
+            raise InvalidModel(f"tensor {name!r} holds values that are not finite")
+    return arrays
+
+
+def _prototypes(path: Path, feature_dim: int, config: RunConfig) -> PrototypeSet:
+    if not path.exists():
+        return PrototypeSet.empty(feature_dim)
+    try:
+        prototypes = prototypes_from_bytes(_read(path))
+    except MalformedUpdate as error:
+        raise InvalidModel(f"{path} is no file of prototypes: {error.detail}") from error
+    ids = prototypes.class_ids
+    if len(prototypes) and (
+        prototypes.vectors.shape[1] != feature_dim or ids.min() < 0 or ids.max() >= len(config.data.classes)
+    ):
+        raise InvalidModel(f"{path} is of another run than the model beside it; take both files from one run")
+    return prototypes
+
+
+def _round_of(sha256: str, metrics: Path) -> int | None:
+    """The last round whose model has this SHA-256, if the lines beside the model know it."""
+    try:
+        lines = [json.loads(line) for line in metrics.read_text(encoding="utf-8").splitlines()]
+        return max((int(line["round"]) for line in lines if line["model_sha256"] == sha256), default=None)
+    except (OSError, ValueError, LookupError, TypeError):
+        return None  # a fact for people, not worth an error
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise StoreUnavailable(f"cannot read {path}: {error.strerror or error}") from error

@@ -1,0 +1,1 @@
+"""The gateway and other services as the command sees them."""

@@ -1,0 +1,59 @@
+"""Fetching what a run leaves from a gateway."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+from fedplcc.remote.rest_client import Gateway
+from fedplcc.runs.artifacts import MODEL, PROTOTYPES, RunRecord, blob_file, claim_folder, write_record
+from shared.types import BlobRef
+
+OnBytes = Callable[[str, int, int], None]
+"""Told a file's name, how many bytes of it just came, and how many there are."""
+
+
+async def fetch_run(
+    gateway: Gateway, run_id: str, folder: Path, on_bytes: OnBytes = lambda name, count, total: None
+) -> RunRecord:
+    """Write what a run has committed so far into a folder.
+
+    Raises:
+        RunNotFound, RoundNotFound: There is no such run, or it has committed nothing.
+        InvalidConfig: The folder holds another run.
+        PayloadCorrupt: What came does not have its SHA-256.
+        StoreUnavailable: The folder cannot be written.
+        Unavailable: The gateway or its aggregator is away.
+    """
+    run = await gateway.get_run(run_id)
+    metrics, timings = await gateway.lines(run_id, "metrics"), await gateway.lines(run_id, "timings")
+    # A round may commit at any moment: from here on everything is of the last round whose metrics came.
+    number = json.loads(metrics[-1])["round"] if metrics else 0
+    timings = [line for line in timings if json.loads(line)["round"] <= number]
+    blobs = await gateway.results(run_id, number)
+    claim_folder(folder, run_id)
+    for name, blob in zip((MODEL, PROTOTYPES), blobs, strict=True):
+        await _download(gateway, run_id, number, blob, folder / name, on_bytes)
+    record = RunRecord(
+        manifest=await gateway.manifest(run_id),
+        status=run.status.value,
+        reason=run.reason,
+        metrics_lines=metrics,
+        timings_lines=timings,
+        model=blobs[0],
+        prototypes=blobs[1],
+    )
+    write_record(folder, record)
+    return record
+
+
+async def _download(gateway: Gateway, run_id: str, number: int, blob: BlobRef, path: Path, on_bytes: OnBytes) -> None:
+    with blob_file(path, blob) as file:
+        await gateway.download(
+            run_id,
+            blob,
+            file,
+            round_number=number,
+            on_bytes=lambda count: on_bytes(path.name, count, blob.size_bytes),
+        )

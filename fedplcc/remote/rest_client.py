@@ -1,0 +1,445 @@
+"""A typed asyncio client of the gateway: documents of gateway/schemas in and out, errors of shared/errors.py.
+
+Every operation may be done twice, so a request whose answer was lost is sent again; what a gateway refuses for now (503,
+429) is asked again a few times. A gateway that is not there at all is said at once. An event stream that breaks goes on
+after the last event.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import uuid
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, BinaryIO, Literal, Self, TypeVar
+from urllib.parse import quote
+
+import httpx
+from pydantic import ValidationError
+
+from fedplcc.remote.sse import read_events
+from fedplcc.runs.initial_model import PIECE_BYTES, model_blob
+from shared.documents import Client, ClientList, Document, Event, InitialModel, Problem, Round, RoundPage, Run, RunPage
+from shared.errors import (
+    BlobTooLarge,
+    Code,
+    FedplccError,
+    Internal,
+    InvalidConfig,
+    RoundNotFound,
+    Unavailable,
+    from_reason,
+)
+from shared.types import BlobRef, RoundPhase
+from shared.wire.addresses import is_loopback, require_secure
+
+CONNECT_S, ANSWER_S = 10.0, 45.0
+"""Longest wait for a connection, and for an answer to go on: longer than the gateway waits for its aggregator."""
+SILENCE_S = 45.0
+"""Silence after which an event stream counts as broken; the gateway says that it is alive every 15 s."""
+ATTEMPTS = 4
+"""How often a request is sent."""
+STORE_BYTES_PER_S = 20e6
+"""How fast a federation checks and stores a model at least."""
+BUFFERED_BYTES, LINK_BYTES_PER_S = 4 << 20, 50e3
+"""How much of what was sent may still be in this system's buffers, and how fast a link brings it to the gateway at least."""
+PATIENCE_S = 300.0
+"""How long a gateway that has answered may be away before following its events is given up."""
+PAUSE_S = (0.25, 5.0)
+"""First and longest pause between attempts; each lasts between half and all of it."""
+PAGE_SIZE = 200
+
+Answer = TypeVar("Answer", bound=Document)
+
+_CODES = {code.http_status: code for code in reversed(Code)}
+
+
+class Gateway:
+    """A gateway at a URL; use it as an asynchronous context manager."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        insecure: bool = False,
+        transport: httpx.AsyncBaseTransport | None = None,
+        sleep: Callable[[float], Any] = asyncio.sleep,
+    ) -> None:
+        """Prepare a client; nothing is sent yet.
+
+        Args:
+            url: `http://HOST:PORT`; the scheme may be left out.
+            insecure: Whether plain text is accepted off loopback.
+            transport: How to reach it, for tests.
+            sleep: How to pause, for tests.
+
+        Raises:
+            InvalidConfig: It is no such URL, or off loopback without TLS and `insecure`.
+        """
+        self.url = _checked(url, insecure)
+        self._sleep = sleep
+        self._http = httpx.AsyncClient(
+            base_url=self.url,
+            timeout=httpx.Timeout(ANSWER_S, connect=CONNECT_S),
+            # A proxy that the environment names cannot reach this machine's own loopback.
+            trust_env=not is_loopback(httpx.URL(self.url).host),
+            transport=transport,
+        )
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._http.aclose()
+
+    # Runs
+
+    async def start_run(self, config: Mapping[str, Any], *, request_id: str) -> Run:
+        """Create a run, or return the one that this request id created before.
+
+        Raises:
+            InvalidConfig, RequestIdReused: The gateway refuses it.
+        """
+        headers = {"Idempotency-Key": request_id}
+        return _document(Run, await self._request("POST", "/v1/runs", json=dict(config), headers=headers))
+
+    async def store_model(self, file: Path, *, on_bytes: Callable[[int], None] = lambda count: None) -> BlobRef:
+        """Have the federation hold a model that runs can begin with; returns its name.
+
+        Args:
+            file: A safetensors file.
+            on_bytes: Told how many bytes are on their way, after each piece; those of a second attempt come again.
+
+        Raises:
+            InvalidConfig: The file cannot be read, or is no safetensors file.
+            InvalidModel, BlobTooLarge, BlobCorrupt: The gateway refuses it.
+        """
+        blob = model_blob(file)
+
+        async def pieces() -> AsyncIterator[bytes]:
+            with file.open("rb") as source:
+                while piece := source.read(PIECE_BYTES):
+                    yield piece
+                    on_bytes(len(piece))
+
+        headers = {"Content-Type": "application/octet-stream", "Content-Length": str(blob.size_bytes)}
+        buffered_s = min(blob.size_bytes, BUFFERED_BYTES) / LINK_BYTES_PER_S
+        answer_s = ANSWER_S + buffered_s + blob.size_bytes / STORE_BYTES_PER_S
+        timeout = httpx.Timeout(ANSWER_S, connect=CONNECT_S, read=answer_s)
+        name = "".join(each if each.isprintable() else "?" for each in file.name)  # as the history takes it
+        parts: dict[str, Any] = {"params": {"name": name}, "headers": headers, "timeout": timeout}
+        answer = await self._request("PUT", f"/v1/models/{blob.sha256}", make_content=pieces, **parts)
+        stored = _document(InitialModel, answer)
+        return BlobRef(blob.role, stored.sha256, stored.size_bytes)
+
+    async def list_runs(self, *, limit: int) -> list[Run]:
+        """The newest runs, newest first."""
+        runs: list[Run] = []
+        token: str | None = ""
+        while token is not None and len(runs) < limit:
+            params = {"page_size": min(PAGE_SIZE, limit - len(runs)), **({"page_token": token} if token else {})}
+            page = _document(RunPage, await self._request("GET", "/v1/runs", params=params))
+            runs += page.runs
+            token = page.next_page_token
+        return runs[:limit]
+
+    async def get_run(self, run_id: str) -> Run:
+        """A run and its latest round."""
+        return _document(Run, await self._request("GET", _path(run_id)))
+
+    async def pause(self, run_id: str, *, now: bool, request_id: str = "") -> Run:
+        """Pause a run when its open round commits, or at once.
+
+        Here and below every attempt is sent under one request id, a random one if none is given: an attempt that is held up
+        on the way and arrives after a later wish changes nothing.
+        """
+        return await self._steer(run_id, "pause", request_id, json={"now": now})
+
+    async def resume(self, run_id: str, *, request_id: str = "") -> Run:
+        """Resume a run, or take back a pause that waits."""
+        return await self._steer(run_id, "resume", request_id)
+
+    async def stop(self, run_id: str, *, reason: str = "", request_id: str = "") -> Run:
+        """Stop a run."""
+        return await self._steer(run_id, "stop", request_id, json={"reason": reason})
+
+    async def quarantine(self, run_id: str, client_id: str, *, reason: str = "", request_id: str = "") -> Run:
+        """Leave a client out of a run until it is released."""
+        action = f"clients/{quote(client_id, safe='')}/quarantine"
+        return await self._steer(run_id, action, request_id, json={"reason": reason})
+
+    async def release(self, run_id: str, client_id: str, *, request_id: str = "") -> Run:
+        """Let a quarantined client take part in a run again."""
+        return await self._steer(run_id, f"clients/{quote(client_id, safe='')}/release", request_id)
+
+    # Results
+
+    async def manifest(self, run_id: str) -> dict[str, Any]:
+        """The content of run.json."""
+        answer = await self._request("GET", _path(run_id, "manifest"))
+        return dict(_json(answer))
+
+    async def lines(self, run_id: str, name: Literal["metrics", "timings"], *, after: int = -1) -> list[str]:
+        """The lines of metrics.jsonl or timings.jsonl, of the rounds after one."""
+        return (await self._request("GET", _path(run_id, f"{name}.jsonl"), params={"after": after})).text.splitlines()
+
+    async def seconds_of(self, run_id: str, number: int) -> float | None:
+        """How long a committed round took; None where its line of timings.jsonl does not say."""
+        for line in await self.lines(run_id, "timings", after=number - 1):
+            timings = json.loads(line)
+            if timings.get("round") == number:
+                total: float | None = timings.get("seconds", {}).get("total")
+                return total
+        return None
+
+    async def last_rounds(self, run: Run) -> list[Round]:
+        """A run's open round, if one is open, and the one before it."""
+        params = {"after": max(run.round - 2, -1)}
+        return _document(RoundPage, await self._request("GET", _path(run.run_id, "rounds"), params=params)).rounds
+
+    async def results(self, run_id: str, number: int) -> tuple[BlobRef, BlobRef]:
+        """The names of the global model and the global prototypes of a committed round.
+
+        Raises:
+            RoundNotFound: It has not committed.
+        """
+        params = {"after": number - 1, "page_size": 1}
+        page = _document(RoundPage, await self._request("GET", _path(run_id, "rounds"), params=params))
+        found = next((current for current in page.rounds if current.round == number), None)
+        if found is None or found.phase is not RoundPhase.COMMITTED or not (found.model and found.prototypes):
+            raise RoundNotFound(f"run {run_id} has not committed round {number} yet", run_id=run_id, round=number)
+        model, prototypes = found.model, found.prototypes
+        return (
+            BlobRef("model", model.sha256, model.size_bytes),
+            BlobRef("prototypes", prototypes.sha256, prototypes.size_bytes),
+        )
+
+    async def download(
+        self,
+        run_id: str,
+        blob: BlobRef,
+        file: BinaryIO,
+        *,
+        round_number: int,
+        on_bytes: Callable[[int], None] = lambda count: None,
+    ) -> None:
+        """Write a model or prototypes into a file; a transfer that breaks goes on where it was.
+
+        The caller checks the SHA-256 of what came.
+
+        Args:
+            run_id: Of which run.
+            blob: What `results` named; its role says which of the two it is.
+            file: Empty, to be written to.
+            round_number: Of which round.
+            on_bytes: Told how many bytes came, after each piece.
+        """
+        received, failures = 0, 0
+        while received < blob.size_bytes:
+            headers = {"Range": f"bytes={received}-", "If-Range": f'"{blob.sha256}"'} if received else {}
+            before = received
+            try:
+                async with self._stream(
+                    "GET", _path(run_id, blob.role), params={"round": round_number}, headers=headers
+                ) as answer:
+                    if received and answer.status_code != httpx.codes.PARTIAL_CONTENT:
+                        raise Unavailable(f"the {blob.role} changed while it was being downloaded; try again")
+                    async for piece in answer.aiter_bytes():
+                        file.write(piece)
+                        received += len(piece)
+                        on_bytes(len(piece))
+                if received < blob.size_bytes:
+                    raise Unavailable(f"the {blob.role} ended at byte {received} of {blob.size_bytes}")
+            except Unavailable:
+                failures = 1 if received > before else failures + 1
+                if failures >= ATTEMPTS:
+                    raise
+                await self._pause(failures)
+
+    # Events
+
+    async def follow(
+        self, run_id: str, *, after: int = 0, on_trouble: Callable[[str], None] = lambda why: None
+    ) -> AsyncGenerator[Event | Run, None]:
+        """Yield the events of a run after a cursor, each once and in order; then the run, when it has ended.
+
+        Args:
+            run_id: Of which run.
+            after: The last event that is known already.
+            on_trouble: Told why the events stopped coming, at each attempt to go on; and "" when they may come again.
+
+        Raises:
+            FedplccError: The gateway refuses; or it was not there at first, or was away for longer than `PATIENCE_S`.
+        """
+        clock = asyncio.get_running_loop().time
+        failures, last_sign, has_answered = 0, clock(), False
+        while True:
+            try:
+                headers = {"Accept": "text/event-stream", "Last-Event-ID": str(after)}
+                async with self._stream("GET", _path(run_id, "events"), headers=headers, silence_s=SILENCE_S) as answer:
+                    has_answered, failures, last_sign = True, 0, clock()
+                    on_trouble("")
+                    async for item in read_events(answer.aiter_lines()):
+                        last_sign = clock()
+                        if item.name == "problem":
+                            raise _error_of(item.data, answer)
+                        if item.name == "end":
+                            yield _parsed(Run, item.data)
+                            return
+                        event = _parsed(Event, item.data)
+                        after = event.sequence
+                        yield event
+                why = f"the gateway at {self.url} ended the stream of events"
+            except Unavailable as error:
+                if not has_answered or clock() - last_sign > PATIENCE_S:
+                    raise
+                why = error.detail
+            on_trouble(why)
+            failures += 1
+            await self._pause(failures)
+
+    # The federation and the gateway itself
+
+    async def list_clients(self, *, attempts: int = ATTEMPTS) -> list[Client]:
+        """Every client that ever joined, and what it is doing; whoever asks every few seconds needs one attempt only."""
+        return _document(ClientList, await self._request("GET", "/v1/clients", attempts=attempts)).clients
+
+    async def is_ready(self) -> bool:
+        """Whether the gateway and its aggregator serve, asked once."""
+        try:
+            answer = await self._http.get("/readyz")
+        except httpx.TransportError:
+            return False
+        return answer.status_code == httpx.codes.OK
+
+    # Parts of the above
+
+    async def _steer(self, run_id: str, action: str, request_id: str, **parts: Any) -> Run:
+        headers = {"Idempotency-Key": request_id or uuid.uuid4().hex}
+        return _document(Run, await self._request("POST", _path(run_id, action), headers=headers, **parts))
+
+    async def _request(
+        self,
+        method: str,
+        path: str,
+        make_content: Callable[[], AsyncIterator[bytes]] | None = None,
+        attempts: int = ATTEMPTS,
+        **parts: Any,
+    ) -> httpx.Response:
+        for attempt in range(1, attempts + 1):
+            try:
+                content = None if make_content is None else make_content()
+                with self._transport_errors():
+                    answer = await self._http.request(method, path, content=content, **parts)
+                return _successful(answer)
+            except (GatewayAbsent, BlobTooLarge):
+                raise
+            except FedplccError as error:
+                if error.code not in (Code.UNAVAILABLE, Code.RESOURCE_EXHAUSTED) or attempt == attempts:
+                    raise
+            await self._pause(attempt)
+        raise AssertionError("the last attempt returns or raises")
+
+    @asynccontextmanager
+    async def _stream(
+        self, method: str, path: str, *, silence_s: float = ANSWER_S, **parts: Any
+    ) -> AsyncIterator[httpx.Response]:
+        timeout = httpx.Timeout(silence_s, connect=CONNECT_S)
+        with self._transport_errors():
+            async with self._http.stream(method, path, timeout=timeout, **parts) as answer:
+                if answer.is_error:
+                    await answer.aread()
+                yield _successful(answer)
+
+    @contextmanager
+    def _transport_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+            raise GatewayAbsent(
+                f"no gateway answers at {self.url}; start one with 'fedplcc gateway', or name another with --gateway"
+            ) from error
+        except httpx.TimeoutException as error:
+            raise Unavailable(f"the gateway at {self.url} did not answer in time") from error
+        except httpx.TransportError as error:
+            raise Unavailable(f"the connection to the gateway at {self.url} broke: {error}") from error
+
+    async def _pause(self, failures: int) -> None:
+        first, longest = PAUSE_S
+        await self._sleep(min(first * 2 ** (failures - 1), longest) * random.uniform(0.5, 1.0))
+
+
+class GatewayAbsent(Unavailable):
+    """Nobody listens at the address."""
+
+
+def _checked(url: str, insecure: bool) -> str:
+    text = url if "://" in url else f"http://{url}"
+    try:
+        parsed = httpx.URL(text)
+    except httpx.InvalidURL:
+        parsed = httpx.URL("")
+    if parsed.scheme not in ("http", "https") or not parsed.host:
+        raise InvalidConfig(f"gateway = {url!r}: write http://HOST:PORT")
+    if parsed.scheme == "http":
+        require_secure(parsed.host, insecure=insecure, what=f"the gateway at {text}")
+    return text.rstrip("/")
+
+
+def _path(run_id: str, part: str = "") -> str:
+    # Whatever somebody types as a run's id stays one part of the path.
+    return f"/v1/runs/{quote(run_id, safe='')}/{part}".rstrip("/")
+
+
+def _successful(answer: httpx.Response) -> httpx.Response:
+    """The answer, or the error that it stands for."""
+    if answer.is_success:
+        return answer
+    raise _error_of(answer.text, answer)
+
+
+def _error_of(text: str, answer: httpx.Response) -> FedplccError:
+    """The error that the gateway met, from its problem document."""
+    try:
+        problem = Problem.model_validate_json(text)
+    except ValidationError:
+        return _no_gateway(answer)
+    return from_reason(
+        problem.code,
+        problem.detail or problem.title,
+        problem.metadata or {},
+        _CODES.get(problem.status, Code.INTERNAL),
+    )
+
+
+def _no_gateway(answer: httpx.Response) -> FedplccError:
+    if answer.status_code in (502, 503, 504):
+        return Unavailable(f"the gateway behind {answer.request.url} is away (HTTP status {answer.status_code})")
+    return Internal(f"what answers at {answer.request.url} is no fedplcc gateway (HTTP status {answer.status_code})")
+
+
+def _document(kind: type[Answer], answer: httpx.Response) -> Answer:
+    try:
+        return kind.model_validate_json(answer.content)
+    except ValidationError as error:
+        raise _no_gateway(answer) from error
+
+
+def _json(answer: httpx.Response) -> Any:
+    try:
+        return answer.json()
+    except ValueError as error:
+        raise _no_gateway(answer) from error
+
+
+def _parsed(kind: type[Answer], text: str) -> Answer:
+    try:
+        return kind.model_validate_json(text)
+    except ValidationError as error:
+        raise Internal(f"the gateway sent an event that is not understood: {error.error_count()} problems") from error

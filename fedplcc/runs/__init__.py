@@ -1,0 +1,1 @@
+"""A run's configuration and the folder of its results."""

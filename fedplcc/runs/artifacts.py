@@ -1,0 +1,216 @@
+"""What a run leaves in a folder, the same for a demo, a simulation and a deployed run fetched through the gateway.
+
+    run.json                 configuration, seed, versions and machine types
+    metrics.jsonl            a line per committed round: computed values only, so equal federations give equal bytes
+    timings.jsonl            a line per committed round: seconds, bytes and retries, outside every hash
+    model.safetensors        the global model of the last committed round
+    prototypes.safetensors   its global prototypes
+    accuracy.png             accuracy of each domain over the rounds
+
+A simulation leaves evaluations.jsonl besides: a line per report of a client, with its correct and total predictions by
+class, set and model. Of a deployed run the gateway lists the same documents.
+
+Every file is written beside its place and renamed, so that a crash leaves the old file or the new one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from fedplcc.runs.atomic_file import atomic_file, make_folder, write_text
+from fedplcc.runs.plots import accuracy_curves, domains_of
+from shared.errors import InvalidConfig, PayloadCorrupt
+from shared.types import BlobRef
+
+MANIFEST, METRICS, TIMINGS, PICTURE = "run.json", "metrics.jsonl", "timings.jsonl", "accuracy.png"
+MODEL, PROTOTYPES = "model.safetensors", "prototypes.safetensors"
+FILES = (MANIFEST, METRICS, TIMINGS, MODEL, PROTOTYPES, PICTURE)
+"""Everything that a run leaves."""
+EVALUATIONS = "evaluations.jsonl"
+"""What a simulation leaves besides."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRecord:
+    """A run as far as it has committed.
+
+    Attributes:
+        manifest: The content of run.json.
+        status: Status of the run, in its word.
+        reason: Why it failed or was stopped; empty if there is nothing to say.
+        metrics_lines: Lines of metrics.jsonl without line ends, in order; none before round 1 has committed.
+        timings_lines: Lines of timings.jsonl, likewise.
+        model: The global model of the last committed round.
+        prototypes: Its global prototypes.
+        evaluations_lines: Lines of evaluations.jsonl, likewise; none where nobody kept them.
+    """
+
+    manifest: Mapping[str, Any]
+    status: str
+    reason: str
+    metrics_lines: Sequence[str]
+    timings_lines: Sequence[str]
+    model: BlobRef
+    prototypes: BlobRef
+    evaluations_lines: Sequence[str] = ()
+
+    @property
+    def metrics(self) -> list[dict[str, Any]]:
+        """The lines of metrics.jsonl, read."""
+        return [json.loads(line) for line in self.metrics_lines]
+
+
+def claim_folder(folder: Path, run_id: str) -> None:
+    """Make the folder in which a run's files are to be; one that holds another run's files is left alone.
+
+    Raises:
+        InvalidConfig: It holds another run.
+        StoreUnavailable: It cannot be written.
+    """
+    make_folder(folder)
+    manifest = folder / MANIFEST
+    if not manifest.exists():
+        return
+    try:
+        holder = json.loads(manifest.read_bytes())["run_id"]
+    except (OSError, ValueError, KeyError, TypeError):
+        raise InvalidConfig(f"{manifest} is there and is no run's; choose another folder with --out") from None
+    if holder != run_id:
+        raise InvalidConfig(f"{folder} holds the run {holder}; choose another folder with --out")
+
+
+@contextmanager
+def blob_file(path: Path, blob: BlobRef) -> Iterator[BinaryIO]:
+    """Write a model or prototypes; the file takes its name only if the bytes have the blob's SHA-256.
+
+    Raises:
+        PayloadCorrupt: They have not.
+        StoreUnavailable: The file cannot be written.
+    """
+    with atomic_file(path) as file:
+        yield file
+        file.flush()
+        with Path(file.name).open("rb") as written:
+            digest = hashlib.file_digest(written, "sha256").hexdigest()
+        if digest != blob.sha256:
+            raise PayloadCorrupt(
+                f"{path.name}: the bytes that came do not have the round's SHA-256", sha256=blob.sha256
+            )
+
+
+def write_record(folder: Path, record: RunRecord) -> None:
+    """Write everything but the model and the prototypes. Without matplotlib there is no picture.
+
+    Raises:
+        StoreUnavailable: The folder cannot be written.
+    """
+    write_text(folder / METRICS, _lines(record.metrics_lines))
+    write_text(folder / TIMINGS, _lines(record.timings_lines))
+    if record.evaluations_lines:
+        write_text(folder / EVALUATIONS, _lines(record.evaluations_lines))
+    _draw(folder / PICTURE, record)
+    # Last: a folder with a run.json is complete.
+    write_text(folder / MANIFEST, json.dumps(record.manifest, sort_keys=True, indent=2, allow_nan=False) + "\n")
+
+
+def read_record(folder: Path) -> RunRecord:
+    """Read back what a completed run left.
+
+    Raises:
+        InvalidConfig: The folder does not hold all of it.
+    """
+    try:
+        metrics, timings = ((folder / name).read_text(encoding="utf-8").splitlines() for name in (METRICS, TIMINGS))
+        last = json.loads(metrics[-1])
+        reports = folder / EVALUATIONS
+        return RunRecord(
+            manifest=json.loads((folder / MANIFEST).read_bytes()),
+            status="completed",
+            reason="",
+            metrics_lines=metrics,
+            timings_lines=timings,
+            model=BlobRef("model", last["model_sha256"], (folder / MODEL).stat().st_size),
+            prototypes=BlobRef("prototypes", last["prototypes_sha256"], (folder / PROTOTYPES).stat().st_size),
+            evaluations_lines=reports.read_text(encoding="utf-8").splitlines() if reports.exists() else (),
+        )
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        raise InvalidConfig(
+            f"{folder} does not hold a whole run any more ({error}); choose another with --out"
+        ) from error
+
+
+def summary(record: RunRecord, folder: Path) -> dict[str, Any]:
+    """What `demo --json` and `simulate --json` end with: the last line of metrics.jsonl, and where the rest is."""
+    nothing = {
+        "round": 0,
+        "accuracy": {"mean": None, "worst": None},
+        "loss": {},
+        "prototypes": {"local": 0, "global": 0},
+        "model_sha256": record.model.sha256,
+        "prototypes_sha256": record.prototypes.sha256,
+    }
+    last = record.metrics[-1] if record.metrics_lines else nothing
+    return {
+        "run_id": record.manifest["run_id"],
+        "status": record.status,
+        "rounds": record.manifest["total_rounds"],
+        "directory": str(folder.resolve()),
+        **last,
+    }
+
+
+def describe(record: RunRecord, folder: Path) -> list[str]:
+    """Lines that tell a person what the run came to and where it is."""
+    manifest, lines = record.manifest, record.metrics
+    told = [f"run {manifest['run_id']}: {len(lines)} of {manifest['total_rounds']} rounds, {record.status}"]
+    if lines:
+        told += _accuracies(lines[-1])
+    names = [name for name in (*FILES, EVALUATIONS) if (folder / name).exists()]
+    told.append(f"results in {folder}: {', '.join(names)}")
+    if PICTURE not in names:
+        told.append(f"{PICTURE} is not drawn: matplotlib is not installed (pip install matplotlib)")
+    return told
+
+
+def _accuracies(line: Mapping[str, Any]) -> list[str]:
+    """How good the models of a round are: a sentence for the global one, and one for the clients' own."""
+    kinds = {"accuracy": "accuracy", "accuracy_local": "accuracy of the clients' own models"}
+    if line.get("accuracy_of"):
+        del kinds["accuracy"]
+    told = []
+    for key, name in kinds.items():
+        accuracy = line.get(key) or {"mean": None}
+        if accuracy["mean"] is not None:
+            worst = next(domain for domain in domains_of([line]) if accuracy[domain] == accuracy["worst"])
+            told.append(f"{name}: mean {100 * accuracy['mean']:.1f}%, worst {100 * accuracy['worst']:.1f}% ({worst})")
+    if line.get("accuracy_of"):
+        told.append(f"{MODEL} is what the run began with: clients share no models in it")
+    return told
+
+
+def ending_of(run_id: str, status: str, reason: str) -> str:
+    """A sentence that says how a run ended."""
+    words = {"completed": "has completed", "failed": "has failed", "stopped": "was stopped"}
+    return f"run {run_id} {words.get(status, f'is {status}')}" + (f": {reason}" if reason else "")
+
+
+def _draw(path: Path, record: RunRecord) -> None:
+    manifest = record.manifest
+    title = f"{manifest['name']}: {manifest['method']}, seed {manifest['seed']}"
+    try:
+        picture = accuracy_curves(record.metrics, title=title)
+    except ImportError:
+        path.unlink(missing_ok=True)
+        return
+    with atomic_file(path) as file:
+        file.write(picture)
+
+
+def _lines(lines: Sequence[str]) -> str:
+    return "".join(f"{line}\n" for line in lines)

@@ -1,0 +1,70 @@
+"""Files that are there whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from shared.errors import StoreUnavailable
+from shared.process.disk import fsync_folder
+
+
+@contextmanager
+def atomic_file(path: Path, *, option: str = "--out") -> Iterator[BinaryIO]:
+    """Write a file beside its place; it takes its name when the block ends well, and is gone if it raises.
+
+    Args:
+        path: Its place.
+        option: Of the command line, that names another place.
+
+    Raises:
+        StoreUnavailable: The folder cannot be written, or the disk is full.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    with disk_errors(path, option=option):
+        try:
+            with temporary.open("wb") as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+        fsync_folder(path.parent)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Replace a file's content.
+
+    Raises:
+        StoreUnavailable: It cannot be written.
+    """
+    with atomic_file(path) as file:
+        file.write(text.encode())
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder that can be written to, with its parents.
+
+    Raises:
+        StoreUnavailable: It cannot be made or written to.
+    """
+    with disk_errors(path):
+        path.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path):
+            pass
+
+
+@contextmanager
+def disk_errors(path: Path, *, option: str = "--out") -> Iterator[None]:
+    """Within the block, what the operating system refuses becomes one of our errors."""
+    try:
+        yield
+    except OSError as error:
+        raise StoreUnavailable(
+            f"cannot write {path}: {error.strerror or error}; choose another with {option}"
+        ) from error

@@ -1,0 +1,159 @@
+"""Configuration files with what the command line changes of them. Pure but for reading the file."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from fedplcc.runs.initial_model import anchored, with_model_file
+from shared.config.run import ClientSection, FederationFile, canonical_json, parse_federation, read_document
+from shared.errors import InvalidConfig
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overrides:
+    """What the command line says instead of the file; None means not given."""
+
+    method: str | None = None
+    rounds: int | None = None
+    seed: int | None = None
+    samples_per_class: int | None = None
+    """For every client."""
+    assignments: Sequence[str] = ()
+    """SECTION.KEY=VALUE, the value as TOML writes it; quotes around text may be left out."""
+
+
+DEFAULT_FILE = Path("run.toml")
+"""The configuration file of the present folder."""
+
+
+def chosen_file(file: Path | None) -> Path:
+    """The file that somebody named, or `run.toml` of the present folder.
+
+    Raises:
+        InvalidConfig: There is no such file.
+    """
+    if file is not None:
+        try:
+            file.stat()
+        except FileNotFoundError:
+            raise InvalidConfig(
+                f"cannot read {file}: there is no such file; "
+                f"write one with: fedplcc config init {shlex.quote(str(file))}"
+            ) from None
+        except OSError:
+            pass  # whoever reads the file says it better
+    elif not DEFAULT_FILE.exists():
+        raise InvalidConfig(
+            f"there is no {DEFAULT_FILE} here; name a configuration file, or write one with: fedplcc config init"
+        )
+    return file or DEFAULT_FILE
+
+
+def demo_file() -> Path:
+    """The configuration that `fedplcc demo` runs."""
+    return Path(str(resources.files("fedplcc.runs") / "demo.toml"))
+
+
+def read_federation(path: Path, overrides: Overrides | None = None) -> FederationFile:
+    """Read a configuration file, change it as the command line says, and check it.
+
+    An initial model that is a file is looked for beside the configuration, from the command line in the present folder; in
+    what is returned its SHA-256 stands for it.
+
+    Raises:
+        InvalidConfig: The file cannot be read, is not TOML, or something in it or on the command line is wrong.
+    """
+    document = anchored(read_document(path), path.parent)
+    document = anchored(override(document, overrides or Overrides()), Path.cwd())
+    return with_model_file(parse_federation(document))
+
+
+def override(document: Mapping[str, Any], overrides: Overrides) -> dict[str, Any]:
+    """Return a configuration with the overrides in it; assignments come last.
+
+    Another method than the file's takes no hyper-parameters from it: they are the other method's.
+    """
+    changed = dict(document)
+    run = _table(changed, "run")
+    if overrides.method is not None:
+        if run.get("method") != overrides.method:
+            changed.pop("method", None)
+        run["method"] = overrides.method
+    if overrides.rounds is not None:
+        run["rounds"] = overrides.rounds
+    if overrides.seed is not None:
+        run["seed"] = overrides.seed
+    changed["run"] = run
+    if overrides.samples_per_class is not None and "partition" in changed:
+        changed["partition"] = {**_table(changed, "partition"), "samples_per_class": overrides.samples_per_class}
+    elif overrides.samples_per_class is not None:
+        changed["clients"] = {
+            name: {**table, "samples_per_class": overrides.samples_per_class} if isinstance(table, Mapping) else table
+            for name, table in _table(changed, "clients").items()
+        }
+    for assignment in overrides.assignments:
+        changed = _assigned(changed, assignment)
+    return changed
+
+
+def local_clients(federation: FederationFile) -> dict[str, ClientSection]:
+    """The clients that a demo or a simulation makes: those of the roster, or all where it names none. In id order.
+
+    Raises:
+        InvalidConfig: A client of the roster has no table, or there are fewer clients than the run waits for.
+    """
+    run = federation.config.run
+    wanted = run.clients if run.clients is not None else sorted(federation.clients)
+    missing = [name for name in wanted if name not in federation.clients]
+    if missing:
+        raise InvalidConfig(f"run.clients names {missing[0]!r}, but there is no table [clients.{missing[0]}]")
+    if run.min_clients is not None and len(wanted) < run.min_clients:
+        raise InvalidConfig(f"run.min_clients = {run.min_clients}, but there are {len(wanted)} tables [clients.NAME]")
+    return {name: federation.clients[name] for name in sorted(wanted)}
+
+
+def domain_of(name: str, client: ClientSection) -> str:
+    """The client's domain label: its own name if none is given."""
+    return client.domain or name
+
+
+def federation_json(federation: FederationFile) -> str:
+    """The configuration with its clients as canonical JSON: equal text means that the same is trained on the same."""
+    clients = {name: client.model_dump(mode="json") for name, client in federation.clients.items()}
+    return canonical_json({"config": json.loads(federation.config.canonical_json), "clients": clients})
+
+
+def _assigned(document: Mapping[str, Any], assignment: str) -> dict[str, Any]:
+    key, equals, text = assignment.partition("=")
+    path = [part.strip() for part in key.split(".")]
+    if not equals or len(path) < 2 or not all(path):
+        raise InvalidConfig(f"--set {assignment}: write SECTION.KEY=VALUE, for instance --set training.batch_size=16")
+    changed = dict(document)
+    table = changed
+    for part in path[:-1]:
+        table[part] = _table(table, part)
+        table = table[part]
+    table[path[-1]] = _value(text.strip())
+    return changed
+
+
+def _value(text: str) -> Any:
+    """What TOML makes of the text; text that TOML does not understand is meant as it stands."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _table(document: Mapping[str, Any], name: str) -> dict[str, Any]:
+    table = document.get(name, {})
+    if not isinstance(table, Mapping):
+        raise InvalidConfig(f"{name} is a table of keys; write [{name}]")
+    return dict(table)

@@ -1,0 +1,49 @@
+"""Everything that is wrong with a configuration file, in one go: see `shared.config.problems` for a run's own sections.
+
+Pure but for the model that a run may begin with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from fedplcc.runs.configuration import local_clients
+from fedplcc.runs.initial_model import with_model_file
+from shared.config.problems import ConfigProblem, section_problems, table_problems
+from shared.config.run import ClientSection, FederationFile, parse_federation
+from shared.errors import InvalidConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """A configuration, or what is wrong with it: one sentence for each problem."""
+
+    federation: FederationFile | None
+    problems: tuple[str, ...] = ()
+
+
+def judge(document: Mapping[str, Any]) -> Verdict:
+    """Check the tables of a configuration file, and the model file that it may name."""
+    problems = tuple(dict.fromkeys(problem.detail for problem in _problems(document)))
+    if problems:
+        return Verdict(None, problems)
+    try:
+        federation = with_model_file(parse_federation(document))
+        if federation.clients:
+            local_clients(federation)
+    except InvalidConfig as error:
+        return Verdict(None, (error.detail,))
+    return Verdict(federation)
+
+
+def _problems(document: Mapping[str, Any]) -> Iterator[ConfigProblem]:
+    run = document.get("run", {})
+    tables = document.get("clients", {})
+    if isinstance(run, Mapping) and not {"clients", "min_clients"} & run.keys() and (tables or "partition" in document):
+        document = {**document, "run": {**run, "min_clients": 1}}  # the tables make the roster; see below
+    yield from section_problems(document, beside=("clients", "partition"))
+    if isinstance(tables, Mapping):
+        for client, table in tables.items():
+            yield from table_problems(f"clients.{client}", table, ClientSection)

@@ -1,0 +1,160 @@
+"""Configurations as text: what a run will be, and a file to start from with what every key means. Pure.
+
+Both are TOML, and both are made from the records that check a configuration, so no key can be forgotten or misdescribed.
+"""
+
+from __future__ import annotations
+
+import inspect
+import textwrap
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal, get_args, get_origin
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from shared.config.key_descriptions import meanings
+from shared.config.partition import RULES
+from shared.config.run import ClientSection, FederationFile, TimmOptions
+from shared.config.toml_text import WIDTH, toml_assignment, toml_key
+
+SECTIONS = {
+    "run": "What is trained.",
+    "method": "Hyper-parameters of the method.",
+    "model": "The model.",
+    "data": "What all clients agree on about their data.",
+    "training": "Local training.",
+    "admission": "What updates must keep to, and what becomes of clients whose updates do not.",
+    "quorum": "When a round goes on without clients that are away.",
+}
+EXAMPLES: Mapping[str, Any] = {
+    "run.min_clients": 2,
+    "run.cohort_size": 2,
+    "run.initial_model": "run:scans-97f12353",
+    "training.local_epochs": 1,
+    "training.clip_norm": 40.0,
+    "admission.max_update_norm": 100.0,
+    "admission.max_prototype_norm": 1000.0,
+    "admission.max_num_examples": 100_000,
+    "admission.quarantine_after": 3,
+    "quorum.deadline_s": 600.0,
+    "quorum.min_clients": 2,
+    "clients.samples_per_class": 50,
+    "clients.domain": "scanner-a",
+    "model.options.checkpoint": "weights.safetensors",
+    "model.stem": "cifar3x3",
+}
+"""Values to show for keys that are not set."""
+
+
+def run_text(federation: FederationFile, written: Mapping[str, Any]) -> str:
+    """What a run will be, as TOML with the defaults filled in.
+
+    Args:
+        federation: The checked file.
+        written: The file's tables; values that are not in them are marked as defaults.
+    """
+    lines: list[str] = []
+    for name, section in _sections(federation):
+        table = written.get(name, {})
+        lines += ["", f"[{name}]"]
+        for key, value in _values(section).items():
+            is_default = not (isinstance(table, Mapping) and key in table)
+            if value is not None:
+                lines.append(toml_assignment(key, value) + ("  # default" if is_default else ""))
+    for name, client in federation.clients.items():
+        lines += ["", f"[clients.{toml_key(name)}]"]
+        lines += [toml_assignment(key, value) for key, value in _values(client).items() if value is not None]
+    return "\n".join(lines[1:]) + "\n"
+
+
+def template(federation: FederationFile) -> str:
+    """A configuration file to start from: every key with its value, its range and what it means."""
+    lines = [
+        "# A configuration of fedplcc. Everything but the method, the clients and the classes has a default, and keys that",
+        "# are left out take it. Check a change with:  fedplcc config check FILE",
+    ]
+    for name, section in _sections(federation):
+        lines += ["", f"# {_heading(name, section)}", f"[{name}]"]
+        for key in type(section).model_fields:
+            lines += _explained(f"{name}.{key}", type(section), key, getattr(section, key))
+        if name == "model":
+            lines += ["", "# For timm:NAME, instead of options above:", "# [model.options]"]
+            for key, field in TimmOptions.model_fields.items():
+                lines += _explained(f"model.options.{key}", TimmOptions, key, field.default, is_used=False)
+    lines += [
+        "",
+        "# The clients, for demo and simulate; a deployed trainer says the same on its command line.",
+        "# Paths in data are read from the folder that a command runs in, one in run.initial_model from this file's.",
+    ]
+    for number, (name, client) in enumerate(federation.clients.items()):
+        lines += ["", f"[clients.{toml_key(name)}]"] if number else [f"[clients.{toml_key(name)}]"]
+        for key, value in _values(client).items():
+            explained = _explained(f"clients.{key}", ClientSection, key, value)
+            lines += explained if number == 0 else [line for line in explained if value is not None and line[0] != "#"]
+    lines += ["", *_partition_lines()]
+    return "\n".join(lines) + "\n"
+
+
+def range_of(field: FieldInfo) -> str:
+    """Which values a field takes, if its record bounds them: "1 to 100", "more than 0", "one of a, b"."""
+    annotation: Any = field.annotation
+    metadata = list(field.metadata)
+    for part in get_args(annotation):
+        metadata += getattr(part, "__metadata__", ())
+        annotation = part if get_origin(part) is Literal else annotation
+    if get_origin(annotation) is Literal:
+        return f"one of {', '.join(get_args(annotation))}"
+    names = ("ge", "gt", "le", "lt")
+    bounds = {name: getattr(limit, name) for limit in metadata for name in names if hasattr(limit, name)}
+    bounds = {name: int(limit) if limit == int(limit) else limit for name, limit in bounds.items()}
+    low = f"more than {bounds['gt']}" if "gt" in bounds else f"at least {bounds['ge']}" if "ge" in bounds else ""
+    high = f"less than {bounds['lt']}" if "lt" in bounds else f"at most {bounds['le']}" if "le" in bounds else ""
+    if "ge" in bounds and "le" in bounds:
+        return f"{bounds['ge']} to {bounds['le']}"
+    return ", ".join(filter(None, (low, high)))
+
+
+def _sections(federation: FederationFile) -> Iterator[tuple[str, BaseModel]]:
+    for name in type(federation.config).model_fields:
+        section = getattr(federation.config, name)
+        if isinstance(section, BaseModel):
+            yield name, section
+
+
+def _values(section: BaseModel) -> dict[str, Any]:
+    return {key: getattr(section, key) for key in type(section).model_fields}
+
+
+def _heading(name: str, section: BaseModel) -> str:
+    text = SECTIONS.get(name) or (inspect.getdoc(type(section)) or name).splitlines()[0]
+    own = (inspect.getdoc(type(section)) or "").splitlines()
+    return f"{own[0]}" if name == "method" and own else text
+
+
+def _explained(place: str, kind: type[BaseModel], key: str, value: Any, *, is_used: bool = True) -> list[str]:
+    """A key with a comment above it; one that is not set stands in a comment itself."""
+    field = kind.model_fields[key]
+    said = [meanings(kind).get(key, ""), f"({range_of(field)})" if range_of(field) else ""]
+    comment = " ".join(filter(None, said))
+    shown = EXAMPLES.get(place, _anything(field)) if value is None else value
+    assignment = toml_assignment(key, shown)
+    if value is None or not is_used:
+        assignment = textwrap.indent(assignment, "# ", lambda line: True)
+    return [*textwrap.wrap(comment, WIDTH, initial_indent="# ", subsequent_indent="# "), *assignment.splitlines()]
+
+
+def _anything(field: FieldInfo) -> Any:
+    kinds = (field.annotation, *get_args(field.annotation))
+    return 1 if int in kinds else 1.0 if float in kinds else "..."
+
+
+def _partition_lines() -> list[str]:
+    texts = [
+        "Instead of [clients.NAME] tables, [partition] divides one data set among simulated clients. Its keys are kind, "
+        "data and num_clients, and those of the kind:"
+    ]
+    for name, rule in RULES.items():
+        keys = ", ".join(key for key in rule.model_fields if key != "seed")
+        texts.append(f'kind = "{name}": {(inspect.getdoc(rule) or "").splitlines()[0]} Keys: {keys}.')
+    return [f"# {line}" for text in texts for line in textwrap.wrap(text, WIDTH, subsequent_indent="  ")]

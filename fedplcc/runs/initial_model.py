@@ -1,0 +1,95 @@
+"""The file that a run begins with: found, checked and hashed on this machine, before anything is sent or started."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from shared.config.initial_model import ModelFile, parse_initial_model
+from shared.config.run import FederationFile
+from shared.errors import InvalidConfig, MalformedUpdate
+from shared.tensors import read_header
+from shared.types import MODEL, BlobRef
+
+PIECE_BYTES = 1 << 20
+"""Piece in which a file is read."""
+HOW_TO_WRITE = "write it with safetensors.torch.save_file(model.state_dict(), PATH)"
+
+_KEY = "run.initial_model"
+_PICKLES = (b"PK\x03\x04", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
+"""How torch.save and pickle begin a file."""
+
+
+def anchored(document: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """A configuration whose initial model, if it is a file, is found from `folder`."""
+    run = document.get("run")
+    text = run.get("initial_model") if isinstance(run, Mapping) else None
+    if not isinstance(run, Mapping) or not isinstance(text, str):
+        return dict(document)
+    try:
+        model = parse_initial_model(text)
+    except ValueError:
+        return dict(document)  # what is wrong with it is said where all of the configuration is checked
+    if isinstance(model, ModelFile):
+        text = str(ModelFile(str(folder / Path(model.path).expanduser())))
+    return {**document, "run": {**run, "initial_model": text}}
+
+
+def with_model_file(federation: FederationFile) -> FederationFile:
+    """The federation with the SHA-256 of the file that it begins with in the file's place; as it is if there is none.
+
+    Raises:
+        InvalidConfig: The file is not there, or no model.
+    """
+    text = federation.config.run.initial_model
+    model = None if text is None else parse_initial_model(text)
+    if not isinstance(model, ModelFile):
+        return federation
+    path = Path(model.path)
+    config = federation.config.begun_with(model_blob(path).sha256)
+    return federation.model_copy(update={"config": config, "initial_model_file": path})
+
+
+def require_file(federation: FederationFile) -> None:
+    """Check that a federation that this machine makes anew begins with a file or a new model.
+
+    Raises:
+        InvalidConfig: It names a run or a SHA-256, which only an aggregator that has run before may know.
+    """
+    text = federation.config.run.initial_model
+    if text is not None and federation.initial_model_file is None:
+        raise InvalidConfig(
+            f"{_KEY} = {text!r}: a federation on this machine begins without other runs and uploads; write file:PATH, "
+            "for instance file:fedplcc-runs/NAME/model.safetensors"
+        )
+
+
+def model_blob(path: Path) -> BlobRef:
+    """The name of the model in a file; nothing of the file is believed, and nothing in it is run.
+
+    Raises:
+        InvalidConfig: The file cannot be read, or is no safetensors file of float32 and int64 tensors.
+    """
+    digest = hashlib.sha256()
+    try:
+        with path.open("rb") as file:
+            try:
+                size_bytes = read_header(file).size_bytes
+            except MalformedUpdate as error:
+                raise InvalidConfig(f"{_KEY}: {path} {_what_is_wrong(file, error)}; {HOW_TO_WRITE}") from error
+            file.seek(0)
+            while piece := file.read(PIECE_BYTES):
+                digest.update(piece)
+    except OSError as error:
+        raise InvalidConfig(f"{_KEY}: cannot read {path}: {error.strerror or error}") from error
+    return BlobRef(MODEL, digest.hexdigest(), size_bytes)
+
+
+def _what_is_wrong(file: BinaryIO, error: MalformedUpdate) -> str:
+    # Only now: a safetensors file begins with a length, which may look like anything.
+    file.seek(0)
+    if file.read(4).startswith(_PICKLES):
+        return "was written by torch.save or pickle, and opening such a file may run code; load it where you trust it"
+    return f"is no safetensors file of float32 and int64 tensors ({error.detail})"

@@ -1,0 +1,1 @@
+"""Runs shown on a terminal."""

@@ -1,0 +1,71 @@
+"""What a person wants to know of a run's history beside its rounds: a sentence for an event. Pure."""
+
+from __future__ import annotations
+
+from fedplcc.terminal.printable import printable
+from shared.documents import Event
+from shared.types import RoundPhase
+
+PHASES = {phase.value: phase.value for phase in RoundPhase} | {
+    RoundPhase.INITIALISING.value: "first model",
+    RoundPhase.COLLECTING.value: "training",
+}
+"""Phases as a person calls them."""
+PHASES_OF_CLIENTS = frozenset((RoundPhase.INITIALISING, RoundPhase.COLLECTING, RoundPhase.EVALUATING))
+"""Phases in which a round waits for clients; in the others the aggregator works."""
+
+NOTES = {
+    "run_recovered": "the aggregator came back; the run goes on",
+    "run_paused": "the run is paused",
+    "run_resumed": "the run goes on",
+    "pause_requested": "the run pauses when the open round has committed",
+    "pause_withdrawn": "the run does not pause",
+    "run_stopping": "the run is being stopped",
+    "environments_differ": "the clients compute on different machine types: the same run elsewhere may give other last bits",
+}
+"""Events whose sentence is always the same."""
+TROUBLE = frozenset(
+    (
+        "aggregation_failed",
+        "client_dropped",
+        "client_problem",
+        "client_quarantined",
+        "quorum_missing",
+        "report_refused",
+        "run_failed",
+        "update_refused",
+    )
+)
+"""Events that tell of something that went wrong."""
+
+
+def note_of(event: Event) -> str | None:
+    """The sentence for an event, on one line; None if there is nothing to say of it."""
+    text = NOTES.get(event.type) or _sentence(event)
+    return None if text is None else printable(text)
+
+
+def _sentence(event: Event) -> str | None:
+    name, data = event.client_id, event.data
+    match event.type:
+        case "update_refused":
+            return f"client {name}: an update was refused: {data.get('detail')}"
+        case "report_refused":
+            return f"client {name}: a report was refused: {data.get('detail')}"
+        case "client_problem":
+            return f"client {name}: " + "; ".join(filter(None, (data.get("detail"), data.get("hint"))))
+        case "client_quarantined":
+            return f"client {name} is quarantined: {data.get('reason')}"
+        case "client_released":
+            return f"client {name} takes part again"
+        case "client_dropped":
+            return f"round {event.round} goes on without client {name}, {data.get('reason')}: {data.get('detail')}"
+        case "client_returned":
+            return f"round {event.round} waits for client {name} again"
+        case "aggregation_failed":
+            return str(data.get("detail"))
+        case "quorum_missing":
+            return f"waiting: {data.get('reason')}"
+        case "environment_changed":
+            return f"client {name} computes on another machine type now; last bits may differ from here on"
+    return None

@@ -1,0 +1,1 @@
+"""HTTP mechanics that know no run: server, middleware, bodies, streams, problem documents."""

@@ -1,0 +1,84 @@
+"""Downloads of models and prototypes: streamed, named by their SHA-256, resumable.
+
+The entity tag is the SHA-256 of the whole file, so a reader can check what it got, skip what it has (If-None-Match) and go
+on where a transfer broke off (Range: bytes=N-, guarded by If-Range).
+"""
+
+from __future__ import annotations
+
+import re
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from gateway.http.problem import respond_http
+from gateway.http.streaming import Stream
+from gateway.run_service import AggregatorClient, Artifact, ArtifactKind
+from shared.types import BlobRef
+
+MEDIA_TYPE = "application/octet-stream"
+
+_FROM_OFFSET = re.compile(r"bytes=(\d{1,18})-")
+
+
+async def download(
+    request: Request, aggregator: AggregatorClient, run_id: str, kind: ArtifactKind, round_number: int | None
+) -> Response:
+    """Answer a GET or HEAD for a file of a committed round; None is the last one.
+
+    Raises:
+        RunNotFound, RoundNotFound: There is no such run or committed round.
+    """
+    number = -1 if round_number is None else round_number
+    artifact = await aggregator.fetch_artifact(run_id, kind, round_number=number)
+    blob = artifact.blob
+    headers = _headers(blob, kind)
+    offset = _offset(request, headers["ETag"])
+    if _is_known(request, headers["ETag"]):
+        return _without_body(artifact, Response(status_code=304, headers=headers))
+    if request.method == "HEAD":
+        headers["Content-Length"] = str(blob.size_bytes)
+        return _without_body(artifact, Response(headers=headers, media_type=MEDIA_TYPE))
+    if offset and offset >= blob.size_bytes:
+        refusal = respond_http(416, None, request.scope, {"Content-Range": f"bytes */{blob.size_bytes}"})
+        return _without_body(artifact, refusal)
+    if offset:
+        artifact.close()
+        artifact = await aggregator.fetch_artifact(run_id, kind, round_number=number, offset_bytes=offset)
+        if artifact.blob == blob:
+            headers["Content-Length"] = str(blob.size_bytes - offset)
+            headers["Content-Range"] = f"bytes {offset}-{blob.size_bytes - 1}/{blob.size_bytes}"
+            return Stream(artifact.chunks, status=206, headers=headers, media_type=MEDIA_TYPE)
+        # A round has committed since: what the reader has is the beginning of another file.
+        artifact.close()
+        artifact = await aggregator.fetch_artifact(run_id, kind, round_number=number)
+        headers = _headers(artifact.blob, kind)
+    headers["Content-Length"] = str(artifact.blob.size_bytes)
+    return Stream(artifact.chunks, headers=headers, media_type=MEDIA_TYPE)
+
+
+def _headers(blob: BlobRef, kind: ArtifactKind) -> dict[str, str]:
+    return {
+        "ETag": f'"{blob.sha256}"',
+        "Accept-Ranges": "bytes",
+        "Cache-Control": "no-cache",
+        "Content-Disposition": f'attachment; filename="{kind}.safetensors"',
+    }
+
+
+def _offset(request: Request, etag: str) -> int:
+    """First byte wanted. Other forms of ranges, and ranges of another file, mean the whole file (RFC 9110, 14.2)."""
+    found = _FROM_OFFSET.fullmatch(request.headers.get("range", ""))
+    if found is None or request.headers.get("if-range", etag) != etag:
+        return 0
+    return int(found[1])
+
+
+def _is_known(request: Request, etag: str) -> bool:
+    known = [tag.strip().removeprefix("W/") for tag in request.headers.get("if-none-match", "").split(",")]
+    return etag in known or "*" in known
+
+
+def _without_body(artifact: Artifact, response: Response) -> Response:
+    artifact.close()
+    return response

@@ -1,0 +1,63 @@
+"""The gateway's Prometheus metrics. Labels are route templates, known methods and statuses: bounded, whatever is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from shared.process.metrics import OTHER, PREFIX, RPC_SECONDS, new_registry
+
+METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+UNKNOWN_ROUTE = "unknown"
+"""Route of requests to paths that are not served."""
+
+
+class GatewayMetrics:
+    """What the gateway counts and measures."""
+
+    def __init__(self, routes: Iterable[tuple[str, str, Iterable[int]]] = ()) -> None:
+        """Make the metrics; series of these routes (method, template, statuses) are there from the start."""
+        self.registry: CollectorRegistry = new_registry("gateway")
+        self.requests = Counter(
+            f"{PREFIX}_http_requests_total",
+            "Requests answered, by route, method and status.",
+            ["route", "method", "status"],
+            registry=self.registry,
+        )
+        self.seconds = Histogram(
+            f"{PREFIX}_http_request_duration_seconds",
+            "From a request to the beginning of its response; streams and downloads go on after it.",
+            ["route", "method"],
+            registry=self.registry,
+            buckets=RPC_SECONDS,
+        )
+        self.event_streams = Gauge(
+            f"{PREFIX}_event_streams", "Streams of server-sent events that are open.", registry=self.registry
+        )
+        self.in_flight = Gauge(
+            f"{PREFIX}_http_requests_in_flight",
+            "Requests that have come and whose responses have not ended, streams and downloads among them.",
+            registry=self.registry,
+        )
+        self.response_bytes = Counter(
+            f"{PREFIX}_http_response_bytes_total",
+            "Bytes of the bodies of responses, by route.",
+            ["route"],
+            registry=self.registry,
+        )
+        for method, route, statuses in routes:
+            self.seconds.labels(route, method)
+            self.response_bytes.labels(route)
+            for status in statuses:
+                self.requests.labels(route, method, str(status))
+
+    def answered(self, *, route: str, method: str, status: int, seconds: float) -> None:
+        """Count a request whose response has begun."""
+        known = method if method in METHODS else OTHER
+        self.requests.labels(route, known, str(status)).inc()
+        self.seconds.labels(route, known).observe(seconds)
+
+    def sent(self, num_bytes: int, *, route: str) -> None:
+        """Count a piece of a response's body."""
+        self.response_bytes.labels(route).inc(num_bytes)

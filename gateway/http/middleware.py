@@ -1,0 +1,174 @@
+"""What happens around every request: an id, one log line, the metrics, the last resort for bugs, a limit on bodies.
+
+Plain ASGI, because streams must pass through unbuffered.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+import uuid
+from http import HTTPStatus
+
+from starlette.datastructures import Headers, MutableHeaders, QueryParams
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from gateway.http.metrics import UNKNOWN_ROUTE, GatewayMetrics
+from gateway.http.problem import respond, respond_http
+from gateway.http.streaming import StreamAborted
+from shared.errors import Internal
+from shared.process.log import bind, get_logger
+
+REQUEST_ID = "X-Request-ID"
+READING = frozenset({"GET", "HEAD"})
+"""Methods whose successes are logged at level debug: probes, pages and whoever watches a run ask every few seconds."""
+FETCHED = ("/model", "/prototypes")
+"""Ends of routes that are logged all the same: what was trained leaves by them."""
+
+_NAMED = re.compile(r"/v1/runs/(?P<run_id>[^/]+)(?:/clients/(?P<client_id>[^/]+))?")
+_ACCEPTED_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
+
+log = get_logger("gateway.http")
+
+
+class RequestContext:
+    """Give every request an id, answer what nobody foresaw, write its one log line and count it. The outermost one."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        asked_for = Headers(scope=scope).get(REQUEST_ID, "")
+        request_id = asked_for if _ACCEPTED_ID.fullmatch(asked_for) else uuid.uuid4().hex
+        scope.setdefault("state", {})["request_id"] = request_id
+        with bind(request_id=request_id, **_named(scope)):
+            await _Exchange(self.app, scope, receive, send, request_id).run()
+
+
+class _Exchange:
+    """One request and its response."""
+
+    def __init__(self, app: ASGIApp, scope: Scope, receive: Receive, send: Send, request_id: str) -> None:
+        self._app, self._scope, self._receive, self._send = app, scope, receive, send
+        self._request_id = request_id
+        self._metrics: GatewayMetrics = scope["app"].state.services.metrics
+        self._begin = time.perf_counter()
+        self._status = 0
+        self._received_bytes = self._sent_bytes = 0
+        self._is_complete = False
+
+    async def run(self) -> None:
+        """Pass the request on; nothing that is raised gets out, but for a cancellation."""
+        self._metrics.in_flight.inc()
+        try:
+            await self._app(self._scope, self._counted, self._note)
+        except (StreamAborted, ClientDisconnect):
+            pass
+        except Exception as error:
+            log.exception("request_crashed", path=self._scope["path"], error=type(error).__name__)
+            if not self._status:
+                await respond(Internal(""), self._scope)(self._scope, self._receive, self._note)
+        finally:
+            self._metrics.in_flight.dec()
+            self._write_line()
+
+    async def _counted(self) -> Message:
+        message = await self._receive()
+        self._received_bytes += len(message.get("body", b""))
+        return message
+
+    async def _note(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            MutableHeaders(scope=message)[REQUEST_ID] = self._request_id
+            self._status = message["status"]
+            seconds = time.perf_counter() - self._begin
+            self._metrics.answered(
+                route=self._route, method=self._scope["method"], status=self._status, seconds=seconds
+            )
+        elif message["type"] == "http.response.body":
+            num_bytes = len(message.get("body", b""))
+            self._sent_bytes += num_bytes
+            self._metrics.sent(num_bytes, route=self._route)
+            self._is_complete = not message.get("more_body", False)
+        await self._send(message)
+
+    @property
+    def _route(self) -> str:
+        return getattr(self._scope.get("route"), "path", UNKNOWN_ROUTE)
+
+    def _write_line(self) -> None:
+        client = self._scope.get("client")
+        problem = self._scope.get("state", {}).get("problem")
+        why = {} if problem is None else {"reason": problem.code, "detail": problem.detail}
+        log.log(
+            self._level(),
+            "request",
+            method=self._scope["method"],
+            path=self._scope["path"],
+            route=self._route,
+            status=self._status,
+            is_complete=self._is_complete,
+            received_bytes=self._received_bytes,
+            sent_bytes=self._sent_bytes,
+            duration_s=round(time.perf_counter() - self._begin, 6),
+            peer=client[0] if client else None,
+            **why,
+            **self._scope.get("path_params", {}),
+        )
+
+    def _level(self) -> int:
+        if self._status >= 500:
+            return logging.ERROR
+        if self._status >= 400 and self._status != HTTPStatus.NOT_FOUND:
+            return logging.WARNING
+        is_quiet = self._scope["method"] in READING and not self._route.endswith(FETCHED)
+        return logging.DEBUG if is_quiet and self._status < 400 else logging.INFO
+
+
+def _named(scope: Scope) -> dict[str, object]:
+    """What a request's address names: run, client and round."""
+    found = _NAMED.match(scope["path"])
+    named: dict[str, object] = (
+        {} if found is None else {name: value for name, value in found.groupdict().items() if value}
+    )
+    number = QueryParams(scope.get("query_string", b"")).get("round", "")
+    return {**named, "round": int(number)} if re.fullmatch(r"[0-9]{1,9}", number) else named
+
+
+class BodyLimit:
+    """Refuse requests whose body is larger than a limit, as soon as that is known.
+
+    Paths that begin with one of `streamed` are left alone: their handlers pass a body on piece by piece to who limits it.
+    """
+
+    def __init__(self, app: ASGIApp, max_bytes: int, streamed: tuple[str, ...] = ()) -> None:
+        self.app, self.max_bytes, self.streamed = app, max_bytes, streamed
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request whose body is small enough."""
+        if scope["type"] != "http" or scope["path"].startswith(self.streamed):
+            await self.app(scope, receive, send)
+            return
+        detail = f"the body has more than {self.max_bytes} bytes"
+        announced = Headers(scope=scope).get("content-length", "")
+        if announced.isdigit() and int(announced) > self.max_bytes:
+            await respond_http(413, detail, scope)(scope, receive, send)
+            return
+        received = 0
+
+        async def counted() -> Message:
+            nonlocal received
+            message = await receive()
+            received += len(message.get("body", b""))
+            if received > self.max_bytes:
+                raise HTTPException(413, detail)
+            return message
+
+        await self.app(scope, counted, send)

@@ -1,0 +1,212 @@
+"""Every error as `application/problem+json` (RFC 9457), whoever raised it.
+
+A `FedplccError` keeps its reason as `code` and has the HTTP status of its google.rpc code. What HTTP itself refuses (an
+unknown path or method, a body too large) has codes of its own, in `HTTP_PROBLEMS`. Anything unforeseen is INTERNAL with a
+fixed text. `type` refers to a description of the kind of problem, which the gateway serves.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from http import HTTPStatus
+from types import MappingProxyType
+from typing import Any
+
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Match
+from starlette.types import Receive, Scope, Send
+
+from shared.documents import FieldProblem, Problem, ProblemKind
+from shared.errors import BY_REASON, BlobTooLarge, FedplccError, Internal, MalformedRequest
+
+MEDIA_TYPE = "application/problem+json"
+PROBLEMS_PATH = "/v1/problems"
+RETRY_AFTER_S = 1
+"""What `Retry-After` says where trying again may help."""
+MAY_PASS = frozenset({429, 503})
+"""Statuses of what is so for now only."""
+MAX_FIELD_PROBLEMS = 20
+"""Most entries of `errors`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of problem."""
+
+    code: str
+    status: int
+    description: str
+
+    @property
+    def title(self) -> str:
+        """The code in words."""
+        return self.code.replace("_", " ").capitalize()
+
+    @property
+    def type(self) -> str:
+        """Reference to its description."""
+        return f"{PROBLEMS_PATH}/{self.code}"
+
+    @property
+    def document(self) -> ProblemKind:
+        """Its description."""
+        return ProblemKind(
+            type=self.type, code=self.code, title=self.title, status=self.status, description=self.description
+        )
+
+
+HTTP_PROBLEMS: Mapping[int, Kind] = MappingProxyType(
+    {
+        kind.status: kind
+        for kind in (
+            Kind(
+                "CROSS_ORIGIN",
+                403,
+                "A page of another site wants to change something here; open the gateway's own page, or use a program. "
+                "A proxy in front of the gateway must serve HTTPS, or pass the browser's Host header on.",
+            ),
+            Kind("NOT_FOUND", 404, "Nothing is served at this path."),
+            Kind(
+                "METHOD_NOT_ALLOWED", 405, "The path is served, but not for this method; `Allow` names those that are."
+            ),
+            Kind("LENGTH_REQUIRED", 411, "The request's body comes without a Content-Length."),
+            Kind("CONTENT_TOO_LARGE", 413, "The request's body is larger than the gateway takes."),
+            Kind("UNSUPPORTED_MEDIA_TYPE", 415, "The request's body is not application/json."),
+            Kind("RANGE_NOT_SATISFIABLE", 416, "The range begins after the last byte."),
+            Kind(
+                "MISDIRECTED_REQUEST",
+                421,
+                "The gateway does not answer to the name that it was asked for by: ask for 127.0.0.1 or localhost, or give "
+                "it its names with --allowed-hosts.",
+            ),
+        )
+    }
+)
+"""What HTTP itself refuses, by status."""
+
+
+def kind_of(error: type[FedplccError]) -> Kind:
+    """The kind of problem that an error of the tree is."""
+    status = 413 if issubclass(error, BlobTooLarge) else error.code.http_status  # the code's 429 says to try again
+    return Kind(error.reason, status, inspect.cleandoc(error.__doc__ or ""))
+
+
+KINDS: Mapping[str, Kind] = MappingProxyType(
+    {
+        **{kind.code: kind for kind in HTTP_PROBLEMS.values()},
+        **{reason: kind_of(error) for reason, error in sorted(BY_REASON.items())},
+    }
+)
+"""Every kind of problem by code."""
+
+
+class ProblemResponse(JSONResponse):
+    """A problem document."""
+
+    media_type = MEDIA_TYPE
+
+    def __init__(self, problem: Problem, headers: Mapping[str, str] | None = None) -> None:
+        self.problem = problem
+        super().__init__(problem.model_dump(mode="json", exclude_none=True), problem.status, headers)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send it, and leave it where the log line about the request finds it."""
+        scope.setdefault("state", {})["problem"] = self.problem
+        await super().__call__(scope, receive, send)
+
+
+def problem_of(error: FedplccError, *, instance: str | None = None, request_id: str | None = None) -> Problem:
+    """The problem document of an error; one that is a bug says nothing about itself."""
+    kind = kind_of(type(error))
+    is_bug = type(error).reason == Internal.reason
+    return Problem(
+        type=kind.type,
+        title=kind.title,
+        status=kind.status,
+        detail="the gateway or the aggregator met an error that it did not foresee" if is_bug else error.detail,
+        instance=instance,
+        code=kind.code,
+        metadata=dict(error.metadata) or None if not is_bug else None,
+        request_id=request_id,
+    )
+
+
+def respond(error: FedplccError, scope: Mapping[str, Any]) -> ProblemResponse:
+    """The response to a request that failed with an error."""
+    problem = problem_of(error, **_where(scope))
+    headers = {"Retry-After": str(RETRY_AFTER_S)} if problem.status in MAY_PASS else None
+    return ProblemResponse(problem, headers)
+
+
+def respond_http(
+    status: int, detail: str | None, scope: Mapping[str, Any], headers: Mapping[str, str] | None = None
+) -> ProblemResponse:
+    """The response to a request that HTTP itself refuses."""
+    kind = HTTP_PROBLEMS.get(status) or kind_of(MalformedRequest if status < 500 else Internal)
+    problem = Problem(
+        type=kind.type,
+        title=kind.title,
+        status=status,
+        detail=detail or kind.description,
+        code=kind.code,
+        **_where(scope),
+    )
+    return ProblemResponse(problem, headers)
+
+
+async def on_error(request: Request, error: Exception) -> Response:
+    """Answer an error of the tree."""
+    assert isinstance(error, FedplccError)
+    return respond(error, request.scope)
+
+
+async def on_invalid_request(request: Request, error: Exception) -> Response:
+    """Answer a request that does not have the documented form."""
+    assert isinstance(error, RequestValidationError)
+    found = [_field_problem(entry) for entry in error.errors()[:MAX_FIELD_PROBLEMS]]
+    detail = "; ".join(f"{entry.location}: {entry.detail}" for entry in found)
+    problem = problem_of(MalformedRequest(detail), **_where(request.scope))
+    return ProblemResponse(problem.model_copy(update={"errors": found}))
+
+
+async def on_http_exception(request: Request, error: Exception) -> Response:
+    """Answer what the framework refuses: unknown paths and methods, unreadable bodies."""
+    assert isinstance(error, HTTPException)
+    headers = dict(error.headers or {})
+    if error.status_code == 405:
+        headers["Allow"] = ", ".join(allowed_methods(request))
+    has_own_words = error.detail != HTTPStatus(error.status_code).phrase
+    return respond_http(error.status_code, error.detail if has_own_words else None, request.scope, headers)
+
+
+HANDLERS: Mapping[Any, Any] = MappingProxyType(
+    {FedplccError: on_error, RequestValidationError: on_invalid_request, HTTPException: on_http_exception}
+)
+"""Exception handlers of the application; unforeseen exceptions are answered by the outermost middleware."""
+
+
+def allowed_methods(request: Request) -> Sequence[str]:
+    """Methods for which any route serves the request's path."""
+    allowed: set[str] = set()
+    for route in request.app.routes:
+        methods = getattr(route, "methods", None) or ()
+        for method in methods:
+            match, _ = route.matches({**request.scope, "method": method})
+            if match is Match.FULL:
+                allowed.add(method)
+    return sorted(allowed)
+
+
+def _where(scope: Mapping[str, Any]) -> dict[str, Any]:
+    return {"instance": scope["path"], "request_id": scope.get("state", {}).get("request_id")}
+
+
+def _field_problem(entry: Mapping[str, Any]) -> FieldProblem:
+    location = ".".join(str(part) for part in entry["loc"])
+    message = str(entry["msg"])
+    return FieldProblem(location=location, detail=message[:1].lower() + message[1:])

@@ -1,0 +1,289 @@
+"""A typed asyncio client of RunService: records in, records out, errors of shared/errors.py.
+
+The only module of the gateway that knows gRPC and the generated code. Unary calls have a deadline, streams a limit on
+silence where silence is not the point.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar
+
+import grpc.aio
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from shared.convert.clients import client_from_proto
+from shared.convert.evaluations import evaluation_from_proto
+from shared.convert.events import event_from_proto
+from shared.convert.payloads import blob_from_proto
+from shared.convert.prototype_maps import prototype_map_from_proto
+from shared.convert.rounds import round_from_proto
+from shared.convert.runs import RunView, run_from_proto
+from shared.convert.uploads import initial_model_to_proto
+from shared.errors import AggregatorUnavailable, FedplccError, Internal, MalformedRequest, PayloadCorrupt, Unavailable
+from shared.gen.fedplcc.v1 import run_service_pb2 as pb2
+from shared.gen.fedplcc.v1 import run_service_pb2_grpc as pb2_grpc
+from shared.prototype_map import RoundMap
+from shared.types import BlobRef, Client, Evaluation, Event, EventQuery, Round
+from shared.wire.call_logs import CallsMade, request_metadata
+from shared.wire.rpc import translated
+
+CALL_S = 30.0
+"""Deadline of a unary call, and longest silence of a download: enough for a page of the aggregator (servicer.MAX_PAGE_BYTES)
+at 50 kB/s with a second of delay each way. An aggregator that is not there is noticed at once, without it."""
+HEALTH_S = 5.0
+"""Deadline of a health check: two round trips over such a link, one of them to connect."""
+ROUNDS_PER_CALL = 100
+"""Rounds asked for at a time; fewer come where their metrics and timings of many clients are large."""
+STORE_S, STORE_BYTES_PER_S = 60.0, 20e6
+"""How long the aggregator may check a model that was sent."""
+UPLOAD_BYTES = 128 << 10
+"""Largest piece of a model that is passed on."""
+SERVICE = "fedplcc.v1.RunService"
+
+ArtifactKind = Literal["model", "prototypes"]
+_KINDS = {"model": pb2.ARTIFACT_KIND_MODEL, "prototypes": pb2.ARTIFACT_KIND_PROTOTYPES}
+
+_EOF: Any = grpc.aio.EOF  # type: ignore[attr-defined]
+
+Message = TypeVar("Message")
+Record = TypeVar("Record")
+
+
+@dataclass(frozen=True, slots=True)
+class Artifact:
+    """A model or prototypes: its name, and its bytes from the offset that was asked for. Close it in the end."""
+
+    blob: BlobRef
+    chunks: AsyncGenerator[bytes, None]
+    close: Callable[[], object]
+
+
+class AggregatorClient:
+    """RunService of one aggregator. Every method raises what the aggregator raised, or `Unavailable` if it is away."""
+
+    def __init__(self, channel: grpc.aio.Channel, address: str = "") -> None:
+        """Use a channel, which is the caller's to close; `address` is for sentences."""
+        self._runs: Any = pb2_grpc.RunServiceStub(channel)  # type: ignore[no-untyped-call]
+        self._health: Any = health_pb2_grpc.HealthStub(channel)
+        self._address = address
+        self._made = CallsMade(address, refusals_are_quiet=True)
+
+    async def create_run(self, config_json: str, *, request_id: str) -> RunView:
+        """Create a run, or return the one that this request id created."""
+        request = pb2.CreateRunRequest(request_id=request_id, config_json=config_json)
+        return await self._run(self._runs.CreateRun, request)
+
+    async def store_model(self, blob: BlobRef, name: str, pieces: AsyncIterator[bytes]) -> None:
+        """Have the aggregator hold a model to begin with; no piece is taken of one that it refuses or holds already."""
+        call = self._runs.UploadInitialModel(metadata=request_metadata())
+        try:
+            await self._write(call, pb2.UploadInitialModelRequest(header=initial_model_to_proto(blob, name)))
+            is_stored = await self._says_stored(call, CALL_S)
+            if is_stored:
+                return
+            async for piece in pieces:
+                for begin in range(0, len(piece), UPLOAD_BYTES):
+                    data = piece[begin : begin + UPLOAD_BYTES]
+                    await self._write(call, pb2.UploadInitialModelRequest(data=data))
+            await call.done_writing()
+            await self._says_stored(call, STORE_S + blob.size_bytes / STORE_BYTES_PER_S)
+        finally:
+            call.cancel()
+
+    async def get_run(self, run_id: str) -> RunView:
+        """One run, with its manifest."""
+        return await self._run(self._runs.GetRun, pb2.GetRunRequest(run_id=run_id))
+
+    async def list_runs(self, *, page_size: int, page_token: str = "") -> tuple[list[RunView], str]:
+        """Runs without manifests, newest first, `page_size` while there are so many, and the next page's token."""
+        found: list[RunView] = []
+        while True:
+            request = pb2.ListRunsRequest(page_size=page_size - len(found), page_token=page_token)
+            response = await self._call(self._runs.ListRuns, request)
+            found += [_decoded(run_from_proto, run) for run in response.runs]
+            page_token = response.next_page_token
+            if not page_token or len(found) == page_size:
+                return found, page_token
+
+    async def list_rounds(self, run_id: str, *, after: int = -1, limit: int) -> list[Round]:
+        """At most `limit` rounds after one, in order."""
+        found: list[Round] = []
+        while True:
+            rounds, has_more = await self.some_rounds(run_id, after=after, limit=limit - len(found))
+            found += rounds
+            if not has_more or len(found) == limit:
+                return found
+            after = found[-1].number
+
+    async def some_rounds(
+        self, run_id: str, *, after: int = -1, limit: int = ROUNDS_PER_CALL
+    ) -> tuple[list[Round], bool]:
+        """As many of the rounds after one as a single answer brings, in order, and whether there are more."""
+        request = pb2.ListRoundsRequest(run_id=run_id, after_round=after, page_size=min(ROUNDS_PER_CALL, limit))
+        response = await self._call(self._runs.ListRounds, request)
+        return [_decoded(round_from_proto, entry) for entry in response.rounds], response.has_more
+
+    async def list_evaluations(self, run_id: str, round_number: int) -> list[tuple[int, Evaluation]]:
+        """The reports of a round with its number, by client."""
+        pages = self._pages(self._runs.ListEvaluations, pb2.ListEvaluationsRequest(run_id=run_id, round=round_number))
+        return [_decoded(evaluation_from_proto, entry) async for page in pages for entry in page.evaluations]
+
+    async def get_prototype_map(self, run_id: str, *, round_number: int = -1) -> RoundMap:
+        """The prototype map of a committed round, -1 for the last one whose prototypes are there."""
+        request = pb2.GetPrototypeMapRequest(run_id=run_id, round=round_number)
+        return _decoded(prototype_map_from_proto, await self._call(self._runs.GetPrototypeMap, request))
+
+    async def pause_run(self, run_id: str, *, now: bool, request_id: str) -> RunView:
+        """Pause a run when its open round commits, or at once; a request id that is not empty counts once."""
+        request = pb2.PauseRunRequest(run_id=run_id, now=now, request_id=request_id)
+        return await self._run(self._runs.PauseRun, request)
+
+    async def resume_run(self, run_id: str, *, request_id: str) -> RunView:
+        """Resume a run."""
+        request = pb2.ResumeRunRequest(run_id=run_id, request_id=request_id)
+        return await self._run(self._runs.ResumeRun, request)
+
+    async def stop_run(self, run_id: str, *, reason: str, request_id: str) -> RunView:
+        """Stop a run."""
+        request = pb2.StopRunRequest(run_id=run_id, reason=reason, request_id=request_id)
+        return await self._run(self._runs.StopRun, request)
+
+    async def quarantine_client(self, run_id: str, client_id: str, *, reason: str, request_id: str) -> RunView:
+        """Leave a client out of a run."""
+        request = pb2.QuarantineClientRequest(run_id=run_id, client_id=client_id, reason=reason, request_id=request_id)
+        return await self._run(self._runs.QuarantineClient, request)
+
+    async def release_client(self, run_id: str, client_id: str, *, request_id: str) -> RunView:
+        """Let a quarantined client take part in a run again."""
+        request = pb2.ReleaseClientRequest(run_id=run_id, client_id=client_id, request_id=request_id)
+        return await self._run(self._runs.ReleaseClient, request)
+
+    async def list_events(self, query: EventQuery) -> list[Event]:
+        """The entries of the history that are asked for."""
+        request = pb2.WatchRunRequest(
+            run_id=query.run_id,
+            after_sequence=query.after,
+            before_sequence=query.before,
+            page_size=query.limit,
+            types=query.types,
+            client_id=query.client_id,
+            newest_first=query.newest_first,
+        )
+        call = self._runs.WatchRun(request, timeout=CALL_S, metadata=request_metadata())
+        with self._calling("WatchRun"):
+            return [_decoded(event_from_proto, response.event) async for response in call]
+
+    async def follow_events(self, run_id: str, *, after: int) -> AsyncGenerator[Event, None]:
+        """Events after one, in order, as they happen; ends when the run has, or when the aggregator stops."""
+        request = pb2.WatchRunRequest(run_id=run_id, after_sequence=after, follow=True)
+        call = self._runs.WatchRun(request, metadata=request_metadata())
+        try:
+            with self._calling("WatchRun"):
+                async for response in call:
+                    yield _decoded(event_from_proto, response.event)
+        finally:
+            call.cancel()
+
+    async def list_clients(self) -> Sequence[Client]:
+        """Every client that ever joined, by id."""
+        pages = self._pages(self._runs.ListClients, pb2.ListClientsRequest())
+        return [_decoded(client_from_proto, client) async for page in pages for client in page.clients]
+
+    async def fetch_artifact(
+        self, run_id: str, kind: ArtifactKind, *, round_number: int = -1, offset_bytes: int = 0
+    ) -> Artifact:
+        """The model or prototypes of a committed round, -1 for the last one, from an offset on."""
+        request = pb2.FetchArtifactRequest(
+            run_id=run_id, round=round_number, kind=_KINDS[kind], offset_bytes=offset_bytes
+        )
+        call = self._runs.FetchArtifact(request, metadata=request_metadata())
+        try:
+            first = await self._next_part(call, "FetchArtifact")
+            if first is _EOF or first.WhichOneof("part") != "blob":
+                raise Internal("the aggregator sent bytes without their name")
+            blob = _decoded(blob_from_proto, first.blob)
+        except BaseException:
+            call.cancel()
+            raise
+        return Artifact(blob, self._chunks(call, blob.size_bytes - offset_bytes), call.cancel)
+
+    async def check_health(self) -> None:
+        """Return if the aggregator serves.
+
+        Raises:
+            AggregatorUnavailable: It does not answer in time, or says that it does not serve.
+        """
+        request = health_pb2.HealthCheckRequest(service=SERVICE)
+        try:
+            response = await self._call(self._health.Check, request, timeout_s=HEALTH_S)
+        except FedplccError as error:
+            raise AggregatorUnavailable(error.detail, part="aggregator", address=self._address) from error
+        if response.status != health_pb2.HealthCheckResponse.SERVING:
+            detail = f"the aggregator at {self._address} does not serve yet, or not any more"
+            raise AggregatorUnavailable(detail, part="aggregator", address=self._address)
+
+    async def _chunks(self, call: Any, size_bytes: int) -> AsyncGenerator[bytes, None]:
+        missing = size_bytes
+        try:
+            while (part := await self._next_part(call, "FetchArtifact")) is not _EOF:
+                missing -= len(part.data)
+                yield part.data
+        finally:
+            call.cancel()
+        if missing:
+            raise PayloadCorrupt(f"of {size_bytes} bytes, {size_bytes - missing} came")
+
+    async def _write(self, call: Any, message: Any) -> None:
+        with self._calling("UploadInitialModel"):
+            try:
+                await asyncio.wait_for(call.write(message), CALL_S)
+            except (TimeoutError, asyncio.InvalidStateError) as error:
+                raise Unavailable(f"the aggregator at {self._address} took nothing for {CALL_S:.0f} s") from error
+
+    async def _says_stored(self, call: Any, timeout_s: float) -> bool:
+        response = await self._next_part(call, "UploadInitialModel", timeout_s)
+        if response is _EOF:
+            raise Internal("the aggregator did not say whether it holds the model")
+        return bool(response.is_stored)
+
+    async def _next_part(self, call: Any, method: str, timeout_s: float = CALL_S) -> Any:
+        with self._calling(method):
+            try:
+                return await asyncio.wait_for(call.read(), timeout_s)
+            except TimeoutError as error:
+                raise Unavailable(f"the aggregator at {self._address} sent nothing for {timeout_s:.0f} s") from error
+
+    async def _pages(self, method: Any, request: Any) -> AsyncGenerator[Any, None]:
+        """The answers to a request until one says that it is the last; writes their tokens into the request."""
+        while True:
+            response = await self._call(method, request)
+            yield response
+            if not response.next_page_token:
+                return
+            request.page_token = response.next_page_token
+
+    async def _run(self, method: Any, request: Any) -> RunView:
+        """The run that an answer tells of."""
+        return _decoded(run_from_proto, (await self._call(method, request)).run)
+
+    async def _call(self, method: Any, request: Any, *, timeout_s: float = CALL_S) -> Any:
+        with self._calling(type(request).__name__.removesuffix("Request")):
+            return await method(request, timeout=timeout_s, metadata=request_metadata())
+
+    @contextmanager
+    def _calling(self, method: str) -> Iterator[None]:
+        """Within the block, that calls a method, gRPC's errors become ours."""
+        with self._made.telling(method), translated(self._address):
+            yield
+
+
+def _decoded(decode: Callable[[Message], Record], message: Message) -> Record:
+    """The record of a message. One that the aggregator got wrong is no fault of the person who asked."""
+    try:
+        return decode(message)
+    except MalformedRequest as error:
+        raise Internal(f"the aggregator's answer is not understood: {error.detail}") from error

@@ -1,0 +1,88 @@
+"""Everything that is wrong with a run's configuration, in one go, and where. Pure.
+
+What decides whether a configuration is right is `shared.config.run.parse_run_config`, for whoever asks: the aggregator, the
+command, the gateway. It stops at the first unknown key; here every section is looked at for itself first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from shared.config.run import RunConfig, parse_run_config
+from shared.config.sections import AboutKey, explain, unknown
+from shared.errors import InvalidConfig
+from shared.methods import METHODS
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigProblem:
+    """One thing that is wrong."""
+
+    location: str
+    """The key, "training.batch_size" or "data.classes.3", or the section; empty where the whole is meant."""
+    detail: str
+    """What is wrong, a sentence that names the key itself."""
+
+
+def run_problems(document: Mapping[str, Any]) -> list[ConfigProblem]:
+    """What is wrong with a run's configuration; nothing exactly where `parse_run_config` takes it."""
+    found = list(dict.fromkeys(section_problems(document)))
+    if found:
+        return found
+    try:
+        parse_run_config(document)
+    except InvalidConfig as error:
+        if isinstance(error.__cause__, ValidationError):
+            return list(_of_error(error.__cause__, ""))
+        return [ConfigProblem("", error.detail)]
+    return []
+
+
+def section_problems(document: Mapping[str, Any], *, beside: Iterable[str] = ()) -> Iterator[ConfigProblem]:
+    """What is wrong with the sections, each for itself, in their order; sections `beside` a run's own are not looked at."""
+    known = {*RunConfig.model_fields, *beside}
+    for section in document:
+        if section not in known:
+            yield ConfigProblem(str(section), unknown("section", str(section), known))
+    run = document.get("run", {})
+    method = run.get("method") if isinstance(run, Mapping) else None
+    for section, field in RunConfig.model_fields.items():
+        table = document.get(section, {})
+        if section != "method":
+            yield from table_problems(section, table, field.annotation)
+        elif isinstance(method, str) and method in METHODS:
+            yield from table_problems(section, table, METHODS[method].config)
+
+
+def table_problems(name: str, table: Any, kind: Any) -> Iterator[ConfigProblem]:
+    """What is wrong with a table of this kind of `Section`: unknown keys, then values; the name stands before each key."""
+    if not isinstance(table, Mapping):
+        yield ConfigProblem(name, f"{name} is a table of keys; write [{name}]")
+        return
+    fields = kind.model_fields
+    for key in table:
+        if key not in fields:
+            yield ConfigProblem(f"{name}.{key}", unknown("key", str(key), fields, f"{name}."))
+    yield from _of_values(name, {key: value for key, value in table.items() if key in fields}, kind)
+
+
+def _of_values(name: str, values: Mapping[str, Any], kind: type[BaseModel]) -> Iterator[ConfigProblem]:
+    try:
+        kind.model_validate(values)
+    except ValidationError as error:
+        yield from _of_error(error, f"{name}.")
+    except InvalidConfig as error:
+        yield ConfigProblem(name, error.detail)
+
+
+def _of_error(error: ValidationError, prefix: str) -> Iterator[ConfigProblem]:
+    for problem in error.errors():
+        cause = problem.get("ctx", {}).get("error")
+        key = (cause.key,) if isinstance(cause, AboutKey) else ()
+        yield ConfigProblem(
+            (prefix + ".".join(map(str, (*problem["loc"], *key)))).rstrip("."), explain(problem, prefix)
+        )

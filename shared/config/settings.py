@@ -1,0 +1,385 @@
+"""Settings of the three processes: defaults < file < environment < flags, frozen, read once at the start.
+
+The only module that touches the environment. A variable is the field's name in capitals after FEDPLCC_, for instance
+FEDPLCC_STATE_DIR; a file is TOML with a table per process. What runs train is not here but in shared/config/run.py.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import secrets
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar, get_origin
+
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    SecretStr,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
+from pydantic_core import ErrorDetails
+from pydantic_settings import BaseSettings, EnvSettingsSource, NoDecode, SettingsConfigDict
+
+from shared.config.sections import FACTORY, Name, explain, read_document
+from shared.errors import InvalidConfig
+from shared.process.log import Level
+from shared.wire.addresses import is_host, is_loopback, require_secure, split_address
+
+Port = Annotated[int, Field(ge=0, le=65_535)]
+"""A TCP port; 0 takes any free one."""
+
+
+def _off(value: object) -> object:
+    return None if isinstance(value, str) and value.lower() in ("", "off", "none") else value
+
+
+OptionalPort = Annotated[Port | None, BeforeValidator(_off)]
+"""A TCP port, or "off"."""
+
+
+def _all(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    if value.lower() == "all":
+        return None
+    if not value.strip().lstrip("+-").isdecimal():
+        raise ValueError('write a whole number, or "all"')
+    return value
+
+
+CountOrAll = Annotated[Annotated[int, Field(ge=1)] | None, BeforeValidator(_all)]
+"""A number of things, or "all" of them."""
+AnyCountOrAll = Annotated[Annotated[int, Field(ge=0)] | None, BeforeValidator(_all)]
+"""As `CountOrAll`, or none of them."""
+
+
+def _listed(value: object) -> object:
+    return tuple(filter(None, map(str.strip, value.split(",")))) if isinstance(value, str) else value
+
+
+def _factory(name: str) -> str:
+    if not FACTORY.fullmatch(name):
+        raise ValueError("write package.module:factory")
+    return name
+
+
+def _timm(name: str) -> str:
+    if not name.startswith("timm:"):
+        raise ValueError("write timm:NAME")
+    return name
+
+
+FactoryNames = Annotated[tuple[Annotated[str, AfterValidator(_factory)], ...], NoDecode, BeforeValidator(_listed)]
+"""Names of code as a list, or as a text with commas between them."""
+Paths = Annotated[tuple[Path, ...], NoDecode, BeforeValidator(_listed)]
+"""Files and folders; as a list where a comma is part of a name."""
+TimmNames = Annotated[tuple[Annotated[str, AfterValidator(_timm)], ...], NoDecode, BeforeValidator(_listed)]
+"""Models of timm; as `FactoryNames`."""
+
+EXIT_CONFIG = 2
+"""Exit code of a process whose settings are wrong."""
+
+_Kind = TypeVar("_Kind", bound="Settings")
+
+
+class Settings(BaseSettings):
+    """What every process has."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="FEDPLCC_", frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True
+    )
+    table: ClassVar[str]
+    """Name of the process's table in a settings file."""
+
+    metrics_host: str = "127.0.0.1"
+    """Address at which /metrics is served."""
+    insecure: bool = False
+    """Whether plain text is accepted off loopback."""
+    log_level: Level = "info"
+    """The least level that is logged."""
+    keepalive_s: float = Field(30.0, ge=1, le=3600)
+    """Silence after which a gRPC connection's other end is asked for a sign of life, due within twice as long; where the
+    network forgets silent connections sooner, lower it, at the aggregator first."""
+
+
+class AggregatorSettings(Settings):
+    """The aggregator."""
+
+    table = "aggregator"
+
+    host: str = "127.0.0.1"
+    """Address to listen at."""
+    port: Port = 50051
+    """Port to listen at."""
+    metrics_port: OptionalPort = 9464
+    """Port of /metrics."""
+    state_dir: Path = Path("fedplcc-state/aggregator")
+    """Folder of the blobs and of the SQLite database; made if it is not there."""
+    database_url: Annotated[SecretStr | None, BeforeValidator(_off)] = None
+    """A PostgreSQL database in place of SQLite: postgresql://HOST/DATABASE. With a password, set it in the environment."""
+    heartbeat_interval_s: float = Field(2.0, ge=0.05, le=3600)
+    """How often trainers give a sign of life."""
+    lease_heartbeats: int = Field(5, ge=2, le=1000)
+    """Heartbeats that a trainer may miss before its client id is free again."""
+    max_chunk_bytes: int = Field(1 << 20, ge=1 << 10, le=4 << 20)
+    """Largest chunk of a transfer."""
+    max_blob_bytes: int = Field(4 << 30, ge=1 << 10)
+    """Largest model or prototype set."""
+    idle_s: float = Field(60.0, ge=0.1, le=3600)
+    """How long the other end of a transfer, or of an open stream, may send or read nothing."""
+    fold_block_elements: int = Field(1 << 17, ge=1, le=1 << 26)
+    """Numbers of each model that the fold holds at a time; changes memory and speed, never the result."""
+    keep_models: CountOrAll = 5
+    """Last rounds of each run whose global models stay on the disk, beside the first round's, or "all"."""
+    keep_prototypes: AnyCountOrAll = 100
+    """Last committed rounds of each run whose prototypes stay, global and local, so that the prototype map can go back to
+    them, or "all"; a prototype takes four bytes a feature."""
+    keep_updates: int = Field(1, ge=0)
+    """Last committed rounds of each run whose updates stay, so that they can be replayed."""
+    keep_unused_days: float = Field(7.0, ge=0.01, le=10_000)
+    """Days that interrupted uploads, and models to begin with that nobody uses, stay."""
+    client_metrics: int = Field(256, ge=0, le=10_000)
+    """Clients that have metrics of their own under their id (connected, speed, memory); 0 shows nothing of single ones."""
+
+    @model_validator(mode="after")
+    def _plain_text_stays_home(self) -> Self:
+        require_secure(self.host, insecure=self.insecure, what=f"serving at {self.host}")
+        return self
+
+
+class GatewaySettings(Settings):
+    """The gateway; it serves /metrics on its own port."""
+
+    table = "gateway"
+
+    host: str = "127.0.0.1"
+    """Address to listen at."""
+    port: Port = 8080
+    """Port to listen at."""
+    aggregator: str = "127.0.0.1:50051"
+    """HOST:PORT of the aggregator."""
+    allowed_hosts: str | None = None
+    """Names and addresses without ports, with commas between them, by which it may be asked for besides 127.0.0.1 and
+    localhost, so that no other name can lead a browser to it. Without it: none where it listens on loopback, else any."""
+
+    @field_validator("allowed_hosts")
+    @classmethod
+    def _names_without_ports(cls, hosts: str | None) -> str | None:
+        if hosts is not None and not all(map(is_host, hosts.split(","))):
+            raise ValueError(
+                "write names or addresses without ports, with commas between them: fl.example.org,192.0.2.10"
+            )
+        return hosts
+
+    @property
+    def host_names(self) -> frozenset[str] | None:
+        """By which names it may be asked for besides those of loopback, in lower case; None for any."""
+        if self.allowed_hosts is not None:
+            return frozenset(name.lower().removesuffix(".") for name in self.allowed_hosts.split(","))
+        return frozenset() if is_loopback(self.host) else None
+
+    @model_validator(mode="after")
+    def _plain_text_stays_home(self) -> Self:
+        require_secure(self.host, insecure=self.insecure, what=f"serving at {self.host}")
+        require_secure(
+            split_address(self.aggregator)[0], insecure=self.insecure, what=f"the aggregator at {self.aggregator}"
+        )
+        return self
+
+
+class TrainerSettings(Settings):
+    """A trainer."""
+
+    table = "trainer"
+
+    aggregator: str = "127.0.0.1:50051"
+    """HOST:PORT of the aggregator."""
+    client: Name
+    """Id of the client that it acts for."""
+    domain: Name
+    """Label of the domain that the data come from; the client's id if not set."""
+    data: str = Field(min_length=1)
+    """Data specification: folder:PATH, npz:PATH, mnist:PATH and so on; `fedplcc data describe` tries one."""
+    sync: Literal["stream", "poll"] = "stream"
+    """How it waits for tasks: by one stream that stays open, or by short calls, for proxies that cut idle streams."""
+    poll_hold_s: float = Field(20.0, ge=0.05, le=3600)
+    """With sync = poll: longest time that a call is idle, less than what cuts it; the aggregator allows 20."""
+    device: str = Field("auto", pattern=r"^(auto|cpu|cuda|cuda:\d{1,3})$")
+    """auto, cpu, cuda or cuda:N."""
+    samples_per_class: int | None = Field(None, ge=1)
+    """A seeded, class-balanced subset of the training set; all samples if not set."""
+    allow_code: FactoryNames = ()
+    """MODULE:NAME of code that runs may name as their model, none by default. A run that names other code is refused
+    before anything of it is imported. Give it once for each; in the environment, with commas between them."""
+    allow_file: Paths = ()
+    """A file with weights that runs may begin with (`checkpoint`), or a folder of such files; none by default. Symbolic
+    links are followed before paths are compared. Give it as --allow-code."""
+    allow_download: TimmNames = ()
+    """timm:NAME of a model whose trained weights runs may make this trainer download (`pretrained`), none by default.
+    Give it as --allow-code."""
+    state_dir: Path
+    """Folder of what the trainer keeps, one per client; trainer-CLIENT in fedplcc-state if not set."""
+    metrics_port: OptionalPort = 0
+    """Port of /metrics."""
+    health_port: OptionalPort = None
+    """Port of grpc.health.v1, on loopback only: for the health check of a container or a unit. Off if not set."""
+    send_readings: bool = True
+    """Whether its heartbeats tell the aggregator how fast it trains, what memory its process and its GPU use and how busy
+    the GPU is. Problems are reported in any case, and its own /metrics show all of it."""
+    threads: int = Field(1, ge=1, le=256)
+    """Processor threads with which the libraries start; a run's configuration says how many train."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _named_after_the_client(cls, values: Any) -> Any:
+        if isinstance(values, dict):
+            # Without a client these names are never used: what is missing then is the client alone.
+            client = values["client"] if isinstance(values.get("client"), str) else "client"
+            return {"domain": client, "state_dir": Path("fedplcc-state") / f"trainer-{client}", **values}
+        return values
+
+    @field_validator("aggregator")
+    @classmethod
+    def _an_address(cls, address: str) -> str:
+        split_address(address)
+        return address
+
+    @model_validator(mode="after")
+    def _plain_text_stays_home(self) -> Self:
+        require_secure(
+            split_address(self.aggregator)[0], insecure=self.insecure, what=f"the aggregator at {self.aggregator}"
+        )
+        return self
+
+
+def load(kind: type[_Kind], flags: Mapping[str, Any] | None = None, file: Path | None = None) -> _Kind:
+    """Read a process's settings.
+
+    Args:
+        kind: Which process.
+        flags: Values from the command line by field; None, or a list of nothing, means not given.
+        file: TOML file with a table for the process.
+
+    Raises:
+        InvalidConfig: With every problem: field, value and range.
+    """
+    given = {name: value for name, value in (flags or {}).items() if value is not None and value != []}
+    from_file = {} if file is None else _table(file, kind.table)
+    unknown = sorted(from_file.keys() - kind.model_fields.keys())
+    if unknown:
+        raise InvalidConfig(f"{file}: unknown key {kind.table}.{unknown[0]}; known: {', '.join(kind.model_fields)}")
+    values = {**from_file, **EnvSettingsSource(kind)(), **given}
+    try:
+        return kind(**values)
+    except ValidationError as error:
+        raise InvalidConfig("; ".join(_sentence(problem) for problem in error.errors())) from None
+
+
+def _sentence(problem: ErrorDetails) -> str:
+    """What is wrong with a setting; of one that is missing, the two ways to give it."""
+    if problem["loc"][:1] == ("database_url",):
+        return explain({**problem, "input": ()})  # it holds a password
+    if problem["type"] != "missing":
+        return explain(problem)
+    name = str(problem["loc"][0])
+    variable = f"{Settings.model_config['env_prefix']}{name.upper()}"
+    return f"{explain(problem)}; give --{name.replace('_', '-')} or set {variable}"
+
+
+def from_command_line(
+    kind: type[_Kind], program: str, description: str, arguments: Sequence[str] | None = None
+) -> _Kind:
+    """Read a process's settings with a flag for every field, for `python -m ...`; `--config` names a file.
+
+    Raises:
+        InvalidConfig: A value is wrong.
+        SystemExit: For `--help`, or with code 2 for a flag that does not exist.
+    """
+    parser = argparse.ArgumentParser(prog=program, description=description)
+    parser.add_argument("--config", type=Path, help=f"TOML file with a table [{kind.table}]")
+    for name, field in kind.model_fields.items():
+        flag = "--" + name.replace("_", "-")
+        has_default = not field.is_required() and field.default is not None and field.default is not False
+        text = (field.description or "") + (f" Default: {field.default}." if has_default else "")
+        if field.annotation is bool and field.default:
+            parser.add_argument(flag, action=argparse.BooleanOptionalAction, help=text)
+        elif field.annotation is bool:
+            parser.add_argument(flag, action="store_const", const=True, help=text)
+        elif is_list(field.annotation):
+            parser.add_argument(flag, action="append", help=field.description, metavar=name.upper())
+        else:
+            parser.add_argument(flag, help=text, metavar=name.upper())
+    flags = vars(parser.parse_args(arguments))
+    file = flags.pop("config")
+    return load(kind, flags, file)
+
+
+def is_list(annotation: object) -> bool:
+    """Whether a setting has several values: its flag may be given several times."""
+    return get_origin(annotation) is tuple
+
+
+def run_from_command_line(
+    kind: type[_Kind],
+    run: Callable[[_Kind], int],
+    program: str,
+    description: str,
+    arguments: Sequence[str] | None = None,
+) -> int:
+    """Run a process with the settings of its command line; returns its exit code, or 2 and a sentence on stderr."""
+    try:
+        settings = from_command_line(kind, program, description, arguments)
+    except InvalidConfig as error:
+        print(f"{program}: {error.detail}", file=sys.stderr)
+        return EXIT_CONFIG
+    return run(settings)
+
+
+def _table(file: Path, name: str) -> dict[str, Any]:
+    document = read_document(file)
+    table = document.get(name, {})
+    if not isinstance(table, dict):
+        raise InvalidConfig(f"{file}: {name} is not a table")
+    return table
+
+
+def thread_limits(threads: int) -> dict[str, str]:
+    """The environment in which the numerical libraries start with so many threads."""
+    names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
+    return dict.fromkeys(names, str(threads))
+
+
+def limit_threads(threads: int) -> None:
+    """Tell the numerical libraries how many threads to start with; they look only when they load, so call this first."""
+    os.environ.update(thread_limits(threads))
+
+
+def visible_cuda_devices() -> tuple[str, ...]:
+    """What CUDA_VISIBLE_DEVICES names, in its order; nothing if it is not set."""
+    return tuple(entry.strip() for entry in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if entry.strip())
+
+
+def without_ray_statistics() -> None:
+    """Have Ray report nothing to its makers; call it before Ray starts."""
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+
+
+def keep_ray_to_ourselves() -> None:
+    """Have a Ray cluster that this process starts listen on loopback alone, to who knows its token, which nobody else does;
+    Ray looks when it loads, so call this first.
+    """
+    # The first one's name is of the systems on which Ray does so anyway.
+    os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
+    os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=secrets.token_hex(32))
+
+
+def environment_without_settings() -> dict[str, str]:
+    """The environment less our variables, for a process whose settings are all given as flags."""
+    prefix = str(Settings.model_config["env_prefix"])
+    return {name: value for name, value in os.environ.items() if not name.startswith(prefix)}

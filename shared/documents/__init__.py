@@ -1,0 +1,69 @@
+"""The JSON that the gateway speaks: one frozen model per document, made from the records of shared/types.py.
+
+Whoever writes a client in Python can validate answers with these models. Times are RFC 3339 in UTC, sizes bytes, accuracies
+fractions from 0 to 1, rounds whole numbers with 0 for the one that made the first model. Documents grow: a reader ignores
+the keys that it does not know.
+"""
+
+from shared.documents.clients import Client, ClientEnvironment, ClientList, ClientProblem
+from shared.documents.configurations import (
+    ConfigurationCheck,
+    MethodChoice,
+    ModelChoice,
+    ModelForm,
+    RunConfigurationForm,
+)
+from shared.documents.document import Document
+from shared.documents.evaluations import Evaluation, EvaluationCounts, EvaluationPage
+from shared.documents.events import Event, EventPage
+from shared.documents.health import Health, Readiness
+from shared.documents.initial_models import InitialModel
+from shared.documents.problems import FieldProblem, Problem, ProblemKind, ProblemKinds
+from shared.documents.prototype_maps import MappedClient, MappedPrototype, PrototypeMap, RoundSpan
+from shared.documents.requests import REQUEST_ID, PauseRequest, QuarantineRequest, StopRequest
+from shared.documents.rounds import Blob, DroppedClient, PrototypeCounts, Round, RoundMetrics, RoundPage
+from shared.documents.runs import QuarantinedClient, Rejections, Run, RunLinks, RunPage
+
+__all__ = [
+    "REQUEST_ID",
+    "Blob",
+    "Client",
+    "ClientEnvironment",
+    "ClientList",
+    "ClientProblem",
+    "ConfigurationCheck",
+    "Document",
+    "DroppedClient",
+    "Evaluation",
+    "EvaluationCounts",
+    "EvaluationPage",
+    "Event",
+    "EventPage",
+    "FieldProblem",
+    "Health",
+    "InitialModel",
+    "MappedClient",
+    "MappedPrototype",
+    "MethodChoice",
+    "ModelChoice",
+    "ModelForm",
+    "PauseRequest",
+    "Problem",
+    "ProblemKind",
+    "ProblemKinds",
+    "PrototypeCounts",
+    "PrototypeMap",
+    "QuarantineRequest",
+    "QuarantinedClient",
+    "Readiness",
+    "Rejections",
+    "Round",
+    "RoundMetrics",
+    "RoundPage",
+    "RoundSpan",
+    "Run",
+    "RunConfigurationForm",
+    "RunLinks",
+    "RunPage",
+    "StopRequest",
+]

@@ -1,0 +1,20 @@
+"""Whether a process is there and has what it needs."""
+
+from __future__ import annotations
+
+from shared.documents.document import Document
+
+
+class Health(Document):
+    """That a process is there."""
+
+    status: str
+    service: str
+    version: str
+
+
+class Readiness(Health):
+    """What a process needs, and whether it has it."""
+
+    checks: dict[str, str]
+    """By part: "ok"."""

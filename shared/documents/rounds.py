@@ -1,0 +1,119 @@
+"""Rounds, and what they computed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Self
+
+from pydantic import ConfigDict, Field
+
+from shared import types
+from shared.documents.document import Document, Sha256
+from shared.types import RoundPhase
+
+
+class Blob(Document):
+    """Bytes by name."""
+
+    sha256: Sha256
+    size_bytes: int
+
+    @classmethod
+    def of(cls, blob: types.BlobRef) -> Self:
+        """The document of a blob."""
+        return cls(sha256=blob.sha256, size_bytes=blob.size_bytes)
+
+
+class PrototypeCounts(Document):
+    """How many prototypes a round had."""
+
+    local: int
+    """Uploaded by the cohort."""
+    global_: int = Field(alias="global")
+    """Made of them by the aggregator."""
+
+
+class DroppedClient(Document):
+    """A client of the cohort that a round went on without."""
+
+    client_id: str
+    reason: str
+    """lost (not connected), silent (no progress), problem (it said that it cannot do its task) or quarantined."""
+    detail: str
+    """What else there is to say, for a person."""
+
+    @classmethod
+    def of(cls, current: types.Round, client_id: str) -> Self:
+        """The document of a client that a round dropped."""
+        reason, detail = current.why_dropped(client_id)
+        return cls(client_id=client_id, reason=reason, detail=detail)
+
+
+class RoundMetrics(Document):
+    """A line of metrics.jsonl: what a committed round computed. Equal federations give equal lines."""
+
+    model_config = ConfigDict(extra="allow")
+
+    round: int
+    accuracy: dict[str, float | None]
+    """Fraction of test samples right, by domain, and their "mean" and "worst"; null where nobody reported. Of the global
+    model, unless `accuracy_of` says otherwise."""
+    accuracy_of: str | None = None
+    """"local" where `accuracy` is that of the clients' own models: the run shares none, and its global model stays the first
+    one. Else null."""
+    accuracy_local: dict[str, float | None] | None = None
+    """As `accuracy`, of the clients' own models, each on its client's test set; null where they have none."""
+    loss: dict[str, float]
+    """Mean training loss by term."""
+    prototypes: PrototypeCounts
+    num_examples: int
+    cohort: list[str]
+    dropped: list[str] = Field([])
+    """Clients of the cohort whose update or report is not among these values, sorted."""
+    model_sha256: Sha256
+    prototypes_sha256: Sha256
+
+
+class Round(Document):
+    """One round of a run."""
+
+    round: int
+    """Its number; 0 made the first model."""
+    phase: RoundPhase
+    cohort: list[str]
+    """Its clients, sorted."""
+    dropped: list[DroppedClient]
+    """Those that it went on without, by client id; while it is open, those that it does not wait for."""
+    model: Blob | None
+    """Global model after the round; null until it is aggregated."""
+    prototypes: Blob | None
+    """Global prototypes after the round; null until they are aggregated."""
+    metrics: RoundMetrics | None
+    """Its line of metrics.jsonl; null until it has committed, and for round 0."""
+
+    @classmethod
+    def of(cls, current: types.Round) -> Self:
+        """The document of a round."""
+        return cls(
+            round=current.number,
+            phase=current.phase,
+            cohort=list(current.cohort),
+            dropped=[DroppedClient.of(current, client_id) for client_id in sorted(current.dropped)],
+            model=Blob.of(current.model) if current.model else None,
+            prototypes=Blob.of(current.prototypes) if current.prototypes else None,
+            metrics=RoundMetrics.model_validate_json(current.metrics_json) if current.metrics_json else None,
+        )
+
+
+class RoundPage(Document):
+    """Rounds of a run in order."""
+
+    rounds: list[Round]
+    next_after: int | None
+    """`after` of the next page; null when this page was not full."""
+
+    @classmethod
+    def of(cls, rounds: Sequence[types.Round], page_size: int) -> Self:
+        """A page of rounds."""
+        is_full = len(rounds) == page_size
+        return cls(rounds=[Round.of(current) for current in rounds], next_after=rounds[-1].number if is_full else None)

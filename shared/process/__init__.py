@@ -1,0 +1,1 @@
+"""Process basics: logs, metrics, clocks, durable files, memory, failpoints."""

@@ -1,0 +1,1 @@
+"""gRPC for all processes: addresses, channels, servers, errors, transfers."""

@@ -1,0 +1,201 @@
+"""The numpy client over real gRPC, and a person's hand on RunService."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Generator, Iterator
+from typing import Any
+
+from shared.convert.clients import heartbeat_to_proto
+from shared.convert.evaluations import evaluation_to_report
+from shared.convert.membership import client_to_join
+from shared.convert.tasks import task_from_proto
+from shared.convert.updates import update_to_commit
+from shared.convert.uploads import UploadHeader, upload_header_to_proto
+from shared.gen.fedplcc.v1 import round_service_pb2 as round_pb2
+from shared.gen.fedplcc.v1 import round_service_pb2_grpc as round_grpc
+from shared.gen.fedplcc.v1 import run_service_pb2 as run_pb2
+from shared.gen.fedplcc.v1 import run_service_pb2_grpc as run_grpc
+from shared.gen.fedplcc.v1 import types_pb2
+from shared.types import MODEL, BlobRef, ClientActivity, Heartbeat, Task, TaskKind
+from shared.wire.rpc import open_channel, translated
+from tests.support.federation.numpy_client import NumpyClient
+
+DEADLINE_S = 20.0
+
+
+class GrpcClient:
+    """A NumpyClient that dials an aggregator; every call is one method, so that tests can bend any of them."""
+
+    def __init__(self, address: str, client: NumpyClient) -> None:
+        self.client = client
+        self.channel = open_channel(address)
+        self.stub = round_grpc.RoundServiceStub(self.channel)
+
+    @property
+    def client_id(self) -> str:
+        return self.client.client_id
+
+    @property
+    def token(self) -> str:
+        return self.client.token
+
+    def close(self) -> None:
+        self.channel.close()
+
+    def join(self) -> round_pb2.JoinResponse:
+        request = client_to_join(self.client.record, instance_token=self.token, version="test")
+        with translated():
+            return self.stub.Join(request, timeout=DEADLINE_S)
+
+    def tasks(self) -> Generator[round_pb2.SyncRoundResponse, None, None]:
+        request = round_pb2.SyncRoundRequest(client_id=self.client_id, instance_token=self.token)
+        with translated():
+            yield from self.stub.SyncRound(request)
+
+    def heartbeat(
+        self, activity: ClientActivity = ClientActivity.IDLE, run_id: str = "", round: int = 0, progress: float = 0.0
+    ) -> bool:
+        beat = Heartbeat(client_id=self.client_id, activity=activity, run_id=run_id, round=round, progress=progress)
+        with translated():
+            response = self.stub.Heartbeat(heartbeat_to_proto(beat, instance_token=self.token), timeout=DEADLINE_S)
+        return response.directive == round_pb2.HeartbeatResponse.DIRECTIVE_CONTINUE
+
+    def download(self, blob: BlobRef, offset: int = 0) -> bytes:
+        request = round_pb2.DownloadBlobRequest(
+            client_id=self.client_id, instance_token=self.token, sha256=blob.sha256, offset_bytes=offset
+        )
+        with translated():
+            return b"".join(part.chunk.data for part in self.stub.DownloadBlob(request, timeout=DEADLINE_S))
+
+    def header(self, task: Task, blob: BlobRef) -> round_pb2.BlobHeader:
+        assert task.run is not None
+        return upload_header_to_proto(
+            UploadHeader(
+                run_id=task.run.run_id,
+                round=task.round,
+                client_id=self.client_id,
+                instance_token=self.token,
+                blob=blob,
+            )
+        )
+
+    def upload_status(self, task: Task, blob: BlobRef) -> round_pb2.GetUploadStatusResponse:
+        with translated():
+            return self.stub.GetUploadStatus(
+                round_pb2.GetUploadStatusRequest(header=self.header(task, blob)), timeout=DEADLINE_S
+            )
+
+    def upload_parts(self, task: Task, blob: BlobRef, chunks: Iterator[tuple[int, bytes]]) -> int:
+        """Send a header, then these chunks as they are."""
+
+        call, make = (
+            (self.stub.UploadModel, round_pb2.UploadModelRequest)
+            if blob.role == MODEL
+            else (self.stub.UploadPrototypes, round_pb2.UploadPrototypesRequest)
+        )
+
+        def parts() -> Iterator[Any]:
+            yield make(header=self.header(task, blob))
+            for offset, data in chunks:
+                yield make(chunk=round_pb2.Chunk(offset_bytes=offset, data=data))
+
+        with translated():
+            return int(call(parts(), timeout=DEADLINE_S).offset_bytes)
+
+    def upload(self, task: Task, blob: BlobRef, data: bytes, chunk_bytes: int = 200) -> None:
+        status = self.upload_status(task, blob)
+        if not status.is_complete:
+            begins = range(status.offset_bytes, len(data), chunk_bytes)
+            self.upload_parts(task, blob, iter((begin, data[begin : begin + chunk_bytes]) for begin in begins))
+
+    def commit(self, task: Task, update: Any) -> round_pb2.CommitUpdateResponse:
+        assert task.run is not None
+        request = update_to_commit(update, run_id=task.run.run_id, round_number=task.round, instance_token=self.token)
+        with translated():
+            return self.stub.CommitUpdate(request, timeout=DEADLINE_S)
+
+    def perform(self, task: Task) -> None:
+        """Do a task to its end."""
+        assert task.run is not None
+        model = None
+        for blob in task.payload.blobs:
+            data = self.download(blob)
+            model = data if blob.role == "model" else model
+        if task.kind is TaskKind.EVALUATE:
+            assert model is not None
+            report = evaluation_to_report(
+                self.client.evaluation(task, model),
+                run_id=task.run.run_id,
+                round_number=task.round,
+                instance_token=self.token,
+            )
+            with translated():
+                self.stub.ReportEvaluation(report, timeout=DEADLINE_S)
+            return
+        update, blobs = self.client.work(task, model)
+        for blob, data in blobs.items():
+            self.upload(task, blob, data)
+        self.commit(task, update)
+
+    def follow(self, until: Any) -> list[Task]:
+        """Do the tasks that the stream brings until `until(task)` holds; returns them all."""
+        done = []
+        stream = self.tasks()
+        for response in stream:
+            task = task_from_proto(response.task)
+            done.append(task)
+            if until(task):
+                stream.close()
+                return done
+            if task.kind in (TaskKind.INIT, TaskKind.TRAIN, TaskKind.EVALUATE):
+                self.perform(task)
+            else:
+                self.heartbeat()
+        return done
+
+
+class RunControl:
+    """RunService as a script uses it."""
+
+    def __init__(self, address: str) -> None:
+        self.channel = open_channel(address)
+        self.stub = run_grpc.RunServiceStub(self.channel)
+
+    def close(self) -> None:
+        self.channel.close()
+
+    def create(self, document: dict[str, Any], request_id: str = "") -> types_pb2.Run:
+        request = run_pb2.CreateRunRequest(request_id=request_id or uuid.uuid4().hex, config_json=json.dumps(document))
+        with translated():
+            return self.stub.CreateRun(request, timeout=DEADLINE_S).run
+
+    def get(self, run_id: str) -> types_pb2.Run:
+        with translated():
+            return self.stub.GetRun(run_pb2.GetRunRequest(run_id=run_id), timeout=DEADLINE_S).run
+
+    def pause(self, run_id: str, *, now: bool = False, request_id: str = "") -> types_pb2.Run:
+        request = run_pb2.PauseRunRequest(run_id=run_id, now=now, request_id=request_id)
+        with translated():
+            return self.stub.PauseRun(request, timeout=DEADLINE_S).run
+
+    def resume(self, run_id: str, *, request_id: str = "") -> types_pb2.Run:
+        request = run_pb2.ResumeRunRequest(run_id=run_id, request_id=request_id)
+        with translated():
+            return self.stub.ResumeRun(request, timeout=DEADLINE_S).run
+
+    def stop(self, run_id: str, *, request_id: str = "") -> types_pb2.Run:
+        request = run_pb2.StopRunRequest(run_id=run_id, request_id=request_id)
+        with translated():
+            return self.stub.StopRun(request, timeout=DEADLINE_S).run
+
+    def clients(self) -> list[types_pb2.Client]:
+        with translated():
+            return list(self.stub.ListClients(run_pb2.ListClientsRequest(), timeout=DEADLINE_S).clients)
+
+    def metrics_lines(self, run_id: str) -> list[str]:
+        with translated():
+            request = run_pb2.ListRoundsRequest(run_id=run_id, after_round=0)
+            rounds = self.stub.ListRounds(request, timeout=DEADLINE_S).rounds
+        return [current.metrics_json for current in rounds]

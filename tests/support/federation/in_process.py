@@ -1,0 +1,209 @@
+"""A coordinator and numpy clients in one process, without sockets or threads: for tests of rounds, storage and recovery."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Self
+
+from aggregator.coordinator.garbage import Keep
+from aggregator.coordinator.service import Coordinator, Limits
+from aggregator.metrics import AggregatorMetrics
+from aggregator.store.blobs.blob_store import BlobStore
+from aggregator.store.database.sql_store import SqlStore
+from shared.process.metrics import new_registry
+from shared.types import (
+    BlobRef,
+    ClientActivity,
+    CommittedUpdate,
+    Event,
+    EventQuery,
+    Heartbeat,
+    Run,
+    Task,
+    TaskKind,
+    Update,
+)
+from tests.support.federation.numpy_client import NumpyClient, a_document
+
+
+class Clock:
+    """Time that moves only when told."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class PassingClock(Clock):
+    """The time of the machine."""
+
+    def __call__(self) -> float:
+        return time.time()
+
+
+class LocalFederation:
+    """An aggregator on a state directory; `restart` is a crash and a new start on the same directory."""
+
+    chunk_bytes = 100
+    keep: Keep | None = None
+
+    def __init__(
+        self,
+        folder: Path,
+        clients: Iterable[NumpyClient],
+        limits: Limits | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self.folder, self.limits, self.clock = folder, limits, clock or Clock()
+        self.clients = {client.client_id: client for client in clients}
+        self._start()
+
+    @classmethod
+    def small(cls, folder: Path) -> Self:
+        """Two clients with small models."""
+        folder.mkdir(exist_ok=True)
+        return cls(folder, [NumpyClient("ann", size=3), NumpyClient("bob", size=3, counts=(2, 0, 7))])
+
+    def _start(self) -> None:
+        self.registry = new_registry("aggregator")
+        self.metrics = AggregatorMetrics(self.registry)
+        self.store = SqlStore.in_folder(self.folder)
+        self.coordinator = Coordinator(
+            self.store,
+            BlobStore(self.folder),
+            self.metrics,
+            self.limits,
+            self.keep,
+            wall_clock=self.clock,
+            monotonic_clock=self.clock,
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self.store.close()
+
+    def start_again(self) -> None:
+        """Forget everything in memory, as a killed process does, and start again; nobody has joined then."""
+        self.store.close()
+        self._start()
+
+    def restart(self) -> None:
+        """As `start_again`, and all clients join."""
+        self.start_again()
+        self.join()
+
+    def create(self, method: str = "fedavg", **sections: Any) -> Run:
+        """A run of all clients, under a request id of its own."""
+        document = a_document(method, clients=tuple(self.clients), **sections)
+        return self.coordinator.create_run(f"request {len(self.coordinator.list_runs(limit=100))}", document)
+
+    def join(self) -> None:
+        for client in self.clients.values():
+            self.coordinator.join(client.record, client.token)
+
+    def task(self, client: NumpyClient) -> Task:
+        return self.coordinator.task(client.client_id, client.token)
+
+    def fetch(self, client: NumpyClient, task: Task) -> bytes | None:
+        """The task's model, downloaded the way a trainer does."""
+        data = {}
+        for blob in task.payload.blobs:
+            _blob, kind, path = self.coordinator.transfers.open_download(client.client_id, client.token, blob.sha256)
+            data[kind] = path.read_bytes()
+        return data.get("model")
+
+    def upload(self, client: NumpyClient, task: Task, blobs: dict[BlobRef, bytes]) -> None:
+        assert task.run is not None
+        for blob, data in blobs.items():
+            receiver = self.coordinator.transfers.begin_upload(
+                client.client_id, client.token, task.run.run_id, task.round, blob
+            )
+            if receiver is None:
+                continue
+            try:
+                offset, _complete = self.coordinator.transfers.upload_status(
+                    client.client_id, client.token, task.run.run_id, task.round, blob
+                )
+                for begin in range(offset, len(data), self.chunk_bytes):
+                    receiver.write(begin, data[begin : begin + self.chunk_bytes])
+                receiver.finish()
+            finally:
+                receiver.close()
+
+    def perform(self, client: NumpyClient, task: Task) -> bool:
+        """Do a task to its end; says whether there was anything to do."""
+        if task.kind in (TaskKind.WAIT, TaskKind.STOP) or task.run is None:
+            self.idle(client)
+            return False
+        model = self.fetch(client, task)
+        if task.kind is TaskKind.EVALUATE:
+            assert model is not None
+            report = client.evaluation(task, model)
+            self.coordinator.report_evaluation(client.client_id, client.token, task.run.run_id, task.round, report)
+            return True
+        update, blobs = client.work(task, model)
+        self.submit(client, task, update, blobs)
+        return True
+
+    def submit(self, client: NumpyClient, task: Task, update: Update, blobs: dict[BlobRef, bytes]) -> CommittedUpdate:
+        """Upload an update's blobs and commit it."""
+        assert task.run is not None
+        self.upload(client, task, blobs)
+        return self.coordinator.commit_update(client.client_id, client.token, task.run.run_id, task.round, update)
+
+    def idle(self, client: NumpyClient) -> None:
+        self.heartbeat(client, activity=ClientActivity.IDLE)
+
+    def heartbeat(self, client: NumpyClient, **fields: Any) -> bool:
+        """Say something of a client; returns whether its work is still wanted."""
+        return self.coordinator.heartbeat(Heartbeat(client_id=client.client_id, **fields), client.token)
+
+    def step(self, order: Iterable[str] | None = None) -> bool:
+        """Let every client do its task once, in this order, then let the aggregator work."""
+        names = list(order) if order is not None else list(self.clients)
+        moved = [self.perform(self.clients[name], self.task(self.clients[name])) for name in names]
+        worked = False
+        while self.coordinator.work():
+            worked = True
+        self.coordinator.tick()
+        return any(moved) or worked
+
+    def run_to_end(self, run_id: str, order: Iterable[str] | None = None) -> Run:
+        names = None if order is None else list(order)
+        for _ in range(1000):
+            if not self.step(names):
+                break
+        return self.coordinator.get_run(run_id)
+
+    def whole_run(self, *, rounds: int = 2, request_id: str = "the run") -> Run:
+        """A run of FedPLCC from joining to its end; doing it again goes on with the same run."""
+        self.join()
+        run = self.coordinator.create_run(request_id, a_document("fedplcc", run={"rounds": rounds}))
+        return self.run_to_end(run.run_id)
+
+    def metrics_lines(self, run_id: str) -> list[str]:
+        return [current.metrics_json for current in self.coordinator.list_rounds(run_id, after=0)]
+
+    def events(self, run_id: str = "", *types: str) -> list[Event]:
+        """The history of a run or of everything, of some types if given."""
+        found = self.coordinator.list_events(EventQuery(run_id=run_id))
+        return [event for event in found if not types or event.type in types]
+
+    def happenings(self, run_id: str) -> Counter[tuple[str, int, str]]:
+        """How often each thing happened in a run; that an aggregator took it up again is beside the point."""
+        events = [event for event in self.events(run_id) if event.type != "run_recovered"]
+        return Counter((event.type, event.round, event.client_id) for event in events)
+
+    def metric(self, name: str, /, **labels: str) -> float | None:
+        """A value that /metrics would show."""
+        return self.registry.get_sample_value(f"fedplcc_{name}", labels)

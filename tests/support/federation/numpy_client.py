@@ -1,0 +1,161 @@
+"""A federation's client in plain numpy. What it sends is a function of (task, client id), so every run has one right end.
+
+It is a real part for tests of rounds, faults and load: it speaks the whole contract, through the coordinator or over gRPC,
+and only its "training" is arithmetic.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from shared.config.run import RunConfig, parse_run_config
+from shared.tensors import blob_ref, from_bytes, prototypes_to_bytes, to_bytes
+from shared.types import (
+    CLASS_MEAN,
+    GLOBAL_MODEL,
+    LOCAL_CLUSTER,
+    MODEL,
+    BlobRef,
+    Client,
+    Environment,
+    Evaluation,
+    EvaluationCounts,
+    Payload,
+    PrototypeSet,
+    Task,
+    TaskKind,
+    Update,
+)
+
+FEATURE_DIM = 6
+CLASSES = ("a", "b", "c")
+
+
+def a_document(method: str = "fedavg", clients: tuple[str, ...] = ("ann", "bob"), **sections: Any) -> dict[str, Any]:
+    """A run configuration as a person writes it; keyword arguments are merged into its sections."""
+    document: dict[str, Any] = {
+        "run": {"name": "test", "method": method, "rounds": 2, "clients": list(clients)},
+        "data": {"classes": list(CLASSES)},
+    }
+    for name, values in sections.items():
+        document[name] = {**document.get(name, {}), **values}
+    return document
+
+
+def a_config(**sections: Any) -> RunConfig:
+    return parse_run_config(a_document(**sections))
+
+
+@dataclass
+class NumpyClient:
+    """everything a client computes; moving bytes is left to whoever drives it."""
+
+    client_id: str
+    domain: str = ""
+    counts: tuple[int, ...] = (5, 3, 4)
+    size: int = 10
+    token: str = field(default="")
+
+    def __post_init__(self) -> None:
+        self.domain = self.domain or f"{self.client_id}-domain"
+        self.token = self.token or f"{self.client_id}-instance-token-0123456789"
+
+    @property
+    def record(self) -> Client:
+        return Client(
+            client_id=self.client_id,
+            domain=self.domain,
+            num_examples=sum(self.counts),
+            class_counts=dict(zip(CLASSES, self.counts, strict=True)),
+            environment=Environment(packages={"numpy": np.__version__}, cpu="any", device="cpu", platform="any"),
+        )
+
+    def first_model(self, seed: int = 0) -> dict[str, np.ndarray]:
+        rng = np.random.default_rng(seed)
+        return {
+            "base.weight": rng.normal(size=(self.size, FEATURE_DIM)).astype(np.float32),
+            "head.weight": rng.normal(size=(len(CLASSES), FEATURE_DIM)).astype(np.float32),
+            "head.steps": np.zeros((), np.int64),
+        }
+
+    def trained(self, task: Task, model: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """The local model: the global one plus noise that only (round, client) decide."""
+        rng = self._rng(task)
+        return {
+            name: value + 1 if value.dtype == np.int64 else (value + rng.normal(size=value.shape)).astype(np.float32)
+            for name, value in model.items()
+        }
+
+    def prototypes(self, task: Task, kind: str | None = LOCAL_CLUSTER) -> PrototypeSet:
+        """Two prototypes for each class of two samples or more, one for a class of one; of class means, one each."""
+        rng = self._rng(task)
+        rows, ids, weights = [], [], []
+        for class_id, count in enumerate(self.counts):
+            parts = [count] if count == 1 or kind == CLASS_MEAN else [1, count - 1]
+            for part in parts if count else ():
+                rows.append(rng.random(FEATURE_DIM) + class_id)
+                ids.append(class_id)
+                weights.append(part)
+        return PrototypeSet.of(np.array(rows).reshape(-1, FEATURE_DIM), ids, weights)
+
+    def work(self, task: Task, model: bytes | None) -> tuple[Update, dict[BlobRef, bytes]]:
+        """The update that a task asks for, and its blobs."""
+        if task.kind is TaskKind.INIT:
+            data = to_bytes(self.first_model() if model is None else from_bytes(model))
+            group = blob_ref(MODEL, data)
+            payload = Payload(tensor_groups=(group,), int_lists={"feature_dim": (FEATURE_DIM,)})
+            return Update(client_id=self.client_id, payload=payload, num_examples=0), {group: data}
+        assert task.kind is TaskKind.TRAIN
+        assert task.run is not None
+        assert model is not None
+        config = _config_of(task)
+        blobs = {}
+        if config.algorithm.shares_model(config.method):
+            data = to_bytes(self.trained(task, from_bytes(model)))
+            blobs[blob_ref(MODEL, data)] = data
+        payload = Payload(tensor_groups=tuple(blobs))
+        if config.algorithm.prototype_kind is not None:
+            vectors = prototypes_to_bytes(self.prototypes(task, config.algorithm.prototype_kind))
+            prototypes = blob_ref(config.algorithm.prototype_kind, vectors)
+            payload = Payload(tensor_groups=tuple(blobs), prototype_sets=(prototypes,))
+            blobs[prototypes] = vectors
+        update = Update(
+            client_id=self.client_id,
+            payload=payload,
+            num_examples=sum(self.counts),
+            class_counts=self.counts,
+            losses={"ce": 1.0 / task.round},
+            timings={"train_seconds": 0.01},
+        )
+        return update, blobs
+
+    def evaluation(self, task: Task, model: bytes) -> Evaluation:
+        """Counts that only the model's bytes and the client decide, and for its own model only the round and the client."""
+        config = _config_of(task)
+        total, counts = tuple(10 for _ in CLASSES), []
+        for name in config.algorithm.evaluated_models(config.method):
+            judged = model if name == GLOBAL_MODEL else b"%d" % task.round
+            digest = hashlib.sha256(judged + self.client_id.encode()).digest()
+            correct = tuple(digest[index] % 11 for index in range(len(CLASSES)))
+            counts.append(EvaluationCounts("test", name, correct, total))
+        return Evaluation(client_id=self.client_id, domain=self.domain, counts=tuple(counts))
+
+    def _rng(self, task: Task) -> np.random.Generator:
+        seed = hashlib.sha256(f"{self.client_id}/{task.round}".encode()).digest()
+        return np.random.default_rng(list(seed))
+
+
+def _config_of(task: Task) -> RunConfig:
+    assert task.run is not None
+    return _parsed(task.run.config_json)
+
+
+@lru_cache(maxsize=64)
+def _parsed(config_json: str) -> RunConfig:
+    return parse_run_config(json.loads(config_json))

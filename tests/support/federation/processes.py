@@ -1,0 +1,215 @@
+"""Real processes on loopback for integration tests: started on free ports, awaited by health, killed by process id.
+
+A process says its ports in `endpoint.json` in its state directory; nothing sleeps for a fixed time, and nothing that the
+harness did not start is touched.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from shared.wire.rpc import open_channel
+
+ROOT = Path(__file__).parents[3]
+START_S = 60.0
+"""Importing torch on a busy machine takes seconds."""
+TOLD = "told"
+"""Property of a test whose value stands in the summary at the end."""
+
+_T = TypeVar("_T")
+
+
+def eventually(probe: Callable[[], _T | None], what: str, timeout_s: float = START_S) -> _T:
+    """The first result of `probe` that is not None or False, within a bounded time."""
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        result = probe()
+        if result is not None and result is not False:
+            return result
+        time.sleep(0.02)
+    raise AssertionError(f"{what}: not within {timeout_s:.0f} s")
+
+
+class Process:
+    """One `python -m PACKAGE`, its log in a file; with a prefix on another host (tests/support/hosts/namespaces.py)."""
+
+    def __init__(self, name: str, folder: Path, arguments: Sequence[str], prefix: Sequence[str] = ()) -> None:
+        self.name, self.folder, self.arguments, self._prefix = name, folder, list(arguments), list(prefix)
+        self.log_file = folder / f"{name}.log"
+        self.environment: dict[str, str] = {}
+        """What it gets beside this process's environment."""
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        assert self._process is None or self._process.poll() is not None, f"{self.name} runs already"
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", **self.environment}
+        with self.log_file.open("ab") as log:
+            self._process = subprocess.Popen(
+                [*self._prefix, sys.executable, "-m", *self.arguments],
+                cwd=self.folder,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def exit_code(self) -> int | None:
+        """How it ended, the negative number of a signal that ended it; None while it runs."""
+        return None if self._process is None else self._process.poll()
+
+    def kill(self) -> None:
+        """SIGKILL: no line of the process runs any more."""
+        self.end(signal.SIGKILL)
+
+    def end(self, number: signal.Signals = signal.SIGTERM, timeout_s: float = 30.0) -> int:
+        """Send a signal and wait; returns the exit code."""
+        assert self._process is not None
+        if self._process.poll() is None:
+            self._process.send_signal(number)
+        try:
+            return self._process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+            raise AssertionError(f"{self.name} did not end within {timeout_s} s of {number.name}") from None
+
+    def log(self) -> str:
+        return self.log_file.read_text(errors="replace") if self.log_file.exists() else ""
+
+
+class Federation:
+    """An aggregator, any number of trainers and a gateway, each a process of its own below one folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.processes: dict[str, Process] = {}
+        self.port = 0
+        self.metrics_port = 0
+        self.gateway_port = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for process in reversed(self.processes.values()):
+            if process.is_running:
+                process.kill()
+        if error is not None:
+            for process in self.processes.values():
+                print(f"\n--- {process.name}\n{process.log()[-4000:]}")
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def gateway_url(self) -> str:
+        return f"http://127.0.0.1:{self.gateway_port}"
+
+    def start_aggregator(self, *flags: str) -> Process:
+        """Start, or start again on the same state directory and the same ports."""
+        state = self.folder / "aggregator"
+        process = self.processes.get("aggregator")
+        if process is None:
+            ports = ("--port", str(self.port), "--metrics-port", str(self.metrics_port))
+            arguments = ("aggregator", "--state-dir", str(state), *ports, *flags)
+            process = self.processes["aggregator"] = Process("aggregator", self.folder, arguments)
+        (state / "endpoint.json").unlink(missing_ok=True)
+        process.start()
+        endpoint = eventually(lambda: self._endpoint(process, state), "the aggregator serves")
+        self.port, self.metrics_port = endpoint["port"], endpoint["metrics_port"]
+        index = process.arguments.index("--port") + 1
+        process.arguments[index], process.arguments[index + 2] = str(self.port), str(self.metrics_port)
+        self.wait_healthy()
+        return process
+
+    def wait_healthy(self) -> None:
+        """Wait for grpc.health.v1 to say SERVING."""
+        with open_channel(self.address) as channel:
+            stub = health_pb2_grpc.HealthStub(channel)
+            request = health_pb2.HealthCheckRequest(service="fedplcc.v1.RoundService")
+
+            def is_serving() -> bool:
+                try:
+                    return bool(stub.Check(request, timeout=1).status == health_pb2.HealthCheckResponse.SERVING)
+                except grpc.RpcError:
+                    return False
+
+            eventually(is_serving, "the aggregator is healthy")
+
+    def start_trainer(self, client: str, data: str, *flags: str) -> Process:
+        """Start the client's trainer, or start it again on the same state directory."""
+        name = f"trainer-{client}"
+        if name not in self.processes:
+            self.trainer(name, client, data, *flags, state_dir=self.folder / name)
+        self.processes[name].start()
+        return self.processes[name]
+
+    def trainer(self, name: str, client: str, data: str, *flags: str, state_dir: Path) -> Process:
+        """A trainer that has not started yet."""
+        arguments = ["trainer", "--aggregator", self.address, "--client", client, "--domain", client, "--data", data]
+        arguments += ["--state-dir", str(state_dir), "--device", "cpu", *flags]
+        self.processes[name] = Process(name, self.folder, arguments)
+        return self.processes[name]
+
+    def start_gateway(self, *flags: str) -> Process:
+        """Start a gateway on a free port and wait until it is ready."""
+        if "gateway" not in self.processes:
+            self.gateway_port = free_port()
+            arguments = ["gateway", "--aggregator", self.address, "--port", str(self.gateway_port), *flags]
+            self.processes["gateway"] = Process("gateway", self.folder, arguments)
+        self.processes["gateway"].start()
+
+        def is_ready() -> bool:
+            assert self.processes["gateway"].is_running, "the gateway ended"
+            try:
+                with urllib.request.urlopen(f"{self.gateway_url}/readyz", timeout=2) as answer:
+                    return bool(answer.status == 200)
+            except OSError:
+                return False
+
+        eventually(is_ready, "the gateway is ready")
+        return self.processes["gateway"]
+
+    @staticmethod
+    def _endpoint(process: Process, state: Path) -> dict[str, Any] | None:
+        assert process.is_running, f"the aggregator ended:\n{process.log()}"
+        try:
+            endpoint: dict[str, Any] = json.loads((state / "endpoint.json").read_text())
+        except FileNotFoundError:
+            return None
+        return endpoint if endpoint["pid"] == process.pid else None
+
+
+def free_port() -> int:
+    """A port that was free a moment ago."""
+    import socket
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

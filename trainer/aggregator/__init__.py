@@ -1,0 +1,1 @@
+"""The trainer's connection to its aggregator."""

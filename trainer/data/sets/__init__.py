@@ -1,0 +1,1 @@
+"""Data sets by kind: a module for each layout on disk."""

@@ -1,0 +1,52 @@
+"""Which samples make up each mini-batch of local training.
+
+Every pass over the client's set is a fresh seeded permutation, cut into batches in order. What is left over at the end of a
+pass is a smaller batch, so 300 samples at batch size 32 are exactly 10 steps. One sample left over joins the batch before
+it, because batch normalisation has no variance over one value; a client with a single sample gets it twice in every batch.
+
+Shape legend: B batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import count
+
+import torch
+from torch import Tensor
+
+from shared.config.run import TrainingSection
+from trainer.reproducibility.randomness import derive_seed
+
+
+def num_steps(training: TrainingSection, num_examples: int) -> int:
+    """Return how many mini-batches a round has: `local_steps`, or those of `local_epochs` passes."""
+    if training.local_steps is not None:
+        return training.local_steps
+    assert training.local_epochs is not None
+    return training.local_epochs * batches_per_pass(num_examples, training.batch_size)
+
+
+def batches_per_pass(num_examples: int, batch_size: int) -> int:
+    """Return the number of mini-batches in one pass over at least one sample."""
+    full, rest = divmod(num_examples, batch_size)
+    return max(1, full + (rest > 1))
+
+
+def batches(num_examples: int, batch_size: int, *, seed: int, client_id: str, round: int) -> Iterator[Tensor]:
+    """Yield the sample numbers of each mini-batch, int64 `[B]` in host memory, without end.
+
+    Args:
+        num_examples: At least 1.
+        batch_size: At least 2; a batch may hold one more.
+        seed: The run's seed.
+        client_id: Whose data it is.
+        round: Number of the round.
+    """
+    for number in count():
+        generator = torch.Generator().manual_seed(derive_seed("batches", seed, client_id, round, number))
+        order = torch.randperm(num_examples, generator=generator)
+        if num_examples == 1:
+            order = order.repeat(2)
+        cuts = [batch_size * i for i in range(1, batches_per_pass(num_examples, batch_size))]
+        yield from order.tensor_split(cuts)

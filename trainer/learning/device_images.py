@@ -1,0 +1,155 @@
+"""A client's images for the training device: held as bytes, there or in host memory, and made into batches there.
+
+Where they are held changes no result: a batch is the same bytes before anything is computed from it.
+
+Shape legend: N samples, B batch, S image size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from shared.config.run import DataSection
+from trainer.data import ImageSet
+
+SHARE_OF_FREE_MEMORY = 0.5
+"""Largest share of the device's free memory that an image set may take. The rest is for the model, its gradients and
+activations, and for other trainers on the same device."""
+
+
+def free_memory(device: torch.device) -> int | None:
+    """Return the bytes that new tensors may take on a device; None for the processor, where images are anyway."""
+    if device.type != "cuda":
+        return None
+    free, _ = torch.cuda.mem_get_info(device)
+    # What torch keeps of tensors that are gone is not free to the driver, but it is to us.
+    return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DeviceImages:
+    """A whole image set for one device.
+
+    Attributes:
+        images_NSS3: uint8; on the device, or in host memory where it is too large for that.
+        labels_N: int64, on the device.
+        mean_3: Subtracted per channel from values in [0, 1]; float32.
+        std_3: Divided by, per channel; float32.
+        num_classes: M.
+    """
+
+    images_NSS3: Tensor
+    labels_N: Tensor
+    mean_3: Tensor
+    std_3: Tensor
+    num_classes: int
+
+    @classmethod
+    def put(
+        cls, images: ImageSet, contract: DataSection, device: torch.device, *, free_bytes: int | None = None
+    ) -> DeviceImages:
+        """Bring an image set to a device if it is small enough for its free memory; else its batches are brought there.
+
+        Where the images stay in host memory they are not copied: the arrays must not be changed any more.
+
+        Args:
+            images: The image set.
+            contract: Says how images are normalised.
+            device: Where batches are made.
+            free_bytes: Free memory of the device; measured if None.
+        """
+        images_NSS3 = torch.from_numpy(np.require(images.images_NSS3, requirements="W"))
+        free = free_memory(device) if free_bytes is None else free_bytes
+        if free is None or images_NSS3.nbytes <= free * SHARE_OF_FREE_MEMORY:
+            # Another process may have taken the memory since it was measured.
+            with suppress(torch.OutOfMemoryError):
+                images_NSS3 = images_NSS3.to(device)
+        return cls(
+            images_NSS3,
+            torch.tensor(images.labels_N, device=device),
+            torch.tensor(contract.mean, dtype=torch.float32, device=device),
+            torch.tensor(contract.std, dtype=torch.float32, device=device),
+            len(contract.classes),
+        )
+
+    def __len__(self) -> int:
+        return len(self.labels_N)
+
+    @property
+    def device(self) -> torch.device:
+        """Where batches are made."""
+        return self.labels_N.device
+
+    def batch(self, numbers_B: Tensor, augmentation: Augmentation | None = None) -> tuple[Tensor, Tensor]:
+        """Return normalised images `[B, 3, S, S]`, float32, and their labels `[B]`.
+
+        Args:
+            numbers_B: Which samples; int64, in host memory.
+            augmentation: What to do to the images before they are normalised.
+        """
+        images_BSS3 = self._moved(self.images_NSS3[numbers_B.to(self.images_NSS3.device)])
+        if augmentation is not None:
+            images_BSS3 = augmentation.apply(images_BSS3)
+        return self._normalised(images_BSS3), self.labels_N[numbers_B.to(self.device)]
+
+    def in_order(self, batch_size: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield all images and labels in order, as `batch` returns them; the last batch may be smaller."""
+        for start in range(0, len(self), batch_size):
+            piece = slice(start, start + batch_size)
+            yield self._normalised(self._moved(self.images_NSS3[piece])), self.labels_N[piece]
+
+    def _moved(self, images_BSS3: Tensor) -> Tensor:
+        """The images on the device."""
+        if images_BSS3.device == self.device:
+            return images_BSS3
+        # From pinned memory the copy runs beside the computation of the step before.
+        return images_BSS3.pin_memory().to(self.device, non_blocking=True)
+
+    def _normalised(self, images_BSS3: Tensor) -> Tensor:
+        x_B3SS = images_BSS3.permute(0, 3, 1, 2).to(torch.float32, memory_format=torch.contiguous_format)
+        return x_B3SS.div_(255).sub_(self.mean_3[:, None, None]).div_(self.std_3[:, None, None])
+
+
+class Augmentation:
+    """Random changes to training images.
+
+    Draws are made in host memory, so that they are the same on every device.
+    """
+
+    def __init__(self, names: Sequence[str], seed: int) -> None:
+        """Prepare the draws.
+
+        Args:
+            names: `crop`: a black margin of 1/8 of the image size, then a window of the old size anywhere in it; `flip`:
+                mirrored left to right every other time.
+            seed: Decides every draw.
+        """
+        self._names = frozenset(names)
+        self._generator = torch.Generator().manual_seed(seed)
+
+    def apply(self, images_BSS3: Tensor) -> Tensor:
+        """Return the changed images, uint8 `[B, S, S, 3]`."""
+        if "crop" in self._names:
+            images_BSS3 = self._cropped(images_BSS3)
+        if "flip" in self._names:
+            is_flipped_B = torch.rand(len(images_BSS3), generator=self._generator) < 0.5
+            is_flipped_B = is_flipped_B.to(images_BSS3.device)[:, None, None, None]
+            images_BSS3 = torch.where(is_flipped_B, images_BSS3.flip(2), images_BSS3)
+        return images_BSS3
+
+    def _cropped(self, images_BSS3: Tensor) -> Tensor:
+        batch_size, side, device = len(images_BSS3), images_BSS3.shape[1], images_BSS3.device
+        margin = side // 8
+        padded = pad(images_BSS3, (0, 0, margin, margin, margin, margin))
+        corners_2B = torch.randint(2 * margin + 1, (2, batch_size), generator=self._generator).to(device)
+        rows_BS, columns_BS = corners_2B[:, :, None] + torch.arange(side, device=device)
+        return padded[
+            torch.arange(batch_size, device=device)[:, None, None], rows_BS[:, :, None], columns_BS[:, None, :]
+        ]

@@ -1,0 +1,154 @@
+"""Passes over a client's images without gradients: features for prototypes, counts for accuracy.
+
+Eval mode, no augmentation, fixed order, nothing dropped (rule 1.4 of the algorithm reference). The batch size is part of the
+configuration because other batch sizes give other last bits.
+
+Shape legend: N samples, B batch, P piece of a batch, D feature size, M classes, S image size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import cast
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from shared.config.run import RunConfig
+from shared.types import GLOBAL_MODEL, EvaluationCounts, FloatArray, IntArray
+from trainer.cancellation import ShouldStop, check, never
+from trainer.learning.device_images import DeviceImages
+from trainer.models import FeatureModel
+from trainer.reproducibility.determinism import nondeterminism_explained, prepare_torch
+
+OnShare = Callable[[float], None]
+"""Told after every batch which fraction of the images is done: who waits for this client can see that it gets on."""
+Score = Callable[[Tensor, Tensor], Tensor]
+"""Turns features `[B, D]` and logits `[B, M]`, both float32, into scores `[B, M]`: the largest names the class."""
+SCORED_ELEMENTS = 1 << 25
+"""Elements of `[B, M, D]` that a score may have at once: 128 MiB of float32 for each of its few temporaries."""
+
+
+def collect_features(
+    model: nn.Module,
+    data: DeviceImages,
+    config: RunConfig,
+    *,
+    should_stop: ShouldStop = never,
+    on_share: OnShare | None = None,
+) -> tuple[FloatArray, IntArray]:
+    """Return the features `[N, D]` of all images, float32, and their labels `[N]`, in the data's order, in host memory.
+
+    Leaves the model in eval mode.
+
+    Raises:
+        Cancelled: `should_stop()` held; it is asked before every batch.
+    """
+    features = _over_batches(model, cast(FeatureModel, model).features, data, config, should_stop, on_share)
+    return features.float().cpu().numpy(), data.labels_N.cpu().numpy()
+
+
+def evaluate(
+    model: nn.Module,
+    data: DeviceImages,
+    config: RunConfig,
+    *,
+    set_name: str = "test",
+    model_name: str = GLOBAL_MODEL,
+    score: Score | None = None,
+    should_stop: ShouldStop = never,
+    on_share: OnShare | None = None,
+) -> EvaluationCounts:
+    """Return how many images of each class there are, and how many of them the model names right.
+
+    An image that the model gives no class is not named right, whatever its label. Leaves the model in eval mode.
+
+    Args:
+        model: Keeps `models.FeatureModel`.
+        data: The evaluation set; may be empty.
+        config: The run.
+        set_name: Name of the evaluation set.
+        model_name: Which model it is: GLOBAL_MODEL or LOCAL_MODEL.
+        score: By what it names classes; its logits if None.
+        should_stop: Asked before every batch.
+        on_share: See `OnShare`.
+
+    Raises:
+        Cancelled: `should_stop()` held.
+    """
+    predicted_N = predicted_classes(model, data, config, score=score, should_stop=should_stop, on_share=on_share)
+    labels_N = data.labels_N.cpu().numpy()
+    correct, total = (
+        tuple(np.bincount(labels, minlength=data.num_classes).tolist())
+        for labels in (labels_N[predicted_N == labels_N], labels_N)
+    )
+    return EvaluationCounts(set_name=set_name, model=model_name, correct=correct, total=total)
+
+
+def predicted_classes(
+    model: nn.Module,
+    data: DeviceImages,
+    config: RunConfig,
+    *,
+    score: Score | None = None,
+    should_stop: ShouldStop = never,
+    on_share: OnShare | None = None,
+) -> IntArray:
+    """Return the class that the model gives each image, int64 `[N]` in the data's order, in host memory.
+
+    It is -1 for an image whose logits are not all finite, or whose best score is not: a class that is never named may have
+    minus infinity. Leaves the model in eval mode.
+
+    Raises:
+        Cancelled: `should_stop()` held; it is asked before every batch.
+    """
+    extractor = cast(FeatureModel, model)
+
+    def prediction(x_B3SS: Tensor) -> Tensor:
+        features_BD = extractor.features(x_B3SS)
+        logits_BM = extractor.classifier(features_BD)
+        is_sound_B = logits_BM.isfinite().all(-1)
+        if score is not None:
+            with torch.autocast(x_B3SS.device.type, enabled=False):
+                logits_BM = _in_pieces(score, features_BD.float(), logits_BM.float())
+            is_sound_B &= logits_BM.amax(-1).isfinite()
+        named_B: Tensor = logits_BM.argmax(-1).masked_fill(~is_sound_B, -1)
+        return named_B
+
+    predicted_N: IntArray = _over_batches(model, prediction, data, config, should_stop, on_share).cpu().numpy()
+    return predicted_N
+
+
+def _in_pieces(score: Score, features_BD: Tensor, logits_BM: Tensor) -> Tensor:
+    """The scores of a batch, a few images at a time where they have many classes and features."""
+    num_rows = max(1, SCORED_ELEMENTS // max(1, features_BD.shape[1] * logits_BM.shape[1]))
+    cuts = list(range(num_rows, len(features_BD), num_rows))
+    pieces = zip(*(rows.tensor_split(cuts) for rows in (features_BD, logits_BM)), strict=True)
+    return torch.cat([score(features_PD, logits_PM) for features_PD, logits_PM in pieces])
+
+
+def _over_batches(
+    model: nn.Module,
+    function: Callable[[Tensor], Tensor],
+    data: DeviceImages,
+    config: RunConfig,
+    should_stop: ShouldStop,
+    on_share: OnShare | None,
+) -> Tensor:
+    """The function's results for all images in order, on the device.
+
+    Raises:
+        InvalidModel: An operation in the model has no deterministic form on the device.
+    """
+    prepare_torch(config.training.threads, data.device)
+    model.eval()
+    results, num_done = [], 0
+    with torch.inference_mode(), nondeterminism_explained(config.model.name):
+        for x_B3SS, _ in data.in_order(config.training.evaluation_batch_size):
+            check(should_stop)
+            results.append(function(x_B3SS))
+            num_done += len(x_B3SS)
+            if on_share is not None:
+                on_share(num_done / len(data))
+        return torch.cat(results) if results else torch.empty(0, dtype=torch.int64)

@@ -1,0 +1,1 @@
+"""Measurements that a trainer takes of itself and of its GPU."""

@@ -1,0 +1,219 @@
+"""Memory and utilisation of the GPU that a trainer computes on, by NVIDIA's management library (NVML).
+
+It needs the package nvidia-ml-py (`pip install 'fedplcc[gpu]'`); a trainer without it trains all the same. What is read is
+of the whole GPU, or of the whole MIG instance: who shares it sees the others too.
+
+`python -m trainer.readings.gpu` prints what it reads.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from shared.config.settings import EXIT_CONFIG, visible_cuda_devices
+from shared.errors import InvalidConfig
+from shared.process.clock import Clock
+from shared.process.log import get_logger
+from shared.readings import DEVICE_MEMORY_BYTES, DEVICE_UTILISATION_RATIO
+from trainer.reproducibility.environment import resolve_device
+
+INTERVAL_S = 2.0
+"""Time between two readings; NVML itself looks at most six times a second."""
+STALE_S = 10.0
+"""Age from which a reading is told no more: the driver does not answer."""
+CLOSE_S = 1.0
+"""How long an end waits for a reading in progress."""
+EXIT_OK, EXIT_NO_READINGS = 0, 1
+"""Exit codes of the command; `EXIT_CONFIG` for a device that is not there."""
+
+log = get_logger("trainer.readings.gpu")
+
+
+class NoDeviceReadings(Exception):
+    """There is nothing to read from; the text says why, and what to do."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Gpu:
+    """One GPU, or one MIG instance of it, as NVML sees it."""
+
+    nvml: Any
+    """The module pynvml; it is typed nowhere."""
+    handle: Any
+    uuid: str
+    _missing: set[str] = field(default_factory=set)
+
+    def read(self) -> dict[str, float]:
+        """The readings of the moment; what this GPU does not tell is left out, and said once."""
+        questions: dict[str, Callable[[], float]] = {
+            DEVICE_MEMORY_BYTES.name: lambda: float(self.nvml.nvmlDeviceGetMemoryInfo(self.handle).used),
+            DEVICE_UTILISATION_RATIO.name: lambda: self.nvml.nvmlDeviceGetUtilizationRates(self.handle).gpu / 100,
+        }
+        readings = {}
+        for name, ask in questions.items():
+            try:
+                readings[name] = ask()
+            except self.nvml.NVMLError as error:
+                if name not in self._missing:
+                    self._missing.add(name)
+                    log.info("reading_missing", reading=name, reason=str(error), gpu=self.uuid)
+        return readings
+
+
+def open_gpu(device: torch.device) -> Gpu:
+    """Find the GPU that torch computes on, whatever CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER make of its number.
+
+    Raises:
+        NoDeviceReadings: It is no NVIDIA GPU, or nothing tells of it.
+    """
+    if device.type != "cuda":
+        raise NoDeviceReadings(f"the device is {device}, and only NVIDIA GPUs are read")
+    if torch.version.hip is not None:
+        raise NoDeviceReadings("this torch is made for AMD GPUs, and only NVIDIA GPUs are read")
+    try:
+        import pynvml
+    except ImportError:
+        raise NoDeviceReadings("nvidia-ml-py is not installed: pip install 'fedplcc[gpu]'") from None
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError as error:
+        raise NoDeviceReadings(f"NVIDIA's management library does not answer: {error}") from error
+    return find_gpu(pynvml, str(torch.cuda.get_device_properties(device).uuid), visible_cuda_devices())
+
+
+def find_gpu(nvml: Any, uuid: str, visible: Sequence[str]) -> Gpu:
+    """Return the GPU, or the MIG instance, that a process computes on.
+
+    NVML counts the GPUs in another order than CUDA does, and also those that the process does not see; so no number is used.
+
+    Args:
+        nvml: The module pynvml, initialised.
+        uuid: What torch says of its device, without a prefix: of the GPU, or of the MIG instance.
+        visible: The entries of CUDA_VISIBLE_DEVICES. Of MIG instances a process computes on the first one alone.
+
+    Raises:
+        NoDeviceReadings: NVML does not know it, or it cannot be told which of several MIG instances it is.
+    """
+    instance = next((entry for entry in visible if entry.startswith("MIG-")), None)
+    names = [instance] if instance is not None else [f"GPU-{uuid}", f"MIG-{uuid}"]
+    reason = ""
+    for name in names:
+        try:
+            handle = nvml.nvmlDeviceGetHandleByUUID(name)
+            return Gpu(nvml, handle, name) if name.startswith("MIG-") else _whole_or_only_instance(nvml, handle, name)
+        except nvml.NVMLError as error:
+            reason = reason or str(error)
+    raise NoDeviceReadings(f"NVIDIA's management library does not know {names[0]}: {reason}")
+
+
+def _whole_or_only_instance(nvml: Any, handle: Any, uuid: str) -> Gpu:
+    """The GPU, or where it is split the instance that this process sees, if that is one."""
+    try:
+        is_split = nvml.nvmlDeviceGetMigMode(handle)[0] == nvml.NVML_DEVICE_MIG_ENABLE
+    except nvml.NVMLError:  # most GPUs cannot be split
+        is_split = False
+    if not is_split:
+        return Gpu(nvml, handle, uuid)
+    instances = []
+    for number in range(nvml.nvmlDeviceGetMaxMigDeviceCount(handle)):
+        with suppress(nvml.NVMLError):  # there is none of this number
+            instances.append(nvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, number))
+    if len(instances) != 1:
+        raise NoDeviceReadings(
+            f"{uuid} is split into {len(instances)} MIG instances, and it cannot be told on which one this process "
+            "computes: set CUDA_VISIBLE_DEVICES to its UUID, which nvidia-smi -L shows"
+        )
+    return Gpu(nvml, instances[0], nvml.nvmlDeviceGetUUID(instances[0]))
+
+
+class DeviceReadings:
+    """The latest readings of one device, taken by a thread of its own: a driver that hangs holds up nobody.
+
+    Nothing runs where the device is the processor.
+    """
+
+    def __init__(
+        self,
+        device: torch.device,
+        *,
+        find: Callable[[torch.device], Gpu] = open_gpu,
+        interval_s: float = INTERVAL_S,
+        clock: Clock = time.monotonic,
+    ) -> None:
+        self._device, self._find, self._interval_s, self._clock = device, find, interval_s, clock
+        self._latest: tuple[float, dict[str, float]] | None = None
+        self._is_slow = False
+        self._is_closing = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="device-readings", daemon=True)
+        if device.type == "cuda":
+            self._thread.start()
+
+    def latest(self) -> dict[str, float]:
+        """The latest readings; nothing where there are none, or none of late. Any thread may ask."""
+        latest = self._latest
+        if latest is None:
+            return {}
+        age_s = self._clock() - latest[0]
+        if age_s <= STALE_S:
+            return latest[1]
+        if not self._is_slow and not self._is_closing.is_set():
+            self._is_slow = True
+            log.warning("device_readings_missing", reason=f"NVIDIA's driver has not answered for {age_s:.0f} s")
+        return {}
+
+    def close(self) -> None:
+        """Take no more readings."""
+        self._is_closing.set()
+        if self._thread.is_alive():
+            self._thread.join(CLOSE_S)
+
+    def _run(self) -> None:
+        try:
+            gpu = self._find(self._device)
+            log.info("device_readings", device=str(self._device), gpu=gpu.uuid)
+            while True:
+                self._latest = self._clock(), gpu.read()
+                if self._is_closing.wait(self._interval_s):
+                    return
+        except NoDeviceReadings as error:
+            log.info("device_readings_missing", reason=str(error))
+        except Exception as error:  # a driver's or a library's own trouble: training goes on without
+            log.warning("device_readings_missing", reason=f"{type(error).__name__}: {error}")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print which GPU a trainer would read from here, and what; returns the exit code."""
+    program = "python -m trainer.readings.gpu"
+    parser = argparse.ArgumentParser(
+        prog=program, description="Print the readings of the GPU that a trainer computes on."
+    )
+    parser.add_argument("--device", default="auto", help="as a trainer's: auto, cpu, cuda or cuda:N. Default: auto.")
+    try:
+        device = resolve_device(parser.parse_args(arguments).device)
+        gpu = open_gpu(device)
+    except InvalidConfig as error:
+        print(f"{program}: {error.detail}", file=sys.stderr)
+        return EXIT_CONFIG
+    except NoDeviceReadings as error:
+        print(f"{program}: {error}", file=sys.stderr)
+        return EXIT_NO_READINGS
+    begin = time.perf_counter()
+    readings = gpu.read()
+    took_ms = 1000 * (time.perf_counter() - begin)
+    print(f"{device} is {torch.cuda.get_device_name(device)}, {gpu.uuid}; read in {took_ms:.2f} ms")
+    for name, value in readings.items():
+        print(f"{name} {value:.10g}")
+    return EXIT_OK
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,178 @@
+"""How fast a client trains: what its latest mini-batches took, and what of that was waiting for their images.
+
+The training loop says where it is and reads no clock (training.py); here the clocks are read. Nothing of this is needed for
+the training: a clock that fails is left out.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+
+from shared.process.clock import Clock
+from shared.process.log import get_logger
+from shared.readings import BATCH_SECONDS, DATA_SECONDS, SAMPLES_PER_SECOND
+
+NUM_LATEST = 20
+"""Mini-batches over which readings are means: one is noise, and the first of a process takes long."""
+FRESH_S = 60.0
+"""How long after the last mini-batch its speed is told, so that a training shorter than the time between two looks at it is
+seen too; or two mini-batches long, where these take more."""
+
+log = get_logger("trainer.readings.speed")
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One mini-batch of local training; `seconds` holds `data_seconds`, which are None where they could not be measured."""
+
+    num_examples: int
+    seconds: float
+    data_seconds: float | None
+
+
+class Speed:
+    """The latest mini-batches of one client's local training on one device; any thread may ask."""
+
+    def __init__(self, device: torch.device, clock: Clock = time.perf_counter) -> None:
+        self._clock = clock
+        self._wait: _Wait = _DeviceWait(device) if device.type == "cuda" else _HostWait(clock)
+        self._lock = threading.Lock()
+        self._latest: deque[Step] = deque(maxlen=NUM_LATEST)
+        self._last_at = 0.0
+
+    def watch(self) -> StepWatch:
+        """What one local training is to be told of its steps; one at a time."""
+        return StepWatch(self._clock, self._wait, self._add)
+
+    def readings(self) -> dict[str, float]:
+        """Means over the latest mini-batches, by name; nothing where the last one is long ago."""
+        with self._lock:
+            steps, age_s = tuple(self._latest), self._clock() - self._last_at
+        if not steps or age_s > max(FRESH_S, 2 * steps[-1].seconds):
+            return {}
+        seconds = sum(step.seconds for step in steps)
+        readings = {BATCH_SECONDS.name: seconds / len(steps)}
+        if seconds > 0:
+            readings[SAMPLES_PER_SECOND.name] = sum(step.num_examples for step in steps) / seconds
+        waits = [step.data_seconds for step in steps if step.data_seconds is not None]
+        if waits:
+            readings[DATA_SECONDS.name] = sum(waits) / len(waits)
+        return readings
+
+    def _add(self, step: Step) -> None:
+        with self._lock:
+            self._latest.append(step)
+            self._last_at = self._clock()
+
+
+class StepWatch:
+    """Times the steps of one local training, in its thread."""
+
+    def __init__(self, clock: Clock, wait: _Wait, on_step: Callable[[Step], None]) -> None:
+        self._clock, self._wait, self._on_step = clock, wait, on_step
+        self._begun_at = clock()
+        self._num_examples = 0
+
+    def begin(self) -> None:
+        """The first mini-batch is wanted now; what came before is no part of it."""
+        self._begun_at = self._clock()
+        self._wait.begin()
+
+    def has_batch(self, num_examples: int) -> None:
+        """The images of the mini-batch are there."""
+        self._num_examples = num_examples
+        self._wait.end()
+
+    def done(self) -> Step:
+        """The step is done, and the next mini-batch is wanted."""
+        now = self._clock()
+        step = Step(self._num_examples, now - self._begun_at, self._wait.seconds())
+        self._on_step(step)
+        self.begin()
+        return step
+
+
+class _Wait(Protocol):
+    """Measures how long training waits for a mini-batch."""
+
+    def begin(self) -> None:
+        """It is wanted."""
+
+    def end(self) -> None:
+        """It is there."""
+
+    def seconds(self) -> float | None:
+        """How long that took; asked after the step."""
+
+
+class _HostWait:
+    """On the processor, which makes the mini-batch and then computes with it."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._begun_at = self._ended_at = clock()
+
+    def begin(self) -> None:
+        self._begun_at = self._ended_at = self._clock()
+
+    def end(self) -> None:
+        self._ended_at = self._clock()
+
+    def seconds(self) -> float | None:
+        return self._ended_at - self._begun_at
+
+
+class _DeviceWait:
+    """On a GPU, whose work runs behind the host's: by its own clock, from the end of one step to the images of the next.
+
+    What the host prepares while the GPU still computes is no waiting. The host's clock would take the rest of the step
+    before for waiting: the first thing that preparing a mini-batch asks of the GPU comes after that.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._marks: tuple[torch.cuda.Event, torch.cuda.Event] | None = None
+        self._is_broken = False
+
+    def begin(self) -> None:
+        self._mark(0)
+
+    def end(self) -> None:
+        self._mark(1)
+
+    def seconds(self) -> float | None:
+        if self._marks is None:
+            return None
+        begin, end = self._marks
+        try:
+            # The loss of the step has been read from the GPU since, so it has passed both.
+            return begin.elapsed_time(end) / 1000 if end.query() else None  # type: ignore[no-untyped-call]
+        except RuntimeError as error:
+            self._give_up(error)
+        return None
+
+    def _mark(self, number: int) -> None:
+        if self._is_broken:
+            return
+        try:
+            if self._marks is None:
+                self._marks = _new_mark(), _new_mark()
+            self._marks[number].record(torch.cuda.current_stream(self._device))
+        except RuntimeError as error:
+            self._give_up(error)
+
+    def _give_up(self, error: RuntimeError) -> None:
+        """Measure no more: training itself will say what is wrong, if something is."""
+        self._marks, self._is_broken = None, True
+        log.warning("reading_missing", reading=DATA_SECONDS.name, reason=type(error).__name__)
+
+
+def _new_mark() -> torch.cuda.Event:
+    return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]

@@ -1,0 +1,1 @@
+"""One task from the request to its acknowledgement: inputs, training, delivery."""

@@ -1,0 +1,396 @@
+"""What a trainer keeps over its restarts: the last finished update until it is committed, and each run's client state.
+
+    FOLDER/manifest.json    what there is; it is replaced whole, so that every step has happened or has not
+    FOLDER/SHA256           the bytes that it names: written before it names them, removed after it no longer does
+
+    finished --stage--> staged --acknowledged--> promoted: the client state stays, the update goes
+                          `----- the round has moved on: dropped
+
+An update is staged before it is handed in. A trainer that dies after its training therefore sends the finished update and
+trains nothing; and as long as the acknowledgement is not there, nobody on this side knows whether the staged client state
+counts. The answer to Join does: it names the client's last committed update. `settled` is the whole rule, and pure.
+
+Bytes are checked when they are read. What is damaged is left out with a warning: a lost update is trained again, a lost
+state begins anew, and neither keeps the trainer from its work.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Protocol
+
+from pydantic import TypeAdapter
+
+from shared.config.run import canonical_json
+from shared.errors import DiskFull, FedplccError, StoreUnavailable
+from shared.methods.base import ClientState
+from shared.process import disk
+from shared.process.log import get_logger
+from shared.tensors import from_bytes, sha256_hex
+from shared.types import BlobRef, CommittedUpdate, Membership, Update
+
+CLIENT_STATE = "client_state"
+"""Role of the blob that holds a client's state."""
+MANIFEST = "manifest.json"
+VERSION = 1
+"""Of the manifest's form; another one is not read."""
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+log = get_logger("trainer.task.client_state")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Staged:
+    """A finished update that may not have been committed yet.
+
+    Attributes:
+        identity: Names the work that it answers; equal identities mean the same work on the same data.
+        run_id: The run.
+        round: The round.
+        update: The update.
+        keeps_state: Whether the run's method keeps client state.
+        state: The client state that counts if the update does; None where there is nothing in it.
+    """
+
+    identity: str
+    run_id: str
+    round: int
+    update: Update
+    keeps_state: bool = False
+    state: BlobRef | None = None
+
+    @property
+    def committed(self) -> CommittedUpdate:
+        """How an aggregator that has committed the update names it."""
+        return CommittedUpdate(self.run_id, self.round, tuple(blob.sha256 for blob in self.update.payload.blobs))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Promoted:
+    """A client's state as of its last committed update in a run."""
+
+    update: CommittedUpdate
+    state: BlobRef | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest:
+    """Everything that is kept; `promoted` is by run id."""
+
+    staged: Staged | None = None
+    promoted: Mapping[str, Promoted] = field(default_factory=dict)
+
+    @property
+    def sha256s(self) -> set[str]:
+        """Every blob that is named."""
+        blobs = [entry.state for entry in self.promoted.values()]
+        if self.staged is not None:
+            blobs += [self.staged.state, *self.staged.update.payload.blobs]
+        return {blob.sha256 for blob in blobs if blob is not None}
+
+
+def promote(manifest: Manifest) -> Manifest:
+    """Return what is kept once the staged update is known to be committed."""
+    staged = manifest.staged
+    if staged is None:
+        return manifest
+    promoted = {run_id: entry for run_id, entry in manifest.promoted.items() if run_id != staged.run_id}
+    if staged.keeps_state:
+        promoted[staged.run_id] = Promoted(update=staged.committed, state=staged.state)
+    return Manifest(promoted=promoted)
+
+
+def settled(manifest: Manifest, membership: Membership, *, run_id: str, identity: str | None) -> Manifest:
+    """Return what is kept, given what the aggregator says and which work it wants now.
+
+    The staged update is promoted if it is the client's last committed one. If it is not, it stays while it is what is
+    wanted, or while another run is worked on: its own may come back to it. It is dropped where its own run wants
+    something else. Whatever belongs to a run that has ended, or that the aggregator does not know, goes.
+
+    Args:
+        manifest: What is kept.
+        membership: The aggregator's newest answer to Join, later than every commit that was tried.
+        run_id: The run that is worked on now.
+        identity: Names the update that is wanted now; None where the run wants none.
+    """
+    staged = manifest.staged
+    if staged is not None and membership.last_committed == staged.committed:
+        manifest = promote(manifest)
+    elif staged is not None and staged.run_id == run_id and staged.identity != identity:
+        manifest = replace(manifest, staged=None)
+    if membership.open_runs is None:
+        return manifest
+    known = {*membership.open_runs, run_id}
+    return Manifest(
+        staged=manifest.staged if manifest.staged is not None and manifest.staged.run_id in known else None,
+        promoted={name: entry for name, entry in manifest.promoted.items() if name in known},
+    )
+
+
+def is_outdated(promoted: Promoted, last_committed: CommittedUpdate | None, *, round: int) -> bool:
+    """Whether a promoted state is not that of the client's last committed update of the run.
+
+    So it is where this client has committed an update that this folder knows nothing of, and where the aggregator is back at
+    an earlier round, restored from a backup.
+
+    Args:
+        promoted: The state's entry.
+        last_committed: The client's last committed update in any run, if it is known.
+        round: The round that is trained next.
+    """
+    if promoted.update.round >= round:
+        return True
+    return (
+        last_committed is not None
+        and last_committed.run_id == promoted.update.run_id
+        and last_committed != promoted.update
+    )
+
+
+class States(Protocol):
+    """What one client keeps, wherever that is; see `ClientStates`."""
+
+    @property
+    def manifest(self) -> Manifest:
+        """What is kept."""
+
+    def stage(self, staged: Staged, blobs: Mapping[str, bytes]) -> None:
+        """Keep a finished update, durably, in place of the one before."""
+
+    def finished(self, identity: str) -> tuple[Staged, dict[str, bytes]] | None:
+        """The staged update that answers this work with its bytes by SHA-256, or None where there is none."""
+
+    def promote(self) -> None:
+        """Keep the staged client state for good: its update is committed."""
+
+    def drop(self) -> None:
+        """Let go of the staged update."""
+
+    def settle(self, membership: Membership, *, run_id: str, identity: str | None) -> None:
+        """Promote or drop what is staged, and let go of runs that have ended."""
+
+    def forget(self, run_id: str) -> None:
+        """Let go of a run's promoted state."""
+
+    def state(self, run_id: str) -> ClientState | None:
+        """The promoted state of a run; None where there is none, or none that can be read."""
+
+
+class ClientStates:
+    """What one trainer keeps, in a folder that nobody else uses. For one thread."""
+
+    def __init__(self, folder: Path) -> None:
+        """Prepare; nothing is read or made before it is needed.
+
+        Args:
+            folder: Need not exist.
+        """
+        self._folder = folder
+        self._known: Manifest | None = None
+
+    @property
+    def manifest(self) -> Manifest:
+        """What is kept.
+
+        Raises:
+            StoreUnavailable: The folder cannot be read.
+        """
+        if self._known is None:
+            self._known = self._read_manifest()
+            self._sweep(self._known)
+        return self._known
+
+    def stage(self, staged: Staged, blobs: Mapping[str, bytes]) -> None:
+        """Keep a finished update, durably, in place of the one before; the same one again changes nothing.
+
+        Args:
+            staged: The update.
+            blobs: Bytes of its blobs and of its client state by SHA-256.
+
+        Raises:
+            DiskFull, StoreUnavailable: It cannot be kept; what was kept before still is.
+        """
+        if self.manifest.staged is not None and self.manifest.staged.identity == staged.identity:
+            return
+        manifest = replace(self.manifest, staged=staged)
+        try:
+            self._make_folder()
+            for sha256 in sorted(manifest.sha256s - self.manifest.sha256s):
+                disk.replace_file(self._folder / sha256, blobs[sha256], "trainer.state.blob", mode=0o600)
+            self._write(manifest)
+        except OSError as error:
+            self._sweep(self.manifest)
+            raise _unusable(error) from error
+
+    def finished(self, identity: str) -> tuple[Staged, dict[str, bytes]] | None:
+        """The staged update that answers this work with its bytes by SHA-256, or None where there is none.
+
+        Raises:
+            DiskFull, StoreUnavailable: The folder cannot be read, or a damaged update not be dropped.
+        """
+        staged = self.manifest.staged
+        if staged is None or staged.identity != identity:
+            return None
+        blobs = {}
+        for blob in [*staged.update.payload.blobs, *([staged.state] if staged.state else [])]:
+            data = self._read(blob)
+            if data is None:
+                log.warning("finished_update_damaged", run_id=staged.run_id, round=staged.round, sha256=blob.sha256)
+                self.drop()
+                return None
+            blobs[blob.sha256] = data
+        return staged, blobs
+
+    def promote(self) -> None:
+        """Keep the staged client state for good: its update is committed.
+
+        Raises:
+            DiskFull, StoreUnavailable: Nothing has changed.
+        """
+        self._change(promote(self.manifest))
+
+    def drop(self) -> None:
+        """Let go of the staged update.
+
+        Raises:
+            DiskFull, StoreUnavailable: Nothing has changed.
+        """
+        self._change(replace(self.manifest, staged=None))
+
+    def settle(self, membership: Membership, *, run_id: str, identity: str | None) -> None:
+        """Promote or drop what is staged, and let go of runs that have ended; see `settled`.
+
+        Raises:
+            DiskFull, StoreUnavailable: Nothing has changed.
+        """
+        self._change(settled(self.manifest, membership, run_id=run_id, identity=identity))
+
+    def forget(self, run_id: str) -> None:
+        """Let go of a run's promoted state.
+
+        Raises:
+            DiskFull, StoreUnavailable: Nothing has changed.
+        """
+        promoted = {name: entry for name, entry in self.manifest.promoted.items() if name != run_id}
+        self._change(replace(self.manifest, promoted=promoted))
+
+    def state(self, run_id: str) -> ClientState | None:
+        """The promoted state of a run; None where there is none, or none that can be read.
+
+        Raises:
+            DiskFull, StoreUnavailable: The folder cannot be read, or a damaged state not be dropped.
+        """
+        promoted = self.manifest.promoted.get(run_id)
+        if promoted is None or promoted.state is None:
+            return None
+        data = self._read(promoted.state)
+        if data is None:
+            log.warning("client_state_damaged", run_id=run_id, round=promoted.update.round)
+            self.forget(run_id)
+            return None
+        return from_bytes(data)
+
+    # Parts of the above
+
+    def _change(self, manifest: Manifest) -> None:
+        if manifest == self.manifest:
+            return
+        try:
+            self._write(manifest)
+        except OSError as error:
+            raise _unusable(error) from error
+
+    def _write(self, manifest: Manifest) -> None:
+        """Make this what is kept, then let go of blobs that nothing names any more."""
+        path = self._folder / MANIFEST
+        if manifest == Manifest():
+            # Needs no room, so that a full disk can always be emptied of what is not wanted any more.
+            disk.remove(path, "trainer.state.manifest")
+            disk.fsync_folder(self._folder, "trainer.state.manifest")
+        else:
+            disk.replace_file(path, _to_bytes(manifest), "trainer.state.manifest", mode=0o600)
+        self._known = manifest
+        self._sweep(manifest)
+
+    def _sweep(self, manifest: Manifest) -> None:
+        """Remove files that nothing names: what was let go of, and what a crash or a full disk left unfinished."""
+        try:
+            kept = {MANIFEST, *manifest.sha256s}
+            for path in sorted(self._folder.iterdir()):
+                if path.name not in kept:
+                    disk.remove(path, "trainer.state.blob")
+        except OSError as error:
+            log.debug("leftovers_stay", detail=str(error))  # until the next change
+
+    def _make_folder(self) -> None:
+        missing = [folder for folder in (self._folder, *self._folder.parents) if not folder.exists()]
+        for folder in reversed(missing):
+            disk.make_folder(folder, "trainer.state.folder")
+            disk.fsync_folder(folder.parent, "trainer.state.folder")
+
+    def _read_manifest(self) -> Manifest:
+        try:
+            data = (self._folder / MANIFEST).read_bytes()
+        except FileNotFoundError:
+            return Manifest()
+        except OSError as error:
+            raise _unusable(error) from error
+        try:
+            return _from_bytes(data)
+        except ValueError:
+            log.warning("manifest_damaged", hint="finished updates are trained again, client states begin anew")
+            return Manifest()
+
+    def _read(self, blob: BlobRef) -> bytes | None:
+        """The blob's bytes; None where they are gone or others."""
+        try:
+            data = (self._folder / blob.sha256).read_bytes()
+        except OSError:
+            return None
+        return data if sha256_hex(data) == blob.sha256 else None
+
+
+def manifest_in(folder: Path) -> Manifest:
+    """What a trainer's folder says that it keeps; for others than the trainer.
+
+    Raises:
+        FileNotFoundError: Nothing has been kept yet.
+        ValueError: The manifest is not as it was written.
+    """
+    return _from_bytes((folder / MANIFEST).read_bytes())
+
+
+_MANIFEST = TypeAdapter(Manifest)
+
+
+def _to_bytes(manifest: Manifest) -> bytes:
+    content = _MANIFEST.dump_python(manifest, mode="json")
+    document = {"version": VERSION, "content": content, "sha256": sha256_hex(canonical_json(content).encode())}
+    return canonical_json(document).encode()
+
+
+def _from_bytes(data: bytes) -> Manifest:
+    """Read a manifest.
+
+    Raises:
+        ValueError: It is none, or not as it was written.
+    """
+    document = json.loads(data)
+    if not isinstance(document, dict) or document.get("version") != VERSION:
+        raise ValueError("another version")
+    content = document.get("content")
+    if sha256_hex(canonical_json(content).encode()) != document.get("sha256"):
+        raise ValueError("not as it was written")
+    return _MANIFEST.validate_python(content)
+
+
+def _unusable(error: OSError) -> FedplccError:
+    """The error for a folder that does not take or give what it should; the path stays on this machine."""
+    why = f"the state directory of this client cannot be used: {error.strerror or type(error).__name__}"
+    if error.errno in NO_ROOM:
+        return DiskFull(f"{why}; make room on its disk")
+    return StoreUnavailable(f"{why}; see that it can be read and written")

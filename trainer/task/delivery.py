@@ -1,0 +1,184 @@
+"""The way of a finished update from this trainer to its round: kept over a restart, handed in, and settled.
+
+    found? --no--> settle --> (the task is done) --> hand_in: staged --> sent --> committed: promoted
+      `--yes----------------------------------------'                     `-----> refused, or too late
+
+What is not acknowledged may have been committed all the same. So before another task is done the aggregator is asked what it
+has; what follows from its answer is the rule of client_state.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from shared.errors import MalformedUpdate, NotInCohort, RoundClosed, StaleRound, StoreUnavailable, UpdateConflict
+from shared.methods.base import ClientState
+from shared.process.log import get_logger
+from shared.types import ClientActivity, ClientProblem, CommittedUpdate
+from trainer.cancellation import check
+from trainer.task.client_state import Manifest, Staged, States, is_outdated
+from trainer.task.job import Job
+
+STATE_LOST = ClientProblem(
+    reason="CLIENT_STATE_LOST",
+    detail="what this client kept from its last committed update is not in its state directory; it takes part as if it "
+    "were the first time, and the run's bytes will not repeat",
+    hint="keep this trainer's --state-dir over restarts, on a volume of its own; a restored aggregator causes this too",
+)
+
+log = get_logger("trainer.task.delivery")
+
+
+@dataclass(slots=True, eq=False)
+class Finished:
+    """A finished update that may not have arrived yet, with the bytes of its blobs and of its client state by SHA-256."""
+
+    staged: Staged
+    blobs: Mapping[str, bytes]
+    is_refused: bool = False
+    """Whether the aggregator takes it for wrong: it is sent again, but a restarted trainer trains anew."""
+
+
+class Handover:
+    """Takes one client's finished updates to their rounds, one at a time; the last one stays until it is acknowledged."""
+
+    def __init__(self, client_id: str, states: States) -> None:
+        """Prepare.
+
+        Args:
+            client_id: Whose updates they are.
+            states: What the client keeps over restarts.
+        """
+        self._client_id, self._states = client_id, states
+        self._settled_runs: set[str] = set()
+        self._latest: Finished | None = None
+
+    def found(self, identity: str) -> Finished | None:
+        """The finished update that answers this work, from memory or, after a restart, from the disk.
+
+        Raises:
+            DiskFull, StoreUnavailable: The folder cannot be read, or a damaged update not be dropped.
+        """
+        if self._latest is not None and self._latest.staged.identity == identity:
+            return self._latest
+        self._latest = None  # a stale update's blobs are let go before new ones are made
+        found = self._states.finished(identity)
+        if found is None:
+            return None
+        staged, blobs = found
+        log.info("finished_update_found", client_id=self._client_id, run_id=staged.run_id, round=staged.round)
+        self._latest = Finished(staged, blobs)
+        return self._latest
+
+    def settle(self, job: Job, identity: str | None) -> ClientState | None:
+        """Promote or drop what an earlier task left, and let go of what belongs to runs that have ended.
+
+        Args:
+            job: What is to be done now.
+            identity: Names the update that is to be made now; None where none is, since the round is evaluated.
+
+        Returns:
+            The client's state as of its last committed update of the run, of bytes that were checked as they were read, so
+            that nobody reads them again; None where there is none, or the method keeps none.
+
+        Raises:
+            DiskFull, StoreUnavailable: Nothing has changed; doing the task again tries that again.
+            StaleRound: The task came late: its update is committed, and the state that is kept is of after it.
+            FedplccError: The aggregator cannot be asked.
+        """
+        run_id, kept = job.run.run_id, self._states.manifest
+        # By the time that a round is evaluated its own update is committed, as far as it ever will be.
+        next_round = job.task.round + (identity is None)
+        keeps_state = job.config.algorithm.keeps_client_state
+        is_first = run_id not in self._settled_runs and (keeps_state or kept.promoted)
+        last_committed = None
+        if kept.staged is not None or is_first or (keeps_state and _is_out_of_turn(kept, run_id, next_round)):
+            membership = job.coordinator.announce(job.client)
+            self._states.settle(membership, run_id=run_id, identity=identity)
+            last_committed = membership.last_committed
+        self._settled_runs.add(run_id)
+        return self._checked_state(job, last_committed, next_round) if keeps_state else None
+
+    def hand_in(self, job: Job, finished: Finished) -> None:
+        """Keep a finished update, store its blobs and commit it; `found` gives it until it is acknowledged.
+
+        Raises:
+            Cancelled: The task is not wanted any more.
+            DiskFull, StoreUnavailable: It cannot be kept, on this side or the other; handing it in again tries that again.
+            FedplccError: The aggregator refused it.
+        """
+        self._latest = finished
+        if not finished.is_refused:
+            self._stage(job, finished)
+        try:
+            _send(job, finished)
+        except (RoundClosed, NotInCohort, UpdateConflict):
+            # It may have been committed all the same, its acknowledgement lost: what is staged is settled by the next Join.
+            self._latest = None
+            raise
+        except MalformedUpdate:
+            finished.is_refused = True
+            self._states.drop()
+            raise
+        self._latest = None
+        try:
+            self._states.promote()
+        except StoreUnavailable as error:
+            # The update counts all the same; what is staged is promoted before the next one is made.
+            log.warning("promotion_waits", client_id=self._client_id, reason=error.reason, detail=error.detail)
+
+    def _checked_state(self, job: Job, last_committed: CommittedUpdate | None, number: int) -> ClientState | None:
+        """The state of the last committed update before a round, and no other; what is lost is told."""
+        run_id = job.run.run_id
+        promoted, state = self._states.manifest.promoted.get(run_id), None
+        if promoted is not None and promoted.update.round == number and promoted.update == last_committed:
+            raise StaleRound(f"the update of round {number} is committed already", run_id=run_id, round=number)
+        if promoted is None:
+            is_lost = last_committed is not None and last_committed.run_id == run_id and last_committed.round > 0
+        else:
+            is_lost = is_outdated(promoted, last_committed, round=number)
+            if is_lost:
+                self._states.forget(run_id)
+            elif promoted.state is not None:
+                state = self._states.state(run_id)
+                is_lost = state is None
+        if is_lost:
+            log.warning("client_state_lost", client_id=self._client_id, run_id=run_id, round=number)
+            job.on_problem(STATE_LOST)
+        return state
+
+    def _stage(self, job: Job, finished: Finished) -> None:
+        """Keep a finished update over a restart, until it is committed."""
+        staged = self._states.manifest.staged
+        if staged is not None and staged.run_id != job.run.run_id:
+            # Another run's, whose commit may have arrived late: nothing may be put in its place before that is known.
+            membership = job.coordinator.announce(job.client)
+            self._states.settle(membership, run_id=job.run.run_id, identity=finished.staged.identity)
+        with job.timed("stage_seconds"):
+            self._states.stage(finished.staged, finished.blobs)
+
+
+def _is_out_of_turn(kept: Manifest, run_id: str, number: int) -> bool:
+    """Whether the round is not the one after the last that is known here: another trainer may have acted in between."""
+    promoted = kept.promoted.get(run_id)
+    return number > 1 if promoted is None else promoted.update.round != number - 1
+
+
+def _send(job: Job, finished: Finished) -> None:
+    """Store the update's blobs and commit it."""
+    run_id, number, update = job.run.run_id, job.task.round, finished.staged.update
+    job.begin(ClientActivity.UPLOADING)
+    sent_bytes = 0
+    with job.timed("upload_seconds"):
+        blobs = update.payload.blobs
+        for number_sent, blob in enumerate(blobs, start=1):
+            check(job.should_stop)
+            is_prototypes = blob in update.payload.prototype_sets
+            job.coordinator.store(run_id, number, blob, finished.blobs[blob.sha256], is_prototypes=is_prototypes)
+            sent_bytes += blob.size_bytes
+            job.on_activity(ClientActivity.UPLOADING, number_sent / len(blobs))
+    check(job.should_stop)
+    timings = {**update.timings, **job.timings, "sent_bytes": float(sent_bytes)}
+    timings["retries"] = float(job.coordinator.retries)
+    job.coordinator.commit_update(run_id, number, replace(update, timings=timings))

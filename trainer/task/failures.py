@@ -1,0 +1,93 @@
+"""Failures of a client's site, and the sentences about them that leave it.
+
+Where a task ends in an error that is none of ours (its memory, the model's own code), and where an error quotes what a
+file or a library said, the text may hold data or names of files. It stays in this trainer's log. The aggregator hears the
+kind of the error and the line of the model's code that it came through.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from shared.config.run import ModelSection
+from shared.errors import Code, FedplccError, InvalidData, InvalidModel
+from trainer.cancellation import Cancelled
+
+_CPU_ALLOCATOR = ("DefaultCPUAllocator", "alloc_cpu")
+"""What torch says of host memory that it did not get; it raises a plain RuntimeError."""
+
+
+class OutOfMemory(FedplccError):
+    """A task needs more memory than there is, of the host or of the accelerator."""
+
+    code = Code.RESOURCE_EXHAUSTED
+    reason = "OUT_OF_MEMORY"
+
+
+class ModelFailed(FedplccError):
+    """The code behind `package.module:factory` raised."""
+
+    code = Code.FAILED_PRECONDITION
+    reason = "MODEL_FAILED"
+
+
+@contextmanager
+def site_failures(model: ModelSection) -> Iterator[None]:
+    """Within the block, errors of memory and of the model's own code become ours; any other stays as it is.
+
+    Raises:
+        OutOfMemory, ModelFailed: In place of what was raised, which is their cause.
+    """
+    try:
+        yield
+    except Cancelled:
+        raise
+    except InvalidModel as error:
+        # Making a model is somebody's code too, and says whatever it met as a wrong model.
+        if error.__cause__ is not None and is_out_of_memory(error.__cause__):
+            raise OutOfMemory("there is not enough memory for the run's model") from error
+        raise
+    except FedplccError:
+        raise
+    except (Exception, SystemExit) as error:
+        if is_out_of_memory(error):
+            raise OutOfMemory("there is not enough memory for this task") from error
+        place = _place_in_model(error, model)
+        if place is None:
+            raise
+        raise ModelFailed(f"model {model.name!r} raised {type(error).__name__} at {place}") from error
+
+
+def sentence_for_others(error: FedplccError) -> str:
+    """The sentence on a failed task that may leave the site: it names no file and quotes no other error.
+
+    Whole is the sentence of `error.detail`, which the trainer's log has.
+    """
+    cause = error.__cause__
+    if isinstance(error, InvalidData):
+        return "this client's data cannot be read, or do not fit the run; the log of its trainer says why"
+    if isinstance(error, InvalidModel) and cause is not None:
+        return f"the run's model cannot be made at this site ({type(cause).__name__}); the log of its trainer says why"
+    return error.detail
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error says that there was no memory: Python's and numpy's, torch's of an accelerator or of the host."""
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+        return True
+    return isinstance(error, RuntimeError) and any(mark in str(error) for mark in _CPU_ALLOCATOR)
+
+
+def _place_in_model(error: BaseException, model: ModelSection) -> str | None:
+    """Module and line of the innermost frame in the factory's package; None where there is none."""
+    if not model.is_factory:
+        return None
+    package = model.name.partition(":")[0].partition(".")[0]
+    place = None
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        module = str(frame.f_globals.get("__name__", ""))
+        if module.partition(".")[0] == package:
+            place = f"{module}:{line}"
+    return place
