@@ -36,9 +36,10 @@ myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 4
 suppress_warnings = ["myst.header"]  # the fragments of a record may begin at any level
 
-autodoc_typehints = "description"
+autodoc_typehints = "signature"
+python_maximum_signature_line_length = 100
 autodoc_member_order = "bysource"
-autodoc_default_options = {"members": True, "show-inheritance": True, "exclude-members": "model_config, younger"}
+autodoc_default_options = {"members": True, "exclude-members": "model_config, younger"}
 autodoc_preserve_defaults = True
 default_role = "literal"
 python_use_unqualified_type_names = True
@@ -47,7 +48,7 @@ nitpick_ignore_regex = [
     # Limits within annotated types, which the page of the configuration has in words.
     (
         r"py:.*",
-        r"(ge|gt|le|lt|func|annotation|required|metadata)=.*|Ge|Le|Field(Info)?|Annotated.*|.*\._known_partition",
+        r"(ge|gt|le|lt|func|annotation|required|metadata)=.*|Ge|Le|Field(Info)?|Annotated.*|tuple\[.*|.*\._known_partition",
     ),
     (
         r"py:.*",
