@@ -17,16 +17,16 @@ from typing import Annotated, Any, Union, get_args, get_origin
 from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 
-from fedplcc.config_text import SECTIONS, range_of
-from shared.config import AggregatorSettings, GatewaySettings, Settings, TrainerSettings
-from shared.meanings import meanings
+from fedplcc.runs.configuration_text import SECTIONS, range_of
+from shared.config.key_descriptions import meanings
+from shared.config.partition import RULES, Pool
+from shared.config.run import ClientSection, RunConfig, TimmOptions
+from shared.config.sections import Section
+from shared.config.settings import AggregatorSettings, GatewaySettings, Settings, TrainerSettings
+from shared.config.toml_text import toml_value
 from shared.methods import METHODS
 from shared.methods.base import MethodConfig
 from shared.methods.prototypes import ClusterConfig, PrototypeConfig
-from shared.partition import RULES, Pool
-from shared.run_config import ClientSection, RunConfig, TimmOptions
-from shared.sections import Section
-from shared.toml_text import toml_value
 
 PAGE = Path(__file__).parents[1] / "configuration.md"
 INTRODUCTION = """\

@@ -10,8 +10,8 @@ import pytest
 from pydantic import Field, SecretStr
 
 from docs.site.configuration import SERVICES, kind_of, page
+from shared.config.run import RunConfig
 from shared.methods import METHODS
-from shared.run_config import RunConfig
 
 ROWS = [
     [cell.strip() for cell in line.strip("|").split(" | ")] for line in page().splitlines() if line.startswith("| ")
