@@ -48,6 +48,7 @@ lint: $(VENV)/.dev ## Check format, style, types, imports, documents and that wh
 	@$(BIN)/python protos/generate.py --check
 	@$(BIN)/python -m aggregator.store.generate --check
 	@$(BIN)/python -m docs.site.configuration --check
+	@$(BIN)/python -m docs.site.citations
 	@$(BUILD_SITE) && echo "docs: clean"
 	@$(BIN)/hadolint Dockerfile.aggregator Dockerfile.trainer && echo "hadolint: clean"
 	@if command -v npx >/dev/null; then cd protos && npx --yes @bufbuild/buf@$(BUF_VERSION) lint && echo "buf lint: clean"; \

@@ -1,4 +1,4 @@
-"""Who may import whom (design section 3), proved by the contracts in pyproject.toml and by fresh interpreters."""
+"""Who may import whom, proved by the contracts in pyproject.toml and by fresh interpreters."""
 
 from __future__ import annotations
 

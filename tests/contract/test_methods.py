@@ -254,7 +254,7 @@ class TestClientLoss:
 
     @every_setting
     def test_values_and_gradients_are_finite_at_awkward_points(self, setting):
-        """Section 13.7 of the algorithm reference, in the trainer's float32; one over the floor of a norm is no slope."""
+        """docs/algorithms.md, rule 13.7, in the trainer's float32; one over the floor of a norm is no slope."""
         rows = [(cosine, 0, 0, math.sqrt(1 - cosine**2)) for cosine in (-1.0, -1e-8, 0.0, 1e-8, 1.0)]
         features = np.array([row for row in [*rows, (0, 0, 0, 0)] for _ in range(NUM_CLASSES)])
         point, base = mid_run(setting)

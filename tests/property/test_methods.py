@@ -75,7 +75,7 @@ def cosine_of(left: np.ndarray, right: np.ndarray) -> float:
 
 
 def terms_sample_by_sample(batch: Batch, config: Config) -> tuple[float, float]:
-    """Equations 6 to 8 as they are written, one sample and one prototype at a time."""
+    """FedPLCC, eq. 6 to 8, as they are written, one sample and one prototype at a time."""
     rows = [
         (vector.astype(np.float64), int(class_id), float(weight))
         for vector, class_id, weight in zip(

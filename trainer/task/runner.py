@@ -304,7 +304,7 @@ class TaskRunner:
         return model
 
     def _train(self, job: Job, identity: str, client_state: ClientState | None) -> Finished:
-        """Train on the client's data, from the round's model or the client's own, and summarise the features (eq. 9)."""
+        """Train on the client's data, from the round's model or the client's own, and summarise the features."""
         method, loaded = job.config.algorithm, job.loaded
         model, received = self._model_to_train(job, client_state)
         trained = self._trained(job, model, received, client_state)

@@ -1,4 +1,4 @@
-"""Rule 1.9: how long the last prototypes of a client that gives no update stay in the pool."""
+"""docs/algorithms.md, rule 1.9: how long the last prototypes of a client that gives no update stay in the pool."""
 
 from __future__ import annotations
 

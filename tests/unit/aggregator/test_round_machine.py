@@ -32,7 +32,7 @@ from tests.support.records.builders import a_blob, a_round, a_run, an_evaluation
 
 P, E = RunStatus, RunEvent
 
-# Design section 5, written out again: a move that is added to or lost from the code's table must be changed here too.
+# The table of moves, written out again: a move that is added to or lost from the code's table must be changed here too.
 ALLOWED = {
     (P.PENDING, E.ROSTER_MET): P.RUNNING,
     (P.RUNNING, E.PAUSE): P.PAUSED,

@@ -88,7 +88,7 @@ def test_fedmlps_tables_agree_with_what_its_text_says_of_them() -> None:
 
 
 def test_printed_averages_are_the_means_of_their_rows_but_for_nine() -> None:
-    """Section 10.4 of the algorithm reference counts those that are not; their tables say so."""
+    """Nine are not, and the notes of their tables say so."""
     wrong = []
     for key, table in published_tables().items():
         for method in table.accuracy:
