@@ -97,12 +97,10 @@ def test_a_round_is_only_said_of_the_very_model_that_the_metrics_name(ended_run:
     assert read_trained_model(ended_run).round is None
 
 
-def test_the_lines_of_the_readme_load_a_model(
-    ended_runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    text = (ROOT / "README.md").read_text()
+def test_the_documented_lines_load_a_model(ended_runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = (ROOT / "docs" / "results.md").read_text()
     begin, end = "<!-- load_model: tested -->", "<!-- /load_model -->"
-    assert begin in text, f"README.md shows how to load a model between {begin} and {end}"
+    assert begin in text, f"docs/results.md shows how to load a model between {begin} and {end}"
     lines = text.partition(begin)[2].partition(end)[0].strip().removeprefix("```python").removesuffix("```").strip()
     assert len([line for line in lines.splitlines() if line]) == 3
     shutil.copytree(ended_runs / "fedplcc", tmp_path / "fedplcc-runs" / "digits")
