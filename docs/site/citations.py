@@ -62,7 +62,7 @@ class Known:
         rules: Numbers of rules, as "1.7".
         equations: Numbers of equations by the name of their method, as "FedPLCC".
         records: Numbers of decisions.
-        files: Names of files, without their folders.
+        files: Names of files, alone and with any number of their folders: `c.py`, `b/c.py`, `a/b/c.py`.
     """
 
     rules: frozenset[str]
@@ -81,7 +81,9 @@ def known(algorithms: str, decisions: str, paths: Iterable[str] = ()) -> Known:
             if (numbers := re.findall(r"\*\*[Ee]q\. (\d+)\*\*", section))
         },
         records=frozenset(re.findall(r"^#+ (\d+)\. ", decisions, re.MULTILINE)),
-        files=frozenset(path.rpartition("/")[2] for path in paths),
+        files=frozenset(
+            "/".join(parts[i:]) for path in paths for parts in [path.split("/")] for i in range(len(parts))
+        ),
     )
 
 
@@ -134,6 +136,12 @@ def problems(path: str, text: str, known: Known, root: Path = ROOT) -> list[str]
     return [f"{path}: {problem}" for problem in found]
 
 
+NOT_OURS = frozenset(
+    {"build", "dist", "node_modules", "tests-output", "fedplcc-runs", "fedplcc-state", "fedplcc-comparisons"}
+)
+"""Folders that commands leave in a checkout."""
+
+
 def main() -> None:
     """Check every file; exits with the sentences, one a line, if there are any."""
     paths = [*files(ROOT), *LEFT_OUT]
@@ -147,7 +155,7 @@ def main() -> None:
 def files(root: Path) -> Iterator[str]:
     """Yield the paths, from the root, of the files that are read."""
     for top in sorted(root.iterdir()):
-        if top.name.startswith(".") or top.name in ("build", "dist", "node_modules", "tests-output"):
+        if top.name.startswith(".") or top.name in NOT_OURS:
             continue
         for path in sorted(top.rglob("*")) if top.is_dir() else [top]:
             name = path.relative_to(root).as_posix()
@@ -181,8 +189,7 @@ def _problems_of(path: str, passage: str, known: Known, root: Path, method: str)
                 yield f"{match[0]!r}: DECISIONS.md has no record {number}"
     for match in _FILE.finditer(passage):
         is_there = any((root / folder / match[0]).is_file() for folder in Path(path).parents)
-        is_name = "/" not in match[0] and match[0] in known.files
-        if not (is_there or is_name or Path(match[0]).name in NOT_YET):
+        if not (is_there or match[0] in known.files or Path(match[0]).name in NOT_YET):
             yield f"{match[0]!r}: there is no such file"
 
 

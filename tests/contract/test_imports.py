@@ -16,8 +16,8 @@ import pytest
 import aggregator
 import gateway
 import shared
+from tests.support import ROOT
 
-ROOT = Path(__file__).parents[2]
 CONTRACTS = [
     contract["name"]
     for contract in tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]

@@ -15,8 +15,8 @@ import pytest
 
 from shared.methods import METHODS
 from shared.methods.base import Method
+from tests.support import ROOT
 from tests.support.federation.methods_in_a_run import mid_run
-from tests.support.federation.processes import ROOT
 from tests.support.oracles.client_losses import on_numpy
 from tests.support.records.method_settings import Setting, of_methods
 

@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 
 from fedplcc.command.all_commands import app
 from fedplcc.comparison.published import published_tables
+from tests.support import ROOT
 
-ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "experiments" / "results"
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 COMPUTED = ("report.md", "summary.csv", "evaluations.csv", "rounds.csv", "cells.csv")

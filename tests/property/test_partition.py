@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,6 +9,7 @@ from hypothesis import assume, example, given, reject
 from hypothesis import strategies as st
 
 from shared.errors import InvalidData
+from tests.support import ROOT
 from trainer.data import partition
 
 SEEDS = st.integers(0, 2**31 - 1)
@@ -168,7 +168,7 @@ def test_every_rule_is_a_function_of_its_seed_in_any_process():
 
         return hashlib.sha256(b"|".join(part.tobytes() for part in all_rules(seed))).hexdigest()
 
-    root = Path(__file__).parents[2]
+    root = ROOT
     code = (
         "import hashlib, runpy; rules = runpy.run_path('tests/property/test_partition.py')['all_rules'];"
         "print(hashlib.sha256(b'|'.join(part.tobytes() for part in rules(1))).hexdigest())"
