@@ -27,7 +27,7 @@ def problem(**partition: Any) -> str:
     return raised.value.detail
 
 
-def test_one_set_is_divided_among_numbered_clients_of_one_domain():
+def test_one_set_is_divided_among_numbered_clients_of_one_domain() -> None:
     assert clients(kind="dirichlet", data="cifar10:/data", num_clients=2, alpha=0.1) == {
         f"client-0{k}": {
             "domain": "all",
@@ -37,12 +37,12 @@ def test_one_set_is_divided_among_numbered_clients_of_one_domain():
     }
 
 
-def test_numbers_are_as_wide_as_the_last_one():
+def test_numbers_are_as_wide_as_the_last_one() -> None:
     names = list(clients(kind="sharding", data="mnist:/data", num_clients=101))
     assert (names[0], names[-1]) == ("client-000", "client-100")
 
 
-def test_domains_have_clients_of_their_own_and_share_the_keys_above_them():
+def test_domains_have_clients_of_their_own_and_share_the_keys_above_them() -> None:
     domains = {
         "mnist": {"data": "digit5:mnist:/data", "num_clients": 2},
         "usps": {"data": "digit5:usps:/data", "num_clients": 1, "fraction": 1, "samples_per_class": 3},
@@ -66,7 +66,7 @@ def test_domains_have_clients_of_their_own_and_share_the_keys_above_them():
     }
 
 
-def test_a_long_tail_comes_before_the_division():
+def test_a_long_tail_comes_before_the_division() -> None:
     made = clients(kind="sharding", data="cifar10:/data", num_clients=1, shards=3, imbalance=0.1, domain="cifar")
     assert made["client-00"] == {
         "domain": "cifar",
@@ -77,11 +77,11 @@ def test_a_long_tail_comes_before_the_division():
 @pytest.mark.parametrize(
     "text", ["dirichlet(alpha=0.25,min_size=1,seed=9)", "domain(count=[3,4],seed=0)", "domain(seed=2)"]
 )
-def test_a_rule_that_is_written_reads_as_it_was(text):
+def test_a_rule_that_is_written_reads_as_it_was(text) -> None:
     assert parse_rule(text, RULES).text == text
 
 
-def test_settings_may_be_left_out_and_have_spaces():
+def test_settings_may_be_left_out_and_have_spaces() -> None:
     assert parse_rule("dirichlet", RULES) == parse_rule("dirichlet()", RULES) == Dirichlet()
     assert parse_rule("domain( fraction = 0.5, seed = 1 )", RULES) == Domain(fraction=(0.5,), seed=1)
 
@@ -119,28 +119,28 @@ SLIPS: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("what", SLIPS)
-def test_a_slip_is_named_with_what_to_write(what):
+def test_a_slip_is_named_with_what_to_write(what) -> None:
     changes, sentence = SLIPS[what]
     values = {key: value for key, value in {**GOOD, **changes}.items() if value is not None}
     assert sentence in problem(**values)
 
 
-def test_what_is_no_table_is_told_so():
+def test_what_is_no_table_is_told_so() -> None:
     with pytest.raises(InvalidConfig, match=r"\[partition\] is a table of keys: kind, data, num_clients"):
         parse_federation({**BASE, "partition": "dirichlet"})
 
 
-def test_a_partition_and_tables_of_clients_exclude_each_other():
+def test_a_partition_and_tables_of_clients_exclude_each_other() -> None:
     with pytest.raises(InvalidConfig, match=r"\[partition\] stands for \[clients.NAME\] tables: keep one of the two"):
         parse_federation({**BASE, "partition": GOOD, "clients": {"ann": {"data": "mnist:/data"}}})
 
 
-def test_what_is_wrong_with_the_run_is_told_as_ever():
+def test_what_is_wrong_with_the_run_is_told_as_ever() -> None:
     with pytest.raises(InvalidConfig, match=r'run.seed = "x": input should be a valid integer'):
         parse_federation({**BASE, "run": {"method": "fedavg", "seed": "x"}, "partition": GOOD})
 
 
-def test_the_examples_of_the_readme_are_whole():
+def test_the_examples_of_the_readme_are_whole() -> None:
     text = (ROOT / "trainer" / "data" / "README.md").read_text(encoding="utf-8")
     blocks = re.findall(r"```toml\n(.*?)```", text, re.DOTALL)
     made = [sorted(clients(**tomllib.loads(block)["partition"])) for block in blocks]

@@ -23,7 +23,7 @@ def changed(**sections):
     return document
 
 
-def test_a_right_configuration_has_no_problems():
+def test_a_right_configuration_has_no_problems() -> None:
     assert run_problems(RIGHT) == []
 
 
@@ -72,14 +72,14 @@ MISSHAPEN = [
 
 
 @pytest.mark.parametrize(("document", "locations"), WRONG + MISSHAPEN)
-def test_each_problem_is_said_at_its_key(document, locations):
+def test_each_problem_is_said_at_its_key(document, locations) -> None:
     assert [problem.location for problem in run_problems(document)] == locations
     with pytest.raises(InvalidConfig):
         parse_run_config(document)
 
 
 @pytest.mark.parametrize(("document", "locations"), WRONG)
-def test_what_has_problems_is_refused_in_the_same_words(document, locations):
+def test_what_has_problems_is_refused_in_the_same_words(document, locations) -> None:
     with pytest.raises(InvalidConfig) as refusal:
         parse_run_config(document)
     assert refusal.value.detail.split("; ")[0] in "; ".join(problem.detail for problem in run_problems(document))

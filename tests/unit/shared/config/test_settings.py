@@ -18,19 +18,19 @@ TRAINER = {"client": "mnist", "data": "digits:mnist"}
 
 
 @pytest.fixture(autouse=True)
-def _clean_environment(monkeypatch):
+def _clean_environment(monkeypatch) -> None:
     for name in [name for name in os.environ if name.startswith("FEDPLCC_")]:
         monkeypatch.delenv(name)
 
 
-def test_everything_but_client_and_data_has_a_default():
+def test_everything_but_client_and_data_has_a_default() -> None:
     assert load(AggregatorSettings).port == 50051
     assert load(GatewaySettings).aggregator == "127.0.0.1:50051"
     trainer = load(TrainerSettings, TRAINER)
     assert (trainer.domain, trainer.state_dir) == ("mnist", Path("fedplcc-state/trainer-mnist"))
 
 
-def test_flags_win_over_the_environment_and_that_over_the_file(tmp_path, monkeypatch):
+def test_flags_win_over_the_environment_and_that_over_the_file(tmp_path, monkeypatch) -> None:
     file = tmp_path / "settings.toml"
     file.write_text("[aggregator]\nport = 1\nlease_heartbeats = 7\nheartbeat_interval_s = 9.0\n")
     monkeypatch.setenv("FEDPLCC_PORT", "2")
@@ -41,13 +41,13 @@ def test_flags_win_over_the_environment_and_that_over_the_file(tmp_path, monkeyp
 
 
 @pytest.mark.parametrize("off", ["off", "none", ""])
-def test_a_metrics_port_can_be_switched_off(monkeypatch, off):
+def test_a_metrics_port_can_be_switched_off(monkeypatch, off) -> None:
     monkeypatch.setenv("FEDPLCC_METRICS_PORT", off)
     assert load(AggregatorSettings).metrics_port is None
 
 
 @pytest.mark.parametrize("off", ["0", "false", "no", "off"])
-def test_a_trainer_tells_its_readings_unless_it_is_told_not_to(monkeypatch, off):
+def test_a_trainer_tells_its_readings_unless_it_is_told_not_to(monkeypatch, off) -> None:
     assert load(TrainerSettings, TRAINER).send_readings
     flags = [f"--{name}={value}" for name, value in TRAINER.items()]
     assert not from_command_line(TrainerSettings, "trainer", "", [*flags, "--no-send-readings"]).send_readings
@@ -56,7 +56,7 @@ def test_a_trainer_tells_its_readings_unless_it_is_told_not_to(monkeypatch, off)
     assert from_command_line(TrainerSettings, "trainer", "", [*flags, "--send-readings"]).send_readings
 
 
-def test_allowed_code_is_a_list_from_flags_the_environment_and_the_file(tmp_path, monkeypatch):
+def test_allowed_code_is_a_list_from_flags_the_environment_and_the_file(tmp_path, monkeypatch) -> None:
     assert load(TrainerSettings, TRAINER).allow_code == ()
     file = tmp_path / "settings.toml"
     file.write_text('[trainer]\nallow_code = ["a.b:c"]\n')
@@ -77,7 +77,7 @@ def test_allowed_code_is_a_list_from_flags_the_environment_and_the_file(tmp_path
     ("value", "seen"),
     [("", ()), ("0", ("0",)), (" GPU-a , MIG-b,", ("GPU-a", "MIG-b"))],
 )
-def test_what_cuda_may_see_is_read_entry_by_entry(monkeypatch, value, seen):
+def test_what_cuda_may_see_is_read_entry_by_entry(monkeypatch, value, seen) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", value)
     assert visible_cuda_devices() == seen
 
@@ -107,7 +107,7 @@ def test_what_cuda_may_see_is_read_entry_by_entry(monkeypatch, value, seen):
         (TrainerSettings, {**TRAINER, "aggregator": "10.0.0.1:50051"}, ["10.0.0.1", "--insecure"]),
     ],
 )
-def test_a_wrong_setting_is_named_with_its_value_and_what_it_may_be(kind, flags, says):
+def test_a_wrong_setting_is_named_with_its_value_and_what_it_may_be(kind, flags, says) -> None:
     with pytest.raises(InvalidConfig) as error:
         load(kind, flags)
     for word in says:
@@ -115,7 +115,7 @@ def test_a_wrong_setting_is_named_with_its_value_and_what_it_may_be(kind, flags,
 
 
 @pytest.mark.parametrize("text", ["[aggregator]\ncolour = 1\n", "aggregator = 3", "not toml"])
-def test_a_wrong_file_is_named(tmp_path, text):
+def test_a_wrong_file_is_named(tmp_path, text) -> None:
     file = tmp_path / "settings.toml"
     file.write_text(text)
     with pytest.raises(InvalidConfig, match=r"settings\.toml"):
@@ -124,17 +124,17 @@ def test_a_wrong_file_is_named(tmp_path, text):
         load(AggregatorSettings, file=tmp_path / "none.toml")
 
 
-def test_plain_text_off_loopback_is_accepted_when_asked_for():
+def test_plain_text_off_loopback_is_accepted_when_asked_for() -> None:
     assert load(AggregatorSettings, {"host": "0.0.0.0", "insecure": True}).host == "0.0.0.0"
 
 
-def test_libraries_are_told_their_threads_before_they_load(monkeypatch):
+def test_libraries_are_told_their_threads_before_they_load(monkeypatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "64")
     config.limit_threads(2)
     assert os.environ["OMP_NUM_THREADS"] == "2"
 
 
-def test_every_field_has_a_flag_and_its_docstring_is_the_help(capsys):
+def test_every_field_has_a_flag_and_its_docstring_is_the_help(capsys) -> None:
     arguments = ["--client", "mnist", "--data", "digits:mnist", "--metrics-port", "off", "--threads", "2"]
     settings = config.from_command_line(TrainerSettings, "python -m trainer", "Trains.", arguments)
     assert (settings.client, settings.metrics_port, settings.threads) == ("mnist", None, 2)
@@ -149,14 +149,14 @@ def test_every_field_has_a_flag_and_its_docstring_is_the_help(capsys):
     assert "Undefined" not in text
 
 
-def test_a_flag_that_does_not_exist_ends_with_code_2(capsys):
+def test_a_flag_that_does_not_exist_ends_with_code_2(capsys) -> None:
     with pytest.raises(SystemExit) as ended:
         config.from_command_line(TrainerSettings, "python -m trainer", "Trains.", ["--colour", "red"])
     assert ended.value.code == 2
     assert "--colour" in capsys.readouterr().err
 
 
-def test_the_url_of_a_database_is_shown_nowhere(tmp_path, monkeypatch):
+def test_the_url_of_a_database_is_shown_nowhere(tmp_path, monkeypatch) -> None:
     url = "postgresql://u:secret@h/d"
     monkeypatch.setenv("FEDPLCC_DATABASE_URL", url)
     settings = load(AggregatorSettings)

@@ -22,13 +22,13 @@ from shared.config.toml_text import toml_tables, toml_value
         [f"class {i}" for i in range(345)],
     ],
 )
-def test_a_value_is_read_back_from_toml_as_it_was(value):
+def test_a_value_is_read_back_from_toml_as_it_was(value) -> None:
     text = toml_value(value)
     assert tomllib.loads(f"value = {text}") == {"value": value}
     assert max(map(len, text.splitlines())) <= 105
 
 
-def test_tables_are_read_back_without_the_keys_that_have_no_value():
+def test_tables_are_read_back_without_the_keys_that_have_no_value() -> None:
     tables: dict[str, dict[str, Any]] = {
         "run": {"name": "a", "clients": None, "odd key": [1, 2]},
         "model": {},

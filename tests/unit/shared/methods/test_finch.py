@@ -48,21 +48,21 @@ def first_neighbours_by_definition(rows: np.ndarray) -> list[int]:
 
 
 class TestPublishedVectors:
-    def test_first_neighbours_of_eight_angles(self):
+    def test_first_neighbours_of_eight_angles(self) -> None:
         assert first_neighbours(ONE_LEVEL).tolist() == [1, 0, 1, 4, 3, 6, 7, 6]
 
-    def test_one_partition_is_kept_when_the_next_would_be_one_cluster(self):
+    def test_one_partition_is_kept_when_the_next_would_be_one_cluster(self) -> None:
         assert [labels.tolist() for labels in finch(ONE_LEVEL)] == [[0, 0, 0, 1, 1, 2, 2, 2]]
 
-    def test_two_partitions(self):
+    def test_two_partitions(self) -> None:
         assert [labels.tolist() for labels in finch(TWO_LEVELS)] == [[0, 0, 1, 1, 2, 2, 3, 3], [0, 0, 0, 0, 1, 1, 1, 1]]
 
-    def test_plain_means_give_two_partitions(self):
+    def test_plain_means_give_two_partitions(self) -> None:
         first, last = finch(UNEVEN, weights=UNEVEN_WEIGHTS, merge_mean="plain")
         assert first.tolist() == [0, 0, 1, 1, 2, 2, 2, 2, 3, 3]
         assert last.tolist() == [0, 0, 0, 0, 1, 1, 1, 1, 1, 1]
 
-    def test_weighted_means_give_one_partition_of_the_same_rows(self):
+    def test_weighted_means_give_one_partition_of_the_same_rows(self) -> None:
         (only,) = finch(UNEVEN, weights=UNEVEN_WEIGHTS, merge_mean="weighted")
         assert only.tolist() == [0, 0, 1, 1, 2, 2, 2, 2, 3, 3]
         assert len(finch_star(UNEVEN, UNEVEN_WEIGHTS, merge_mean="weighted").centres_CD) == 4
@@ -74,7 +74,7 @@ class TestPublishedVectors:
             ("weighted", [(0.997482, 0.034772), (0.861466, 0.507440), (0.289638, 0.955889)]),
         ],
     )
-    def test_centres_and_weights_of_finch_star(self, merge_mean, centres):
+    def test_centres_and_weights_of_finch_star(self, merge_mean, centres) -> None:
         clusters = finch_star(ONE_LEVEL, [5, 1, 1, 10, 2, 3, 3, 1], merge_mean=merge_mean)
         np.testing.assert_allclose(clusters.centres_CD, centres, atol=6e-7)
         assert clusters.centres_CD.dtype == np.float32
@@ -87,35 +87,35 @@ class TestPartitionChoice:
     @pytest.mark.parametrize(
         ("partition", "num_clusters"), [("first", 4), ("last", 2), ("index:0", 4), ("index:1", 2), ("index:7", 2)]
     )
-    def test_a_partition_is_named_by_its_place_in_the_hierarchy(self, partition, num_clusters):
+    def test_a_partition_is_named_by_its_place_in_the_hierarchy(self, partition, num_clusters) -> None:
         assert len(finch_star(TWO_LEVELS, np.ones(8), partition).centres_CD) == num_clusters
 
     @pytest.mark.parametrize("partition", ["", "middle", "index:", "index:-1", "index:1.5", "last ", "index:1\n"])
-    def test_an_unknown_partition_is_refused_by_name(self, partition):
+    def test_an_unknown_partition_is_refused_by_name(self, partition) -> None:
         with pytest.raises(ValueError, match="'last', 'first' or 'index:<l>'"):
             partition_level(partition)
 
 
 class TestEdges:
-    def test_no_rows_give_no_partition_and_no_cluster(self):
+    def test_no_rows_give_no_partition_and_no_cluster(self) -> None:
         assert finch([]) == ()
         assert finch(np.zeros((0, 5))) == ()
         clusters = finch_star(np.zeros((0, 5)), [])
         assert clusters.centres_CD.shape == (0, 5)
         assert (len(clusters.weights_C), len(clusters.labels_N), clusters.num_excluded) == (0, 0, 0)
 
-    def test_one_row_is_one_cluster_with_its_own_centre(self):
+    def test_one_row_is_one_cluster_with_its_own_centre(self) -> None:
         assert [labels.tolist() for labels in finch([[3.0, 4.0]])] == [[0]]
         np.testing.assert_array_equal(finch_star([[3.0, 4.0]], [7]).centres_CD, [[3.0, 4.0]])
 
     @pytest.mark.parametrize("rows", [[[1, 0], [-1, 0]], [[1, 0], [0, 1], [-1, -1]], [[2, 1]] * 5])
-    def test_up_to_three_rows_and_equal_rows_are_one_cluster(self, rows):
+    def test_up_to_three_rows_and_equal_rows_are_one_cluster(self, rows) -> None:
         assert [labels.tolist() for labels in finch(rows)] == [[0] * len(rows)]
 
-    def test_two_pairs_of_duplicates_are_two_clusters(self):
+    def test_two_pairs_of_duplicates_are_two_clusters(self) -> None:
         assert [labels.tolist() for labels in finch([[1, 0], [0, 1], [1, 0], [0, 1]])] == [[0, 1, 0, 1]]
 
-    def test_zero_rows_are_left_out_and_counted(self):
+    def test_zero_rows_are_left_out_and_counted(self) -> None:
         rows = np.insert(ONE_LEVEL, [0, 3, 8], 0, axis=0)
         weights = np.insert([5.0, 1, 1, 10, 2, 3, 3, 1], [0, 3, 8], 100)
         assert [labels.tolist() for labels in finch(rows)] == [[-1, 0, 0, 0, -1, 1, 1, 2, 2, 2, -1]]
@@ -124,14 +124,14 @@ class TestEdges:
         assert clusters.labels_N.tolist() == [-1, 0, 0, 0, -1, 1, 1, 2, 2, 2, -1]
         assert clusters.weights_C.tolist() == [7, 12, 7]
 
-    def test_nothing_but_zero_rows_gives_no_cluster(self):
+    def test_nothing_but_zero_rows_gives_no_cluster(self) -> None:
         assert finch(np.zeros((3, 2))) == ()
         clusters = finch_star(np.full((3, 2), 1e-13), np.ones(3))
         assert clusters.centres_CD.shape == (0, 2)
         assert clusters.labels_N.tolist() == [-1, -1, -1]
         assert clusters.num_excluded == 3
 
-    def test_a_mean_of_opposite_rows_is_far_from_everything_and_finite(self):
+    def test_a_mean_of_opposite_rows_is_far_from_everything_and_finite(self) -> None:
         # P_0 joins each row to its opposite twin's neighbour; two of the means are exactly zero.
         rows = np.array(
             [[1, 0, 0], [-1, 0, 0], [0, 1, 0.1], [0, 1, 0], [0, 0, 1], [0, 0.1, 1], [0, 1, 0.11]], np.float32
@@ -141,24 +141,24 @@ class TestEdges:
         np.testing.assert_array_equal(first_neighbours(np.array([[0.0, 0], [1, 0], [0, 0], [1, 0.1]])), [1, 3, 0, 1])
 
     @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 1e300])
-    def test_values_that_are_not_finite_in_float32_are_refused(self, bad):
+    def test_values_that_are_not_finite_in_float32_are_refused(self, bad) -> None:
         with pytest.raises(ValueError, match="finite"):
             finch([[1.0, bad], [1.0, 0.0]])
 
     @pytest.mark.parametrize("weights", [[1.0], [1, 1, 1], [1, 0], [1, -2], [1, np.nan], [1, np.inf], [[1, 1]]])
-    def test_weights_must_be_one_positive_number_per_row(self, weights):
+    def test_weights_must_be_one_positive_number_per_row(self, weights) -> None:
         with pytest.raises(ValueError, match="weights"):
             finch_star(np.eye(2), weights)
 
-    def test_vectors_must_be_a_matrix(self):
+    def test_vectors_must_be_a_matrix(self) -> None:
         with pytest.raises(ValueError, match="matrix"):
             finch([1.0, 2.0])
 
-    def test_blocks_have_at_least_one_row(self):
+    def test_blocks_have_at_least_one_row(self) -> None:
         with pytest.raises(ValueError, match="block_rows"):
             finch(ONE_LEVEL, block_rows=0)
 
-    def test_arguments_are_not_changed(self):
+    def test_arguments_are_not_changed(self) -> None:
         rows, weights = UNEVEN.astype(np.float32), np.array(UNEVEN_WEIGHTS, dtype=np.float64)
         before = rows.copy(), weights.copy()
         finch_star(rows, weights, merge_mean="weighted")
@@ -192,19 +192,19 @@ def on_the_edge(seed: int) -> np.ndarray:
 class TestTies:
     @pytest.mark.parametrize("make", [duplicates, integers, on_the_edge])
     @pytest.mark.parametrize("block_rows", [1, 7, 1024])
-    def test_the_lowest_of_tied_rows_wins_at_any_block_size(self, make, block_rows):
+    def test_the_lowest_of_tied_rows_wins_at_any_block_size(self, make, block_rows) -> None:
         for seed in range(40):
             rows = make(seed)
             if len(rows) >= 2:
                 assert first_neighbours(rows, block_rows=block_rows).tolist() == first_neighbours_by_definition(rows)
 
-    def test_ties_are_found_whatever_the_length_of_the_rows(self):
+    def test_ties_are_found_whatever_the_length_of_the_rows(self) -> None:
         rng = np.random.default_rng(5)
         for dim in (1, 3, 64, 511, 2048):
             rows = rng.normal(size=(3, dim))[rng.integers(0, 3, 24)].astype(np.float32)
             assert first_neighbours(rows).tolist() == first_neighbours_by_definition(rows)
 
-    def test_the_edge_of_the_tie_is_reached_by_these_sets(self):
+    def test_the_edge_of_the_tie_is_reached_by_these_sets(self) -> None:
         # Otherwise the test above would not see a wrong edge: some winner must be the best of its row only within the tie.
         is_loser_chosen = []
         for seed in range(40):
@@ -217,7 +217,7 @@ class TestTies:
         assert any(is_loser_chosen)
 
     @pytest.mark.parametrize("make", [duplicates, integers, on_the_edge])
-    def test_neither_blocks_nor_threads_change_a_label_or_a_bit(self, make):
+    def test_neither_blocks_nor_threads_change_a_label_or_a_bit(self, make) -> None:
         for seed in range(100, 110):
             rows = make(seed)
             weights = np.arange(1.0, len(rows) + 1)
@@ -231,7 +231,7 @@ class TestTies:
                 assert [labels.tolist() for labels in actual] == [labels.tolist() for labels in expected]
                 assert clusters.centres_CD.tobytes() == centres.tobytes()
 
-    def test_many_rows_give_the_same_bytes_with_any_threads_and_blocks(self):
+    def test_many_rows_give_the_same_bytes_with_any_threads_and_blocks(self) -> None:
         rng = np.random.default_rng(11)
         rows = np.maximum(rng.normal(size=(6, 512))[rng.integers(0, 6, 1500)] + rng.normal(size=(1500, 512)), 0)
         rows[::3] = rows[0]
@@ -242,7 +242,7 @@ class TestTies:
             results.append((clusters.labels_N.tobytes(), clusters.centres_CD.tobytes()))
         assert len(set(results)) == 1
 
-    def test_a_few_rows_are_multiplied_in_pieces_that_change_no_label(self, monkeypatch):
+    def test_a_few_rows_are_multiplied_in_pieces_that_change_no_label(self, monkeypatch) -> None:
         rng = np.random.default_rng(12)
         rows = np.abs(rng.normal(size=(4, 512))[rng.integers(0, 4, 35)] + 1e-5 * rng.normal(size=(35, 512)))
         rows[20] = rows[3]
@@ -256,12 +256,12 @@ class TestCrowds:
     """Rows with so many near-best neighbours that the float32 product cannot tell them apart."""
 
     @pytest.mark.parametrize("spread", [0.0, 1e-7, 1e-6, 1e-5, 1e-3])
-    def test_tight_clusters_are_told_apart(self, spread):
+    def test_tight_clusters_are_told_apart(self, spread) -> None:
         rng = np.random.default_rng(3)
         rows = (1 + spread * rng.normal(size=(80, 33))).astype(np.float32)
         assert first_neighbours(rows, block_rows=32).tolist() == first_neighbours_by_definition(rows)
 
-    def test_a_crowd_far_away_is_forgotten_when_something_nearer_comes(self):
+    def test_a_crowd_far_away_is_forgotten_when_something_nearer_comes(self) -> None:
         # The first tile shows row 0 thirty equal rows at right angles; its neighbour comes last.
         rows = np.zeros((40, 3), np.float32)
         rows[:39, 1] = 1
@@ -269,7 +269,7 @@ class TestCrowds:
         rows[39] = [1, 0.01, 0]
         assert first_neighbours(rows, block_rows=35).tolist() == first_neighbours_by_definition(rows)
 
-    def test_memory_is_a_few_blocks_even_when_all_pairs_are_candidates(self):
+    def test_memory_is_a_few_blocks_even_when_all_pairs_are_candidates(self) -> None:
         rows = np.tile(np.linspace(1, 2, 8, dtype=np.float32), (6000, 1))
         tracemalloc.start()
         (labels,) = finch(rows)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from shared.process import log
+from typing import Never
 
 
 @pytest.fixture(autouse=True)
@@ -22,7 +23,7 @@ def events(stream):
     return [json.loads(line) for line in stream.getvalue().splitlines()]
 
 
-def test_an_event_is_one_line_of_json_with_what_is_bound():
+def test_an_event_is_one_line_of_json_with_what_is_bound() -> None:
     stream = io.StringIO()
     log.set_up("info", stream=stream)
     with log.bind(run_id="r", round=3):
@@ -35,7 +36,7 @@ def test_an_event_is_one_line_of_json_with_what_is_bound():
     assert "run_id" not in idle
 
 
-def test_the_standard_librarys_loggers_write_the_same_lines():
+def test_the_standard_librarys_loggers_write_the_same_lines() -> None:
     stream = io.StringIO()
     log.set_up("info", stream=stream)
     with log.bind(run_id="r"):
@@ -46,7 +47,7 @@ def test_the_standard_librarys_loggers_write_the_same_lines():
     assert careful["event"] == "careful now"
 
 
-def test_levels_hold_for_ours_and_libraries_write_from_warning_on():
+def test_levels_hold_for_ours_and_libraries_write_from_warning_on() -> None:
     stream = io.StringIO()
     log.set_up("info", stream=stream)
     log.get_logger("trainer.worker").debug("unseen")
@@ -58,12 +59,12 @@ def test_levels_hold_for_ours_and_libraries_write_from_warning_on():
 
 
 @pytest.mark.parametrize("as_json", [True, False])
-def test_a_traceback_shows_no_values(as_json):
+def test_a_traceback_shows_no_values(as_json) -> None:
     stream = io.StringIO()
     log.set_up("info", json=as_json, stream=stream)
     token = "a-secret-token"
 
-    def fail(value):
+    def fail(value) -> Never:
         raise ValueError("no")
 
     try:
@@ -74,14 +75,14 @@ def test_a_traceback_shows_no_values(as_json):
     assert "a-secret-token" not in stream.getvalue()
 
 
-def test_lines_begin_with_when_how_bad_and_what():
+def test_lines_begin_with_when_how_bad_and_what() -> None:
     stream = io.StringIO()
     log.set_up("info", stream=stream)
     log.get_logger("trainer.worker").info("waiting", run_id="r")
     assert list(json.loads(stream.getvalue()))[:3] == ["timestamp", "level", "event"]
 
 
-def test_a_logger_whose_lines_are_shown_in_another_way_is_silent_until_it_is_set_up_anew():
+def test_a_logger_whose_lines_are_shown_in_another_way_is_silent_until_it_is_set_up_anew() -> None:
     stream = io.StringIO()
     log.set_up("info", stream=stream, silent=["aggregator.coordinator.event_log"])
     log.get_logger("aggregator.coordinator.event_log").error("run_failed")
@@ -91,9 +92,9 @@ def test_a_logger_whose_lines_are_shown_in_another_way_is_silent_until_it_is_set
     assert [event["event"] for event in events(stream)] == ["run_unreadable", "run_failed"]
 
 
-def test_a_terminal_gets_text():
+def test_a_terminal_gets_text() -> None:
     class Terminal(io.StringIO):
-        def isatty(self):
+        def isatty(self) -> bool:
             return True
 
     stream = Terminal()
@@ -103,7 +104,7 @@ def test_a_terminal_gets_text():
     assert not stream.getvalue().startswith("{")
 
 
-def test_secrets_payloads_and_endless_values_do_not_reach_a_log():
+def test_secrets_payloads_and_endless_values_do_not_reach_a_log() -> None:
     stream = io.StringIO()
     log.set_up("info", stream=stream)
     key = "-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBg\n-----END PRIVATE KEY-----"
@@ -137,7 +138,7 @@ def test_secrets_payloads_and_endless_values_do_not_reach_a_log():
 
 
 @pytest.mark.parametrize("as_json", [True, False])
-def test_secrets_in_the_text_of_an_exception_are_masked_and_an_endless_one_is_cut(as_json):
+def test_secrets_in_the_text_of_an_exception_are_masked_and_an_endless_one_is_cut(as_json) -> None:
     stream = io.StringIO()
     log.set_up("info", json=as_json, stream=stream)
     try:
@@ -150,7 +151,7 @@ def test_secrets_in_the_text_of_an_exception_are_masked_and_an_endless_one_is_cu
 
 
 @pytest.mark.parametrize("as_json", [True, False])
-def test_nobody_commands_the_terminal_of_who_reads_a_log(as_json):
+def test_nobody_commands_the_terminal_of_who_reads_a_log(as_json) -> None:
     stream = io.StringIO()
     log.set_up("info", json=as_json, stream=stream)
     log.get_logger("rpc").info("rpc", client_id="\x1b[2Jann\x9b31m", names=["\u202egnp.exe"])
@@ -158,7 +159,7 @@ def test_nobody_commands_the_terminal_of_who_reads_a_log(as_json):
     assert "ann" in stream.getvalue()
 
 
-def test_what_is_bound_for_a_task_holds_for_its_whole_life_and_for_nothing_else():
+def test_what_is_bound_for_a_task_holds_for_its_whole_life_and_for_nothing_else() -> None:
     async def work():
         log.bind_task(run_id="r", round=2)
         return dict(log.bound()), await asyncio.to_thread(lambda: dict(log.bound()))

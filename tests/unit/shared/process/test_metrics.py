@@ -15,7 +15,7 @@ from shared.version import VERSION
 LOOPBACK = "127.0.0.1"
 
 
-def test_a_scraper_gets_which_service_and_version_this_is_until_the_port_is_closed():
+def test_a_scraper_gets_which_service_and_version_this_is_until_the_port_is_closed() -> None:
     server = serve_metrics(new_registry("trainer"), LOOPBACK, 0)
     url = f"http://{LOOPBACK}:{server.port}/metrics"
     try:
@@ -30,13 +30,13 @@ def test_a_scraper_gets_which_service_and_version_this_is_until_the_port_is_clos
         urllib.request.urlopen(url, timeout=5)
 
 
-def test_a_taken_port_is_one_clear_sentence():
+def test_a_taken_port_is_one_clear_sentence() -> None:
     with socket.create_server((LOOPBACK, 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(InvalidConfig, match=rf"cannot serve metrics on {LOOPBACK}:{port}: .*; choose another port"):
             serve_metrics(new_registry("aggregator"), LOOPBACK, port)
 
 
-def test_an_address_of_another_machine_is_one_clear_sentence():
+def test_an_address_of_another_machine_is_one_clear_sentence() -> None:
     with pytest.raises(InvalidConfig, match=r"cannot serve metrics on 192\.0\.2\.1:0"):
         serve_metrics(new_registry("aggregator"), "192.0.2.1", 0)

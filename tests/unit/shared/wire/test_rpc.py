@@ -25,6 +25,7 @@ from shared.process import log
 from shared.wire import rpc
 from shared.wire.call_logs import CallsMade
 from shared.wire.call_observer import CallObserver
+from typing import Never
 
 SERVICE = round_service_pb2.DESCRIPTOR.services_by_name["RoundService"]
 
@@ -32,7 +33,7 @@ SERVICE = round_service_pb2.DESCRIPTOR.services_by_name["RoundService"]
 class Servicer(round_service_pb2_grpc.RoundServiceServicer):
     """Answers as it is told."""
 
-    def __init__(self, error=None):
+    def __init__(self, error=None) -> None:
         self.error = error
 
     async def Heartbeat(self, request, context):
@@ -53,7 +54,7 @@ class Servicer(round_service_pb2_grpc.RoundServiceServicer):
                 raise self.error
         return round_service_pb2.UploadModelResponse(offset_bytes=size)
 
-    async def Join(self, request, context):
+    async def Join(self, request, context) -> None:
         await asyncio.Event().wait()
 
 
@@ -70,16 +71,16 @@ async def serving(servicer, **options):
         await server.stop(0)
 
 
-async def call_unary(stub):
+async def call_unary(stub) -> None:
     await stub.Heartbeat(round_service_pb2.HeartbeatRequest(), timeout=20)
 
 
-async def call_server_stream(stub):
+async def call_server_stream(stub) -> None:
     async for _ in stub.SyncRound(round_service_pb2.SyncRoundRequest(), timeout=20):
         pass
 
 
-async def call_client_stream(stub):
+async def call_client_stream(stub) -> None:
     async def parts():
         for _ in range(3):
             yield round_service_pb2.UploadModelRequest(chunk=round_service_pb2.Chunk(data=b"x" * 1000))
@@ -99,15 +100,15 @@ async def error_of(call, error):
 
 
 @pytest.mark.parametrize("call", CALLS)
-def test_an_error_arrives_as_it_was_raised_from_every_kind_of_call(call):
+def test_an_error_arrives_as_it_was_raised_from_every_kind_of_call(call) -> None:
     error = asyncio.run(error_of(call, errors.ChunkOutOfOrder("expected byte 7", expected_offset_bytes=7)))
     assert type(error) is errors.ChunkOutOfOrder
     assert error.detail == "expected byte 7"
     assert error.metadata == {"expected_offset_bytes": "7"}
 
 
-def test_every_error_of_the_tree_arrives_as_itself():
-    async def all_kinds():
+def test_every_error_of_the_tree_arrives_as_itself() -> None:
+    async def all_kinds() -> None:
         servicer = Servicer()
         async with serving(servicer) as (stub, _, _):
             for kind in KINDS:
@@ -121,28 +122,28 @@ def test_every_error_of_the_tree_arrives_as_itself():
 
 
 @pytest.mark.parametrize("call", CALLS)
-def test_a_bug_arrives_without_its_text(call):
+def test_a_bug_arrives_without_its_text(call) -> None:
     error = asyncio.run(error_of(call, KeyError("/secret/path")))
     assert type(error) is errors.Internal
     assert error.detail == rpc.INTERNAL_TEXT
 
 
-def test_a_very_long_sentence_still_arrives_as_its_error():
+def test_a_very_long_sentence_still_arrives_as_its_error() -> None:
     error = asyncio.run(error_of(call_unary, errors.InvalidConfig("ä" * 100_000)))
     assert type(error) is errors.InvalidConfig
     assert error.detail == "ä" * rpc.MAX_DETAIL
 
 
-def test_a_very_long_fact_still_arrives_with_its_error():
+def test_a_very_long_fact_still_arrives_with_its_error() -> None:
     error = asyncio.run(error_of(call_unary, errors.RunNotFound("there is no such run", run_id="ä" * 100_000)))
     assert type(error) is errors.RunNotFound
     assert error.metadata == {"run_id": "ä" * rpc.MAX_DETAIL}
 
 
-def test_a_synchronous_channel_translates_the_same_way():
+def test_a_synchronous_channel_translates_the_same_way() -> None:
     started, done, ports = threading.Event(), threading.Event(), []
 
-    async def serve():
+    async def serve() -> None:
         async with serving(Servicer(errors.RoundClosed("too late", round=3))) as (_, _, port):
             ports.append(port)
             started.set()
@@ -168,7 +169,7 @@ def free_port():
         return probe.getsockname()[1]
 
 
-def test_no_aggregator_there_is_said_with_the_address():
+def test_no_aggregator_there_is_said_with_the_address() -> None:
     address = f"127.0.0.1:{free_port()}"
     with rpc.open_channel(address) as channel:
         stub = round_service_pb2_grpc.RoundServiceStub(channel)
@@ -176,8 +177,8 @@ def test_no_aggregator_there_is_said_with_the_address():
             stub.Heartbeat(round_service_pb2.HeartbeatRequest(), timeout=20)
 
 
-def test_an_answer_that_does_not_come_is_unavailable():
-    async def wait_in_vain():
+def test_an_answer_that_does_not_come_is_unavailable() -> None:
+    async def wait_in_vain() -> None:
         async with serving(Servicer()) as (stub, _, _):
             with pytest.raises(errors.Unavailable, match="in time") as raised, rpc.translated():
                 await stub.Join(round_service_pb2.JoinRequest(), timeout=0.05)
@@ -186,8 +187,8 @@ def test_an_answer_that_does_not_come_is_unavailable():
     asyncio.run(wait_in_vain())
 
 
-def test_a_message_over_the_limit_is_refused_on_its_way():
-    async def send_too_much():
+def test_a_message_over_the_limit_is_refused_on_its_way() -> None:
+    async def send_too_much() -> None:
         async with serving(Servicer()) as (stub, _, _):
             huge = round_service_pb2.HeartbeatRequest(run_id="x" * (rpc.MAX_MESSAGE_BYTES + 1))
             with pytest.raises(errors.ResourceExhausted), rpc.translated():
@@ -196,8 +197,8 @@ def test_a_message_over_the_limit_is_refused_on_its_way():
     asyncio.run(send_too_much())
 
 
-def test_a_method_that_the_server_does_not_have_is_another_version():
-    async def call_unknown():
+def test_a_method_that_the_server_does_not_have_is_another_version() -> None:
+    async def call_unknown() -> None:
         async with serving(Servicer()) as (_, channel, _):
             with pytest.raises(errors.FailedPrecondition, match="another version"), rpc.translated():
                 await channel.unary_unary("/fedplcc.v1.RoundService/Dance")(b"", timeout=20)
@@ -220,31 +221,31 @@ def lines():
 class Notes(CallObserver):
     """Writes down what it is told."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.kinds = {}
         self.started, self.received, self.sent, self.observed = [], [], [], []
 
-    def serves(self, method, kind):
+    def serves(self, method, kind) -> None:
         self.kinds[method] = kind
 
-    def begun(self, method):
+    def begun(self, method) -> None:
         self.started.append(method)
 
-    def received_message(self, method):
+    def received_message(self, method) -> None:
         self.received.append(method)
 
-    def sent_message(self, method):
+    def sent_message(self, method) -> None:
         self.sent.append(method)
 
-    def ended(self, method, code, seconds):
+    def ended(self, method, code, seconds) -> None:
         assert seconds >= 0
         self.observed.append((method, code))
 
 
-def test_every_call_leaves_one_line_and_is_observed(lines):
+def test_every_call_leaves_one_line_and_is_observed(lines) -> None:
     notes = Notes()
 
-    async def three_calls():
+    async def three_calls() -> None:
         servicer = Servicer()
         async with serving(servicer, quiet=["Heartbeat"], observer=notes) as (stub, _, _):
             await call_unary(stub)
@@ -280,7 +281,7 @@ def test_every_call_leaves_one_line_and_is_observed(lines):
     assert written[3]["level"] == "error"
 
 
-def test_the_line_about_a_call_says_who_asked_for_what_and_what_moved(lines):
+def test_the_line_about_a_call_says_who_asked_for_what_and_what_moved(lines) -> None:
     header = round_service_pb2.BlobHeader(run_id="r", round=3, client_id="ann", instance_token="a-token-of-ann")
     header.blob.sha256 = "ab" * 32
     sent = [
@@ -294,7 +295,7 @@ def test_the_line_about_a_call_says_who_asked_for_what_and_what_moved(lines):
             await asyncio.to_thread(log.get_logger("aggregator.coordinator.service").info, "on_the_way")
             return answer
 
-    async def upload():
+    async def upload() -> None:
         async with serving(Logging()) as (stub, _, _):
             answer = await stub.UploadModel(iter(sent), timeout=20, metadata=(("x-request-id", "r-7"),))
             assert answer.offset_bytes == 3000
@@ -317,8 +318,8 @@ def test_the_line_about_a_call_says_who_asked_for_what_and_what_moved(lines):
     assert "a-token-of-ann" not in lines.getvalue()
 
 
-def test_a_call_of_a_method_that_is_not_there_leaves_its_line_too(lines):
-    async def call():
+def test_a_call_of_a_method_that_is_not_there_leaves_its_line_too(lines) -> None:
+    async def call() -> None:
         async with serving(Servicer()) as (_, channel, _):
             with pytest.raises(errors.FailedPrecondition), rpc.translated():
                 await channel.unary_unary("/fedplcc.v1.RoundService/Dance")(b"", timeout=20)
@@ -332,10 +333,10 @@ def test_a_call_of_a_method_that_is_not_there_leaves_its_line_too(lines):
     )
 
 
-def test_bytes_that_are_no_message_are_the_callers_mistake_and_leave_no_stack_trace(lines):
+def test_bytes_that_are_no_message_are_the_callers_mistake_and_leave_no_stack_trace(lines) -> None:
     kinds = {"Heartbeat": "unary_unary", "SyncRound": "unary_stream", "UploadModel": "stream_unary"}
 
-    async def call(channel, name, kind):
+    async def call(channel, name, kind) -> None:
         method = getattr(channel, kind)(f"/{SERVICE.full_name}/{name}", request_serializer=bytes)
 
         async def parts():
@@ -345,7 +346,7 @@ def test_bytes_that_are_no_message_are_the_callers_mistake_and_leave_no_stack_tr
         with pytest.raises(errors.MalformedRequest, match="not a message of this call"), rpc.translated():
             await (answer.read() if kind == "unary_stream" else answer)
 
-    async def body():
+    async def body() -> None:
         async with serving(Servicer()) as (_, channel, _):
             for name, kind in kinds.items():
                 await call(channel, name, kind)
@@ -358,14 +359,14 @@ def test_bytes_that_are_no_message_are_the_callers_mistake_and_leave_no_stack_tr
     assert not any("exception" in line for line in written)
 
 
-def test_a_caller_that_goes_away_is_no_error(lines):
+def test_a_caller_that_goes_away_is_no_error(lines) -> None:
     notes = Notes()
 
-    async def leave():
+    async def leave() -> None:
         arrived = asyncio.Event()
 
         class Waiting(Servicer):
-            async def Join(self, request, context):
+            async def Join(self, request, context) -> None:
                 arrived.set()
                 await asyncio.Event().wait()
 
@@ -381,7 +382,7 @@ def test_a_caller_that_goes_away_is_no_error(lines):
     assert [json.loads(line)["level"] for line in lines.getvalue().splitlines()] == ["info"]
 
 
-def test_health_and_reflection_are_served_and_health_ends_before_the_server():
+def test_health_and_reflection_are_served_and_health_ends_before_the_server() -> None:
     async def ask():
         server = rpc.RpcServer("127.0.0.1", 0)
         server.add(round_service_pb2_grpc.add_RoundServiceServicer_to_server, Servicer(), SERVICE)
@@ -404,8 +405,8 @@ def test_health_and_reflection_are_served_and_health_ends_before_the_server():
     assert "fedplcc.v1.RoundService" in services
 
 
-def test_a_taken_port_is_said_in_a_sentence():
-    async def start_twice():
+def test_a_taken_port_is_said_in_a_sentence() -> None:
+    async def start_twice() -> None:
         async with serving(Servicer()) as (_, _, port):
             with pytest.raises(errors.InvalidConfig, match=f"127.0.0.1:{port}: the port is taken"):
                 await rpc.RpcServer("127.0.0.1", port).start()
@@ -413,7 +414,7 @@ def test_a_taken_port_is_said_in_a_sentence():
     asyncio.run(start_twice())
 
 
-def test_plain_text_off_loopback_is_refused_on_both_ends():
+def test_plain_text_off_loopback_is_refused_on_both_ends() -> None:
     with pytest.raises(errors.InvalidConfig, match="--insecure"):
         rpc.RpcServer("0.0.0.0", 0)
     with pytest.raises(errors.InvalidConfig, match="--insecure"):
@@ -421,7 +422,7 @@ def test_plain_text_off_loopback_is_refused_on_both_ends():
     rpc.open_channel("example.org:50051", insecure=True).close()
 
 
-def test_waiting_grows_to_its_bound_and_is_never_the_same_for_two():
+def test_waiting_grows_to_its_bound_and_is_never_the_same_for_two() -> None:
     first = list(itertools.islice(rpc.backoff(random.Random(1)), 12))
     second = list(itertools.islice(rpc.backoff(random.Random(2)), 12))
     limits = [min(0.2 * 2**attempt, 5.0) for attempt in range(12)]
@@ -431,11 +432,11 @@ def test_waiting_grows_to_its_bound_and_is_never_the_same_for_two():
     assert first == list(itertools.islice(rpc.backoff(random.Random(1)), 12))
 
 
-def test_calls_that_are_made_say_each_failure_once_loudly_and_nothing_of_what_works(lines):
+def test_calls_that_are_made_say_each_failure_once_loudly_and_nothing_of_what_works(lines) -> None:
     log.set_up("debug", json=True, stream=lines)
     made = CallsMade("127.0.0.1:1", quiet=["Heartbeat"])
 
-    def call(method, error=None, is_wanted=True):
+    def call(method, error=None, is_wanted=True) -> None:
         with contextlib.suppress(errors.FedplccError), made.telling(method, lambda: is_wanted):
             if error is not None:
                 raise error
@@ -459,7 +460,7 @@ def test_calls_that_are_made_say_each_failure_once_loudly_and_nothing_of_what_wo
     assert all(line["duration_s"] >= 0 for line in written)
 
 
-def test_no_fact_that_a_peer_sends_makes_a_failed_call_fail_otherwise(lines):
+def test_no_fact_that_a_peer_sends_makes_a_failed_call_fail_otherwise(lines) -> Never:
     log.set_up("debug", json=True, stream=lines)
     foreign = errors.from_reason("NEW_REASON", "no", {"event": "e", "level": "l", "method": "m", "round": "3"}, 5)
     with pytest.raises(type(foreign)), CallsMade("127.0.0.1:1").telling("GetRun"):
@@ -468,7 +469,7 @@ def test_no_fact_that_a_peer_sends_makes_a_failed_call_fail_otherwise(lines):
     assert line | {"event": "call_failed", "level": "warning", "method": "GetRun", "round": "3"} == line
 
 
-def test_what_a_peer_refuses_is_said_quietly_by_who_only_passes_it_on(lines):
+def test_what_a_peer_refuses_is_said_quietly_by_who_only_passes_it_on(lines) -> Never:
     log.set_up("debug", json=True, stream=lines)
     made = CallsMade("127.0.0.1:1", refusals_are_quiet=True)
     for error in (errors.RunNotFound("there is no such run"), errors.AggregatorUnavailable("nobody answers")):
@@ -478,7 +479,7 @@ def test_what_a_peer_refuses_is_said_quietly_by_who_only_passes_it_on(lines):
     assert levels == ["debug", "warning"]
 
 
-def test_connections_that_end_put_no_lines_of_grpcs_own_between_those_of_the_log():
+def test_connections_that_end_put_no_lines_of_grpcs_own_between_those_of_the_log() -> None:
     program = """
 import asyncio, sys
 from shared import log, rpc

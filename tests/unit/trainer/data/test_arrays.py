@@ -28,7 +28,7 @@ def arrays(num_train=6, num_test=3, side=16, channels=3, **changes):
 
 @pytest.fixture
 def save(tmp_path):
-    def write(**values):
+    def write(**values) -> str:
         path = tmp_path / "data.npz"
         np.savez_compressed(path, **values)
         return f"npz:{path}"
@@ -36,7 +36,7 @@ def save(tmp_path):
     return write
 
 
-def test_images_of_the_right_size_arrive_unchanged_and_in_order(save):
+def test_images_of_the_right_size_arrive_unchanged_and_in_order(save) -> None:
     values = arrays()
     data = load_dataset(save(**values), contract=CONTRACT)
     assert np.array_equal(data.train.images_NSS3, values["x_train"])
@@ -46,17 +46,17 @@ def test_images_of_the_right_size_arrive_unchanged_and_in_order(save):
     assert data.unreadable == ()
 
 
-def test_labels_follow_the_contracts_order_of_names(save):
+def test_labels_follow_the_contracts_order_of_names(save) -> None:
     data = load_dataset(save(**arrays(classes=np.array(["owl", "cat", "dog"]))), contract=CONTRACT)
     assert data.train.labels_N.tolist() == [2, 0, 1, 2, 0, 1]
 
 
-def test_names_may_be_bytes(save):
+def test_names_may_be_bytes(save) -> None:
     spec = save(**arrays(classes=np.array([b"owl", b"cat", b"dog"])))
     assert describe(spec) == {"owl": 2, "cat": 2, "dog": 2}
 
 
-def test_without_names_label_i_is_named_i(save):
+def test_without_names_label_i_is_named_i(save) -> None:
     spec = save(**arrays(classes=None, y_train=np.array([7, 7, 2, 2, 2, 9]), y_test=np.array([9, 2, 4])))
     assert describe(spec) == {"2": 3, "4": 0, "7": 2, "9": 1}
     data = load_dataset(spec, contract=a_contract(classes=("9", "7", "4", "2")))
@@ -64,7 +64,7 @@ def test_without_names_label_i_is_named_i(save):
     assert data.test.labels_N.tolist() == [0, 3, 2]
 
 
-def test_grey_is_repeated_and_other_sizes_are_resized_bilinearly(save):
+def test_grey_is_repeated_and_other_sizes_are_resized_bilinearly(save) -> None:
     values = arrays(side=28, channels=1)
     data = load_dataset(save(**values), contract=CONTRACT)
     expected = Image.fromarray(values["x_train"][0, :, :, 0]).resize((16, 16), Image.Resampling.BILINEAR)
@@ -72,13 +72,13 @@ def test_grey_is_repeated_and_other_sizes_are_resized_bilinearly(save):
         assert np.array_equal(data.train.images_NSS3[0, :, :, channel], np.asarray(expected))
 
 
-def test_the_test_set_may_be_empty(save):
+def test_the_test_set_may_be_empty(save) -> None:
     data = load_dataset(save(**arrays(num_test=0)), contract=CONTRACT)
     assert data.test.images_NSS3.shape == (0, 16, 16, 3)
     assert data.test.labels_N.shape == (0,)
 
 
-def test_a_client_with_one_class_is_legal(save):
+def test_a_client_with_one_class_is_legal(save) -> None:
     data = load_dataset(save(**arrays(y_train=np.full(6, 2))), contract=CONTRACT)
     assert data.class_counts == (0, 0, 6)
 
@@ -106,18 +106,18 @@ def test_a_client_with_one_class_is_legal(save):
         ({"num_train": 0}, "has no training image; a client needs at least one"),
     ],
 )
-def test_wrong_arrays_are_named_with_what_is_wrong(save, changes, sentence):
+def test_wrong_arrays_are_named_with_what_is_wrong(save, changes, sentence) -> None:
     with pytest.raises(InvalidData, match=sentence):
         load_dataset(save(**arrays(**changes)), contract=CONTRACT)
 
 
-def test_pickled_objects_are_never_loaded(save):
+def test_pickled_objects_are_never_loaded(save) -> None:
     spec = save(**arrays(classes=np.array(["cat", "dog", None], dtype=object)))
     with pytest.raises(InvalidData, match="as an npz file of plain arrays: Object arrays cannot be loaded"):
         load_dataset(spec, contract=CONTRACT)
 
 
-def test_a_file_that_is_not_there_or_no_archive_is_named(tmp_path):
+def test_a_file_that_is_not_there_or_no_archive_is_named(tmp_path) -> None:
     with pytest.raises(InvalidData, match=r"there is no file .*absent\.npz"):
         load_dataset(f"npz:{tmp_path}/absent.npz", contract=CONTRACT)
     for content in (b"", b"hello", bytes(200), b"\x80\x04K\x01."):
@@ -131,7 +131,7 @@ def test_a_file_that_is_not_there_or_no_archive_is_named(tmp_path):
         load_dataset(f"npz:{tmp_path}/one.npy", contract=CONTRACT)
 
 
-def test_a_truncated_archive_is_named(save, tmp_path):
+def test_a_truncated_archive_is_named(save, tmp_path) -> None:
     save(**arrays())
     path = tmp_path / "data.npz"
     path.write_bytes(path.read_bytes()[:-100])
@@ -139,7 +139,7 @@ def test_a_truncated_archive_is_named(save, tmp_path):
         load_dataset(f"npz:{path}", contract=CONTRACT)
 
 
-def test_a_damaged_archive_is_named(save, tmp_path):
+def test_a_damaged_archive_is_named(save, tmp_path) -> None:
     save(**arrays())
     path = tmp_path / "data.npz"
     content = bytearray(path.read_bytes())
@@ -186,7 +186,7 @@ def plugin(tmp_path, monkeypatch):
     sys.modules.pop("my_data", None)
 
 
-def test_a_factory_returns_arrays_under_the_same_names(plugin):
+def test_a_factory_returns_arrays_under_the_same_names(plugin) -> None:
     data = load_dataset(f"{plugin}:record", contract=CONTRACT)
     assert data.train.labels_N.tolist() == [2, 0, 0, 2]
     assert data.train.images_NSS3.shape == (4, 16, 16, 3)
@@ -204,16 +204,16 @@ def test_a_factory_returns_arrays_under_the_same_names(plugin):
         ("absent", "has no callable 'absent'"),
     ],
 )
-def test_a_factory_that_gives_no_data_is_told_what_to_do(plugin, factory, sentence):
+def test_a_factory_that_gives_no_data_is_told_what_to_do(plugin, factory, sentence) -> None:
     with pytest.raises(InvalidData, match=sentence):
         load_dataset(f"{plugin}:{factory}", contract=CONTRACT)
 
 
-def test_a_module_that_exits_while_it_is_imported_ends_no_command(plugin):
+def test_a_module_that_exits_while_it_is_imported_ends_no_command(plugin) -> None:
     Path(f"{plugin}.py").write_text("raise SystemExit(0)")
     with pytest.raises(InvalidData, match="cannot import 'my_data' of 'my_data:record': SystemExit: 0"):
         load_dataset(f"{plugin}:record", contract=CONTRACT)
 
 
-def test_a_record_needs_no_class_names():
+def test_a_record_needs_no_class_names() -> None:
     assert DatasetArrays(1, 2, 3, 4).classes is None

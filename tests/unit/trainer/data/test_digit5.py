@@ -24,7 +24,7 @@ def one_hot(digits):
     return np.eye(10)[digits]
 
 
-def write_mnist(folder, size=28):
+def write_mnist(folder, size=28) -> None:
     arrays: dict[str, Any] = {}
     for split, count in (("train", NUM_TRAIN), ("test", NUM_TEST)):
         images = shades(count, size)
@@ -33,7 +33,7 @@ def write_mnist(folder, size=28):
     scipy.io.savemat(folder / "mnist_data.mat", arrays)
 
 
-def write_usps(folder):
+def write_usps(folder) -> None:
     cells = np.empty((2, 2), dtype=object)
     for row, count in enumerate((NUM_TRAIN, NUM_TEST)):
         cells[row, 0] = shades(count, 28)[:, None] / 255
@@ -41,7 +41,7 @@ def write_usps(folder):
     scipy.io.savemat(folder / "usps_28x28.mat", {"dataset": cells})
 
 
-def write_x_and_y(folder, prefix, zero):
+def write_x_and_y(folder, prefix, zero) -> None:
     for split, count in (("train", NUM_TRAIN), ("test", NUM_TEST)):
         digits = labels(count)
         scipy.io.savemat(
@@ -50,14 +50,14 @@ def write_x_and_y(folder, prefix, zero):
         )
 
 
-def write_syn_number(folder):
+def write_syn_number(folder) -> None:
     arrays: dict[str, Any] = {}
     for split, count in (("train", NUM_TRAIN), ("test", NUM_TEST)):
         arrays |= {f"{split}_data": shades(count, 32, 3), f"{split}_label": labels(count)[:, None]}
     scipy.io.savemat(folder / "syn_number.mat", arrays)
 
 
-def write_mnistm(folder):
+def write_mnistm(folder) -> None:
     arrays: dict[str, Any] = {}
     for split, count in (("train", NUM_TRAIN), ("test", NUM_TEST)):
         arrays |= {split: shades(count, 28, 3), f"label_{split}": one_hot(labels(count)).astype(np.uint8)}
@@ -76,7 +76,7 @@ MATS = {
 
 
 @pytest.mark.parametrize("what", MATS)
-def test_a_domain_is_read_from_the_usual_matlab_files(what, tmp_path):
+def test_a_domain_is_read_from_the_usual_matlab_files(what, tmp_path) -> None:
     domain, write = MATS[what]
     write(tmp_path)
     spec = f"digit5:{domain}:{tmp_path}"
@@ -87,7 +87,7 @@ def test_a_domain_is_read_from_the_usual_matlab_files(what, tmp_path):
         assert np.array_equal(images.images_NSS3, shades(count, 32, 3))
 
 
-def test_pixels_are_read_when_the_first_image_is_asked_for(tmp_path, monkeypatch):
+def test_pixels_are_read_when_the_first_image_is_asked_for(tmp_path, monkeypatch) -> None:
     write_mnistm(tmp_path)
     read = []
     loadmat = scipy.io.loadmat
@@ -104,7 +104,7 @@ def test_pixels_are_read_when_the_first_image_is_asked_for(tmp_path, monkeypatch
     assert read == ["label_train", "label_test", "train"]
 
 
-def test_matlab_files_come_before_npz_files_and_those_before_folders(tmp_path):
+def test_matlab_files_come_before_npz_files_and_those_before_folders(tmp_path) -> None:
     classes = np.array(list("0123456789"))
     arrays: dict[str, Any] = {f"x_{split}": shades(10, 8, 3) for split in ("train", "test")}
     np.savez(tmp_path / "usps.npz", **arrays, y_train=labels(10), y_test=labels(10), classes=classes)
@@ -114,14 +114,14 @@ def test_matlab_files_come_before_npz_files_and_those_before_folders(tmp_path):
     assert len(open_source(f"digit5:usps:{tmp_path}", 5).train) == NUM_TRAIN
 
 
-def put(path, shade=0):
+def put(path, shade=0) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     Image.new("L", (8, 8), shade).save(path)
 
 
 @pytest.mark.parametrize(("domain", "folder"), [("mnistm", "mnist_m"), ("synth", "SYN"), ("mnistm", "MNIST-M")])
 @pytest.mark.parametrize(("train", "test"), [("train", "test"), ("imgs_train", "imgs_valid")])
-def test_a_domain_is_read_from_class_folders(domain, folder, train, test, tmp_path):
+def test_a_domain_is_read_from_class_folders(domain, folder, train, test, tmp_path) -> None:
     put(tmp_path / folder / train / "3/a.png")
     put(tmp_path / folder / train / "3/b.png")
     put(tmp_path / folder / test / "7/a.png")
@@ -130,13 +130,13 @@ def test_a_domain_is_read_from_class_folders(domain, folder, train, test, tmp_pa
     assert (source.train.labels_N.tolist(), source.test.labels_N.tolist()) == ([0, 0], [1])
 
 
-def test_class_folders_without_a_split_follow_the_runs_test_every(tmp_path):
+def test_class_folders_without_a_split_follow_the_runs_test_every(tmp_path) -> None:
     for i in range(6):
         put(tmp_path / f"svhn/4/{i}.png")
     assert len(open_source(f"digit5:svhn:{tmp_path}", 3).test) == 2
 
 
-def test_a_domain_is_read_from_files_that_end_in_their_label(tmp_path):
+def test_a_domain_is_read_from_files_that_end_in_their_label(tmp_path) -> None:
     for i, digit in enumerate((5, 0, 9)):
         put(tmp_path / f"syn/train_images/{i + 1:06}_{digit}.jpg", 100 + i)
     put(tmp_path / "syn/test_images/000001_2.jpg")
@@ -152,20 +152,20 @@ def test_a_domain_is_read_from_files_that_end_in_their_label(tmp_path):
 
 
 @pytest.mark.parametrize("file", ["usps_28x28.pkl", "USPS/train.pkl", "USPS/partitions/train_part0.pkl"])
-def test_pickles_are_refused_with_a_sentence(file, tmp_path):
+def test_pickles_are_refused_with_a_sentence(file, tmp_path) -> None:
     (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
     (tmp_path / file).write_bytes(b"cos\nsystem\n(S'exit 1'\ntR.")
     with pytest.raises(InvalidData, match=rf"{file} is a pickle, which could run anything .* use a copy in .mat files"):
         open_source(f"digit5:usps:{tmp_path}", 5)
 
 
-def test_a_pickle_of_another_domain_is_not_blamed(tmp_path):
+def test_a_pickle_of_another_domain_is_not_blamed(tmp_path) -> None:
     (tmp_path / "usps_28x28.pkl").write_bytes(b"")
     with pytest.raises(InvalidData, match="holds nothing of the domain 'svhn'"):
         open_source(f"digit5:svhn:{tmp_path}", 5)
 
 
-def damage(path, change):
+def damage(path, change) -> None:
     arrays = {name: value for name, value in scipy.io.loadmat(path).items() if not name.startswith("__")}
     change(arrays)
     scipy.io.savemat(path, arrays)
@@ -213,7 +213,7 @@ DAMAGED = {
 
 
 @pytest.mark.parametrize("what", DAMAGED)
-def test_a_damaged_matlab_file_is_explained(what, tmp_path):
+def test_a_damaged_matlab_file_is_explained(what, tmp_path) -> None:
     write, domain, change, sentence = DAMAGED[what]
     write(tmp_path)
     change(next(tmp_path.glob("*.mat")))
@@ -221,7 +221,7 @@ def test_a_damaged_matlab_file_is_explained(what, tmp_path):
         load_dataset(f"digit5:{domain}:{tmp_path}", contract=CONTRACT)
 
 
-def test_what_is_looked_for_is_named_where_nothing_is_found(tmp_path):
+def test_what_is_looked_for_is_named_where_nothing_is_found(tmp_path) -> None:
     with pytest.raises(
         InvalidData,
         match=r"holds nothing of the domain 'synth': neither synth_train_32x32.mat with synth_test_32x32.mat, "
@@ -234,7 +234,7 @@ def test_what_is_looked_for_is_named_where_nothing_is_found(tmp_path):
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason="needs ../shared/data/digit5 beside the repository")
 @pytest.mark.parametrize("domain", sorted(DOMAINS))
-def test_the_evaluation_data_are_a_copy_of_digit_five(domain):
+def test_the_evaluation_data_are_a_copy_of_digit_five(domain) -> None:
     source = open_source(f"digit5:{domain}:{SHARED}", 5)
     assert source.class_names == CONTRACT.classes
     assert np.bincount(source.train.labels_N).tolist() == [200] * 10
@@ -245,7 +245,7 @@ def test_the_evaluation_data_are_a_copy_of_digit_five(domain):
 
 
 @pytest.mark.parametrize("wrong", [-1.0, 256.0, np.nan])
-def test_pixels_that_are_no_brightness_are_refused(wrong, tmp_path):
+def test_pixels_that_are_no_brightness_are_refused(wrong, tmp_path) -> None:
     write_mnist(tmp_path, 32)
     arrays = {name: value for name, value in scipy.io.loadmat(tmp_path / "mnist_data.mat").items() if name[0] != "_"}
     arrays["train_32"][0, 0, 0] = wrong
@@ -254,7 +254,7 @@ def test_pixels_that_are_no_brightness_are_refused(wrong, tmp_path):
         load_dataset(f"digit5:mnist:{tmp_path}", contract=CONTRACT)
 
 
-def test_another_form_of_the_usps_file_is_named(tmp_path):
+def test_another_form_of_the_usps_file_is_named(tmp_path) -> None:
     write_usps(tmp_path)
     cells = scipy.io.loadmat(tmp_path / "usps_28x28.mat")["dataset"]
     cells[0, 0] = cells[0, 0][:, 0]

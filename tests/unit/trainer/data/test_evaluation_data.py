@@ -20,7 +20,7 @@ def needs(folder):
 
 @needs("digit5")
 @pytest.mark.parametrize("domain", ["mnist", "mnistm", "svhn", "synth_substitute", "usps"])
-def test_digit5_loads_from_npz(domain):
+def test_digit5_loads_from_npz(domain) -> None:
     spec = f"npz:{DATA}/digit5/{domain}.npz"
     assert describe(spec) == {str(digit): 200 for digit in range(10)}
     data = load_dataset(spec, contract=DataSection(classes=tuple("0123456789")), samples_per_class=30)
@@ -31,7 +31,7 @@ def test_digit5_loads_from_npz(domain):
 
 
 @needs("office10")
-def test_office10_loads_from_class_folders():
+def test_office10_loads_from_class_folders() -> None:
     spec, contract = f"folder:{DATA}/office10/dslr", DataSection(classes=OFFICE, image_size=64)
     counts = describe(spec)
     assert list(counts) == sorted(OFFICE)
@@ -44,7 +44,7 @@ def test_office10_loads_from_class_folders():
 
 
 @needs("office10")
-def test_a_class_that_the_run_spells_otherwise_is_pointed_out():
+def test_a_class_that_the_run_spells_otherwise_is_pointed_out() -> None:
     contract = DataSection(classes=("back_pack", *OFFICE[1:]))
     with pytest.raises(InvalidData, match=r"class folder 'backpack', .* did you mean 'back_pack'\?"):
         load_dataset(f"folder:{DATA}/office10/dslr", contract=contract)

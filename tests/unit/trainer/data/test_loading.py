@@ -13,7 +13,7 @@ from trainer.data import describe, load_dataset, load_split, loading
 CONTRACT = a_contract()
 
 
-def test_a_split_is_read_whole_and_alone(tmp_path):
+def test_a_split_is_read_whole_and_alone(tmp_path) -> None:
     rng = np.random.default_rng(0)
     x_train, x_test = (rng.integers(256, size=(n, 16, 16, 3), dtype=np.uint8) for n in (3, 2))
     path = tmp_path / "data.npz"
@@ -26,7 +26,7 @@ def test_a_split_is_read_whole_and_alone(tmp_path):
 
 
 @pytest.fixture
-def spec(tmp_path):
+def spec(tmp_path) -> str:
     """30 cats, 20 dogs and 4 owls; every image is a different shade pair."""
     labels = np.repeat([0, 1, 2], [30, 20, 4])
     images = np.zeros((54, 16, 16, 3), np.uint8)
@@ -46,7 +46,7 @@ def chosen(spec, **kwargs):
     return load_dataset(spec, contract=CONTRACT, **kwargs).train.images_NSS3[:, 0, 0, 0].tolist()
 
 
-def test_a_subset_is_balanced_and_a_class_with_fewer_keeps_what_it_has(spec):
+def test_a_subset_is_balanced_and_a_class_with_fewer_keeps_what_it_has(spec) -> None:
     data = load_dataset(spec, contract=CONTRACT, samples_per_class=6)
     assert data.class_counts == (6, 6, 4)
     assert len(data.test) == 54
@@ -54,27 +54,27 @@ def test_a_subset_is_balanced_and_a_class_with_fewer_keeps_what_it_has(spec):
     assert describe(spec) == {"cat": 30, "dog": 20, "owl": 4}
 
 
-def test_a_split_gives_the_training_images_of_a_client_with_the_same_subset(spec):
+def test_a_split_gives_the_training_images_of_a_client_with_the_same_subset(spec) -> None:
     images, _ = load_split(spec, contract=CONTRACT, split="train", samples_per_class=6, seed=5)
     assert images.images_NSS3[:, 0, 0, 0].tolist() == chosen(spec, samples_per_class=6, seed=5)
     assert len(load_split(spec, contract=CONTRACT, split="all", samples_per_class=6)[0]) == 2 * (6 + 6 + 4)
 
 
-def test_a_subset_is_drawn_by_its_seed_and_kept_in_order(spec):
+def test_a_subset_is_drawn_by_its_seed_and_kept_in_order(spec) -> None:
     first = chosen(spec, samples_per_class=6, seed=1)
     assert first == sorted(first) == chosen(spec, samples_per_class=6, seed=1)
     assert first != chosen(spec, samples_per_class=6, seed=2)
     assert first[:6] != [0, 1, 2, 3, 4, 5]
 
 
-def test_a_larger_subset_contains_a_smaller_one(spec):
+def test_a_larger_subset_contains_a_smaller_one(spec) -> None:
     sizes = [chosen(spec, samples_per_class=size) for size in (2, 5, 19, 100)]
     for smaller, larger in pairwise(sizes):
         assert set(smaller) < set(larger)
     assert sizes[-1] == chosen(spec) == list(range(54))
 
 
-def test_the_images_of_a_class_do_not_depend_on_the_other_classes(spec, tmp_path):
+def test_the_images_of_a_class_do_not_depend_on_the_other_classes(spec, tmp_path) -> None:
     with np.load(spec[4:]) as arrays:
         is_dog = arrays["y_train"] == 1
         np.savez(
@@ -114,14 +114,14 @@ def test_the_images_of_a_class_do_not_depend_on_the_other_classes(spec, tmp_path
         ("no_such_package:make", "cannot import 'no_such_package'"),
     ],
 )
-def test_an_unknown_specification_is_answered_with_the_nearest_known(spec, sentence):
+def test_an_unknown_specification_is_answered_with_the_nearest_known(spec, sentence) -> None:
     with pytest.raises(InvalidData, match=sentence):
         describe(spec)
     with pytest.raises(InvalidData, match=sentence):
         load_dataset(spec, contract=CONTRACT)
 
 
-def test_data_is_read_without_torch():
+def test_data_is_read_without_torch() -> None:
     code = (
         "import sys; from trainer.data import describe, load_dataset; from shared.config.run import DataSection;"
         "describe('digits:mnistm'); load_dataset('digits:synth', contract=DataSection(classes=list('0123456789')),"
@@ -131,7 +131,7 @@ def test_data_is_read_without_torch():
     assert fresh.stdout.strip() == "[]"
 
 
-def test_images_that_no_memory_can_hold_end_in_a_sentence():
+def test_images_that_no_memory_can_hold_end_in_a_sentence() -> None:
     with pytest.raises(
         InvalidData, match=r"1000000000000 images of 1024 x 1024 need 2929687500 GiB of memory, more than"
     ):

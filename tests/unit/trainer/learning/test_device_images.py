@@ -1,5 +1,5 @@
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Never
 
 import numpy as np
 import pytest
@@ -17,13 +17,13 @@ def normalised(images):
     return values.transpose(0, 3, 1, 2).astype(np.float32)
 
 
-def test_the_set_is_held_as_bytes():
+def test_the_set_is_held_as_bytes() -> None:
     data = DeviceImages.put(some_images(), CONTRACT, CPU)
     assert data.images_NSS3.dtype == torch.uint8
     assert (len(data), data.num_classes, data.device) == (12, 3, CPU)
 
 
-def test_a_batch_is_gathered_and_normalised():
+def test_a_batch_is_gathered_and_normalised() -> None:
     images = some_images()
     x, labels = DeviceImages.put(images, CONTRACT, CPU).batch(torch.tensor([7, 0, 7]))
     assert x.dtype == torch.float32
@@ -32,7 +32,7 @@ def test_a_batch_is_gathered_and_normalised():
     assert labels.tolist() == [1, 0, 1]
 
 
-def test_all_images_come_in_order_and_none_is_dropped():
+def test_all_images_come_in_order_and_none_is_dropped() -> None:
     images = some_images(11)
     pieces = list(DeviceImages.put(images, CONTRACT, CPU).in_order(4))
     assert [len(labels) for _, labels in pieces] == [4, 4, 3]
@@ -40,13 +40,13 @@ def test_all_images_come_in_order_and_none_is_dropped():
     assert torch.cat([labels for _, labels in pieces]).tolist() == images.labels_N.tolist()
 
 
-def test_images_in_host_memory_are_not_held_twice():
+def test_images_in_host_memory_are_not_held_twice() -> None:
     images = some_images()
     data = DeviceImages.put(images, CONTRACT, CPU)
     assert data.images_NSS3.data_ptr() == images.images_NSS3.ctypes.data
 
 
-def test_arrays_that_may_not_be_written_are_copied():
+def test_arrays_that_may_not_be_written_are_copied() -> None:
     images = some_images()
     images.images_NSS3.flags.writeable = False
     data = DeviceImages.put(images, CONTRACT, CPU)
@@ -64,7 +64,7 @@ class Counted(DeviceImages):
         return super()._moved(images_BSS3)
 
 
-def test_a_set_stays_in_host_memory_where_it_would_take_more_than_half_of_what_is_free(monkeypatch):
+def test_a_set_stays_in_host_memory_where_it_would_take_more_than_half_of_what_is_free(monkeypatch) -> None:
     asked = []
 
     def noted(tensor, *where):
@@ -80,8 +80,8 @@ def test_a_set_stays_in_host_memory_where_it_would_take_more_than_half_of_what_i
     assert asked == [(CPU,)]
 
 
-def test_a_device_that_is_full_after_all_leaves_the_set_in_host_memory(monkeypatch):
-    def is_full(tensor, *where):
+def test_a_device_that_is_full_after_all_leaves_the_set_in_host_memory(monkeypatch) -> None:
+    def is_full(tensor, *where) -> Never:
         raise torch.OutOfMemoryError("somebody was faster")
 
     monkeypatch.setattr(torch.Tensor, "to", is_full)
@@ -90,7 +90,7 @@ def test_a_device_that_is_full_after_all_leaves_the_set_in_host_memory(monkeypat
     assert data.images_NSS3.data_ptr() == images.images_NSS3.ctypes.data
 
 
-def test_training_ends_in_the_same_bytes_wherever_the_images_are_held():
+def test_training_ends_in_the_same_bytes_wherever_the_images_are_held() -> None:
     config = a_config("fedplcc", training={"local_steps": 5, "augment": ["crop", "flip"]})
     digests = []
     for free_bytes in (0, 10**12):
@@ -103,7 +103,7 @@ def test_training_ends_in_the_same_bytes_wherever_the_images_are_held():
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-def test_batches_brought_to_a_cuda_device_have_the_bytes_of_those_made_there():
+def test_batches_brought_to_a_cuda_device_have_the_bytes_of_those_made_there() -> None:
     device, images, numbers = torch.device("cuda", 0), some_images(200), torch.arange(0, 200, 7)
     there = DeviceImages.put(images, CONTRACT, device)
     brought = DeviceImages.put(images, CONTRACT, device, free_bytes=0)
@@ -118,12 +118,12 @@ def test_batches_brought_to_a_cuda_device_have_the_bytes_of_those_made_there():
         assert torch.equal(ours, theirs)
 
 
-def test_no_augmentation_changes_nothing():
+def test_no_augmentation_changes_nothing() -> None:
     images = torch.from_numpy(some_images().images_NSS3)
     assert torch.equal(Augmentation((), 0).apply(images), images)
 
 
-def test_a_crop_is_a_window_of_the_image_with_a_black_margin_of_an_eighth():
+def test_a_crop_is_a_window_of_the_image_with_a_black_margin_of_an_eighth() -> None:
     images = some_images(40).images_NSS3
     cropped = Augmentation(("crop",), 0).apply(torch.from_numpy(images)).numpy()
     padded = np.pad(images, ((0, 0), (2, 2), (2, 2), (0, 0)))
@@ -140,7 +140,7 @@ def test_a_crop_is_a_window_of_the_image_with_a_black_margin_of_an_eighth():
     assert {top for top, _ in found} == {left for _, left in found} == set(range(5))
 
 
-def test_a_flip_mirrors_about_half_of_the_images_left_to_right():
+def test_a_flip_mirrors_about_half_of_the_images_left_to_right() -> None:
     images = some_images(64).images_NSS3
     flipped = Augmentation(("flip",), 0).apply(torch.from_numpy(images)).numpy()
     is_same = np.array([np.array_equal(flipped[i], images[i]) for i in range(64)])
@@ -150,7 +150,7 @@ def test_a_flip_mirrors_about_half_of_the_images_left_to_right():
 
 
 @pytest.mark.parametrize("names", [("crop",), ("flip",), ("crop", "flip")])
-def test_augmentation_is_a_function_of_its_seed(names):
+def test_augmentation_is_a_function_of_its_seed(names) -> None:
     images = torch.from_numpy(some_images(30).images_NSS3)
     draws = [[Augmentation(names, seed).apply(images) for _ in range(2)] for seed in (1, 1, 2)]
     assert torch.equal(draws[0][0], draws[1][0])

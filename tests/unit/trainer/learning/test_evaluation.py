@@ -14,7 +14,7 @@ from trainer.learning.evaluation import collect_features, evaluate
 from trainer.models import build_model
 
 
-def test_features_of_all_images_come_in_order_whatever_the_batch():
+def test_features_of_all_images_come_in_order_whatever_the_batch() -> None:
     config = a_config(training={"evaluation_batch_size": 5})
     model, data = a_model(config), some_data(12, config)
     features, labels = collect_features(model, data, config)
@@ -26,7 +26,7 @@ def test_features_of_all_images_come_in_order_whatever_the_batch():
     assert labels.dtype == np.int64
 
 
-def test_features_are_the_same_bytes_twice_and_leave_the_model_alone():
+def test_features_are_the_same_bytes_twice_and_leave_the_model_alone() -> None:
     config = a_config(model={"name": "resnet10"})
     model, data = build_model(config.model, 3, 16, 0), some_data(9, config)
     before = digest(model)
@@ -58,7 +58,7 @@ def named(first_pixels, labels):
     return DeviceImages.put(ImageSet(images, np.array(labels, dtype=np.int64)), PLAIN.data, CPU)
 
 
-def test_evaluation_counts_the_right_and_all_images_of_each_class():
+def test_evaluation_counts_the_right_and_all_images_of_each_class() -> None:
     counts = evaluate(Naming(), named([0, 0, 1, 2, 2, 0, 0], [0, 0, 0, 2, 2, 2, 0]), PLAIN, set_name="test")
     assert counts.correct == (3, 0, 2)
     assert counts.total == (4, 0, 3)
@@ -66,13 +66,13 @@ def test_evaluation_counts_the_right_and_all_images_of_each_class():
     assert all(type(count) is int for count in counts.correct + counts.total)
 
 
-def test_an_image_without_finite_logits_is_not_named_right_whatever_its_label():
+def test_an_image_without_finite_logits_is_not_named_right_whatever_its_label() -> None:
     counts = evaluate(Naming(), named([200, 200, 200, 1], [0, 1, 2, 1]), PLAIN)
     assert counts.correct == (0, 1, 0)
     assert counts.total == (1, 2, 1)
 
 
-def test_scores_are_made_of_as_many_images_at_once_as_there_is_memory_for(monkeypatch):
+def test_scores_are_made_of_as_many_images_at_once_as_there_is_memory_for(monkeypatch) -> None:
     monkeypatch.setattr(evaluation, "SCORED_ELEMENTS", 8)
     sizes: list[int] = []
 
@@ -87,14 +87,14 @@ def test_scores_are_made_of_as_many_images_at_once_as_there_is_memory_for(monkey
     assert evaluate(Naming(), named([0], [2]), PLAIN, score=backwards).correct == (0, 0, 1)
 
 
-def test_an_empty_evaluation_set_counts_nothing():
+def test_an_empty_evaluation_set_counts_nothing() -> None:
     counts = evaluate(Naming(), named([], []), PLAIN, model_name="local")
     assert counts.correct == counts.total == (0, 0, 0)
     assert counts.model == "local"
 
 
 @pytest.mark.parametrize("work", [collect_features, evaluate])
-def test_a_stop_ends_the_pass_before_the_next_batch(work):
+def test_a_stop_ends_the_pass_before_the_next_batch(work) -> None:
     config = a_config(training={"evaluation_batch_size": 4})
     model, data = a_model(config), some_data(12, config)
     answers = iter([False, False, True])
@@ -104,22 +104,22 @@ def test_a_stop_ends_the_pass_before_the_next_batch(work):
 
 
 @pytest.mark.parametrize("work", [collect_features, evaluate])
-def test_a_pass_says_after_every_batch_how_far_it_is(work):
+def test_a_pass_says_after_every_batch_how_far_it_is(work) -> None:
     config = a_config(training={"evaluation_batch_size": 4})
     shares: list[float] = []
     work(a_model(config), some_data(10, config), config, on_share=shares.append)
     assert shares == [0.4, 0.8, 1.0]
 
 
-def test_a_pass_runs_with_the_configured_threads_in_the_thread_that_calls_it():
+def test_a_pass_runs_with_the_configured_threads_in_the_thread_that_calls_it() -> None:
     config = a_config(training={"threads": 2})
     model, data, seen = a_model(config), some_data(4, config), []
 
-    def should_stop():
+    def should_stop() -> bool:
         seen.append(torch.get_num_threads())
         return False
 
-    def work():
+    def work() -> None:
         torch.set_num_threads(1)
         collect_features(model, data, config, should_stop=should_stop)
 

@@ -18,6 +18,7 @@ from trainer.learning.device_images import DeviceImages
 from trainer.learning.evaluation import collect_features
 from trainer.learning.training import TrainingDiverged, local_train, total_loss
 from trainer.models import load_arrays, state_arrays
+from typing import Never
 
 NONE = PrototypeSet.empty()
 
@@ -45,7 +46,7 @@ class Linear(nn.Module):
 
     feature_dim = 2
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
         self.classifier = nn.Linear(2, 3, bias=False)
 
@@ -53,7 +54,7 @@ class Linear(nn.Module):
         return x[:, :2].mean(dim=(2, 3))
 
 
-def test_two_steps_are_sgd_with_momentum_and_weight_decay_on_the_mean_cross_entropy():
+def test_two_steps_are_sgd_with_momentum_and_weight_decay_on_the_mean_cross_entropy() -> None:
     config = a_config(
         training={"local_steps": 2, "batch_size": 12, "learning_rate": 0.5, "momentum": 0.9, "weight_decay": 0.1}
     )
@@ -75,17 +76,17 @@ def test_two_steps_are_sgd_with_momentum_and_weight_decay_on_the_mean_cross_entr
     assert result.num_steps == 2
 
 
-def test_the_total_is_the_sum_of_terms_times_coefficients():
+def test_the_total_is_the_sum_of_terms_times_coefficients() -> None:
     terms = {"a": Term(torch.tensor(2.0)), "b": Term(torch.tensor(-3.0), 1000.0), "c": Term(torch.tensor(5.0), 0.5)}
     assert total_loss(terms).item() == 2 - 3000 + 2.5
 
 
-def test_a_term_with_coefficient_zero_is_not_there_and_a_product_with_one_is_not_formed():
+def test_a_term_with_coefficient_zero_is_not_there_and_a_product_with_one_is_not_formed() -> None:
     cross_entropy = torch.tensor(2.0)
     assert total_loss({"ce": Term(cross_entropy), "off": Term(torch.tensor(torch.nan), 0.0)}) is cross_entropy
 
 
-def test_fedplcc_reports_its_three_terms_apart():
+def test_fedplcc_reports_its_three_terms_apart() -> None:
     config = a_config("fedplcc")
     _, result = train(config, prototypes=some_prototypes())
     assert list(result.losses) == ["ce", "contra", "corr"]
@@ -93,13 +94,13 @@ def test_fedplcc_reports_its_three_terms_apart():
     assert -1 <= result.losses["corr"] < 0
 
 
-def test_a_hugely_negative_total_is_no_reason_to_stop():
+def test_a_hugely_negative_total_is_no_reason_to_stop() -> None:
     config = a_config("fedplcc", method={"lambda2": 1e6}, training={"learning_rate": 1e-9})
     _, result = train(config, prototypes=some_prototypes())
     assert result.losses["corr"] * 1e6 < -1e4
 
 
-def test_fedplcc_without_its_terms_has_the_bytes_of_fedavg():
+def test_fedplcc_without_its_terms_has_the_bytes_of_fedavg() -> None:
     expected = bytes_of(a_config("fedavg"))
     neutral = a_config("fedplcc", method={"lambda1": 0, "lambda2": 0})
     assert bytes_of(neutral, prototypes=some_prototypes()) == expected
@@ -107,13 +108,13 @@ def test_fedplcc_without_its_terms_has_the_bytes_of_fedavg():
     assert bytes_of(a_config("fedplcc"), prototypes=some_prototypes()) != expected
 
 
-def test_both_prototype_terms_change_the_model():
+def test_both_prototype_terms_change_the_model() -> None:
     kinds = [{"lambda1": 100, "lambda2": 0}, {"lambda1": 0, "lambda2": 1000}, {}]
     results = {bytes_of(a_config("fedplcc", method=values), prototypes=some_prototypes()) for values in kinds}
     assert len(results) == 3
 
 
-def test_batch_statistics_move_and_integer_counters_count_steps():
+def test_batch_statistics_move_and_integer_counters_count_steps() -> None:
     config = a_config(model={"name": "resnet10"}, training={"local_steps": 2})
     model, _ = train(config)
     arrays = state_arrays(model)
@@ -121,7 +122,7 @@ def test_batch_statistics_move_and_integer_counters_count_steps():
     assert np.abs(arrays["stem.1.running_mean"]).max() > 0
 
 
-def test_frozen_parameters_stay_and_are_not_shown_to_the_method():
+def test_frozen_parameters_stay_and_are_not_shown_to_the_method() -> None:
     seen: dict[str, set[str]] = {}
 
     def loss(step, config):
@@ -146,7 +147,7 @@ def a_method(loss):
     return Method(**{**fields(FEDAVG), "client_loss": loss})
 
 
-def test_the_starting_weights_stay_those_of_the_global_model():
+def test_the_starting_weights_stay_those_of_the_global_model() -> None:
     drifts = []
 
     def loss(step, config):
@@ -164,7 +165,7 @@ class HalfPrecision(nn.Module):
 
     feature_dim = 4
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
         self.extractor = nn.Linear(3 * 16 * 16, 4)
         self.classifier = nn.Linear(4, 3)
@@ -173,7 +174,7 @@ class HalfPrecision(nn.Module):
         return self.extractor(x.flatten(1))
 
 
-def test_losses_are_computed_in_float32_under_a_callers_autocast():
+def test_losses_are_computed_in_float32_under_a_callers_autocast() -> None:
     seen = []
 
     def loss(step, config):
@@ -198,7 +199,7 @@ def test_losses_are_computed_in_float32_under_a_callers_autocast():
         ({"local_steps": None, "local_epochs": 2}, 14, 8),
     ],
 )
-def test_a_round_takes_its_steps_and_tells_each(training, num_images, steps):
+def test_a_round_takes_its_steps_and_tells_each(training, num_images, steps) -> None:
     config = a_config(training=training)
     told: list[tuple[int, int]] = []
     _, result = train(config, data=some_data(num_images, config), on_progress=lambda *done: told.append(done))
@@ -206,7 +207,7 @@ def test_a_round_takes_its_steps_and_tells_each(training, num_images, steps):
     assert told == [(i, steps) for i in range(steps + 1)]
 
 
-def test_every_mini_batch_is_told_with_its_size_between_two_steps():
+def test_every_mini_batch_is_told_with_its_size_between_two_steps() -> None:
     config = a_config(training={"local_steps": None, "local_epochs": 1, "batch_size": 4})
     told: list[tuple[str, int]] = []
     train(
@@ -219,28 +220,28 @@ def test_every_mini_batch_is_told_with_its_size_between_two_steps():
 
 
 @pytest.mark.parametrize("num_images", [1, 5])
-def test_batch_normalisation_survives_one_sample_alone_or_left_over(num_images):
+def test_batch_normalisation_survives_one_sample_alone_or_left_over(num_images) -> None:
     config = a_config(model={"name": "resnet10"}, training={"local_steps": None, "local_epochs": 2})
     model, result = train(config, data=some_data(num_images, config))
     assert result.num_steps == 2
     assert all(np.isfinite(array).all() for array in state_arrays(model).values())
 
 
-def test_a_client_with_one_class_trains():
+def test_a_client_with_one_class_trains() -> None:
     config, images = a_config("fedplcc"), some_images()
     images.labels_N[:] = 1
     _, result = train(config, data=DeviceImages.put(images, config.data, CPU), prototypes=some_prototypes())
     assert np.isfinite(list(result.losses.values())).all()
 
 
-def test_a_stop_ends_training_before_the_next_batch():
+def test_a_stop_ends_training_before_the_next_batch() -> None:
     told: list[tuple[int, int]] = []
     with pytest.raises(Cancelled):
         train(should_stop=lambda: len(told) == 3, on_progress=lambda *done: told.append(done))
     assert told == [(0, 3), (1, 3), (2, 3)]
 
 
-def test_a_stop_before_the_first_batch_leaves_the_weights_alone():
+def test_a_stop_before_the_first_batch_leaves_the_weights_alone() -> None:
     model = a_model()
     before = digest(model)
     with pytest.raises(Cancelled):
@@ -253,7 +254,7 @@ def test_a_stop_before_the_first_batch_leaves_the_weights_alone():
 
 @pytest.mark.parametrize("name", ["cnn4", "resnet10"])
 @pytest.mark.parametrize("augment", [[], ["crop", "flip"]])
-def test_the_same_inputs_give_the_same_bytes_whatever_happened_before(name, augment):
+def test_the_same_inputs_give_the_same_bytes_whatever_happened_before(name, augment) -> None:
     config = a_config("fedplcc", model={"name": name}, training={"augment": augment})
     prototypes = some_prototypes(dim=a_model(config).feature_dim)
     first = bytes_of(config, prototypes=prototypes)
@@ -278,7 +279,7 @@ print(digest(model))
 """
 
 
-def test_a_fresh_process_with_another_history_gives_the_same_bytes():
+def test_a_fresh_process_with_another_history_gives_the_same_bytes() -> None:
     fresh = subprocess.run([sys.executable, "-c", FRESH], cwd=ROOT, capture_output=True, text=True, check=True)
     config = a_config("fedplcc", model={"name": "resnet10"}, training={"augment": ["crop"]})
     here = bytes_of(config, data=some_data(40, config), prototypes=some_prototypes(512), round=3)
@@ -286,7 +287,7 @@ def test_a_fresh_process_with_another_history_gives_the_same_bytes():
 
 
 @pytest.mark.parametrize("augment", [[], ["flip"]])
-def test_another_seed_round_or_client_gives_other_bytes(augment):
+def test_another_seed_round_or_client_gives_other_bytes(augment) -> None:
     config = a_config(training={"augment": augment})
     start = state_arrays(a_model(config))
     results = set()
@@ -309,7 +310,7 @@ def dropping():
     return model
 
 
-def test_dropout_is_seeded_by_the_task_and_global_random_states_are_restored():
+def test_dropout_is_seeded_by_the_task_and_global_random_states_are_restored() -> None:
     config = a_config(training={"batch_size": 12})
     model = dropping()
     torch.manual_seed(5)
@@ -323,7 +324,7 @@ def test_dropout_is_seeded_by_the_task_and_global_random_states_are_restored():
     assert bytes_of(config, dropping(), round=2) != digest(first)
 
 
-def test_nothing_of_a_round_is_carried_into_the_next():
+def test_nothing_of_a_round_is_carried_into_the_next() -> None:
     config = a_config(training={"momentum": 0.9})
     start = state_arrays(a_model(config))
     model, _ = train(config)
@@ -334,7 +335,7 @@ def test_nothing_of_a_round_is_carried_into_the_next():
 # -- What can go wrong -------------------------------------------------------------------------------------------------
 
 
-def test_a_global_model_that_is_not_finite_is_named_as_such():
+def test_a_global_model_that_is_not_finite_is_named_as_such() -> None:
     model = a_model()
     with torch.no_grad():
         model.classifier.bias[0] = torch.nan
@@ -344,7 +345,7 @@ def test_a_global_model_that_is_not_finite_is_named_as_such():
         train(model=model, round=7)
 
 
-def test_a_loss_that_is_not_finite_names_client_round_step_and_term():
+def test_a_loss_that_is_not_finite_names_client_round_step_and_term() -> None:
     calls = []
 
     def loss(step, config):
@@ -359,15 +360,15 @@ def test_a_loss_that_is_not_finite_names_client_round_step_and_term():
 
 
 @pytest.mark.parametrize(("bad_step", "where"), [(1, "step 1 "), (2, "step 2 "), (3, "step 3, the last,")])
-def test_a_gradient_that_is_not_finite_names_its_step(bad_step, where):
+def test_a_gradient_that_is_not_finite_names_its_step(bad_step, where) -> None:
     assert_gradient_error(a_config(), bad_step, f"the gradient of {where}")
 
 
-def test_a_clipped_gradient_that_is_not_finite_names_its_step_at_once():
+def test_a_clipped_gradient_that_is_not_finite_names_its_step_at_once() -> None:
     assert_gradient_error(a_config(training={"clip_norm": 1.0}), 2, "the gradient of step 2 is nan")
 
 
-def assert_gradient_error(config, bad_step, sentence):
+def assert_gradient_error(config, bad_step, sentence) -> None:
     calls = []
 
     def loss(step, config):
@@ -380,7 +381,7 @@ def assert_gradient_error(config, bad_step, sentence):
         train(config, method=a_method(loss))
 
 
-def test_clipping_bounds_a_step_and_is_counted():
+def test_clipping_bounds_a_step_and_is_counted() -> None:
     config = a_config(
         training={"local_steps": 1, "clip_norm": 1e-3, "learning_rate": 1.0, "momentum": 0, "weight_decay": 0}
     )
@@ -391,20 +392,20 @@ def test_clipping_bounds_a_step_and_is_counted():
     assert result.num_clipped_steps == 1
 
 
-def test_a_bound_that_no_gradient_meets_changes_nothing():
+def test_a_bound_that_no_gradient_meets_changes_nothing() -> None:
     config = a_config(training={"clip_norm": 1e6})
     model, result = train(config)
     assert result.num_clipped_steps == 0
     assert digest(model) == bytes_of(a_config())
 
 
-def test_prototypes_of_another_feature_size_are_refused():
+def test_prototypes_of_another_feature_size_are_refused() -> None:
     with pytest.raises(InvalidModel, match="prototypes have 512 features, model 'cnn4' has 128"):
         train(a_config("fedplcc"), prototypes=some_prototypes(512))
 
 
 @pytest.mark.parametrize("work", [train, lambda model: collect_features(model, some_data(), a_config())])
-def test_an_operation_without_a_deterministic_form_is_named_with_the_model(work):
+def test_an_operation_without_a_deterministic_form_is_named_with_the_model(work) -> None:
     class Scattering(Linear):
         def features(self, x):
             torch.zeros(4).put_(torch.tensor([1]), torch.tensor([2.0]))
@@ -414,16 +415,16 @@ def test_an_operation_without_a_deterministic_form_is_named_with_the_model(work)
         work(model=Scattering())
 
 
-def test_another_runtime_error_of_a_model_is_left_alone():
+def test_another_runtime_error_of_a_model_is_left_alone() -> None:
     class Broken(Linear):
-        def features(self, x):
+        def features(self, x) -> Never:
             raise RuntimeError("no memory")
 
     with pytest.raises(RuntimeError, match="no memory"):
         train(model=Broken())
 
 
-def test_a_model_with_nothing_to_train_is_refused():
+def test_a_model_with_nothing_to_train_is_refused() -> None:
     model = a_model()
     model.requires_grad_(False)
     with pytest.raises(InvalidModel, match="no parameter that requires a gradient"):

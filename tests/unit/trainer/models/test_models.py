@@ -32,12 +32,12 @@ def num_parameters(model):
     return sum(parameter.numel() for parameter in model.parameters())
 
 
-def test_every_built_in_model_can_be_made():
+def test_every_built_in_model_can_be_made() -> None:
     assert set(BUILTIN_MODELS) == set(STEMS)
 
 
 @pytest.mark.parametrize(("stem", "count"), [("imagenet5x5", 4_906_314), ("cifar3x3", 4_903_242)])
-def test_resnet10_has_the_published_number_of_parameters(stem, count):
+def test_resnet10_has_the_published_number_of_parameters(stem, count) -> None:
     model = build_model(ModelSection(stem=stem), 10, 32, 0)
     assert num_parameters(model) == count
     assert model.feature_dim == 512
@@ -45,7 +45,7 @@ def test_resnet10_has_the_published_number_of_parameters(stem, count):
 
 @pytest.mark.parametrize(("stem", "side"), [("imagenet7x7", 7), ("cifar3x3", 3)])
 @pytest.mark.parametrize(("name", "blocks"), [("resnet10", 1), ("resnet18", 2)])
-def test_a_resnet_has_the_parameters_that_its_layers_add_up_to(name, blocks, stem, side):
+def test_a_resnet_has_the_parameters_that_its_layers_add_up_to(name, blocks, stem, side) -> None:
     count = side**2 * 3 * 64 + 2 * 64
     for before, width in pairwise((64, 64, 128, 256, 512)):
         first = 9 * before * width + 9 * width**2 + 4 * width
@@ -54,7 +54,7 @@ def test_a_resnet_has_the_parameters_that_its_layers_add_up_to(name, blocks, ste
     assert num_parameters(build_model(ModelSection(name=name, stem=stem), 7, 32, 0)) == count + 7 * 513
 
 
-def test_resnet18_is_torchvisions_under_other_names():
+def test_resnet18_is_torchvisions_under_other_names() -> None:
     theirs = torchvision.models.resnet18(weights=None, num_classes=7).train()
     ours = build_model(ModelSection(name="resnet18"), 7, 32, 0).train()
     assert num_parameters(ours) == num_parameters(theirs)
@@ -68,7 +68,7 @@ def test_resnet18_is_torchvisions_under_other_names():
         ours.eval(), theirs.eval()
 
 
-def test_convolutions_of_a_resnet_begin_with_the_spread_of_kaiming_fan_out():
+def test_convolutions_of_a_resnet_begin_with_the_spread_of_kaiming_fan_out() -> None:
     model = build_model(ModelSection(name="resnet18"), 10, 32, 0)
     for layer in model.modules():
         if isinstance(layer, torch.nn.Conv2d):
@@ -76,13 +76,13 @@ def test_convolutions_of_a_resnet_begin_with_the_spread_of_kaiming_fan_out():
             assert layer.weight.std().item() == pytest.approx((2 / fan_out) ** 0.5, rel=0.05)
 
 
-def test_cnn4_has_two_convolutions_and_two_linear_layers():
+def test_cnn4_has_two_convolutions_and_two_linear_layers() -> None:
     model = build_model(ModelSection(name="cnn4"), 10, 28, 0)
     shapes = [tuple(parameter.shape) for parameter in model.parameters() if parameter.ndim > 1]
     assert shapes == [(32, 3, 5, 5), (64, 32, 5, 5), (128, 64 * 4 * 4), (10, 128)]
 
 
-def test_cnn5_has_two_convolutions_and_three_linear_layers():
+def test_cnn5_has_two_convolutions_and_three_linear_layers() -> None:
     model = build_model(ModelSection(name="cnn5"), 10, 32, 0)
     shapes = [tuple(parameter.shape) for parameter in model.parameters() if parameter.ndim > 1]
     assert shapes == [(64, 3, 5, 5), (64, 64, 5, 5), (256, 64 * 5 * 5), (128, 256), (10, 128)]
@@ -91,7 +91,7 @@ def test_cnn5_has_two_convolutions_and_three_linear_layers():
 
 @every_builtin
 @pytest.mark.parametrize("image_size", [16, 33])
-def test_logits_are_the_classifier_of_non_negative_features(section, image_size):
+def test_logits_are_the_classifier_of_non_negative_features(section, image_size) -> None:
     model = build_model(section, 7, image_size, 0).eval()
     x = torch.randn(3, 3, image_size, image_size, generator=torch.Generator().manual_seed(0))
     features = model.features(x)
@@ -103,23 +103,23 @@ def test_logits_are_the_classifier_of_non_negative_features(section, image_size)
 
 
 @every_builtin
-def test_the_head_is_the_classifier_and_the_rest_is_the_base(section):
+def test_the_head_is_the_classifier_and_the_rest_is_the_base(section) -> None:
     assert head_names(build_model(section, 10, 32, 0)) == ("classifier.weight", "classifier.bias")
 
 
 @pytest.mark.parametrize("name", ["resnet10", "resnet18"])
-def test_a_resnet_takes_the_smallest_image_that_a_contract_allows(name):
+def test_a_resnet_takes_the_smallest_image_that_a_contract_allows(name) -> None:
     assert build_model(ModelSection(name=name), 2, 8, 0)(torch.zeros(2, 3, 8, 8)).shape == (2, 2)
 
 
 @pytest.mark.parametrize("name", ["cnn4", "cnn5"])
-def test_a_cnn_says_which_images_are_too_small(name):
+def test_a_cnn_says_which_images_are_too_small(name) -> None:
     with pytest.raises(InvalidModel, match="image_size >= 16, not 15"):
         build_model(ModelSection(name=name), 10, 15, 0)
 
 
 @every_builtin
-def test_weights_are_a_function_of_specification_and_seed_alone(section):
+def test_weights_are_a_function_of_specification_and_seed_alone(section) -> None:
     first = digest(build_model(section, 10, 32, 5))
     torch.manual_seed(123)
     torch.rand(17)
@@ -128,7 +128,7 @@ def test_weights_are_a_function_of_specification_and_seed_alone(section):
 
 
 @every_builtin
-def test_a_model_whose_values_will_be_loaded_is_the_same_but_for_them(section):
+def test_a_model_whose_values_will_be_loaded_is_the_same_but_for_them(section) -> None:
     whole = build_model(section, 7, 32, 5)
     first, second = (strictly_build_model(section, 7, 32, 5, with_weights=False) for _ in range(2))
     for model in (first, second):  # one after the other: they share nothing
@@ -147,7 +147,7 @@ def test_a_model_whose_values_will_be_loaded_is_the_same_but_for_them(section):
 
 
 @pytest.mark.parametrize("with_weights", [True, False])
-def test_making_a_model_leaves_global_random_states_alone(with_weights):
+def test_making_a_model_leaves_global_random_states_alone(with_weights) -> None:
     def states():
         return torch.get_rng_state().tolist(), np.random.get_state(legacy=False), random.getstate()
 
@@ -158,7 +158,7 @@ def test_making_a_model_leaves_global_random_states_alone(with_weights):
     np.testing.assert_equal(after[1], before[1])
 
 
-def test_an_unknown_model_is_named_with_the_known_ones():
+def test_an_unknown_model_is_named_with_the_known_ones() -> None:
     with pytest.raises(InvalidModel, match="unknown model 'resnet11'; known: resnet10, resnet18, cnn4, cnn5; or write"):
         build_model(ModelSection.model_construct(name="resnet11", options={}), 10, 32, 0)
 
@@ -247,14 +247,14 @@ def plugin(tmp_path, monkeypatch):
     sys.modules.pop("my_models", None)
 
 
-def test_a_factory_is_called_with_classes_image_size_and_options(plugin):
+def test_a_factory_is_called_with_classes_image_size_and_options(plugin) -> None:
     model = build_model(ModelSection(name=f"{plugin}:good", options={"width": 6}), 5, 16, 0)
     assert model.feature_dim == 6
     assert model.classifier.weight.shape == (5, 6)
     assert head_names(model) == ("classifier.weight", "classifier.bias")
 
 
-def test_a_factory_that_draws_from_global_states_is_seeded(plugin):
+def test_a_factory_that_draws_from_global_states_is_seeded(plugin) -> None:
     section = ModelSection(name=f"{plugin}:good")
     first = digest(build_model(section, 5, 16, 1))
     np.random.rand()
@@ -283,24 +283,24 @@ def test_a_factory_that_draws_from_global_states_is_seeded(plugin):
         ("number", "has no callable 'number'"),
     ],
 )
-def test_a_factory_that_gives_no_usable_model_is_told_what_to_do(plugin, factory, sentence):
+def test_a_factory_that_gives_no_usable_model_is_told_what_to_do(plugin, factory, sentence) -> None:
     with pytest.raises(InvalidModel, match=sentence):
         build_model(ModelSection(name=f"{plugin}:{factory}"), 3, 16, 0)
 
 
 @pytest.mark.parametrize("code", [0, "'bye'"])
-def test_a_module_that_exits_while_it_is_imported_ends_no_command(plugin, code):
+def test_a_module_that_exits_while_it_is_imported_ends_no_command(plugin, code) -> None:
     Path(f"{plugin}.py").write_text(f"raise SystemExit({code})")
     with pytest.raises(InvalidModel, match="cannot import 'my_models' of 'my_models:good': SystemExit: "):
         build_model(ModelSection(name=f"{plugin}:good"), 3, 16, 0)
 
 
-def test_a_module_that_is_not_there_is_named():
+def test_a_module_that_is_not_there_is_named() -> None:
     with pytest.raises(InvalidModel, match=r"cannot import 'no_such_package\.models'"):
         build_model(ModelSection(name="no_such_package.models:make"), 3, 16, 0)
 
 
-def test_head_prefixes_may_name_something_else(plugin):
+def test_head_prefixes_may_name_something_else(plugin) -> None:
     model = build_model(ModelSection(name=f"{plugin}:good"), 3, 16, 0)
     model.head_prefixes = ("extractor.", "noise")
     assert head_names(model) == ("noise", "extractor.weight", "extractor.bias")

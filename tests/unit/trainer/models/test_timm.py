@@ -44,7 +44,7 @@ def problem(name, image_size=32, **options):
 
 @pytest.mark.parametrize("name", [VIT, CONV])
 @pytest.mark.parametrize("image_size", [32, 48])
-def test_logits_are_the_classifier_of_the_rectified_hidden_layer(name, image_size):
+def test_logits_are_the_classifier_of_the_rectified_hidden_layer(name, image_size) -> None:
     model = build_model(name, image_size, hidden_dim=24).eval()
     x = torch.randn(3, 3, image_size, image_size, generator=torch.Generator().manual_seed(0))
     features = model.features(x)
@@ -55,13 +55,13 @@ def test_logits_are_the_classifier_of_the_rectified_hidden_layer(name, image_siz
     assert torch.equal(features, torch.relu(model.hidden[0](model.backbone(x))))
 
 
-def test_the_hidden_layer_has_128_units_and_the_head_is_the_classifier():
+def test_the_hidden_layer_has_128_units_and_the_head_is_the_classifier() -> None:
     model = build_model(VIT)
     assert model.feature_dim == 128
     assert head_names(model) == ("classifier.weight", "classifier.bias")
 
 
-def test_without_a_hidden_layer_the_features_are_the_backbones_and_may_be_negative():
+def test_without_a_hidden_layer_the_features_are_the_backbones_and_may_be_negative() -> None:
     model = build_model(VIT, hidden_dim=0).eval()
     features = model.features(torch.randn(3, 3, 32, 32, generator=torch.Generator().manual_seed(0)))
     assert features.shape == (3, 96)
@@ -69,7 +69,7 @@ def test_without_a_hidden_layer_the_features_are_the_backbones_and_may_be_negati
 
 
 @pytest.mark.parametrize("name", [VIT, CONV])
-def test_the_parameters_are_timms_and_the_heads(name):
+def test_the_parameters_are_timms_and_the_heads(name) -> None:
     backbone = theirs(name, num_classes=0)
     count = sum(parameter.numel() for parameter in backbone.parameters())
     head = (backbone.num_features + 1) * 128 + 129 * 7
@@ -77,7 +77,7 @@ def test_the_parameters_are_timms_and_the_heads(name):
 
 
 @pytest.mark.parametrize("name", [VIT, CONV])
-def test_weights_are_a_function_of_specification_and_seed_alone(name):
+def test_weights_are_a_function_of_specification_and_seed_alone(name) -> None:
     first = digest(build_model(name, seed=5))
     torch.rand(17)
     assert digest(build_model(name, seed=5)) == first
@@ -86,7 +86,7 @@ def test_weights_are_a_function_of_specification_and_seed_alone(name):
 
 @pytest.mark.parametrize("freeze", [False, True])
 @pytest.mark.parametrize("name", [VIT, CONV])
-def test_fedplcc_trains_it_finite_and_a_frozen_backbone_does_not_move(name, freeze):
+def test_fedplcc_trains_it_finite_and_a_frozen_backbone_does_not_move(name, freeze) -> None:
     """Without hidden layer: the vision transformer's features, and so the cosines with them, are of both signs."""
     options = {"freeze_backbone": freeze, "hidden_dim": 0}
     config = a_config("fedplcc", model={"name": name, "options": options}, data={"image_size": 32})
@@ -108,7 +108,7 @@ def test_fedplcc_trains_it_finite_and_a_frozen_backbone_does_not_move(name, free
     assert any(name.startswith("backbone.") for name in changed) is not freeze
 
 
-def test_a_frozen_backbone_stays_in_eval_mode():
+def test_a_frozen_backbone_stays_in_eval_mode() -> None:
     model = build_model(CONV, freeze_backbone=True)
     model.train()
     assert model.training
@@ -131,7 +131,7 @@ def checkpoint(tmp_path):
     return path
 
 
-def test_a_checkpoint_is_loaded_under_the_new_head_and_fitted_to_the_image_size(checkpoint):
+def test_a_checkpoint_is_loaded_under_the_new_head_and_fitted_to_the_image_size(checkpoint) -> None:
     model, other = build_model(VIT, checkpoint=str(checkpoint)), build_model(VIT)
     torch.manual_seed(3)
     original = timm.create_model("test_vit3")
@@ -143,7 +143,7 @@ def test_a_checkpoint_is_loaded_under_the_new_head_and_fitted_to_the_image_size(
     assert digest(build_model(VIT, checkpoint=str(checkpoint))) == digest(model)
 
 
-def test_a_model_that_is_loaded_whole_needs_neither_file_nor_download(checkpoint):
+def test_a_model_that_is_loaded_whole_needs_neither_file_nor_download(checkpoint) -> None:
     section = {"checkpoint": str(checkpoint)}
     trained = build_model(VIT, **section)
     checkpoint.unlink()
@@ -153,7 +153,7 @@ def test_a_model_that_is_loaded_whole_needs_neither_file_nor_download(checkpoint
     assert build_model(CONV, with_weights=False, pretrained=True).feature_dim == 128
 
 
-def test_wrong_checkpoints_are_named(tmp_path, checkpoint):
+def test_wrong_checkpoints_are_named(tmp_path, checkpoint) -> None:
     assert "there is no file" in problem(VIT, checkpoint=str(tmp_path / "none.safetensors"))
     assert "no .safetensors file" in problem(VIT, checkpoint=str(tmp_path / "weights.pth"))
     broken = tmp_path / "broken.safetensors"
@@ -163,14 +163,14 @@ def test_wrong_checkpoints_are_named(tmp_path, checkpoint):
     assert "its weights cannot be had (ValueError: the file has no conv1" in sentence
 
 
-def test_a_checkpoint_that_lacks_a_layer_is_not_filled_up_with_random_weights(checkpoint):
+def test_a_checkpoint_that_lacks_a_layer_is_not_filled_up_with_random_weights(checkpoint) -> None:
     tensors = load_file(checkpoint)
     del tensors["blocks.3.mlp.fc1.weight"]
     save_file(tensors, checkpoint)
     assert "the file has no blocks.3.mlp.fc1.weight" in problem(VIT, checkpoint=str(checkpoint))
 
 
-def test_weights_that_cannot_be_downloaded_are_a_sentence(monkeypatch):
+def test_weights_that_cannot_be_downloaded_are_a_sentence(monkeypatch) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     sentence = problem(VIT, pretrained=True)
     assert "its weights cannot be had" in sentence
@@ -181,7 +181,7 @@ def test_weights_that_cannot_be_downloaded_are_a_sentence(monkeypatch):
 # Mistakes
 
 
-def test_an_unknown_name_is_told_the_nearest_ones():
+def test_an_unknown_name_is_told_the_nearest_ones() -> None:
     assert "no model 'vit_tiny_patch16_223'; did you mean 'vit_tiny_patch16_224' or" in problem(
         "timm:vit_tiny_patch16_223"
     )
@@ -193,7 +193,7 @@ def test_an_unknown_name_is_told_the_nearest_ones():
 @pytest.mark.parametrize(
     ("name", "image_size"), [("timm:test_vit3", 8), ("timm:test_vit", 33), ("timm:test_convnext", 8)]
 )
-def test_images_that_a_model_does_not_take_are_a_sentence(name, image_size):
+def test_images_that_a_model_does_not_take_are_a_sentence(name, image_size) -> None:
     sentence = problem(name, image_size)
     assert name in sentence
     assert str(image_size) in sentence
@@ -203,7 +203,7 @@ def test_images_that_a_model_does_not_take_are_a_sentence(name, image_size):
 class Maps(nn.Module):
     """A backbone that keeps its maps, and a buffer that cannot travel."""
 
-    def __init__(self, is_pooled):
+    def __init__(self, is_pooled) -> None:
         super().__init__()
         self.convolution = nn.Conv2d(3, 4, 3)
         self.is_pooled = is_pooled
@@ -221,7 +221,7 @@ class Maps(nn.Module):
         (True, "model 'timm:net_True' cannot travel: tensor 'backbone.mask' is bool; choose another of timm's"),
     ],
 )
-def test_a_model_that_the_contract_cannot_carry_is_a_sentence(is_pooled, sentence):
+def test_a_model_that_the_contract_cannot_carry_is_a_sentence(is_pooled, sentence) -> None:
     def entry_point(pretrained=False, **kwargs):
         return Maps(is_pooled)
 
@@ -230,6 +230,6 @@ def test_a_model_that_the_contract_cannot_carry_is_a_sentence(is_pooled, sentenc
     assert problem(f"timm:net_{is_pooled}") == sentence
 
 
-def test_without_timm_the_extra_is_named(monkeypatch):
+def test_without_timm_the_extra_is_named(monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "timm", None)
     assert problem(VIT) == "model 'timm:test_vit3' needs timm, which is not installed: pip install 'fedplcc[timm]'"

@@ -39,7 +39,7 @@ DIM = 128
 class Counting(MemoryCoordinator):
     """Remembers the roles of what was downloaded."""
 
-    def __init__(self, **fields):
+    def __init__(self, **fields) -> None:
         super().__init__(**fields)
         self.fetched = []
 
@@ -49,7 +49,7 @@ class Counting(MemoryCoordinator):
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory):
+def data(tmp_path_factory) -> str:
     """Eighteen images of three classes, half of them for testing too."""
     rng = np.random.default_rng(0)
     path = tmp_path_factory.mktemp("data") / "images.npz"
@@ -113,7 +113,7 @@ def counts_of(arrays, run, data, **options):
 
 
 class TestReports:
-    def test_the_clients_own_model_is_judged_beside_the_global_one_on_the_same_images(self, data, tmp_path):
+    def test_the_clients_own_model_is_judged_beside_the_global_one_on_the_same_images(self, data, tmp_path) -> None:
         coordinator, run = MemoryCoordinator(), a_run("fedccl")
         runner, other = a_runner(data, tmp_path), global_model(seed=5)
         runner.perform(a_task(coordinator, run, TaskKind.TRAIN, 1), coordinator)
@@ -132,14 +132,16 @@ class TestReports:
         assert shares[-1] == 1.0
 
     @pytest.mark.parametrize(("method", "hyper"), [("fedccl", {}), ("fedproto", OWN)])
-    def test_a_client_without_a_model_of_its_own_reports_on_the_global_one_alone(self, data, tmp_path, method, hyper):
+    def test_a_client_without_a_model_of_its_own_reports_on_the_global_one_alone(
+        self, data, tmp_path, method, hyper
+    ) -> None:
         """It was dropped from the first round, and helps with a report."""
         coordinator, run = MemoryCoordinator(), a_run(method, **hyper)
         a_runner(data, tmp_path).perform(a_task(coordinator, run, TaskKind.EVALUATE, 1), coordinator)
         assert list(reported(coordinator)) == ["global"]
 
     @pytest.mark.parametrize(("method", "hyper"), [("fedproto", {}), ("moon", {}), ("fedplcc", {}), ("fedprox", {})])
-    def test_other_methods_report_on_the_global_model_alone(self, data, tmp_path, method, hyper):
+    def test_other_methods_report_on_the_global_model_alone(self, data, tmp_path, method, hyper) -> None:
         coordinator, run = MemoryCoordinator(), a_run(method, **hyper)
         runner = a_runner(data, tmp_path)
         runner.perform(a_task(coordinator, run, TaskKind.TRAIN, 1), coordinator)
@@ -155,7 +157,7 @@ class TestCommittedState:
 
     def test_a_trainer_that_dies_before_it_hears_of_its_commit_reports_on_the_model_of_that(
         self, data, tmp_path, method, hyper
-    ):
+    ) -> None:
         run, whole = a_run(method, **hyper), MemoryCoordinator()
         runner = a_runner(data, tmp_path / "whole")
         for number in (1, 2):
@@ -184,7 +186,7 @@ class TestCommittedState:
     @pytest.mark.parametrize("survives", [True, False])
     def test_a_client_whose_update_came_too_late_reports_on_the_model_of_the_one_before(
         self, data, tmp_path, method, hyper, survives
-    ):
+    ) -> None:
         coordinator, run = MemoryCoordinator(), a_run(method, **hyper)
         runner = a_runner(data, tmp_path)
         runner.perform(a_task(coordinator, run, TaskKind.TRAIN, 1), coordinator)
@@ -204,7 +206,7 @@ class TestCommittedState:
 
     def test_a_trainer_killed_whenever_what_it_keeps_is_about_to_change_reports_what_one_does_that_lives(
         self, data, tmp_path, method, hyper
-    ):
+    ) -> None:
         run = a_run(method, **hyper)
 
         def play(coordinator, folder, kill=None):
@@ -229,7 +231,7 @@ class TestCommittedState:
         for at in itertools.count(1):
             passed: list[str] = []
 
-            def kill(name, at=at, passed=passed):
+            def kill(name, at=at, passed=passed) -> None:
                 if name == "trainer.state.manifest.rename.before":
                     passed.append(name)
                     if len(passed) == at:
@@ -242,7 +244,7 @@ class TestCommittedState:
 
     def test_a_model_of_a_round_that_a_restored_aggregator_does_not_know_is_not_reported_on(
         self, data, tmp_path, method, hyper
-    ):
+    ) -> None:
         coordinator, run = MemoryCoordinator(), a_run(method, **hyper)
         runner = a_runner(data, tmp_path)
         problems: list[Any] = []
@@ -258,7 +260,7 @@ class TestCommittedState:
 @pytest.mark.parametrize(("method", "hyper"), [("fedccl", {}), ("fedproto", OWN), ("moon", {})])
 def test_what_a_client_keeps_is_read_once_a_task_and_hashed_once_when_it_is_made_and_when_it_is_read(
     data, tmp_path, method, hyper, monkeypatch
-):
+) -> None:
     coordinator, run = MemoryCoordinator(), a_run(method, **hyper)
     runner, folder = a_runner(data, tmp_path / "state"), tmp_path / "state"
     read: list[str] = []
@@ -305,7 +307,9 @@ def test_what_a_client_keeps_is_read_once_a_task_and_hashed_once_when_it_is_made
 
 
 @pytest.mark.parametrize(("method", "hyper"), [("fedccl", {}), ("fedproto", OWN), ("moon", {})])
-def test_what_a_client_kept_is_let_go_before_its_next_update_is_sent(data, tmp_path, method, hyper, monkeypatch):
+def test_what_a_client_kept_is_let_go_before_its_next_update_is_sent(
+    data, tmp_path, method, hyper, monkeypatch
+) -> None:
     """A model that is sent for minutes does not lie in memory beside the one before it."""
     held: list[weakref.ref[Any]] = []
     alive: list[bool] = []
@@ -331,7 +335,7 @@ def test_what_a_client_kept_is_let_go_before_its_next_update_is_sent(data, tmp_p
 
 
 @pytest.mark.parametrize(("method", "hyper"), [("fedccl", {}), ("fedproto", OWN), ("moon", {})])
-def test_a_kept_model_of_which_one_bit_is_wrong_is_never_used(data, tmp_path, method, hyper):
+def test_a_kept_model_of_which_one_bit_is_wrong_is_never_used(data, tmp_path, method, hyper) -> None:
     coordinator, run = MemoryCoordinator(), a_run(method, **hyper)
     runner, problems = a_runner(data, tmp_path), list[Any]()
     runner.perform(a_task(coordinator, run, TaskKind.TRAIN, 1), coordinator)
@@ -350,7 +354,9 @@ def test_a_kept_model_of_which_one_bit_is_wrong_is_never_used(data, tmp_path, me
 
 
 class TestModelsThatStay:
-    def test_an_update_is_prototypes_alone_and_training_goes_on_from_the_clients_own_model(self, data, tmp_path):
+    def test_an_update_is_prototypes_alone_and_training_goes_on_from_the_clients_own_model(
+        self, data, tmp_path
+    ) -> None:
         coordinator, run = Counting(), a_run("fedproto", **OWN)
         runner = a_runner(data, tmp_path)
         runner.perform(a_task(coordinator, run, TaskKind.TRAIN, 1), coordinator)
@@ -385,7 +391,7 @@ class TestModelsThatStay:
         expected = state_arrays(model)
         assert all(np.array_equal(second[name], expected[name]) for name in expected)
 
-    def test_the_loss_is_told_where_training_really_starts_and_references_are_the_rounds_model(self):
+    def test_the_loss_is_told_where_training_really_starts_and_references_are_the_rounds_model(self) -> None:
         told: dict[str, Any] = {}
 
         def client_loss(step, config):
@@ -426,7 +432,7 @@ class TestModelsThatStay:
         assert told["received"] is received
         assert told["end"].received is received
 
-    def test_the_nearest_prototype_of_the_round_names_the_class(self, data, tmp_path):
+    def test_the_nearest_prototype_of_the_round_names_the_class(self, data, tmp_path) -> None:
         coordinator, run = MemoryCoordinator(), a_run("fedproto", **OWN)
         runner, config = a_runner(data, tmp_path), config_of(run)
         runner.perform(a_task(coordinator, run, TaskKind.TRAIN, 1), coordinator)
@@ -444,7 +450,7 @@ class TestModelsThatStay:
         assert labels[-1] == 2
         assert right.tolist() == [0, 0, 3], "every image is named as the one whose prototype is near"
 
-    def test_a_report_by_prototypes_needs_them(self, data, tmp_path):
+    def test_a_report_by_prototypes_needs_them(self, data, tmp_path) -> None:
         coordinator, run = MemoryCoordinator(), a_run("fedproto", **OWN)
         runner = a_runner(data, tmp_path)
         runner.perform(a_task(coordinator, run, TaskKind.TRAIN, 1), coordinator)
@@ -484,7 +490,7 @@ class TestFeaturesSeen:
             ({"local_steps": 3, "batch_size": 4}, 12),
         ],
     )
-    def test_every_sample_of_the_last_pass_is_there_once_and_training_is_the_same(self, training, num_seen):
+    def test_every_sample_of_the_last_pass_is_there_once_and_training_is_the_same(self, training, num_seen) -> None:
         config = a_config("fedplcc", training={"local_steps": None, **training})
         data, model = some_data(12, config), a_model(config)
         features, labels, trained = seen_in(config, data, prototypes=some_prototypes(DIM), round_number=2)
@@ -496,13 +502,13 @@ class TestFeaturesSeen:
         if num_seen == 12:
             assert labels.tolist() == data.labels_N.tolist()
 
-    def test_one_step_over_all_samples_sees_the_features_before_it(self):
+    def test_one_step_over_all_samples_sees_the_features_before_it(self) -> None:
         config = a_config("fedplcc", training={"local_steps": 1, "batch_size": 12})
         data, model = some_data(12, config), a_model(config)
         before = model.features(data.batch(torch.arange(12))[0]).detach().numpy()
         np.testing.assert_allclose(seen_in(config, data)[0], before, rtol=1e-5, atol=1e-6)
 
-    def test_of_a_sample_that_came_twice_the_latest_counts(self):
+    def test_of_a_sample_that_came_twice_the_latest_counts(self) -> None:
         """Three of five steps: the last of them begin in one pass and end in the next."""
         config = a_config("fedplcc", training={"local_steps": 5, "batch_size": 4})
         steps: dict[int, Any] = {}
@@ -520,7 +526,7 @@ class TestFeaturesSeen:
         assert len(features) < 12, "some sample came twice, so another did not come"
 
     @pytest.mark.parametrize("method", ["fedplcc", "fedproto"])
-    def test_samples_that_were_not_seen_count_as_excluded(self, data, tmp_path, method):
+    def test_samples_that_were_not_seen_count_as_excluded(self, data, tmp_path, method) -> None:
         coordinator, run = MemoryCoordinator(), a_run(method, proto_pass="last_epoch")
         a_runner(data, tmp_path).perform(a_task(coordinator, run, TaskKind.TRAIN, 1), coordinator)
         ((_, update),) = coordinator.updates

@@ -5,7 +5,7 @@ import itertools
 import resource
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Never
 
 import numpy as np
 import pytest
@@ -62,7 +62,7 @@ ROOT: Path
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory):
+def data(tmp_path_factory) -> str:
     """Eight images of "a" and five of "c"; none of "b"."""
     rng = np.random.default_rng(0)
     path = tmp_path_factory.mktemp("data") / "images.npz"
@@ -89,7 +89,7 @@ NUMBERS = itertools.count()
 
 
 @pytest.fixture(scope="module", autouse=True)
-def root(tmp_path_factory):
+def root(tmp_path_factory) -> None:
     """Where this module's runners keep what outlives them."""
     global ROOT
     ROOT = tmp_path_factory.mktemp("states")
@@ -118,7 +118,7 @@ def a_train_task(coordinator, data, run, prototypes=None, round_number=1, consen
     return Task(kind=TaskKind.TRAIN, run=run, round=round_number, total_rounds=3, payload=payload)
 
 
-def test_the_first_model_depends_on_specification_and_seed_alone(data):
+def test_the_first_model_depends_on_specification_and_seed_alone(data) -> None:
     run = a_run()
     update, model = first_model(data, run)
     assert update.num_examples == 0
@@ -127,7 +127,7 @@ def test_the_first_model_depends_on_specification_and_seed_alone(data):
     assert first_model(data, a_run(run={"seed": 1}))[1] != model
 
 
-def test_a_run_that_begins_with_a_model_commits_that_and_no_other(data):
+def test_a_run_that_begins_with_a_model_commits_that_and_no_other(data) -> None:
     _, made = first_model(data, a_run(run={"seed": 9}))
     coordinator = MemoryCoordinator()
     task = Task(
@@ -154,7 +154,7 @@ def test_a_run_that_begins_with_a_model_commits_that_and_no_other(data):
         ),
     ],
 )
-def test_a_run_cannot_begin_with_a_model_of_another_kind(data, sections, said):
+def test_a_run_cannot_begin_with_a_model_of_another_kind(data, sections, said) -> None:
     _, made = first_model(data, a_run(**sections))
     coordinator = MemoryCoordinator()
     payload = Payload(tensor_groups=(coordinator.offer(MODEL, made),))
@@ -166,7 +166,7 @@ def test_a_run_cannot_begin_with_a_model_of_another_kind(data, sections, said):
     assert "initial_model" in HINTS[refused.value.reason]
 
 
-def test_only_the_client_that_makes_the_first_model_needs_the_weights_that_it_begins_with(data, tmp_path):
+def test_only_the_client_that_makes_the_first_model_needs_the_weights_that_it_begins_with(data, tmp_path) -> None:
     path = tmp_path / "weights.safetensors"
     save_file(timm.create_model("test_resnet").state_dict(), path)
     run = a_run("fedavg", model={"name": "timm:test_resnet", "options": {"checkpoint": str(path)}})
@@ -181,7 +181,7 @@ def test_only_the_client_that_makes_the_first_model_needs_the_weights_that_it_be
         first_model(data, run)
 
 
-def test_a_training_task_ends_in_a_committed_update_that_adds_up(data):
+def test_a_training_task_ends_in_a_committed_update_that_adds_up(data) -> None:
     coordinator = MemoryCoordinator()
     activities = []
     task = a_train_task(coordinator, data, a_run())
@@ -210,7 +210,7 @@ def test_a_training_task_ends_in_a_committed_update_that_adds_up(data):
     ]
 
 
-def test_a_method_without_prototypes_sends_and_asks_for_none(data):
+def test_a_method_without_prototypes_sends_and_asks_for_none(data) -> None:
     coordinator = MemoryCoordinator()
     a_runner(data).perform(a_train_task(coordinator, data, a_run("fedavg")), coordinator)
     ((_, update),) = coordinator.updates
@@ -218,7 +218,7 @@ def test_a_method_without_prototypes_sends_and_asks_for_none(data):
     assert list(coordinator.stored) == [update.payload.tensor_group(MODEL).sha256]
 
 
-def test_doing_a_task_again_in_another_process_gives_the_same_bytes(data):
+def test_doing_a_task_again_in_another_process_gives_the_same_bytes(data) -> None:
     names = []
     for _ in range(2):
         coordinator = MemoryCoordinator()
@@ -227,7 +227,7 @@ def test_doing_a_task_again_in_another_process_gives_the_same_bytes(data):
     assert names[0] == names[1]
 
 
-def test_a_finished_update_that_could_not_be_sent_is_sent_without_training_again(data):
+def test_a_finished_update_that_could_not_be_sent_is_sent_without_training_again(data) -> None:
     coordinator = MemoryCoordinator(failures={"store": [Unavailable("away")], "commit": [Unavailable("away")]})
     runner, activities = a_runner(data), []
     task = a_train_task(coordinator, data, a_run())
@@ -242,7 +242,7 @@ def test_a_finished_update_that_could_not_be_sent_is_sent_without_training_again
     assert undisturbed.updates[0][1].same_content(coordinator.updates[0][1])
 
 
-def test_a_finished_update_is_not_sent_for_another_round(data):
+def test_a_finished_update_is_not_sent_for_another_round(data) -> None:
     coordinator = MemoryCoordinator(failures={"commit": [Unavailable("away")]})
     runner, task = a_runner(data), a_train_task(coordinator, data, a_run())
     with pytest.raises(Unavailable):
@@ -253,7 +253,7 @@ def test_a_finished_update_is_not_sent_for_another_round(data):
     assert coordinator.updates[0][1].same_content(fresh.updates[0][1])
 
 
-def test_an_acknowledged_update_is_trained_anew_when_it_is_asked_for_again(data):
+def test_an_acknowledged_update_is_trained_anew_when_it_is_asked_for_again(data) -> None:
     coordinator = MemoryCoordinator()
     runner, task = a_runner(data), a_train_task(coordinator, data, a_run())
     runner.perform(task, coordinator)
@@ -262,11 +262,11 @@ def test_an_acknowledged_update_is_trained_anew_when_it_is_asked_for_again(data)
     assert first.same_content(second)
 
 
-def test_a_stop_ends_training_before_the_next_batch_and_leaves_nothing_behind(data):
+def test_a_stop_ends_training_before_the_next_batch_and_leaves_nothing_behind(data) -> None:
     coordinator, steps = MemoryCoordinator(), []
     run = a_run(training={"local_steps": 50})
 
-    def on_activity(activity, progress):
+    def on_activity(activity, progress) -> None:
         if activity is ClientActivity.TRAINING and progress:
             steps.append(progress)
 
@@ -281,7 +281,7 @@ def test_a_stop_ends_training_before_the_next_batch_and_leaves_nothing_behind(da
     assert undisturbed.updates[0][1].same_content(coordinator.updates[0][1])
 
 
-def test_evaluation_counts_the_test_set_per_class_of_the_run(data):
+def test_evaluation_counts_the_test_set_per_class_of_the_run(data) -> None:
     coordinator = MemoryCoordinator()
     train = a_train_task(coordinator, data, a_run())
     payload = Payload(tensor_groups=train.payload.tensor_groups)
@@ -303,7 +303,7 @@ class Counting(MemoryCoordinator):
         return super().fetch(blob)
 
 
-def test_the_model_that_was_evaluated_is_not_downloaded_again_for_the_next_round(data):
+def test_the_model_that_was_evaluated_is_not_downloaded_again_for_the_next_round(data) -> None:
     def num_fetched(**options):
         coordinator = Counting()
         train = a_train_task(coordinator, data, a_run("fedavg"))
@@ -319,7 +319,7 @@ def test_the_model_that_was_evaluated_is_not_downloaded_again_for_the_next_round
     assert update.same_content(same)
 
 
-def test_clients_of_one_process_fetch_a_model_once_and_report_what_each_receives(data):
+def test_clients_of_one_process_fetch_a_model_once_and_report_what_each_receives(data) -> None:
     def fetched(latest_models):
         coordinator = Counting()
         train = a_train_task(coordinator, data, a_run("fedavg"))
@@ -339,7 +339,7 @@ def test_clients_of_one_process_fetch_a_model_once_and_report_what_each_receives
     assert received == expected
 
 
-def test_another_model_takes_the_place_of_the_latest():
+def test_another_model_takes_the_place_of_the_latest() -> None:
     latest = LatestModel()
     first, second = blob_ref(MODEL, b"first"), blob_ref(MODEL, b"second")
     latest.put(first, b"first")
@@ -349,13 +349,13 @@ def test_another_model_takes_the_place_of_the_latest():
     assert latest.get(second) == b"second"
 
 
-def test_waiting_and_stopping_are_nothing_to_do(data):
+def test_waiting_and_stopping_are_nothing_to_do(data) -> None:
     runner = a_runner(data)
     runner.perform(Task(kind=TaskKind.WAIT), MemoryCoordinator())
     runner.perform(Task(kind=TaskKind.STOP, run=a_run()), MemoryCoordinator())
 
 
-def test_bytes_that_are_not_what_they_are_called_are_fetched_once_more(data):
+def test_bytes_that_are_not_what_they_are_called_are_fetched_once_more(data) -> None:
     class Flaky(MemoryCoordinator):
         bad = 1
 
@@ -372,7 +372,7 @@ def test_bytes_that_are_not_what_they_are_called_are_fetched_once_more(data):
         a_runner(data).perform(task, coordinator)
 
 
-def test_another_model_than_the_runs_is_refused_before_training(data):
+def test_another_model_than_the_runs_is_refused_before_training(data) -> None:
     coordinator = MemoryCoordinator()
     task = a_train_task(coordinator, data, a_run())
     other = coordinator.offer(MODEL, to_bytes({"classifier.weight": np.zeros((3, 7), np.float32)}))
@@ -380,7 +380,7 @@ def test_another_model_than_the_runs_is_refused_before_training(data):
         a_runner(data).perform(replace(task, payload=replace(task.payload, tensor_groups=(other,))), coordinator)
 
 
-def test_prototypes_of_another_feature_size_are_refused(data):
+def test_prototypes_of_another_feature_size_are_refused(data) -> None:
     coordinator = MemoryCoordinator()
     task = a_train_task(coordinator, data, a_run(), prototypes=PrototypeSet.of(np.ones((2, 5)), [0, 1], [1, 1]))
     with pytest.raises(InvalidModel, match="5 features"):
@@ -388,31 +388,31 @@ def test_prototypes_of_another_feature_size_are_refused(data):
 
 
 @pytest.mark.parametrize("missing", ["tensor_groups", "prototype_sets"])
-def test_a_payload_without_what_the_method_needs_is_refused(data, missing):
+def test_a_payload_without_what_the_method_needs_is_refused(data, missing) -> None:
     coordinator = MemoryCoordinator()
     task = a_train_task(coordinator, data, a_run())
     with pytest.raises(MalformedRequest, match="comes with"):
         a_runner(data).perform(replace(task, payload=replace(task.payload, **{missing: ()})), coordinator)
 
 
-def test_a_configuration_that_is_not_what_its_hash_says_is_refused(data):
+def test_a_configuration_that_is_not_what_its_hash_says_is_refused(data) -> None:
     run = replace(a_run(), config_hash="0" * 64)
     with pytest.raises(MalformedRequest, match="SHA-256"):
         a_runner(data).perform(Task(kind=TaskKind.INIT, run=run), MemoryCoordinator())
 
 
-def test_data_that_do_not_fit_the_runs_contract_are_refused(data):
+def test_data_that_do_not_fit_the_runs_contract_are_refused(data) -> None:
     run = a_run(data={"classes": ["x", "y"]})
     with pytest.raises(InvalidData, match="'a'"):
         a_runner(data).client_for(run)
 
 
-def test_a_device_that_is_not_there_is_refused_at_once(data):
+def test_a_device_that_is_not_there_is_refused_at_once(data) -> None:
     with pytest.raises(InvalidConfig, match="cuda:99"):
         a_runner(data, device="cuda:99")
 
 
-def test_a_client_announces_its_own_classes_and_takes_part_with_the_runs(data):
+def test_a_client_announces_its_own_classes_and_takes_part_with_the_runs(data) -> None:
     runner = a_runner(data, samples_per_class=6)
     announced, present = runner.announce(), runner.client_for(a_run())
     assert announced.class_counts == {"a": 6, "c": 5}
@@ -421,7 +421,7 @@ def test_a_client_announces_its_own_classes_and_takes_part_with_the_runs(data):
     assert announced.environment.device == "cpu"
 
 
-def test_files_that_cannot_be_read_are_left_out_and_reported(tmp_path):
+def test_files_that_cannot_be_read_are_left_out_and_reported(tmp_path) -> None:
     rng = np.random.default_rng(0)
     for name in ("a", "b"):
         for number in range(5):
@@ -442,7 +442,7 @@ def test_files_that_cannot_be_read_are_left_out_and_reported(tmp_path):
     assert runner.readings()["unreadable_files"] == 1
 
 
-def test_training_is_measured(data):
+def test_training_is_measured(data) -> None:
     registry = new_registry("trainer")
     coordinator, runner = MemoryCoordinator(), a_runner(data, metrics=TrainerMetrics(registry))
     runner.perform(a_train_task(coordinator, data, a_run()), coordinator)
@@ -456,7 +456,7 @@ def test_training_is_measured(data):
 
 
 @pytest.mark.parametrize(("clip_norm", "num_clipped"), [(1e-6, 2), (1e6, 0), (None, 0)])
-def test_clipped_steps_are_told_with_the_update_and_counted(data, clip_norm, num_clipped):
+def test_clipped_steps_are_told_with_the_update_and_counted(data, clip_norm, num_clipped) -> None:
     registry = new_registry("trainer")
     coordinator, runner = MemoryCoordinator(), a_runner(data, metrics=TrainerMetrics(registry))
     run = a_run(training={"clip_norm": clip_norm})
@@ -466,7 +466,9 @@ def test_clipped_steps_are_told_with_the_update_and_counted(data, clip_norm, num
     assert registry.get_sample_value("fedplcc_training_clipped_steps_total") == num_clipped
 
 
-def test_more_prototypes_than_the_aggregator_takes_are_not_sent_and_the_error_says_what_to_do(data, monkeypatch):
+def test_more_prototypes_than_the_aggregator_takes_are_not_sent_and_the_error_says_what_to_do(
+    data, monkeypatch
+) -> None:
     monkeypatch.setattr(base, "MAX_ROWS_PER_CLASS", 1)
     coordinator = MemoryCoordinator()
     task = a_train_task(coordinator, data, a_run(method={"partition": "first"}))
@@ -482,7 +484,7 @@ def test_more_prototypes_than_the_aggregator_takes_are_not_sent_and_the_error_sa
     assert len(coordinator.updates) == 1
 
 
-def test_features_that_are_not_finite_are_divergence_and_no_bug_of_the_method(data, monkeypatch):
+def test_features_that_are_not_finite_are_divergence_and_no_bug_of_the_method(data, monkeypatch) -> None:
     def collect(*arguments, **options):
         features_ND, labels_N = collect_features(*arguments, **options)
         return np.where(features_ND == features_ND.max(), np.inf, features_ND), labels_N
@@ -524,7 +526,7 @@ def undisturbed(data):
     return hashes(coordinator)
 
 
-def test_what_a_client_keeps_changes_its_next_update_and_the_first_is_fedavgs(data, undisturbed):
+def test_what_a_client_keeps_changes_its_next_update_and_the_first_is_fedavgs(data, undisturbed) -> None:
     forgetful, plain = MemoryCoordinator(), MemoryCoordinator()
     for task in moon_tasks(data, forgetful):
         a_runner(data).perform(task, forgetful)
@@ -534,7 +536,7 @@ def test_what_a_client_keeps_changes_its_next_update_and_the_first_is_fedavgs(da
     assert forgetful.updates[1][1].losses.keys() == {"ce"}
 
 
-def test_a_trainer_that_is_restarted_between_rounds_gives_the_same_bytes(data, undisturbed, tmp_path):
+def test_a_trainer_that_is_restarted_between_rounds_gives_the_same_bytes(data, undisturbed, tmp_path) -> None:
     coordinator = MemoryCoordinator()
     for task in moon_tasks(data, coordinator):
         a_runner(data, tmp_path).perform(task, coordinator)
@@ -546,7 +548,7 @@ def test_a_trainer_that_is_restarted_between_rounds_gives_the_same_bytes(data, u
 @pytest.mark.parametrize("where", ["fetch", "store", "commit", "acknowledgement"])
 def test_a_trainer_that_is_killed_between_training_and_acknowledgement_trains_nothing_again(
     data, tmp_path, method, where
-):
+) -> None:
     class Lossy(MemoryCoordinator):
         def commit_update(self, run_id, round_number, update):
             self.updates = [entry for entry in self.updates if entry[0] != round_number]
@@ -568,7 +570,9 @@ def test_a_trainer_that_is_killed_between_training_and_acknowledgement_trains_no
     assert ClientStates(tmp_path).manifest.staged is None
 
 
-def test_a_trainer_killed_at_any_step_of_its_folder_gives_the_bytes_of_one_that_was_not(data, undisturbed, tmp_path):
+def test_a_trainer_killed_at_any_step_of_its_folder_gives_the_bytes_of_one_that_was_not(
+    data, undisturbed, tmp_path
+) -> None:
     """Rounds go on as an aggregator's do: what is committed is not asked for again."""
     whole = MemoryCoordinator()
     tasks = moon_tasks(data, whole)
@@ -576,7 +580,7 @@ def test_a_trainer_killed_at_any_step_of_its_folder_gives_the_bytes_of_one_that_
         coordinator = MemoryCoordinator(blobs=whole.blobs)
         passed: list[str] = []
 
-        def kill(name, at=at, passed=passed):
+        def kill(name, at=at, passed=passed) -> None:
             passed.append(name)
             if len(passed) == at:
                 raise Killed(name)
@@ -602,7 +606,7 @@ def test_a_trainer_killed_at_any_step_of_its_folder_gives_the_bytes_of_one_that_
     }
 
 
-def test_the_state_of_an_update_that_was_refused_is_not_the_clients(data, undisturbed):
+def test_the_state_of_an_update_that_was_refused_is_not_the_clients(data, undisturbed) -> None:
     coordinator = MemoryCoordinator()
     runner, tasks = a_runner(data), moon_tasks(data, coordinator)
     runner.perform(tasks[0], coordinator)
@@ -617,7 +621,7 @@ def test_the_state_of_an_update_that_was_refused_is_not_the_clients(data, undist
     assert hashes(coordinator) == hashes(straight) != [undisturbed[0], undisturbed[2]]
 
 
-def test_a_commit_whose_refusal_is_all_that_was_heard_of_it_counts_all_the_same(data, undisturbed):
+def test_a_commit_whose_refusal_is_all_that_was_heard_of_it_counts_all_the_same(data, undisturbed) -> None:
     """The acknowledgement was lost, and the retry came when the round had closed."""
 
     class Closing(MemoryCoordinator):
@@ -636,7 +640,7 @@ def test_a_commit_whose_refusal_is_all_that_was_heard_of_it_counts_all_the_same(
 
 
 @pytest.mark.parametrize("arrives", ["before the other run's task", "while the other run is trained", "never"])
-def test_a_commit_of_one_run_that_is_only_heard_of_in_another_still_counts(data, undisturbed, arrives):
+def test_a_commit_of_one_run_that_is_only_heard_of_in_another_still_counts(data, undisturbed, arrives) -> None:
     """The first run is paused at once while its commit is on its way, and the client is given work of a second run."""
 
     class Slow(MemoryCoordinator):
@@ -648,7 +652,7 @@ def test_a_commit_of_one_run_that_is_only_heard_of_in_another_still_counts(data,
             self.on_its_way = (round_number, update)
             raise Cancelled
 
-        def arrive(self):
+        def arrive(self) -> None:
             self.updates.append(self.on_its_way)
 
     coordinator, runner = Slow(open_runs=("run-1", "run-2")), a_runner(data)
@@ -658,7 +662,7 @@ def test_a_commit_of_one_run_that_is_only_heard_of_in_another_still_counts(data,
     if arrives == "before the other run's task":
         coordinator.arrive()
 
-    def on_activity(activity, progress):
+    def on_activity(activity, progress) -> None:
         if activity is ClientActivity.TRAINING and progress == 1.0 and arrives == "while the other run is trained":
             coordinator.arrive()
 
@@ -670,7 +674,7 @@ def test_a_commit_of_one_run_that_is_only_heard_of_in_another_still_counts(data,
     assert hashes(coordinator) == undisturbed
 
 
-def test_a_finished_update_of_other_data_is_not_sent(data, tmp_path):
+def test_a_finished_update_of_other_data_is_not_sent(data, tmp_path) -> None:
     coordinator = MemoryCoordinator(failures={"store": [Killed("store")]})
     task = a_train_task(coordinator, data, a_run("fedavg"))
     with pytest.raises(Killed):
@@ -679,7 +683,9 @@ def test_a_finished_update_of_other_data_is_not_sent(data, tmp_path):
     assert coordinator.updates[0][1].num_examples == 6
 
 
-def test_a_finished_update_of_another_client_is_not_sent_whose_state_directory_this_one_took_over(data, tmp_path):
+def test_a_finished_update_of_another_client_is_not_sent_whose_state_directory_this_one_took_over(
+    data, tmp_path
+) -> None:
     coordinator = MemoryCoordinator(failures={"store": [Killed("store")]})
     task = a_train_task(coordinator, data, a_run("fedavg"))
     with pytest.raises(Killed):
@@ -688,7 +694,9 @@ def test_a_finished_update_of_another_client_is_not_sent_whose_state_directory_t
     assert coordinator.updates[0][1].client_id == "bob"
 
 
-def test_an_update_that_the_aggregator_takes_for_wrong_is_sent_again_but_trained_anew_after_a_restart(data, tmp_path):
+def test_an_update_that_the_aggregator_takes_for_wrong_is_sent_again_but_trained_anew_after_a_restart(
+    data, tmp_path
+) -> None:
     wrong = [MalformedUpdate("no") for _ in range(2)]
     coordinator, activities = MemoryCoordinator(failures={"commit": list(wrong)}), []
     task = a_train_task(coordinator, data, a_run("fedavg"))
@@ -701,7 +709,9 @@ def test_an_update_that_the_aggregator_takes_for_wrong_is_sent_again_but_trained
     assert activities.count(ClientActivity.DOWNLOADING) == 2
 
 
-def test_a_state_that_is_not_there_is_reported_and_the_client_takes_part_as_if_for_the_first_time(data, tmp_path):
+def test_a_state_that_is_not_there_is_reported_and_the_client_takes_part_as_if_for_the_first_time(
+    data, tmp_path
+) -> None:
     coordinator, problems = MemoryCoordinator(), list[ClientProblem]()
     tasks = moon_tasks(data, coordinator)
     a_runner(data, tmp_path / "first").perform(tasks[0], coordinator)
@@ -713,7 +723,7 @@ def test_a_state_that_is_not_there_is_reported_and_the_client_takes_part_as_if_f
 
 
 @pytest.mark.parametrize("rounds", [(1, 2, 2), (1, 2, 1)], ids=["the same round", "an earlier round"])
-def test_an_aggregator_that_is_back_at_an_earlier_round_gets_no_state_of_a_later_one(data, tmp_path, rounds):
+def test_an_aggregator_that_is_back_at_an_earlier_round_gets_no_state_of_a_later_one(data, tmp_path, rounds) -> None:
     coordinator, problems = MemoryCoordinator(), list[ClientProblem]()
     tasks = moon_tasks(data, coordinator)
     runner = a_runner(data, tmp_path)
@@ -724,7 +734,7 @@ def test_an_aggregator_that_is_back_at_an_earlier_round_gets_no_state_of_a_later
     assert coordinator.updates[-1][1].losses.keys() == {"ce"}
 
 
-def test_a_state_is_not_the_clients_where_another_trainer_acted_for_it_meanwhile(data, tmp_path):
+def test_a_state_is_not_the_clients_where_another_trainer_acted_for_it_meanwhile(data, tmp_path) -> None:
     """The first trainer lost its connection for a round, and another took the client over; then the first was back."""
     coordinator, problems = MemoryCoordinator(), list[ClientProblem]()
     tasks = moon_tasks(data, coordinator)
@@ -736,7 +746,7 @@ def test_a_state_is_not_the_clients_where_another_trainer_acted_for_it_meanwhile
     assert coordinator.updates[-1][1].losses.keys() == {"ce"}
 
 
-def test_a_task_that_comes_after_its_update_is_committed_takes_no_state_away(data, undisturbed):
+def test_a_task_that_comes_after_its_update_is_committed_takes_no_state_away(data, undisturbed) -> None:
     """It was on its way to the trainer, on a stream that was opened anew, while the update was acknowledged."""
     coordinator, problems = MemoryCoordinator(), list[ClientProblem]()
     runner = a_runner(data)
@@ -748,7 +758,7 @@ def test_a_task_that_comes_after_its_update_is_committed_takes_no_state_away(dat
     assert hashes(coordinator) == undisturbed
 
 
-def test_a_method_without_client_state_asks_for_nothing_and_leaves_nothing(data, tmp_path):
+def test_a_method_without_client_state_asks_for_nothing_and_leaves_nothing(data, tmp_path) -> None:
     coordinator = MemoryCoordinator()
     runner, task = a_runner(data, tmp_path), a_train_task(coordinator, data, a_run("fedavg"))
     for number in (1, 2):
@@ -757,7 +767,7 @@ def test_a_method_without_client_state_asks_for_nothing_and_leaves_nothing(data,
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_neutral_moon_keeps_nothing_and_misses_nothing(data, tmp_path):
+def test_a_neutral_moon_keeps_nothing_and_misses_nothing(data, tmp_path) -> None:
     coordinator, problems = MemoryCoordinator(), list[ClientProblem]()
     for task in moon_tasks(data, coordinator, method={"mu": 0}):
         a_runner(data, tmp_path).perform(task, coordinator, on_problem=problems.append)
@@ -766,7 +776,7 @@ def test_a_neutral_moon_keeps_nothing_and_misses_nothing(data, tmp_path):
     assert {tuple(update.losses) for _, update in coordinator.updates} == {("ce",)}
 
 
-def test_a_full_disk_keeps_the_finished_update_in_memory_until_there_is_room(data, tmp_path):
+def test_a_full_disk_keeps_the_finished_update_in_memory_until_there_is_room(data, tmp_path) -> None:
     """The limit on the size of this process's files is the kernel's own: a write beyond it fails in the middle."""
     coordinator, activities = MemoryCoordinator(), []
     tasks = moon_tasks(data, coordinator)
@@ -792,7 +802,9 @@ def test_a_full_disk_keeps_the_finished_update_in_memory_until_there_is_room(dat
     assert hashes(coordinator) == hashes(whole)
 
 
-def test_a_promotion_that_finds_no_room_waits_and_is_made_up_for_before_the_next_update(data, undisturbed, monkeypatch):
+def test_a_promotion_that_finds_no_room_waits_and_is_made_up_for_before_the_next_update(
+    data, undisturbed, monkeypatch
+) -> None:
     coordinator = MemoryCoordinator()
     runner, tasks = a_runner(data), moon_tasks(data, coordinator)
     with monkeypatch.context() as patch:
@@ -804,7 +816,7 @@ def test_a_promotion_that_finds_no_room_waits_and_is_made_up_for_before_the_next
 
 
 def raising(error):
-    def function(*_arguments):
+    def function(*_arguments) -> Never:
         raise error
 
     return function
