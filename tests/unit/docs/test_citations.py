@@ -33,7 +33,7 @@ def test_what_is_defined_is_known() -> None:
             rules=frozenset({"1.7", "1.9"}),
             equations={"FedPLCC": frozenset({"9", "10", "11"})},
             records=frozenset({"12"}),
-            files=frozenset({"ledger.py"}),
+            files=frozenset({"ledger.py", "coordinator/ledger.py", "aggregator/coordinator/ledger.py"}),
         )
         == THERE
     )
