@@ -3,6 +3,7 @@ import io
 import json
 import logging
 from contextlib import contextmanager
+from typing import Never
 
 import httpx
 import pytest
@@ -21,7 +22,6 @@ from shared.config.settings import GatewaySettings
 from shared.errors import InvalidTransition
 from shared.process import log
 from shared.process.log import get_logger
-from typing import Never
 
 LIMIT = 100
 

@@ -2,12 +2,12 @@ import asyncio
 import io
 import json
 import logging
+from typing import Never
 
 import numpy as np
 import pytest
 
 from shared.process import log
-from typing import Never
 
 
 @pytest.fixture(autouse=True)

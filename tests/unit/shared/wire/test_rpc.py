@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 from contextlib import asynccontextmanager
+from typing import Never
 
 import grpc
 import pytest
@@ -25,7 +26,6 @@ from shared.process import log
 from shared.wire import rpc
 from shared.wire.call_logs import CallsMade
 from shared.wire.call_observer import CallObserver
-from typing import Never
 
 SERVICE = round_service_pb2.DESCRIPTOR.services_by_name["RoundService"]
 

@@ -1,6 +1,7 @@
 import random
 import subprocess
 import sys
+from typing import Never
 
 import numpy as np
 import pytest
@@ -18,7 +19,6 @@ from trainer.learning.device_images import DeviceImages
 from trainer.learning.evaluation import collect_features
 from trainer.learning.training import TrainingDiverged, local_train, total_loss
 from trainer.models import load_arrays, state_arrays
-from typing import Never
 
 NONE = PrototypeSet.empty()
 

@@ -6,6 +6,7 @@ import importlib
 import types
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Never
 
 import numpy as np
 import pytest
@@ -18,7 +19,6 @@ from trainer.consent import Consent
 from trainer.data.sets.arrays import open_factory
 from trainer.models import build_model
 from trainer.task.failures import ModelFailed, OutOfMemory, is_out_of_memory, site_failures
-from typing import Never
 
 CODE = """
 import numpy as np
