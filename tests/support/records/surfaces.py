@@ -33,8 +33,10 @@ _PARTS_OF_EXAMPLES = frozenset({"properties", "$defs", "schemas", "definitions"}
 
 
 def openapi() -> str:
-    """The REST interface: the OpenAPI document without its prose."""
-    return _json(_without_prose(create_app(GatewaySettings()).openapi()))
+    """The REST interface: the OpenAPI document without its prose and its version."""
+    document = create_app(GatewaySettings()).openapi()
+    del document["info"]["version"]
+    return _json(_without_prose(document))
 
 
 def run_configuration() -> str:
