@@ -54,7 +54,7 @@ def run(settings: TrainerSettings) -> int:
 
 def _serve(settings: TrainerSettings, token: str, signals: _Signals) -> None:
     # Not above: torch reads its thread settings when it loads, and whoever only asks for help need not wait for it.
-    from trainer.aggregator.connection import AggregatorClient
+    from trainer.aggregator.connection import AggregatorConnection
     from trainer.consent import Consent
     from trainer.health import serve_health
     from trainer.readings.gathering import Readings, none, process_readings
@@ -78,7 +78,7 @@ def _serve(settings: TrainerSettings, token: str, signals: _Signals) -> None:
         keeps_evaluated=True,
         consent=Consent.of_owner(settings),
     )
-    client = AggregatorClient(
+    client = AggregatorConnection(
         settings.aggregator,
         settings.client,
         token,

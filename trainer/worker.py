@@ -35,7 +35,7 @@ from shared.process.failpoints import passing
 from shared.process.log import bind, get_logger
 from shared.types import Client, ClientActivity, ClientProblem, Heartbeat, Task, TaskKind
 from shared.wire.rpc import backoff
-from trainer.aggregator.connection import AggregatorClient, StreamEnd, pause
+from trainer.aggregator.connection import AggregatorConnection, StreamEnd, pause
 from trainer.aggregator.proxy_detection import Cuts
 from trainer.cancellation import Cancelled
 from trainer.readings.metrics import WORK, TrainerMetrics
@@ -112,7 +112,7 @@ class Worker:
     def __init__(
         self,
         runner: TaskRunner,
-        client: AggregatorClient,
+        client: AggregatorConnection,
         metrics: TrainerMetrics,
         *,
         readings: Callable[[], Mapping[str, float]] | None = None,

@@ -27,7 +27,7 @@ from tests.support.federation.numpy_client import NumpyClient, a_document
 from tests.support.federation.processes import Federation, eventually
 from tests.support.hosts.proxies import CallProxy
 from tests.support.records.folders import memory_folder
-from trainer.aggregator.connection import AggregatorClient
+from trainer.aggregator.connection import AggregatorConnection
 from trainer.readings.metrics import TrainerMetrics
 from trainer.task.client_state import ClientStates
 from trainer.task.runner import TaskRunner
@@ -73,7 +73,7 @@ class Trainer:
         self._folder = memory_folder()
         states = ClientStates(Path(self._folder.name))
         runner = TaskRunner(tiny.CLIENTS[0], tiny.CLIENTS[0], data, states, device="cpu", metrics=metrics)
-        client = AggregatorClient(address, tiny.CLIENTS[0], "t" * 20, metrics, poll_hold_s=poll_hold_s)
+        client = AggregatorConnection(address, tiny.CLIENTS[0], "t" * 20, metrics, poll_hold_s=poll_hold_s)
         self._worker = Worker(runner, client, metrics)
         self._thread = threading.Thread(target=self._worker.run)
 

@@ -23,7 +23,7 @@ from shared.types import Client, ClientActivity
 from tests.support.federation.grpc_client import RunControl
 from tests.support.federation.processes import Federation, eventually, free_port
 from tests.support.records.folders import memory_folder
-from trainer.aggregator.connection import AggregatorClient
+from trainer.aggregator.connection import AggregatorConnection
 from trainer.readings.metrics import TrainerMetrics
 from trainer.task.client_state import ClientStates
 from trainer.task.runner import TaskRunner
@@ -64,7 +64,7 @@ class RunningTrainer:
         self._folder = memory_folder()
         states = ClientStates(Path(self._folder.name))
         runner = TaskRunner("ann", "hospital", data, states, device="cpu", metrics=metrics)
-        self.worker = Worker(runner, AggregatorClient(address, "ann", token, metrics), metrics, **options)
+        self.worker = Worker(runner, AggregatorConnection(address, "ann", token, metrics), metrics, **options)
         self.error: Exception | None = None
         self._thread = threading.Thread(target=self._run)
         self._thread.start()

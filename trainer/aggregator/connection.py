@@ -1,9 +1,8 @@
-"""The trainer's end of RoundService; the only module of the trainer that knows gRPC.
+"""gRPC connection of a trainer to its aggregator: the client end of RoundService.
 
-`AggregatorClient` is one trainer's connection: join, follow tasks, give signs of life. `for_task` makes the `Coordinator` of
-one task, which moves blobs and hands in results; it rides out an aggregator that goes away and comes back, for as long as
-the task is wanted. Unary calls have deadlines; transfers have a limit on standing still, none on their whole time, and go
-on from the last byte that arrived.
+`AggregatorConnection` joins, follows tasks and sends heartbeats. Its `for_task` gives one task its `AggregatorPort`, which
+moves blobs and sends results, and retries while the aggregator is away, for as long as the task is wanted. Unary calls have
+deadlines. Transfers have a limit on standing still, none on their whole time, and resume at the last byte that arrived.
 """
 
 from __future__ import annotations
@@ -114,7 +113,7 @@ _ENDS = {
 }
 
 
-class AggregatorClient:
+class AggregatorConnection:
     """One trainer's connection to its aggregator, for any number of threads.
 
     Its calls raise errors of shared/errors.py, and `Cancelled` once it is closed.
@@ -250,7 +249,7 @@ class AggregatorClient:
         return bool(response.directive != _Directive.DIRECTIVE_STOP)
 
     def for_task(self, should_stop: ShouldStop) -> TaskConnection:
-        """The coordinator of one task, which gives up when `should_stop()` holds."""
+        """The aggregator of one task, which gives up when `should_stop()` holds."""
         return TaskConnection(self, should_stop)
 
     def close(self) -> None:
@@ -281,13 +280,13 @@ class AggregatorClient:
 
 
 class TaskConnection:
-    """What one task asks of the aggregator; keeps `trainer.aggregator.port.Coordinator`.
+    """What one task asks of the aggregator; keeps `trainer.aggregator.port.AggregatorPort`.
 
     Every call is tried again with backoff and jitter while the aggregator is away, restarts, or lets another instance act
     for the client; all of them are idempotent.
     """
 
-    def __init__(self, client: AggregatorClient, should_stop: ShouldStop) -> None:
+    def __init__(self, client: AggregatorConnection, should_stop: ShouldStop) -> None:
         self.retries = 0
         self._client = client
         self._received: dict[str, _Furthest] = {}
@@ -488,7 +487,9 @@ class _Furthest:
 class _Download:
     """The bytes of a blob that have arrived so far."""
 
-    def __init__(self, client: AggregatorClient, blob: BlobRef, should_stop: ShouldStop, furthest: _Furthest) -> None:
+    def __init__(
+        self, client: AggregatorConnection, blob: BlobRef, should_stop: ShouldStop, furthest: _Furthest
+    ) -> None:
         self._client, self._blob, self._should_stop, self._furthest = client, blob, should_stop, furthest
         self._pieces: list[bytes] = []
         self.size = 0

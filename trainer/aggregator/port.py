@@ -11,7 +11,7 @@ from typing import Protocol
 from shared.types import BlobRef, Client, CommittedUpdate, Evaluation, Membership, Update
 
 
-class Coordinator(Protocol):
+class AggregatorPort(Protocol):
     """An aggregator, as one client's task sees it.
 
     A method may raise `trainer.cancellation.Cancelled` where the task is not wanted any more, and any error of

@@ -40,7 +40,7 @@ class Finished:
     """Whether the aggregator takes it for wrong: it is sent again, but a restarted trainer trains anew."""
 
 
-class Handover:
+class Delivery:
     """Takes one client's finished updates to their rounds, one at a time; the last one stays until it is acknowledged."""
 
     def __init__(self, client_id: str, states: States) -> None:
@@ -94,7 +94,7 @@ class Handover:
         is_first = run_id not in self._settled_runs and (keeps_state or kept.promoted)
         last_committed = None
         if kept.staged is not None or is_first or (keeps_state and _is_out_of_turn(kept, run_id, next_round)):
-            membership = job.coordinator.announce(job.client)
+            membership = job.aggregator.announce(job.client)
             self._states.settle(membership, run_id=run_id, identity=identity)
             last_committed = membership.last_committed
         self._settled_runs.add(run_id)
@@ -153,7 +153,7 @@ class Handover:
         staged = self._states.manifest.staged
         if staged is not None and staged.run_id != job.run.run_id:
             # Another run's, whose commit may have arrived late: nothing may be put in its place before that is known.
-            membership = job.coordinator.announce(job.client)
+            membership = job.aggregator.announce(job.client)
             self._states.settle(membership, run_id=job.run.run_id, identity=finished.staged.identity)
         with job.timed("stage_seconds"):
             self._states.stage(finished.staged, finished.blobs)
@@ -175,10 +175,10 @@ def _send(job: Job, finished: Finished) -> None:
         for number_sent, blob in enumerate(blobs, start=1):
             check(job.should_stop)
             is_prototypes = blob in update.payload.prototype_sets
-            job.coordinator.store(run_id, number, blob, finished.blobs[blob.sha256], is_prototypes=is_prototypes)
+            job.aggregator.store(run_id, number, blob, finished.blobs[blob.sha256], is_prototypes=is_prototypes)
             sent_bytes += blob.size_bytes
             job.on_activity(ClientActivity.UPLOADING, number_sent / len(blobs))
     check(job.should_stop)
     timings = {**update.timings, **job.timings, "sent_bytes": float(sent_bytes)}
-    timings["retries"] = float(job.coordinator.retries)
-    job.coordinator.commit_update(run_id, number, replace(update, timings=timings))
+    timings["retries"] = float(job.aggregator.retries)
+    job.aggregator.commit_update(run_id, number, replace(update, timings=timings))

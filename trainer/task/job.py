@@ -9,7 +9,7 @@ from time import perf_counter
 
 from shared.config.run import DataSection, RunConfig
 from shared.types import Client, ClientActivity, ClientProblem, RunSpec, Task
-from trainer.aggregator.port import Coordinator
+from trainer.aggregator.port import AggregatorPort
 from trainer.cancellation import ShouldStop, check
 from trainer.learning.device_images import DeviceImages
 
@@ -40,7 +40,7 @@ class Job:
     client: Client
     """As it takes part in the run."""
     loaded: Loaded
-    coordinator: Coordinator
+    aggregator: AggregatorPort
     should_stop: ShouldStop
     on_activity: OnActivity
     on_problem: OnProblem

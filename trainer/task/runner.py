@@ -1,6 +1,6 @@
 """A trainer's tasks, from the aggregator's request to its acknowledgement: build, train and summarise, evaluate.
 
-The same code runs in a networked trainer and in a simulation; only the `Coordinator` differs. A task is a function of its
+The same code runs in a networked trainer and in a simulation; only the `AggregatorPort` differs. A task is a function of its
 content, the client's data and the configuration: every task builds its model anew, so nothing of an earlier one can leak in,
 and doing a task twice gives the same bytes.
 """
@@ -49,7 +49,7 @@ from shared.types import (
     Update,
 )
 from shared.version import VERSION
-from trainer.aggregator.port import Coordinator
+from trainer.aggregator.port import AggregatorPort
 from trainer.cancellation import ShouldStop, check, never
 from trainer.consent import NO_CONSENT, Consent
 from trainer.data import ClientData, describe, load_dataset
@@ -64,7 +64,7 @@ from trainer.reproducibility.determinism import prepare_torch
 from trainer.reproducibility.environment import environment, resolve_device
 from trainer.reproducibility.randomness import derive_seed
 from trainer.task.client_state import CLIENT_STATE, Staged, States
-from trainer.task.delivery import Finished, Handover
+from trainer.task.delivery import Delivery, Finished
 from trainer.task.failures import site_failures
 from trainer.task.fetched_model import FetchedModel
 from trainer.task.job import Job, Loaded, OnActivity, OnProblem
@@ -149,7 +149,7 @@ class TaskRunner:
         # Once: what is installed while this process runs is not what it has loaded.
         self._environment = environment(self.device)
         self._metrics = metrics
-        self._handover = Handover(client_id, states)
+        self._delivery = Delivery(client_id, states)
         self._configs: dict[str, RunConfig] = {}
         self._loaded: Loaded | None = None
         self._keeps_evaluated = keeps_evaluated
@@ -185,7 +185,7 @@ class TaskRunner:
     def perform(
         self,
         task: Task,
-        coordinator: Coordinator,
+        aggregator: AggregatorPort,
         should_stop: ShouldStop = never,
         on_activity: OnActivity | None = None,
         on_problem: OnProblem | None = None,
@@ -197,13 +197,13 @@ class TaskRunner:
 
         Args:
             task: What to do.
-            coordinator: Where blobs come from and results go to.
+            aggregator: Where blobs come from and results go to.
             should_stop: Asked before every batch and between the parts of the task.
             on_activity: Told of every part's beginning and progress.
             on_problem: Told of files that could not be read.
 
         Raises:
-            Cancelled: `should_stop()` held, or the coordinator says that the task is not wanted any more.
+            Cancelled: `should_stop()` held, or the aggregator says that the task is not wanted any more.
             TooManyPrototypes: The client's data do not fit into an update.
             UnfitInitialModel: The run's initial model is of another specification.
             CodeNotAllowed, FileNotAllowed, DownloadNotAllowed: The run names what the owner of this site did not list.
@@ -215,13 +215,13 @@ class TaskRunner:
             return
         config = self._config(task.run)
         with site_failures(config.model):
-            self._perform(task, config, coordinator, should_stop, on_activity, on_problem)
+            self._perform(task, config, aggregator, should_stop, on_activity, on_problem)
 
     def _perform(
         self,
         task: Task,
         config: RunConfig,
-        coordinator: Coordinator,
+        aggregator: AggregatorPort,
         should_stop: ShouldStop,
         on_activity: OnActivity | None,
         on_problem: OnProblem | None,
@@ -235,7 +235,7 @@ class TaskRunner:
             config=config,
             client=self._client_in(loaded),
             loaded=loaded,
-            coordinator=coordinator,
+            aggregator=aggregator,
             should_stop=should_stop,
             on_activity=on_activity or _say_nothing,
             on_problem=on_problem or _report_nothing,
@@ -248,11 +248,11 @@ class TaskRunner:
     def _contribute(self, job: Job) -> None:
         """Make the update that the task asks for, unless it is there, and hand it in."""
         identity = self._identity(job)
-        self._handover.hand_in(job, self._handover.found(identity) or self._made(job, identity))
+        self._delivery.hand_in(job, self._delivery.found(identity) or self._made(job, identity))
 
     def _made(self, job: Job, identity: str) -> Finished:
         """Make the update. The state that the client kept before is let go with it, as sending takes a while."""
-        client_state = self._handover.settle(job, identity)
+        client_state = self._delivery.settle(job, identity)
         if job.task.kind is TaskKind.INIT:
             return self._initialise(job, identity)
         return self._train(job, identity, client_state)
@@ -438,7 +438,7 @@ class TaskRunner:
         evaluation = Evaluation(
             client_id=self.client_id, domain=self.domain, counts=tuple(counts), timings=dict(job.timings)
         )
-        job.coordinator.report_evaluation(job.run.run_id, job.task.round, evaluation)
+        job.aggregator.report_evaluation(job.run.run_id, job.task.round, evaluation)
 
     def _counted(self, job: Job, name: str, arrays: ModelArrays, *, begin: float, share: float) -> EvaluationCounts:
         """What one model comes to; that is a share of the whole evaluation, from this fraction of it on."""
@@ -464,7 +464,7 @@ class TaskRunner:
         received = FetchedModel(lambda: self._model_bytes(job))
         local = None
         if LOCAL_MODEL in names and method.local_model is not None:
-            local = method.local_model(received, self._handover.settle(job, None), hyper)
+            local = method.local_model(received, self._delivery.settle(job, None), hyper)
         models: dict[str, ModelArrays] = {}
         if GLOBAL_MODEL in names or local is None:
             models[GLOBAL_MODEL] = received
@@ -633,7 +633,7 @@ def _fetch(job: Job, blob: BlobRef) -> bytes:
     for _ in range(2):
         check(job.should_stop)
         with job.timed("download_seconds"):
-            data = job.coordinator.fetch(blob)
+            data = job.aggregator.fetch(blob)
         if sha256_hex(data) == blob.sha256:
             _count_received(job, data)
             return data

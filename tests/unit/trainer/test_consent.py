@@ -77,7 +77,7 @@ import json, sys
 from shared.errors import FedplccError
 from shared.config.run import parse_run_config
 from shared.types import RunSpec, Task, TaskKind
-from tests.unit.trainer.memory_coordinator import MemoryCoordinator
+from tests.unit.trainer.memory_aggregator import MemoryAggregator
 from trainer.task.client_state import ClientStates
 from trainer.task.runner import TaskRunner
 from pathlib import Path
@@ -94,7 +94,7 @@ def outcome(name):
     run = RunSpec(run_id="run-1", config_json=config.canonical_json, config_hash=config.hash)
     try:
         runner.client_for(run)
-        runner.perform(Task(kind=TaskKind.INIT, run=run, total_rounds=1), MemoryCoordinator())
+        runner.perform(Task(kind=TaskKind.INIT, run=run, total_rounds=1), MemoryAggregator())
     except FedplccError as error:
         return error.reason
     return "done"
