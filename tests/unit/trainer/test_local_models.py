@@ -26,7 +26,7 @@ from tests.unit.trainer.memory_aggregator import MemoryAggregator
 from trainer.data import load_dataset
 from trainer.learning.device_images import DeviceImages
 from trainer.learning.evaluation import collect_features, evaluate
-from trainer.learning.training import local_train
+from trainer.learning.training import RoundInputs, local_train
 from trainer.models import load_arrays, state_arrays
 from trainer.task.client_state import ClientStates
 from trainer.task.runner import TaskRunner
@@ -374,12 +374,14 @@ class TestModelsThatStay:
         local_train(
             model,
             images_of(data, config, "train"),
-            config,
-            config.algorithm,
-            some_prototypes(DIM),
-            round=2,
-            client_id="ann",
-            client_state=first,
+            RoundInputs(
+                config=config,
+                method=config.algorithm,
+                prototypes=some_prototypes(DIM),
+                round=2,
+                client_id="ann",
+                client_state=first,
+            ),
         )
         second = kept_model(tmp_path)
         expected = state_arrays(model)
@@ -413,12 +415,7 @@ class TestModelsThatStay:
         local_train(
             own,
             some_data(config=config),
-            config,
-            method,
-            PrototypeSet.empty(),
-            round=2,
-            client_id="a",
-            received=received,
+            RoundInputs(config=config, method=method, round=2, client_id="a", received=received),
         )
         for name, value in before.items():
             assert torch.equal(told["start"][name], value)
@@ -462,12 +459,14 @@ def seen_in(config, data, method=None, prototypes=None, round_number=1) -> tuple
     result = local_train(
         model,
         data,
-        config,
-        method or config.algorithm,
-        prototypes or PrototypeSet.empty(),
-        round=round_number,
-        client_id="a",
-        keeps_seen=True,
+        RoundInputs(
+            config=config,
+            method=method or config.algorithm,
+            prototypes=prototypes or PrototypeSet.empty(),
+            round=round_number,
+            client_id="a",
+            keeps_seen=True,
+        ),
     )
     assert result.seen is not None
     return *result.seen, digest(model)
@@ -488,7 +487,13 @@ class TestFeaturesSeen:
         config = a_config("fedplcc", training={"local_steps": None, **training})
         data, model = some_data(12, config), a_model(config)
         features, labels, trained = seen_in(config, data, prototypes=some_prototypes(DIM), round_number=2)
-        result = local_train(model, data, config, config.algorithm, some_prototypes(DIM), round=2, client_id="a")
+        result = local_train(
+            model,
+            data,
+            RoundInputs(
+                config=config, method=config.algorithm, prototypes=some_prototypes(DIM), round=2, client_id="a"
+            ),
+        )
         assert (digest(model), result.seen) == (trained, None)
         assert features.shape == (num_seen, DIM)
         assert features.dtype == np.float32

@@ -48,8 +48,8 @@ from tests.support.federation.crashes import Killed
 from tests.unit.trainer.memory_aggregator import MemoryAggregator
 from trainer.cancellation import Cancelled
 from trainer.consent import NO_CONSENT, Consent
+from trainer.learning.divergence import TrainingDiverged
 from trainer.learning.evaluation import collect_features
-from trainer.learning.training import TrainingDiverged
 from trainer.readings.metrics import TrainerMetrics
 from trainer.task import runner as tasks
 from trainer.task.client_state import ClientStates
