@@ -62,23 +62,23 @@ def _serve(settings: TrainerSettings, token: str, signals: _Signals) -> None:
     from trainer.readings.metrics import TrainerMetrics
     from trainer.task.client_state import ClientStates
     from trainer.task.runner import TaskRunner
+    from trainer.task.site import ClientSite
     from trainer.worker import Worker
 
     log.info("trainer_starting", version=VERSION, **settings.model_dump(mode="json"))
     registry = new_registry("trainer")
     metrics = TrainerMetrics(registry)
-    runner = TaskRunner(
+    site = ClientSite.at(
         settings.client,
         settings.domain,
         settings.data,
-        ClientStates(settings.state_dir / STATES_FOLDER / settings.client),  # another client has nothing of this one's
         device=settings.device,
         samples_per_class=settings.samples_per_class,
-        metrics=metrics,
-        keeps_evaluated=True,
         consent=Consent.of_owner(settings),
     )
-    client = AggregatorConnection(
+    states = ClientStates(settings.state_dir / STATES_FOLDER / settings.client)  # a folder for each client
+    runner = TaskRunner(site, states, metrics=metrics, keeps_evaluated=True)
+    connection = AggregatorConnection(
         settings.aggregator,
         settings.client,
         token,
@@ -88,11 +88,11 @@ def _serve(settings: TrainerSettings, token: str, signals: _Signals) -> None:
         keepalive_s=settings.keepalive_s,
     )
     with ExitStack() as served:
-        device = DeviceReadings(runner.device)
+        device = DeviceReadings(site.device)
         served.callback(device.close)
         readings = Readings(training=runner.readings, device=device.latest, process=process_readings)
         metrics.follow(readings)
-        worker = Worker(runner, client, metrics, readings=readings if settings.send_readings else none)
+        worker = Worker(runner, connection, metrics, readings=readings if settings.send_readings else none)
         if settings.metrics_port is not None:
             scraped = serve_metrics(registry, settings.metrics_host, settings.metrics_port)
             served.callback(scraped.close)

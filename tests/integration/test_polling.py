@@ -31,6 +31,7 @@ from trainer.aggregator.connection import AggregatorConnection
 from trainer.readings.metrics import TrainerMetrics
 from trainer.task.client_state import ClientStates
 from trainer.task.runner import TaskRunner
+from trainer.task.site import ClientSite
 from trainer.worker import Worker
 
 IDLE_S = 0.8
@@ -72,7 +73,9 @@ class Trainer:
         metrics = self._metrics = TrainerMetrics(new_registry("trainer"))
         self._folder = memory_folder()
         states = ClientStates(Path(self._folder.name))
-        runner = TaskRunner(tiny.CLIENTS[0], tiny.CLIENTS[0], data, states, device="cpu", metrics=metrics)
+        runner = TaskRunner(
+            ClientSite.at(tiny.CLIENTS[0], tiny.CLIENTS[0], data, device="cpu"), states, metrics=metrics
+        )
         client = AggregatorConnection(address, tiny.CLIENTS[0], "t" * 20, metrics, poll_hold_s=poll_hold_s)
         self._worker = Worker(runner, client, metrics)
         self._thread = threading.Thread(target=self._worker.run)

@@ -27,6 +27,7 @@ from trainer.aggregator.connection import AggregatorConnection
 from trainer.readings.metrics import TrainerMetrics
 from trainer.task.client_state import ClientStates
 from trainer.task.runner import TaskRunner
+from trainer.task.site import ClientSite
 from trainer.worker import Worker
 
 NUM_EXAMPLES, BATCH = 12, 4
@@ -63,7 +64,7 @@ class RunningTrainer:
         metrics = TrainerMetrics(self.registry)
         self._folder = memory_folder()
         states = ClientStates(Path(self._folder.name))
-        runner = TaskRunner("ann", "hospital", data, states, device="cpu", metrics=metrics)
+        runner = TaskRunner(ClientSite.at("ann", "hospital", data, device="cpu"), states, metrics=metrics)
         self.worker = Worker(runner, AggregatorConnection(address, "ann", token, metrics), metrics, **options)
         self.error: Exception | None = None
         self._thread = threading.Thread(target=self._run)

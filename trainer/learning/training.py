@@ -1,7 +1,7 @@
 """Local training: one client's SGD on its own data in one round.
 
-Nothing here reads a clock, a file or a global random state. On one type of machine the result is a function of the model, the
-data and `RoundInputs`.
+Nothing here reads a clock, a file or a global random state. On one type of machine the result is a function of the model,
+the data and `RoundInputs`.
 
 Shape legend: B batch, S samples seen in the last pass, D feature size.
 """

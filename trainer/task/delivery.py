@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from shared.errors import MalformedUpdate, NotInCohort, RoundClosed, StaleRound, StoreUnavailable, UpdateConflict
 from shared.methods.base import ClientState
 from shared.process.log import get_logger
-from shared.types import ClientActivity, ClientProblem, CommittedUpdate
+from shared.types import BlobRef, ClientActivity, ClientProblem, CommittedUpdate, Update
 from trainer.cancellation import check
 from trainer.task.client_state import Manifest, Staged, States, is_outdated
 from trainer.task.job import Job
@@ -37,7 +37,29 @@ class Finished:
     staged: Staged
     blobs: Mapping[str, bytes]
     is_refused: bool = False
-    """Whether the aggregator takes it for wrong: it is sent again, but a restarted trainer trains anew."""
+    """Whether the aggregator found it malformed: it is sent again, but a restarted trainer trains anew."""
+
+    @classmethod
+    def of(
+        cls,
+        job: Job,
+        identity: str,
+        update: Update,
+        blobs: Mapping[str, bytes],
+        *,
+        keeps_state: bool = False,
+        state: BlobRef | None = None,
+    ) -> Finished:
+        """Return the finished update of a job; see `Staged` for the arguments."""
+        staged = Staged(
+            identity=identity,
+            run_id=job.run.run_id,
+            round=job.task.round,
+            update=update,
+            keeps_state=keeps_state,
+            state=state,
+        )
+        return cls(staged, blobs)
 
 
 class Delivery:

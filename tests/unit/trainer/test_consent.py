@@ -80,10 +80,11 @@ from shared.types import RunSpec, Task, TaskKind
 from tests.unit.trainer.memory_aggregator import MemoryAggregator
 from trainer.task.client_state import ClientStates
 from trainer.task.runner import TaskRunner
+from trainer.task.site import ClientSite
 from pathlib import Path
 
 data, states, names = json.load(sys.stdin)
-runner = TaskRunner("ann", "hospital", data, ClientStates(Path(states)), device="cpu")
+runner = TaskRunner(ClientSite.at("ann", "hospital", data, device="cpu"), ClientStates(Path(states)))
 
 def outcome(name):
     config = parse_run_config({

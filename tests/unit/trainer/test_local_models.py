@@ -30,6 +30,7 @@ from trainer.learning.training import RoundInputs, local_train
 from trainer.models import load_arrays, state_arrays
 from trainer.task.client_state import ClientStates
 from trainer.task.runner import TaskRunner
+from trainer.task.site import ClientSite
 
 OWN = {"share_model": False}
 """FedProto as published: models stay with their clients."""
@@ -71,7 +72,7 @@ def config_of(run):
 
 
 def a_runner(data, folder):
-    return TaskRunner("ann", "hospital", data, ClientStates(folder), device="cpu")
+    return TaskRunner(ClientSite.at("ann", "hospital", data, device="cpu"), ClientStates(folder))
 
 
 def global_model(seed=0):

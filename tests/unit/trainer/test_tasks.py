@@ -51,10 +51,13 @@ from trainer.consent import NO_CONSENT, Consent
 from trainer.learning.divergence import TrainingDiverged
 from trainer.learning.evaluation import collect_features
 from trainer.readings.metrics import TrainerMetrics
-from trainer.task import runner as tasks
+from trainer.task import local_update
 from trainer.task.client_state import ClientStates
+from trainer.task.initial_model import UnfitInitialModel
 from trainer.task.latest_model import LatestModel
-from trainer.task.runner import TaskRunner, TooManyPrototypes, UnfitInitialModel
+from trainer.task.local_update import TooManyPrototypes
+from trainer.task.runner import TaskRunner
+from trainer.task.site import ClientSite
 from trainer.worker import HINTS
 
 CLASSES = ("a", "b", "c")
@@ -98,7 +101,8 @@ def root(tmp_path_factory):
 def a_runner(data, folder=None, device="cpu", **options):
     """A client's runner on a state folder, a new one if none is given."""
     states = ClientStates(folder or ROOT / str(next(NUMBERS)))
-    return TaskRunner("ann", "hospital", data, states, device=device, **options)
+    facts = {name: options.pop(name) for name in ("samples_per_class", "consent") if name in options}
+    return TaskRunner(ClientSite.at("ann", "hospital", data, device=device, **facts), states, **options)
 
 
 def first_model(data, run, consent=NO_CONSENT):
@@ -487,7 +491,7 @@ def test_features_that_are_not_finite_are_divergence_and_no_bug_of_the_method(da
         features_ND, labels_N = collect_features(*arguments, **options)
         return np.where(features_ND == features_ND.max(), np.inf, features_ND), labels_N
 
-    monkeypatch.setattr(tasks, "collect_features", collect)
+    monkeypatch.setattr(local_update, "collect_features", collect)
     aggregator = MemoryAggregator()
     task = a_train_task(aggregator, data, a_run())
     with pytest.raises(
@@ -684,7 +688,7 @@ def test_a_finished_update_of_another_client_is_not_sent_whose_state_directory_t
     task = a_train_task(aggregator, data, a_run("fedavg"))
     with pytest.raises(Killed):
         a_runner(data, tmp_path).perform(task, aggregator)
-    TaskRunner("bob", "hospital", data, ClientStates(tmp_path), device="cpu").perform(task, aggregator)
+    TaskRunner(ClientSite.at("bob", "hospital", data, device="cpu"), ClientStates(tmp_path)).perform(task, aggregator)
     assert aggregator.updates[0][1].client_id == "bob"
 
 

@@ -22,6 +22,7 @@ from trainer.consent import Consent
 from trainer.readings.metrics import TrainerMetrics
 from trainer.task.client_state import ClientStates
 from trainer.task.runner import TaskRunner
+from trainer.task.site import ClientSite
 from trainer.worker import Worker
 
 SECRET = "jane-doe-1961"
@@ -109,7 +110,9 @@ def problem_of(
         spoil: Called once the client has been announced.
     """
     consent = Consent(code=frozenset({model}))
-    runner = TaskRunner("ann", "hospital", data, ClientStates(folder / "states"), device="cpu", consent=consent)
+    runner = TaskRunner(
+        ClientSite.at("ann", "hospital", data, device="cpu", consent=consent), ClientStates(folder / "states")
+    )
     client = RecordingClient()
     worker = Worker(runner, client, TrainerMetrics(new_registry("trainer")))  # type: ignore[arg-type]
     thread = threading.Thread(target=worker.run)
