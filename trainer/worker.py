@@ -35,9 +35,10 @@ from shared.process.failpoints import passing
 from shared.process.log import bind, get_logger
 from shared.types import Client, ClientActivity, ClientProblem, Heartbeat, Task, TaskKind
 from shared.wire.rpc import backoff
-from trainer.aggregator.connection import AggregatorConnection, StreamEnd, pause
+from trainer.aggregator.connection import AggregatorConnection
 from trainer.aggregator.proxy_detection import Cuts
-from trainer.cancellation import Cancelled
+from trainer.aggregator.task_stream import StreamEnd
+from trainer.cancellation import Cancelled, pause
 from trainer.readings.metrics import WORK, TrainerMetrics
 from trainer.task.failures import ModelFailed, OutOfMemory, is_out_of_memory, sentence_for_others
 from trainer.task.runner import TaskRunner

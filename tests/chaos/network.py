@@ -37,8 +37,8 @@ from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import FEATURE_DIM, NumpyClient, a_document
 from tests.support.federation.numpy_trainer import NumpyRunner, NumpyTrainer
 from tests.support.federation.processes import Federation, eventually
-from trainer.aggregator.connection import TaskConnection
 from trainer.aggregator.port import AggregatorPort
+from trainer.aggregator.task_connection import TaskConnection
 from trainer.cancellation import ShouldStop, never
 from trainer.task.job import OnActivity, OnProblem
 

@@ -24,7 +24,9 @@ from tests.chaos.fault_proxy import FaultProxy
 from tests.support.federation.grpc_client import RunControl
 from tests.support.federation.numpy_client import NumpyClient, a_document
 from tests.support.federation.processes import Federation, eventually
-from trainer.aggregator.connection import AggregatorConnection, StreamEnd, TaskConnection
+from trainer.aggregator.connection import AggregatorConnection
+from trainer.aggregator.task_connection import TaskConnection
+from trainer.aggregator.task_stream import StreamEnd
 from trainer.cancellation import never
 from trainer.readings.metrics import TrainerMetrics
 

@@ -24,9 +24,10 @@ from shared.tensors import blob_ref
 from shared.types import MODEL, Client, Membership, Payload, Poll, RunSpec, Task, TaskKind, Update
 from shared.wire.rpc import SERVER_OPTIONS, backoff, to_status
 from tests.support.federation.processes import eventually
-from trainer.aggregator import connection as client_module
-from trainer.aggregator.connection import AggregatorConnection, StreamEnd
+from trainer.aggregator import retries, task_stream, transfers
+from trainer.aggregator.connection import AggregatorConnection
 from trainer.aggregator.port import AggregatorPort
+from trainer.aggregator.task_stream import StreamEnd
 from trainer.cancellation import Cancelled, never
 from trainer.readings.metrics import TrainerMetrics
 
@@ -219,7 +220,7 @@ def test_a_blob_that_the_task_never_names_is_given_up(server: Server, client: Ag
     server.trouble["DownloadBlob"] = [errors.BlobNotFound("not named")] * 100
     with pytest.raises(errors.BlobNotFound):
         client.for_task(never).fetch(BLOB)
-    assert len(server.offsets) == client_module.GIVE_UP_AFTER
+    assert len(server.offsets) == retries.GIVE_UP_AFTER
 
 
 def test_an_upload_goes_on_from_the_offset_that_the_server_names(server: Server, client: AggregatorConnection) -> None:
@@ -258,7 +259,7 @@ def test_an_upload_that_arrived_corrupt_is_sent_anew(server: Server, client: Agg
 def test_an_upload_that_stands_still_is_ended_and_goes_on(
     server: Server, client: AggregatorConnection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client_module, "STANDSTILL_S", 0.2)
+    monkeypatch.setattr(transfers, "STANDSTILL_S", 0.2)
     server.trouble["UploadModel"] = [server.closing.wait]
     thread = threading.Timer(1.0, server.closing.set)
     thread.start()
@@ -434,7 +435,7 @@ def test_a_refresh_while_a_poll_is_held_or_between_two_has_the_present_task_told
 def test_a_poll_without_an_answer_is_given_up(
     server: Server, polling: AggregatorConnection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client_module, "POLL_ANSWER_S", 0.1)
+    monkeypatch.setattr(task_stream, "POLL_ANSWER_S", 0.1)
     polling.poll_hold_s = 0.1
     with pytest.raises(errors.Unavailable, match="did not answer in time"):
         list(polling.follow())
@@ -498,7 +499,7 @@ def test_a_transfer_that_gets_on_with_every_attempt_never_waits_long(
             yield 0.01
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(client_module, "backoff", noted)
+        patch.setattr(retries, "backoff", noted)
         if way == "up":
             server.trouble["UploadModel"] = list(range(1000, 9001, 1000))
             store(client)
