@@ -120,6 +120,7 @@ class Upload:
         """
         self._calls, self._header, self._data, self._should_stop = calls, header, data, should_stop
         self._resent = ResentBytes(calls.metrics.resent_bytes.labels("sent"))
+        self._request: Any
         self._name, self._kind, self._request = (
             ("UploadPrototypes", "prototypes", round_service_pb2.UploadPrototypesRequest)
             if is_prototypes
