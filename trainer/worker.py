@@ -36,7 +36,7 @@ from shared.process.log import bind, get_logger
 from shared.types import Client, ClientActivity, ClientProblem, Heartbeat, Task, TaskKind
 from shared.wire.rpc import backoff
 from trainer.aggregator.connection import AggregatorConnection
-from trainer.aggregator.proxy_detection import Cuts
+from trainer.aggregator.proxy_detection import ProxyDetector
 from trainer.aggregator.task_stream import StreamEnd
 from trainer.cancellation import Cancelled, pause
 from trainer.readings.metrics import WORK, TrainerMetrics
@@ -341,20 +341,20 @@ class Worker:
     # The thread that follows the task stream
 
     def _follow(self) -> None:
-        waits, cuts = backoff(self._client.rng), Cuts()
+        waits, detector = backoff(self._client.rng), ProxyDetector()
         trouble: str | None = None
         while not self._is_ending:
             assert self._record is not None
             try:
                 membership = self._client.join(self._record)
                 self._heartbeat_interval_s, self._lease_s = membership.heartbeat_interval_s, membership.lease_s
-                self._warn_of_cuts(cuts.joined())
+                self._warn_of_cuts(detector.joined())
                 end: StreamEnd | None = None
                 for step in self._client.follow():
                     if isinstance(step, StreamEnd):
                         end = step
                         continue
-                    cuts.spoke(time.monotonic())
+                    detector.received(time.monotonic())
                     trouble, waits = None, backoff(self._client.rng)
                     self._heard_at = time.monotonic()
                     self._connected(True)
@@ -362,9 +362,9 @@ class Worker:
                 if end is StreamEnd.REFRESHED:
                     continue
                 if end is None:
-                    cuts.broke(time.monotonic())
+                    detector.broke(time.monotonic())
                 else:
-                    cuts.ended()
+                    detector.ended()
                 trouble = self._say(trouble, end.value if end else "stream_ended", "the aggregator ended the stream")
             except Cancelled:
                 return
@@ -373,7 +373,7 @@ class Worker:
                 self.end()
                 return
             except FedplccError as error:
-                cuts.broke(time.monotonic())
+                detector.broke(time.monotonic())
                 trouble = self._say(trouble, error.reason, error.detail)
             self._metrics.retries.labels("join").inc()
             # A heartbeat that is answered from now on, if only by who does not know us, says that the aggregator is back.

@@ -4,7 +4,7 @@ The first of these that exists for the domain is read:
 
 1. MATLAB files directly in PATH: `mnist_data.mat`, `mnistm_with_label.mat`, `usps_28x28.mat`, `svhn_train_32x32.mat` with
    `svhn_test_32x32.mat`, `synth_train_32x32.mat` with `synth_test_32x32.mat`, or `syn_number.mat`.
-2. `DOMAIN.npz` in PATH, as `npz:` reads it; for synth also `synth_substitute.npz`, whose name says that it is not the original.
+2. `DOMAIN.npz` in PATH, as `npz:` reads it; for synth also `synth_substitute.npz`, noted as not original.
 3. A folder of the domain in PATH, whose class folders `0` to `9` lie under `train/` and `test/`, under `imgs_train/` and
    `imgs_valid/`, or directly in it; or whose folders `train_images/` and `test_images/` hold files `NUMBER_LABEL.EXTENSION`.
 
@@ -167,10 +167,10 @@ def _open_mats(root: Path, train: _Mat, test: _Mat) -> Source:
 
 
 def _mat_samples(path: Path, mat: _Mat, split: str) -> Samples:
-    """The labels now, and the array of images when the first one is read."""
+    """Read the labels now, and the array of images with the first image."""
     import scipy.io
 
-    shapes = {name: shape for name, shape, _ in _understood(path, lambda: scipy.io.whosmat(str(path)))}
+    shapes = {name: shape for name, shape, _ in _parsed(path, lambda: scipy.io.whosmat(str(path)))}
     images = next((name for name in mat.images if name in shapes), None)
     if images is None or mat.labels not in shapes:
         raise InvalidData(
@@ -195,7 +195,7 @@ def _mat_samples(path: Path, mat: _Mat, split: str) -> Samples:
 
 
 def _usps_samples(path: Path, split: str) -> Samples:
-    """USPS is one array of two rows, training and test, each with a cell of images [N, 1, 28, 28] and one of labels."""
+    """Read USPS: one array of two rows, training and test, each with a cell of images [N, 1, 28, 28] and one of labels."""
     cells = _array(path, "dataset")
     if cells.dtype != object or cells.shape != (2, 2):
         raise InvalidData(f"dataset of {path} is not the usual 2 x 2 cells of images and labels")
@@ -212,13 +212,13 @@ def _usps_samples(path: Path, split: str) -> Samples:
 def _array(path: Path, name: str) -> Any:
     import scipy.io
 
-    arrays = _understood(path, lambda: scipy.io.loadmat(str(path), variable_names=[name]))
+    arrays = _parsed(path, lambda: scipy.io.loadmat(str(path), variable_names=[name]))
     if name not in arrays:
         raise InvalidData(f"{path} has no array {name}")
     return arrays[name]
 
 
-def _understood(path: Path, read: Callable[[], Any]) -> Any:
+def _parsed(path: Path, read: Callable[[], Any]) -> Any:
     try:
         return read()
     # scipy's parser raises anything on a damaged file.
