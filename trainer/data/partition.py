@@ -92,9 +92,9 @@ def sharding(
 ) -> tuple[list[IntArray], list[IntArray]]:
     """Give each client a few shards, each of a single class; test samples are divided by the same list of labels.
 
-    Every class is split into floor(shards * K / M) shards of equal size; the first ones are larger by one where samples are
-    left over. A list with every label that many times is shuffled and shortened to a multiple of K. Each client gets an equal
-    number of labels from it, a label perhaps twice, and for each label a random shard of the class.
+    Every class is split into floor(shards * K / M) shards of equal size; the first ones are larger by one where samples
+    are left over. A list with every label that many times is shuffled and shortened to a multiple of K. Each client
+    gets the same number of labels of it, a label perhaps twice, and for each label a random shard of the class.
 
     Args:
         labels_N: Class of each training sample. M counts the classes that have any.

@@ -1,8 +1,8 @@
 """`part:K/N:RULE(...):DATA` and `long_tail(...):DATA`: parts of another data set for simulated clients.
 
-A part is the data of one of N clients; K counts from 0. The rules are those of `trainer.data.partition`. Training parts have
-no sample in common; nor have test parts. `dirichlet` and `domain` divide the test set into N even parts, so that counts added
-over the clients are those of the whole test set; `sharding` divides it by the clients' labels.
+A part is the data of one of N clients; K counts from 0. The rules are those of `trainer.data.partition`. Training parts
+have no sample in common; nor have test parts. `dirichlet` and `domain` divide the test set into N even parts, so that
+counts added over the clients are those of the whole test set; `sharding` divides it by the clients' labels.
 """
 
 from __future__ import annotations
