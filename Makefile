@@ -5,9 +5,11 @@ BUF_VERSION := 1.75.0
 TYPESCRIPT_VERSION := 5.9.3
 ARGS ?=
 WORKERS ?= 2
+SITE := build/site
+BUILD_SITE = $(BIN)/sphinx-build -E -W -n --keep-going -q -c docs/site -d build/doctrees . $(SITE)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test chaos lint format proto bench screenshots clean
+.PHONY: help setup demo test chaos lint format proto docs bench screenshots clean
 
 help: ## Show the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):[^#]*## /\1\t/' | awk -F '\t' '{printf "  %-11s %s\n", $$1, $$2}'
@@ -38,13 +40,16 @@ test: $(VENV)/.dev ## Run every test, two files at a time; ARGS="-k words" for s
 chaos: $(VENV)/.dev ## Inject every fault at full size; ARGS="sweep fuzz" for some parts
 	@$(BIN)/python -m tests.chaos $(ARGS)
 
-lint: $(VENV)/.dev ## Check format, style, types, imports and that generated code is current
+lint: $(VENV)/.dev ## Check format, style, types, imports, documents and that what is generated is current
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy .
 	@$(BIN)/lint-imports
 	@$(BIN)/python protos/generate.py --check
 	@$(BIN)/python -m aggregator.store.generate --check
+	@$(BIN)/python -m docs.site.configuration --check
+	@$(BIN)/python -m docs.site.citations
+	@$(BUILD_SITE) && echo "docs: clean"
 	@$(BIN)/hadolint Dockerfile.aggregator Dockerfile.trainer && echo "hadolint: clean"
 	@if command -v npx >/dev/null; then cd protos && npx --yes @bufbuild/buf@$(BUF_VERSION) lint && echo "buf lint: clean"; \
 	  else echo "buf lint: skipped, npx is not installed"; fi
@@ -55,9 +60,13 @@ format: $(VENV)/.dev ## Format the code
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
-proto: $(VENV)/.dev ## Generate shared/gen from protos/, and the picture of the store's tables
+proto: $(VENV)/.dev ## Generate shared/gen from protos/, the picture of the store's tables and the page of the configuration
 	@$(BIN)/python protos/generate.py
 	@$(BIN)/python -m aggregator.store.generate
+	@$(BIN)/python -m docs.site.configuration
+
+docs: $(VENV)/.dev ## Build the documents as a searchable site, strict: build/site/index.html
+	@$(BUILD_SITE) && echo "open $(SITE)/index.html"
 
 bench: $(VENV)/.dev ## Measure rounds, fold, FINCH and transfers against peers and limits; ARGS="--quick"
 	@$(BIN)/python -m benchmarks $(ARGS)

@@ -137,7 +137,7 @@ class PrototypeSet:
     Attributes:
         vectors: float32 `[n, D]`, not normalised; D is 0 where nothing is known of it yet.
         class_ids: int64 `[n]`, each in [0, M).
-        weights: float32 `[n]`, positive: sample counts on upload, normalised per class on download (eq. 11 of FedPLCC).
+        weights: float32 `[n]`, positive: sample counts on upload, normalised per class on download (FedPLCC, eq. 11).
         group_ids: int64 `[n]`, owner or cluster where a method needs one, else -1.
     """
 

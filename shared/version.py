@@ -1,3 +1,3 @@
 """The version of every package here, and of the processes that report it."""
 
-VERSION = "0.1.0"
+VERSION = "0.2.0.dev0"

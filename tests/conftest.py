@@ -14,8 +14,8 @@ from hypothesis import HealthCheck, settings
 
 from shared.process.log import OUR_LOGGERS
 from tests.support.federation.processes import TOLD, Federation
+from tests.support.hosts.memory_folder import memory_folder
 from tests.support.hosts.postgres import Server, a_server
-from tests.support.records.folders import memory_folder
 
 settings.register_profile(
     "default", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]

@@ -1,9 +1,9 @@
-"""The aggregator's computation of one round: fold the models (eq. of FedAvg), cluster the prototypes (eq. 10 and 11).
+"""The aggregator's computation of one round: the fold of the models and the clusters of the prototypes.
 
 Where clients keep their models (FedProto as published) nothing is folded: the global model stays what round 0 made it.
 
-Prototypes of clients that gave no update this round may stay in the pool for a while (`method.proto_staleness`, rule 1.9);
-their models do not.
+Prototypes of clients that gave no update this round may stay in the pool for a while (`method.proto_staleness`;
+docs/algorithms.md, rule 1.9); their models do not.
 """
 
 from __future__ import annotations

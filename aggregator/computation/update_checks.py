@@ -271,7 +271,7 @@ def check_entries(update: Update) -> None:
 def check_prototypes(
     prototypes: PrototypeSet, update: Update, *, method: Method, dim: int, class_counts: Sequence[int]
 ) -> None:
-    """Check an uploaded prototype set (rule 1.7 of the algorithm reference).
+    """Check an uploaded prototype set (docs/algorithms.md, rule 1.7).
 
     Args:
         prototypes: The set, structure already checked.

@@ -10,8 +10,8 @@ What stays:
   rounds before them the prototypes that may stay in a later pool, so that `fedplcc replay` can compute those rounds again.
 
 A row goes first and then its file, so that a crash leaves a file that no row names: garbage of the next collection. What is
-being put away while one is going on is left alone (store/holds.py). Rows of rounds, updates and events stay for ever: they
-are small, and the history of the run.
+being put away while one is going on is left alone (store/blobs/holds.py). Rows of rounds, updates and events stay for ever:
+they are small, and the history of the run.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The files that a comparison leaves beside its cells.
 
 report.md, report.html      the report; curves-*.svg are its drawings
-evaluations.csv, ...        see tidy.py
+evaluations.csv, ...        see csv_tables.py
 failures.json               why cells could not be trained the last time, by their names
 """
 

@@ -42,7 +42,7 @@ class NearestPrototype:
     Attributes:
         class_name: Its class, which need not be the predicted one.
         similarity: The cosine, in [-1, 1].
-        weight: Its share of its class's samples (eq. 11 of FedPLCC).
+        weight: Its share of its class's samples (FedPLCC, eq. 11).
     """
 
     class_name: str

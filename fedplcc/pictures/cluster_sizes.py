@@ -1,7 +1,7 @@
 """How many samples stand behind each prototype: the sizes of local and global clusters as data. Pure.
 
-FedPLCC weighs a prototype by the samples behind it because clusters differ much in size (eq. 9 to 11); these numbers say how
-much they do in a run.
+FedPLCC weighs a prototype by the samples behind it (FedPLCC, eq. 9 to 11) because clusters differ much in size; these
+numbers say how much they do in a run.
 
 Shape legend: C clusters, M classes.
 """

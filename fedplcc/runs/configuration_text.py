@@ -98,21 +98,26 @@ def template(federation: FederationFile) -> str:
 
 def range_of(field: FieldInfo) -> str:
     """Which values a field takes, if its record bounds them: "1 to 100", "more than 0", "one of a, b"."""
-    annotation: Any = field.annotation
-    metadata = list(field.metadata)
-    for part in get_args(annotation):
-        metadata += getattr(part, "__metadata__", ())
-        annotation = part if get_origin(part) is Literal else annotation
-    if get_origin(annotation) is Literal:
-        return f"one of {', '.join(get_args(annotation))}"
+    parts = [*_parts(field.annotation), *field.metadata]
+    choices = next((part for part in parts if get_origin(part) is Literal), None)
+    if choices is not None:
+        return f"one of {', '.join(get_args(choices))}"
     names = ("ge", "gt", "le", "lt")
-    bounds = {name: getattr(limit, name) for limit in metadata for name in names if hasattr(limit, name)}
+    bounds = {name: getattr(limit, name) for limit in parts for name in names if hasattr(limit, name)}
     bounds = {name: int(limit) if limit == int(limit) else limit for name, limit in bounds.items()}
     low = f"more than {bounds['gt']}" if "gt" in bounds else f"at least {bounds['ge']}" if "ge" in bounds else ""
     high = f"less than {bounds['lt']}" if "lt" in bounds else f"at most {bounds['le']}" if "le" in bounds else ""
     if "ge" in bounds and "le" in bounds:
         return f"{bounds['ge']} to {bounds['le']}"
     return ", ".join(filter(None, (low, high)))
+
+
+def _parts(annotation: Any) -> Iterator[Any]:
+    """An annotation and everything within it: types, choices and limits."""
+    yield annotation
+    yield from getattr(annotation, "metadata", ())  # the limits of a pydantic field
+    for part in get_args(annotation):
+        yield from _parts(part)
 
 
 def _sections(federation: FederationFile) -> Iterator[tuple[str, BaseModel]]:

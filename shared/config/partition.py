@@ -164,7 +164,7 @@ def _call(name: str, rule: Rule) -> str:
     return f"{name}({settings})"
 
 
-class _Pool(Section):
+class Pool(Section):
     """One data set that is divided, whichever rule does it."""
 
     data: str = Field(min_length=1)
@@ -237,11 +237,11 @@ def _clients(
     values: Mapping[str, Any], kind: type[Rule], prefix: str, label: str, name: str
 ) -> dict[str, dict[str, Any]]:
     """The tables of the clients that share one data set."""
-    known = {*_Pool.model_fields, *kind.model_fields}
+    known = {*Pool.model_fields, *kind.model_fields}
     for key in values:
         if key not in known:
             raise InvalidConfig(_misplaced(str(key), kind, prefix) or unknown("key", str(key), known, prefix))
-    pool = validate(_Pool, {key: value for key, value in values.items() if key in _Pool.model_fields}, prefix)
+    pool = validate(Pool, {key: value for key, value in values.items() if key in Pool.model_fields}, prefix)
     rule = validate(kind, {key: value for key, value in values.items() if key in kind.model_fields}, prefix)
     if isinstance(rule, Domain):
         for key in ("fraction", "count"):

@@ -212,7 +212,7 @@ class Method:
         client_report: `(features_ND, labels_N, num_classes, config) -> Report` under the final local weights.
         server_prototypes: `(sets, num_classes, config) -> set`: the global set from the cohort's sets in client-id order.
         comparison: How prototypes are compared, for who draws them.
-        weights_are_counts: Whether uploaded weights are sample counts that must add up (rule 1.7).
+        weights_are_counts: Whether uploaded weights are sample counts that must add up (docs/algorithms.md, rule 1.7).
         next_client_state: `(end, config) -> state`: what the client keeps for its next participation, once this update is
             committed; nothing where it is empty. None where the method's clients keep nothing.
         reference_models: `(received, state, config) -> models by name`: frozen models under which the loss wants the

@@ -8,8 +8,8 @@ Differs from the paper, or settles what it leaves open:
 - Both contrasts have the temperature tau = 0.07 that the set-up names for all experiments (eq. 16 and 17 omit it), and are
   means over the mini-batch (the equations sum over a client's data).
 - A signal of the global clusters is their mean (eq. 15 omits the division, which a cosine does not see).
-- The server sends the pooled local signals and the averaged ones, as section 4.1 says (Algorithm 1: only the latter), in
-  one set: a pooled signal's group is the place of its client among the round's, an averaged one's is -1.
+- The server sends the pooled local signals and the averaged ones, as the paper's section 4.1 says (Algorithm 1: only the
+  latter), in one set: a pooled signal's group is the place of its client among the round's, an averaged one's is -1.
 - The pool of a class grows with the number of clients: `max_pool_per_class` keeps those that stand for the most samples.
   A client's own signals stay in its pool, as published.
 - FINCH's level is not named: the last partition on both sides.

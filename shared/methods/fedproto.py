@@ -99,9 +99,10 @@ def next_client_state(end: ClientEnd, config: Config) -> ClientState:
 
 
 def scores(ops: Ops, features_BD: Array, logits_BM: Array, prototypes: Prototypes | None, config: Config) -> Array:
-    """Return minus the mean square distance to each class's prototype, `[B, M]`: the nearest names the class (section 3.4).
+    """Return minus the mean square distance to each class's prototype, `[B, M]`.
 
-    A class without a prototype is never named. The logits where there are no prototypes yet.
+    The nearest prototype names the class (the paper's section 3.4). A class without a prototype is never named. The logits
+    where there are no prototypes yet.
     """
     if prototypes is None:
         return logits_BM

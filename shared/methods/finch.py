@@ -2,7 +2,7 @@
 
 Sarfraz, Sharma, Stiefelhagen, "Efficient Parameter-free Clustering Using First Neighbor Relations", CVPR 2019,
 https://arxiv.org/abs/1902.11266, Algorithm 1 without its optional last steps: neither an early exit nor a requested number
-of clusters. FINCH* (FedPLCC, https://arxiv.org/abs/2409.18578, eq. 9 and 10) carries weights along.
+of clusters. FINCH* carries weights along (https://arxiv.org/abs/2409.18578; FedPLCC, eq. 9 and 10).
 
 The first neighbour of row i, by cosine similarity, is
 
@@ -111,7 +111,7 @@ def finch_star(
     *,
     block_rows: int = _BLOCK_ROWS,
 ) -> Clusters:
-    """Cluster rows with FINCH and give each cluster the mean of its rows and the sum of their weights (eq. 9, 10).
+    """Cluster rows with FINCH; each cluster has the mean of its rows and the sum of their weights (FedPLCC, eq. 9 and 10).
 
     Args:
         vectors: `[N, D]`, taken as float32; not normalised before they are averaged.

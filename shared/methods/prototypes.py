@@ -41,7 +41,7 @@ class PrototypeConfig(MethodConfig):
     proto_pass: Literal["after_training", "last_epoch"] = "after_training"
     """Which features a client summarises: of all its samples, in a pass after training with the model in evaluation mode;
     or those that training itself saw in the last pass over them, while weights still moved, as some of the authors' codes
-    do (rule 1.4 of the algorithm reference)."""
+    do (docs/algorithms.md, rule 1.4)."""
 
     younger: ClassVar[frozenset[str]] = frozenset({"proto_staleness", "proto_pass"})
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.federation.processes import ROOT
+from tests.support import ROOT
 from tests.support.screens.browsing import chromium
 
 pytestmark = pytest.mark.slow

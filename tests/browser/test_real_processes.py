@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import expect
 
-from tests.support.federation import tiny
+from tests.support.federation import tiny_federation
 from tests.support.federation.processes import Federation
 from tests.support.screens.browsing import WAIT_MS, Tab
 
@@ -20,16 +20,16 @@ TRAIN_MS = 8 * WAIT_MS
 def test_a_run_is_started_paused_resumed_and_watched_to_its_end(
     federation: Federation, open_tab: Callable[[str], Tab], tmp_path: Path
 ) -> None:
-    tiny.write_data(tmp_path)
+    tiny_federation.write_data(tmp_path)
     federation.start_aggregator()
     federation.start_gateway()
-    for name in tiny.CLIENTS:
+    for name in tiny_federation.CLIENTS:
         federation.start_trainer(name, f"npz:{tmp_path / name}.npz")
     tab = open_tab(federation.gateway_url)
     page = tab.page
     tab.open("#/start")
     form = page.get_by_role("form", name="Start a run")
-    for name in tiny.CLIENTS:
+    for name in tiny_federation.CLIENTS:
         form.get_by_role("checkbox", name=name).check(timeout=TRAIN_MS)
     form.get_by_label("Name", exact=True).fill("from-the-console")
     form.get_by_label("Rounds", exact=True).fill("6")

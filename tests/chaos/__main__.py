@@ -10,7 +10,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from pathlib import Path
+
+from tests.support import ROOT
 
 PARTS: Mapping[str, str] = {
     "sweep": "SIGKILL at every crash point of aggregator and trainers",
@@ -38,9 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for name in chosen:
         print(f"== {name}: {PARTS[name]}", flush=True)
         began = time.monotonic()
-        ended = subprocess.run(
-            [sys.executable, "-m", f"tests.chaos.{name}"], cwd=Path(__file__).parents[2], check=False
-        )
+        ended = subprocess.run([sys.executable, "-m", f"tests.chaos.{name}"], cwd=ROOT, check=False)
         results[name] = (ended.returncode, time.monotonic() - began)
         print(flush=True)
     for name, (code, seconds) in results.items():

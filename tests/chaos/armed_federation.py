@@ -16,7 +16,7 @@ from sqlalchemy import create_engine
 
 from aggregator.store.database.postgres import parse_url
 from shared.process.failpoints import ARMED_FILE, PASSED_FILE, VARIABLE
-from tests.support.federation import tiny
+from tests.support.federation import tiny_federation
 from tests.support.federation.processes import Process, free_port
 
 LOOK_S = 0.02
@@ -103,13 +103,13 @@ class ArmedFederation:
         """
         self.folder, self.store_url = folder, store_url
         port, self.gateway_port = free_port(), free_port()
-        tiny.write_data(folder)
+        tiny_federation.write_data(folder)
         state = folder / "aggregator"
         flags = ["--port", str(port), "--metrics-port", "0", "--state-dir", str(state), "--heartbeat-interval-s", "0.5"]
         # Several chunks a model, so that an upload dies in between.
         flags += ["--max-chunk-bytes", "65536", *(("--database-url", store_url) if store_url else ())]
         self.aggregator = ArmedProcess("aggregator", folder, ["aggregator", *flags], state)
-        self.trainers = {name: self._trainer(name, port) for name in tiny.CLIENTS}
+        self.trainers = {name: self._trainer(name, port) for name in tiny_federation.CLIENTS}
         gateway = ["gateway", "--aggregator", f"127.0.0.1:{port}", "--port", str(self.gateway_port)]
         self.gateway = Process("gateway", folder, gateway)
 
@@ -127,7 +127,7 @@ class ArmedFederation:
     @property
     def victims(self) -> Mapping[str, ArmedProcess]:
         """Whom the sweep kills, by the kind of process: of the trainers the one that also makes the first model."""
-        return {"aggregator": self.aggregator, "trainer": self.trainers[min(tiny.CLIENTS)]}
+        return {"aggregator": self.aggregator, "trainer": self.trainers[min(tiny_federation.CLIENTS)]}
 
     @property
     def processes(self) -> list[Process]:

@@ -11,7 +11,8 @@ import functools
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+from tests.support import ROOT
+
 PACKAGES = ("aggregator", "trainer")
 
 OS_CALLS = frozenset(

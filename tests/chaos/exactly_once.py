@@ -56,11 +56,11 @@ from shared.types import (
     Update,
 )
 from tests.chaos.round_oracle import ACCEPTED, DONE, DUPLICATE, ENDED, Offer, Oracle, RunModel
-from tests.support.federation.crashes import Killed
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import NumpyClient, a_document
+from tests.support.hosts.failing_disk import Killed
+from tests.support.hosts.memory_folder import memory_folder
 from tests.support.oracles.federation_result import mean_model
-from tests.support.records.folders import memory_folder
 
 NAMES = ("ann", "bob", "zoe")
 KEYS = ("k1", "k2", "k3", "k4")

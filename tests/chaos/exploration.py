@@ -31,8 +31,8 @@ from aggregator.rounds.tasks import task_in
 from aggregator.store.database.sql_store import SqlStore
 from shared.errors import FedplccError, InvalidTransition, RoundClosed
 from shared.types import Round, RoundPhase, Run, RunStatus
+from tests.support.hosts.memory_folder import memory_folder
 from tests.support.records.builders import a_blob, a_run, an_evaluation, an_update
-from tests.support.records.folders import memory_folder
 
 LONGEST_SETTLING = 20
 """Steps after which a run that settles by itself counts as one that never does."""

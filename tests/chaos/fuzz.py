@@ -45,8 +45,8 @@ from tests.support.federation.grpc_client import GrpcClient, RunControl
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import FEATURE_DIM, NumpyClient, a_document
 from tests.support.federation.processes import Federation, eventually
+from tests.support.hosts.memory_folder import memory_folder
 from tests.support.oracles.federation_result import expected
-from tests.support.records.folders import memory_folder
 
 HONEST = (NumpyClient("ann"), NumpyClient("bob", counts=(2, 6, 7)))
 POISONERS = tuple(NumpyClient(f"mallory-{number}", counts=(2 + number, 0, 7)) for number in range(4))

@@ -1,6 +1,6 @@
 """A second opinion on an attempt: whether it is a good update after all, by the safetensors library and plain numpy.
 
-Written from the contract (protos/, the run configuration, rule 1.7 of the algorithms), and from none of the aggregator's
+Written from the contract (protos/, the run configuration, docs/algorithms.md, rule 1.7), and from none of the aggregator's
 checks: where the two disagree, one of them is wrong.
 """
 

@@ -32,7 +32,7 @@ from shared.types import MODEL, BlobRef, CommittedUpdate, Payload, RunStatus, Ta
 from tests.chaos.recording import Recording, cuts, identity, write
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import NumpyClient, a_document
-from tests.support.records.folders import memory_folder
+from tests.support.hosts.memory_folder import memory_folder
 from trainer.instance import held_state_dir
 from trainer.task.client_state import CLIENT_STATE, ClientStates, Staged
 

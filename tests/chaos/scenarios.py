@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 
 from shared.methods import METHODS
-from tests.support.federation import tiny
+from tests.support.federation import tiny_federation
 
 PATIENCE_S = 240.0
 """How long a scenario may take on a busy machine, deaths included."""
@@ -120,8 +120,8 @@ def prepare(operator: Operator, folder: Path) -> None:
 
 def _document(folder: Path, method: str, **run: Any) -> dict[str, Any]:
     local_steps = run.pop("local_steps", 2)
-    values = tiny.document(folder, method, run={"rounds": 2, **run}, training={"local_steps": local_steps})
-    return tiny.run_document(values)
+    values = tiny_federation.document(folder, method, run={"rounds": 2, **run}, training={"local_steps": local_steps})
+    return tiny_federation.run_document(values)
 
 
 def _train(method: str, **hyper: Any) -> Callable[[Operator, Path], Outcome]:

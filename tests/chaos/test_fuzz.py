@@ -29,7 +29,7 @@ from tests.chaos.fuzz_attempt import Scene, arrays_of
 from tests.chaos.fuzz_doors import LocalDoor
 from tests.chaos.fuzz_judge import faults
 from tests.chaos.fuzz_mutators import MUTATORS
-from tests.support.records.folders import memory_folder
+from tests.support.hosts.memory_folder import memory_folder
 
 SEED = 20_240
 ALWAYS_GOOD = {"prototypes with extreme vectors"}

@@ -12,7 +12,7 @@ from aggregator.store.database.sqlite import Sqlite
 from tests.chaos import recorder
 from tests.chaos.recorder import NEEDED, PROGRAMS, Program, explore, without_fsync
 from tests.chaos.recording import Recording, cuts, write
-from tests.support.records.folders import memory_folder
+from tests.support.hosts.memory_folder import memory_folder
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)

@@ -17,10 +17,11 @@ import yaml
 
 from aggregator.metrics.outcomes import WRONG_IN_THEMSELVES
 from fedplcc.command.all_commands import app
-from tests.support.federation.processes import ROOT
+from tests.support import ROOT
 from tests.support.hosts.prometheus_server import FOLDER, RULES, faster, faster_rules, rules
-from tests.support.records import dashboards, metrics_tables
-from tests.support.records.dashboards import OF_PROMETHEUS, OF_SCRAPE, labels_in, metrics_in
+from tests.support.records import metrics_tables
+from tests.support.screens import dashboards
+from tests.support.screens.dashboards import OF_PROMETHEUS, OF_SCRAPE, labels_in, metrics_in
 
 DEPLOY = ROOT / "deploy"
 RUNBOOK = DEPLOY / "alerts.md"

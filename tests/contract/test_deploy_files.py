@@ -24,7 +24,7 @@ from shared.config.settings import (
     TrainerSettings,
     from_command_line,
 )
-from tests.support.federation.processes import ROOT
+from tests.support import ROOT
 from tests.support.hosts.dockerfile import Image, read_plan
 from tests.support.records import deploy_guide
 from tests.support.records.deploy_guide import AGGREGATOR_HOST, INSTALL

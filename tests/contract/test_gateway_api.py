@@ -48,20 +48,20 @@ def served(tmp_path_factory):
 
 @api.parametrize()
 @EXAMPLES
-def test_any_request_is_answered_as_documented(served, case):
+def test_any_request_is_answered_as_documented(served, case) -> None:
     gateway, _ = served
     case.call_and_validate(base_url=gateway.url, checks=CHECKS)
 
 
 @api.include(path_regex="run_id", method="GET").parametrize()
 @EXAMPLES
-def test_any_question_about_a_run_that_exists_is_answered_as_documented(served, case):
+def test_any_question_about_a_run_that_exists_is_answered_as_documented(served, case) -> None:
     gateway, run_id = served
     case.path_parameters = {**case.path_parameters, "run_id": run_id}
     case.call_and_validate(base_url=gateway.url, checks=CHECKS)
 
 
-def test_every_operation_documents_its_problems():
+def test_every_operation_documents_its_problems() -> None:
     for method, path, operation in OPERATIONS:
         problems = {
             status: entry for status, entry in operation["responses"].items() if not status.startswith(("2", "3"))
@@ -73,19 +73,19 @@ def test_every_operation_documents_its_problems():
             assert entry["content"][problem.MEDIA_TYPE]["schema"] == {"$ref": "#/components/schemas/Problem"}
 
 
-def test_every_operation_has_a_name_and_a_sentence_of_its_own():
+def test_every_operation_has_a_name_and_a_sentence_of_its_own() -> None:
     names = [operation["operationId"] for _, _, operation in OPERATIONS]
     assert len(set(names)) == len(names) == len([route for route in ROUTES if route.is_listed])
     assert all(operation["summary"] for _, _, operation in OPERATIONS)
 
 
-def test_the_example_of_a_configuration_creates_a_run(served):
+def test_the_example_of_a_configuration_creates_a_run(served) -> None:
     gateway, _ = served
     body = document["paths"]["/v1/runs"]["post"]["requestBody"]["content"]["application/json"]
     assert gateway.http.post("/v1/runs", json=body["example"]).status_code == 202
 
 
-def test_the_document_is_served(served):
+def test_the_document_is_served(served) -> None:
     gateway, _ = served
     assert gateway.http.get("/openapi.json").json() == json.loads(json.dumps(document))
 
@@ -157,7 +157,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("method", "path", "options", "status", "code"), REFUSED)
-def test_what_is_wrong_is_refused_with_a_problem_document(served, method, path, options, status, code):
+def test_what_is_wrong_is_refused_with_a_problem_document(served, method, path, options, status, code) -> None:
     gateway, _ = served
     answer = gateway.http.request(method, path, **options)
     assert (answer.status_code, answer.headers["content-type"]) == (status, problem.MEDIA_TYPE), answer.text
@@ -170,13 +170,13 @@ def test_what_is_wrong_is_refused_with_a_problem_document(served, method, path, 
     assert (kind.code, kind.status, kind.title, kind.type) == (code, status, found.title, found.type)
 
 
-def test_a_refused_method_is_told_which_are_served(served):
+def test_a_refused_method_is_told_which_are_served(served) -> None:
     gateway, run_id = served
     allowed = {path: gateway.http.put(path).headers["allow"] for path in ("/v1/runs", f"/v1/runs/{run_id}/model")}
     assert allowed == {"/v1/runs": "GET, POST", f"/v1/runs/{run_id}/model": "GET, HEAD"}
 
 
-def test_a_malformed_request_says_what_is_wrong_where(served):
+def test_a_malformed_request_says_what_is_wrong_where(served) -> None:
     gateway, run_id = served
     answer = gateway.http.get(f"/v1/runs/{run_id}/rounds", params={"after": "last", "page_size": 0})
     found = documents.Problem.model_validate_json(answer.content)
@@ -184,7 +184,7 @@ def test_a_malformed_request_says_what_is_wrong_where(served):
     assert [entry.location for entry in found.errors] == ["query.after", "query.page_size"]
 
 
-def test_problems_are_listed_with_their_descriptions(served):
+def test_problems_are_listed_with_their_descriptions(served) -> None:
     gateway, _ = served
     kinds = documents.ProblemKinds.model_validate_json(gateway.http.get("/v1/problems").content).problems
     assert {kind.code for kind in kinds} == set(problem.KINDS)

@@ -1,4 +1,4 @@
-"""Who may import whom (design section 3), proved by the contracts in pyproject.toml and by fresh interpreters."""
+"""Who may import whom, proved by the contracts in pyproject.toml and by fresh interpreters."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ import pytest
 import aggregator
 import gateway
 import shared
+from tests.support import ROOT
 
-ROOT = Path(__file__).parents[2]
 CONTRACTS = [
     contract["name"]
     for contract in tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]

@@ -13,7 +13,7 @@ from aggregator.rounds.events import STATUS_EVENTS
 from shared.errors import RunNotFound
 from shared.types import RoundPhase
 from shared.wire.call_logs import Call
-from tests.support.federation.processes import ROOT
+from tests.support import ROOT
 
 GUIDE = ROOT / "deploy" / "logs.md"
 SERVICES = ("aggregator", "trainer", "gateway", "shared")

@@ -15,8 +15,8 @@ import pytest
 
 from shared.methods import METHODS
 from shared.methods.base import Method
+from tests.support import ROOT
 from tests.support.federation.methods_in_a_run import mid_run
-from tests.support.federation.processes import ROOT
 from tests.support.oracles.client_losses import on_numpy
 from tests.support.records.method_settings import Setting, of_methods
 
@@ -43,12 +43,12 @@ def rows_of(*first_cells: str) -> list[list[str]]:
 TABLE = {row[0].split("`")[1]: row for row in rows_of("Method", "A client uploads")}
 
 
-def test_the_table_has_every_method_and_no_other():
+def test_the_table_has_every_method_and_no_other() -> None:
     assert list(TABLE) == list(METHODS)
 
 
 @of_methods()
-def test_a_method_s_row_says_what_its_code_does(method):
+def test_a_method_s_row_says_what_its_code_does(method) -> None:
     name, uploads, downloads, keeps, terms, server = TABLE[method.name]
     assert f"({method.name}.py)" in name
     step = on_numpy(*mid_run(Setting(method)))
@@ -59,12 +59,12 @@ def test_a_method_s_row_says_what_its_code_does(method):
     assert ("per class" in server) == method.has_prototypes
 
 
-def test_every_attribute_of_a_method_is_explained():
+def test_every_attribute_of_a_method_is_explained() -> None:
     explained = {name for row in rows_of("Attribute") for name in re.findall(r"`(\w+)`", row[0])}
     assert explained == {field.name for field in dataclasses.fields(Method)}
 
 
-def test_every_part_that_it_names_is_there():
+def test_every_part_that_it_names_is_there() -> None:
     listed = re.search(r"has the parts that prototype methods are built from:(.*?)\n\n", GUIDE, re.DOTALL)
     assert listed is not None
     names = re.findall(r"`(\w+)`", listed[1])
@@ -117,7 +117,7 @@ def run(project: Project, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.slow
-def test_the_example_keeps_the_whole_contract_and_trains(extended: Project):
+def test_the_example_keeps_the_whole_contract_and_trains(extended: Project) -> None:
     """Its checks run in a process of their own, on the copy: contract, simulations, restarts, the neutral setting."""
     files = ["tests/contract/test_methods.py", "tests/integration/test_methods_everywhere.py"]
     words = f"{extended.method} and not processes"
@@ -134,7 +134,7 @@ def test_the_example_keeps_the_whole_contract_and_trains(extended: Project):
         assert f"{check}[{extended.method}] PASSED" in finished.stdout, said
 
 
-def test_the_example_is_formatted_as_the_rest_of_the_folder(extended: Project):
+def test_the_example_is_formatted_as_the_rest_of_the_folder(extended: Project) -> None:
     file = f"shared/methods/{extended.method}.py"
     for arguments in (["check"], ["format", "--check"]):
         finished = run(extended, "ruff", *arguments, file)

@@ -27,8 +27,8 @@ from shared.types import (
     RunStatus,
     Update,
 )
+from tests.support.hosts.memory_folder import memory_folder
 from tests.support.records.builders import a_blob, a_client, a_round, a_run, an_evaluation, an_update
-from tests.support.records.folders import memory_folder
 
 Open: TypeAlias = Callable[[], Store]
 """Opens the same store again, as the next start of an aggregator does."""

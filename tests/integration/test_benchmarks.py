@@ -12,7 +12,7 @@ import pytest
 
 from benchmarks import simulated_round, steps
 from shared.methods import METHODS
-from tests.support.federation.processes import ROOT
+from tests.support import ROOT
 
 
 def test_every_benchmark_runs_and_writes_its_table(tmp_path: Path) -> None:

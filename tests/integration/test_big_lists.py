@@ -102,7 +102,7 @@ def tokened_pages(call, request):
 # Rounds
 
 
-def test_rounds_larger_than_a_message_come_in_pages_that_say_whether_there_are_more(control):
+def test_rounds_larger_than_a_message_come_in_pages_that_say_whether_there_are_more(control) -> None:
     found, sizes, after = [], [], -1
     while True:
         answer = control.stub.ListRounds(pb2.ListRoundsRequest(run_id="big", after_round=after), timeout=DEADLINE_S)
@@ -116,7 +116,7 @@ def test_rounds_larger_than_a_message_come_in_pages_that_say_whether_there_are_m
     assert [round_from_proto(entry).number for entry in found] == list(range(NUM_ROUNDS + 1))
 
 
-def test_a_page_that_is_full_says_whether_it_was_the_last(control):
+def test_a_page_that_is_full_says_whether_it_was_the_last(control) -> None:
     for after, has_more in ((NUM_ROUNDS - 3, True), (NUM_ROUNDS - 2, False), (NUM_ROUNDS, False)):
         request = pb2.ListRoundsRequest(run_id="big", after_round=after, page_size=2)
         answer = control.stub.ListRounds(request, timeout=DEADLINE_S)
@@ -124,7 +124,7 @@ def test_a_page_that_is_full_says_whether_it_was_the_last(control):
         assert answer.has_more is has_more
 
 
-def test_an_entry_larger_than_the_bound_comes_alone(control, monkeypatch):
+def test_an_entry_larger_than_the_bound_comes_alone(control, monkeypatch) -> None:
     monkeypatch.setattr("aggregator.servicer.services.MAX_PAGE_BYTES", 1000)
     request = pb2.ListRoundsRequest(run_id="big", after_round=3)
     answer = control.stub.ListRounds(request, timeout=DEADLINE_S)
@@ -132,13 +132,13 @@ def test_an_entry_larger_than_the_bound_comes_alone(control, monkeypatch):
 
 
 @pytest.mark.parametrize(("name", "line"), [("metrics", metrics_line), ("timings", timings_line)])
-def test_lines_of_a_run_of_many_clients_are_complete(big, name, line):
+def test_lines_of_a_run_of_many_clients_are_complete(big, name, line) -> None:
     answer = big.http.get(f"/v1/runs/big/{name}.jsonl")
     assert answer.status_code == 200
     assert answer.text.splitlines() == [line(number) for number in range(1, NUM_ROUNDS + 1)]
 
 
-def test_a_page_of_rounds_holds_as_many_as_were_asked_for_however_large_they_are(big):
+def test_a_page_of_rounds_holds_as_many_as_were_asked_for_however_large_they_are(big) -> None:
     page = big.http.get("/v1/runs/big/rounds", params={"page_size": 50}).json()
     assert [entry["round"] for entry in page["rounds"]] == list(range(50))
     assert page["next_after"] == 49
@@ -150,14 +150,14 @@ def test_a_page_of_rounds_holds_as_many_as_were_asked_for_however_large_they_are
 # Reports
 
 
-def test_reports_larger_than_a_message_come_in_pages_across_rounds(control):
+def test_reports_larger_than_a_message_come_in_pages_across_rounds(control) -> None:
     pages = list(tokened_pages(control.stub.ListEvaluations, pb2.ListEvaluationsRequest(run_id="big", round=-1)))
     assert sum(page.ByteSize() for page in pages) > MAX_MESSAGE_BYTES
     listed = [(entry.round, entry.client_id) for page in pages for entry in page.evaluations]
     assert listed == [(1, "client-0000"), (1, "client-0001"), *((BUSY_ROUND, name) for name in COHORT)]
 
 
-def test_pages_of_reports_may_end_with_a_round(control):
+def test_pages_of_reports_may_end_with_a_round(control) -> None:
     request = pb2.ListEvaluationsRequest(run_id="big", round=-1, page_size=2)
     first = control.stub.ListEvaluations(request, timeout=DEADLINE_S)
     assert [(entry.round, entry.client_id) for entry in first.evaluations] == [(1, "client-0000"), (1, "client-0001")]
@@ -170,13 +170,13 @@ def test_pages_of_reports_may_end_with_a_round(control):
 
 
 @pytest.mark.parametrize("token", ["nonsense", "1", "1:", ":ann", "-1:ann", "٣:ann", "99999999999:ann"])
-def test_a_token_that_no_page_of_reports_gave_is_refused(control, token):
+def test_a_token_that_no_page_of_reports_gave_is_refused(control, token) -> None:
     request = pb2.ListEvaluationsRequest(run_id="big", page_token=token)
     with pytest.raises(MalformedRequest, match="page_token"), translated():
         control.stub.ListEvaluations(request, timeout=DEADLINE_S)
 
 
-def test_evaluations_of_a_round_of_many_clients_are_complete(big):
+def test_evaluations_of_a_round_of_many_clients_are_complete(big) -> None:
     answer = big.http.get("/v1/runs/big/evaluations", params={"round": BUSY_ROUND})
     page = documents.EvaluationPage.model_validate_json(answer.content)
     assert [entry.client_id for entry in page.evaluations] == list(COHORT)
@@ -186,13 +186,13 @@ def test_evaluations_of_a_round_of_many_clients_are_complete(big):
 # Clients
 
 
-def test_clients_larger_than_a_message_come_in_pages(control):
+def test_clients_larger_than_a_message_come_in_pages(control) -> None:
     pages = list(tokened_pages(control.stub.ListClients, pb2.ListClientsRequest()))
     assert len(pages) > 2
     assert [client.client_id for page in pages for client in page.clients] == list(CLIENTS)
 
 
-def test_clients_can_be_asked_for_by_number(control):
+def test_clients_can_be_asked_for_by_number(control) -> None:
     request = pb2.ListClientsRequest(page_size=3, page_token="client-1995")
     pages = list(tokened_pages(control.stub.ListClients, request))
     assert [[client.client_id for client in page.clients] for page in pages] == [
@@ -201,7 +201,7 @@ def test_clients_can_be_asked_for_by_number(control):
     ]
 
 
-def test_every_one_of_two_thousand_clients_is_listed(big):
+def test_every_one_of_two_thousand_clients_is_listed(big) -> None:
     clients = documents.ClientList.model_validate_json(big.http.get("/v1/clients").content).clients
     assert [client.client_id for client in clients] == list(CLIENTS)
 
@@ -209,13 +209,13 @@ def test_every_one_of_two_thousand_clients_is_listed(big):
 # Runs
 
 
-def test_runs_larger_than_a_message_come_in_pages(control):
+def test_runs_larger_than_a_message_come_in_pages(control) -> None:
     pages = list(tokened_pages(control.stub.ListRuns, pb2.ListRunsRequest()))
     assert sum(page.ByteSize() for page in pages) > MAX_MESSAGE_BYTES
     assert [run.run_id for page in pages for run in page.runs] == ["big", *(f"run-{n:02}" for n in range(1, NUM_RUNS))]
 
 
-def test_a_page_of_runs_holds_as_many_as_were_asked_for_however_large_they_are(big):
+def test_a_page_of_runs_holds_as_many_as_were_asked_for_however_large_they_are(big) -> None:
     page = big.http.get("/v1/runs", params={"page_size": NUM_RUNS - 1}).json()
     assert len(page["runs"]) == NUM_RUNS - 1
     rest = big.http.get("/v1/runs", params={"page_token": page["next_page_token"]}).json()

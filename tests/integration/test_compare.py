@@ -25,8 +25,9 @@ from fedplcc.comparison.plan import Cell, plan
 from fedplcc.comparison.running import train
 from fedplcc.comparison.writing import read_cells
 from fedplcc.runs.artifacts import EVALUATIONS, FILES
-from tests.support.federation import tiny
-from tests.support.federation.processes import ROOT, eventually
+from tests.support import ROOT
+from tests.support.federation import tiny_federation
+from tests.support.federation.processes import eventually
 from tests.support.federation.simulations import hashed, simulated, write_config
 
 pytestmark = pytest.mark.slow
@@ -59,10 +60,10 @@ seeds = [0]
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The comparison and its data; each cell takes about a second."""
     folder = tmp_path_factory.mktemp("data")
-    tiny.write_data(folder)
-    values = tiny.document(folder, run={"rounds": 2})
+    tiny_federation.write_data(folder)
+    values = tiny_federation.document(folder, run={"rounds": 2})
     write_config(folder / "run.toml", values)
-    values["clients"] = {name: {"data": f"npz:{folder}/none.npz"} for name in tiny.CLIENTS}
+    values["clients"] = {name: {"data": f"npz:{folder}/none.npz"} for name in tiny_federation.CLIENTS}
     write_config(folder / "broken.toml", values)
     (folder / "compare.toml").write_text(COMPARISON)
     (folder / "broken-compare.toml").write_text(COMPARISON + BROKEN)
@@ -147,7 +148,7 @@ def test_a_cell_is_an_ordinary_simulation(folder: Path, whole: Path, tmp_path: P
     cell = whole / "stripes/average/seed-1"
     assert {*FILES, EVALUATIONS, "federation.json"} <= {entry.name for entry in cell.iterdir()}
     assert not (cell / "state").exists()
-    simulated(tiny.document(folder, "fedavg", run={"seed": 1, "rounds": 2}), tmp_path / "simulated")
+    simulated(tiny_federation.document(folder, "fedavg", run={"seed": 1, "rounds": 2}), tmp_path / "simulated")
     assert hashed(cell) == hashed(tmp_path / "simulated")
 
 

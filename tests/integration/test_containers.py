@@ -17,8 +17,9 @@ from typing import Any
 
 import pytest
 
-from tests.support.federation import tiny
-from tests.support.federation.processes import ROOT, eventually
+from tests.support import ROOT
+from tests.support.federation import tiny_federation
+from tests.support.federation.processes import eventually
 from tests.support.federation.simulations import hashed, simulated, write_config
 from tests.support.hosts.debian_root import Built, Container, Disk, FromHost, build, need_debian_roots
 from tests.support.hosts.dockerfile import Context, read_plan
@@ -28,7 +29,7 @@ from trainer.reproducibility.environment import PACKAGES
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
 AGGREGATOR, GATEWAY, LAPTOP = "192.0.2.10", "192.0.2.11", "192.0.2.50"
-TRAINERS = dict(zip(tiny.CLIENTS, ("192.0.2.21", "192.0.2.22"), strict=True))
+TRAINERS = dict(zip(tiny_federation.CLIENTS, ("192.0.2.21", "192.0.2.22"), strict=True))
 GATEWAY_URL = f"http://{GATEWAY}:8080"
 UID = "10001"
 VERSIONS = {found.name: found.version for found in metadata.distributions() if found.name in PACKAGES}
@@ -80,8 +81,8 @@ def values(folder: Path) -> dict[str, Any]:
     """The run's configuration, with data that user 10001 may read."""
     data = folder / "data"
     data.mkdir()
-    tiny.write_data(data)
-    return tiny.document(data, data={"image_size": 16}, training={"local_steps": 40}, run={"rounds": 2})
+    tiny_federation.write_data(data)
+    return tiny_federation.document(data, data={"image_size": 16}, training={"local_steps": 40}, run={"rounds": 2})
 
 
 class Federation:

@@ -18,8 +18,9 @@ import pytest
 
 from fedplcc.runs.artifacts import FILES
 from shared.tensors import to_bytes
-from tests.support.federation import tiny
-from tests.support.federation.processes import ROOT, eventually
+from tests.support import ROOT
+from tests.support.federation import tiny_federation
+from tests.support.federation.processes import eventually
 from tests.support.federation.simulations import hashed, simulated, write_config
 from trainer.models import build_model, state_arrays
 
@@ -31,8 +32,8 @@ SIX = ("aggregator", "gateway", "trainer-east", "trainer-north", "trainer-south"
 
 def document(data: Path, *names: str, method: str = "fedplcc", **sections: Any) -> dict[str, Any]:
     """A tiny run of these clients; two and two share a data set."""
-    specs = [f"npz:{data / name}.npz" for name in tiny.CLIENTS]
-    values = tiny.document(data, method, **sections)
+    specs = [f"npz:{data / name}.npz" for name in tiny_federation.CLIENTS]
+    values = tiny_federation.document(data, method, **sections)
     values["clients"] = {
         name: {"domain": f"{name}-side", "data": specs[number % 2], "samples_per_class": 4 + number}
         for number, name in enumerate(names)
@@ -43,7 +44,7 @@ def document(data: Path, *names: str, method: str = "fedplcc", **sections: Any) 
 
 def a_model(values: dict[str, Any]) -> bytes:
     """A model of the run's kind that another seed makes."""
-    config = tiny.federation(values).config
+    config = tiny_federation.federation(values).config
     return to_bytes(state_arrays(build_model(config.model, len(config.data.classes), config.data.image_size, seed=7)))
 
 
@@ -122,7 +123,7 @@ def test_six_processes_and_a_simulation_end_in_the_same_bytes(data: Path, tmp_pa
     if method == "fedavg":
         (tmp_path / "first.safetensors").write_bytes(a_model(values))
         values["run"]["initial_model"] = str(tmp_path / "first.safetensors")
-    config = write_config(tmp_path / "tiny.toml", values)
+    config = write_config(tmp_path / "tiny_federation.toml", values)
     with running(config, tmp_path / "demo") as demo:
         demo.wait_for("run tiny-")
         code, text = demo.end()
@@ -153,7 +154,7 @@ def test_six_processes_and_a_simulation_end_in_the_same_bytes(data: Path, tmp_pa
 @linux
 def test_ctrl_c_ends_every_process_and_the_same_command_goes_on(data: Path, tmp_path: Path) -> None:
     values = document(data, "north", "east", training={"local_steps": 60}, run={"rounds": 4})
-    config = write_config(tmp_path / "tiny.toml", values)
+    config = write_config(tmp_path / "tiny_federation.toml", values)
     with running(config, tmp_path / "demo") as demo:
         demo.wait_for("\n     1 ")
         demo.process.send_signal(signal.SIGINT)
@@ -171,7 +172,7 @@ def test_ctrl_c_ends_every_process_and_the_same_command_goes_on(data: Path, tmp_
 
 @linux
 def test_a_killed_demo_leaves_no_process_behind(data: Path, tmp_path: Path) -> None:
-    config = write_config(tmp_path / "tiny.toml", document(data, "north", run={"rounds": 1000}))
+    config = write_config(tmp_path / "tiny_federation.toml", document(data, "north", run={"rounds": 1000}))
     with running(config, tmp_path / "demo") as demo:
         demo.wait_for("run tiny-")
         demo.process.kill()
@@ -181,7 +182,7 @@ def test_a_killed_demo_leaves_no_process_behind(data: Path, tmp_path: Path) -> N
 
 @linux
 def test_a_process_that_is_killed_ends_the_demo_with_its_log(data: Path, tmp_path: Path) -> None:
-    config = write_config(tmp_path / "tiny.toml", document(data, "north", run={"rounds": 1000}))
+    config = write_config(tmp_path / "tiny_federation.toml", document(data, "north", run={"rounds": 1000}))
     with running(config, tmp_path / "demo") as demo:
         demo.wait_for("\n     1 ")
         aggregator = next(pid for pid, command in demo.children.items() if "-m aggregator" in command)
@@ -197,7 +198,7 @@ def test_a_process_that_is_killed_ends_the_demo_with_its_log(data: Path, tmp_pat
 def test_a_client_that_cannot_read_its_data_ends_the_demo_with_its_sentence(data: Path, tmp_path: Path) -> None:
     values = document(data, "north", "east")
     values["clients"]["east"]["data"] = "npz:/nowhere/at-all.npz"
-    with running(write_config(tmp_path / "tiny.toml", values), tmp_path / "demo") as demo:
+    with running(write_config(tmp_path / "tiny_federation.toml", values), tmp_path / "demo") as demo:
         code, text = demo.end()
     assert text == ""
     assert code in (1, 2)
@@ -207,7 +208,7 @@ def test_a_client_that_cannot_read_its_data_ends_the_demo_with_its_sentence(data
 
 @linux
 def test_a_taken_port_is_said_and_nothing_stays(data: Path, tmp_path: Path) -> None:
-    config = write_config(tmp_path / "tiny.toml", document(data, "north"))
+    config = write_config(tmp_path / "tiny_federation.toml", document(data, "north"))
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with running(config, tmp_path / "demo", "--gateway-port", str(port)) as demo:
@@ -218,7 +219,7 @@ def test_a_taken_port_is_said_and_nothing_stays(data: Path, tmp_path: Path) -> N
 
 @linux
 def test_kept_processes_serve_until_ctrl_c_and_then_the_results_are_printed(data: Path, tmp_path: Path) -> None:
-    config = write_config(tmp_path / "tiny.toml", document(data, "north", run={"rounds": 1}))
+    config = write_config(tmp_path / "tiny_federation.toml", document(data, "north", run={"rounds": 1}))
     with running(config, tmp_path / "demo", "--keep") as demo:
         demo.wait_for("the processes stay until Ctrl-C")
         assert len(demo.children) == 3

@@ -21,7 +21,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.support.federation.processes import ROOT
+from tests.support import ROOT
 from tests.support.federation.remote_runs import RUN_S, RemoteRuns
 from tests.support.federation.simulations import hashed, simulated
 from tests.support.hosts.namespaces import Host, Network, need_namespaces

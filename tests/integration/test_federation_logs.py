@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.federation import tiny
+from tests.support.federation import tiny_federation
 from tests.support.federation.processes import Federation, eventually
 from trainer.instance import TOKEN_FILE
 
@@ -43,13 +43,13 @@ class Logs:
 def logs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Logs]:
     """One run of a real trainer, with requests that are refused and an aggregator that is killed and comes back."""
     folder = tmp_path_factory.mktemp("federation")
-    tiny.write_data(folder)
+    tiny_federation.write_data(folder)
     with Federation(folder) as federation:
         debug = ("--log-level", "debug")
         aggregator = federation.start_aggregator(*debug)
         trainer = federation.start_trainer("left", f"npz:{folder / 'left.npz'}", *debug)
         gateway = federation.start_gateway(*debug)
-        values = tiny.run_document(tiny.document(folder, run={"clients": ["left"], "rounds": 2}))
+        values = tiny_federation.run_document(tiny_federation.document(folder, run={"clients": ["left"], "rounds": 2}))
         run_id = str(asked(federation, "/v1/runs", values, request_id="the-first")["run_id"])
         for path in ("/v1/runs/no-such-run", "/v1/runs/no-such-run/pause"):
             with pytest.raises(urllib.error.HTTPError):

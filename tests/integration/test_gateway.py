@@ -64,7 +64,7 @@ def problem(answer):
 # Runs
 
 
-def test_a_run_is_accepted_with_its_location_and_pending(gateway):
+def test_a_run_is_accepted_with_its_location_and_pending(gateway) -> None:
     answer = gateway.http.post("/v1/runs", json=a_document(run={"rounds": 7}))
     assert answer.status_code == 202
     run = documents.Run.model_validate_json(answer.content)
@@ -75,7 +75,7 @@ def test_a_run_is_accepted_with_its_location_and_pending(gateway):
     assert gateway.http.get(answer.headers["location"]).json() == answer.json()
 
 
-def test_the_same_key_and_configuration_give_the_same_run(gateway):
+def test_the_same_key_and_configuration_give_the_same_run(gateway) -> None:
     first = gateway.http.post("/v1/runs", json=a_document(), headers={"Idempotency-Key": "once"})
     reordered = dict(reversed(list(a_document().items())))
     again = gateway.http.post("/v1/runs", json=reordered, headers={"Idempotency-Key": '"once"'})
@@ -84,7 +84,7 @@ def test_the_same_key_and_configuration_give_the_same_run(gateway):
     assert len(gateway.http.get("/v1/runs").json()["runs"]) == 1
 
 
-def test_the_same_key_and_another_configuration_are_refused_with_the_run_that_exists(gateway):
+def test_the_same_key_and_another_configuration_are_refused_with_the_run_that_exists(gateway) -> None:
     run_id = gateway.create(key="once")
     answer = gateway.http.post("/v1/runs", json=a_document(run={"seed": 9}), headers={"Idempotency-Key": "once"})
     assert answer.status_code == 409
@@ -92,11 +92,11 @@ def test_the_same_key_and_another_configuration_are_refused_with_the_run_that_ex
     assert problem(answer).metadata == {"run_id": run_id}
 
 
-def test_requests_without_a_key_give_runs_of_their_own(gateway):
+def test_requests_without_a_key_give_runs_of_their_own(gateway) -> None:
     assert gateway.create() != gateway.create()
 
 
-def test_a_wrong_configuration_is_named_and_creates_nothing(gateway):
+def test_a_wrong_configuration_is_named_and_creates_nothing(gateway) -> None:
     answer = gateway.http.post("/v1/runs", json=a_document(run={"rouns": 3}))
     assert answer.status_code == 400
     assert problem(answer).code == "INVALID_CONFIG"
@@ -104,7 +104,7 @@ def test_a_wrong_configuration_is_named_and_creates_nothing(gateway):
     assert gateway.http.get("/v1/runs").json()["runs"] == []
 
 
-def test_pages_of_runs_hold_each_run_once_newest_first(gateway):
+def test_pages_of_runs_hold_each_run_once_newest_first(gateway) -> None:
     created = [gateway.create() for _ in range(5)]
     seen, token, sizes = [], "", []
     while True:
@@ -118,7 +118,7 @@ def test_pages_of_runs_hold_each_run_once_newest_first(gateway):
     assert sorted(seen) == sorted(created)
 
 
-def test_a_retry_with_its_key_that_comes_after_a_later_wish_changes_nothing(gateway):
+def test_a_retry_with_its_key_that_comes_after_a_later_wish_changes_nothing(gateway) -> None:
     run_id = gateway.create()
     gateway.federation.join()
 
@@ -136,7 +136,7 @@ def test_a_retry_with_its_key_that_comes_after_a_later_wish_changes_nothing(gate
     assert say("pause", "two words").status_code == 400
 
 
-def test_pause_resume_and_stop_may_be_said_twice(gateway):
+def test_pause_resume_and_stop_may_be_said_twice(gateway) -> None:
     run_id = gateway.create()
     gateway.federation.join()
 
@@ -160,7 +160,7 @@ def test_pause_resume_and_stop_may_be_said_twice(gateway):
 # Results
 
 
-def test_rounds_show_accuracy_by_domain_loss_prototypes_and_hashes(finished):
+def test_rounds_show_accuracy_by_domain_loss_prototypes_and_hashes(finished) -> None:
     gateway, run_id = finished
     page = documents.RoundPage.model_validate_json(gateway.http.get(f"/v1/runs/{run_id}/rounds").content)
     assert [entry.round for entry in page.rounds] == [0, 1, 2, 3]
@@ -176,7 +176,7 @@ def test_rounds_show_accuracy_by_domain_loss_prototypes_and_hashes(finished):
     assert (last.model.sha256, last.prototypes.sha256) == (metrics.model_sha256, metrics.prototypes_sha256)
 
 
-def test_pages_of_rounds_follow_each_other(finished):
+def test_pages_of_rounds_follow_each_other(finished) -> None:
     gateway, run_id = finished
     seen, after = [], -1
     while after is not None:
@@ -186,7 +186,7 @@ def test_pages_of_rounds_follow_each_other(finished):
     assert seen == [0, 1, 2, 3]
 
 
-def test_lines_are_those_of_the_rounds_to_the_byte(finished):
+def test_lines_are_those_of_the_rounds_to_the_byte(finished) -> None:
     gateway, run_id = finished
     rounds = gateway.federation.coordinator.list_rounds(run_id, after=0)
     metrics = gateway.http.get(f"/v1/runs/{run_id}/metrics.jsonl")
@@ -196,14 +196,14 @@ def test_lines_are_those_of_the_rounds_to_the_byte(finished):
     assert len(rounds) == 3
 
 
-def test_lines_of_more_rounds_than_one_call_brings_are_all_there(gateway, monkeypatch):
+def test_lines_of_more_rounds_than_one_call_brings_are_all_there(gateway, monkeypatch) -> None:
     monkeypatch.setattr("gateway.run_service.ROUNDS_PER_CALL", 2)
     run_id = gateway.create_and_finish(run={"rounds": 5})
     lines = gateway.http.get(f"/v1/runs/{run_id}/metrics.jsonl").text.splitlines()
     assert [json.loads(line)["round"] for line in lines] == [1, 2, 3, 4, 5]
 
 
-def test_lines_after_a_round_are_the_last_lines_of_all(finished):
+def test_lines_after_a_round_are_the_last_lines_of_all(finished) -> None:
     gateway, run_id = finished
     for name in ("metrics.jsonl", "timings.jsonl"):
         path = f"/v1/runs/{run_id}/{name}"
@@ -212,12 +212,12 @@ def test_lines_after_a_round_are_the_last_lines_of_all(finished):
         assert gateway.http.get(path, params={"after": 3}).text == ""
 
 
-def test_a_run_without_a_committed_round_has_no_lines(gateway):
+def test_a_run_without_a_committed_round_has_no_lines(gateway) -> None:
     answer = gateway.http.get(f"/v1/runs/{gateway.create()}/metrics.jsonl")
     assert (answer.status_code, answer.text) == (200, "")
 
 
-def test_the_manifest_is_the_content_of_run_json(finished):
+def test_the_manifest_is_the_content_of_run_json(finished) -> None:
     gateway, run_id = finished
     coordinator = gateway.federation.coordinator
     answer = gateway.http.get(f"/v1/runs/{run_id}/manifest")
@@ -225,7 +225,7 @@ def test_the_manifest_is_the_content_of_run_json(finished):
     assert set(answer.json()["clients"]) == {"ann", "bob"}
 
 
-def test_evaluations_give_the_counts_behind_the_accuracy(finished):
+def test_evaluations_give_the_counts_behind_the_accuracy(finished) -> None:
     gateway, run_id = finished
     seen: list[documents.Evaluation] = []
     after: int | None = -1
@@ -243,14 +243,14 @@ def test_evaluations_give_the_counts_behind_the_accuracy(finished):
         assert accuracy[entry.domain] == sum(counts.correct) / sum(counts.total)
 
 
-def test_evaluations_of_one_round_can_be_asked_for(finished):
+def test_evaluations_of_one_round_can_be_asked_for(finished) -> None:
     gateway, run_id = finished
     page = gateway.http.get(f"/v1/runs/{run_id}/evaluations", params={"round": 2}).json()
     assert [(entry["round"], entry["client_id"]) for entry in page["evaluations"]] == [(2, "ann"), (2, "bob")]
     assert page["next_after"] is None
 
 
-def test_clients_show_who_they_are_and_what_they_do(finished):
+def test_clients_show_who_they_are_and_what_they_do(finished) -> None:
     gateway, _ = finished
     clients = documents.ClientList.model_validate_json(gateway.http.get("/v1/clients").content).clients
     assert [(client.client_id, client.domain, client.is_connected) for client in clients] == [
@@ -265,7 +265,7 @@ def test_clients_show_who_they_are_and_what_they_do(finished):
 
 @pytest.mark.parametrize("kind", ["model", "prototypes"])
 @pytest.mark.parametrize("number", [None, 1, 3])
-def test_a_download_has_the_bytes_of_the_round_under_their_hash(finished, kind, number):
+def test_a_download_has_the_bytes_of_the_round_under_their_hash(finished, kind, number) -> None:
     gateway, run_id = finished
     rounds = gateway.federation.coordinator.list_rounds(run_id)
     answer = gateway.http.get(f"/v1/runs/{run_id}/{kind}", params={} if number is None else {"round": number})
@@ -277,7 +277,7 @@ def test_a_download_has_the_bytes_of_the_round_under_their_hash(finished, kind, 
     assert answer.headers["content-disposition"] == f'attachment; filename="{kind}.safetensors"'
 
 
-def test_a_download_goes_on_where_it_broke_off(finished):
+def test_a_download_goes_on_where_it_broke_off(finished) -> None:
     gateway, run_id = finished
     path = f"/v1/runs/{run_id}/model"
     whole = gateway.http.get(path)
@@ -290,14 +290,14 @@ def test_a_download_goes_on_where_it_broke_off(finished):
         assert rest.headers["content-range"] == f"bytes {offset}-{size - 1}/{size}"
 
 
-def test_a_download_of_another_file_since_begins_again(finished):
+def test_a_download_of_another_file_since_begins_again(finished) -> None:
     gateway, run_id = finished
     headers = {"Range": "bytes=100-", "If-Range": '"another"'}
     answer = gateway.http.get(f"/v1/runs/{run_id}/model", headers=headers)
     assert (answer.status_code, len(answer.content)) == (200, int(answer.headers["content-length"]))
 
 
-def test_a_range_beyond_the_end_is_refused_with_the_size(finished):
+def test_a_range_beyond_the_end_is_refused_with_the_size(finished) -> None:
     gateway, run_id = finished
     path = f"/v1/runs/{run_id}/model"
     size = len(gateway.http.get(path).content)
@@ -308,14 +308,14 @@ def test_a_range_beyond_the_end_is_refused_with_the_size(finished):
 
 
 @pytest.mark.parametrize("asked", ["bytes=-5", "bytes=0-3,7-9", "lines=1-", "bytes=a-", "bytes=0-"])
-def test_other_ranges_give_the_whole_file(finished, asked):
+def test_other_ranges_give_the_whole_file(finished, asked) -> None:
     gateway, run_id = finished
     path = f"/v1/runs/{run_id}/model"
     answer = gateway.http.get(path, headers={"Range": asked})
     assert (answer.status_code, answer.content) == (200, gateway.http.get(path).content)
 
 
-def test_a_file_that_the_reader_has_is_not_sent_again(finished):
+def test_a_file_that_the_reader_has_is_not_sent_again(finished) -> None:
     gateway, run_id = finished
     path = f"/v1/runs/{run_id}/prototypes"
     etag = gateway.http.get(path).headers["etag"]
@@ -325,7 +325,7 @@ def test_a_file_that_the_reader_has_is_not_sent_again(finished):
     assert gateway.http.get(path, headers={"If-None-Match": '"other"'}).status_code == 200
 
 
-def test_head_tells_size_and_hash_without_the_bytes(finished):
+def test_head_tells_size_and_hash_without_the_bytes(finished) -> None:
     gateway, run_id = finished
     path = f"/v1/runs/{run_id}/model"
     whole, head = gateway.http.get(path), gateway.http.head(path)
@@ -334,7 +334,7 @@ def test_head_tells_size_and_hash_without_the_bytes(finished):
         assert head.headers[name] == whole.headers[name]
 
 
-def test_a_round_that_has_not_committed_has_nothing_to_download(gateway):
+def test_a_round_that_has_not_committed_has_nothing_to_download(gateway) -> None:
     run_id = gateway.create()
     for path in (f"/v1/runs/{run_id}/model", f"/v1/runs/{run_id}/prototypes?round=1"):
         answer = gateway.http.get(path)
@@ -344,7 +344,7 @@ def test_a_round_that_has_not_committed_has_nothing_to_download(gateway):
 # Events
 
 
-def test_a_stream_holds_the_whole_history_and_then_the_run(finished):
+def test_a_stream_holds_the_whole_history_and_then_the_run(finished) -> None:
     gateway, run_id = finished
     with stream(gateway, run_id) as found:
         *events, end = list(found)
@@ -356,7 +356,7 @@ def test_a_stream_holds_the_whole_history_and_then_the_run(finished):
     assert end[2] == gateway.http.get(f"/v1/runs/{run_id}").json()
 
 
-def test_a_stream_that_breaks_at_any_event_goes_on_after_it(finished):
+def test_a_stream_that_breaks_at_any_event_goes_on_after_it(finished) -> None:
     gateway, run_id = finished
     whole = [event.sequence for event in history(gateway, run_id)]
     for count in range(1, len(whole) + 1):
@@ -368,7 +368,7 @@ def test_a_stream_that_breaks_at_any_event_goes_on_after_it(finished):
         assert end[1] == "end"
 
 
-def test_a_stream_is_the_default_and_says_so_to_proxies(finished):
+def test_a_stream_is_the_default_and_says_so_to_proxies(finished) -> None:
     gateway, run_id = finished
     answer = gateway.http.get(f"/v1/runs/{run_id}/events")
     assert answer.headers["content-type"].startswith("text/event-stream")
@@ -377,7 +377,7 @@ def test_a_stream_is_the_default_and_says_so_to_proxies(finished):
     assert answer.text.startswith("retry: 2000\n\n")
 
 
-def test_a_stream_may_begin_after_a_sequence_without_a_header(finished):
+def test_a_stream_may_begin_after_a_sequence_without_a_header(finished) -> None:
     gateway, run_id = finished
     whole = [event.sequence for event in history(gateway, run_id)]
     answer = gateway.http.get(
@@ -387,7 +387,7 @@ def test_a_stream_may_begin_after_a_sequence_without_a_header(finished):
     assert f"id: {whole[-2]}\n" not in answer.text
 
 
-def test_pages_of_events_hold_the_same_history(finished):
+def test_pages_of_events_hold_the_same_history(finished) -> None:
     gateway, run_id = finished
     seen, after, has_ended = [], 0, False
     while not has_ended:
@@ -400,7 +400,7 @@ def test_pages_of_events_hold_the_same_history(finished):
     assert committed == [1, 2, 3]
 
 
-def test_a_page_of_a_run_that_goes_on_says_so(gateway):
+def test_a_page_of_a_run_that_goes_on_says_so(gateway) -> None:
     run_id = gateway.create()
     page = gateway.http.get(f"/v1/runs/{run_id}/events", headers={"Accept": "application/json"}).json()
     assert page["has_ended"] is False
@@ -408,7 +408,7 @@ def test_a_page_of_a_run_that_goes_on_says_so(gateway):
     assert again == {"events": [], "next_after": page["next_after"], "has_ended": False, "next_before": None}
 
 
-def test_pages_go_backwards_from_the_newest_event_to_the_first(finished):
+def test_pages_go_backwards_from_the_newest_event_to_the_first(finished) -> None:
     gateway, run_id = finished
     whole = [event.sequence for event in history(gateway, run_id)]
     seen: list[int] = []
@@ -426,7 +426,7 @@ def test_pages_go_backwards_from_the_newest_event_to_the_first(finished):
     assert [page.has_ended for page in pages] == [True] + [False] * (len(pages) - 1)
 
 
-def test_a_page_may_have_events_of_some_types_and_of_one_client_only(finished):
+def test_a_page_may_have_events_of_some_types_and_of_one_client_only(finished) -> None:
     gateway, run_id = finished
     wanted = [e for e in history(gateway, run_id) if e.type in ("update_committed", "evaluation_reported")]
     query = {"type": ["update_committed", "evaluation_reported"], "client": "bob"}
@@ -441,7 +441,7 @@ def test_a_page_may_have_events_of_some_types_and_of_one_client_only(finished):
 
 
 @pytest.mark.parametrize("query", ["before=7", "order=newest_first", "type=run_created", "client=ann"])
-def test_a_stream_has_every_event_and_says_so(finished, query):
+def test_a_stream_has_every_event_and_says_so(finished, query) -> None:
     gateway, run_id = finished
     answer = gateway.http.get(f"/v1/runs/{run_id}/events?{query}", headers={"Accept": "text/event-stream"})
     assert (answer.status_code, problem(answer).code) == (400, "MALFORMED_REQUEST")
@@ -449,20 +449,20 @@ def test_a_stream_has_every_event_and_says_so(finished, query):
 
 
 @pytest.mark.parametrize("query", ["before=-1", "before=x", "order=sideways", "type=A", "type=a&" * 65, "client=a%20b"])
-def test_a_choice_of_events_that_is_none_is_refused(finished, query):
+def test_a_choice_of_events_that_is_none_is_refused(finished, query) -> None:
     gateway, run_id = finished
     answer = gateway.http.get(f"/v1/runs/{run_id}/events?{query}", headers={"Accept": "application/json"})
     assert (answer.status_code, problem(answer).code) == (400, "MALFORMED_REQUEST")
 
 
 @pytest.mark.parametrize("cursor", ["abc", "-1", "1e3", "9" * 19, "9" * 40, "٣"])
-def test_a_cursor_that_is_none_is_refused(finished, cursor):
+def test_a_cursor_that_is_none_is_refused(finished, cursor) -> None:
     gateway, run_id = finished
     answer = gateway.http.get(f"/v1/runs/{run_id}/events", headers={"Last-Event-ID": cursor.encode()})
     assert (answer.status_code, problem(answer).code) == (400, "MALFORMED_REQUEST")
 
 
-def test_events_arrive_as_they_happen_and_the_stream_ends_with_the_run(gateway):
+def test_events_arrive_as_they_happen_and_the_stream_ends_with_the_run(gateway) -> None:
     run_id = gateway.create()
     with stream(gateway, run_id) as found:
         assert next(found)[1] == "run_created"
@@ -475,7 +475,7 @@ def test_events_arrive_as_they_happen_and_the_stream_ends_with_the_run(gateway):
     assert [sequence for sequence, _, _ in rest[:-1]] == [event.sequence for event in history(gateway, run_id)][3:]
 
 
-def test_a_stream_outlives_a_restart_of_the_aggregator(gateway):
+def test_a_stream_outlives_a_restart_of_the_aggregator(gateway) -> None:
     run_id = gateway.create()
     with stream(gateway, run_id) as found:
         seen = [next(found)]
@@ -488,7 +488,7 @@ def test_a_stream_outlives_a_restart_of_the_aggregator(gateway):
     assert seen[-1][1] == "end"
 
 
-def test_a_reader_that_leaves_frees_its_stream(gateway):
+def test_a_reader_that_leaves_frees_its_stream(gateway) -> None:
     run_id = gateway.create()
 
     def open_streams():
@@ -502,7 +502,7 @@ def test_a_reader_that_leaves_frees_its_stream(gateway):
     assert any(open_streams() == 0 or deadline.wait(0.02) for _ in range(200))
 
 
-def test_no_more_streams_are_opened_than_the_gateway_holds(gateway):
+def test_no_more_streams_are_opened_than_the_gateway_holds(gateway) -> None:
     run_id = gateway.create()
     slots = gateway.services.stream_slots
     with stream(gateway, run_id) as found:
@@ -513,7 +513,7 @@ def test_no_more_streams_are_opened_than_the_gateway_holds(gateway):
     assert answer.headers["retry-after"] == "1"
 
 
-def test_open_streams_are_told_when_the_gateway_stops_and_do_not_hold_it(gateway):
+def test_open_streams_are_told_when_the_gateway_stops_and_do_not_hold_it(gateway) -> None:
     run_id = gateway.create()
     with stream(gateway, run_id) as found:
         next(found)
@@ -524,7 +524,7 @@ def test_open_streams_are_told_when_the_gateway_stops_and_do_not_hold_it(gateway
 # Without an aggregator
 
 
-def test_without_an_aggregator_every_request_for_it_is_a_problem_and_the_process_lives(gateway):
+def test_without_an_aggregator_every_request_for_it_is_a_problem_and_the_process_lives(gateway) -> None:
     run_id = gateway.create()
     gateway.stop_aggregator()
     for method, path in (
@@ -548,7 +548,7 @@ def test_without_an_aggregator_every_request_for_it_is_a_problem_and_the_process
     assert gateway.http.get(f"/v1/runs/{run_id}").json()["status"] == "pending"
 
 
-def test_a_download_that_breaks_off_is_never_taken_for_the_whole_file(gateway):
+def test_a_download_that_breaks_off_is_never_taken_for_the_whole_file(gateway) -> None:
     run_id = gateway.create_and_finish()
     coordinator = gateway.federation.coordinator
     _blob, path = coordinator.artifact(run_id, -1, "model")
@@ -558,7 +558,7 @@ def test_a_download_that_breaks_off_is_never_taken_for_the_whole_file(gateway):
         gateway.http.get(f"/v1/runs/{run_id}/model")
 
 
-def test_ready_says_what_was_checked(finished):
+def test_ready_says_what_was_checked(finished) -> None:
     gateway, _ = finished
     assert gateway.http.get("/readyz").json()["checks"] == {"aggregator": "ok"}
 
@@ -566,7 +566,7 @@ def test_ready_says_what_was_checked(finished):
 # Metrics
 
 
-def test_requests_are_counted_by_route_and_not_by_path(finished):
+def test_requests_are_counted_by_route_and_not_by_path(finished) -> None:
     gateway, run_id = finished
     gateway.http.get(f"/v1/runs/{run_id}")
     gateway.http.get("/v1/runs/no-such-run")
@@ -580,7 +580,7 @@ def test_requests_are_counted_by_route_and_not_by_path(finished):
 # What a run may be configured with
 
 
-def test_a_checked_configuration_is_the_run_that_it_becomes_and_creates_none(gateway):
+def test_a_checked_configuration_is_the_run_that_it_becomes_and_creates_none(gateway) -> None:
     document = a_document("fedplcc", training={"local_epochs": 2})
     checked = gateway.http.post("/v1/run-configuration/check", json=document).json()
     assert checked["problems"] == []
@@ -589,14 +589,14 @@ def test_a_checked_configuration_is_the_run_that_it_becomes_and_creates_none(gat
     assert (run["config"], run["config_hash"]) == (checked["config"], checked["config_hash"])
 
 
-def test_what_a_check_finds_is_what_the_aggregator_refuses(gateway):
+def test_what_a_check_finds_is_what_the_aggregator_refuses(gateway) -> None:
     document = a_document("fedplcc", run={"cohort_size": 3})
     (found,) = gateway.http.post("/v1/run-configuration/check", json=document).json()["problems"]
     assert found["location"] == "run.cohort_size"
     assert problem(gateway.http.post("/v1/runs", json=document)).detail == found["detail"]
 
 
-def test_what_may_be_configured_is_told_without_the_aggregator(gateway):
+def test_what_may_be_configured_is_told_without_the_aggregator(gateway) -> None:
     gateway.stop_aggregator()
     try:
         form = documents.RunConfigurationForm.model_validate_json(gateway.http.get("/v1/run-configuration").content)

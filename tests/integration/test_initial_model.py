@@ -31,7 +31,7 @@ from shared.gen.fedplcc.v1 import run_service_pb2_grpc as run_grpc
 from shared.tensors import to_bytes
 from shared.types import BlobRef
 from shared.wire.rpc import open_channel, translated
-from tests.support.federation import tiny
+from tests.support.federation import tiny_federation
 from tests.support.federation.numpy_client import CLASSES, NumpyClient, a_document
 from tests.support.federation.processes import eventually
 from tests.support.federation.served_gateway import ServedGateway
@@ -53,7 +53,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedGateway]:
 @pytest.fixture(scope="module")
 def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("images")
-    tiny.write_data(folder)
+    tiny_federation.write_data(folder)
     return folder
 
 
@@ -298,7 +298,7 @@ def test_a_file_and_another_run_of_the_same_aggregator_give_the_same_bytes(image
     with closing(Simulation(a_round(images, f"run:{run_id}"), state, request_id="by run", device="cpu")) as simulation:
         simulation.run_to_end()
         by_run = simulation.record()
-    values = tiny.document(images, run={"rounds": 1, "initial_model": f"file:{model}"})
+    values = tiny_federation.document(images, run={"rounds": 1, "initial_model": f"file:{model}"})
     last = simulated(values, tmp_path / "by-file")
     assert [json.loads(line) for line in by_run.metrics_lines] == [last]
     sha256 = hashlib.sha256(model.read_bytes()).hexdigest()
@@ -309,7 +309,9 @@ def test_a_file_and_another_run_of_the_same_aggregator_give_the_same_bytes(image
 
 
 def a_round(images: Path, initial_model: str | None = None) -> FederationFile:
-    return tiny.federation(tiny.document(images, run={"rounds": 1, "initial_model": initial_model}))
+    return tiny_federation.federation(
+        tiny_federation.document(images, run={"rounds": 1, "initial_model": initial_model})
+    )
 
 
 def simulate(config: Path, out: Path) -> tuple[int, str]:
@@ -331,16 +333,16 @@ def test_a_model_of_another_kind_ends_a_simulation_in_one_sentence(
     config = a_round(images).config
     made = build_model(config.model, len(config.data.classes), config.data.image_size, seed=0)
     (tmp_path / "small.safetensors").write_bytes(to_bytes(state_arrays(made)))
-    values = tiny.document(images, run={"initial_model": "file:small.safetensors"}, **change)
-    code, error = simulate(write_config(tmp_path / "tiny.toml", values), tmp_path / "out")
+    values = tiny_federation.document(images, run={"initial_model": "file:small.safetensors"}, **change)
+    code, error = simulate(write_config(tmp_path / "tiny_federation.toml", values), tmp_path / "out")
     assert code == ExitCode.USAGE
     assert "client left: the run's initial_model does not fit its model" in error
     assert said in error
 
 
 def test_a_simulation_knows_no_other_runs_and_says_what_to_write(images: Path, tmp_path: Path) -> None:
-    values = tiny.document(images, run={"initial_model": "run:other-1234"})
-    code, error = simulate(write_config(tmp_path / "tiny.toml", values), tmp_path / "out")
+    values = tiny_federation.document(images, run={"initial_model": "run:other-1234"})
+    code, error = simulate(write_config(tmp_path / "tiny_federation.toml", values), tmp_path / "out")
     assert code == ExitCode.USAGE
     assert "write file:PATH" in error
     assert not (tmp_path / "out").exists()

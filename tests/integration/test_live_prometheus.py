@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 from tests.support.federation.processes import TOLD, eventually
-from tests.support.federation.watched import WatchedFederation
+from tests.support.federation.watched_federation import WatchedFederation
 from tests.support.hosts.prometheus_server import (
     FOLDER,
     PrometheusServer,
@@ -28,9 +28,9 @@ from tests.support.hosts.prometheus_server import (
     now,
     rules,
 )
-from tests.support.records import dashboards
-from tests.support.records.dashboards import Query
+from tests.support.screens import dashboards
 from tests.support.screens.dashboard_picture import draw
+from tests.support.screens.dashboards import Query
 
 pytestmark = pytest.mark.slow
 

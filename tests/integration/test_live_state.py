@@ -19,7 +19,7 @@ from tests.support.federation.grpc_client import GrpcClient, RunControl
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import NumpyClient, a_document
 from tests.support.federation.processes import Federation, eventually
-from tests.support.records.folders import memory_folder
+from tests.support.hosts.memory_folder import memory_folder
 
 ROUNDS = 24
 FLAGS = ("--keep-models", "2", "--keep-prototypes", "2", "--keep-updates", "1", "--heartbeat-interval-s", "1")

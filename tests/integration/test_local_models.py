@@ -16,7 +16,7 @@ from fedplcc.interruption import Interrupted
 from fedplcc.runs.artifacts import EVALUATIONS
 from shared.config.run import parse_run_config
 from shared.tensors import sha256_hex, to_bytes
-from tests.support.federation import tiny
+from tests.support.federation import tiny_federation
 from tests.support.federation.simulations import hashed, simulated
 from trainer.models import build_model, state_arrays
 
@@ -32,11 +32,11 @@ NUM_ASKED = 21
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Stripes that begin anywhere, under much noise: an untrained net's class means do not tell them apart."""
     folder = tmp_path_factory.mktemp("data")
-    for domain, name in enumerate(tiny.CLIENTS):
+    for domain, name in enumerate(tiny_federation.CLIENTS):
         rng = np.random.default_rng(domain)
-        arrays: dict[str, Any] = {"classes": np.array(tiny.CLASSES)}
+        arrays: dict[str, Any] = {"classes": np.array(tiny_federation.CLASSES)}
         for part in ("train", "test"):
-            labels = np.repeat(np.arange(len(tiny.CLASSES)), 24)
+            labels = np.repeat(np.arange(len(tiny_federation.CLASSES)), 24)
             columns = np.arange(32) + rng.integers(0, 12, (len(labels), 1))
             stripes = 40 * (columns // (2 + 4 * labels[:, None]) % 2) * (labels < 2)[:, None]
             images = stripes[:, None, :, None] + rng.integers(0, 150, (len(labels), 32, 32, 3)) + 40 * domain
@@ -47,7 +47,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def a_document(data: Path, method: str, *, local_steps: int, rounds: int, **hyper: Any) -> dict[str, Any]:
     training = {"local_steps": local_steps, "learning_rate": 0.02}
-    return {**tiny.document(data, method, run={"rounds": rounds}, training=training), "method": hyper}
+    return {**tiny_federation.document(data, method, run={"rounds": rounds}, training=training), "method": hyper}
 
 
 def lines_in(folder: Path, name: str) -> list[dict[str, Any]]:
@@ -59,8 +59,8 @@ def test_models_that_stay_with_their_clients_learn_and_the_global_one_stays_the_
 ) -> None:
     values = a_document(data, "fedproto", local_steps=20, rounds=3, **OWN)
     simulated(values, tmp_path)
-    config = parse_run_config(tiny.run_document(values))
-    first = to_bytes(state_arrays(build_model(config.model, len(tiny.CLASSES), 32, config.run.seed)))
+    config = parse_run_config(tiny_federation.run_document(values))
+    first = to_bytes(state_arrays(build_model(config.model, len(tiny_federation.CLASSES), 32, config.run.seed)))
     assert (tmp_path / "model.safetensors").read_bytes() == first
     metrics = lines_in(tmp_path, "metrics.jsonl")
     assert {line["model_sha256"] for line in metrics} == {sha256_hex(first)}
@@ -83,7 +83,7 @@ def test_local_models_are_judged_beside_the_global_one(data: Path, tmp_path: Pat
                 for report in reports
                 if report["round"] == line["round"]
             }
-            assert of_clients == {name: line[key][name] for name in tiny.CLIENTS}
+            assert of_clients == {name: line[key][name] for name in tiny_federation.CLIENTS}
     assert any(line["accuracy"] != line["accuracy_local"] for line in metrics)
 
 

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from shared.config.settings import environment_without_settings
-from tests.support.federation.processes import ROOT
+from tests.support import ROOT
+from tests.support.hosts.memory_folder import memory_folder
 from tests.support.oracles import fold_memory
-from tests.support.records.folders import memory_folder
 
 MOST_MIB = 16.0
 """By which the peak may differ."""

@@ -20,10 +20,10 @@ from shared.documents import Event
 from shared.gen.fedplcc.v1 import types_pb2
 from shared.methods import METHODS
 from shared.tensors import from_bytes, prototypes_from_bytes, sha256_hex
-from tests.support.federation import tiny
+from tests.support.federation import tiny_federation
 from tests.support.federation.grpc_client import RunControl
 from tests.support.federation.processes import Federation, eventually
-from tests.support.records.folders import memory_folder
+from tests.support.hosts.memory_folder import memory_folder
 from tests.support.records.method_settings import Setting, of_methods, of_settings
 from trainer.cancellation import Cancelled, ShouldStop, never
 
@@ -66,7 +66,7 @@ class Outcome:
 
 def document(data: Path, method: str, hyper: Mapping[str, Any]) -> dict[str, Any]:
     """Three rounds of two clients under these hyper-parameters."""
-    values = tiny.document(data, method, run={"rounds": len(ROUNDS)}, training={"local_steps": 2})
+    values = tiny_federation.document(data, method, run={"rounds": len(ROUNDS)}, training={"local_steps": 2})
     return {**values, "method": {**values.get("method", {}), **hyper}}
 
 
@@ -78,7 +78,7 @@ def simulated(
 ) -> Outcome:
     """A simulation in this folder, or what is left of it."""
     simulation = Simulation(
-        tiny.federation(values), folder, request_id="r", device="cpu", observers=Observers(on_event=on_event)
+        tiny_federation.federation(values), folder, request_id="r", device="cpu", observers=Observers(on_event=on_event)
     )
     try:
         simulation.run_to_end(should_stop)
@@ -112,7 +112,7 @@ def processes(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     """An aggregator and two trainers, each a process of its own."""
     with Federation(tmp_path_factory.mktemp("processes")) as federation:
         federation.start_aggregator()
-        for client in tiny.CLIENTS:
+        for client in tiny_federation.CLIENTS:
             federation.start_trainer(client, f"npz:{data / client}.npz")
         control = RunControl(federation.address)
         yield control
@@ -178,7 +178,7 @@ def test_interruptions_in_every_round_change_nothing(
 def test_processes_give_the_bytes_of_the_simulation(
     setting: Setting, data: Path, processes: RunControl, undisturbed: Undisturbed
 ) -> None:
-    values = tiny.run_document(document(data, setting.method.name, setting.hyper))
+    values = tiny_federation.run_document(document(data, setting.method.name, setting.hyper))
     run_id = processes.create(values).run_id
     eventually(lambda: processes.get(run_id).status in ENDED, f"run {run_id} ends", RUN_S)
     lines = [line for line in processes.metrics_lines(run_id) if line]

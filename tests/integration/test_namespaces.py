@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.support.federation import tiny
+from tests.support.federation import tiny_federation
 from tests.support.federation.processes import Process, eventually
 from tests.support.federation.remote_runs import RUN_S, RemoteRuns
 from tests.support.federation.simulations import hashed, simulated
@@ -21,7 +21,7 @@ from tests.support.hosts.namespaces import Host, Network, need_namespaces
 
 HUB, NEAR, FAR = "192.0.2.10", "192.0.2.21", "198.51.100.22"
 ROUTER = ("198.51.100.1", 50051)
-NEAR_CLIENT, FAR_CLIENT = tiny.CLIENTS
+NEAR_CLIENT, FAR_CLIENT = tiny_federation.CLIENTS
 GATEWAY = f"http://{HUB}:8080"
 
 
@@ -51,7 +51,7 @@ class Deployment:
         def everybody() -> bool:
             for process in self.processes:
                 assert process.is_running, f"{process.name} ended:\n{process.log()}"
-            return set(self.runs.connected()) == set(tiny.CLIENTS)
+            return set(self.runs.connected()) == set(tiny_federation.CLIENTS)
 
         eventually(everybody, "both trainers have joined", RUN_S)
 
@@ -85,13 +85,13 @@ class Deployment:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("hosts")
-    tiny.write_data(folder)
+    tiny_federation.write_data(folder)
     return folder
 
 
 @pytest.fixture(scope="module")
 def values(folder: Path) -> dict[str, Any]:
-    return tiny.document(folder, data={"image_size": 16}, training={"local_steps": 60}, run={"rounds": 2})
+    return tiny_federation.document(folder, data={"image_size": 16}, training={"local_steps": 60}, run={"rounds": 2})
 
 
 @pytest.fixture(scope="module")
@@ -124,14 +124,14 @@ def deployment(running: Deployment, expected: dict[str, str]) -> Iterator[Deploy
 def test_a_run_over_three_hosts_ends_in_the_bytes_of_a_simulation(
     deployment: Deployment, values: dict[str, Any], expected: dict[str, str]
 ) -> None:
-    assert deployment.runs.end_of(deployment.runs.start(tiny.run_document(values))) == expected
+    assert deployment.runs.end_of(deployment.runs.start(tiny_federation.run_document(values))) == expected
     assert deployment.router.num_connections > 0, "the far trainer came by the router"
 
 
 def test_a_cable_that_is_out_in_the_middle_of_a_round_changes_no_byte(
     deployment: Deployment, values: dict[str, Any], expected: dict[str, str]
 ) -> None:
-    run_id = deployment.runs.start(tiny.run_document(values))
+    run_id = deployment.runs.start(tiny_federation.run_document(values))
 
     def trains() -> bool:
         client = deployment.runs.clients()[NEAR_CLIENT]

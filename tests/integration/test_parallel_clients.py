@@ -21,8 +21,9 @@ from fedplcc.simulation.messages import Forget
 from fedplcc.simulation.placement import Placement
 from fedplcc.simulation.processes import WorkerProcess
 from shared.documents import Event
-from tests.support.federation import tiny
-from tests.support.federation.processes import ROOT, eventually
+from tests.support import ROOT
+from tests.support.federation import tiny_federation
+from tests.support.federation.processes import eventually
 from tests.support.federation.simulations import hashed, simulated, write_config
 
 pytestmark = pytest.mark.slow
@@ -57,7 +58,7 @@ def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], s
 
 def three_clients(data: Path, method: str, **sections: Any) -> dict[str, Any]:
     """One more than two workers have hands for."""
-    values = tiny.document(data, method, **sections)
+    values = tiny_federation.document(data, method, **sections)
     values["run"]["clients"] = ["a", "b", "c"]
     values["clients"] = {
         name: {"data": f"npz:{data / which}.npz", "domain": which}
@@ -93,7 +94,7 @@ def test_clients_that_change_hands_and_are_continued_one_after_another_give_the_
     """What a client keeps for its next round was kept by another process then, and by yet another one before."""
     large = tmp_path / "large"
     large.mkdir()
-    tiny.write_data(large, num_per_class=80)
+    tiny_federation.write_data(large, num_per_class=80)
     values = three_clients(data, "moon", training={"local_steps": None, "local_epochs": 1}, run={"rounds": 4})
     values["clients"]["a"]["data"] = f"npz:{large / 'left.npz'}"
     simulated(values, tmp_path / "whole")
@@ -146,7 +147,7 @@ def is_running(pid: int) -> bool:
 
 def begun(values: dict[str, Any], folder: Path, *options: str) -> tuple[subprocess.Popen[str], list[str], set[int]]:
     """A command whose first round has committed, its command line, and its workers."""
-    config = write_config(folder / "tiny.toml", values)
+    config = write_config(folder / "tiny_federation.toml", values)
     command = [sys.executable, "-m", "fedplcc", "simulate", "--config", str(config), "--out", str(folder / "out")]
     command += ["--device", "cpu", *options, "--jobs", "2"]
     process = subprocess.Popen(
@@ -158,7 +159,7 @@ def begun(values: dict[str, Any], folder: Path, *options: str) -> tuple[subproce
 
 
 def test_a_killed_command_leaves_no_worker_behind_and_goes_on(data: Path, tmp_path: Path) -> None:
-    values = tiny.document(data, training={"local_steps": 40})
+    values = tiny_federation.document(data, training={"local_steps": 40})
     simulated(values, tmp_path / "whole")
     process, command, workers = begun(values, tmp_path)
     assert len(workers) == 2
@@ -173,7 +174,7 @@ def test_a_killed_command_leaves_no_worker_behind_and_goes_on(data: Path, tmp_pa
 
 
 def test_ctrl_c_ends_the_command_and_its_workers_at_once(data: Path, tmp_path: Path) -> None:
-    process, _command, workers = begun(tiny.document(data, run={"rounds": 1000}), tmp_path)
+    process, _command, workers = begun(tiny_federation.document(data, run={"rounds": 1000}), tmp_path)
     assert len(workers) == 2
     with process:
         process.send_signal(signal.SIGINT)

@@ -9,7 +9,7 @@ import pytest
 from fedplcc.runs.configuration import Overrides, federation_json, local_clients, override, read_federation
 from shared.config.run import DataSection, parse_federation
 from shared.config.settings import TrainerSettings, from_command_line
-from tests.support.federation import tiny
+from tests.support.federation import tiny_federation
 from tests.support.federation.simulations import hashed, simulated
 from trainer.data import load_dataset
 
@@ -21,7 +21,7 @@ KINDS: dict[str, dict[str, Any]] = {
 
 
 def document(data: Path, kind: str, **more: Any) -> dict[str, Any]:
-    values = tiny.document(data, run={"rounds": 1, "clients": None}, training={"local_steps": 2})
+    values = tiny_federation.document(data, run={"rounds": 1, "clients": None}, training={"local_steps": 2})
     del values["clients"]
     pool = f"npz:{data}/left.npz"
     return {**values, "partition": {**KINDS[kind], "data": pool, "num_clients": 3, **more}}
@@ -60,7 +60,7 @@ def test_demo_simulation_and_a_trainers_command_line_mean_the_same_part(data: Pa
     written_out = parse_federation(
         {
             "run": {"method": "fedavg", "seed": 4, "clients": ["client-00", "client-01", "client-02"]},
-            "data": {"classes": list(tiny.CLASSES)},
+            "data": {"classes": list(tiny_federation.CLASSES)},
             "clients": {
                 f"client-0{k}": {"domain": "all", "data": f"part:{k}/3:sharding(shards=2,seed=4):npz:{data}/left.npz"}
                 for k in range(3)
@@ -71,7 +71,7 @@ def test_demo_simulation_and_a_trainers_command_line_mean_the_same_part(data: Pa
     flags = ["--client", "client-01", "--data", federation.clients["client-01"].data]
     settings = from_command_line(TrainerSettings, "trainer", "", flags)
     assert settings.data == f"part:1/3:sharding(shards=2,seed=4):npz:{data}/left.npz"
-    contract = DataSection(classes=tiny.CLASSES)
+    contract = DataSection(classes=tiny_federation.CLASSES)
     ours, theirs = (
         load_dataset(text, contract=contract) for text in (settings.data, written_out.clients["client-01"].data)
     )

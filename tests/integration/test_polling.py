@@ -21,12 +21,12 @@ from shared.process.metrics import new_registry
 from shared.types import Poll, TaskKey, TaskKind
 from shared.wire.rpc import translated
 from tests.chaos.fault_proxy import FaultProxy
-from tests.support.federation import tiny
+from tests.support.federation import tiny_federation
 from tests.support.federation.grpc_client import DEADLINE_S, GrpcClient, RunControl
 from tests.support.federation.numpy_client import NumpyClient, a_document
 from tests.support.federation.processes import Federation, eventually
+from tests.support.hosts.memory_folder import memory_folder
 from tests.support.hosts.proxies import CallProxy
-from tests.support.records.folders import memory_folder
 from trainer.aggregator.connection import AggregatorConnection
 from trainer.readings.metrics import TrainerMetrics
 from trainer.task.client_state import ClientStates
@@ -74,9 +74,11 @@ class Trainer:
         self._folder = memory_folder()
         states = ClientStates(Path(self._folder.name))
         runner = TaskRunner(
-            ClientSite.at(tiny.CLIENTS[0], tiny.CLIENTS[0], data, device="cpu"), states, metrics=metrics
+            ClientSite.at(tiny_federation.CLIENTS[0], tiny_federation.CLIENTS[0], data, device="cpu"),
+            states,
+            metrics=metrics,
         )
-        client = AggregatorConnection(address, tiny.CLIENTS[0], "t" * 20, metrics, poll_hold_s=poll_hold_s)
+        client = AggregatorConnection(address, tiny_federation.CLIENTS[0], "t" * 20, metrics, poll_hold_s=poll_hold_s)
         self._worker = Worker(runner, client, metrics)
         self._thread = threading.Thread(target=self._worker.run)
 
@@ -97,9 +99,9 @@ class Trainer:
 
 def alone(folder: Path) -> dict[str, Any]:
     """The tiny federation with one client and one round."""
-    tiny.write_data(folder)
-    document = tiny.document(folder, run={"rounds": 1, "clients": [tiny.CLIENTS[0]]})
-    return {**document, "clients": {tiny.CLIENTS[0]: document["clients"][tiny.CLIENTS[0]]}}
+    tiny_federation.write_data(folder)
+    document = tiny_federation.document(folder, run={"rounds": 1, "clients": [tiny_federation.CLIENTS[0]]})
+    return {**document, "clients": {tiny_federation.CLIENTS[0]: document["clients"][tiny_federation.CLIENTS[0]]}}
 
 
 def last_line(control: RunControl, run_id: str) -> dict[str, Any]:
@@ -163,7 +165,7 @@ def test_impossible_polls_are_refused_by_their_field(ann: GrpcClient) -> None:
 def test_a_trainer_whose_idle_calls_are_cut_again_and_again_is_told_once_to_poll(
     running: Federation, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    data = alone(tmp_path)["clients"][tiny.CLIENTS[0]]["data"]
+    data = alone(tmp_path)["clients"][tiny_federation.CLIENTS[0]]["data"]
     caplog.set_level(logging.WARNING, "trainer")
     with CallProxy(running.address, idle_s=IDLE_S) as proxy, Trainer(proxy.address, data, None):
         eventually(lambda: "idle_calls_are_cut" in caplog.text, "it says what helps", 20)
@@ -175,30 +177,30 @@ def test_a_trainer_that_polls_is_never_cut_by_a_proxy_that_cuts_idle_connections
     running: Federation, control: RunControl, tmp_path: Path
 ) -> None:
     values = alone(tmp_path)
-    data = values["clients"][tiny.CLIENTS[0]]["data"]
+    data = values["clients"][tiny_federation.CLIENTS[0]]["data"]
     with FaultProxy(running.address, idle_s=IDLE_S) as proxy, Trainer(proxy.address, data, None):
         eventually(lambda: proxy.num_cut > 0, "a stream is cut")
     with FaultProxy(running.address, idle_s=IDLE_S) as proxy, Trainer(proxy.address, data, HOLD_S) as trainer:
         begin = time.monotonic()
         eventually(lambda: time.monotonic() > begin + 2 * IDLE_S, "there was long nothing to do")
-        last = last_line(control, control.create(tiny.run_document(values)).run_id)
+        last = last_line(control, control.create(tiny_federation.run_document(values)).run_id)
         # The connection for blobs is idle, and cut, between transfers: nobody waits on it.
         assert trainer.num_lost() == 0
-    assert last == tiny.simulated(tmp_path / "simulated", values)[-1]
+    assert last == tiny_federation.simulated(tmp_path / "simulated", values)[-1]
 
 
 def test_trainers_behind_a_proxy_that_cuts_idle_calls_and_holds_answers_back_end_in_the_bytes_of_a_simulation(
     federation: Federation, tmp_path: Path
 ) -> None:
     federation.start_aggregator()
-    tiny.write_data(tmp_path)
-    values = tiny.document(tmp_path)
+    tiny_federation.write_data(tmp_path)
+    values = tiny_federation.document(tmp_path)
     control = RunControl(federation.address)
     with CallProxy(federation.address, idle_s=IDLE_S, is_buffering=True) as proxy:
-        for name in tiny.CLIENTS:
+        for name in tiny_federation.CLIENTS:
             flags = ("--aggregator", proxy.address, "--sync", "poll", "--poll-hold-s", str(HOLD_S))
             federation.start_trainer(name, values["clients"][name]["data"], *flags)
-        last = last_line(control, control.create(tiny.run_document(values)).run_id)
+        last = last_line(control, control.create(tiny_federation.run_document(values)).run_id)
         assert proxy.num_cut == 0
     control.close()
-    assert last == tiny.simulated(tmp_path / "simulated", values)[-1]
+    assert last == tiny_federation.simulated(tmp_path / "simulated", values)[-1]

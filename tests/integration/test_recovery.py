@@ -15,7 +15,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
-from tests.support.federation import tiny
+from tests.support.federation import tiny_federation
 from tests.support.federation.processes import Federation, eventually
 
 RUN_S = 120.0
@@ -39,7 +39,7 @@ class Rest:
             return json.load(answer)
 
     def start(self, values: dict[str, Any]) -> str:
-        return str(self.call("POST", "/v1/runs", tiny.run_document(values))["run_id"])
+        return str(self.call("POST", "/v1/runs", tiny_federation.run_document(values))["run_id"])
 
     def run(self, run_id: str) -> dict[str, Any]:
         run: dict[str, Any] = self.call("GET", f"/v1/runs/{run_id}")
@@ -76,7 +76,7 @@ def federation(tmp_path_factory: pytest.TempPathFactory, data: Path) -> Iterator
     """An aggregator, two trainers and a gateway that live through all tests of this module, as deployed ones do."""
     with Federation(tmp_path_factory.mktemp("federation")) as running:
         running.start_aggregator("--heartbeat-interval-s", "0.3")
-        for name in tiny.CLIENTS:
+        for name in tiny_federation.CLIENTS:
             running.start_trainer(name, f"npz:{data / name}.npz")
         running.start_gateway()
         yield running
@@ -108,10 +108,10 @@ def test_processes_that_are_killed_change_no_byte(
 ) -> None:
     """SIGKILL of a trainer in the middle of its training, where it keeps a state when it has one to lose, then of the
     aggregator."""
-    values = tiny.document(data, method, training={"local_steps": 40})
+    values = tiny_federation.document(data, method, training={"local_steps": 40})
     values["method"] = {**values.get("method", {}), **hyper}
     run_id = rest.start(values)
-    victim = tiny.CLIENTS[1]
+    victim = tiny_federation.CLIENTS[1]
     trainer = federation.processes[f"trainer-{victim}"]
     rest.wait_training(run_id, first_killed_in, victim)
     trainer.kill()
@@ -120,7 +120,7 @@ def test_processes_that_are_killed_change_no_byte(
     federation.processes["aggregator"].kill()
     federation.start_aggregator()
     rest.wait(run_id, "completed")
-    assert rest.metrics(run_id) == tiny.simulated(tmp_path / "reference", values)
+    assert rest.metrics(run_id) == tiny_federation.simulated(tmp_path / "reference", values)
     types = [event["type"] for event in rest.call("GET", f"/v1/runs/{run_id}/events?after=0")["events"]]
     assert "run_recovered" in types
 
@@ -129,7 +129,7 @@ def test_a_paused_run_ends_in_the_unpaused_bytes(
     federation: Federation, rest: Rest, data: Path, tmp_path: Path
 ) -> None:
     """Paused between two rounds, and in the middle of training with the aggregator killed before it goes on."""
-    values = tiny.document(data, "fedavg", training={"local_steps": 30})
+    values = tiny_federation.document(data, "fedavg", training={"local_steps": 30})
     run_id = rest.start(values)
     rest.wait_training(run_id, 1)
     rest.call("POST", f"/v1/runs/{run_id}/pause")
@@ -145,11 +145,11 @@ def test_a_paused_run_ends_in_the_unpaused_bytes(
     assert rest.run(run_id)["status"] == "paused"
     rest.call("POST", f"/v1/runs/{run_id}/resume")
     rest.wait(run_id, "completed")
-    assert rest.metrics(run_id) == tiny.simulated(tmp_path / "reference", values)
+    assert rest.metrics(run_id) == tiny_federation.simulated(tmp_path / "reference", values)
 
 
 def test_stop_in_the_middle_of_an_epoch_leaves_everybody_idle_within_two_seconds(rest: Rest, data: Path) -> None:
-    values = tiny.document(data, training={"local_steps": 1_000_000})
+    values = tiny_federation.document(data, training={"local_steps": 1_000_000})
     elapsed: list[float] = []
     while not elapsed or (len(elapsed) < 3 and elapsed[-1] > 2.5):  # another machine's load is not our delay
         run_id = rest.start(values)
@@ -166,14 +166,14 @@ def test_stop_in_the_middle_of_an_epoch_leaves_everybody_idle_within_two_seconds
     with urllib.request.urlopen(f"{rest.url}/v1/runs/{run_id}/model", timeout=20) as answer:
         assert answer.status == 200  # the last committed round is kept: here round 0
     # Trainers are long-lived: the next run finds them waiting.
-    again = rest.start(tiny.document(data, "fedavg", run={"rounds": 1}))
+    again = rest.start(tiny_federation.document(data, "fedavg", run={"rounds": 1}))
     rest.wait(again, "completed")
 
 
 def test_a_second_trainer_of_the_same_client_is_refused_and_says_so(
     federation: Federation, rest: Rest, data: Path, tmp_path: Path
 ) -> None:
-    name = tiny.CLIENTS[0]
+    name = tiny_federation.CLIENTS[0]
     with Federation(tmp_path) as rivals:
         rivals.port = federation.port
         elsewhere = rivals.start_trainer(name, f"npz:{data / name}.npz")
@@ -186,13 +186,13 @@ def test_a_second_trainer_of_the_same_client_is_refused_and_says_so(
     assert same_folder.end() != 0
     assert "state directory" in same_folder.log()
     assert "Traceback" not in same_folder.log() + elsewhere.log()
-    rest.wait(rest.start(tiny.document(data, "fedavg", run={"rounds": 1})), "completed")
+    rest.wait(rest.start(tiny_federation.document(data, "fedavg", run={"rounds": 1})), "completed")
 
 
 def test_a_trainer_without_an_aggregator_says_so_keeps_trying_and_ends_cleanly(tmp_path: Path, data: Path) -> None:
     with Federation(tmp_path) as alone:
         alone.port = 1  # nobody listens there
-        trainer = alone.start_trainer(tiny.CLIENTS[0], f"npz:{data / tiny.CLIENTS[0]}.npz")
+        trainer = alone.start_trainer(tiny_federation.CLIENTS[0], f"npz:{data / tiny_federation.CLIENTS[0]}.npz")
         eventually(lambda: "no aggregator answers" in trainer.log(), "the trainer says so")
         assert trainer.is_running
         assert trainer.end(signal.SIGTERM) == 0
@@ -202,7 +202,7 @@ def test_a_trainer_without_an_aggregator_says_so_keeps_trying_and_ends_cleanly(t
 def test_a_client_whose_data_do_not_fit_is_named_and_the_run_waits(
     federation: Federation, rest: Rest, data: Path
 ) -> None:
-    run_id = rest.start(tiny.document(data, "fedavg", data={"classes": ["thin", "wide"]}))
+    run_id = rest.start(tiny_federation.document(data, "fedavg", data={"classes": ["thin", "wide"]}))
 
     def problem() -> str | None:
         clients = rest.call("GET", "/v1/clients")["clients"]
@@ -227,7 +227,7 @@ def scrape(url: str) -> dict[str, list[Sample]]:
 
 
 def test_all_three_services_show_what_they_do(federation: Federation, rest: Rest, data: Path) -> None:
-    run_id = rest.start(tiny.document(data, run={"rounds": 1}))
+    run_id = rest.start(tiny_federation.document(data, run={"rounds": 1}))
     rest.wait(run_id, "completed")
     (line,) = rest.metrics(run_id)
 
@@ -237,7 +237,7 @@ def test_all_three_services_show_what_they_do(federation: Federation, rest: Rest
         for sample in aggregator["fedplcc_domain_accuracy_ratio"]
         if sample.labels["run"] == run_id
     }
-    assert accuracy == {name: line["accuracy"][name] for name in tiny.CLIENTS}
+    assert accuracy == {name: line["accuracy"][name] for name in tiny_federation.CLIENTS}
     worst = {sample.labels["run"]: sample.value for sample in aggregator["fedplcc_worst_domain_accuracy_ratio"]}
     assert worst[run_id] == line["accuracy"]["worst"]
     counts = {
@@ -247,18 +247,18 @@ def test_all_three_services_show_what_they_do(federation: Federation, rest: Rest
     }
     assert counts == line["prototypes"]
     connected = {sample.labels["state"]: sample.value for sample in aggregator["fedplcc_clients"]}
-    assert connected["connected"] == len(tiny.CLIENTS)
+    assert connected["connected"] == len(tiny_federation.CLIENTS)
     assert aggregator["fedplcc_round_duration_seconds_count"][0].value >= 1
     seconds = {s.labels["phase"]: s.value for s in aggregator["fedplcc_round_phase_duration_seconds_sum"]}
     assert min(seconds.values()) > 0, "every phase of a real round is seen"
     assert sum(seconds.values()) == pytest.approx(aggregator["fedplcc_round_duration_seconds_sum"][0].value)
     outcomes = {sample.labels["outcome"]: sample.value for sample in aggregator["fedplcc_client_updates_total"]}
-    assert outcomes["accepted"] >= 1 + len(tiny.CLIENTS)
+    assert outcomes["accepted"] >= 1 + len(tiny_federation.CLIENTS)
     moved = {(s.labels["direction"], s.labels["kind"]): s.value for s in aggregator["fedplcc_transfer_bytes_total"]}
     assert set(moved) == {(way, kind) for way in ("sent", "received") for kind in ("model", "prototypes")}
     assert min(moved.values()) > 0
 
-    log = federation.processes[f"trainer-{tiny.CLIENTS[0]}"].log()
+    log = federation.processes[f"trainer-{tiny_federation.CLIENTS[0]}"].log()
     served = [json.loads(entry) for entry in log.splitlines() if '"metrics_served"' in entry]
     trainer = scrape(f"http://127.0.0.1:{served[-1]['port']}")
     assert trainer["fedplcc_training_samples_total"][0].value > 0

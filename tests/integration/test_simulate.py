@@ -19,8 +19,9 @@ from fedplcc.runs.artifacts import EVALUATIONS, FILES
 from fedplcc.simulation import Observers, Simulation
 from shared.documents import Event
 from shared.errors import DiskFull, InvalidConfig, InvalidData, RequestIdReused
-from tests.support.federation import tiny
-from tests.support.federation.processes import ROOT, eventually
+from tests.support import ROOT
+from tests.support.federation import tiny_federation
+from tests.support.federation.processes import eventually
 from tests.support.federation.simulations import hashed, simulated, write_config
 
 pytestmark = pytest.mark.slow
@@ -40,7 +41,7 @@ def environment() -> dict[str, str]:
 def test_a_simulation_run_twice_gives_the_same_bytes_and_leaves_every_file(
     data: Path, tmp_path: Path, method: str
 ) -> None:
-    values = tiny.document(data, method)
+    values = tiny_federation.document(data, method)
     last = simulated(values, tmp_path / "one")
     simulated(values, tmp_path / "two")
     assert hashed(tmp_path / "one") == hashed(tmp_path / "two")
@@ -56,10 +57,10 @@ def test_a_simulation_run_twice_gives_the_same_bytes_and_leaves_every_file(
 
 
 def test_every_report_of_a_client_is_kept_with_its_counts(data: Path, tmp_path: Path) -> None:
-    simulated(tiny.document(data), tmp_path)
+    simulated(tiny_federation.document(data), tmp_path)
     reports = [json.loads(line) for line in (tmp_path / EVALUATIONS).read_text().splitlines()]
     assert [(report["round"], report["client_id"]) for report in reports] == [
-        (number, client) for number in (1, 2, 3) for client in tiny.CLIENTS
+        (number, client) for number in (1, 2, 3) for client in tiny_federation.CLIENTS
     ]
     assert all(report["counts"][0]["total"] == [8, 8, 8] for report in reports)
     for line in (tmp_path / "metrics.jsonl").read_text().splitlines():
@@ -69,25 +70,25 @@ def test_every_report_of_a_client_is_kept_with_its_counts(data: Path, tmp_path: 
             for report in reports
             if report["round"] == metrics["round"]
         }
-        assert accuracy == {client: metrics["accuracy"][client] for client in tiny.CLIENTS}
+        assert accuracy == {client: metrics["accuracy"][client] for client in tiny_federation.CLIENTS}
 
 
 def test_prototype_terms_that_are_off_give_fedavgs_model(data: Path, tmp_path: Path) -> None:
-    fedavg = simulated(tiny.document(data, "fedavg"), tmp_path / "fedavg")
+    fedavg = simulated(tiny_federation.document(data, "fedavg"), tmp_path / "fedavg")
     off = {"lambda1": 0.0, "lambda2": 0.0}
-    neutral = simulated({**tiny.document(data, "fedplcc"), "method": off}, tmp_path / "neutral")
+    neutral = simulated({**tiny_federation.document(data, "fedplcc"), "method": off}, tmp_path / "neutral")
     assert neutral["model_sha256"] == fedavg["model_sha256"]
-    on = simulated(tiny.document(data, "fedplcc"), tmp_path / "on")
+    on = simulated(tiny_federation.document(data, "fedplcc"), tmp_path / "on")
     assert on["model_sha256"] != fedavg["model_sha256"]
 
 
 def test_a_contrast_that_is_off_gives_fedavgs_model_and_one_that_is_on_begins_in_round_two(
     data: Path, tmp_path: Path
 ) -> None:
-    fedavg = simulated(tiny.document(data, "fedavg"), tmp_path / "fedavg")
-    neutral = simulated({**tiny.document(data, "moon"), "method": {"mu": 0.0}}, tmp_path / "neutral")
+    fedavg = simulated(tiny_federation.document(data, "fedavg"), tmp_path / "fedavg")
+    neutral = simulated({**tiny_federation.document(data, "moon"), "method": {"mu": 0.0}}, tmp_path / "neutral")
     assert neutral["model_sha256"] == fedavg["model_sha256"]
-    on = simulated(tiny.document(data, "moon"), tmp_path / "on")
+    on = simulated(tiny_federation.document(data, "moon"), tmp_path / "on")
     assert on["model_sha256"] != fedavg["model_sha256"]
     lines = {
         name: [json.loads(line) for line in (tmp_path / name / "metrics.jsonl").read_text().splitlines()]
@@ -105,7 +106,7 @@ def test_interrupted_and_continued_equals_uninterrupted(
     data: Path, tmp_path: Path, method: str, num_asked: int
 ) -> None:
     """Interrupted when it asks for the n-th time whether to stop: before, within and between tasks."""
-    values = tiny.document(data, method)
+    values = tiny_federation.document(data, method)
     simulated(values, tmp_path / "whole")
     asked = 0
 
@@ -124,7 +125,7 @@ def test_interrupted_and_continued_equals_uninterrupted(
 def test_the_history_is_told_once_and_in_order(data: Path, tmp_path: Path) -> None:
     events: list[Event] = []
     simulation = Simulation(
-        tiny.federation(tiny.document(data)),
+        tiny_federation.federation(tiny_federation.document(data)),
         tmp_path,
         request_id="r",
         device="cpu",
@@ -140,12 +141,14 @@ def test_the_history_is_told_once_and_in_order(data: Path, tmp_path: Path) -> No
     assert types[0] == "run_created"
     assert types[-1] == "run_completed"
     updates = [(event.round, event.client_id) for event in events if event.type == "update_committed"]
-    assert updates == [(0, "left"), *((number, name) for number in (1, 2, 3) for name in tiny.CLIENTS)]
+    assert updates == [(0, "left"), *((number, name) for number in (1, 2, 3) for name in tiny_federation.CLIENTS)]
 
 
 def test_another_configuration_on_the_same_state_is_refused(data: Path, tmp_path: Path) -> None:
-    Simulation(tiny.federation(tiny.document(data)), tmp_path, request_id="r", device="cpu").close()
-    other = tiny.federation(tiny.document(data, training={"local_steps": 5}))
+    Simulation(
+        tiny_federation.federation(tiny_federation.document(data)), tmp_path, request_id="r", device="cpu"
+    ).close()
+    other = tiny_federation.federation(tiny_federation.document(data, training={"local_steps": 5}))
     with pytest.raises(RequestIdReused):
         Simulation(other, tmp_path, request_id="r", device="cpu")
 
@@ -161,7 +164,7 @@ def test_another_configuration_on_the_same_state_is_refused(data: Path, tmp_path
 def test_a_client_whose_data_cannot_be_used_ends_it_with_a_sentence(
     data: Path, tmp_path: Path, spec: str, said: str
 ) -> None:
-    values = tiny.document(data)
+    values = tiny_federation.document(data)
     values["clients"]["right"] = {"data": spec}
     with pytest.raises(InvalidData, match=f"client right: .*{said}"):
         simulated(values, tmp_path / "out")
@@ -169,19 +172,19 @@ def test_a_client_whose_data_cannot_be_used_ends_it_with_a_sentence(
 
 def test_data_that_are_mended_go_on_from_where_the_run_was(data: Path, tmp_path: Path) -> None:
     late = tmp_path / "late.npz"
-    values = tiny.document(data)
+    values = tiny_federation.document(data)
     values["clients"]["right"] = {"data": f"npz:{late}"}
     with pytest.raises(InvalidData, match="client right"):
         simulated(values, tmp_path / "out")
     late.write_bytes((data / "right.npz").read_bytes())
     simulated(values, tmp_path / "out")
-    simulated(tiny.document(data), tmp_path / "whole")
+    simulated(tiny_federation.document(data), tmp_path / "whole")
     assert hashed(tmp_path / "out") == hashed(tmp_path / "whole")
 
 
 def test_a_full_disk_ends_it_with_a_sentence_and_with_room_it_goes_on(data: Path, tmp_path: Path) -> None:
     """The kernel refuses what goes beyond a file's size: the database is smaller, the model is not."""
-    values = tiny.document(data, "moon", run={"rounds": 1})
+    values = tiny_federation.document(data, "moon", run={"rounds": 1})
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (600_000, hard))
     try:
@@ -197,7 +200,9 @@ def test_a_full_disk_ends_it_with_a_sentence_and_with_room_it_goes_on(data: Path
 
 def test_a_device_that_is_not_there_is_said_before_anything_begins(data: Path, tmp_path: Path) -> None:
     with pytest.raises(InvalidConfig, match="cuda:99"):
-        Simulation(tiny.federation(tiny.document(data)), tmp_path, request_id="r", device="cuda:99")
+        Simulation(
+            tiny_federation.federation(tiny_federation.document(data)), tmp_path, request_id="r", device="cuda:99"
+        )
 
 
 def test_a_client_without_a_test_set_is_null_and_not_zero(data: Path, tmp_path: Path) -> None:
@@ -205,7 +210,7 @@ def test_a_client_without_a_test_set_is_null_and_not_zero(data: Path, tmp_path: 
         parts = dict(whole)
     parts["x_test"], parts["y_test"] = parts["x_test"][:0], parts["y_test"][:0]
     np.savez(tmp_path / "untested.npz", **parts)
-    values = tiny.document(data, run={"rounds": 1})
+    values = tiny_federation.document(data, run={"rounds": 1})
     values["clients"]["right"] = {"data": f"npz:{tmp_path / 'untested.npz'}"}
     accuracy = simulated(values, tmp_path / "out")["accuracy"]
     assert accuracy["right"] is None
@@ -213,9 +218,9 @@ def test_a_client_without_a_test_set_is_null_and_not_zero(data: Path, tmp_path: 
 
 
 def test_a_killed_command_goes_on_and_prints_one_json_line_at_the_end(data: Path, tmp_path: Path) -> None:
-    values = tiny.document(data, training={"local_steps": 40})
+    values = tiny_federation.document(data, training={"local_steps": 40})
     simulated(values, tmp_path / "whole")
-    config, out = write_config(tmp_path / "tiny.toml", values), tmp_path / "out"
+    config, out = write_config(tmp_path / "tiny_federation.toml", values), tmp_path / "out"
     arguments = command("simulate", "--config", config, "--device", "cpu", "--out", out, "--json")
     with (tmp_path / "progress").open("wb") as progress:
         first = subprocess.Popen(arguments, stdout=subprocess.DEVNULL, stderr=progress, env=environment())
@@ -254,8 +259,8 @@ def test_a_killed_command_goes_on_and_prints_one_json_line_at_the_end(data: Path
 
 
 def test_ctrl_c_ends_the_command_cleanly_and_says_how_to_go_on(data: Path, tmp_path: Path) -> None:
-    values = tiny.document(data, run={"rounds": 1000})
-    config, out = write_config(tmp_path / "tiny.toml", values), tmp_path / "out"
+    values = tiny_federation.document(data, run={"rounds": 1000})
+    config, out = write_config(tmp_path / "tiny_federation.toml", values), tmp_path / "out"
     arguments = command("simulate", "--config", config, "--device", "cpu", "--out", out)
     with subprocess.Popen(
         arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment()

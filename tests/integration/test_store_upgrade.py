@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 
 from aggregator.store.database import schema
+from tests.support import ROOT
 from tests.support.federation.processes import Federation
 
-OLD = Path(__file__).parents[1] / "golden" / "aggregator-0001.sql"
+OLD = ROOT / "tests" / "golden" / "aggregator-0001.sql"
 
 
 @pytest.fixture

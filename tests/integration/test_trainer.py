@@ -22,7 +22,7 @@ from shared.process.metrics import new_registry
 from shared.types import Client, ClientActivity
 from tests.support.federation.grpc_client import RunControl
 from tests.support.federation.processes import Federation, eventually, free_port
-from tests.support.records.folders import memory_folder
+from tests.support.hosts.memory_folder import memory_folder
 from trainer.aggregator.connection import AggregatorConnection
 from trainer.readings.metrics import TrainerMetrics
 from trainer.task.client_state import ClientStates

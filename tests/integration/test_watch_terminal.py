@@ -18,7 +18,8 @@ from typing import Self
 
 import pytest
 
-from tests.support.federation.processes import ROOT, eventually
+from tests.support import ROOT
+from tests.support.federation.processes import eventually
 from tests.support.federation.served_gateway import ServedGateway
 
 ENTER, LEAVE = b"\x1b[?1049h", b"\x1b[?1049l"

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from shared.version import VERSION
+from tests.support import ROOT
 
-REPOSITORY = Path(__file__).parents[2]
 PACKAGES = {"aggregator", "fedplcc", "gateway", "shared", "trainer"}
 INSTALL_S = 900
 """Torch alone unpacks to 5 GB."""
@@ -100,16 +100,16 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installed]:
         shutil.rmtree(environment, ignore_errors=True)
 
 
-def test_the_wheel_holds_the_packages_with_their_data_and_nothing_else(installed):
+def test_the_wheel_holds_the_packages_with_their_data_and_nothing_else(installed) -> None:
     names = installed.file_names()
     tops = {name.partition("/")[0] for name in names}
     assert {top for top in tops if not top.endswith(".dist-info")} == PACKAGES
-    sources = {str(path.relative_to(REPOSITORY)) for name in PACKAGES for path in _tracked(name)}
+    sources = {str(path.relative_to(ROOT)) for name in PACKAGES for path in _tracked(name)}
     assert {name for name in sources if name.endswith((".py", ".pyi", ".toml"))} <= set(names)
     assert {name for name in sources if name.startswith("gateway/console/static/")} <= set(names)
 
 
-def test_every_module_is_imported_from_the_installed_wheel(installed):
+def test_every_module_is_imported_from_the_installed_wheel(installed) -> None:
     modules = [
         name.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
         for name in installed.file_names()
@@ -122,13 +122,13 @@ def test_every_module_is_imported_from_the_installed_wheel(installed):
     assert elsewhere == {}
 
 
-def test_the_console_is_served_from_the_installed_wheel(installed):
+def test_the_console_is_served_from_the_installed_wheel(installed) -> None:
     output = installed.run("python", "-I", "-c", ASK_FOR_PAGE)
     for path in ("/", "/console/app.js", "/console/styles/console.css"):
         assert f"{path} 200 True\n" in output
 
 
-def test_the_demo_runs_from_a_foreign_folder(installed):
+def test_the_demo_runs_from_a_foreign_folder(installed) -> None:
     assert installed.run("fedplcc", "--version") == f"fedplcc {VERSION}\n"
     output = installed.run("fedplcc", "demo", "--rounds", "1", "--samples-per-class", "5", "--json")
     summary = json.loads(output.splitlines()[-1])
@@ -142,18 +142,18 @@ def test_the_demo_runs_from_a_foreign_folder(installed):
 def _copy_sources(folder: Path) -> None:
     """What version control knows, as it is now: a wheel must not depend on files that only this checkout has."""
     for path in _tracked("."):
-        target = folder / path.relative_to(REPOSITORY)
+        target = folder / path.relative_to(ROOT)
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(path, target)
 
 
 def _tracked(folder: str) -> list[Path]:
     listing = subprocess.run(
-        ["git", "ls-files", "-z", "--", folder], cwd=REPOSITORY, capture_output=True, text=True, check=False
+        ["git", "ls-files", "-z", "--", folder], cwd=ROOT, capture_output=True, text=True, check=False
     )
     if listing.returncode != 0:
         pytest.skip("needs a checkout that git knows")
-    paths = [REPOSITORY / name for name in listing.stdout.split("\0") if name]
+    paths = [ROOT / name for name in listing.stdout.split("\0") if name]
     return [path for path in paths if path.exists()]
 
 

@@ -25,8 +25,8 @@ from shared.methods.base import MethodConfig
 from shared.tensors import blob_ref, from_bytes, prototypes_from_bytes, prototypes_to_bytes, read_header, to_bytes
 from shared.types import LOCAL_CLUSTER, MODEL, Payload, PrototypeSet, RoundPhase, Run, Update
 from tests.support.federation.numpy_client import a_config
+from tests.support.hosts.memory_folder import memory_folder
 from tests.support.records.builders import a_round, a_run
-from tests.support.records.folders import memory_folder
 
 Model: TypeAlias = dict[str, npt.NDArray[Any]]
 FEDAVG = METHODS["fedavg"]

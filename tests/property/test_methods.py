@@ -75,7 +75,7 @@ def cosine_of(left: np.ndarray, right: np.ndarray) -> float:
 
 
 def terms_sample_by_sample(batch: Batch, config: Config) -> tuple[float, float]:
-    """Equations 6 to 8 as they are written, one sample and one prototype at a time."""
+    """FedPLCC, eq. 6 to 8, as they are written, one sample and one prototype at a time."""
     rows = [
         (vector.astype(np.float64), int(class_id), float(weight))
         for vector, class_id, weight in zip(
@@ -99,7 +99,7 @@ def terms_sample_by_sample(batch: Batch, config: Config) -> tuple[float, float]:
 
 @unhurried
 @given(batches(), configs)
-def test_the_loss_over_the_batch_is_the_loss_sample_by_sample(batch, config):
+def test_the_loss_over_the_batch_is_the_loss_sample_by_sample(batch, config) -> None:
     contra, corr = terms_sample_by_sample(batch, config)
     values = values_of(batch, config)
     assert values["contra"] == pytest.approx(contra, rel=1e-7, abs=1e-9)
@@ -108,7 +108,7 @@ def test_the_loss_over_the_batch_is_the_loss_sample_by_sample(batch, config):
 
 @unhurried
 @given(batches(), configs)
-def test_contrast_is_not_negative_and_correlation_lies_between_minus_one_and_zero(batch, config):
+def test_contrast_is_not_negative_and_correlation_lies_between_minus_one_and_zero(batch, config) -> None:
     values = values_of(batch, config)
     assert values["contra"] >= -1e-12
     assert -1 - 1e-6 <= values["corr"] <= 0
@@ -116,13 +116,13 @@ def test_contrast_is_not_negative_and_correlation_lies_between_minus_one_and_zer
 
 @unhurried
 @given(batches(max_classes=1), configs)
-def test_with_one_class_the_contrast_is_zero(batch, config):
+def test_with_one_class_the_contrast_is_zero(batch, config) -> None:
     assert values_of(batch, config)["contra"] == 0
 
 
 @unhurried
 @given(SEEDS, st.integers(1, 4), st.floats(0.02, 2))
-def test_with_even_weights_and_plain_cosines_the_contrast_is_fpls(seed, class_size, tau):
+def test_with_even_weights_and_plain_cosines_the_contrast_is_fpls(seed, class_size, tau) -> None:
     """FPL's cluster prototypes contrastive loss: no weights, every class with as many prototypes."""
     rng = np.random.default_rng(seed)
     class_ids = np.repeat(np.arange(3), class_size)
@@ -144,7 +144,7 @@ clients_features = hnp.arrays(
 
 @unhurried
 @given(clients_features, st.integers(1, 4), st.integers(1, 4), SEEDS)
-def test_an_upload_stands_for_every_sample_once(features, num_classes, min_cluster_size, seed):
+def test_an_upload_stands_for_every_sample_once(features, num_classes, min_cluster_size, seed) -> None:
     labels = np.random.default_rng(seed).integers(0, num_classes, size=len(features))
     report = client_report(features, labels, num_classes, Config(min_cluster_size=min_cluster_size))
     prototypes = report.prototypes
@@ -163,7 +163,7 @@ def test_an_upload_stands_for_every_sample_once(features, num_classes, min_clust
 @given(
     st.lists(clients_features, min_size=1, max_size=5), st.integers(1, 3), SEEDS, st.sampled_from(["plain", "weighted"])
 )
-def test_a_download_weighs_every_class_one(clients, num_classes, seed, merge_mean):
+def test_a_download_weighs_every_class_one(clients, num_classes, seed, merge_mean) -> None:
     rng = np.random.default_rng(seed)
     config = Config(merge_mean=merge_mean)
     sets = [
@@ -187,7 +187,7 @@ def test_a_download_weighs_every_class_one(clients, num_classes, seed, merge_mea
 
 @unhurried
 @given(st.lists(clients_features, min_size=1, max_size=4), SEEDS)
-def test_how_classes_are_interleaved_in_an_upload_changes_no_byte(clients, seed):
+def test_how_classes_are_interleaved_in_an_upload_changes_no_byte(clients, seed) -> None:
     rng = np.random.default_rng(seed)
     sets = [PrototypeSet.of(rows, rng.integers(0, 3, len(rows)), rng.integers(1, 99, len(rows))) for rows in clients]
     by_class = []
@@ -206,7 +206,7 @@ prototype_settings = st.sampled_from([setting for setting in SETTINGS if setting
 @given(prototype_settings, st.lists(clients_features, min_size=1, max_size=4), st.integers(1, 3), st.booleans(), SEEDS)
 def test_whatever_clients_hold_the_aggregator_takes_it_and_every_loss_is_finite(
     setting, clients, num_classes, is_far, seed
-):
+) -> None:
     """Zero, equal, opposite and huge features; classes that nobody has; through the aggregator's own check."""
     method, config = setting.method, setting.config
     assert method.client_report is not None
@@ -238,7 +238,7 @@ def test_whatever_clients_hold_the_aggregator_takes_it_and_every_loss_is_finite(
 
 @unhurried
 @given(prototype_settings, st.lists(clients_features, min_size=2, max_size=4), SEEDS)
-def test_a_client_with_nothing_to_report_changes_no_byte_of_any_method(setting, clients, seed):
+def test_a_client_with_nothing_to_report_changes_no_byte_of_any_method(setting, clients, seed) -> None:
     method, config = setting.method, setting.config
     assert method.client_report is not None
     assert method.server_prototypes is not None

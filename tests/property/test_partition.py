@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,6 +9,7 @@ from hypothesis import assume, example, given, reject
 from hypothesis import strategies as st
 
 from shared.errors import InvalidData
+from tests.support import ROOT
 from trainer.data import partition
 
 SEEDS = st.integers(0, 2**31 - 1)
@@ -26,7 +26,9 @@ def is_sorted(parts):
 
 @given(LABELS, st.integers(1, 8), st.floats(0.05, 100), st.integers(1, 10), SEEDS)
 @example(np.zeros(10, np.int64), 1, 0.05, 10, 0)
-def test_dirichlet_gives_every_sample_to_one_client_and_no_client_too_few(labels, num_clients, alpha, min_size, seed):
+def test_dirichlet_gives_every_sample_to_one_client_and_no_client_too_few(
+    labels, num_clients, alpha, min_size, seed
+) -> None:
     assume(len(labels) >= num_clients * min_size)
     try:
         parts = partition.dirichlet(labels, num_clients, alpha=alpha, min_size=min_size, seed=seed)
@@ -38,7 +40,7 @@ def test_dirichlet_gives_every_sample_to_one_client_and_no_client_too_few(labels
     assert min(map(len, parts)) >= min_size
 
 
-def test_dirichlet_shares_are_uneven_for_a_small_alpha_and_even_for_a_large_one():
+def test_dirichlet_shares_are_uneven_for_a_small_alpha_and_even_for_a_large_one() -> None:
     labels = np.repeat(np.arange(10), 500)
 
     def classes_held(alpha):
@@ -49,7 +51,7 @@ def test_dirichlet_shares_are_uneven_for_a_small_alpha_and_even_for_a_large_one(
     assert classes_held(1000) == 10
 
 
-def test_dirichlet_gives_a_client_that_is_full_nothing_more():
+def test_dirichlet_gives_a_client_that_is_full_nothing_more() -> None:
     labels = np.repeat(np.arange(10), 100)
     for seed in range(20):
         for part in partition.dirichlet(labels, 4, alpha=0.1, min_size=1, seed=seed):
@@ -58,7 +60,7 @@ def test_dirichlet_gives_a_client_that_is_full_nothing_more():
             assert not sizes[before >= 250].any()
 
 
-def test_impossible_dirichlet_requests_end_in_a_sentence():
+def test_impossible_dirichlet_requests_end_in_a_sentence() -> None:
     labels = np.repeat(np.arange(2), 10)
     with pytest.raises(InvalidData, match="20 training images are too few for 3 clients of 10 or more"):
         partition.dirichlet(labels, 3, alpha=0.5)
@@ -67,7 +69,9 @@ def test_impossible_dirichlet_requests_end_in_a_sentence():
 
 
 @given(LABELS, LABELS, st.integers(1, 8), st.integers(1, 4), SEEDS)
-def test_sharding_deals_every_client_as_many_shards_and_no_sample_twice(labels, test_labels, num_clients, shards, seed):
+def test_sharding_deals_every_client_as_many_shards_and_no_sample_twice(
+    labels, test_labels, num_clients, shards, seed
+) -> None:
     present, sizes = np.unique(labels, return_counts=True)
     per_class = shards * num_clients // len(present)
     try:
@@ -96,14 +100,14 @@ def test_sharding_deals_every_client_as_many_shards_and_no_sample_twice(labels, 
         assert every_sample_once(train, len(labels))
 
 
-def test_sharding_of_the_published_size_deals_three_labels_a_client():
+def test_sharding_of_the_published_size_deals_three_labels_a_client() -> None:
     labels = np.repeat(np.arange(62), 60)
     train, test = partition.sharding(labels, np.repeat(np.arange(62), 12), 100, shards=4)
     assert {len(part) for part in train} == {30}  # floor(4 * 100 / 62) = 6 shards of 10; 372 labels, 300 of them dealt
     assert {len(part) for part in test} == {6}
 
 
-def test_impossible_sharding_requests_end_in_a_sentence():
+def test_impossible_sharding_requests_end_in_a_sentence() -> None:
     labels = np.repeat(np.arange(10), 5)
     with pytest.raises(InvalidData, match="2 clients with 2 shards each leave no shard for some of 10 classes"):
         partition.sharding(labels, labels, 2, shards=2)
@@ -112,7 +116,7 @@ def test_impossible_sharding_requests_end_in_a_sentence():
 
 
 @given(st.lists(st.integers(1, 30), min_size=1, max_size=8), st.integers(0, 50), SEEDS)
-def test_domain_draws_the_sizes_asked_for_without_replacement(sizes, rest, seed):
+def test_domain_draws_the_sizes_asked_for_without_replacement(sizes, rest, seed) -> None:
     parts = partition.domain(sum(sizes) + rest, sizes, seed=seed)
     assert [len(part) for part in parts] == sizes
     assert is_sorted(parts)
@@ -121,13 +125,13 @@ def test_domain_draws_the_sizes_asked_for_without_replacement(sizes, rest, seed)
     assert drawn.max() < sum(sizes) + rest
 
 
-def test_a_domain_that_is_too_small_ends_in_a_sentence():
+def test_a_domain_that_is_too_small_ends_in_a_sentence() -> None:
     with pytest.raises(InvalidData, match="2 clients ask for 12 of 11 training images"):
         partition.domain(11, [6, 6])
 
 
 @given(st.integers(0, 200), st.integers(1, 20), SEEDS)
-def test_an_even_cut_gives_every_sample_once_in_parts_of_almost_one_size(num_samples, num_clients, seed):
+def test_an_even_cut_gives_every_sample_once_in_parts_of_almost_one_size(num_samples, num_clients, seed) -> None:
     parts = partition.even_cut(num_samples, num_clients, seed=seed)
     assert len(parts) == num_clients
     assert every_sample_once(parts, num_samples)
@@ -135,7 +139,7 @@ def test_an_even_cut_gives_every_sample_once_in_parts_of_almost_one_size(num_sam
 
 
 @given(LABELS, st.floats(0.001, 1), SEEDS)
-def test_a_long_tail_keeps_the_published_number_of_each_class(labels, imbalance, seed):
+def test_a_long_tail_keeps_the_published_number_of_each_class(labels, imbalance, seed) -> None:
     kept = partition.long_tail(labels, 6, imbalance=imbalance, seed=seed)
     assert is_sorted([kept])
     counts = np.bincount(labels, minlength=6)
@@ -143,7 +147,7 @@ def test_a_long_tail_keeps_the_published_number_of_each_class(labels, imbalance,
     assert np.bincount(labels[kept], minlength=6).tolist() == np.minimum(counts, wanted).tolist()
 
 
-def test_the_ends_of_a_long_tail():
+def test_the_ends_of_a_long_tail() -> None:
     labels = np.repeat(np.arange(10), 500)
     counts = np.bincount(labels[partition.long_tail(labels, 10, imbalance=0.01)])
     assert counts.tolist() == [500, 299, 179, 107, 64, 38, 23, 13, 8, 5]
@@ -162,13 +166,13 @@ def all_rules(seed):
     ]
 
 
-def test_every_rule_is_a_function_of_its_seed_in_any_process():
+def test_every_rule_is_a_function_of_its_seed_in_any_process() -> None:
     def digest(seed):
         import hashlib
 
         return hashlib.sha256(b"|".join(part.tobytes() for part in all_rules(seed))).hexdigest()
 
-    root = Path(__file__).parents[2]
+    root = ROOT
     code = (
         "import hashlib, runpy; rules = runpy.run_path('tests/property/test_partition.py')['all_rules'];"
         "print(hashlib.sha256(b'|'.join(part.tobytes() for part in rules(1))).hexdigest())"

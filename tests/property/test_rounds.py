@@ -22,8 +22,8 @@ from shared.errors import FedplccError, MalformedUpdate, NotAMember, RoundClosed
 from shared.types import BlobRef, CommittedUpdate, RoundPhase, Run, RunStatus, Task, TaskKind, Update
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import NumpyClient, a_document
+from tests.support.hosts.memory_folder import memory_folder
 from tests.support.oracles.federation_result import Expected, expected
-from tests.support.records.folders import memory_folder
 
 NAMES = ("ann", "bob", "zoe")
 names = st.sampled_from(NAMES)

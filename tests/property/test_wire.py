@@ -243,7 +243,7 @@ PAIRS: dict[str, tuple[Any, Any, Any]] = {
 
 @pytest.mark.parametrize("name", PAIRS)
 @given(data=st.data())
-def test_a_record_survives_the_wire(name, data):
+def test_a_record_survives_the_wire(name, data) -> None:
     records, to_proto, from_proto = PAIRS[name]
     record = data.draw(records)
     message = to_proto(record)
@@ -251,7 +251,7 @@ def test_a_record_survives_the_wire(name, data):
 
 
 @given(evaluation=EVALUATION, number=NUMBER)
-def test_an_evaluation_survives_the_wire_in_both_messages(evaluation, number):
+def test_an_evaluation_survives_the_wire_in_both_messages(evaluation, number) -> None:
     report = evaluation_to_report(evaluation, run_id="r", round_number=number, instance_token="t" * 16)
     assert evaluation_from_report(report, domain=evaluation.domain) == evaluation
     shown_in, shown = evaluation_from_proto(evaluation_to_proto(number, evaluation))
@@ -263,7 +263,7 @@ def test_an_evaluation_survives_the_wire_in_both_messages(evaluation, number):
     counts=st.dictionaries(TEXT, st.integers(1, 1000), min_size=1, max_size=4),
     token=TOKEN,
 )
-def test_a_client_that_joins_arrives_as_it_is(client, counts, token):
+def test_a_client_that_joins_arrives_as_it_is(client, counts, token) -> None:
     record = Client(
         client_id=client.client_id,
         domain=client.domain,
@@ -277,7 +277,7 @@ def test_a_client_that_joins_arrives_as_it_is(client, counts, token):
 
 
 @given(run=RUN, done=CLIENTS)
-def test_what_is_shown_of_a_run_besides_its_record_survives_too(run, done):
+def test_what_is_shown_of_a_run_besides_its_record_survives_too(run, done) -> None:
     message = run_to_proto(run, manifest_json="{}")
     del message.done_clients[:]
     message.done_clients.extend(done)
@@ -365,7 +365,7 @@ PARSERS: list[tuple[Any, Any]] = [
 
 @pytest.mark.parametrize(("kind", "parse"), PARSERS, ids=[kind.DESCRIPTOR.name for kind, _ in PARSERS])
 @given(data=st.data())
-def test_any_message_is_a_record_or_a_named_refusal(kind, parse, data):
+def test_any_message_is_a_record_or_a_named_refusal(kind, parse, data) -> None:
     refusal = refusal_of(parse, draw_message(data.draw, kind))
     assert refusal is None or (type(refusal) is MalformedRequest and refusal.metadata["field"])
 
@@ -383,7 +383,7 @@ MODEL = st.dictionaries(TENSOR_NAME, FLOATS | INTEGERS, min_size=1, max_size=5)
 
 
 @given(model=MODEL, chunk_bytes=st.integers(1, 400), block_elements=st.integers(1, 100))
-def test_tensors_survive_any_chunk_and_block_size(model, chunk_bytes, block_elements):
+def test_tensors_survive_any_chunk_and_block_size(model, chunk_bytes, block_elements) -> None:
     data = tensors.to_bytes(model)
     received = b"".join(piece for _, piece in tensors.chunks(data, chunk_bytes))
     assert received == data
@@ -400,7 +400,7 @@ def test_tensors_survive_any_chunk_and_block_size(model, chunk_bytes, block_elem
 
 
 @given(model=MODEL, data=st.data())
-def test_altered_bytes_are_tensors_or_a_named_refusal(model, data):
+def test_altered_bytes_are_tensors_or_a_named_refusal(model, data) -> None:
     altered = bytearray(tensors.to_bytes(model))
     for _ in range(data.draw(st.integers(1, 3))):
         altered[data.draw(st.integers(0, len(altered) - 1))] = data.draw(st.integers(0, 255))
@@ -412,13 +412,13 @@ def test_altered_bytes_are_tensors_or_a_named_refusal(model, data):
 
 
 @given(data=st.binary(max_size=200))
-def test_any_bytes_are_a_prototype_set_or_a_named_refusal(data):
+def test_any_bytes_are_a_prototype_set_or_a_named_refusal(data) -> None:
     refusal = refusal_of(tensors.prototypes_from_bytes, data)
     assert refusal is None or type(refusal) is MalformedUpdate
 
 
 @given(rows=st.integers(0, 5), dim=st.integers(0, 4), data=st.data())
-def test_a_prototype_set_survives_the_wire(rows, dim, data):
+def test_a_prototype_set_survives_the_wire(rows, dim, data) -> None:
     prototypes = PrototypeSet(
         data.draw(arrays.arrays(np.float32, (rows, dim), elements=st.floats(width=32, allow_nan=False))),
         data.draw(arrays.arrays(np.int64, rows)),

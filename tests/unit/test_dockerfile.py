@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.support import ROOT
 from tests.support.hosts.dockerfile import (
     Context,
     Copy,
@@ -233,7 +234,7 @@ def test_sources_are_folders_or_files_of_the_context(folder: Path) -> None:
 
 
 def test_an_image_of_this_project_is_built_from_the_package_alone() -> None:
-    files = Context(Path(__file__).parents[2]).files()
+    files = Context(ROOT).files()
     assert {file.partition("/")[0] for file in files} == {
         *("README.md", "LICENSE", "pyproject.toml"),
         *("aggregator", "fedplcc", "gateway", "shared", "trainer"),

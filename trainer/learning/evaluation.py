@@ -1,6 +1,6 @@
 """Passes over a client's images without gradients: features for prototypes, counts for accuracy.
 
-Eval mode, no augmentation, fixed order, every image (rule 1.4 of the algorithm reference). The batch size is part of the
+Eval mode, no augmentation, fixed order, every image (docs/algorithms.md, rule 1.4). The batch size is part of the
 configuration, because other batch sizes give other last bits.
 
 Shape legend: N samples, B batch, P piece of a batch, D feature size, M classes, S image size.

@@ -1,4 +1,4 @@
-"""A client's update of one round: local training, then the prototypes of its samples (eq. 9).
+"""A client's update of one round: local training, then the prototypes of its samples.
 
 Shape legend: N training samples, D feature size.
 """

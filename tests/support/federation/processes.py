@@ -22,8 +22,8 @@ import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from shared.wire.rpc import open_channel
+from tests.support import ROOT
 
-ROOT = Path(__file__).parents[3]
 START_S = 60.0
 """Importing torch on a busy machine takes seconds."""
 TOLD = "told"

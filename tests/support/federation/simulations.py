@@ -12,7 +12,7 @@ from fedplcc.runs.run_folder import claimed_folder
 from fedplcc.simulation import simulate_in_folder
 from fedplcc.terminal.progress import RunProgress, console_for
 from shared.documents import Event
-from tests.support.federation import tiny
+from tests.support.federation import tiny_federation
 from trainer.cancellation import never
 
 
@@ -37,7 +37,7 @@ def simulated(
     on_event: Callable[[Event], None] = lambda event: None,
 ) -> dict[str, Any]:
     """The last line of metrics.jsonl of a simulation, and the bytes that must be equal, by name."""
-    federation = tiny.federation(values)
+    federation = tiny_federation.federation(values)
     with claimed_folder(out, federation) as folder:
         folder.prepare()
         progress = _Watched(federation.config.run.rounds, on_event)

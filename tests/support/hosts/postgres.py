@@ -20,7 +20,7 @@ import psycopg
 import pytest
 
 from tests.support.federation.processes import eventually, free_port
-from tests.support.records.folders import memory_folder
+from tests.support.hosts.memory_folder import memory_folder
 
 USER, PASSWORD = "federation", "p@ss/w%rd: ü"
 """Characters that a URL must escape."""

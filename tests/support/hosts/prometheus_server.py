@@ -19,7 +19,8 @@ from typing import Any, Self
 import pytest
 import yaml
 
-from tests.support.federation.processes import ROOT, eventually, free_port
+from tests.support import ROOT
+from tests.support.federation.processes import eventually, free_port
 
 FOLDER = ROOT / "deploy" / "prometheus"
 RULES = FOLDER / "rules" / "fedplcc.yml"

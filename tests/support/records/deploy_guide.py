@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tests.support.federation.processes import ROOT
+from tests.support import ROOT
 
 GUIDE = ROOT / "deploy" / "README.md"
 AGGREGATOR_HOST, ALL_HOSTS = "aggregator-host", "all-hosts"

@@ -16,7 +16,7 @@ from prometheus_client.metrics_core import Metric
 from aggregator.metrics import AggregatorMetrics
 from gateway.http.metrics import GatewayMetrics
 from shared.process.metrics import new_registry
-from tests.support.federation.processes import ROOT
+from tests.support import ROOT
 from trainer.readings.metrics import TrainerMetrics
 
 DOCUMENT = ROOT / "deploy" / "metrics.md"

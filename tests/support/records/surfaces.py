@@ -23,7 +23,7 @@ from shared.config.run import RunConfig
 from shared.config.settings import GatewaySettings
 from shared.errors import FedplccError
 from tests.chaos.durable_steps import steps
-from tests.support.federation.processes import ROOT
+from tests.support import ROOT
 from tests.support.records.metrics_tables import families, registries
 
 FOLDER = ROOT / "tests" / "golden" / "surfaces"

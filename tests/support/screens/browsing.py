@@ -39,9 +39,10 @@ from playwright.sync_api import (
     sync_playwright,
 )
 
+from tests.support import ROOT
 from tests.support.federation.served_gateway import ServedGateway
 
-OUTPUT = Path(__file__).parents[3] / "tests-output" / "browser"
+OUTPUT = ROOT / "tests-output" / "browser"
 """Screenshots of every run of the tests, and traces of those that failed; ignored by git."""
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 WAIT_MS = 15_000

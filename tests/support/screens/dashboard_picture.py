@@ -22,7 +22,7 @@ from matplotlib.patches import FancyBboxPatch, Rectangle
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from tests.support.hosts.prometheus_server import Series
-from tests.support.records.dashboards import Query
+from tests.support.screens.dashboards import Query
 
 COLUMNS, CELL_PX, GAP_PX, DPI = 24, (76, 38), 8, 100
 """As Grafana lays panels out on a screen 1,920 pixels wide."""

@@ -15,8 +15,8 @@ import pytest
 from aggregator.coordinator.transfers import Receiver, Transfers
 from shared.errors import StoreUnavailable
 from shared.types import RoundPhase, RunStatus
-from tests.support.federation.crashes import Disk, Killed
 from tests.support.federation.in_process import LocalFederation
+from tests.support.hosts.failing_disk import Disk, Killed
 
 
 def undisturbed(folder: Path, rounds: int = 2) -> tuple[list[str], Counter[tuple[str, int, str]]]:

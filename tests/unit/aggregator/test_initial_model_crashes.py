@@ -11,9 +11,9 @@ import pytest
 from shared.errors import StoreUnavailable
 from shared.tensors import blob_ref, to_bytes
 from shared.types import MODEL, Run, RunStatus
-from tests.support.federation.crashes import Disk, Killed
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import NumpyClient, a_document
+from tests.support.hosts.failing_disk import Disk, Killed
 
 ANN = NumpyClient("ann", size=3)
 DATA = to_bytes(ANN.first_model(seed=7))

@@ -15,9 +15,9 @@ from aggregator.store.database.sql_store import SqlStore
 from aggregator.store.opening import open_store
 from shared.errors import MalformedRequest, StoreUnavailable
 from shared.types import Run, RunStatus
-from tests.support.federation.crashes import Disk, Killed
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import a_document
+from tests.support.hosts.failing_disk import Disk, Killed
 from tests.support.hosts.postgres import Server
 
 EVERY_OTHER = 5

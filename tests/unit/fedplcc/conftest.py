@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.federation import tiny
+from tests.support.federation import tiny_federation
 from tests.support.federation.simulations import simulated
 
 
@@ -15,9 +15,9 @@ from tests.support.federation.simulations import simulated
 def ended_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with what a run of each method leaves, by its name, and the clients' data: left.npz and right.npz."""
     folder = tmp_path_factory.mktemp("ended")
-    tiny.write_data(folder)
+    tiny_federation.write_data(folder)
     for method in ("fedplcc", "fedavg"):
-        document = tiny.document(folder, method, run={"rounds": 2}, training={"local_steps": 30})
+        document = tiny_federation.document(folder, method, run={"rounds": 2}, training={"local_steps": 30})
         simulated(document, folder / method)
         shutil.rmtree(folder / method / "state")
     return folder

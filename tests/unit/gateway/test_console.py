@@ -43,19 +43,19 @@ def imports_of(name, pattern):
 class Markup(HTMLParser):
     """What a page consists of: its elements with their attributes, and the text of its scripts and styles."""
 
-    def __init__(self, text):
+    def __init__(self, text) -> None:
         super().__init__()
         self.elements, self.code, self._within = [], "", ""
         self.feed(text)
 
-    def handle_starttag(self, tag, attrs):
+    def handle_starttag(self, tag, attrs) -> None:
         self.elements.append((tag, dict(attrs)))
         self._within = tag
 
-    def handle_endtag(self, tag):
+    def handle_endtag(self, tag) -> None:
         self._within = ""
 
-    def handle_data(self, data):
+    def handle_data(self, data) -> None:
         if self._within in ("script", "style"):
             self.code += data.strip()
 
@@ -63,7 +63,7 @@ class Markup(HTMLParser):
 PAGE = Markup(FILES[INDEX].content.decode())
 
 
-def test_the_page_is_served_and_may_load_from_here_only(app):
+def test_the_page_is_served_and_may_load_from_here_only(app) -> None:
     answer = ask(app, "/")
     assert answer.status_code == 200
     assert answer.text.replace(f"console/{VERSION}/", "console/").encode() == FILES[INDEX].content
@@ -79,11 +79,11 @@ def test_the_page_is_served_and_may_load_from_here_only(app):
 
 
 @pytest.mark.parametrize("word", ["unsafe", "http:", "https:", "data:", "blob:", "*"])
-def test_nothing_loosens_the_policy(word):
+def test_nothing_loosens_the_policy(word) -> None:
     assert word not in POLICY
 
 
-def test_every_file_is_served_with_its_type_and_the_same_headers(app):
+def test_every_file_is_served_with_its_type_and_the_same_headers(app) -> None:
     assert len(FILES) > 10
     for name, file in FILES.items():
         answer = ask(app, f"/console/{name}")
@@ -93,7 +93,7 @@ def test_every_file_is_served_with_its_type_and_the_same_headers(app):
         assert answer.headers["cache-control"] == "no-cache", "it is asked whether it is still right"
 
 
-def test_what_the_page_names_is_kept_for_ever(app):
+def test_what_the_page_names_is_kept_for_ever(app) -> None:
     page = ask(app, "/")
     assert page.headers["cache-control"] == "no-cache"
     named = re.findall(r'(?:src|href)="(console/[^"]+)"', page.text)
@@ -104,7 +104,7 @@ def test_what_the_page_names_is_kept_for_ever(app):
         assert answer.content == FILES[path.removeprefix(f"console/{VERSION}/")].content
 
 
-def test_another_content_is_another_version():
+def test_another_content_is_another_version() -> None:
     one = {"a.js": ConsoleFile("a.js", b"1"), "b.js": ConsoleFile("b.js", b"2")}
     assert version_of(one) == version_of(dict(one))
     others = [
@@ -115,7 +115,7 @@ def test_another_content_is_another_version():
     assert len({version_of(found) for found in (one, *others)}) == 4
 
 
-def test_what_the_browser_has_is_not_sent_again(app):
+def test_what_the_browser_has_is_not_sent_again(app) -> None:
     first = ask(app, "/console/app.js")
     for known in (first.headers["etag"], first.headers["etag"].removeprefix("W/"), f'"other", {first.headers["etag"]}'):
         again = ask(app, "/console/app.js", **{"If-None-Match": known})
@@ -127,11 +127,11 @@ def test_what_the_browser_has_is_not_sent_again(app):
     assert ask(app, "/", **{"If-None-Match": page.headers["etag"]}).status_code == 304
 
 
-def test_another_content_has_another_tag():
+def test_another_content_has_another_tag() -> None:
     assert ConsoleFile("a.js", b"1").etag == ConsoleFile("b.js", b"1").etag != ConsoleFile("a.js", b"2").etag
 
 
-def test_files_are_compressed_for_who_takes_it(app):
+def test_files_are_compressed_for_who_takes_it(app) -> None:
     answer = ask(app, "/console/styles/console.css", **{"Accept-Encoding": "br, gzip"})
     assert answer.headers["content-encoding"] == "gzip"
     assert answer.content == FILES["styles/console.css"].content
@@ -144,12 +144,12 @@ def test_files_are_compressed_for_who_takes_it(app):
     assert plain.headers["etag"] == answer.headers["etag"]
 
 
-def test_the_first_view_is_small():
+def test_the_first_view_is_small() -> None:
     names = [INDEX, *imported_by(FILES, *FIRST_VIEW), *STYLES]
     assert sum(len(FILES[name].compressed) for name in names) < 50_000, "bytes, compressed"
 
 
-def test_the_browser_is_told_at_once_of_every_module_of_the_first_view_and_later_of_those_of_a_run(app):
+def test_the_browser_is_told_at_once_of_every_module_of_the_first_view_and_later_of_those_of_a_run(app) -> None:
     links = [link.strip().split("; ") for link in ask(app, "/").headers["link"].split(",")]
     assert {tuple(link[1:]) for link in links} == {("rel=modulepreload",), ("rel=modulepreload", "fetchpriority=low")}
     told = [link[0].removeprefix(f"<console/{VERSION}/").removesuffix(">") for link in links]
@@ -163,7 +163,7 @@ def test_the_browser_is_told_at_once_of_every_module_of_the_first_view_and_later
             assert imports_of(name, IMPORT_AT_ONCE) <= set(among), name
 
 
-def test_asking_without_wanting_the_body_is_answered(app):
+def test_asking_without_wanting_the_body_is_answered(app) -> None:
     answer = ask(app, "/", method="HEAD")
     assert (answer.status_code, int(answer.headers["content-length"])) == (200, len(ask(app, "/").content))
 
@@ -202,12 +202,12 @@ def test_asking_without_wanting_the_body_is_answered(app):
         "/index.html",
     ],
 )
-def test_nothing_else_is_served(app, path):
+def test_nothing_else_is_served(app, path) -> None:
     answer = ask(app, path)
     assert (answer.status_code, answer.json()["code"]) == (404, "NOT_FOUND")
 
 
-def test_files_are_counted_as_one_route_and_are_not_part_of_the_api(app):
+def test_files_are_counted_as_one_route_and_are_not_part_of_the_api(app) -> None:
     for name in ("app.js", "lib/dom.js", f"{VERSION}/styles/console.css"):
         ask(app, f"/console/{name}")
     registry = app.state.services.metrics.registry
@@ -221,13 +221,13 @@ def test_files_are_counted_as_one_route_and_are_not_part_of_the_api(app):
 # What the browser would find out too late
 
 
-def test_the_page_holds_no_code_of_its_own():
+def test_the_page_holds_no_code_of_its_own() -> None:
     assert PAGE.code == ""
     for tag, attributes in PAGE.elements:
         assert not [name for name in attributes if name.startswith("on") or name == "style"], (tag, attributes)
 
 
-def test_what_the_page_loads_is_there_and_is_found_below_a_prefix_too():
+def test_what_the_page_loads_is_there_and_is_found_below_a_prefix_too() -> None:
     loaded = [
         attributes[name]
         for tag, attributes in PAGE.elements
@@ -240,13 +240,13 @@ def test_what_the_page_loads_is_there_and_is_found_below_a_prefix_too():
     assert set(STYLES) == {path.removeprefix("console/") for path in loaded if path.endswith(".css")}
 
 
-def test_every_module_that_is_imported_is_there_and_every_one_that_is_there_is_imported():
+def test_every_module_that_is_imported_is_there_and_every_one_that_is_there_is_imported() -> None:
     imported = {other for name in MODULES for other in imports_of(name, IMPORT)}
     assert imported | {"app.js"} == set(MODULES)
 
 
 @pytest.mark.parametrize("name", sorted(MODULES))
-def test_no_module_reads_text_as_markup_or_talks_to_somebody_else(name):
+def test_no_module_reads_text_as_markup_or_talks_to_somebody_else(name) -> None:
     text = MODULES[name]
     assert text.startswith("// @ts-check\n/**\n"), "its types are checked, and it says what it is"
     code = re.sub(r"/\*.*?\*/|^\s*//.*$", "", text, flags=re.DOTALL | re.MULTILINE)
@@ -264,13 +264,13 @@ def test_no_module_reads_text_as_markup_or_talks_to_somebody_else(name):
 
 
 @pytest.mark.parametrize("name", sorted(STYLES))
-def test_no_style_loads_from_elsewhere(name):
+def test_no_style_loads_from_elsewhere(name) -> None:
     assert "@import" not in STYLES[name]
     assert "url(" not in STYLES[name]
 
 
 @pytest.mark.parametrize("name", sorted(STYLES))
-def test_styles_use_no_colour_but_the_tokens(name):
+def test_styles_use_no_colour_but_the_tokens(name) -> None:
     _, _, rules = STYLES[name].partition("*::before") if name == "styles/console.css" else ("", "", STYLES[name])
     used = set(re.findall(r"var\((--[a-z0-9-]+)", rules))
     literal = set(re.findall(r"#[0-9a-fA-F]{3,8}\b|rgb\([^)]*\)", re.sub(r"#[a-z][a-z-]*\s*[{,]", "", rules)))
@@ -280,7 +280,7 @@ def test_styles_use_no_colour_but_the_tokens(name):
     assert used <= defined | set_by_modules
 
 
-def test_every_colour_has_a_value_for_light_and_for_dark():
+def test_every_colour_has_a_value_for_light_and_for_dark() -> None:
     light, dark = re.findall(r":root \{(.*?)\}", STYLES["styles/console.css"], flags=re.DOTALL)[:2]
 
     def colours(text):
@@ -302,7 +302,7 @@ def _contrast(one, other):
 
 
 @pytest.mark.parametrize("look", [0, 1], ids=["light", "dark"])
-def test_text_and_marks_stand_out_from_what_they_are_on(look):
+def test_text_and_marks_stand_out_from_what_they_are_on(look) -> None:
     root = re.findall(r":root \{(.*?)\}", STYLES["styles/console.css"], flags=re.DOTALL)[look]
     token = dict(re.findall(r"--([a-z0-9-]+): (#[0-9a-f]{6});", root))
     for surface in ("page", "surface", "surface-sunk"):

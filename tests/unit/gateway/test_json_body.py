@@ -16,12 +16,12 @@ JSON = st.recursive(
 
 
 @given(st.dictionaries(st.text(), JSON, max_size=4))
-def test_any_json_object_is_read_as_it_was_written(document):
+def test_any_json_object_is_read_as_it_was_written(document) -> None:
     assert parse_json_object(json.dumps(document).encode()) == document
 
 
 @given(st.binary(max_size=60))
-def test_any_bytes_are_an_object_or_are_refused(text):
+def test_any_bytes_are_an_object_or_are_refused(text) -> None:
     with contextlib.suppress(MalformedRequest):
         assert isinstance(parse_json_object(text), dict)
 
@@ -43,12 +43,12 @@ def test_any_bytes_are_an_object_or_are_refused(text):
         (b'{"a": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", "nested deeper"),
     ],
 )
-def test_what_readers_would_understand_differently_is_refused(text, words):
+def test_what_readers_would_understand_differently_is_refused(text, words) -> None:
     with pytest.raises(MalformedRequest, match=words):
         parse_json_object(text)
 
 
-def test_the_limit_on_depth_is_exact():
+def test_the_limit_on_depth_is_exact() -> None:
     def nested(levels):
         return b'{"a":' * levels + b"1" + b"}" * levels
 

@@ -3,6 +3,7 @@ import io
 import json
 import logging
 from contextlib import contextmanager
+from typing import Never
 
 import httpx
 import pytest
@@ -43,7 +44,7 @@ async def echo(request: Request):
     return JSONResponse({"size": len(body), "request_id": request.state.request_id})
 
 
-async def crash(request: Request):
+async def crash(request: Request) -> Never:
     raise KeyError("a secret")
 
 
@@ -76,23 +77,23 @@ def send(app, method, path, **options):
     return asyncio.run(exchange())
 
 
-def test_a_request_keeps_the_id_that_it_came_with(app):
+def test_a_request_keeps_the_id_that_it_came_with(app) -> None:
     answer = send(app, "POST", "/echo", headers={"X-Request-ID": "from-the-proxy.7"})
     assert answer.headers["x-request-id"] == answer.json()["request_id"] == "from-the-proxy.7"
 
 
 @pytest.mark.parametrize("given", ["", "two words", "x" * 129, 'a"b', "a\tb"])
-def test_an_id_that_could_harm_the_log_is_replaced(app, given):
+def test_an_id_that_could_harm_the_log_is_replaced(app, given) -> None:
     answer = send(app, "POST", "/echo", headers={"X-Request-ID": given})
     assert answer.headers["x-request-id"] != given
     assert len(answer.headers["x-request-id"]) == 32
 
 
-def test_requests_have_ids_of_their_own(app):
+def test_requests_have_ids_of_their_own(app) -> None:
     assert send(app, "POST", "/echo").headers["x-request-id"] != send(app, "POST", "/echo").headers["x-request-id"]
 
 
-def test_what_nobody_foresaw_is_a_problem_with_a_fixed_text(app):
+def test_what_nobody_foresaw_is_a_problem_with_a_fixed_text(app) -> None:
     with capture_logs() as lines:
         answer = send(app, "GET", "/crash")
     assert (answer.status_code, answer.json()["code"]) == (500, "INTERNAL")
@@ -101,7 +102,7 @@ def test_what_nobody_foresaw_is_a_problem_with_a_fixed_text(app):
     assert [line["event"] for line in lines] == ["request_crashed", "request"]
 
 
-def test_each_request_writes_one_line(app):
+def test_each_request_writes_one_line(app) -> None:
     with capture_logs() as lines:
         send(app, "POST", "/echo", content=b"12345")
     (line,) = lines
@@ -111,8 +112,8 @@ def test_each_request_writes_one_line(app):
     assert line["duration_s"] >= 0
 
 
-def test_the_line_says_what_was_asked_for_and_why_it_was_refused(app):
-    async def refuse(request: Request):
+def test_the_line_says_what_was_asked_for_and_why_it_was_refused(app) -> None:
+    async def refuse(request: Request) -> Never:
         get_logger("gateway.http.sse").warning("on_the_way")
         raise InvalidTransition("the run has ended", run_id="r-1")
 
@@ -142,7 +143,7 @@ def test_the_line_says_what_was_asked_for_and_why_it_was_refused(app):
         ("GET", "/crash", "error"),
     ],
 )
-def test_what_only_reads_is_said_quietly_and_failures_are_not(app, method, path, level):
+def test_what_only_reads_is_said_quietly_and_failures_are_not(app, method, path, level) -> None:
     for route in ("/there", "/r/model"):
         app.add_api_route(route, lambda: {"ok": True})
     with capture_logs() as lines:
@@ -150,7 +151,7 @@ def test_what_only_reads_is_said_quietly_and_failures_are_not(app, method, path,
     assert lines[-1]["log_level"] == level
 
 
-def test_each_response_is_counted_by_route_method_and_status(app):
+def test_each_response_is_counted_by_route_method_and_status(app) -> None:
     send(app, "POST", "/echo")
     send(app, "GET", "/nowhere/1")
     send(app, "GET", "/nowhere/2")
@@ -165,7 +166,7 @@ def test_each_response_is_counted_by_route_method_and_status(app):
     assert count("unknown", "other", "404") == 1
 
 
-def test_the_bytes_of_responses_are_counted_by_route_and_open_requests_are_shown(app):
+def test_the_bytes_of_responses_are_counted_by_route_and_open_requests_are_shown(app) -> None:
     registry = app.state.services.metrics.registry
     during = []
 
@@ -180,7 +181,7 @@ def test_the_bytes_of_responses_are_counted_by_route_and_open_requests_are_shown
     assert registry.get_sample_value("fedplcc_http_requests_in_flight") == 0
 
 
-def test_every_status_that_the_api_documents_has_its_series_from_the_start():
+def test_every_status_that_the_api_documents_has_its_series_from_the_start() -> None:
     metrics = create_app(GatewaySettings()).state.services.metrics
     shown = {
         (sample.labels["method"], sample.labels["route"], int(sample.labels["status"]))
@@ -194,17 +195,17 @@ def test_every_status_that_the_api_documents_has_its_series_from_the_start():
     assert num_series < 1000
 
 
-def test_a_body_at_the_limit_is_taken(app):
+def test_a_body_at_the_limit_is_taken(app) -> None:
     assert send(app, "POST", "/echo", content=b"x" * LIMIT).json()["size"] == LIMIT
 
 
-def test_an_announced_body_over_the_limit_is_refused_unread(app):
+def test_an_announced_body_over_the_limit_is_refused_unread(app) -> None:
     answer = send(app, "POST", "/echo", content=b"x" * (LIMIT + 1))
     assert (answer.status_code, answer.json()["code"]) == (413, "CONTENT_TOO_LARGE")
     assert answer.json()["detail"] == f"the body has more than {LIMIT} bytes"
 
 
-def test_a_body_that_turns_out_to_be_over_the_limit_is_refused(app):
+def test_a_body_that_turns_out_to_be_over_the_limit_is_refused(app) -> None:
     async def chunks():
         for _ in range(LIMIT):
             yield b"xx"
@@ -213,14 +214,14 @@ def test_a_body_that_turns_out_to_be_over_the_limit_is_refused(app):
     assert (answer.status_code, answer.json()["code"]) == (413, "CONTENT_TOO_LARGE")
 
 
-def test_a_response_that_breaks_off_is_logged_and_left_incomplete(app):
+def test_a_response_that_breaks_off_is_logged_and_left_incomplete(app) -> None:
     sent = []
 
-    async def scene():
-        async def receive():
+    async def scene() -> None:
+        async def receive() -> None:
             await asyncio.Event().wait()
 
-        async def note(message):
+        async def note(message) -> None:
             sent.append(message)
 
         scope = {"type": "http", "method": "GET", "path": "/crash-late", "headers": [], "query_string": b""}

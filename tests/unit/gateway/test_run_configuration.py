@@ -22,7 +22,7 @@ def written(name, **sections):
     return {**document, **sections}
 
 
-def test_every_key_of_every_section_is_there_and_says_what_it_means():
+def test_every_key_of_every_section_is_there_and_says_what_it_means() -> None:
     for name, kind in run_configuration.section_kinds():
         assert list(FORM.sections[name]["properties"]) == list(kind.model_fields)
     assert {*FORM.sections, "method"} == set(RunConfig.model_fields)
@@ -32,7 +32,7 @@ def test_every_key_of_every_section_is_there_and_says_what_it_means():
     assert "\n" not in FORM.sections["quorum"]["properties"]["deadline_s"]["description"]
 
 
-def test_the_defaults_are_those_that_a_run_gets():
+def test_the_defaults_are_those_that_a_run_gets() -> None:
     config = parse_run_config(MINIMAL)
     for section, values in FORM.defaults.items():
         known = getattr(config, section)
@@ -46,7 +46,7 @@ def test_the_defaults_are_those_that_a_run_gets():
 
 
 @pytest.mark.parametrize("choice", FORM.methods, ids=[choice.name for choice in FORM.methods])
-def test_a_method_is_told_in_a_sentence_and_its_defaults_are_taken(choice):
+def test_a_method_is_told_in_a_sentence_and_its_defaults_are_taken(choice) -> None:
     assert choice.title.lower() == choice.name
     assert choice.summary[0].isupper()
     assert choice.summary.endswith(".")
@@ -60,7 +60,7 @@ def test_a_method_is_told_in_a_sentence_and_its_defaults_are_taken(choice):
     assert filled.config_hash == run_configuration.check(written(choice.name)).config_hash
 
 
-def test_the_form_is_made_beside_the_event_loop(monkeypatch):
+def test_the_form_is_made_beside_the_event_loop(monkeypatch) -> None:
     made_by = []
     monkeypatch.setattr(run_configuration, "form", lambda: made_by.append(threading.current_thread()))
     asyncio.run(handlers.get_run_configuration())
@@ -68,7 +68,7 @@ def test_the_form_is_made_beside_the_event_loop(monkeypatch):
     assert threading.main_thread() not in made_by
 
 
-def test_every_model_is_offered_with_its_stems():
+def test_every_model_is_offered_with_its_stems() -> None:
     assert {choice.name: tuple(choice.stems) for choice in FORM.models} == dict(STEMS)
     for choice in FORM.models:
         for stem in choice.stems:
@@ -77,7 +77,7 @@ def test_every_model_is_offered_with_its_stems():
     assert run_configuration.check(written("fedavg", model={"name": "timm:x", "options": options})).problems == []
 
 
-def test_a_right_configuration_is_filled_in_and_written_as_toml():
+def test_a_right_configuration_is_filled_in_and_written_as_toml() -> None:
     answer = run_configuration.check(EXAMPLE)
     config = parse_run_config(EXAMPLE)
     assert answer.problems == []
@@ -87,14 +87,14 @@ def test_a_right_configuration_is_filled_in_and_written_as_toml():
     assert tomllib.loads(answer.toml or "") == EXAMPLE
 
 
-def test_every_problem_is_told_at_its_key():
+def test_every_problem_is_told_at_its_key() -> None:
     document = written("fedplcc", method={"tau": 0, "lambda3": 1}, training={"batch_size": 1})
     answer = run_configuration.check(document)
     assert [problem.location for problem in answer.problems] == ["method.lambda3", "method.tau", "training.batch_size"]
     assert (answer.config, answer.config_hash, answer.toml) == (None, None, None)
 
 
-def test_what_toml_cannot_say_is_left_unsaid():
+def test_what_toml_cannot_say_is_left_unsaid() -> None:
     model = {"name": "pkg.models:make", "options": {"sizes": [1, None]}}
     answer = run_configuration.check(written("fedavg", model=model))
     assert answer.problems == []

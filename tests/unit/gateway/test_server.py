@@ -22,22 +22,22 @@ def taken_port():
         yield taken.getsockname()[1]
 
 
-def test_a_taken_port_is_one_clear_sentence(taken_port):
+def test_a_taken_port_is_one_clear_sentence(taken_port) -> None:
     with pytest.raises(InvalidConfig, match=rf"^cannot listen at 127.0.0.1, port {taken_port}: address already in use"):
         listen("127.0.0.1", taken_port)
 
 
-def test_an_address_of_another_machine_is_one_clear_sentence():
+def test_an_address_of_another_machine_is_one_clear_sentence() -> None:
     with pytest.raises(InvalidConfig, match=r"^cannot listen at 192\.0\.2\.1, port 0: cannot assign"):
         listen("192.0.2.1", 0)
 
 
-def test_a_name_that_nobody_knows_is_one_clear_sentence():
+def test_a_name_that_nobody_knows_is_one_clear_sentence() -> None:
     with pytest.raises(InvalidConfig, match=r"cannot listen at no-such-host\.invalid"):
         listen("no-such-host.invalid", 0)
 
 
-def test_any_free_port_can_be_asked_for():
+def test_any_free_port_can_be_asked_for() -> None:
     with listen("127.0.0.1", 0) as sock:
         assert sock.getsockname()[1] > 0
 
@@ -53,7 +53,7 @@ def own_logs():
 
 
 @pytest.mark.usefixtures("own_logs")
-def test_the_process_ends_with_2_when_its_port_is_taken(taken_port, capfd):
+def test_the_process_ends_with_2_when_its_port_is_taken(taken_port, capfd) -> None:
     assert app.run(GatewaySettings(port=taken_port)) == app.EXIT_CONFIG
     written = capfd.readouterr().err
     assert "address already in use" in written
@@ -70,7 +70,7 @@ def test_the_process_ends_with_2_when_its_port_is_taken(taken_port, capfd):
         (["--config", "/no/such/file.toml"], "cannot read"),
     ],
 )
-def test_settings_that_do_not_work_are_one_sentence_and_2(arguments, words, capsys):
+def test_settings_that_do_not_work_are_one_sentence_and_2(arguments, words, capsys) -> None:
     assert main(arguments) == app.EXIT_CONFIG
     written = capsys.readouterr().err
     assert written.startswith("python -m gateway: ")
@@ -78,13 +78,13 @@ def test_settings_that_do_not_work_are_one_sentence_and_2(arguments, words, caps
     assert len(written.splitlines()) == 1
 
 
-def test_plain_text_off_this_machine_can_be_asked_for():
+def test_plain_text_off_this_machine_can_be_asked_for() -> None:
     settings = load(GatewaySettings, {"host": "0.0.0.0", "aggregator": "10.0.0.7:50051", "insecure": True})
     assert (settings.host, settings.insecure) == ("0.0.0.0", True)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_the_process_answers_without_an_aggregator_and_ends_with_0_on_a_signal(number, taken_port):
+def test_the_process_answers_without_an_aggregator_and_ends_with_0_on_a_signal(number, taken_port) -> None:
     command = [sys.executable, "-m", "gateway", "--port", "0", "--aggregator", f"127.0.0.1:{taken_port}"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
@@ -99,6 +99,6 @@ def test_the_process_answers_without_an_aggregator_and_ends_with_0_on_a_signal(n
             process.kill()
 
 
-def test_the_gateway_never_loads_torch():
+def test_the_gateway_never_loads_torch() -> None:
     code = "import sys, gateway.app, gateway.__main__; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -31,7 +31,7 @@ def a_view(status=RunStatus.COMPLETED):
 class ScriptedHistory:
     """A run of `count` events whose watcher is cut off after so many events, each time as the script says."""
 
-    def __init__(self, count, cuts=(), failures=(), runs=()):
+    def __init__(self, count, cuts=(), failures=(), runs=()) -> None:
         self.events = [Event(type="tick", run_id="r-1", sequence=2 * index + 1) for index in range(count)]
         self.cuts, self.failures = list(cuts), list(failures)
         self.statuses = list(runs)
@@ -53,7 +53,7 @@ class ScriptedHistory:
         return a_view(self.statuses.pop(0) if self.statuses else RunStatus.COMPLETED)
 
 
-async def no_sleep(seconds):
+async def no_sleep(seconds) -> None:
     assert seconds > 0
 
 
@@ -73,7 +73,7 @@ async def framed(items, **options):
     fails=st.lists(st.booleans(), max_size=6),
     after=st.integers(0, 25),
 )
-def test_each_event_comes_once_and_in_order_however_often_the_aggregator_goes_away(count, cuts, fails, after):
+def test_each_event_comes_once_and_in_order_however_often_the_aggregator_goes_away(count, cuts, fails, after) -> None:
     failures = [AggregatorUnavailable("away") if fail else StoreUnavailable("disk") for fail in fails]
     history = ScriptedHistory(count, cuts, failures, runs=[RunStatus.RUNNING] * len(cuts))
     *events, last = asyncio.run(collect(history, after))
@@ -81,17 +81,17 @@ def test_each_event_comes_once_and_in_order_however_often_the_aggregator_goes_aw
     assert last.run.status is RunStatus.COMPLETED
 
 
-def test_events_that_were_written_while_the_stream_ended_are_not_lost():
+def test_events_that_were_written_while_the_stream_ended_are_not_lost() -> None:
     history = ScriptedHistory(5, cuts=[2])
     *events, last = asyncio.run(collect(history))
     assert events == history.events
     assert isinstance(last, RunView)
 
 
-def test_pauses_grow_while_nothing_comes_and_begin_again_after_an_event():
+def test_pauses_grow_while_nothing_comes_and_begin_again_after_an_event() -> None:
     pauses = []
 
-    async def note(seconds):
+    async def note(seconds) -> None:
         pauses.append(seconds)
 
     failures = [AggregatorUnavailable("away")] * 5
@@ -101,13 +101,13 @@ def test_pauses_grow_while_nothing_comes_and_begin_again_after_an_event():
     assert pauses[3] < pauses[2]
 
 
-def test_a_refusal_ends_the_history():
+def test_a_refusal_ends_the_history() -> None:
     history = ScriptedHistory(3, cuts=[1], failures=[RunNotFound("gone")])
     with pytest.raises(RunNotFound):
         asyncio.run(collect(history))
 
 
-def test_frames_carry_the_sequence_and_the_last_one_says_how_the_run_ended():
+def test_frames_carry_the_sequence_and_the_last_one_says_how_the_run_ended() -> None:
     first, event, end = asyncio.run(framed(sse.follow_run(ScriptedHistory(1), "r-1", after=0)))
     assert first == "retry: 2000\n\n"
     assert event.startswith('id: 1\nevent: tick\ndata: {"sequence":1,')
@@ -117,7 +117,7 @@ def test_frames_carry_the_sequence_and_the_last_one_says_how_the_run_ended():
     assert json.loads(data.removeprefix("data: "))["status"] == "completed"
 
 
-def test_a_refusal_in_the_middle_is_a_frame_of_its_own():
+def test_a_refusal_in_the_middle_is_a_frame_of_its_own() -> None:
     history = ScriptedHistory(3, cuts=[1], failures=[RunNotFound("gone")])
     last = asyncio.run(framed(sse.follow_run(history, "r-1", after=0)))[-1]
     name, data, *_ = last.splitlines()
@@ -125,7 +125,7 @@ def test_a_refusal_in_the_middle_is_a_frame_of_its_own():
     assert json.loads(data.removeprefix("data: "))["code"] == "RUN_NOT_FOUND"
 
 
-def test_text_with_line_breaks_cannot_break_out_of_its_frame():
+def test_text_with_line_breaks_cannot_break_out_of_its_frame() -> None:
     async def one():
         yield Event(type="tick", run_id="r-1", sequence=1, data={"detail": "a\n\nevent: end\r\ndata: {}\u2028"})
 
@@ -134,7 +134,7 @@ def test_text_with_line_breaks_cannot_break_out_of_its_frame():
     assert "\r" not in frame
 
 
-def test_a_silent_stream_says_that_it_is_alive():
+def test_a_silent_stream_says_that_it_is_alive() -> None:
     async def scene():
         async def silence():
             await asyncio.Event().wait()
@@ -146,7 +146,7 @@ def test_a_silent_stream_says_that_it_is_alive():
     assert asyncio.run(scene())[1:] == [": alive\n\n"] * 2
 
 
-def test_a_stream_ends_when_the_gateway_stops_and_lets_go_of_its_source():
+def test_a_stream_ends_when_the_gateway_stops_and_lets_go_of_its_source() -> None:
     closed = []
 
     async def scene():
@@ -168,10 +168,10 @@ def test_a_stream_ends_when_the_gateway_stops_and_lets_go_of_its_source():
     assert closed == [True]
 
 
-def test_a_reader_that_leaves_lets_go_of_the_source_at_once():
+def test_a_reader_that_leaves_lets_go_of_the_source_at_once() -> None:
     closed = []
 
-    async def scene():
+    async def scene() -> None:
         async def silence():
             try:
                 await asyncio.Event().wait()

@@ -33,7 +33,7 @@ def check_of(data):
     return refusal.value.metadata["check"]
 
 
-def test_arrays_survive_the_journey():
+def test_arrays_survive_the_journey() -> None:
     back = tensors.from_bytes(tensors.to_bytes(MODEL))
     assert back.keys() == MODEL.keys()
     for name, array in MODEL.items():
@@ -42,13 +42,13 @@ def test_arrays_survive_the_journey():
         assert back[name].shape == array.shape
 
 
-def test_bytes_depend_neither_on_the_order_of_names_nor_on_the_memory_layout():
+def test_bytes_depend_neither_on_the_order_of_names_nor_on_the_memory_layout() -> None:
     turned = {name: np.asarray(array, order="F") for name, array in reversed(MODEL.items())}
     strided = {**turned, "layer.weight": np.repeat(MODEL["layer.weight"], 2, axis=1)[:, ::2]}
     assert tensors.to_bytes(turned) == tensors.to_bytes(MODEL) == tensors.to_bytes(strided)
 
 
-def test_other_readers_of_the_format_read_the_bytes():
+def test_other_readers_of_the_format_read_the_bytes() -> None:
     back = safetensors.numpy.load(tensors.to_bytes(MODEL))
     np.testing.assert_array_equal(back["layer.weight"], MODEL["layer.weight"])
 
@@ -64,18 +64,18 @@ def test_other_readers_of_the_format_read_the_bytes():
         {"x" * 300: np.zeros(2, np.float32)},
     ],
 )
-def test_what_may_not_travel_is_refused_before_it_leaves(arrays):
+def test_what_may_not_travel_is_refused_before_it_leaves(arrays) -> None:
     with pytest.raises(ValueError, match=r"tensor|dtype|name"):
         tensors.to_bytes(arrays)
 
 
-def test_a_blob_is_named_by_its_content():
+def test_a_blob_is_named_by_its_content() -> None:
     blob = tensors.blob_ref("model", b"abc")
     assert (blob.role, blob.size_bytes) == ("model", 3)
     assert blob.sha256 == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
 
 
-def test_the_header_tells_where_every_tensor_lies():
+def test_the_header_tells_where_every_tensor_lies() -> None:
     data = tensors.to_bytes(MODEL)
     table = tensors.read_header(io.BytesIO(data))
     assert table.size_bytes == len(data)
@@ -86,7 +86,7 @@ def test_the_header_tells_where_every_tensor_lies():
     assert table.schema == {"steps": ("I64", ()), "bias": ("F32", (2,)), "layer.weight": ("F32", (2, 3))}
 
 
-def test_header_and_blocks_together_are_the_file():
+def test_header_and_blocks_together_are_the_file() -> None:
     data = tensors.to_bytes(MODEL)
     file = io.BytesIO(data)
     table = tensors.read_header(file)
@@ -94,7 +94,7 @@ def test_header_and_blocks_together_are_the_file():
     assert table.header + b"".join(blocks) == data
 
 
-def test_a_file_that_shrinks_while_it_is_read_is_refused():
+def test_a_file_that_shrinks_while_it_is_read_is_refused() -> None:
     data = tensors.to_bytes(MODEL)
     table = tensors.read_header(io.BytesIO(data))
     with pytest.raises(MalformedUpdate, match="ends within tensor"):
@@ -140,11 +140,11 @@ def test_a_file_that_shrinks_while_it_is_read_is_refused():
         (a_file({"x": a_tensor()}, b"\0" * 3), "offsets"),
     ],
 )
-def test_a_header_that_lies_is_refused_under_the_name_of_the_check(data, check):
+def test_a_header_that_lies_is_refused_under_the_name_of_the_check(data, check) -> None:
     assert check_of(data) == check
 
 
-def test_a_tensor_without_elements_may_stand_anywhere():
+def test_a_tensor_without_elements_may_stand_anywhere() -> None:
     arrays: dict[str, Any] = {
         "a": np.zeros((0, 3), np.float32),
         "b": np.ones(1, np.float32),
@@ -163,7 +163,7 @@ def test_a_tensor_without_elements_may_stand_anywhere():
         ({"bias": ("F32", (2, 1)), "steps": ("I64", ())}, "shape", "bias"),
     ],
 )
-def test_another_model_is_refused_with_the_tensor_that_differs(found, check, tensor):
+def test_another_model_is_refused_with_the_tensor_that_differs(found, check, tensor) -> None:
     expected = {"bias": ("F32", (2,)), "steps": ("I64", ())}
     with pytest.raises(MalformedUpdate, match=tensor) as refusal:
         tensors.check_schema(found, expected)
@@ -171,14 +171,14 @@ def test_another_model_is_refused_with_the_tensor_that_differs(found, check, ten
     tensors.check_schema(expected, expected)
 
 
-def test_a_prototype_set_survives_the_journey():
+def test_a_prototype_set_survives_the_journey() -> None:
     prototypes = PrototypeSet.of([[1, 2], [3, 4], [5, 6]], [0, 2, 2], [4, 1, 2])
     back = tensors.prototypes_from_bytes(tensors.prototypes_to_bytes(prototypes))
     for name in ("vectors", "class_ids", "weights", "group_ids"):
         np.testing.assert_array_equal(getattr(back, name), getattr(prototypes, name))
 
 
-def test_an_empty_prototype_set_keeps_its_dimension():
+def test_an_empty_prototype_set_keeps_its_dimension() -> None:
     assert tensors.prototypes_from_bytes(tensors.prototypes_to_bytes(PrototypeSet.empty(512))).vectors.shape == (0, 512)
 
 
@@ -205,7 +205,7 @@ GOOD_SET = {
         ({"group_ids": np.zeros(3, np.int64)}, "shape"),
     ],
 )
-def test_a_prototype_set_of_another_structure_is_refused(change, check):
+def test_a_prototype_set_of_another_structure_is_refused(change, check) -> None:
     arrays = {name: array for name, array in {**GOOD_SET, **change}.items() if array is not None}
     with pytest.raises(MalformedUpdate) as refusal:
         tensors.prototypes_from_bytes(tensors.to_bytes(arrays))
@@ -213,7 +213,7 @@ def test_a_prototype_set_of_another_structure_is_refused(change, check):
 
 
 @pytest.mark.parametrize(("size", "chunk_bytes", "offset"), [(0, 3, 0), (1, 3, 0), (9, 3, 0), (10, 3, 0), (10, 3, 4)])
-def test_chunks_cover_the_rest_in_order(size, chunk_bytes, offset):
+def test_chunks_cover_the_rest_in_order(size, chunk_bytes, offset) -> None:
     data = bytes(range(size))
     position = offset
     for begin, piece in tensors.chunks(data, chunk_bytes, offset):

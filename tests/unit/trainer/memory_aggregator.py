@@ -45,7 +45,7 @@ class MemoryAggregator:
         self._fail("fetch")
         return self.blobs[blob.sha256]
 
-    def store(self, run_id, round_number, blob, data, *, is_prototypes):
+    def store(self, run_id, round_number, blob, data, *, is_prototypes) -> None:
         self._fail("store")
         assert hashlib.sha256(data).hexdigest() == blob.sha256
         self.stored[blob.sha256] = (data, is_prototypes)
@@ -55,9 +55,9 @@ class MemoryAggregator:
         self.updates.append((round_number, update))
         return CommittedUpdate(run_id, round_number, tuple(blob.sha256 for blob in update.payload.blobs))
 
-    def report_evaluation(self, run_id, round_number, evaluation):
+    def report_evaluation(self, run_id, round_number, evaluation) -> None:
         self.evaluations.append((round_number, evaluation))
 
-    def _fail(self, where):
+    def _fail(self, where) -> None:
         if self.failures.get(where):
             raise self.failures[where].pop(0)

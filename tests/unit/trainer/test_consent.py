@@ -16,7 +16,7 @@ import timm
 from shared.config.run import ModelSection, parse_run_config
 from shared.config.settings import TrainerSettings, from_command_line, load
 from shared.errors import CodeNotAllowed, DownloadNotAllowed, FileNotAllowed, InvalidConfig, InvalidModel
-from tests.support.federation.processes import ROOT
+from tests.support import ROOT
 from trainer.consent import NO_CONSENT, Consent
 from trainer.models import build_model
 from trainer.worker import HINTS

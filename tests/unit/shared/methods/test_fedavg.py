@@ -11,7 +11,7 @@ from shared.types import PrototypeSet
 from tests.support.oracles.numpy_ops import a_step
 
 
-def test_the_loss_is_the_cross_entropy_alone():
+def test_the_loss_is_the_cross_entropy_alone() -> None:
     prototypes = PrototypeSet.of([(1, 0)], [0], [1])
     step = a_step([(2.0, 0.0), (0.0, 0.0)], [0, 1], prototypes)
     terms = client_loss(step, Config())
@@ -19,23 +19,23 @@ def test_the_loss_is_the_cross_entropy_alone():
     assert terms["ce"].value == pytest.approx((np.log(1 + np.exp(-2)) + np.log(2)) / 2)
 
 
-def test_clients_weigh_as_many_samples_as_they_have():
+def test_clients_weigh_as_many_samples_as_they_have() -> None:
     blocks = [np.array([1.0], np.float32), np.array([5.0], np.float32)]
     folded = fold(np.zeros(1, np.float32), iter(blocks), fold_weights([30, 10], Config()), Config())
     assert folded.tolist() == [2.0]
 
 
-def test_clients_weigh_alike_when_asked():
+def test_clients_weigh_alike_when_asked() -> None:
     config = Config(averaging="equal")
     blocks = [np.array([1.0], np.float32), np.array([5.0], np.float32)]
     assert fold(np.zeros(1, np.float32), iter(blocks), fold_weights([30, 10], config), config).tolist() == [3.0]
 
 
-def test_the_state_before_the_round_does_not_matter():
+def test_the_state_before_the_round_does_not_matter() -> None:
     blocks = [np.array([1.0, 2.0], np.float32)]
     for state in (np.zeros(2, np.float32), np.full(2, 9.0, np.float32)):
         assert fold(state, iter(blocks), [7.0], Config()).tolist() == [1.0, 2.0]
 
 
-def test_it_has_no_prototypes():
+def test_it_has_no_prototypes() -> None:
     assert not METHOD.has_prototypes

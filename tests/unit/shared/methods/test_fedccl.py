@@ -65,21 +65,21 @@ def by_torch(features, labels, signals, tau):
 class TestValues:
     @pytest.mark.parametrize("tau", [0.07, 0.5])
     @pytest.mark.parametrize("seed", range(3))
-    def test_terms_are_the_papers_by_another_road(self, seed, tau):
+    def test_terms_are_the_papers_by_another_road(self, seed, tau) -> None:
         features, labels, signals = a_batch(seed)
         found = values(client_loss, Config(tau=tau), a_point(features, 4), of(labels, signals, 4))
         local, averaged = by_torch(features, labels, signals, tau)
         assert found["local"] == pytest.approx(local, rel=1e-6)
         assert found["global"] == pytest.approx(averaged, rel=1e-6)
 
-    def test_one_sample_by_hand(self):
+    def test_one_sample_by_hand(self) -> None:
         found = values(client_loss, Config(tau=1.0), a_point([(1, 0)], 3), of([0]))
         pool = [math.exp(cosine) for cosine in (1, 0.6, 0)]
         averaged = [math.exp(cosine) for cosine in (2 / math.sqrt(5), 0)]
         assert found["local"] == pytest.approx(-math.log((pool[0] + pool[1]) / sum(pool)), rel=1e-7)
         assert found["global"] == pytest.approx(-math.log(averaged[0] / sum(averaged)), rel=1e-7)
 
-    def test_the_local_contrast_does_not_see_averaged_signals_nor_the_global_one_pooled_ones(self):
+    def test_the_local_contrast_does_not_see_averaged_signals_nor_the_global_one_pooled_ones(self) -> None:
         point = a_point([(1, 0.2), (0.1, 1)], 3)
         base = values(client_loss, Config(), point, of([0, 1]))
         other_averages = a_set([*SIGNALS.vectors[:3], (-1, 5), (3, 1)], SIGNALS.class_ids, SIGNALS.group_ids)
@@ -89,25 +89,25 @@ class TestValues:
         changed = values(client_loss, Config(), point, of([0, 1], other_pool))
         assert (changed["global"], changed["local"] == base["local"]) == (base["global"], False)
 
-    def test_the_local_contrast_is_fpls_over_the_pool(self):
+    def test_the_local_contrast_is_fpls_over_the_pool(self) -> None:
         features, labels, signals = a_batch(5)
         pool = PrototypeSet.of(signals.vectors[:6], signals.class_ids[:6], np.ones(6))
         point = a_point(features, 4)
         theirs = values(fpl.client_loss, fpl.Config(tau=0.07, lambda2=0.0), point, of(labels, pool, 4))["cpcl"]
         assert values(client_loss, Config(), point, of(labels, signals, 4))["local"] == pytest.approx(theirs, rel=1e-12)
 
-    def test_one_class_has_nothing_to_contrast_with(self):
+    def test_one_class_has_nothing_to_contrast_with(self) -> None:
         one = a_set([(1, 0), (0, 1), (1, 1)], [0, 0, 0], [0, 1, -1])
         found = values(client_loss, Config(), a_point([(1, 0.3)], 3), of([0], one))
         assert (found["local"], found["global"]) == (0, 0)
 
-    def test_a_missing_class_and_a_zero_feature_add_nothing_but_count_in_the_mean(self):
+    def test_a_missing_class_and_a_zero_feature_add_nothing_but_count_in_the_mean(self) -> None:
         alone = values(client_loss, Config(), a_point([(1, 0.5)], 3), of([1]))
         beside = values(client_loss, Config(), a_point([(1, 0.5), (1, 0), (0, 0), (1, 0.5)], 3), of([1, 2, 0, 1]))
         assert beside["local"] == pytest.approx(alone["local"] / 2)
         assert beside["global"] == pytest.approx(alone["global"] / 2)
 
-    def test_an_averaged_signal_that_is_zero_is_finite(self):
+    def test_an_averaged_signal_that_is_zero_is_finite(self) -> None:
         # Opposite clusters have no direction in common.
         signals = a_set([(1, 0), (-1, 0), (0, 1), (0, 0), (0, 1)], [0, 0, 1, 0, 1], [0, 1, 0, -1, -1])
         for value, slopes in gradients(
@@ -120,18 +120,18 @@ class TestValues:
         ("lambda1", "lambda2", "names"),
         [(0, 0, ["ce"]), (1, 0, ["ce", "local"]), (0, 1, ["ce", "global"]), (1, 1, ["ce", "local", "global"])],
     )
-    def test_a_term_with_coefficient_zero_is_left_out(self, lambda1, lambda2, names):
+    def test_a_term_with_coefficient_zero_is_left_out(self, lambda1, lambda2, names) -> None:
         config = Config(lambda1=lambda1, lambda2=lambda2)
         assert list(values(client_loss, config, a_point([(1, 0)], 3), of([0]))) == names
 
-    def test_the_defaults_are_the_papers(self):
+    def test_the_defaults_are_the_papers(self) -> None:
         config = Config()
         assert (config.tau, config.lambda1, config.lambda2, config.max_pool_per_class) == (0.07, 1, 1, None)
 
 
 class TestGradient:
     @pytest.mark.parametrize("seed", range(2))
-    def test_autograd_agrees_with_finite_differences_of_the_numpy_loss(self, seed):
+    def test_autograd_agrees_with_finite_differences_of_the_numpy_loss(self, seed) -> None:
         features, labels, signals = a_batch(seed)
         assert_torch_agrees_with_numpy(client_loss, Config(tau=0.3), a_point(features, 4), of(labels, signals, 4))
 
@@ -143,14 +143,14 @@ class TestServer:
         PrototypeSet.of([(4, 1)], [0], [10]),
     )
 
-    def test_it_sends_every_local_signal_with_its_client_and_one_averaged_signal_a_class(self):
+    def test_it_sends_every_local_signal_with_its_client_and_one_averaged_signal_a_class(self) -> None:
         merged = server_prototypes(self.CLIENTS, 3, Config())
         assert merged.class_ids.tolist() == [0, 0, 1, 1, 0, 1]
         assert merged.group_ids.tolist() == [0, 2, 0, 0, -1, -1]
         assert merged.weights.tolist() == [30, 10, 5, 6, 1, 1]
         np.testing.assert_allclose(merged.vectors[4:], [(2.5, 0.5), (0, 1.5)])
 
-    def test_an_averaged_signal_is_the_mean_of_the_global_clusters_not_of_the_pool(self):
+    def test_an_averaged_signal_is_the_mean_of_the_global_clusters_not_of_the_pool(self) -> None:
         angles = np.deg2rad([0, 3, 5, 9, 90, 91])
         pool = PrototypeSet.of(np.stack([np.cos(angles), np.sin(angles)], 1), [0] * 6, [1] * 6)
         merged = server_prototypes([pool], 1, Config())
@@ -159,26 +159,26 @@ class TestServer:
         np.testing.assert_allclose(merged.vectors[-1], expected, atol=1e-7)
         assert merged.group_ids.tolist() == [0] * 6 + [-1]
 
-    def test_of_a_pool_that_is_too_large_those_that_stand_for_the_most_samples_stay(self):
+    def test_of_a_pool_that_is_too_large_those_that_stand_for_the_most_samples_stay(self) -> None:
         rows = PrototypeSet.of([(1, 0), (2, 0), (3, 0), (4, 0), (0, 1)], [0, 0, 0, 0, 1], [3, 9, 9, 2, 1])
         merged = server_prototypes([rows], 2, Config(max_pool_per_class=2))
         assert merged.vectors[:, 0].tolist() == [2, 3, 0, 2.5, 0]
         assert merged.class_ids.tolist() == [0, 0, 1, 0, 1]
 
-    def test_the_limit_changes_what_is_sent_and_not_what_is_averaged(self):
+    def test_the_limit_changes_what_is_sent_and_not_what_is_averaged(self) -> None:
         whole = server_prototypes(self.CLIENTS, 3, Config())
         cut = server_prototypes(self.CLIENTS, 3, Config(max_pool_per_class=1))
         assert cut.group_ids.tolist() == [0, 0, -1, -1]
         assert cut.vectors[2:].tobytes() == whole.vectors[4:].tobytes()
 
-    def test_what_a_client_sends_are_its_clusters_with_their_counts(self):
+    def test_what_a_client_sends_are_its_clusters_with_their_counts(self) -> None:
         features = np.array([[2, 0], [4, 0.1], [0, 6], [0.1, 2]], np.float32)
         report = client_report(features, np.zeros(4, np.int64), 1, Config())
         np.testing.assert_allclose(report.prototypes.vectors, [[3, 0.05], [0.05, 4]], rtol=1e-6)
         assert report.prototypes.weights.tolist() == [2, 2]
 
 
-def test_a_client_keeps_the_model_that_it_trained_and_evaluates_it():
+def test_a_client_keeps_the_model_that_it_trained_and_evaluates_it() -> None:
     received, trained = {"w": np.zeros(2, np.float32)}, {"w": np.ones(2, np.float32)}
     state = next_client_state(ClientEnd(received=received, trained=trained, state=None, round=1), Config())
     assert local_model(received, state, Config()) == trained

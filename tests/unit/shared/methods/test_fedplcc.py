@@ -64,21 +64,21 @@ class TestPublishedValues:
         ("label", "phi", "contra", "corr"),
         [(0, 0.5, 0.00157616, -0.75), (0, 1.0, 0.00157616, -0.943649), (1, 0.5, 6.453549, -0.529150)],
     )
-    def test_one_sample(self, label, phi, contra, corr):
+    def test_one_sample(self, label, phi, contra, corr) -> None:
         values = values_of(a_step([(1, 0)], [label], PUBLISHED), Config(phi=phi))
         assert values["contra"] == pytest.approx(contra, abs=5e-7)
         assert values["corr"] == pytest.approx(corr, abs=5e-7)
 
-    def test_one_sample_on_torch_in_float32(self):
+    def test_one_sample_on_torch_in_float32(self) -> None:
         total, _ = torch_loss([(1, 0)], [0], PUBLISHED, 2, Config())
         assert total == pytest.approx(100 * 0.00157616 - 1000 * 0.75, rel=1e-5)
 
-    def test_a_batch_is_the_mean_of_its_samples(self):
+    def test_a_batch_is_the_mean_of_its_samples(self) -> None:
         values = values_of(a_step([(1, 0), (1, 0)], [0, 1], PUBLISHED), Config())
         assert values["contra"] == pytest.approx((0.00157616 + 6.453549) / 2, abs=5e-7)
         assert values["corr"] == pytest.approx(-(0.75 + 0.529150) / 2, abs=5e-7)
 
-    def test_coefficients_are_reported_apart_from_values(self):
+    def test_coefficients_are_reported_apart_from_values(self) -> None:
         terms = client_loss(a_step([(1, 0)], [0], PUBLISHED), Config())
         assert {name: term.coefficient for name, term in terms.items()} == {"ce": 1, "contra": 100, "corr": 1000}
 
@@ -87,50 +87,50 @@ class TestTopK:
     SIX = PrototypeSet.of(np.c_[np.ones(6), np.linspace(0, 1, 6)], [0] * 6, [0.05, 0.1, 0.15, 0.2, 0.24, 0.26])
 
     @pytest.mark.parametrize(("phi", "k"), [(1e-12, 1), (0.01, 1), (0.5, 3), (0.51, 4), (1.0, 6)])
-    def test_k_is_the_ceiling_of_phi_times_the_class_size(self, phi, k):
+    def test_k_is_the_ceiling_of_phi_times_the_class_size(self, phi, k) -> None:
         similarity = (1 / np.hypot(1, np.linspace(0, 1, 6))) ** 0.5
         largest = np.sort(similarity * self.SIX.weights)[::-1][:k]
         assert values_of(a_step([(1, 0)], [0], self.SIX), Config(phi=phi))["corr"] == pytest.approx(-largest.sum())
 
-    def test_seven_of_a_hundred_are_seven_though_binary_fractions_say_eight(self):
+    def test_seven_of_a_hundred_are_seven_though_binary_fractions_say_eight(self) -> None:
         assert 0.07 * 100 > 7
         hundred = PrototypeSet.of(np.tile([1.0, 0.0], (100, 1)), [0] * 100, np.full(100, 0.01))
         assert values_of(a_step([(1, 0)], [0], hundred), Config(phi=0.07))["corr"] == pytest.approx(-0.07)
 
-    def test_ranking_by_similarity_takes_the_nearest_and_still_weighs_them(self):
+    def test_ranking_by_similarity_takes_the_nearest_and_still_weighs_them(self) -> None:
         config = Config(phi=0.01, topk_rank="similarity")
         assert values_of(a_step([(1, 0)], [0], self.SIX), config)["corr"] == pytest.approx(-0.05)
 
-    def test_of_equal_prototypes_exactly_k_count(self):
+    def test_of_equal_prototypes_exactly_k_count(self) -> None:
         equal = PrototypeSet.of([(1, 0)] * 4, [0] * 4, [0.25] * 4)
         assert values_of(a_step([(1, 0)], [0], equal), Config(phi=0.5))["corr"] == pytest.approx(-0.5)
 
 
 class TestWhatTermsApplyTo:
-    def test_without_prototypes_there_is_only_cross_entropy(self):
+    def test_without_prototypes_there_is_only_cross_entropy(self) -> None:
         assert list(client_loss(a_step([(1, 0)], [0], None), Config())) == ["ce"]
 
     @pytest.mark.parametrize(
         ("lambda1", "lambda2", "names"),
         [(0, 0, ["ce"]), (1, 0, ["ce", "contra"]), (0, 1, ["ce", "corr"]), (1, 1, ["ce", "contra", "corr"])],
     )
-    def test_a_term_with_coefficient_zero_is_left_out(self, lambda1, lambda2, names):
+    def test_a_term_with_coefficient_zero_is_left_out(self, lambda1, lambda2, names) -> None:
         config = Config(lambda1=lambda1, lambda2=lambda2)
         assert list(client_loss(a_step([(1, 0)], [0], PUBLISHED), config)) == names
 
-    def test_a_class_without_prototypes_adds_nothing_but_counts_in_the_mean(self):
+    def test_a_class_without_prototypes_adds_nothing_but_counts_in_the_mean(self) -> None:
         alone = values_of(a_step([(1, 0)], [1], PUBLISHED, num_classes=3), Config())
         beside = values_of(a_step([(1, 0), (1, 0)], [1, 2], PUBLISHED, num_classes=3), Config())
         assert beside["contra"] == pytest.approx(alone["contra"] / 2)
         assert beside["corr"] == pytest.approx(alone["corr"] / 2)
 
-    def test_a_zero_feature_adds_nothing_but_counts_in_the_mean(self):
+    def test_a_zero_feature_adds_nothing_but_counts_in_the_mean(self) -> None:
         alone = values_of(a_step([(1, 0)], [1], PUBLISHED), Config())
         beside = values_of(a_step([(1, 0), (0, 0)], [1, 1], PUBLISHED), Config())
         assert beside["contra"] == pytest.approx(alone["contra"] / 2)
         assert beside["corr"] == pytest.approx(alone["corr"] / 2)
 
-    def test_one_class_has_nothing_to_contrast_with(self):
+    def test_one_class_has_nothing_to_contrast_with(self) -> None:
         one_class = PrototypeSet.of([(1, 0), (0.3, 1)], [0, 0], [0.4, 0.6])
         assert values_of(a_step([(1, 0.2), (0.1, 1)], [0, 0], one_class), Config())["contra"] == 0
 
@@ -148,7 +148,7 @@ def random_batch(seed: int):
 class TestGradient:
     @pytest.mark.parametrize("config", [Config(), Config(alpha=0.25, tau=0.5, topk_rank="similarity"), Config(alpha=1)])
     @pytest.mark.parametrize("seed", range(3))
-    def test_autograd_agrees_with_finite_differences_of_the_numpy_loss(self, seed, config):
+    def test_autograd_agrees_with_finite_differences_of_the_numpy_loss(self, seed, config) -> None:
         features, labels, prototypes = random_batch(seed)
         total, gradient_BD = torch_loss(features, labels, prototypes, 4, config, torch.float64)
 
@@ -165,7 +165,7 @@ class TestGradient:
             slope = (prototype_terms(ahead) - prototype_terms(behind)) / (2 * width)
             assert gradient_BD[index] == pytest.approx(slope, rel=1e-5, abs=1e-4)
 
-    def test_gradient_is_zero_for_samples_that_the_terms_do_not_apply_to(self):
+    def test_gradient_is_zero_for_samples_that_the_terms_do_not_apply_to(self) -> None:
         features, labels, prototypes = random_batch(0)
         features[0] = 0
         _, gradient_BD = torch_loss(features, labels, prototypes, 4, Config())
@@ -176,7 +176,7 @@ class TestGradient:
     @pytest.mark.parametrize("cosine", [-1.0, -1e-8, 0.0, 1e-8, 1e-4, 1.0])
     @pytest.mark.parametrize("num_classes_known", [1, 2])
     @pytest.mark.parametrize("scale", [1e-7, 1.0, 1e4])
-    def test_loss_and_gradient_are_finite_at_awkward_cosines(self, cosine, num_classes_known, scale):
+    def test_loss_and_gradient_are_finite_at_awkward_cosines(self, cosine, num_classes_known, scale) -> None:
         feature = scale * np.array([cosine, np.sqrt(1 - cosine**2)])
         prototypes = PrototypeSet.of([(1, 0), (1, 0), (0, 1)], [0, 0, num_classes_known - 1], [0.5, 0.5, 1])
         features = [feature, feature, feature, (0, 0), (1e-12, 0)]
@@ -185,7 +185,7 @@ class TestGradient:
             assert np.isfinite(total)
             assert np.isfinite(gradient_BD).all()
 
-    def test_no_gradient_flows_below_the_floor_and_at_most_fifty_above(self):
+    def test_no_gradient_flows_below_the_floor_and_at_most_fifty_above(self) -> None:
         only_pull = Config(lambda1=0, lambda2=1)
         one = PrototypeSet.of([(1, 0)], [0], [1])
         slopes = []
@@ -203,17 +203,17 @@ class TestVariants:
         ("ramp_rounds", "round_number", "share"),
         [(0, 2, 1), (20, 2, 1 / 20), (20, 11, 0.5), (20, 21, 1), (20, 22, 1), (1, 2, 1), (5, 4, 0.6)],
     )
-    def test_both_coefficients_grow_in_equal_steps_and_then_stay(self, ramp_rounds, round_number, share):
+    def test_both_coefficients_grow_in_equal_steps_and_then_stay(self, ramp_rounds, round_number, share) -> None:
         step = a_step([(1, 0)], [1], PUBLISHED, round_number=round_number)
         terms = client_loss(step, Config(ramp_rounds=ramp_rounds))
         assert terms["contra"].coefficient == pytest.approx(share * 100, rel=1e-12)
         assert terms["corr"].coefficient == pytest.approx(share * 1000, rel=1e-12)
 
-    def test_a_term_that_grows_in_has_the_value_of_one_that_does_not(self):
+    def test_a_term_that_grows_in_has_the_value_of_one_that_does_not(self) -> None:
         step = a_step([(1, 0), (0.2, 1)], [1, 0], PUBLISHED)
         assert values_of(step, Config(ramp_rounds=7)) == values_of(step, Config())
 
-    def test_unit_weights_are_the_loss_of_prototypes_that_all_weigh_one(self):
+    def test_unit_weights_are_the_loss_of_prototypes_that_all_weigh_one(self) -> None:
         features, labels, prototypes = random_batch(1)
         ones = PrototypeSet.of(prototypes.vectors, prototypes.class_ids, np.ones(len(prototypes)))
         off, on = Config(), Config(unit_weights=True)
@@ -221,7 +221,7 @@ class TestVariants:
         assert weighed == values_of(a_step(features, labels, ones, num_classes=4), off)
         assert weighed != values_of(a_step(features, labels, prototypes, num_classes=4), off)
 
-    def test_unit_weights_by_hand(self):
+    def test_unit_weights_by_hand(self) -> None:
         values = values_of(a_step([(1, 0)], [0], PUBLISHED), Config(unit_weights=True, phi=1.0))
         similarities = np.sqrt([1, 0.6, 0.28])
         masses = np.exp(similarities / 0.07)
@@ -229,7 +229,7 @@ class TestVariants:
         assert values["corr"] == pytest.approx(-similarities[:2].sum(), rel=1e-6)  # weights of 1 are not bounded by 1
 
     @pytest.mark.parametrize("config", [Config(unit_weights=True), Config(ramp_rounds=4)])
-    def test_gradients_agree_with_finite_differences(self, config):
+    def test_gradients_agree_with_finite_differences(self, config) -> None:
         features, labels, prototypes = random_batch(2)
         situation = Situation(labels_B=labels, num_classes=4, prototypes=prototypes)
         assert_torch_agrees_with_numpy(client_loss, config, a_point(features, 4), situation)
@@ -239,7 +239,7 @@ class TestBesideFpl:
     """Invariant: even weights 1/C, plain cosines and no correlation are FPL's contrast where classes are equally large."""
 
     @pytest.mark.parametrize("class_size", [1, 2, 4])
-    def test_value_and_gradient_are_fpls(self, class_size):
+    def test_value_and_gradient_are_fpls(self, class_size) -> None:
         rng = np.random.default_rng(class_size)
         class_ids = np.repeat(np.arange(3), class_size)
         even = PrototypeSet.of(
@@ -252,7 +252,7 @@ class TestBesideFpl:
         assert ours[0] == pytest.approx(theirs[0], rel=1e-12)
         np.testing.assert_allclose(ours[1]["features"], theirs[1]["features"], rtol=1e-9, atol=1e-14)
 
-    def test_with_classes_of_other_sizes_they_differ(self):
+    def test_with_classes_of_other_sizes_they_differ(self) -> None:
         vectors, class_ids = np.random.default_rng(0).uniform(0.05, 1, (3, 5)), [0, 0, 1]
         situation = Situation(
             labels_B=[0, 1], num_classes=2, prototypes=PrototypeSet.of(vectors, class_ids, [0.5, 0.5, 1])
@@ -263,13 +263,13 @@ class TestBesideFpl:
 
 
 class TestConfig:
-    def test_defaults_are_the_papers(self):
+    def test_defaults_are_the_papers(self) -> None:
         config = Config()
         assert (config.alpha, config.tau, config.phi, config.lambda1, config.lambda2) == (0.5, 0.07, 0.5, 100, 1000)
         assert (config.topk_rank, config.merge_mean, config.partition) == ("weighted", "plain", "last")
         assert (config.min_cluster_size, config.averaging) == (1, "weighted")
 
-    def test_lambda2_does_not_follow_lambda1(self):
+    def test_lambda2_does_not_follow_lambda1(self) -> None:
         assert Config(lambda1=20).lambda2 == 1000
 
     @pytest.mark.parametrize(
@@ -288,7 +288,7 @@ class TestConfig:
             ("min_cluster_size", 0, "greater than or equal to 1"),
         ],
     )
-    def test_a_value_out_of_range_is_refused_with_the_range(self, key, value, message):
+    def test_a_value_out_of_range_is_refused_with_the_range(self, key, value, message) -> None:
         with pytest.raises(ValidationError, match=message) as caught:
             Config.model_validate({key: value})
         assert caught.value.errors()[0]["loc"] == (key,)
@@ -308,7 +308,7 @@ def on_circle(degrees: list[float]) -> np.ndarray:
 
 
 class TestReport:
-    def test_every_sample_is_behind_one_prototype_of_its_class(self):
+    def test_every_sample_is_behind_one_prototype_of_its_class(self) -> None:
         counts = [30, 0, 1, 7]
         features, labels = features_of(1, counts)
         report = client_report(features, labels, 4, Config())
@@ -318,7 +318,7 @@ class TestReport:
         assert report.num_excluded == 0
         np.testing.assert_array_equal(prototypes.vectors[prototypes.class_ids == 2][0], features[labels == 2][0])
 
-    def test_the_order_of_classes_in_the_data_does_not_matter(self):
+    def test_the_order_of_classes_in_the_data_does_not_matter(self) -> None:
         features, labels = features_of(2, [12, 9, 15])
         mixed_labels = np.random.default_rng(2).permutation(labels)
         mixed_features = np.empty_like(features)
@@ -329,25 +329,25 @@ class TestReport:
         assert mixed.vectors.tobytes() == straight.vectors.tobytes()
         assert mixed.class_ids.tolist() == straight.class_ids.tolist()
 
-    def test_a_centre_is_the_mean_of_features_as_they_are(self):
+    def test_a_centre_is_the_mean_of_features_as_they_are(self) -> None:
         features = np.array([[2, 0], [4, 0.1], [0, 6], [0.1, 2]], np.float32)
         report = client_report(features, np.zeros(4, np.int64), 1, Config())
         np.testing.assert_allclose(report.prototypes.vectors, [[3, 0.05], [0.05, 4]], rtol=1e-6)
         assert report.prototypes.weights.tolist() == [2, 2]
 
-    def test_partition_is_chosen_on_the_client_too(self):
+    def test_partition_is_chosen_on_the_client_too(self) -> None:
         features, labels = on_circle([0, 2, 9, 11, 40, 42, 49, 51]).astype(np.float32), np.zeros(8, np.int64)
         assert client_report(features, labels, 1, Config(partition="first")).prototypes.weights.tolist() == [2, 2, 2, 2]
         assert client_report(features, labels, 1, Config(partition="last")).prototypes.weights.tolist() == [4, 4]
 
-    def test_zero_features_are_excluded_and_counted(self):
+    def test_zero_features_are_excluded_and_counted(self) -> None:
         features, labels = features_of(3, [10, 10])
         features[[0, 5, 15]] = 0
         report = client_report(features, labels, 2, Config())
         assert report.num_excluded == 3
         assert np.bincount(report.prototypes.class_ids, report.prototypes.weights).tolist() == [8, 9]
 
-    def test_clusters_below_the_minimum_size_stay_on_the_client(self):
+    def test_clusters_below_the_minimum_size_stay_on_the_client(self) -> None:
         features, labels = features_of(4, [40, 1, 2])
         report = client_report(features, labels, 3, Config(min_cluster_size=3))
         assert (report.prototypes.weights >= 3).all()
@@ -355,11 +355,11 @@ class TestReport:
         assert report.prototypes.weights.sum() + report.num_excluded == 43
         assert report.num_excluded >= 3
 
-    def test_a_client_whose_features_are_all_zero_reports_an_empty_set_of_its_dimension(self):
+    def test_a_client_whose_features_are_all_zero_reports_an_empty_set_of_its_dimension(self) -> None:
         report = client_report(np.zeros((5, 8), np.float32), np.zeros(5, np.int64), 2, Config())
         assert (len(report.prototypes), report.prototypes.vectors.shape, report.num_excluded) == (0, (0, 8), 5)
 
-    def test_features_that_are_not_finite_are_refused(self):
+    def test_features_that_are_not_finite_are_refused(self) -> None:
         features, labels = features_of(5, [4])
         features[2, 1] = np.nan
         with pytest.raises(ValueError, match="finite"):
@@ -383,35 +383,35 @@ class TestServer:
     @pytest.mark.parametrize(
         ("merge_mean", "first_centre"), [("plain", (0.994124, 0.081135)), ("weighted", (0.997482, 0.034772))]
     )
-    def test_each_class_is_clustered_over_all_clients_and_normalised(self, merge_mean, first_centre):
+    def test_each_class_is_clustered_over_all_clients_and_normalised(self, merge_mean, first_centre) -> None:
         merged = server_prototypes(self.clients(), 4, Config(merge_mean=merge_mean))
         assert merged.class_ids.tolist() == [0, 1, 1, 1, 2]
         np.testing.assert_allclose(merged.weights, [1, 7 / 26, 12 / 26, 7 / 26, 1], rtol=1e-6)
         np.testing.assert_allclose(merged.vectors[1], first_centre, atol=1e-6)
         assert merged.group_ids.tolist() == [-1] * 5
 
-    def test_a_client_that_is_missing_takes_only_its_own_rows_away(self):
+    def test_a_client_that_is_missing_takes_only_its_own_rows_away(self) -> None:
         two = server_prototypes(self.clients()[:2], 4, Config())
         assert two.class_ids.tolist() == [0, 1, 1, 2]
         np.testing.assert_allclose(two.weights[1:3], [7 / 19, 12 / 19], rtol=1e-6)
 
-    def test_partition_is_chosen_on_the_server_too(self):
+    def test_partition_is_chosen_on_the_server_too(self) -> None:
         rows = PrototypeSet.of(on_circle([0, 2, 9, 11, 40, 42, 49, 51]), [0] * 8, [1] * 8)
         assert len(server_prototypes([rows], 1, Config(partition="first"))) == 4
         assert len(server_prototypes([rows], 1, Config(partition="last"))) == 2
 
     @pytest.mark.parametrize("sets", [[], [PrototypeSet.empty()], [PrototypeSet.empty(2), PrototypeSet.empty()]])
-    def test_no_prototypes_give_an_empty_set(self, sets):
+    def test_no_prototypes_give_an_empty_set(self, sets) -> None:
         assert len(server_prototypes(sets, 3, Config())) == 0
 
-    def test_clients_without_prototypes_do_not_matter(self):
+    def test_clients_without_prototypes_do_not_matter(self) -> None:
         sets = self.clients()
         with_empty = [PrototypeSet.empty(), sets[0], PrototypeSet.empty(2), *sets[1:]]
         expected = server_prototypes(sets, 4, Config())
         assert server_prototypes(with_empty, 4, Config()).vectors.tobytes() == expected.vectors.tobytes()
 
 
-def test_the_record_says_what_the_aggregator_must_check():
+def test_the_record_says_what_the_aggregator_must_check() -> None:
     assert METHOD.has_prototypes
     assert METHOD.weights_are_counts
     assert METHOD.prototype_kind == "local_cluster"

@@ -48,7 +48,7 @@ def by_torch(features, labels, prototypes, config):
 class TestValues:
     @pytest.mark.parametrize("corr", ["mean_proto", "all_protos"])
     @pytest.mark.parametrize("seed", range(3))
-    def test_terms_are_those_of_the_authors_code_by_another_road(self, seed, corr):
+    def test_terms_are_those_of_the_authors_code_by_another_road(self, seed, corr) -> None:
         features, labels, prototypes = a_batch(seed)
         config = Config(corr=corr)
         found = values(client_loss, config, a_point(features, 4), of(labels, prototypes, 4))
@@ -56,7 +56,7 @@ class TestValues:
         assert found["contra"] == pytest.approx(contrast, rel=1e-6)
         assert found["corr"] == pytest.approx(correction, rel=1e-6)
 
-    def test_one_sample_by_hand(self):
+    def test_one_sample_by_hand(self) -> None:
         point = a_point([(1, 0)], 3)
         mean = values(client_loss, Config(), point, of([0]))["corr"]
         # The mean of the class's centres is (0.8, 0.4), whose cosine with (1, 0) is 0.8 / sqrt(0.8).
@@ -64,17 +64,17 @@ class TestValues:
         every = values(client_loss, Config(alpha=0.5, corr="all_protos"), point, of([0]))["corr"]
         assert every == pytest.approx((0 + (1 - np.sqrt(0.6)) ** 2) / 2, rel=1e-6)
 
-    def test_one_coefficient_multiplies_both_terms(self):
+    def test_one_coefficient_multiplies_both_terms(self) -> None:
         terms = gradients(client_loss, Config(), a_point([(1, 0)], 3), of([0]))
         assert list(terms) == ["ce", "contra", "corr"]
         assert list(values(client_loss, Config(lambda1=0), a_point([(1, 0)], 3), of([0]))) == ["ce"]
 
-    def test_the_correction_is_zero_where_a_feature_points_where_it_should(self):
+    def test_the_correction_is_zero_where_a_feature_points_where_it_should(self) -> None:
         found = gradients(client_loss, Config(), a_point([(1.6, 0.8)], 3), of([0]))["corr"]
         assert found[0] == pytest.approx(0, abs=1e-14)
         np.testing.assert_allclose(found[1]["features"], 0, atol=1e-7)
 
-    def test_a_missing_class_and_a_zero_feature_add_nothing_but_count_in_the_mean(self):
+    def test_a_missing_class_and_a_zero_feature_add_nothing_but_count_in_the_mean(self) -> None:
         for corr in ("mean_proto", "all_protos"):
             config = Config(corr=corr)
             alone = values(client_loss, config, a_point([(1, 0)], 3), of([1]))
@@ -82,7 +82,7 @@ class TestValues:
             assert beside["contra"] == pytest.approx(alone["contra"] / 2)
             assert beside["corr"] == pytest.approx(alone["corr"] / 2)
 
-    def test_weights_of_prototypes_do_not_matter(self):
+    def test_weights_of_prototypes_do_not_matter(self) -> None:
         features, labels, prototypes = a_batch(0)
         even = PrototypeSet.of(prototypes.vectors, prototypes.class_ids, np.ones(7))
         point = a_point(features, 4)
@@ -90,7 +90,7 @@ class TestValues:
             client_loss, Config(), point, of(labels, even, 4)
         )
 
-    def test_opposite_features_do_not_give_nan(self):
+    def test_opposite_features_do_not_give_nan(self) -> None:
         """The authors' code has no floor under the power: it gives NaN here."""
         for corr in ("mean_proto", "all_protos"):
             found = gradients(
@@ -100,7 +100,7 @@ class TestValues:
                 assert np.isfinite(value)
                 assert np.isfinite(slopes["features"]).all()
 
-    def test_the_defaults_are_the_codes(self):
+    def test_the_defaults_are_the_codes(self) -> None:
         config = Config()
         assert (config.alpha, config.tau, config.lambda1, config.corr) == (0.25, 0.07, 100, "mean_proto")
 
@@ -108,7 +108,7 @@ class TestValues:
 class TestGradient:
     @pytest.mark.parametrize("corr", ["mean_proto", "all_protos"])
     @pytest.mark.parametrize("seed", range(2))
-    def test_autograd_agrees_with_finite_differences_of_the_numpy_loss(self, seed, corr):
+    def test_autograd_agrees_with_finite_differences_of_the_numpy_loss(self, seed, corr) -> None:
         features, labels, prototypes = a_batch(seed)
         assert_torch_agrees_with_numpy(client_loss, Config(corr=corr), a_point(features, 4), of(labels, prototypes, 4))
 
@@ -117,7 +117,7 @@ class TestBesideFedPlcc:
     """FedPLCC extends FedPLVM: with its weights and its correction off they are one contrast."""
 
     @pytest.mark.parametrize("alpha", [0.25, 0.5, 1.0])
-    def test_unit_weights_give_fedplvms_contrast(self, alpha):
+    def test_unit_weights_give_fedplvms_contrast(self, alpha) -> None:
         features, labels, prototypes = a_batch(4)
         situation = of(labels, prototypes, 4)
         other = fedplcc.Config(alpha=alpha, unit_weights=True, lambda2=0.0)
@@ -127,7 +127,7 @@ class TestBesideFedPlcc:
         assert extended["contra"][0] == plain["contra"][0]
         np.testing.assert_array_equal(extended["contra"][1]["features"], plain["contra"][1]["features"])
 
-    def test_both_find_the_same_centres(self):
+    def test_both_find_the_same_centres(self) -> None:
         rng = np.random.default_rng(0)
         features, labels = rng.uniform(0, 1, (60, 5)).astype(np.float32), rng.integers(0, 3, 60)
         parts = [(features[part], labels[part]) for part in (slice(0, 30), slice(30, 60))]

@@ -38,7 +38,7 @@ def by_torch(features, labels, prototypes, tau):
 
 
 class TestValues:
-    def test_one_sample_by_hand(self):
+    def test_one_sample_by_hand(self) -> None:
         found = values(client_loss, Config(tau=0.5), a_point([(1, 0)], 3), of([0]))
         masses = [math.exp(cosine / 0.5) for cosine in (1, 0.6, 0)]
         assert found["cpcl"] == pytest.approx(-math.log((masses[0] + masses[1]) / sum(masses)), rel=1e-7)
@@ -47,7 +47,7 @@ class TestValues:
 
     @pytest.mark.parametrize("tau", [0.02, 0.2, 2.0])
     @pytest.mark.parametrize("seed", range(3))
-    def test_terms_are_the_papers_by_another_road(self, seed, tau):
+    def test_terms_are_the_papers_by_another_road(self, seed, tau) -> None:
         rng = np.random.default_rng(seed)
         prototypes = PrototypeSet.of(rng.uniform(0, 1, (7, 5)), [0, 0, 0, 1, 1, 3, 3], np.ones(7))
         features, labels = rng.uniform(0, 1, (6, 5)), [0, 1, 2, 3, 0, 1]
@@ -56,7 +56,7 @@ class TestValues:
         assert found["cpcl"] == pytest.approx(contrast, rel=1e-7)
         assert found["upcr"] == pytest.approx(distance, rel=1e-6)
 
-    def test_with_one_prototype_a_class_the_contrast_is_a_cross_entropy(self):
+    def test_with_one_prototype_a_class_the_contrast_is_a_cross_entropy(self) -> None:
         rng = np.random.default_rng(3)
         vectors, features, labels = (
             rng.normal(size=(4, 5)).astype(np.float32),
@@ -72,7 +72,7 @@ class TestValues:
             expected, rel=1e-7
         )
 
-    def test_summed_as_typeset_the_distance_is_as_many_times_larger_as_there_are_dimensions(self):
+    def test_summed_as_typeset_the_distance_is_as_many_times_larger_as_there_are_dimensions(self) -> None:
         point, situation = a_point(np.random.default_rng(0).normal(size=(4, 2)), 3), of([0, 1, 2, 0])
         mean, typeset = (
             values(client_loss, Config(upcr_reduction=reduction), point, situation)["upcr"]
@@ -80,14 +80,14 @@ class TestValues:
         )
         assert typeset == pytest.approx(2 * mean, rel=1e-12)
 
-    def test_weights_of_prototypes_do_not_matter(self):
+    def test_weights_of_prototypes_do_not_matter(self) -> None:
         even = PrototypeSet.of(CLUSTERS.vectors, CLUSTERS.class_ids, np.ones(3))
         point = a_point([(1, 0.4), (0.3, 1)], 3)
         assert values(client_loss, Config(), point, of([0, 1])) == values(
             client_loss, Config(), point, of([0, 1], even)
         )
 
-    def test_the_smallest_temperature_overflows_nowhere(self):
+    def test_the_smallest_temperature_overflows_nowhere(self) -> None:
         value, slopes = gradients(
             client_loss, Config(tau=1e-3), a_point([(0, 1), (1, 0)], 3), of([0, 1]), torch.float32
         )["cpcl"]
@@ -98,16 +98,16 @@ class TestValues:
         ("lambda1", "lambda2", "names"),
         [(0, 0, ["ce"]), (1, 0, ["ce", "cpcl"]), (0, 1, ["ce", "upcr"]), (1, 1, ["ce", "cpcl", "upcr"])],
     )
-    def test_a_term_with_coefficient_zero_is_left_out(self, lambda1, lambda2, names):
+    def test_a_term_with_coefficient_zero_is_left_out(self, lambda1, lambda2, names) -> None:
         config = Config(lambda1=lambda1, lambda2=lambda2)
         assert list(values(client_loss, config, a_point([(1, 0)], 3), of([0]))) == names
 
-    def test_a_zero_feature_adds_to_the_distance_and_nothing_to_the_contrast(self):
+    def test_a_zero_feature_adds_to_the_distance_and_nothing_to_the_contrast(self) -> None:
         found = gradients(client_loss, Config(), a_point([(0, 0), (1, 0)], 3), of([1, 0]))
         assert not found["cpcl"][1]["features"][0].any()
         np.testing.assert_allclose(found["upcr"][1]["features"][0], [0, -1.5])
 
-    def test_the_defaults_are_the_papers_and_the_codes(self):
+    def test_the_defaults_are_the_papers_and_the_codes(self) -> None:
         config = Config()
         assert (config.tau, config.lambda1, config.lambda2) == (0.02, 1, 1)
         assert (config.upcr_reduction, config.partition) == ("mean", "last")
@@ -116,7 +116,7 @@ class TestValues:
 class TestGradient:
     @pytest.mark.parametrize("config", [Config(tau=0.1), Config(tau=0.5, upcr_reduction="sum")])
     @pytest.mark.parametrize("seed", range(2))
-    def test_autograd_agrees_with_finite_differences_of_the_numpy_loss(self, seed, config):
+    def test_autograd_agrees_with_finite_differences_of_the_numpy_loss(self, seed, config) -> None:
         features = np.random.default_rng(seed).uniform(0.1, 1, (4, 2))
         assert_torch_agrees_with_numpy(client_loss, config, a_point(features, 3), of([0, 1, 2, 0]))
 
@@ -127,7 +127,7 @@ def on_circle(degrees, radii=1.0):
 
 
 class TestServer:
-    def test_clients_means_of_a_class_are_clustered_and_averaged_alike(self):
+    def test_clients_means_of_a_class_are_clustered_and_averaged_alike(self) -> None:
         degrees, counts = [0, 4, 10, 30, 33, 70, 75, 77], [5, 1, 1, 10, 2, 3, 3, 1]
         clients = [
             PrototypeSet.of(on_circle([angle]), [1], [count]) for angle, count in zip(degrees, counts, strict=True)
@@ -139,12 +139,12 @@ class TestServer:
         )
 
     @pytest.mark.parametrize("num_clients", [1, 2, 3])
-    def test_with_three_clients_or_fewer_a_class_has_one_prototype_their_mean(self, num_clients):
+    def test_with_three_clients_or_fewer_a_class_has_one_prototype_their_mean(self, num_clients) -> None:
         rows = on_circle([0, 80, 170][:num_clients])
         merged = server_prototypes([PrototypeSet.of([row], [0], [7]) for row in rows], 1, Config())
         np.testing.assert_allclose(merged.vectors, [rows.astype(np.float32).mean(0)], atol=1e-7)
 
-    def test_the_unbiased_prototype_is_the_mean_over_clusters_not_over_clients(self):
+    def test_the_unbiased_prototype_is_the_mean_over_clusters_not_over_clients(self) -> None:
         clients = [PrototypeSet.of(on_circle([angle]), [0], [1]) for angle in (0, 3, 5, 9, 90, 91)]
         merged = server_prototypes(clients, 1, Config())
         assert len(merged) == 2
@@ -153,13 +153,13 @@ class TestServer:
         found = values(client_loss, Config(), a_point([unbiased], 1), of([0], merged, 1))
         assert found["upcr"] == pytest.approx(0, abs=1e-13)
 
-    def test_partition_is_chosen(self):
+    def test_partition_is_chosen(self) -> None:
         clients = [PrototypeSet.of(on_circle([angle]), [0], [1]) for angle in (0, 2, 9, 11, 40, 42, 49, 51)]
         assert len(server_prototypes(clients, 1, Config(partition="first"))) == 4
         assert len(server_prototypes(clients, 1, Config(partition="last"))) == 2
 
 
-def test_what_a_client_sends_is_the_mean_of_each_of_its_classes():
+def test_what_a_client_sends_is_the_mean_of_each_of_its_classes() -> None:
     features = np.array([(1, 0), (3, 0), (0, 5)], np.float32)
     report = client_report(features, np.array([1, 1, 0]), 3, Config())
     assert report.prototypes.vectors.tolist() == [[0, 5], [2, 0]]

@@ -53,28 +53,28 @@ def torch_contrast(
 
 class TestValues:
     @pytest.mark.parametrize("tau", [0.5, 1.0])
-    def test_it_is_the_papers_equation(self, tau):
+    def test_it_is_the_papers_equation(self, tau) -> None:
         a, b = 0.6 / tau, 0.8 / tau  # cosines of the diagonal with right and up
         expected = -math.log(math.exp(a) / (math.exp(a) + math.exp(b)))
         assert contrast_of([DIAGONAL], [RIGHT], [UP], Config(tau=tau)) == pytest.approx(expected, rel=1e-12)
         value, _ = torch_contrast([DIAGONAL], [RIGHT], [UP], Config(tau=tau), torch.float32)
         assert value == pytest.approx(expected, rel=1e-6)
 
-    def test_lengths_do_not_matter_and_a_batch_is_the_mean_of_its_samples(self):
+    def test_lengths_do_not_matter_and_a_batch_is_the_mean_of_its_samples(self) -> None:
         config = Config()
         alone = [contrast_of([z], [RIGHT], [UP], config) for z in (DIAGONAL, RIGHT)]
         both = contrast_of([DIAGONAL, (9.0, 0.0)], [RIGHT, (0.1, 0.0)], [UP, UP], config)
         assert both == pytest.approx(sum(alone) / 2, rel=1e-12)
 
-    def test_the_defaults_are_the_papers(self):
+    def test_the_defaults_are_the_papers(self) -> None:
         assert (Config().mu, Config().tau) == (1.0, 0.5)
 
-    def test_the_coefficient_is_reported_apart_from_the_value(self):
+    def test_the_coefficient_is_reported_apart_from_the_value(self) -> None:
         references = {RECEIVED: [RIGHT], PREVIOUS: [UP]}
         terms = client_loss(a_step([DIAGONAL], [0], None, reference_features=references), Config(mu=5))
         assert {name: term.coefficient for name, term in terms.items()} == {"ce": 1, "contrast": 5}
 
-    def test_a_zero_feature_adds_nothing_but_counts_in_the_mean(self):
+    def test_a_zero_feature_adds_nothing_but_counts_in_the_mean(self) -> None:
         alone = contrast_of([DIAGONAL], [RIGHT], [UP], Config())
         beside = contrast_of([DIAGONAL, (0, 0)], [RIGHT, RIGHT], [UP, UP], Config())
         assert beside == pytest.approx(alone / 2)
@@ -83,7 +83,7 @@ class TestValues:
 class TestGradient:
     @pytest.mark.parametrize("seed", range(3))
     @pytest.mark.parametrize("config", [Config(), Config(tau=0.1)])
-    def test_autograd_agrees_with_finite_differences_of_the_numpy_loss(self, seed, config):
+    def test_autograd_agrees_with_finite_differences_of_the_numpy_loss(self, seed, config) -> None:
         features, received, previous = np.random.default_rng(seed).normal(size=(3, 5, 4))
         _, gradient = torch_contrast(features, received, previous, config, torch.float64)
         step = 1e-6
@@ -94,13 +94,13 @@ class TestGradient:
             up, down = (contrast_of(rows, received, previous, config) for rows in moved)
             assert gradient[index] == pytest.approx((up - down) / (2 * step), abs=1e-8, rel=1e-5)
 
-    def test_where_previous_is_received_the_value_is_log_two_and_the_gradient_zero_but_for_rounding(self):
+    def test_where_previous_is_received_the_value_is_log_two_and_the_gradient_zero_but_for_rounding(self) -> None:
         features, received = np.random.default_rng(0).normal(size=(2, 6, 8))
         value, gradient = torch_contrast(features, received, received, Config(), torch.float32)
         assert value == pytest.approx(math.log(2), rel=1e-6)
         np.testing.assert_allclose(gradient, 0, atol=1e-8)
 
-    def test_a_feature_without_direction_has_no_gradient(self):
+    def test_a_feature_without_direction_has_no_gradient(self) -> None:
         _, gradient = torch_contrast([(0, 0), DIAGONAL], [RIGHT, RIGHT], [UP, UP], Config(), torch.float32)
         assert not gradient[0].any()
         assert gradient[1].any()
@@ -124,13 +124,13 @@ def previous() -> Any:
 
 
 class TestLocalTraining:
-    def test_without_its_term_it_has_the_bytes_of_fedavg(self, previous):
+    def test_without_its_term_it_has_the_bytes_of_fedavg(self, previous) -> None:
         fedavg, _ = trained("fedavg")
         neutral, result = trained(state=previous, mu=0)
         assert neutral == fedavg
         assert (list(result.losses), result.client_state) == (["ce"], None)
 
-    def test_the_first_participation_has_the_bytes_of_fedavg_and_keeps_the_trained_model(self):
+    def test_the_first_participation_has_the_bytes_of_fedavg_and_keeps_the_trained_model(self) -> None:
         config = a_config()
         model = a_model(config)
         local_train(
@@ -143,14 +143,14 @@ class TestLocalTraining:
         assert result.client_state.keys() == expected.keys()
         assert all(np.array_equal(result.client_state[name], expected[name]) for name in expected)
 
-    def test_what_was_kept_changes_the_result_and_the_same_gives_the_same_bytes(self, previous):
+    def test_what_was_kept_changes_the_result_and_the_same_gives_the_same_bytes(self, previous) -> None:
         first, _ = trained()
         (left, result), (right, _) = trained(state=previous), trained(state=previous)
         assert left == right != first
         assert result.losses["contrast"] > 0
         assert trained(state=previous, mu=5.0)[0] != left
 
-    def test_reference_models_move_no_statistic_and_draw_no_random_number(self, previous):
+    def test_reference_models_move_no_statistic_and_draw_no_random_number(self, previous) -> None:
         # Dropout and batch statistics would tell: with a coefficient too small to matter the bytes are FedAvg's.
         config = a_config("moon", method={"mu": 1e-30}, model={"name": "resnet10"})
         model = a_model(config)

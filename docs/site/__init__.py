@@ -1,0 +1,1 @@
+"""The documents as a static site: Sphinx's configuration and extensions, the generated page, the check of citations."""

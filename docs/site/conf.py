@@ -1,0 +1,70 @@
+"""Sphinx's configuration. `make docs` builds the site; every Markdown file of the repository is a page at its own path.
+
+The source folder is the repository's root, so a relative link means the same on a code host and in the site: a link to
+another document leads to its page, a link to any other file to a copy of the file.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT))
+
+from pygments.lexers.special import TextLexer  # noqa: E402
+from sphinx.highlighting import lexers  # noqa: E402
+
+from shared.version import VERSION  # noqa: E402
+
+project = "fedplcc"
+release = version = VERSION
+root_doc = "docs/index"
+extensions = [
+    "myst_parser",
+    "sphinx.ext.viewcode",
+    "docs.site.mathml",
+    "docs.site.links",
+    "docs.site.docstrings",
+]
+
+include_patterns = ["**.md"]
+exclude_patterns = [".*", "build", "dist", "node_modules", "tests-output", "fedplcc-runs", "fedplcc-state"]
+highlight_language = "text"
+
+myst_enable_extensions = ["dollarmath"]
+myst_heading_anchors = 4
+suppress_warnings = ["myst.header"]  # the fragments of a record may begin at any level
+
+autodoc_typehints = "signature"
+python_maximum_signature_line_length = 100
+autodoc_member_order = "bysource"
+autodoc_default_options = {"members": True, "exclude-members": "model_config, younger"}
+autodoc_preserve_defaults = True
+default_role = "literal"
+python_use_unqualified_type_names = True
+# Names of other projects and aliases of types have no page here; a wrong name of our own does not build.
+nitpick_ignore_regex = [
+    # Limits within annotated types, which the page of the configuration has in words.
+    (
+        r"py:.*",
+        r"(ge|gt|le|lt|func|annotation|required|metadata)=.*|Ge|Le|Field(Info)?|Annotated.*|tuple\[.*|.*\._known_partition",
+    ),
+    (
+        r"py:.*",
+        r"(numpy|np|npt|torch|nn|pydantic|pydantic_core|collections|typing|pathlib|os|enum|annotated_types)\..*",
+    ),
+]
+
+lexers |= {"mermaid": TextLexer(), "nft": TextLexer()}
+
+html_title = f"fedplcc {VERSION}"
+html_theme = "furo"
+html_math_renderer = "mathml"
+html_static_path = ["static"]
+html_css_files = ["site.css"]
+html_additional_pages = {"index": "redirect.html"}
+templates_path = ["templates"]
+html_copy_source = False
+html_show_sourcelink = False
+html_show_copyright = False

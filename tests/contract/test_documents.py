@@ -1,0 +1,82 @@
+"""The documents agree with the code: tables of methods, of results and of guarantees."""
+
+from __future__ import annotations
+
+import csv
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from shared.methods import METHODS
+from shared.methods.base import MethodConfig
+from shared.methods.prototypes import ClusterConfig, PrototypeConfig
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+RESULTS = ROOT / "experiments" / "results"
+SHARED_KEYS = (MethodConfig, PrototypeConfig, ClusterConfig)
+
+
+def rows(text: str) -> list[list[str]]:
+    """The cells of the tables in a text, without heads."""
+    lines = [line for line in text.splitlines() if line.startswith("|")]
+    heads = [number for number, line in enumerate(lines) if re.fullmatch(r"[|:-]+", line)]
+    kept = [line for number, line in enumerate(lines) if number not in heads and number + 1 not in heads]
+    return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in kept]
+
+
+def test_the_table_of_methods_has_every_method_with_its_own_keys() -> None:
+    table = rows((DOCS / "methods.md").read_text(encoding="utf-8").partition("## Results")[0])
+    assert [row[0].strip("`") for row in table] == list(METHODS)
+    for row, method in zip(table, METHODS.values(), strict=True):
+        inherited = next(kind for kind in method.config.__mro__ if kind in SHARED_KEYS)
+        own = [key for key in method.config.model_fields if key in method.config.__annotations__]
+        assert set(own) >= method.config.model_fields.keys() - inherited.model_fields.keys()
+        assert re.findall(r"`(\w+)`", row[5]) == own, method.name
+
+
+def test_the_results_of_the_methods_are_those_of_the_report() -> None:
+    text = (DOCS / "methods.md").read_text(encoding="utf-8")
+    table = rows(text.split("<!-- results -->")[1].split("<!-- /results -->")[0])
+    with (RESULTS / "summary.csv").open(encoding="utf-8") as file:
+        found = {
+            (line["dataset"], line["column"], _shown(line))
+            for line in csv.DictReader(file)
+            if (line["view"], line["model"]) == ("last", "global")
+        }
+    report = (RESULTS / "report.md").read_text(encoding="utf-8")
+    assert len(table) == 10
+    for label, *cells in table:
+        assert f"\n| {label} |" in report
+        columns = [(dataset, column) for dataset in ("digit5", "office10") for column in ("mean", "worst")]
+        for (dataset, column), cell in zip(columns, cells, strict=True):
+            assert (dataset, column, cell.strip("*")) in found, f"{label}: {dataset}, {column}"
+
+
+def _shown(line: dict[str, str]) -> str:
+    """A mean, and its deviation over seeds if there are several, in percent."""
+    mean = f"{100 * float(line['mean']):.1f}"
+    return f"{mean} ± {100 * float(line['std']):.1f}" if int(line["seeds"]) > 1 else mean
+
+
+GUARANTEES = rows((DOCS / "guarantees.md").read_text(encoding="utf-8"))
+TESTS = {path.relative_to(ROOT).as_posix() for path in (ROOT / "tests").rglob("*.py")}
+
+
+def test_every_guarantee_has_a_test_and_a_command() -> None:
+    assert len(GUARANTEES) > 40
+    assert all(len(row) == 3 and "](../" in row[1] and "`" in row[2] for row in GUARANTEES)
+
+
+@pytest.mark.parametrize("row", GUARANTEES, ids=lambda row: row[0][:40])
+def test_the_command_of_a_guarantee_names_tests_that_there_are(row: list[str]) -> None:
+    for command in re.findall(r'`make test ARGS="([^"]+)"`', row[2]):
+        words = shlex.split(command)
+        picked = words[words.index("-k") + 1] if "-k" in words else ""
+        files = [word for word in words if word.startswith("tests")]
+        assert picked or files
+        assert [file for file in files if not (ROOT / file).exists()] == []
+        for word in re.findall(r"\w+", picked.replace(" or ", " ")):
+            assert any(word in name for name in TESTS), f"-k {word} picks no file of tests"

@@ -1,0 +1,261 @@
+"""A real federation that a Prometheus can watch, and the faults that its alerts are for.
+
+Three runs: `digits` of three numpy clients whose accuracy rises as told, `strict` of two of them, which fails without a
+quorum, and `stripes` of a real torch trainer. Everything that moves bytes is a deployed service's own. `python -m
+tests.support.federation.watched_federation ADDRESS CLIENT` is one of the numpy clients as a process.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+
+from aggregator.store.blobs.files import BlobFiles
+from shared.readings import DEVICE_MEMORY_BYTES, DEVICE_UTILISATION_RATIO
+from shared.types import GLOBAL_MODEL, BlobRef, Evaluation, EvaluationCounts, Task, TaskKind, Update
+from tests.support.federation import tiny_federation
+from tests.support.federation.grpc_client import RunControl
+from tests.support.federation.numpy_client import CLASSES, NumpyClient, a_document
+from tests.support.federation.numpy_trainer import NumpyRunner, NumpyTrainer
+from tests.support.federation.processes import Federation, Process, eventually, free_port
+
+HEARTBEAT_S, LEASE_HEARTBEATS = 0.25, 12
+LEASE_S = HEARTBEAT_S * LEASE_HEARTBEATS
+"""A busy machine must not make anybody look silent."""
+TRAIN_S = 0.15
+"""How long a numpy client takes: rounds are to be slower than scrapes are far apart."""
+DISK_BYTES = 96 << 20
+LEFT = 0.05
+"""Part of the disk that is free when it is filled: enough to go on, too little to be left alone."""
+ROUNDS = 600
+"""More than there is time for."""
+CEILINGS = {"zurich": 0.97, "geneva": 0.91, "lugano": 0.78}
+KILLED = "lugano"
+TORCH_CLIENT = tiny_federation.CLIENTS[0]
+
+
+@dataclass
+class Member(NumpyClient):
+    """A client that learns along a curve, unless something befalls it."""
+
+    ceiling: float = 0.9
+    is_harmed: bool = False
+    """Whether the global model is bad for its domain."""
+    is_poisonous: bool = False
+    """Whether its model holds what is no number."""
+
+    def work(self, task: Task, model: bytes | None) -> tuple[Update, dict[BlobRef, bytes]]:
+        """As every numpy client, after the time that training takes."""
+        if task.kind is TaskKind.TRAIN:
+            threading.Event().wait(TRAIN_S)
+        update, blobs = super().work(task, model)
+        left = math.exp(-task.round / 15)
+        return replace(update, losses={"ce": 0.1 + 2 * left, "contra": 0.3 + left, "corr": -0.9 + 0.6 * left}), blobs
+
+    def trained(self, task: Task, model: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """The local model, poisoned or not."""
+        trained = super().trained(task, model)
+        if self.is_poisonous:
+            trained["head.weight"] = np.full_like(trained["head.weight"], np.nan)
+        return trained
+
+    def evaluation(self, task: Task, model: bytes) -> Evaluation:
+        """Counts that follow the curve."""
+        reached = self.ceiling * (1 - 0.8 * math.exp(-task.round / 12)) - 0.8 * self.is_harmed
+        correct, total = (round(1000 * max(reached, 0.05)),) * len(CLASSES), (1000,) * len(CLASSES)
+        counts = EvaluationCounts("test", GLOBAL_MODEL, correct, total)
+        return Evaluation(client_id=self.client_id, domain=self.domain, counts=(counts,))
+
+
+def member(client_id: str) -> Member:
+    """One of the three, by its name."""
+    return Member(client_id, domain=client_id, ceiling=CEILINGS[client_id])
+
+
+class WatchedFederation:
+    """All of it within its block; the aggregator's state is on a disk of its own where that may be mounted."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.federation = Federation(folder)
+        self.members = {name: member(name) for name in CEILINGS if name != KILLED}
+        self.trainer_metrics_port = free_port()
+        self.has_own_disk = False
+        self._around = ExitStack()
+
+    def __enter__(self) -> Self:
+        with ExitStack() as around:
+            self.has_own_disk = around.enter_context(_small_disk(self.folder / "aggregator"))
+            around.enter_context(self.federation)
+            self._start(around)
+            self._around = around.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._around.__exit__(kind, error, trace)
+
+    def _start(self, around: ExitStack) -> None:
+        often = ("--heartbeat-interval-s", str(HEARTBEAT_S), "--lease-heartbeats", str(LEASE_HEARTBEATS))
+        self.federation.start_aggregator(*often)
+        tiny_federation.write_data(self.folder, num_per_class=4)
+        data, port = f"npz:{self.folder / TORCH_CLIENT}.npz", str(self.trainer_metrics_port)
+        self.federation.start_trainer(TORCH_CLIENT, data, "--metrics-port", port)
+        address = self.federation.address
+        other = Process(KILLED, self.folder, ("tests.support.federation.watched_federation", address, KILLED))
+        self.federation.processes[KILLED] = other
+        other.start()
+        for each in self.members.values():
+            around.enter_context(NumpyTrainer(address, each, runner=_runner(each)))
+        self.federation.start_gateway()
+        self.control = RunControl(address)
+        around.callback(self.control.close)
+
+    def begin(self) -> None:
+        """Create the runs when everybody is there, and wait until each goes on."""
+        eventually(lambda: sum(client.is_connected for client in self.control.clients()) == 4, "everybody has joined")
+        self.runs = {document["run"]["name"]: self.control.create(document).run_id for document in self._documents()}
+        for run_id in self.runs.values():
+            eventually(lambda run_id=run_id: self.control.get(run_id).round >= 3, f"{run_id} goes on")  # type: ignore[misc]
+
+    def _documents(self) -> Iterator[dict[str, Any]]:
+        quorum = {"deadline_s": 0.5, "silence_s": LEASE_S}
+        yield a_document(
+            "fedplcc",
+            tuple(CEILINGS),
+            run={"name": "digits", "rounds": ROUNDS},
+            quorum={**quorum, "min_clients": 2},
+        )
+        yield a_document(
+            "fedavg",
+            ("geneva", KILLED),
+            run={"name": "strict", "rounds": ROUNDS},
+            quorum={**quorum, "on_no_quorum": "fail"},
+        )
+        # A model of the client's own, too; so slow a learner's accuracy stands still, and no alert comes from how it learns.
+        stripes = tiny_federation.document(
+            self.folder,
+            "fedproto",
+            run={"name": "stripes", "rounds": ROUNDS, "clients": [TORCH_CLIENT]},
+            training={"local_steps": 2, "batch_size": 4, "learning_rate": 1e-9},
+            data={"image_size": 16},
+        )
+        yield {**tiny_federation.run_document(stripes), "method": {"share_model": False}}
+
+    @property
+    def targets(self) -> dict[str, list[str]]:
+        """What to scrape, by job."""
+        return {
+            "aggregator": [f"127.0.0.1:{self.federation.metrics_port}"],
+            "gateway": [f"127.0.0.1:{self.federation.gateway_port}"],
+            "trainer": [f"127.0.0.1:{self.trainer_metrics_port}"],
+        }
+
+    def go_on(self, rounds: int) -> None:
+        """Wait until the numpy clients' run is so many rounds further."""
+        self.federation.wait_healthy()
+        goal = self.control.get(self.runs["digits"]).round + rounds
+        eventually(lambda: self.control.get(self.runs["digits"]).round >= goal, "the run goes on")
+
+    # Faults, and what mends them
+
+    def harm_a_domain(self, *, is_harmed: bool = True) -> None:
+        """The global model becomes bad for one domain, or is good again."""
+        self.members["geneva"].is_harmed = is_harmed
+
+    def poison(self) -> None:
+        """A client sends what is no number, and cannot do its task, for as long as this takes."""
+        self.members["zurich"].is_poisonous = True
+
+    def freeze_the_torch_trainer(self) -> None:
+        """The process is there and does nothing: its run waits for it, for it has no quorum to go on with."""
+        os.kill(self.federation.processes[f"trainer-{TORCH_CLIENT}"].pid, signal.SIGSTOP)
+
+    def thaw_the_torch_trainer(self) -> None:
+        """It goes on where it stood."""
+        os.kill(self.federation.processes[f"trainer-{TORCH_CLIENT}"].pid, signal.SIGCONT)
+
+    def kill_a_trainer(self) -> None:
+        """SIGKILL: of three clients of one run, and of two of another."""
+        self.federation.processes[KILLED].kill()
+
+    def start_the_trainer_again(self) -> None:
+        """The one that was killed."""
+        self.federation.processes[KILLED].start()
+
+    def lose_a_blob(self) -> int:
+        """The file of a stored model vanishes from the disk; returns the status with which its download is answered."""
+        run = f"{self.federation.gateway_url}/v1/runs/{self.runs['digits']}"
+        with urllib.request.urlopen(f"{run}/rounds?page_size=1", timeout=20) as answer:
+            first = json.load(answer)["rounds"][0]
+        BlobFiles(self.folder / "aggregator").stored_path(first["model"]["sha256"]).unlink()
+        try:
+            with urllib.request.urlopen(f"{run}/model?round={first['round']}", timeout=20) as answer:
+                return int(answer.status)
+        except urllib.error.HTTPError as error:
+            return error.code
+
+    def fill_the_disk(self) -> Path:
+        """Leave little room; returns the file to delete."""
+        folder = self.folder / "aggregator"
+        disk = os.statvfs(folder)
+        filler = folder / "filler"
+        with filler.open("wb") as file:
+            os.posix_fallocate(file.fileno(), 0, int(disk.f_bavail * disk.f_frsize - LEFT * DISK_BYTES))
+        return filler
+
+    def kill_the_aggregator(self) -> None:
+        """SIGKILL."""
+        self.federation.processes["aggregator"].kill()
+
+    def start_the_aggregator_again(self) -> None:
+        """On the state that it left; returns at once."""
+        self.federation.processes["aggregator"].start()
+
+
+def _runner(client: Member) -> NumpyRunner:
+    runner = NumpyRunner(client)
+    if client.client_id == "zurich":  # as a trainer beside a GPU says
+        runner.measured = {DEVICE_MEMORY_BYTES.name: 3.5e9, DEVICE_UTILISATION_RATIO.name: 0.62}
+    return runner
+
+
+@contextmanager
+def _small_disk(folder: Path) -> Iterator[bool]:
+    """Whether the folder is a file system of its own, which it is where mounting is allowed."""
+    folder.mkdir(parents=True)
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs", str(folder)]
+    is_mounted = os.geteuid() == 0 and subprocess.run(mount, capture_output=True, check=False).returncode == 0
+    try:
+        yield is_mounted
+    finally:
+        if is_mounted:
+            subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def main(arguments: list[str]) -> None:
+    """Act for one client until the process is killed."""
+    address, client_id = arguments
+    client = member(client_id)
+    with NumpyTrainer(address, client, runner=_runner(client)):
+        signal.sigwait({signal.SIGTERM})
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,135 @@
+"""What people are told of storage that fails: until it works again, or nobody has tried for a while."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+
+from aggregator.coordinator.attendance import MAX_ANNOUNCED
+from aggregator.coordinator.write_trouble import FORGET_AFTER_S, Storage
+from aggregator.store.blobs.uploads import Upload
+from shared.errors import BlobCorrupt, StoreUnavailable
+from tests.support.federation.in_process import Clock, LocalFederation
+from tests.support.federation.numpy_client import NumpyClient
+from tests.support.hosts.failing_disk import Disk
+from tests.support.hosts.memory_folder import memory_folder
+from tests.support.records.captured_logs import logged
+
+
+def fail(storage: Storage, what: str) -> None:
+    with pytest.raises(StoreUnavailable), storage.writing(what):
+        raise StoreUnavailable(f"{what} cannot be written")
+
+
+def test_a_failure_is_told_until_the_same_kind_of_writing_works() -> None:
+    clock = Clock()
+    storage = Storage(clock)
+    assert storage.why_waiting() == ""
+    fail(storage, "uploads")
+    clock.now += 1
+    fail(storage, "history")
+    assert "history cannot be written; make room" in storage.why_waiting()
+    with storage.writing("history"):
+        pass
+    assert "uploads cannot be written" in storage.why_waiting()
+    with storage.writing("uploads"):
+        pass
+    assert storage.why_waiting() == ""
+
+
+def test_an_upload_that_begins_again_does_not_say_that_the_disk_has_room() -> None:
+    storage = Storage(Clock())
+    with logged() as lines:
+        for _ in range(3):
+            with storage.writing("uploads", is_proof=False):
+                pass
+            fail(storage, "uploads")
+    assert [line["event"] for line in lines()] == ["storage_fails"]
+
+
+def test_a_run_waits_for_storage_while_its_upload_only_begins_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    with memory_folder() as folder, LocalFederation(Path(folder), [NumpyClient("ann")]) as federation:
+        federation.join()
+        run = federation.create()
+        client = federation.clients["ann"]
+        task = federation.task(client)
+        blob, data = next(iter(client.work(task, None)[1].items()))
+        for _ in range(2):
+            receiver = federation.coordinator.transfers.begin_upload(
+                client.client_id, client.token, run.run_id, task.round, blob
+            )
+            assert receiver is not None
+            with monkeypatch.context() as patch:
+                patch.setattr(Upload, "write", lambda *_: no_room())
+                with pytest.raises(StoreUnavailable):
+                    receiver.write(0, data)
+            receiver.close()
+            assert federation.coordinator.get_run(run.run_id).reason.startswith("waits for storage: ")
+        again = federation.coordinator.transfers.begin_upload(
+            client.client_id, client.token, run.run_id, task.round, blob
+        )
+        assert again is not None
+        assert federation.coordinator.get_run(run.run_id).reason.startswith("waits for storage: ")
+        again.write(0, data)
+        again.close()
+        assert "storage" not in federation.coordinator.get_run(run.run_id).reason
+
+
+def test_a_failure_that_nobody_met_again_is_forgotten_and_other_errors_are_none_of_it() -> None:
+    clock = Clock()
+    storage = Storage(clock)
+    fail(storage, "uploads")
+    clock.now += FORGET_AFTER_S + 1
+    assert storage.why_waiting() == ""
+    with pytest.raises(BlobCorrupt), storage.writing("results"):
+        raise BlobCorrupt("other bytes")
+    assert storage.why_waiting() == ""
+
+
+def test_a_run_says_why_it_waits_and_keeps_its_own_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    with memory_folder() as folder, LocalFederation(Path(folder), [NumpyClient("ann")]) as federation:
+        federation.join()
+        run = federation.create()
+        disk = Disk(monkeypatch)
+        client = federation.clients["ann"]
+        task = federation.task(client)
+        update, blobs = client.work(task, None)
+        disk.fail_at(1)
+        with pytest.raises(StoreUnavailable):
+            federation.upload(client, task, blobs)
+        for seen in (federation.coordinator.get_run(run.run_id), *federation.coordinator.list_runs(limit=1)):
+            assert seen.reason.startswith("waits for storage: ")
+        disk.revive()
+        federation.submit(client, task, update, blobs)
+        assert "storage" not in federation.coordinator.get_run(run.run_id).reason
+
+
+def test_a_client_that_joined_while_nothing_could_be_written_is_written_down_when_it_can() -> None:
+    with memory_folder() as folder, LocalFederation(Path(folder), [NumpyClient("ann")]) as federation:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(federation.store, "transaction", no_room)
+            for _ in range(MAX_ANNOUNCED + 1):
+                with pytest.raises(StoreUnavailable):
+                    federation.join()
+        federation.join()
+        assert [client.client_id for client in federation.coordinator.list_clients()] == ["ann"]
+        assert len(federation.events("", "client_joined")) == 1
+
+
+def test_a_known_client_that_came_back_while_nothing_could_be_written_is_in_the_history_when_it_can() -> None:
+    with memory_folder() as folder, LocalFederation(Path(folder), [NumpyClient("ann")]) as federation:
+        federation.join()
+        federation.start_again()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(federation.store, "transaction", no_room)
+            with pytest.raises(StoreUnavailable):
+                federation.join()
+        federation.join()
+        federation.join()
+        assert len(federation.events("", "client_joined")) == 2
+
+
+def no_room() -> NoReturn:
+    raise StoreUnavailable("the disk is full")

@@ -1,0 +1,356 @@
+"""The two state machines of aggregator/rounds/machine.py: what they allow, what they refuse, that they change nothing
+in place.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import itertools
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from aggregator.rounds import machine
+from aggregator.rounds.machine import RoundEvent, RunEvent
+from shared.errors import (
+    EarlyReport,
+    FedplccError,
+    FutureRound,
+    InvalidTransition,
+    LateReport,
+    LateUpdate,
+    NotInCohort,
+    RoundClosed,
+    RunEnded,
+    StaleRound,
+    UpdateConflict,
+)
+from shared.types import RoundPhase, Run, RunStatus
+from tests.support.records.builders import a_blob, a_round, a_run, an_evaluation, an_update
+
+P, E = RunStatus, RunEvent
+
+# The table of moves, written out again: a move that is added to or lost from the code's table must be changed here too.
+ALLOWED = {
+    (P.PENDING, E.ROSTER_MET): P.RUNNING,
+    (P.RUNNING, E.PAUSE): P.PAUSED,
+    (P.PAUSED, E.RESUME): P.RUNNING,
+    (P.RUNNING, E.FINISH): P.COMPLETED,
+    (P.PENDING, E.FAIL): P.FAILED,
+    (P.RUNNING, E.FAIL): P.FAILED,
+    (P.PAUSED, E.FAIL): P.FAILED,
+    (P.PENDING, E.STOP): P.STOPPING,
+    (P.RUNNING, E.STOP): P.STOPPING,
+    (P.PAUSED, E.STOP): P.STOPPING,
+    (P.STOPPING, E.ALL_IDLE): P.STOPPED,
+}
+FORBIDDEN = [pair for pair in itertools.product(RunStatus, RunEvent) if pair not in ALLOWED]
+ROUND_ALLOWED = {
+    (RoundPhase.INITIALISING, RoundEvent.COLLECTED): RoundPhase.COMMITTED,
+    (RoundPhase.COLLECTING, RoundEvent.COLLECTED): RoundPhase.AGGREGATING,
+    (RoundPhase.AGGREGATING, RoundEvent.AGGREGATED): RoundPhase.EVALUATING,
+    (RoundPhase.EVALUATING, RoundEvent.EVALUATED): RoundPhase.COMMITTED,
+}
+OPEN_PHASES = [phase for phase in RoundPhase if phase is not RoundPhase.COMMITTED]
+
+
+def a_round_in(phase: RoundPhase) -> Run:
+    """A running run whose round 1 (round 0 where it initialises) is in this phase, with what belongs to it."""
+    number = 0 if phase is RoundPhase.INITIALISING else 1
+    current = a_round(number, phase)
+    if phase in (RoundPhase.AGGREGATING, RoundPhase.EVALUATING, RoundPhase.COMMITTED):
+        current = replace(current, updates={name: an_update(name) for name in current.cohort})
+    if phase in (RoundPhase.EVALUATING, RoundPhase.COMMITTED):
+        current = replace(current, model=a_blob("new"), prototypes=a_blob("new prototypes"))
+    if phase is RoundPhase.COMMITTED:
+        current = replace(current, evaluations={name: an_evaluation(name) for name in current.cohort})
+    return a_run(round=current)
+
+
+def committed(run: Run) -> Run:
+    return machine.commit_round(run, metrics_json="{}", timings_json="{}", now=9.0)
+
+
+@pytest.mark.parametrize(("status", "event"), ALLOWED)
+def test_every_move_of_the_table_is_made(status: RunStatus, event: RunEvent) -> None:
+    moved = machine.move(a_run(status), event, reason="because")
+    assert (moved.status, moved.reason) == (ALLOWED[status, event], "because")
+
+
+@pytest.mark.parametrize(("status", "event"), FORBIDDEN)
+def test_every_other_move_is_refused(status: RunStatus, event: RunEvent) -> None:
+    with pytest.raises(InvalidTransition) as refused:
+        machine.move(a_run(status), event)
+    assert refused.value.metadata == {"run_id": "test-0000", "status": status.value}
+
+
+def test_nothing_leads_out_of_a_final_status() -> None:
+    assert {status for status in RunStatus if status.is_final} == {P.COMPLETED, P.FAILED, P.STOPPED}
+    assert not [pair for pair in machine.RUN_TRANSITIONS if pair[0].is_final]
+
+
+def test_the_tables_are_the_design() -> None:
+    assert dict(machine.RUN_TRANSITIONS) == ALLOWED
+    assert dict(machine.ROUND_TRANSITIONS) == ROUND_ALLOWED
+
+
+@pytest.mark.parametrize("phase", RoundPhase)
+def test_a_round_is_committed_from_its_evaluation_only(phase: RoundPhase) -> None:
+    run = a_round_in(phase)
+    if phase is RoundPhase.EVALUATING:
+        after = committed(run)
+        assert after.round is not None
+        assert after.round.phase is RoundPhase.COMMITTED
+    else:
+        with pytest.raises(InvalidTransition):
+            committed(run)
+
+
+@pytest.mark.parametrize("phase", RoundPhase)
+def test_a_round_is_aggregated_once_and_only_when_it_waits_for_it(phase: RoundPhase) -> None:
+    run = a_round_in(phase)
+    if phase is RoundPhase.AGGREGATING:
+        after = machine.aggregated(run, 1, model=a_blob("m"), prototypes=a_blob("p"), now=5.0)
+        assert after.round is not None
+        assert (after.round.phase, after.round.model) == (RoundPhase.EVALUATING, a_blob("m"))
+        assert after.model == run.model, "the run starts from its last committed model until the round commits"
+        with pytest.raises(RoundClosed):
+            machine.aggregated(run, 2, model=a_blob("m"), prototypes=a_blob("p"), now=5.0)
+    else:
+        with pytest.raises(RoundClosed):
+            machine.aggregated(run, 1, model=a_blob("m"), prototypes=a_blob("p"), now=5.0)
+
+
+def test_round_0_is_the_lowest_client_id_and_its_model_is_the_runs() -> None:
+    run = machine.open_round(a_run(roster=("bob", "ann", "zoe"), model=None), 0, cohort_size=2, now=1.0)
+    assert run.round is not None
+    assert (run.round.cohort, run.round.phase) == (("ann",), RoundPhase.INITIALISING)
+    update = an_update("ann")
+    after = machine.add_update(run, 0, update, now=2.0)
+    assert after.round is not None
+    assert after.round.phase is RoundPhase.COMMITTED
+    assert after.model == after.round.model == update.payload.tensor_groups[0]
+    assert after.prototypes == after.round.prototypes == run.prototypes
+
+
+def test_a_round_collects_until_its_whole_cohort_has_committed() -> None:
+    run = a_round_in(RoundPhase.COLLECTING)
+    run = machine.add_update(run, 1, an_update("bob"), now=3.0)
+    assert run.round is not None
+    assert run.round.phase is RoundPhase.COLLECTING
+    run = machine.add_update(run, 1, an_update("ann"), now=4.0)
+    assert run.round is not None
+    assert run.round.phase is RoundPhase.AGGREGATING
+    assert run.round.phase_started_at == {"collecting": 101.0, "aggregating": 4.0}
+
+
+def test_the_same_update_again_changes_nothing_and_another_is_a_conflict() -> None:
+    run = machine.add_update(a_round_in(RoundPhase.COLLECTING), 1, an_update("ann"), now=3.0)
+    assert machine.add_update(run, 1, an_update("ann", timings={"train_seconds": 9.0}), now=4.0) is run
+    with pytest.raises(UpdateConflict) as refused:
+        machine.add_update(run, 1, an_update("ann", content="other"), now=4.0)
+    assert refused.value.metadata == {"run_id": run.run_id, "client_id": "ann"}
+
+
+@pytest.mark.parametrize("phase", [RoundPhase.AGGREGATING, RoundPhase.EVALUATING, RoundPhase.COMMITTED])
+def test_a_closed_round_still_knows_an_update_it_has_but_takes_no_new_one(phase: RoundPhase) -> None:
+    run = a_round_in(phase)
+    assert machine.add_update(run, 1, an_update("ann"), now=9.0) is run
+    with pytest.raises(UpdateConflict):
+        machine.add_update(run, 1, an_update("ann", content="other"), now=9.0)
+    assert run.round is not None
+    without_bob = replace(run, round=replace(run.round, updates={"ann": an_update("ann")}))
+    with pytest.raises(LateUpdate):
+        machine.add_update(without_bob, 1, an_update("bob"), now=9.0)
+
+
+@pytest.mark.parametrize(("number", "kind"), [(-1, StaleRound), (0, StaleRound), (2, FutureRound), (99, FutureRound)])
+def test_another_round_than_the_open_one_takes_neither_updates_nor_reports(
+    number: int, kind: type[RoundClosed]
+) -> None:
+    with pytest.raises(kind) as refused:
+        machine.add_update(a_round_in(RoundPhase.COLLECTING), number, an_update("ann"), now=1.0)
+    assert refused.value.metadata == {"run_id": "test-0000", "round": str(number)}
+    with pytest.raises(kind):
+        machine.add_evaluation(a_round_in(RoundPhase.EVALUATING), number, an_evaluation("ann"))
+
+
+def test_a_run_without_a_round_takes_nothing() -> None:
+    with pytest.raises(FutureRound):
+        machine.add_update(a_run(P.PENDING), 0, an_update("ann"), now=1.0)
+    with pytest.raises(FutureRound):
+        machine.add_evaluation(a_run(), 0, an_evaluation("ann"))
+
+
+@pytest.mark.parametrize("status", [P.STOPPING, P.STOPPED, P.COMPLETED, P.FAILED])
+def test_a_run_that_ends_takes_neither_updates_nor_reports(status: RunStatus) -> None:
+    with pytest.raises(RunEnded):
+        machine.add_update(replace(a_round_in(RoundPhase.COLLECTING), status=status), 1, an_update("ann"), now=1.0)
+    with pytest.raises(RunEnded):
+        machine.add_evaluation(replace(a_round_in(RoundPhase.EVALUATING), status=status), 1, an_evaluation("ann"))
+
+
+def test_a_client_outside_the_cohort_is_refused() -> None:
+    with pytest.raises(NotInCohort):
+        machine.add_update(a_round_in(RoundPhase.COLLECTING), 1, an_update("eve"), now=1.0)
+    with pytest.raises(NotInCohort):
+        machine.check_takes_updates(a_round_in(RoundPhase.COLLECTING), 1, "eve")
+    with pytest.raises(NotInCohort):
+        machine.add_evaluation(a_round_in(RoundPhase.EVALUATING), 1, an_evaluation("eve"))
+
+
+@pytest.mark.parametrize("phase", [phase for phase in RoundPhase if phase is not RoundPhase.EVALUATING])
+def test_reports_are_taken_while_the_round_is_evaluated_only(phase: RoundPhase) -> None:
+    run = a_round_in(phase)
+    assert run.round is not None
+    run = replace(run, round=replace(run.round, evaluations={}))
+    with pytest.raises(LateReport if phase is RoundPhase.COMMITTED else EarlyReport):
+        machine.add_evaluation(run, run.round_number, an_evaluation("ann"))
+
+
+def test_the_first_report_of_a_client_counts_and_the_last_missing_one_completes_the_evaluation() -> None:
+    run = machine.add_evaluation(a_round_in(RoundPhase.EVALUATING), 1, an_evaluation("ann"))
+    assert not machine.is_evaluated(run)
+    assert machine.add_evaluation(run, 1, an_evaluation("ann", correct=(0, 0, 0))) is run
+    run = machine.add_evaluation(run, 1, an_evaluation("bob"))
+    assert machine.is_evaluated(run)
+
+
+def test_a_committed_round_hands_its_model_and_prototypes_to_the_run() -> None:
+    run = a_round_in(RoundPhase.EVALUATING)
+    after = machine.commit_round(run, metrics_json='{"a":1}', timings_json='{"b":2}', now=7.0)
+    assert (after.model, after.prototypes) == (a_blob("new"), a_blob("new prototypes"))
+    assert after.round is not None
+    assert (after.round.metrics_json, after.round.timings_json) == ('{"a":1}', '{"b":2}')
+    assert after.round.phase_started_at["committed"] == 7.0
+    assert not machine.has_open_round(after)
+
+
+@pytest.mark.parametrize("phase", OPEN_PHASES)
+def test_a_pause_waits_for_the_open_round_to_commit(phase: RoundPhase) -> None:
+    run = machine.pause(a_round_in(phase), now=False)
+    assert (run.status, run.is_pause_requested) == (P.RUNNING, True)
+    assert machine.pause(run, now=False) == run
+    assert machine.next_step(run, cohort_size=None, now=1.0) is run, "an open round stays open"
+
+
+def test_a_waiting_pause_takes_effect_when_the_round_commits() -> None:
+    run = committed(machine.pause(a_round_in(RoundPhase.EVALUATING), now=False))
+    paused = machine.next_step(run, cohort_size=None, now=1.0)
+    assert (paused.status, paused.round_number, paused.is_pause_requested) == (P.PAUSED, 1, False)
+    assert machine.next_step(paused, cohort_size=None, now=1.0) is paused
+    resumed = machine.resume(paused)
+    assert machine.next_step(resumed, cohort_size=None, now=1.0).round_number == 2
+
+
+def test_a_run_whose_last_round_commits_completes_even_if_a_pause_waits() -> None:
+    run = replace(a_round_in(RoundPhase.EVALUATING), total_rounds=1)
+    run = committed(machine.pause(run, now=False))
+    assert machine.next_step(run, cohort_size=None, now=1.0).status is P.COMPLETED
+
+
+@pytest.mark.parametrize("phase", OPEN_PHASES)
+def test_a_pause_at_once_keeps_the_round_for_the_resume(phase: RoundPhase) -> None:
+    run = a_round_in(phase)
+    paused = machine.pause(machine.pause(run, now=False), now=True)
+    assert (paused.status, paused.round, paused.is_pause_requested) == (P.PAUSED, run.round, False)
+    assert machine.resume(paused) == run
+
+
+def test_a_pause_between_rounds_takes_effect_at_once() -> None:
+    assert machine.pause(a_run(), now=False).status is P.PAUSED
+    assert machine.pause(committed(a_round_in(RoundPhase.EVALUATING)), now=False).status is P.PAUSED
+
+
+@pytest.mark.parametrize("now", [True, False])
+def test_pausing_and_resuming_twice_changes_nothing(now: bool) -> None:
+    paused = a_run(P.PAUSED)
+    assert machine.pause(paused, now=now) is paused
+    running = a_round_in(RoundPhase.COLLECTING)
+    assert machine.resume(running) == running
+
+
+def test_resuming_takes_back_a_pause_that_waits() -> None:
+    run = a_round_in(RoundPhase.COLLECTING)
+    assert machine.resume(machine.pause(run, now=False)) == run
+
+
+@pytest.mark.parametrize("status", [P.PENDING, P.STOPPING, P.STOPPED, P.COMPLETED, P.FAILED])
+@pytest.mark.parametrize(
+    "change", [lambda run: machine.pause(run, now=False), lambda run: machine.pause(run, now=True)]
+)
+def test_a_run_that_does_not_run_cannot_be_paused(status: RunStatus, change: Callable[[Run], Run]) -> None:
+    with pytest.raises(InvalidTransition):
+        change(a_run(status))
+
+
+@pytest.mark.parametrize("status", [P.PENDING, P.STOPPING, P.STOPPED, P.COMPLETED, P.FAILED])
+def test_a_run_that_is_not_paused_cannot_be_resumed(status: RunStatus) -> None:
+    with pytest.raises(InvalidTransition):
+        machine.resume(a_run(status))
+
+
+@pytest.mark.parametrize("status", RunStatus)
+def test_a_run_can_be_stopped_from_every_status_and_twice(status: RunStatus) -> None:
+    run = replace(a_round_in(RoundPhase.COLLECTING), status=status, is_pause_requested=True)
+    stopped = machine.stop(run, reason="enough")
+    if status is P.STOPPING or status.is_final:
+        assert stopped is run
+    else:
+        assert (stopped.status, stopped.reason, stopped.is_pause_requested) == (P.STOPPING, "enough", False)
+    assert machine.stop(stopped, reason="again") is stopped
+    assert (stopped.round, stopped.model) == (run.round, run.model), "a stopped run keeps its last committed round"
+
+
+@pytest.mark.parametrize("status", [status for status in RunStatus if status is not P.RUNNING])
+def test_a_run_that_does_not_run_goes_no_step(status: RunStatus) -> None:
+    run = a_run(status)
+    assert machine.next_step(run, cohort_size=None, now=1.0) is run
+
+
+def test_rounds_follow_one_another_from_0_to_the_last() -> None:
+    run, seen = a_run(total_rounds=3), []
+    while run.status is P.RUNNING:
+        run = machine.next_step(run, cohort_size=None, now=1.0)
+        if run.round is not None and machine.has_open_round(run):
+            seen.append(run.round_number)
+            run = replace(run, round=replace(run.round, phase=RoundPhase.COMMITTED))
+    assert (seen, run.status) == ([0, 1, 2, 3], P.COMPLETED)
+
+
+def test_an_admitted_client_takes_part_from_the_next_round_on() -> None:
+    run = a_round_in(RoundPhase.COLLECTING)
+    admitted = machine.admit(run, ["zoe", "abe", "ann"])
+    assert admitted.roster == ("abe", "ann", "bob", "zoe")
+    assert admitted.round == run.round
+    later = machine.open_round(admitted, 2, cohort_size=None, now=1.0)
+    assert later.round is not None
+    assert later.round.cohort == ("abe", "ann", "bob", "zoe")
+
+
+CHANGES: dict[str, Callable[[Run], object]] = {
+    "move": lambda run: machine.move(run, RunEvent.STOP),
+    "pause": lambda run: machine.pause(run, now=False),
+    "pause now": lambda run: machine.pause(run, now=True),
+    "resume": machine.resume,
+    "stop": lambda run: machine.stop(run, reason="x"),
+    "next step": lambda run: machine.next_step(run, cohort_size=None, now=1.0),
+    "open round": lambda run: machine.open_round(run, 2, cohort_size=1, now=1.0),
+    "admit": lambda run: machine.admit(run, ["zoe"]),
+    "add update": lambda run: machine.add_update(run, run.round_number, an_update("ann"), now=1.0),
+    "aggregated": lambda run: machine.aggregated(run, 1, model=a_blob("m"), prototypes=a_blob("p"), now=1.0),
+    "add evaluation": lambda run: machine.add_evaluation(run, 1, an_evaluation("ann")),
+    "commit": committed,
+}
+
+
+@pytest.mark.parametrize("phase", RoundPhase)
+@pytest.mark.parametrize("change", CHANGES)
+def test_no_function_changes_what_it_is_given(phase: RoundPhase, change: str) -> None:
+    run = a_round_in(phase)
+    before = copy.deepcopy(run)
+    with contextlib.suppress(FedplccError):  # a refusal must leave it alone too
+        CHANGES[change](run)
+    assert run == before

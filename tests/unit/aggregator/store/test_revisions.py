@@ -1,0 +1,393 @@
+"""An old database is brought to the present tables whole or not at all; a newer one is left alone."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from alembic import command
+from alembic.autogenerate import compare_metadata
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import Engine, create_engine, event
+from structlog.testing import capture_logs
+
+from aggregator.store import generate
+from aggregator.store.database import new_revision, revisions, schema
+from aggregator.store.database.sql_store import SqlStore
+from shared.errors import StoreUnavailable
+from shared.types import Event, EventQuery, RunStatus
+from tests.support import ROOT
+from tests.support.hosts.memory_folder import memory_folder
+from tests.support.records.later_revision import copy_migrations, write_revision
+
+OLD = ROOT / "tests" / "golden" / "aggregator-0001.sql"
+"""What an aggregator wrote before databases had a revision: two runs, clients, updates, evaluations, events."""
+OLD_COPY = "aggregator.sqlite.revision-0001"
+
+Rows = dict[str, list[dict[str, Any]]]
+
+
+@pytest.fixture
+def old(folder: Path) -> Path:
+    """A state directory whose database is at revision 0001."""
+    with closing(sqlite3.connect(folder / "aggregator.sqlite")) as connection:
+        connection.executescript(OLD.read_text(encoding="utf-8"))
+        connection.execute("PRAGMA journal_mode = WAL")
+    return folder
+
+
+def rows_of(file: Path) -> Rows:
+    """Every row of every table that holds data."""
+    with closing(sqlite3.connect(file)) as connection:
+        connection.row_factory = sqlite3.Row
+        names = [row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        data = sorted(set(names) - {"alembic_version", "schema_version", "sqlite_sequence"})
+        return {name: [dict(row) for row in connection.execute(f"SELECT * FROM {name} ORDER BY 1, 2")] for name in data}
+
+
+def tables_of(file: Path) -> dict[str, str]:
+    """The statements that made tables and indexes, without the quotes and spaces that changes leave."""
+    with closing(sqlite3.connect(file)) as connection:
+        found = connection.execute("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL").fetchall()
+    return {name: " ".join(re.sub(r'TABLE "(\w+)"', r"TABLE \1", sql).split()) for name, sql in found}
+
+
+def with_what_was_added(rows: Rows) -> Rows:
+    """Rows of an older revision as the present one has them: nobody was dropped or rejected, no request was kept."""
+    return {
+        **rows,
+        "control_requests": [],
+        "writer": [],
+        "rounds": [{"dropped": None} | row for row in rows["rounds"]],
+        "runs": [{"quarantined": None, "rejections": None} | row for row in rows["runs"]],
+    }
+
+
+def upgraded(file: Path, revision: str) -> None:
+    """Bring a database to some revision with Alembic alone."""
+    engine = create_engine(f"sqlite:///{file}")
+    with engine.begin() as connection:
+        command.upgrade(revisions.alembic_config(connection), revision)
+    engine.dispose()
+
+
+def differences(file: Path) -> list[Any]:
+    """What Alembic finds to change before a database is like schema.py."""
+    engine = create_engine(f"sqlite:///{file}")
+    with engine.connect() as connection:
+        found = compare_metadata(MigrationContext.configure(connection), schema.metadata)
+    engine.dispose()
+    return list(found)
+
+
+def all_revisions() -> list[str]:
+    """Every revision, oldest first."""
+    engine = create_engine("sqlite://")
+    with engine.connect() as connection:
+        scripts = ScriptDirectory.from_config(revisions.alembic_config(connection))
+        names = [script.revision for script in scripts.walk_revisions()]
+    engine.dispose()
+    return names[::-1]
+
+
+# One schema, two ways to it
+
+
+def test_the_newest_revision_is_the_one_that_the_tables_name() -> None:
+    names = all_revisions()
+    assert names[-1] == schema.REVISION
+    assert names == [f"{number:04}" for number in range(1, len(names) + 1)], "one line of revisions, in order"
+
+
+def test_a_new_database_is_what_the_migrations_make_from_nothing(folder: Path) -> None:
+    SqlStore.in_folder(folder).close()
+    upgraded(folder / "migrated.sqlite", "head")
+    assert tables_of(folder / "migrated.sqlite") == tables_of(folder / "aggregator.sqlite")
+    assert differences(folder / "aggregator.sqlite") == differences(folder / "migrated.sqlite") == []
+
+
+def test_a_difference_would_be_found(folder: Path) -> None:
+    SqlStore.in_folder(folder).close()
+    with closing(sqlite3.connect(folder / "aggregator.sqlite")) as connection:
+        connection.execute("ALTER TABLE runs DROP COLUMN reason")
+    assert [found[0] for found in differences(folder / "aggregator.sqlite")] == ["add_column"]
+
+
+def test_a_current_database_is_opened_without_alembic(folder: Path) -> None:
+    program = (
+        "import sys; from pathlib import Path; from aggregator.store.database.sql_store import SqlStore\n"
+        "for _ in range(2): SqlStore.in_folder(Path(sys.argv[1])).close()\n"
+        "print([name for name in ('alembic', 'psycopg', 'aggregator.store.database.postgres') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", program, folder], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]", "a start waits for none of them"
+    assert not list(folder.glob("*.revision-*")), "nothing was migrated, so nothing was copied"
+
+
+# Old databases
+
+
+@pytest.mark.parametrize("revision", all_revisions())
+def test_data_of_every_revision_are_all_there_after_the_start(old: Path, revision: str) -> None:
+    file = old / "aggregator.sqlite"
+    if revision != "0001":
+        SqlStore.in_folder(old).close() if revision == schema.REVISION else upgraded(file, revision)
+    before = rows_of(file)
+    assert sum(map(len, before.values())) > 20
+    store = SqlStore.in_folder(old)
+    run = store.find_run("old-1")
+    assert run is not None
+    assert run.status is RunStatus.RUNNING
+    assert run.reason == "weil «warum» nicht reicht: ü, it's"
+    assert [entry.sequence for entry in store.list_events(EventQuery())] == [1, 2, 3, 4]
+    with store.transaction() as transaction:
+        transaction.add_event(Event(type="later"))
+    assert store.list_events(EventQuery())[-1].sequence == 5, "sequences go on where they were"
+    with store._engine.connect() as connection:
+        assert connection.exec_driver_sql("PRAGMA foreign_keys").scalar() == 1, "references are looked at again"
+    store.close()
+    after = rows_of(file)
+    after["events"].pop()
+    assert after == with_what_was_added(before)
+    assert differences(file) == []
+
+
+def test_a_migration_is_logged_and_keeps_a_copy_of_what_was(old: Path) -> None:
+    os.chmod(old / "aggregator.sqlite", 0o640)
+    was = rows_of(old / "aggregator.sqlite"), tables_of(old / "aggregator.sqlite")
+    with capture_logs() as logs:
+        SqlStore.in_folder(old).close()
+    assert [(line["event"], line["revision"]) for line in logs] == [
+        ("database_migrating", "0001"),
+        ("database_migrated", schema.REVISION),
+    ]
+    assert logs[0]["copy"] == OLD_COPY
+    assert (rows_of(old / OLD_COPY), tables_of(old / OLD_COPY)) == was
+    assert (old / OLD_COPY).stat().st_mode & 0o777 == 0o640
+    assert not list(old.glob("*.tmp*"))
+    with capture_logs() as logs:
+        SqlStore.in_folder(old).close()
+    assert logs == [], "the next start has nothing to do"
+
+
+def test_the_copy_can_be_put_back(old: Path) -> None:
+    SqlStore.in_folder(old).close()
+    for name in ("aggregator.sqlite", "aggregator.sqlite-wal", "aggregator.sqlite-shm"):
+        (old / name).unlink(missing_ok=True)
+    (old / OLD_COPY).rename(old / "aggregator.sqlite")
+    store = SqlStore.in_folder(old)
+    assert len(store.list_runs(limit=9)) == 2
+    store.close()
+
+
+class Died(Exception):
+    """The process would end here."""
+
+
+def statements(change: Callable[[], object], fail_at: int = 0) -> list[str]:
+    """What a piece of work does to the database; at `fail_at`, counted from 1, it dies."""
+    seen: list[str] = []
+
+    def watch(_connection: Any, _cursor: Any, statement: str, *_rest: Any) -> None:
+        seen.append(statement)
+        if len(seen) == fail_at:
+            raise Died(statement)
+
+    event.listen(Engine, "before_cursor_execute", watch)
+    try:
+        change()
+    finally:
+        event.remove(Engine, "before_cursor_execute", watch)
+    return seen
+
+
+def test_a_migration_that_dies_at_any_statement_leaves_the_old_database(old: Path) -> None:
+    file = old / "aggregator.sqlite"
+    was = rows_of(file), tables_of(file)
+    with memory_folder() as other:
+        shutil.copy(file, other)
+        steps = statements(lambda: SqlStore.in_folder(Path(other)).close())
+    changing = [
+        step for step, text in enumerate(steps, 1) if re.match(r"CREATE|INSERT|DROP|ALTER|UPDATE|BEGIN", text.strip())
+    ]
+    assert len(changing) > 20
+    for step in changing:
+        with pytest.raises(Died):
+            statements(lambda: SqlStore.in_folder(old).close(), fail_at=step)
+        assert (rows_of(file), tables_of(file)) == was, f"died at {steps[step - 1]}"
+    SqlStore.in_folder(old).close()
+    assert differences(file) == []
+
+
+@pytest.mark.parametrize("place", ["INSERT INTO _alembic_tmp_runs", "DROP TABLE schema_version"])
+def test_a_process_that_is_killed_in_a_migration_leaves_the_old_database(old: Path, place: str) -> None:
+    program = f"""
+import os, signal, sys
+from pathlib import Path
+from sqlalchemy import Engine, event
+from aggregator.store.database.sql_store import SqlStore
+
+@event.listens_for(Engine, "after_cursor_execute")
+def kill(connection, cursor, statement, *rest):
+    if {place!r} in statement:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+SqlStore.in_folder(Path(sys.argv[1]))
+"""
+    was = rows_of(old / "aggregator.sqlite")
+    done = subprocess.run([sys.executable, "-c", program, old], capture_output=True, text=True, check=False)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert rows_of(old / "aggregator.sqlite") == was
+    assert "schema_version" in tables_of(old / "aggregator.sqlite")
+    SqlStore.in_folder(old).close()
+    assert rows_of(old / "aggregator.sqlite") == with_what_was_added(was)
+    assert rows_of(old / OLD_COPY) == was
+
+
+def test_nobody_writes_between_the_copy_and_the_end_of_a_migration(old: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    refused = []
+    keep_copy = revisions._keep_copy
+
+    def keep_copy_and_write(file: Path, revision: str) -> Path:
+        kept = keep_copy(file, revision)
+        with closing(sqlite3.connect(file, timeout=0)) as connection:
+            try:
+                connection.execute("DELETE FROM events")
+            except sqlite3.OperationalError as error:
+                refused.append(str(error))
+        return kept
+
+    monkeypatch.setattr(revisions, "_keep_copy", keep_copy_and_write)
+    SqlStore.in_folder(old).close()
+    assert refused == ["database is locked"]
+
+
+def test_without_room_for_a_copy_nothing_is_migrated(old: Path) -> None:
+    was = tables_of(old / "aggregator.sqlite")
+    (old / OLD_COPY).mkdir()
+    with pytest.raises(StoreUnavailable, match=r"cannot keep a copy .*revision-0001.*; make room for [\d,]+ bytes"):
+        SqlStore.in_folder(old)
+    assert tables_of(old / "aggregator.sqlite") == was
+    assert not list(old.glob("*.tmp"))
+
+
+# Databases of other versions
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("UPDATE alembic_version SET version_num = '9999'", "revision 9999"),
+        ("DELETE FROM alembic_version", "revision None"),
+        (
+            "DROP TABLE alembic_version; CREATE TABLE schema_version (version); INSERT INTO schema_version VALUES (2)",
+            "2",
+        ),
+    ],
+)
+def test_a_database_of_an_unknown_revision_is_refused_and_left_alone(folder: Path, change: str, said: str) -> None:
+    SqlStore.in_folder(folder).close()
+    file = folder / "aggregator.sqlite"
+    with closing(sqlite3.connect(file)) as connection:
+        connection.executescript(change)
+    before = file.read_bytes()
+    with pytest.raises(StoreUnavailable, match=f"has .*{said}, which .* use the newer version .* or restore a backup"):
+        SqlStore.in_folder(folder)
+    assert file.read_bytes() == before
+    assert not list(folder.glob("*.revision-*"))
+
+
+# Revisions to come
+
+
+@pytest.fixture
+def migrations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of the migrations to which a test may add one."""
+    return copy_migrations(tmp_path, monkeypatch)
+
+
+def test_a_later_revision_can_change_what_others_refer_to(old: Path, migrations: Path) -> None:
+    """A table with rows that refer to it, changed in the ways that SQLite can only do by copying."""
+    before = with_what_was_added(rows_of(old / "aggregator.sqlite"))
+    body = """
+    with op.batch_alter_table("runs") as batch:
+        batch.drop_constraint("uq_runs_request_id", type_="unique")
+        batch.alter_column("name", type_=sa.String(128))
+        batch.add_column(sa.Column("owner", sa.String(64), nullable=False, server_default=""))
+    with op.batch_alter_table("rounds") as batch:
+        batch.drop_constraint("fk_rounds_run_id", type_="foreignkey")
+"""
+    write_revision(migrations, body)
+    SqlStore.in_folder(old).close()
+    after = rows_of(old / "aggregator.sqlite")
+    assert after["runs"] == [{**row, "owner": ""} for row in before["runs"]]
+    assert {**after, "runs": []} == {**before, "runs": []}
+    tables = tables_of(old / "aggregator.sqlite")
+    assert "UNIQUE" not in tables["runs"]
+    assert "VARCHAR(128)" in tables["runs"]
+    assert "REFERENCES" not in tables["rounds"]
+    assert "fk_updates_run_id" in tables["updates"]
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("    op.execute(\"DELETE FROM runs WHERE run_id = 'old-0'\")\n", "would lose rows that"),
+        (
+            "    op.execute('ALTER TABLE nowhere RENAME TO somewhere')\n",
+            "could not be brought from revision 0001 to 9000",
+        ),
+    ],
+)
+def test_a_revision_that_goes_wrong_changes_nothing(old: Path, migrations: Path, body: str, said: str) -> None:
+    before = tables_of(old / "aggregator.sqlite"), rows_of(old / "aggregator.sqlite")
+    write_revision(migrations, body)
+    with pytest.raises(StoreUnavailable, match=f"{said}.* use the version of fedplcc that wrote it"):
+        SqlStore.in_folder(old)
+    assert (tables_of(old / "aggregator.sqlite"), rows_of(old / "aggregator.sqlite")) == before
+
+
+def test_a_new_revision_is_written_from_the_difference(migrations: Path, tmp_path: Path) -> None:
+    nothing = new_revision.write_revision("nothing to do", migrations)
+    assert nothing.name == f"r{int(schema.REVISION) + 1:04}_nothing_to_do.py"
+    assert "    pass\n" in nothing.read_text()
+    nothing.unlink()
+    # The newest revision forgets a step: what is written then is that step.
+    newest = migrations / "versions" / "r0002_named_constraints.py"
+    newest.write_text(newest.read_text().replace('    op.drop_table("schema_version")\n', ""))
+    newest = migrations / "versions" / "r0003_drop_and_quarantine.py"
+    newest.write_text(newest.read_text().replace('"writer"', '"scribe"'))
+    written = new_revision.write_revision("drop the version", migrations)
+    assert "op.drop_table('schema_version')" in written.read_text()
+    assert "sa.Column('token', columns.Text(32), nullable=False" in written.read_text(), "our own types are imported"
+    compile(written.read_text(), written.name, "exec")
+
+
+# The README
+
+
+def test_the_readme_shows_the_tables_as_they_are() -> None:
+    text = generate.README.read_text(encoding="utf-8")
+    assert text == generate.with_generated(text), "run: python -m aggregator.store.generate"
+    assert generate.with_generated(text.replace("integer seed", "float seed")) == text
+    for table in schema.metadata.sorted_tables:
+        assert f"### `{table.name}`" in text
+    with pytest.raises(ValueError, match="needs the two lines"):
+        generate.with_generated(text.replace(generate.END, ""))
+
+
+def test_every_table_and_column_says_what_it_means() -> None:
+    for table in schema.metadata.sorted_tables:
+        assert table.comment
+        assert not [column.name for column in table.columns if not column.comment]

@@ -1,0 +1,153 @@
+"""Errors and interruptions become one sentence and a documented exit code."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import signal
+import tomllib
+
+import pytest
+import typer
+
+from fedplcc.command.examples import LINE_END
+from fedplcc.command.exit_codes import HELP, ExitCode, exit_code_of, explains_errors
+from fedplcc.extras import EXTRAS
+from fedplcc.interruption import Interrupted, interruptible, run_interruptibly
+from shared.errors import (
+    AggregatorUnavailable,
+    FedplccError,
+    InvalidConfig,
+    InvalidData,
+    InvalidTransition,
+    RunNotFound,
+    StoreUnavailable,
+)
+from tests.support import ROOT
+
+README = ROOT / "fedplcc" / "README.md"
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (InvalidConfig("x"), ExitCode.USAGE),
+        (InvalidData("x"), ExitCode.USAGE),
+        (AggregatorUnavailable("x"), ExitCode.UNREACHABLE),
+        (StoreUnavailable("x"), ExitCode.STORAGE),
+        (RunNotFound("x"), ExitCode.FAILED),
+        (InvalidTransition("x"), ExitCode.FAILED),
+    ],
+)
+def test_every_error_has_the_exit_code_of_its_kind(error: FedplccError, code: ExitCode) -> None:
+    assert exit_code_of(error) == code
+
+
+def test_the_help_names_every_exit_code_with_its_meaning() -> None:
+    assert [line.strip() for line in HELP.split(LINE_END)[1:]] == [f"{int(code)}: {code.meaning}" for code in ExitCode]
+
+
+def test_the_readme_names_every_exit_code_with_its_meaning() -> None:
+    rows = [f"| {code:d} | {code.meaning} |" for code in ExitCode]
+    assert "\n".join(rows) in README.read_text(encoding="utf-8")
+
+
+def ended(error: BaseException | None, result: int | None = None) -> int:
+    @explains_errors
+    def command() -> int | None:
+        if error is not None:
+            raise error
+        return result
+
+    with pytest.raises(typer.Exit) as caught:
+        command()
+    return caught.value.exit_code
+
+
+def test_an_error_is_one_sentence_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
+    assert ended(RunNotFound("there is no run 'x'")) == 1
+    captured = capsys.readouterr()
+    assert captured.err == "fedplcc: there is no run 'x'\n"
+    assert captured.out == ""
+
+
+def test_a_sentence_stays_on_its_line_whatever_a_file_is_called(capsys: pytest.CaptureFixture[str]) -> None:
+    assert ended(InvalidConfig("cannot read a\nb\x1b[31m\u2028\udcff: größer, 猫 👩\u200d🔬 c:\\x")) == 2
+    assert capsys.readouterr().err == "fedplcc: cannot read a\\nb\\x1b[31m\\u2028\\udcff: größer, 猫 👩\u200d🔬 c:\\x\n"
+
+
+def test_an_interruption_says_how_to_go_on(capsys: pytest.CaptureFixture[str]) -> None:
+    assert ended(Interrupted("the same command goes on")) == 130
+    assert ended(KeyboardInterrupt()) == 130
+    assert capsys.readouterr().err == "fedplcc: the same command goes on\nfedplcc: interrupted\n"
+
+
+def test_what_a_command_returns_is_its_exit_code() -> None:
+    assert ended(None) == 0
+    assert ended(None, 1) == 1
+
+
+def test_a_package_that_is_not_installed_is_named_with_what_installs_it(capsys: pytest.CaptureFixture[str]) -> None:
+    assert ended(ModuleNotFoundError("No module named 'torch'", name="torch")) == 2
+    assert "torch, which is not installed: pip install 'fedplcc[trainer]'" in capsys.readouterr().err
+    assert ended(ModuleNotFoundError("No module named 'mlxtend.data'", name="mlxtend.data")) == 2
+    assert "pip install 'fedplcc[demo]'" in capsys.readouterr().err
+    with pytest.raises(ModuleNotFoundError):
+        ended(ModuleNotFoundError("No module named 'shared.nothing'", name="shared.nothing"))
+
+
+def test_the_extras_that_are_named_are_those_of_the_package() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    distributions = {"PIL": "pillow", "sqlalchemy": "SQLAlchemy"}
+    for extra, modules in EXTRAS.items():
+        listed = {re.split(r"[\[>=<]", requirement)[0] for requirement in extras[extra]}
+        assert {distributions.get(module, module) for module in modules} <= listed
+
+
+def test_a_bug_keeps_its_traceback() -> None:
+    @explains_errors
+    def command() -> int:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        command()
+
+
+def test_the_first_signal_is_a_wish_and_the_second_interrupts() -> None:
+    def interrupt_twice() -> None:
+        with interruptible() as wished:
+            assert not wished.is_set()
+            os.kill(os.getpid(), signal.SIGINT)
+            assert wished.wait(5)
+            os.kill(os.getpid(), signal.SIGINT)
+            assert wished.wait(5)  # the interpreter runs handlers between instructions
+
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        interrupt_twice()
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_cancels_a_coroutine_which_may_put_things_in_order(number: signal.Signals) -> None:
+    steps = []
+
+    async def work() -> None:
+        try:
+            os.kill(os.getpid(), number)
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0)
+            steps.append("in order")
+
+    with pytest.raises(Interrupted):
+        run_interruptibly(work())
+    assert steps == ["in order"]
+
+
+def test_without_a_signal_the_result_is_returned() -> None:
+    async def work() -> int:
+        return 3
+
+    assert run_interruptibly(work()) == 3

@@ -1,0 +1,236 @@
+"""`fedplcc model map` and `model clusters` on runs that have ended, and the mistakes that one can make with them."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+import sys
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from aggregator.store.database.sql_store import SqlStore
+from fedplcc.models.trained_model import read_trained_model
+from fedplcc.pictures.cell import pictures_for_cell
+from fedplcc.pictures.image_sample import read_sample
+from fedplcc.pictures.models import first_model, local_reports, points_of, pooled_samples
+from fedplcc.pictures.points import Kind
+from fedplcc.pictures.shown_clients import shown_clients
+from tests.support.federation import tiny_federation
+from tests.support.federation.simulations import simulated
+from tests.unit.fedplcc.command.model_calls import called, refused
+
+# What is drawn
+
+
+def test_the_model_of_before_training_is_round_0s_to_the_last_bit(tmp_path: Path) -> None:
+    tiny_federation.write_data(tmp_path, num_per_class=3)
+    simulated(
+        tiny_federation.document(tmp_path, run={"rounds": 1, "seed": 5}, training={"local_steps": 1}), tmp_path / "run"
+    )
+    trained = read_trained_model(tmp_path / "run", device="cpu")
+    with closing(SqlStore.in_folder(tmp_path / "run" / "state" / "aggregator")) as store:
+        (of_run,) = store.list_runs(limit=2)
+        begun = store.find_round(of_run.run_id, 0)
+    assert begun is not None
+    assert begun.model is not None
+    assert first_model(trained).sha256 == begun.model.sha256 != trained.sha256
+
+
+def test_a_panel_holds_the_prototypes_of_its_model(run: Path) -> None:
+    trained = read_trained_model(run, device="cpu")
+    clients = shown_clients(trained.file, trained.config)
+    sample = read_sample(clients, trained.config.data, per_class=3)
+    assert (sample.domains, len(sample.images), sample.per_class) == (tiny_federation.CLIENTS, 2 * 3 * 3, 3)
+    sets = local_reports(trained, clients)
+    for prototypes in sets:
+        counts = np.bincount(prototypes.class_ids, weights=prototypes.weights)
+        assert counts.tolist() == [8, 8, 8], "each sample of a client is behind one prototype"
+    samples = pooled_samples(trained)
+    assert samples is not None
+    assert samples.tolist() == [16, 16, 16]
+    shown = points_of(trained, sample, clients)
+    assert shown.features_ND[shown.of(Kind.GLOBAL)].tobytes() == trained.prototypes.vectors.tobytes()
+    assert shown.count(Kind.LOCAL) == sum(map(len, sets))
+    before = points_of(first_model(trained), sample, clients)
+    assert before.count(Kind.GLOBAL) > 0, "round 0 shows what the method makes of its model"
+    assert before.class_ids_N[before.of(Kind.IMAGE)].tolist() == sample.images.labels_N.tolist()
+
+
+def test_a_map_is_a_picture_a_table_and_facts_and_the_same_bytes_every_time(run: Path, tmp_path: Path) -> None:
+    arguments = ("map", run, "--per-class", 4, "--perplexity", 8, "--device", "cpu")
+    code, out, error = called(*arguments, "--out", tmp_path / "one" / "both.svg", "--json")
+    assert code == 0
+    facts = json.loads(out)
+    assert "silhouette of the test images" in error
+    before, after = facts["panels"]
+    assert (before["title"], after["title"]) == ("fedplcc, round 0", "fedplcc, round 2")
+    assert [panel["num_images"] for panel in facts["panels"]] == [24, 24]
+    assert (
+        after["num_global_prototypes"]
+        == json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])["prototypes"]["global"]
+    )
+    assert after["silhouette"]["by_class"] > before["silhouette"]["by_class"], "the run has learnt these stripes"
+    with (tmp_path / "one" / "both-points.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    kinds = ("images", "local_prototypes", "global_prototypes")
+    assert len(rows) == sum(panel[f"num_{kind}"] for panel in facts["panels"] for kind in kinds)
+    assert {row["class"] for row in rows} == set(tiny_federation.CLASSES)
+    assert called(*arguments, "--out", tmp_path / "two" / "both.svg")[0] == 0
+    names = sorted(path.name for path in (tmp_path / "one").iterdir())
+    assert names == ["both-facts.json", "both-points.csv", "both.svg"]
+    for name in names:
+        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes(), name
+    assert [Path(file).name for file in facts["files"]] == ["both.svg", "both-points.csv", "both-facts.json"]
+
+
+def test_two_runs_are_compared_and_one_without_prototypes_has_none(run: Path, ended_runs: Path, tmp_path: Path) -> None:
+    out = tmp_path / "map.png"
+    code, said, _ = called(
+        "map", run, "--before", ended_runs / "fedavg", "--out", out, "--per-class", 2, "--perplexity", 4
+    )
+    assert code == 0
+    fedavg, fedplcc = json.loads((tmp_path / "map-facts.json").read_text())["panels"]
+    assert (fedavg["title"], fedplcc["title"]) == ("fedavg, round 2", "fedplcc, round 2")
+    assert (fedavg["num_local_prototypes"], fedavg["num_global_prototypes"]) == (0, 0)
+    assert fedplcc["num_local_prototypes"] > 0
+    assert f"written to {tmp_path}: map.png, map-points.csv, map-facts.json" in said
+
+
+def test_a_map_may_show_one_model_and_other_data(run: Path, ended_runs: Path, tmp_path: Path) -> None:
+    data = ("--data", f"new=npz:{ended_runs / 'left.npz'}")
+    code, _, _ = called("map", run, "--before", "none", *data, "--out", tmp_path / "map.png", "--per-class", 2)
+    assert code == 0
+    facts = json.loads((tmp_path / "map-facts.json").read_text())
+    assert (len(facts["panels"]), facts["domains"]) == (1, ["new"])
+    assert facts["panels"][0]["silhouette"]["by_domain"] is None
+
+
+def test_sizes_of_clusters_add_up_to_the_samples(ended_run: Path) -> None:
+    code, out, _ = called("clusters", ended_run)
+    assert code == 0
+    assert "local prototypes: " in out
+    with (ended_run / "clusters-sizes.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    for side in ("local", "global"):
+        assert sum(float(row["size"]) for row in rows if row["side"] == side) == 48
+    assert all(float(row["size"]) == pytest.approx(round(float(row["size"]))) for row in rows)
+    facts = json.loads((ended_run / "clusters-facts.json").read_text())
+    assert facts["title"] == "tiny: fedplcc, seed 0, round 2"
+    assert {"clusters.png", "run.json"} <= {path.name for path in ended_run.iterdir()}
+
+
+@pytest.mark.parametrize("change", ["excluded", "no metrics"])
+def test_global_sizes_are_shares_where_the_samples_behind_them_are_not_known(ended_run: Path, change: str) -> None:
+    metrics = ended_run / "metrics.jsonl"
+    if change == "excluded":
+        metrics.write_text(metrics.read_text().replace('"num_excluded":0', '"num_excluded":1'))
+    else:
+        metrics.unlink()
+    assert pooled_samples(read_trained_model(ended_run, device="cpu")) is None
+
+
+def test_a_reports_cell_gets_all_its_pictures(run: Path, ended_runs: Path, tmp_path: Path) -> None:
+    files = pictures_for_cell(run, tmp_path / "cell")
+    assert [file.name for file in files] == [
+        "map.png",
+        "map-points.csv",
+        "map-facts.json",
+        "clusters.png",
+        "clusters-sizes.csv",
+        "clusters-facts.json",
+    ]
+    assert all(file.parent == tmp_path / "cell" and file.stat().st_size for file in files)
+    without = pictures_for_cell(ended_runs / "fedavg", tmp_path / "fedavg")
+    assert [file.name for file in without] == ["map.png", "map-points.csv", "map-facts.json"]
+
+
+# Mistakes
+
+
+@pytest.mark.parametrize("command", ["map", "clusters"])
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (
+            ("--out", "picture.jpg"),
+            "picture.jpg does not say which kind of picture it is; end its name with .png or .svg",
+        ),
+        (("--data", "left=npz:gone.npz"), "client left: there is no file gone.npz"),
+        (("--data", "left=npz:gone.npz"), "--data left=DATA"),
+        (("--config", "none.toml"), "none.toml"),
+    ],
+)
+def test_what_cannot_be_drawn_is_one_sentence(
+    ended_run: Path, command: str, arguments: tuple[str, ...], sentence: str
+) -> None:
+    before = sorted(ended_run.iterdir())
+    code, error = refused(command, ended_run, *arguments)
+    assert code == 2
+    assert sentence in error
+    assert sorted(ended_run.iterdir()) == before
+
+
+@pytest.mark.parametrize("command", ["map", "clusters"])
+def test_a_run_whose_data_nobody_names_is_one_sentence(ended_run: Path, command: str) -> None:
+    (ended_run / "federation.json").unlink()
+    code, error = refused(command, ended_run)
+    assert code == 2
+    assert error == (
+        f"fedplcc: {ended_run} does not say where the data of the run's clients lie; name them with --data NAME=DATA, once "
+        "for each client, or name the run's configuration file with --config\n"
+    )
+
+
+def test_a_method_without_prototypes_has_no_clusters(ended_runs: Path) -> None:
+    code, error = refused("clusters", ended_runs / "fedavg")
+    assert code == 2
+    assert "is of fedavg, a method without prototypes, so it has no clusters" in error
+
+
+def changed(run: Path, folder: Path, section: str, **values: Any) -> Path:
+    """A copy of a run whose run.json says something else."""
+    shutil.copytree(run, folder)
+    manifest = json.loads((folder / "run.json").read_bytes())
+    manifest["config"][section] |= values
+    (folder / "run.json").write_text(json.dumps(manifest))
+    return folder
+
+
+def test_a_run_that_began_with_a_given_model_is_compared_with_something_else(run: Path, tmp_path: Path) -> None:
+    warm = changed(run, tmp_path / "warm", "run", initial_model=f"sha256:{'0' * 64}")
+    code, error = refused("map", warm)
+    assert code == 2
+    assert "began with a model that it was given" in error
+    assert "--before none" in error
+
+
+def test_runs_of_other_data_contracts_are_not_compared(run: Path, tmp_path: Path) -> None:
+    other = changed(run, tmp_path / "other", "data", mean=[0.1, 0.1, 0.1])
+    code, error = refused("map", run, "--before", other, "--out", tmp_path / "map.png")
+    assert code == 2
+    assert "would not see the same images" in error
+    assert refused("map", run, "--before", tmp_path / "nothing", "--out", tmp_path / "map.png")[0] == 2
+
+
+def test_a_map_of_a_run_that_shares_no_model_says_that_nothing_has_changed(run: Path, tmp_path: Path) -> None:
+    code, _, error = called("map", run, "--before", run, "--out", tmp_path / "map.png", "--per-class", 2)
+    assert code == 0
+    assert error.startswith("fedplcc: both panels show the same model")
+
+
+@pytest.mark.parametrize(("package", "command"), [("matplotlib", "clusters"), ("sklearn", "map")])
+def test_a_package_that_is_missing_is_told_before_the_work(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, package: str, command: str
+) -> None:
+    for name in [name for name in sys.modules if name.partition(".")[0] == package or "fedplcc.pictures" in name]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, package, None)
+    code, error = refused(command, run, "--out", tmp_path / "out.png")
+    assert code == 2
+    assert error == f"fedplcc: this command needs {package}, which is not installed: pip install 'fedplcc[demo]'\n"
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,86 @@
+"""The tables for other programs: every evaluation once, and the same bytes as ever."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fedplcc.command.exit_codes import ExitCode
+from fedplcc.comparison.csv_tables import tables
+from tests.support import ROOT
+from tests.support.records.comparisons import (
+    TOTAL,
+    cells_of,
+    compare,
+    fill,
+    findings_of,
+    lines_of,
+    write_comparison,
+)
+
+GOLDEN = ROOT / "tests" / "golden" / "comparison"
+"""The computed tables of the tiny comparison, two of whose rows are trained."""
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return write_comparison(tmp_path)
+
+
+def test_every_evaluation_stands_in_one_line_with_its_counts(path: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    fill(path, out)
+    findings = findings_of(path, cells_of(path, out))
+    lines = lines_of(tables(findings.comparison, findings.results, findings.missing)["evaluations.csv"])
+    assert len(lines) == 9 * 3 * 2 + 3 * 3 * 2  # cells x rounds x domains, and again with local models for one row
+    assert len({tuple(line.values()) for line in lines}) == len(lines)
+    for line in lines:
+        assert int(line["total"]) == TOTAL
+        assert float(line["accuracy"]) == pytest.approx(int(line["correct"]) / TOTAL)
+    local = [line for line in lines if line["model"] == "local"]
+    assert {line["row"] for line in local} == {"prototypes"}
+    assert {line["method"] for line in lines} == {"fedavg", "fedplcc"}
+
+
+def test_summaries_losses_and_cells_are_told_as_lines(path: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    fill(path, out, rows=("average", "prototypes"))
+    findings = findings_of(path, cells_of(path, out), {"digits/all/seed-1": "it diverged, twice"})
+    files = {
+        name: lines_of(text) for name, text in tables(findings.comparison, findings.results, findings.missing).items()
+    }
+    best = [line for line in files["summary.csv"] if (line["row"], line["view"]) == ("average", "best")]
+    assert [line["column"] for line in best] == ["mnist", "svhn", "mean", "worst"]
+    assert float(best[0]["mean"]) == pytest.approx(0.81)
+    assert float(best[0]["std"]) == pytest.approx(0.01)
+    assert {line["seeds"] for line in best} == {"3"}
+    assert {line["quantity"] for line in files["rounds.csv"]} == {
+        "loss.ce",
+        "prototypes.local",
+        "prototypes.global",
+        "num_examples",
+    }
+    assert {line["quantity"] for line in files["measured.csv"]} == {
+        "bytes.sent",
+        "bytes.received",
+        "seconds.collecting",
+        "seconds.total",
+    }
+    cells = {(line["row"], line["seed"]): line for line in files["cells.csv"]}
+    assert len(cells) == 9
+    assert cells["average", "0"]["state"] == "whole"
+    assert cells["all", "1"]["reason"] == "it diverged, twice"
+    assert cells["all", "0"]["settings"] == "method.phi=1.0"
+
+
+def test_the_computed_values_of_a_tiny_comparison_are_the_same_bytes_as_ever(path: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    fill(path, out, rows=("average", "prototypes"))
+    for _ in range(2):
+        assert compare("--config", path, "--out", out, "--report-only")[0] == ExitCode.OK
+        for golden in sorted(GOLDEN.glob("*.csv")):
+            assert (out / golden.name).read_bytes() == golden.read_bytes(), golden.name
+    assert {golden.name for golden in GOLDEN.iterdir()} == {
+        *("evaluations.csv", "rounds.csv", "summary.csv", "differences.csv", "cells.csv"),
+    }

@@ -1,0 +1,458 @@
+"""What the pictures of a run show, on numbers made for it, and that they are drawn the same every time."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import xml.etree.ElementTree as ET
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+from sklearn.metrics import silhouette_score
+
+from fedplcc.pictures.cluster_drawing import bin_edges, draw_clusters
+from fedplcc.pictures.cluster_sizes import (
+    NOTHING,
+    PERCENT,
+    SAMPLES,
+    ClusterSizes,
+    Sizes,
+    global_sizes,
+    local_sizes,
+    summary,
+)
+from fedplcc.pictures.feature_map import FeatureMap, Panel, Projection, coloured_classes, label_spots, mapped, signed
+from fedplcc.pictures.image_sample import MOST_IMAGES, balanced, images_per_class
+from fedplcc.pictures.map_drawing import draw_map
+from fedplcc.pictures.points import NO_DOMAIN, Kind, Points, points, shares_of_class
+from fedplcc.pictures.projection import Silhouettes, project, silhouettes, usable_perplexity
+from fedplcc.pictures.shown_clients import ShownClient, shown_clients
+from fedplcc.pictures.style import CLASS_COLOURS, MARKERS
+from shared.config.run import RunConfig, parse_federation
+from shared.errors import InvalidConfig, InvalidData, InvalidModel
+from shared.types import PrototypeSet
+from tests.support.federation import tiny_federation
+
+
+def some_points(num_classes: int = 3, num_domains: int = 2, per_cell: int = 6) -> Points:
+    """Classes along axes of their own, domains as small shifts, a local prototype of every cell and a global one of each
+    class."""
+    rng = np.random.default_rng(0)
+    class_ids = np.repeat(np.arange(num_classes), num_domains * per_cell)
+    domain_ids = np.tile(np.repeat(np.arange(num_domains), per_cell), num_classes)
+    features = np.eye(num_classes, num_classes + 4)[class_ids] + 0.05 * rng.standard_normal(
+        (len(class_ids), num_classes + 4)
+    )
+    local = [
+        PrototypeSet.of(
+            [features[(class_ids == m) & (domain_ids == k)].mean(0) for m in range(num_classes)],
+            np.arange(num_classes),
+            np.full(num_classes, per_cell),
+        )
+        for k in range(num_domains)
+    ]
+    global_ = PrototypeSet.of(np.eye(num_classes, num_classes + 4), np.arange(num_classes), np.ones(num_classes))
+    return points(features.astype(np.float32), class_ids, domain_ids, local=list(enumerate(local)), global_=global_)
+
+
+def a_pool(weights: Sequence[float]) -> PrototypeSet:
+    """Prototypes of one class: two with an owner and their average, as FedCCL's."""
+    ids = np.zeros(3, np.int64)
+    return PrototypeSet(np.ones((3, 2), np.float32), ids, np.array(weights, np.float32), np.array([0, 1, -1]))
+
+
+def placed(shown: Points, name: str = "model", title: str = "fedplcc, round 2") -> Panel:
+    """A panel without a projection: the first two features are the plane."""
+    return Panel(
+        name=name,
+        title=title,
+        facts={"round": 2},
+        points=shown,
+        xy_N2=shown.features_ND[:, :2].astype(np.float64),
+        silhouettes=Silhouettes(by_class=0.5, by_domain=-0.001, by_domain_within_class=None),
+    )
+
+
+def a_map(
+    *panels: Panel, classes: Sequence[str] = tiny_federation.CLASSES, domains: Sequence[str] = tiny_federation.CLIENTS
+) -> FeatureMap:
+    return FeatureMap(
+        panels=panels, classes=tuple(classes), domains=tuple(domains), per_class=6, projection=Projection(perplexity=5)
+    )
+
+
+# Points
+
+
+def test_images_come_first_then_local_and_global_prototypes() -> None:
+    shown = some_points()
+    assert [shown.count(kind) for kind in Kind] == [36, 6, 3]
+    assert shown.kinds_N.tolist() == sorted(shown.kinds_N)
+    local = shown.of(Kind.LOCAL)
+    assert shown.domain_ids_N[local].tolist() == [0, 0, 0, 1, 1, 1]
+    assert shown.class_ids_N[local].tolist() == [0, 1, 2] * 2
+    assert shown.weights_N[local].tolist() == [6.0] * 6
+    assert shown.domain_ids_N[shown.of(Kind.GLOBAL)].tolist() == [NO_DOMAIN] * 3
+    assert shown.shares_N[shown.of(Kind.IMAGE)].tolist() == [0.0] * 36
+
+
+def test_a_method_without_prototypes_has_images_alone() -> None:
+    shown = points(np.ones((2, 4), np.float32), np.array([0, 1]), np.array([0, 0]), local=[(0, PrototypeSet.empty())])
+    assert len(shown) == shown.count(Kind.IMAGE) == 2
+
+
+def test_shares_are_of_the_class_and_averages_beside_a_pool_are_a_whole_of_their_own() -> None:
+    plain = PrototypeSet.of(np.ones((3, 2)), [0, 0, 1], [30, 10, 7])
+    assert shares_of_class(plain).tolist() == [0.75, 0.25, 1.0]
+    pool = PrototypeSet(
+        np.ones((3, 2), np.float32), np.array([0, 0, 0]), np.array([3, 1, 1], np.float32), np.array([0, 1, -1])
+    )
+    assert shares_of_class(pool).tolist() == [0.75, 0.25, 1.0]
+    assert shares_of_class(PrototypeSet.empty(2)).tolist() == []
+
+
+# Which images
+
+
+def test_a_sample_is_balanced_by_class_and_taken_from_the_sources_in_turn() -> None:
+    labels = np.array([0, 0, 0, 0, 1, 0, 0, 1, 1, 1])
+    sources = np.array([0, 0, 0, 0, 0, 1, 1, 1, 1, 1])
+    assert balanced(labels, sources, 3).tolist() == [0, 1, 4, 5, 7, 8]
+    assert balanced(labels, sources, 99).tolist() == list(range(10))
+    assert balanced(labels[:0], sources[:0], 3).tolist() == []
+
+
+@pytest.mark.parametrize(
+    ("domains", "classes", "expected"), [(5, 10, 40), (4, 10, 40), (6, 10, 33), (6, 345, 1), (1, 2, 40)]
+)
+def test_a_map_has_as_many_images_as_it_can_show(domains: int, classes: int, expected: int) -> None:
+    found = images_per_class(40, num_domains=domains, num_classes=classes)
+    assert found == expected
+    assert found == 1 or found * domains * classes <= MOST_IMAGES
+
+
+# The plane, and what it cannot say
+
+
+def test_the_same_points_have_the_same_places_to_the_last_bit_and_neighbours_stay_together() -> None:
+    shown = some_points()
+    first, second = (project(shown.features_ND, perplexity=8, seed=3) for _ in range(2))
+    assert first.tobytes() == second.tobytes()
+    distances = np.linalg.norm(first[:, None] - first[None], axis=2)
+    np.fill_diagonal(distances, np.inf)
+    assert np.mean(shown.class_ids_N[distances.argmin(1)] == shown.class_ids_N) == 1
+
+
+def test_a_map_that_cannot_be_is_one_sentence() -> None:
+    rng = np.random.default_rng(0)
+    with pytest.raises(InvalidData, match="there are 4 images and prototypes to map, and a map needs 5"):
+        project(rng.standard_normal((4, 3)).astype(np.float32), perplexity=30, seed=0)
+    scales = np.arange(1, 21, dtype=np.float32)[:, None]
+    with pytest.raises(InvalidModel, match="features of the same direction"):
+        project(scales * np.ones((20, 3), np.float32), perplexity=5, seed=0)
+    assert (usable_perplexity(30, 2000), usable_perplexity(30, 31)) == (30, 10)
+
+
+def test_silhouettes_tell_classes_apart_and_whether_domains_mix_within_them() -> None:
+    rng = np.random.default_rng(1)
+    class_ids, domain_ids = np.repeat([0, 1, 2], 40), np.tile([0, 1], 60)
+    mixed = (np.eye(3, 8)[class_ids] + 0.05 * rng.standard_normal((120, 8))).astype(np.float32)
+    apart = mixed + 0.6 * np.eye(8)[5 + domain_ids].astype(np.float32)
+    found, shifted = (silhouettes(features, class_ids, domain_ids) for features in (mixed, apart))
+    assert found.by_class == pytest.approx(silhouette_score(mixed, class_ids, metric="cosine"), abs=1e-6)
+    assert found.by_domain == pytest.approx(silhouette_score(mixed, domain_ids, metric="cosine"), abs=1e-6)
+    within = np.mean(
+        [silhouette_score(apart[class_ids == m], domain_ids[class_ids == m], metric="cosine") for m in range(3)]
+    )
+    assert shifted.by_domain_within_class == pytest.approx(within, abs=1e-6)
+    assert found.by_class is not None
+    assert found.by_domain_within_class is not None
+    assert found.by_class > 0.9
+    assert abs(found.by_domain_within_class) < 0.05 < 0.5 < within
+
+
+def test_one_domain_or_one_image_of_each_class_has_no_silhouette() -> None:
+    features = np.eye(3, dtype=np.float32)
+    assert silhouettes(features, np.arange(3), np.zeros(3, np.int64)) == Silhouettes(
+        by_class=None, by_domain=None, by_domain_within_class=None
+    )
+    assert [signed(value) for value in (None, 0.456, -0.001, -0.3)] == ["-", "+0.46", "+0.00", "-0.30"]
+
+
+# The map as data
+
+
+def test_the_table_holds_every_point_with_its_names() -> None:
+    feature_map = a_map(placed(some_points()), classes=("thin, pale", "wide", "plain"))
+    rows = list(csv.DictReader(io.StringIO(feature_map.table())))
+    assert len(rows) == 45
+    assert rows[0] == {
+        "panel": "model",
+        "x": f"{feature_map.panels[0].xy_N2[0, 0]:.4f}",
+        "y": f"{feature_map.panels[0].xy_N2[0, 1]:.4f}",
+        "class": "thin, pale",
+        "domain": "left",
+        "kind": "test image",
+        "weight": "",
+    }
+    assert (rows[36]["kind"], rows[36]["weight"], rows[39]["domain"]) == ("local prototype", "6", "right")
+    assert (rows[-1]["kind"], rows[-1]["weight"], rows[-1]["domain"]) == ("global prototype", "1", "")
+
+
+def test_the_facts_the_lines_and_the_words_agree() -> None:
+    feature_map = a_map(placed(some_points(), "before", "fedavg, round 2"), placed(some_points(), "after"))
+    facts = json.loads(json.dumps(feature_map.as_json(), allow_nan=False))
+    assert [panel["panel"] for panel in facts["panels"]] == ["before", "after"]
+    assert facts["panels"][1]["silhouette"] == {"by_class": 0.5, "by_domain": -0.001, "by_domain_within_class": None}
+    heading, first, second = feature_map.lines()
+    assert heading.split()[-4:] == ["domain", "in", "a", "class"]
+    assert first.split() == ["fedavg,", "round", "2", "+0.50", "+0.00", "-"]
+    assert len(heading) == len(first) == len(second)
+    assert facts["alt_text"].startswith("Two scatter plots of features of test images with local and global prototypes")
+    assert "fedplcc, round 2, 36 test images, 6 local and 3 global prototypes" in facts["alt_text"]
+    assert "perplexity 5, seed 0" in facts["caption"]
+
+
+def test_a_panel_is_placed_and_measured_by_its_images_alone() -> None:
+    shown = some_points()
+    panel = mapped("model", "title", {}, shown, Projection(perplexity=8, seed=3))
+    images = shown.of(Kind.IMAGE)
+    alone = silhouettes(shown.features_ND[images], shown.class_ids_N[images], shown.domain_ids_N[images])
+    assert panel.silhouettes == alone
+    assert panel.xy_N2.shape == (45, 2)
+
+
+def test_a_name_stands_where_its_class_is_densest() -> None:
+    xy = np.array([[0, 0], [0, 1], [1, 0], [9, 9], [50, 50]], dtype=np.float32)
+    shown = points(xy, np.zeros(5, np.int64), np.zeros(5, np.int64))
+    x, y = label_spots(placed(shown))[0]
+    assert (x, y) in [(0, 0), (0, 1), (1, 0)]
+
+
+def test_a_class_that_is_nowhere_among_its_own_has_no_name_on_the_map() -> None:
+    xy = np.array([[i, 0] for i in range(16)], dtype=np.float32)
+    mixed, parted = np.tile([0, 0, 1, 2], 4), np.repeat([0, 1], 8)
+    spots = [label_spots(placed(points(xy, ids, np.zeros(16, np.int64)))) for ids in (mixed, parted)]
+    assert 2 not in spots[0]
+    assert sorted(spots[1]) == [0, 1]
+
+
+def test_ten_classes_have_a_colour_of_their_own_those_with_the_most_images() -> None:
+    ids = np.repeat(np.arange(12), [1, 5, 5, 5, 5, 5, 1, 5, 5, 5, 5, 5])
+    shown = points(np.zeros((len(ids), 2), np.float32), ids, np.zeros(len(ids), np.int64))
+    assert coloured_classes([placed(shown)], 12, len(CLASS_COLOURS)).tolist() == [1, 2, 3, 4, 5, 7, 8, 9, 10, 11]
+    assert len(set(CLASS_COLOURS)) == 10
+
+
+# Drawing
+
+
+@pytest.mark.parametrize("suffix", [".png", ".svg", ".pdf"])
+def test_a_map_is_drawn_with_the_same_bytes_every_time_and_says_what_it_shows(suffix: str, tmp_path: Path) -> None:
+    feature_map = a_map(placed(some_points(), "before", "fedavg, round 2"), placed(some_points(), "after"))
+    first, second = (draw_map(feature_map, suffix) for _ in range(2))
+    assert first == second
+    file = tmp_path / f"map{suffix}"
+    file.write_bytes(first)
+    if suffix == ".png":
+        with Image.open(file) as picture:
+            picture.load()
+            assert 1500 < picture.width < 3000
+            assert picture.info["Description"] == feature_map.alt_text()
+            assert "Software" not in picture.info
+    elif suffix == ".svg":
+        text = "".join(ET.parse(file).getroot().itertext())
+        assert feature_map.alt_text() in text
+        assert "matplotlib" not in text.lower()
+    else:
+        assert first.startswith(b"%PDF-")
+        assert b"CreationDate" not in first
+
+
+def test_names_that_trouble_a_plotter_and_more_classes_and_domains_than_eyes_tell_apart_are_drawn() -> None:
+    classes = ["$5", "_hidden", "猫", "x" * 128, *(f"class {i}" for i in range(8))]
+    shown = some_points(len(classes), len(MARKERS) + 1, per_cell=1)
+    feature_map = a_map(placed(shown), classes=classes, domains=[f"site {i}" for i in range(len(MARKERS) + 1)])
+    text = draw_map(feature_map, ".svg").decode()
+    # matplotlib writes each piece of text as a comment above its outlines.
+    assert "<!-- 2 other classes -->" in text
+    assert "<!-- 9, not told apart -->" in text
+    assert "<!-- $5 -->" in text
+    assert "<!-- _hidden -->" in text
+    assert f"<!-- {'x' * 21}… -->" in text
+
+
+def test_a_map_without_prototypes_has_no_legend_for_them() -> None:
+    features = some_points()
+    images = points(features.features_ND[:36], features.class_ids_N[:36], features.domain_ids_N[:36])
+    text = draw_map(a_map(placed(images)), ".svg").decode()
+    assert "<!-- test image -->" in text
+    assert "prototype -->" not in text
+
+
+# Sizes of clusters
+
+
+def some_sizes(**changes: Any) -> ClusterSizes:
+    sets = [
+        PrototypeSet.of(np.ones((3, 2)), [0, 0, 1], [20, 10, 30]),
+        PrototypeSet.of(np.ones((3, 2)), [0, 1, 1], [30, 5, 25]),
+    ]
+    pool = PrototypeSet.of(np.ones((3, 2)), [0, 0, 1], [0.75, 0.25, 1.0])
+    values: dict[str, Any] = {
+        "title": "tiny: fedplcc, seed 0, round 2",
+        "facts": {"round": 2},
+        "classes": tiny_federation.CLASSES,
+        "local": local_sizes(tiny_federation.CLIENTS, sets, are_counts=True),
+        "global_": global_sizes(tiny_federation.CLASSES, pool, np.array([60, 60, 0])),
+    }
+    return ClusterSizes(**(values | changes))
+
+
+def test_sizes_are_counts_at_the_clients_and_shares_of_the_class_at_the_aggregator() -> None:
+    sizes = some_sizes()
+    assert [sizes.local.of(owner).tolist() for owner in range(2)] == [[20, 10, 30], [30, 25, 5]]
+    assert sizes.local.classes_of(1).tolist() == [0, 1, 1]
+    assert [sizes.global_.of(owner).tolist() for owner in range(3)] == [[45, 15], [60], []]
+    assert summary(sizes.global_) == "3 prototypes of 15 to 60 samples, median 45, CV 0.47"
+    rows = list(csv.DictReader(io.StringIO(sizes.table())))
+    assert rows[0] == {"side": "local", "client": "left", "class": "thin", "size": "20", "unit": "samples"}
+    assert rows[-1] == {"side": "global", "client": "", "class": "wide", "size": "60", "unit": "samples"}
+    facts = json.loads(json.dumps(sizes.as_json(), allow_nan=False))
+    assert facts["local"]["by_owner"]["left"]["largest"] == 30
+    assert facts["global"]["by_owner"]["plain"] == {"num_prototypes": 0}
+
+
+def test_where_samples_are_not_known_shares_are_told_and_where_shares_are_none_numbers() -> None:
+    shares = PrototypeSet.of(np.ones((2, 2)), [1, 1], [0.25, 0.75])
+    assert global_sizes(tiny_federation.CLASSES, shares, None).unit == PERCENT
+    assert global_sizes(tiny_federation.CLASSES, shares, None).sizes_C.tolist() == [25, 75]
+    pool = PrototypeSet(
+        np.ones((3, 2), np.float32), np.zeros(3, np.int64), np.array([9, 4, 1], np.float32), np.array([0, 1, -1])
+    )
+    pooled = global_sizes(tiny_federation.CLASSES, pool, np.array([13, 0, 0]))
+    assert (pooled.unit, pooled.sizes_C.tolist()) == (SAMPLES, [9, 4]), "an average is no cluster"
+    alike = PrototypeSet.of(np.ones((2, 2)), [1, 1], [1, 1])
+    assert global_sizes(tiny_federation.CLASSES, alike, np.array([0, 9, 0])).unit == NOTHING
+    unknown = local_sizes(("left",), [alike], are_counts=False)
+    assert summary(unknown) == "2 prototypes; the method does not say how many samples are behind each"
+    assert some_sizes(local=unknown).table().splitlines()[1] == "local,left,wide,,"
+    assert summary(global_sizes(tiny_federation.CLASSES, PrototypeSet.empty(2), None)) == "none"
+
+
+@pytest.mark.parametrize("sizes", [[1.0], [2.0, 24.0] * 100, [7.0, 150.0], [0.4, 100.0]])
+def test_every_size_falls_into_a_bin(sizes: list[float]) -> None:
+    edges = bin_edges(np.array(sizes))
+    assert np.histogram(sizes, edges)[0].sum() == len(sizes)
+    assert len(set(np.diff(edges))) <= 1
+    assert len(edges) <= 32
+
+
+@pytest.mark.parametrize("kind", ["known", "unknown", "many"])
+def test_sizes_are_drawn_with_the_same_bytes_every_time(kind: str) -> None:
+    sizes = some_sizes()
+    if kind == "unknown":
+        alike = PrototypeSet.of(np.ones((2, 2)), [1, 1], [1, 1])
+        sizes = some_sizes(
+            local=local_sizes(("left",), [alike], are_counts=False),
+            global_=global_sizes(tiny_federation.CLASSES, PrototypeSet.empty(2), None),
+        )
+    elif kind == "many":
+        owners = np.repeat(np.arange(60), 2)
+        many = Sizes(
+            owners=tuple(f"client-{i}" for i in range(60)),
+            owner_C=owners,
+            class_ids_C=owners % 3,
+            sizes_C=(1.0 + owners).astype(np.float64),
+            unit=SAMPLES,
+        )
+        sizes = some_sizes(local=many)
+    first, second = (draw_clusters(sizes, ".svg") for _ in range(2))
+    assert first == second
+    text = first.decode()
+    assert ("<!-- 24 of 60, those with the most -->" in text) is (kind == "many")
+    assert ("<!-- Number of prototypes of each client, coloured by class -->" in text) is (kind == "unknown")
+    assert sizes.alt_text() in "".join(ET.fromstring(text).itertext())
+
+
+# Whose data
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> RunConfig:
+    return parse_federation(tiny_federation.document(tmp_path)).config
+
+
+def recorded(folder: Path, clients: dict[str, Any]) -> Path:
+    """The path of a model beside which federation.json names these clients."""
+    (folder / "federation.json").write_text(json.dumps({"config": {}, "clients": clients}))
+    return folder / "model.safetensors"
+
+
+def test_clients_are_those_that_the_runs_folder_names(tmp_path: Path, config: RunConfig) -> None:
+    tables = {"right": {"data": "npz:r.npz", "domain": "east"}, "left": {"data": "npz:l.npz", "samples_per_class": 3}}
+    model = recorded(tmp_path, tables)
+    left = ShownClient(name="left", domain="left", data="npz:l.npz", samples_per_class=3)
+    right = ShownClient(name="right", domain="east", data="npz:r.npz")
+    assert shown_clients(model, config) == (left, right)
+    moved = ShownClient(name="right", domain="east", data="npz:a=b.npz")
+    other = ShownClient(name="far", domain="far", data="digits:mnist")
+    assert shown_clients(model, config, named=["right=npz:a=b.npz", "far=digits:mnist"]) == (other, moved)
+
+
+@pytest.mark.parametrize(
+    ("data", "name"),
+    [("digits:mnist", "mnist"), ("folder:/data/scans", "scans"), ("digit5:usps:../shared/data/digit5", "usps")],
+)
+def test_data_without_a_name_get_one(tmp_path: Path, config: RunConfig, data: str, name: str) -> None:
+    assert shown_clients(tmp_path / "model", config, named=[data]) == (ShownClient(name=name, domain=name, data=data),)
+
+
+def test_a_configuration_file_names_the_clients_too(tmp_path: Path, config: RunConfig) -> None:
+    file = tmp_path / "run.toml"
+    text = '[run]\nmethod = "fedavg"\n[data]\nclasses = ["a", "b"]\n'
+    file.write_text(text + '[clients.ann]\ndata = "own.code:factory"\n')
+    (found,) = shown_clients(tmp_path / "model", config, config_file=file)
+    assert found.data == "own.code:factory", "a file that somebody names may name code"
+    file.write_text(text.replace("fedavg", 'fedavg"\nclients = ["ann"]\nname = "x'))
+    with pytest.raises(InvalidConfig, match="does not say where the data of the run's clients lie"):
+        shown_clients(tmp_path / "model", config, config_file=file)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        "own.code:factory",
+        "part:0/2:dirichlet(alpha=0.5,seed=0):own.code:factory",
+        "long_tail(imbalance=0.1):own.code:factory",
+    ],
+)
+def test_a_runs_folder_chooses_no_code(tmp_path: Path, config: RunConfig, data: str) -> None:
+    model = recorded(tmp_path, {"left": {"data": data}, "right": {"data": "npz:r.npz"}})
+    with pytest.raises(InvalidConfig, match="would import code and run it"):
+        shown_clients(model, config)
+    assert len(shown_clients(model, config, named=[f"left={data}"])) == 1
+
+
+@pytest.mark.parametrize(
+    ("named", "content", "sentence"),
+    [
+        (["left="], "{}", "write NAME=DATA"),
+        (["left=a", "left=b"], '{"clients": {}}', "--data names 'left' twice"),
+        ([], "[]", "does not name a run's clients"),
+        ([], '{"clients": {"left": {}}}', "clients.left.data is missing"),
+        ([], None, "name them with --data NAME=DATA, once for each client"),
+    ],
+)
+def test_clients_that_nobody_names_rightly_are_one_sentence(
+    tmp_path: Path, config: RunConfig, named: list[str], content: str | None, sentence: str
+) -> None:
+    if content is not None:
+        (tmp_path / "federation.json").write_text(content)
+    with pytest.raises(InvalidConfig, match=sentence):
+        shown_clients(tmp_path / "model.safetensors", config, named=named)

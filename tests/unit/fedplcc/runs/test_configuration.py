@@ -1,0 +1,135 @@
+"""Configuration files with what the command line changes of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedplcc.runs.configuration import (
+    Overrides,
+    demo_file,
+    domain_of,
+    federation_json,
+    local_clients,
+    override,
+    read_federation,
+)
+from shared.config.run import parse_federation
+from shared.errors import InvalidConfig
+from tests.support.federation import tiny_federation
+
+
+def a_document() -> dict[str, Any]:
+    return {
+        "run": {"method": "fedplcc", "rounds": 3, "seed": 1},
+        "method": {"lambda1": 7.0},
+        "data": {"classes": ["a", "b"]},
+        "clients": {"ann": {"data": "digits:mnist"}, "bob": {"data": "digits:synth", "samples_per_class": 4}},
+    }
+
+
+def test_what_is_not_given_stays_as_the_file_says() -> None:
+    assert override(a_document(), Overrides()) == a_document()
+
+
+def test_overrides_replace_what_the_file_says_and_leave_the_given_document_alone() -> None:
+    before = a_document()
+    changed = override(before, Overrides(rounds=9, seed=0, samples_per_class=2))
+    assert (changed["run"]["rounds"], changed["run"]["seed"]) == (9, 0)
+    assert [client["samples_per_class"] for client in changed["clients"].values()] == [2, 2]
+    assert before == a_document()
+
+
+def test_another_method_takes_no_hyper_parameters_from_the_file() -> None:
+    assert "method" not in override(a_document(), Overrides(method="fedavg"))
+    assert override(a_document(), Overrides(method="fedplcc"))["method"] == {"lambda1": 7.0}
+
+
+@pytest.mark.parametrize(
+    ("assignment", "value"),
+    [
+        ("training.batch_size=16", 16),
+        ("training.batch_size = 16", 16),
+        ("training.learning_rate=1e-3", 0.001),
+        ("training.augment=['flip']", ["flip"]),
+        ("training.note=it is text", "it is text"),
+        ('training.note="16"', "16"),
+        ("training.note=a=b", "a=b"),
+    ],
+)
+def test_an_assignment_is_read_as_toml_and_else_as_text(assignment: str, value: object) -> None:
+    changed = override(a_document(), Overrides(assignments=[assignment]))
+    assert list(changed["training"].values()) == [value]
+
+
+def test_assignments_reach_into_nested_tables_and_come_last() -> None:
+    overrides = Overrides(samples_per_class=2, assignments=["clients.bob.samples_per_class=5", "method.lambda2=0"])
+    changed = override(a_document(), overrides)
+    assert changed["clients"]["bob"] == {"data": "digits:synth", "samples_per_class": 5}
+    assert changed["method"] == {"lambda1": 7.0, "lambda2": 0}
+
+
+@pytest.mark.parametrize("assignment", ["rounds=3", "run.rounds", "run.=3", "=3"])
+def test_an_assignment_without_section_key_or_value_shows_how_to_write_one(assignment: str) -> None:
+    with pytest.raises(InvalidConfig, match=r"SECTION\.KEY=VALUE"):
+        override(a_document(), Overrides(assignments=[assignment]))
+
+
+def test_an_assignment_into_what_is_no_table_is_refused() -> None:
+    with pytest.raises(InvalidConfig, match="table"):
+        override(a_document(), Overrides(assignments=["run.rounds.many=3"]))
+
+
+def test_an_assignment_to_an_unknown_key_names_the_nearest_one(tmp_path: Path) -> None:
+    with pytest.raises(InvalidConfig, match=r"batch_sise.*did you mean 'training.batch_size'"):
+        read_federation(demo_file(), Overrides(assignments=["training.batch_sise=3"]))
+
+
+def test_the_demo_is_a_whole_configuration_of_four_domains() -> None:
+    federation = read_federation(demo_file())
+    assert federation.config.run.method == "fedplcc"
+    assert federation.config.training.threads == 1
+    assert list(local_clients(federation)) == ["mnist", "mnistm", "optdigits", "synth"]
+
+
+def test_a_client_of_the_roster_without_a_table_is_named() -> None:
+    values = a_document()
+    values["run"]["clients"] = ["ann", "cid"]
+    with pytest.raises(InvalidConfig, match=r"'cid'.*\[clients\.cid\]"):
+        local_clients(parse_federation(values))
+
+
+def test_only_clients_of_the_roster_are_made() -> None:
+    values = a_document()
+    values["run"]["clients"] = ["bob"]
+    assert list(local_clients(parse_federation(values))) == ["bob"]
+
+
+def test_a_run_that_waits_for_more_clients_than_there_are_is_refused() -> None:
+    values = a_document()
+    values["run"]["min_clients"] = 3
+    with pytest.raises(InvalidConfig, match="min_clients = 3"):
+        local_clients(parse_federation(values))
+
+
+def test_a_domain_is_the_clients_name_unless_it_is_said(tmp_path: Path) -> None:
+    clients = local_clients(parse_federation({**a_document(), "clients": {"ann": {"data": "x:y", "domain": "north"}}}))
+    assert domain_of("ann", clients["ann"]) == "north"
+    assert domain_of("bob", clients["ann"].model_copy(update={"domain": None})) == "bob"
+
+
+def test_equal_federations_have_equal_text_and_every_difference_shows(tmp_path: Path) -> None:
+    values = tiny_federation.document(tmp_path)
+    text = federation_json(tiny_federation.federation(values))
+    assert (
+        federation_json(tiny_federation.federation({**values, "training": {**values["training"], "threads": 1}}))
+        == text
+    )
+    changes = [
+        {"method": {"lambda1": 2.0, "lambda2": 10.0}},
+        {"run": {**values["run"], "rounds": 4}},
+        {"clients": {**values["clients"], "left": {**values["clients"]["left"], "samples_per_class": 3}}},
+    ]
+    assert all(federation_json(tiny_federation.federation({**values, **change})) != text for change in changes)

@@ -1,0 +1,495 @@
+"""`fedplcc doctor STATE_DIR`, `backup`, `restore` and `replay` on what a real aggregator left, whole and damaged."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import create_engine
+from typer.testing import CliRunner, Result
+
+from aggregator.coordinator.garbage import Keep
+from aggregator.store.blobs.garbage_lock import collecting
+from aggregator.store.database.connections import database_errors
+from aggregator.store.database.sql_store import SqlStore
+from fedplcc.command.all_commands import app
+from fedplcc.command.exit_codes import ExitCode
+from shared.errors import StoreUnavailable
+from shared.tensors import blob_ref, to_bytes
+from shared.types import MODEL, Payload, Run, RunStatus, Update
+from tests.support.federation.in_process import LocalFederation
+from tests.support.federation.numpy_client import NumpyClient, a_document
+from tests.support.hosts.memory_folder import memory_folder
+from trainer.task.client_state import ClientStates, Staged
+
+runner = CliRunner()
+
+
+class Kept(LocalFederation):
+    keep = Keep(models=2, updates=1)
+
+
+@pytest.fixture(scope="module")
+def left() -> Iterator[tuple[Path, Run, Run]]:
+    """A state directory with a run that has completed and one in the middle of round 2, all that may go collected."""
+    with memory_folder() as name, Kept.small(Path(name)) as federation:
+        federation.join()
+        initial = to_bytes(NumpyClient("ann", size=3).first_model(7))
+        receiver = federation.coordinator.initial_models.begin_upload(blob_ref(MODEL, initial), "mine")
+        assert receiver is not None
+        receiver.write(initial)
+        receiver.finish()
+        receiver.close()
+        # Begins with a model of its own, else both runs would share their updates.
+        begun_with = f"sha256:{blob_ref(MODEL, initial).sha256}"
+        done = federation.run_to_end(
+            federation.create("fedplcc", run={"rounds": 5, "initial_model": begun_with}).run_id
+        )
+        assert done.status is RunStatus.COMPLETED
+        middle = federation.create("fedplcc", run={"rounds": 9, "seed": 1})
+        for _ in range(4):
+            federation.step()
+        federation.perform(federation.clients["bob"], federation.task(federation.clients["bob"]))
+        federation.coordinator.collection.collect()
+        yield Path(name), done, federation.coordinator.get_run(middle.run_id)
+
+
+@pytest.fixture
+def state(left: tuple[Path, Run, Run], tmp_path: Path) -> Path:
+    """A copy that a test may damage."""
+    folder = tmp_path / "state"
+    shutil.copytree(left[0], folder)
+    return folder
+
+
+def command(*words: object) -> Result:
+    return runner.invoke(app, [str(word) for word in words])
+
+
+def findings(state: Path, code: ExitCode = ExitCode.FAILED) -> list[str]:
+    """Sentences of what is not right; each says what to do."""
+    answer = command("doctor", state, "--json")
+    assert answer.exit_code == code, answer.output
+    rows = [row for row in json.loads(answer.stdout)["findings"] if row["status"] != "ok" and row["check"] != "disk"]
+    assert all(":" in row["detail"] or ";" in row["detail"] for row in rows)
+    return [row["detail"] for row in rows]
+
+
+def sql(state: Path, statement: str) -> None:
+    with closing(sqlite3.connect(state / "aggregator.sqlite")) as connection, connection:
+        connection.execute(statement)
+
+
+def model_of(state: Path, run: Run, number: int) -> Path:
+    with closing(sqlite3.connect(state / "aggregator.sqlite")) as connection:
+        query = "SELECT model ->> 'sha256' FROM rounds WHERE run_id = ? AND number = ?"
+        (name,) = connection.execute(query, (run.run_id, number)).fetchone()
+    return state / "blobs" / name[:2] / name
+
+
+# doctor
+
+
+def test_a_sound_state_has_no_finding_while_an_aggregator_is_on_it_and_after(left: tuple[Path, Run, Run]) -> None:
+    answer = command("doctor", left[0])
+    assert answer.exit_code == ExitCode.OK, answer.output
+    for words in (
+        "each with its size and SHA-256",
+        "events without a hole",
+        "2, each as its history says",
+        "were collected",
+    ):
+        assert words in answer.stdout
+
+
+def test_the_doctor_changes_nothing(state: Path) -> None:
+    def content() -> dict[Path, bytes]:
+        return {path: path.read_bytes() for path in state.rglob("*") if path.is_file() and "sqlite-" not in path.name}
+
+    before = content()
+    assert findings(state, ExitCode.OK) == []
+    assert content() == before
+
+
+def damaged(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+
+
+def shortened(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+@pytest.mark.parametrize(
+    ("harm", "words"),
+    [
+        (damaged, "does not have its SHA-256"),
+        (shortened, "bytes and not"),
+        (Path.unlink, "is not there"),
+    ],
+)
+def test_a_blob_that_is_not_what_its_row_says_is_named_with_its_round(
+    state: Path, left: tuple[Path, Run, Run], harm: Callable[[Path], None], words: str
+) -> None:
+    path = model_of(state, left[1], 5)
+    harm(path)
+    (sentence,) = findings(state)
+    assert path.name[:12] in sentence
+    assert f"run {left[1].run_id}, round 5, global model" in sentence
+    assert words in sentence
+
+
+def test_a_damaged_blob_is_named_with_its_round_however_many_rounds_there_are(
+    state: Path, left: tuple[Path, Run, Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fedplcc.doctor.state.PAGE", 2)
+    damaged(model_of(state, left[1], 5))
+    (sentence,) = findings(state)
+    assert f"run {left[1].run_id}, round 5, global model" in sentence
+
+
+@pytest.mark.parametrize(
+    ("statement", "words"),
+    [
+        ("DELETE FROM events WHERE sequence = 7", "events are missing, 7 to 7"),
+        ("UPDATE runs SET status = 'paused' WHERE status = 'completed'", "is paused and was last said to be completed"),
+        ("UPDATE runs SET round = 1 WHERE round = 2", "its latest round is 1, and 2 was the last said to open"),
+        ("UPDATE rounds SET phase = 'evaluating' WHERE number = 5", "rounds that were said to commit are not 0 to 4"),
+        (
+            "DELETE FROM updates WHERE round = 2 AND client_id = 'ann'",
+            "round 2 has 1 and its history 2 of update_committed",
+        ),
+        ("DELETE FROM evaluations WHERE round = 3", "round 3 has 0 and its history 2 of evaluation_reported"),
+        ("DELETE FROM rounds WHERE number = 3", "rounds are missing in the database"),
+    ],
+)
+def test_a_history_that_contradicts_the_database_is_found(state: Path, statement: str, words: str) -> None:
+    sql(state, statement)
+    assert any(words in sentence for sentence in findings(state))
+
+
+def test_a_model_that_a_run_needs_and_no_row_names_is_found(state: Path, left: tuple[Path, Run, Run]) -> None:
+    name = model_of(state, left[2], 1).name
+    for table in ("client_blobs", "blobs"):
+        sql(state, f"DELETE FROM {table} WHERE sha256 = '{name}'")
+    assert any(f"run {left[2].run_id} lacks {name[:12]}" in sentence for sentence in findings(state))
+
+
+def test_leftovers_of_a_crash_are_told_and_are_no_problem(state: Path) -> None:
+    folder = state / "blobs" / "ab"
+    folder.mkdir(exist_ok=True)
+    (folder / ("ab" * 32)).write_bytes(b"x" * 2048)
+    (state / "staging" / "tmp1").write_bytes(b"y" * 10)
+    (state / "notes.txt").write_text("mine")
+    answer = command("doctor", state)
+    assert answer.exit_code == ExitCode.OK
+    assert "1 blobs of 2.0 KiB that no row names" in answer.stdout
+    assert "1 files of 10 B in staging" in answer.stdout
+    assert "notes.txt: move them elsewhere" in answer.stdout
+
+
+def test_what_is_no_state_directory_is_said_to_be_none(tmp_path: Path, state: Path) -> None:
+    assert findings(tmp_path / "nothing") == [
+        f"{tmp_path / 'nothing'} is no state directory of an aggregator: there is no aggregator.sqlite in it"
+    ]
+    (tmp_path / "parent").mkdir()
+    shutil.copytree(state, tmp_path / "parent" / "aggregator")
+    (sentence,) = findings(tmp_path / "parent")
+    assert f"do you mean {tmp_path / 'parent' / 'aggregator'}?" in sentence
+    (state / "aggregator.sqlite").write_bytes(b"no database at all, but rather long" * 100)
+    for name in ("aggregator.sqlite-wal", "aggregator.sqlite-shm"):
+        (state / name).unlink(missing_ok=True)
+    assert any("restore a backup" in sentence for sentence in findings(state))
+
+
+# a trainer's
+
+
+def test_what_a_trainer_keeps_is_examined_too(tmp_path: Path) -> None:
+    state = tmp_path / "trainer-ann"
+    state.mkdir()
+    (state / "instance-token").write_text("a token")
+    assert "keeps no finished update" in command("doctor", state).stdout
+    data = to_bytes(NumpyClient("ann").first_model())
+    blob = blob_ref(MODEL, data)
+    update = Update(client_id="ann", payload=Payload(tensor_groups=(blob,)), num_examples=12)
+    staged = Staged(identity="work", run_id="run", round=3, update=update)
+    folder = state / "client-state" / "ann"
+    ClientStates(folder).stage(staged, {blob.sha256: data})
+    answer = command("doctor", state)
+    assert answer.exit_code == ExitCode.OK
+    assert "the update of round 3 and client states of 0 runs, each file with its SHA-256" in answer.stdout
+    damaged(folder / blob.sha256)
+    (sentence,) = findings(state, ExitCode.OK)
+    assert f"1 of 1 files in {folder} are gone or damaged ({blob.sha256})" in sentence
+    damaged(folder / "manifest.json")
+    (sentence,) = findings(state, ExitCode.OK)
+    assert "manifest.json cannot be read" in sentence
+
+
+# replay
+
+
+def test_the_last_round_is_computed_again_to_the_same_bytes(left: tuple[Path, Run, Run]) -> None:
+    folder, done, middle = left
+    answer = command("replay", done.run_id, "--round", 5, "--state-dir", folder)
+    assert answer.exit_code == ExitCode.OK, answer.output
+    assert answer.stdout.endswith(f"round 5 of {done.run_id} from 2 updates: equal\n")
+    answer = command("replay", middle.run_id, "--round", middle.round_number - 1, "--state-dir", folder, "--json")
+    document = json.loads(answer.stdout)
+    assert document["is_equal"]
+    assert document["model"]["computed"] == model_of(folder, middle, middle.round_number - 1).name
+    assert document["clients"] == ["ann", "bob"]
+
+
+def test_a_round_that_pooled_prototypes_of_earlier_rounds_is_computed_again(tmp_path: Path) -> None:
+    names = ("ann", "bob", "zoe")
+    document = a_document("fedplcc", names, run={"rounds": 6, "cohort_size": 1, "seed": 4})
+    document["method"] = {"proto_staleness": 3}
+    with Kept(tmp_path, [NumpyClient(name, size=3) for name in names]) as federation:
+        federation.join()
+        run = federation.run_to_end(federation.coordinator.create_run("the run", document).run_id)
+        federation.coordinator.collection.collect()
+        last = federation.store.find_round(run.run_id, 6)
+    assert last is not None
+    assert set(last.updates) == {"zoe"}
+    answer = command("replay", run.run_id, "--round", 6, "--state-dir", tmp_path)
+    assert answer.exit_code == ExitCode.OK, answer.output
+    answer = command("replay", run.run_id, "--round", 5, "--state-dir", tmp_path)
+    assert answer.exit_code == ExitCode.COLLECTED, answer.output
+    assert not findings(tmp_path, ExitCode.OK)
+
+
+def test_a_round_whose_updates_were_collected_is_said_to_be_so(left: tuple[Path, Run, Run]) -> None:
+    folder, done, _middle = left
+    answer = command("replay", done.run_id, "--round", 2, "--state-dir", folder)
+    assert answer.exit_code == ExitCode.COLLECTED
+    assert "the model that it started from was collected; an aggregator with a larger --keep-updates" in answer.stderr
+    answer = command("replay", done.run_id, "--round", 1, "--state-dir", folder)
+    assert answer.exit_code == ExitCode.COLLECTED
+    assert "updates of 2 clients were collected (ann, bob)" in answer.stderr
+
+
+def test_a_round_that_was_recorded_otherwise_is_found(state: Path, left: tuple[Path, Run, Run]) -> None:
+    other = model_of(state, left[1], 4).name
+    sql(state, f"UPDATE rounds SET model = json_set(model, '$.sha256', '{other}') WHERE number = 5")
+    answer = command("replay", left[1].run_id, "--round", 5, "--state-dir", state)
+    assert answer.exit_code == ExitCode.FAILED
+    assert f"but {other} was recorded" in answer.stdout
+    assert "fedplcc doctor" in answer.stderr
+
+
+def test_a_damaged_update_is_not_computed_with(state: Path, left: tuple[Path, Run, Run]) -> None:
+    damaged(model_of(state, left[1], 4))
+    answer = command("replay", left[1].run_id, "--round", 5, "--state-dir", state)
+    assert answer.exit_code == ExitCode.FAILED
+    assert "does not have its SHA-256" in answer.stderr
+
+
+def test_rounds_that_are_none_are_refused(left: tuple[Path, Run, Run], tmp_path: Path) -> None:
+    folder, done, middle = left
+    for words, code, sentence in (
+        ((done.run_id, "--round", 0), ExitCode.USAGE, "round 0 is what a client made"),
+        ((done.run_id, "--round", 6), ExitCode.FAILED, "has no result of round 6 yet"),
+        ((middle.run_id, "--round", middle.round_number + 1), ExitCode.FAILED, "has no result of round"),
+        (("unknown", "--round", 1), ExitCode.FAILED, "there is no run 'unknown'; the newest are: test-"),
+    ):
+        answer = command("replay", *words, "--state-dir", folder)
+        assert answer.exit_code == code
+        assert sentence in answer.stderr
+    answer = command("replay", done.run_id, "--round", 1, "--state-dir", tmp_path)
+    assert answer.exit_code == ExitCode.USAGE
+    assert "is no state directory" in answer.stderr
+    assert not list(tmp_path.iterdir()), "nothing is written where there is nothing"
+
+
+# backup and restore
+
+
+@pytest.mark.parametrize("flags", [(), ("--hard-links",)])
+def test_a_restored_backup_goes_on_to_the_same_end(
+    left: tuple[Path, Run, Run], tmp_path: Path, flags: tuple[str, ...]
+) -> None:
+    folder, _done, middle = left
+    answer = command("backup", *flags, folder, tmp_path / "backup")
+    assert answer.exit_code == ExitCode.OK, answer.output
+    assert "each with its SHA-256" in answer.stdout
+    restored = tmp_path / "elsewhere" / "state"
+    answer = command("restore", tmp_path / "backup", restored)
+    assert answer.exit_code == ExitCode.OK, answer.output
+    assert findings(restored, ExitCode.OK) == []
+    assert {path.name for path in (restored / "initial").iterdir()} == {
+        path.name for path in (folder / "initial").iterdir()
+    }
+    with Kept.small(restored) as federation, Kept.small(tmp_path / "undisturbed") as undisturbed:
+        federation.join()
+        assert federation.run_to_end(middle.run_id).status is RunStatus.COMPLETED
+        undisturbed.join()
+        run = undisturbed.create("fedplcc", run={"rounds": 9, "seed": 1})
+        undisturbed.run_to_end(run.run_id)
+        assert federation.metrics_lines(middle.run_id) == undisturbed.metrics_lines(run.run_id)
+
+
+@pytest.fixture
+def made(state: Path, tmp_path: Path) -> Path:
+    """A backup."""
+    assert command("backup", state, tmp_path / "backup").exit_code == ExitCode.OK
+    return tmp_path / "backup"
+
+
+def test_a_backup_wants_an_empty_folder_and_a_state(state: Path, made: Path, tmp_path: Path) -> None:
+    answer = command("backup", state, made)
+    assert answer.exit_code == ExitCode.USAGE
+    assert f"{made} is not empty: a backup needs a new or an empty folder" in answer.stderr
+    answer = command("backup", tmp_path, tmp_path / "new")
+    assert answer.exit_code == ExitCode.USAGE
+    assert "is no state directory of an aggregator; do you mean" not in answer.stderr
+    assert not (tmp_path / "new").exists()
+    (tmp_path / "served").mkdir()
+    belonging = {"state": "ab", "database": "postgresql://db/fedplcc"}
+    (tmp_path / "served" / "database.json").write_text(json.dumps(belonging))
+    answer = command("backup", tmp_path / "served", tmp_path / "new")
+    assert answer.exit_code == ExitCode.USAGE
+    assert "served is postgresql://db/fedplcc: give its URL with --database-url" in answer.stderr
+
+
+def test_a_backup_and_its_state_lie_apart(state: Path, made: Path) -> None:
+    for answer in (command("backup", state, state / "backup"), command("restore", made, made / "restored")):
+        assert answer.exit_code == ExitCode.USAGE
+        assert " lies within " in answer.stderr
+    assert not (state / "backup").exists()
+    assert not (made / "restored").exists()
+
+
+def test_a_backup_is_examined_as_a_state_is(made: Path) -> None:
+    answer = command("doctor", made)
+    assert answer.exit_code == ExitCode.OK
+    assert "it is what 'fedplcc backup' made: backup.json belongs to it" in answer.stdout
+    assert "0 problems, 0 warnings" in answer.stdout
+
+
+@pytest.mark.parametrize("damage", ["cut short", "overwritten"])
+def test_a_damaged_database_ends_every_command_with_what_helps(
+    state: Path, left: tuple[Path, Run, Run], tmp_path: Path, damage: str
+) -> None:
+    with closing(sqlite3.connect(state / "aggregator.sqlite")) as connection:
+        connection.execute("PRAGMA journal_mode = DELETE")
+    with (state / "aggregator.sqlite").open("r+b") as file:
+        if damage == "cut short":
+            file.truncate(50_000)
+        else:
+            file.write(b"no database at all" * 100)
+    for answer in (
+        command("backup", state, tmp_path / "backup"),
+        command("replay", left[1].run_id, "--round", "5", "--state-dir", state),
+    ):
+        assert answer.exit_code == ExitCode.STORAGE
+        assert "aggregator.sqlite is damaged (" in answer.stderr
+        assert answer.stderr.endswith("): restore a backup\n")
+    with pytest.raises(StoreUnavailable, match=r"cannot open the database: .*; restore a backup$"):
+        SqlStore.in_folder(state)
+
+
+def test_a_database_that_may_not_grow_says_to_make_room(
+    state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SQLite says of it what it says of a full disk."""
+    connect = sqlite3.connect
+
+    def narrow(database: str | Path, **options: Any) -> sqlite3.Connection:
+        connection = connect(database, **options)
+        if Path(database).parent == tmp_path / "backup":
+            connection.execute("PRAGMA max_page_count = 1")
+        return connection
+
+    monkeypatch.setattr(sqlite3, "connect", narrow)
+    answer = command("backup", state, tmp_path / "backup")
+    assert answer.exit_code == ExitCode.STORAGE
+    assert answer.stderr.endswith(": database or disk is full; make room there, or choose another folder\n")
+    engine = create_engine(f"sqlite:///{tmp_path / 'narrow.sqlite'}")
+    with engine.connect() as connection:
+        connection.exec_driver_sql("PRAGMA max_page_count = 1")
+        with (
+            pytest.raises(StoreUnavailable, match=r"^cannot write: database or disk is full; make room$"),
+            database_errors("cannot write"),
+        ):
+            connection.exec_driver_sql("CREATE TABLE too_much (x)")
+    engine.dispose()
+
+
+def test_a_damaged_blob_is_not_backed_up_as_if_it_were_whole(
+    state: Path, left: tuple[Path, Run, Run], tmp_path: Path
+) -> None:
+    damaged(model_of(state, left[1], 5))
+    answer = command("backup", state, tmp_path / "backup")
+    assert answer.exit_code == ExitCode.FAILED
+    assert "is damaged: 'fedplcc doctor'" in answer.stderr
+    answer = command("restore", tmp_path / "backup", tmp_path / "restored")
+    assert answer.exit_code == ExitCode.USAGE
+    assert "is no complete backup: there is no backup.json in it" in answer.stderr
+
+
+def test_a_restore_wants_an_empty_folder_and_a_whole_backup(made: Path, tmp_path: Path) -> None:
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "aggregator.sqlite").touch()
+    answer = command("restore", made, tmp_path / "full")
+    assert answer.exit_code == ExitCode.USAGE
+    assert "is not empty: a restored state needs a new or an empty folder" in answer.stderr
+
+    blob = next(path for path in made.glob("blobs/*/*"))
+    damaged(blob)
+    answer = command("restore", made, tmp_path / "restored")
+    assert answer.exit_code == ExitCode.FAILED
+    assert f"the blob {blob} is damaged" in answer.stderr
+    assert not list((tmp_path / "restored").iterdir()), "half a state is no state"
+    damaged(blob)
+    assert command("restore", made, tmp_path / "restored").exit_code == ExitCode.OK
+
+    damaged(made / "aggregator.sqlite")
+    answer = command("restore", made, tmp_path / "again")
+    assert answer.exit_code == ExitCode.FAILED
+    assert "is not what was backed up" in answer.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('{"format": 2, "version": "9.9"}', "was written by version 9.9"),
+        ('{"format": 1}', "is not what 'fedplcc backup' writes"),
+        ("{", "cannot be read"),
+    ],
+)
+def test_a_manifest_that_this_version_cannot_read_is_refused(made: Path, tmp_path: Path, text: str, words: str) -> None:
+    (made / "backup.json").write_text(text)
+    answer = command("restore", made, tmp_path / "restored")
+    assert answer.exit_code == ExitCode.USAGE
+    assert words in answer.stderr
+
+
+def test_a_folder_that_cannot_be_made_is_a_sentence(state: Path) -> None:
+    answer = command("backup", state, "/proc/nowhere/backup")
+    assert answer.exit_code == ExitCode.STORAGE
+    assert "choose another folder" in answer.stderr
+
+
+def test_nothing_is_collected_between_the_copies(state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from aggregator.store.blobs.garbage_lock import BackupIsRunning
+    from fedplcc.state import backup, snapshot
+
+    def copy(source: Path, target: Path, url: str | None) -> None:
+        with pytest.raises(BackupIsRunning), collecting(state):
+            pass
+        real(source, target, url)
+
+    real = snapshot.copy_database
+    monkeypatch.setattr(backup, "copy_database", copy)
+    assert command("backup", state, tmp_path / "backup").exit_code == ExitCode.OK
+    with collecting(state):
+        pass

@@ -1,0 +1,175 @@
+import os
+from pathlib import Path
+
+import pytest
+
+from shared.config import settings as config
+from shared.config.settings import (
+    AggregatorSettings,
+    GatewaySettings,
+    TrainerSettings,
+    from_command_line,
+    load,
+    visible_cuda_devices,
+)
+from shared.errors import InvalidConfig
+
+TRAINER = {"client": "mnist", "data": "digits:mnist"}
+
+
+@pytest.fixture(autouse=True)
+def _clean_environment(monkeypatch) -> None:
+    for name in [name for name in os.environ if name.startswith("FEDPLCC_")]:
+        monkeypatch.delenv(name)
+
+
+def test_everything_but_client_and_data_has_a_default() -> None:
+    assert load(AggregatorSettings).port == 50051
+    assert load(GatewaySettings).aggregator == "127.0.0.1:50051"
+    trainer = load(TrainerSettings, TRAINER)
+    assert (trainer.domain, trainer.state_dir) == ("mnist", Path("fedplcc-state/trainer-mnist"))
+
+
+def test_flags_win_over_the_environment_and_that_over_the_file(tmp_path, monkeypatch) -> None:
+    file = tmp_path / "settings.toml"
+    file.write_text("[aggregator]\nport = 1\nlease_heartbeats = 7\nheartbeat_interval_s = 9.0\n")
+    monkeypatch.setenv("FEDPLCC_PORT", "2")
+    monkeypatch.setenv("FEDPLCC_LEASE_HEARTBEATS", "8")
+    settings = load(AggregatorSettings, {"port": 3, "host": None}, file)
+    assert (settings.port, settings.lease_heartbeats, settings.heartbeat_interval_s) == (3, 8, 9.0)
+    assert settings.host == "127.0.0.1"
+
+
+@pytest.mark.parametrize("off", ["off", "none", ""])
+def test_a_metrics_port_can_be_switched_off(monkeypatch, off) -> None:
+    monkeypatch.setenv("FEDPLCC_METRICS_PORT", off)
+    assert load(AggregatorSettings).metrics_port is None
+
+
+@pytest.mark.parametrize("off", ["0", "false", "no", "off"])
+def test_a_trainer_tells_its_readings_unless_it_is_told_not_to(monkeypatch, off) -> None:
+    assert load(TrainerSettings, TRAINER).send_readings
+    flags = [f"--{name}={value}" for name, value in TRAINER.items()]
+    assert not from_command_line(TrainerSettings, "trainer", "", [*flags, "--no-send-readings"]).send_readings
+    monkeypatch.setenv("FEDPLCC_SEND_READINGS", off)
+    assert not load(TrainerSettings, TRAINER).send_readings
+    assert from_command_line(TrainerSettings, "trainer", "", [*flags, "--send-readings"]).send_readings
+
+
+def test_allowed_code_is_a_list_from_flags_the_environment_and_the_file(tmp_path, monkeypatch) -> None:
+    assert load(TrainerSettings, TRAINER).allow_code == ()
+    file = tmp_path / "settings.toml"
+    file.write_text('[trainer]\nallow_code = ["a.b:c"]\n')
+    assert load(TrainerSettings, TRAINER, file).allow_code == ("a.b:c",)
+    file.write_text('[trainer]\nallow_file = ["/srv/a,b"]\nallow_code = ["a.b:c"]\n')
+    assert load(TrainerSettings, TRAINER, file).allow_file == (Path("/srv/a,b"),)
+    monkeypatch.setenv("FEDPLCC_ALLOW_FILE", "/srv/weights,/srv/more")
+    assert load(TrainerSettings, TRAINER, file).allow_file == (Path("/srv/weights"), Path("/srv/more"))
+    monkeypatch.setenv("FEDPLCC_ALLOW_CODE", "a.b:c, d:e")
+    assert load(TrainerSettings, TRAINER, file).allow_code == ("a.b:c", "d:e")
+    flags = [f"--{name}={value}" for name, value in TRAINER.items()]
+    assert from_command_line(TrainerSettings, "trainer", "", flags).allow_code == ("a.b:c", "d:e")
+    more = ["--allow-code", "f:g", "--allow-code=h.i:j"]
+    assert from_command_line(TrainerSettings, "trainer", "", flags + more).allow_code == ("f:g", "h.i:j")
+
+
+@pytest.mark.parametrize(
+    ("value", "seen"),
+    [("", ()), ("0", ("0",)), (" GPU-a , MIG-b,", ("GPU-a", "MIG-b"))],
+)
+def test_what_cuda_may_see_is_read_entry_by_entry(monkeypatch, value, seen) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", value)
+    assert visible_cuda_devices() == seen
+
+
+@pytest.mark.parametrize(
+    ("kind", "flags", "says"),
+    [
+        (AggregatorSettings, {"port": 70_000}, ["port", "70000", "65535"]),
+        (AggregatorSettings, {"max_chunk_bytes": 5}, ["max_chunk_bytes", "5", "1024"]),
+        (AggregatorSettings, {"log_level": "loud"}, ["log_level", "loud", "debug"]),
+        (AggregatorSettings, {"colour": "red"}, ["colour"]),
+        (AggregatorSettings, {"host": "0.0.0.0"}, ["0.0.0.0", "--insecure"]),
+        (GatewaySettings, {"aggregator": "example.org:50051"}, ["example.org:50051", "--insecure"]),
+        (GatewaySettings, {"aggregator": "example.org"}, ["example.org", "HOST:PORT"]),
+        (TrainerSettings, {}, ["client is missing; give --client or set FEDPLCC_CLIENT", "--data or set FEDPLCC_DATA"]),
+        (TrainerSettings, {**TRAINER, "client": "../x"}, ["client", "../x"]),
+        (TrainerSettings, {**TRAINER, "device": "gpu"}, ["device", "gpu", "cuda"]),
+        (TrainerSettings, {**TRAINER, "sync": "push"}, ["sync", "push", "stream", "poll"]),
+        (TrainerSettings, {**TRAINER, "poll_hold_s": 0}, ["poll_hold_s", "0", "0.05"]),
+        (TrainerSettings, {**TRAINER, "samples_per_class": 0}, ["samples_per_class", "0", "1"]),
+        (
+            TrainerSettings,
+            {**TRAINER, "allow_code": ["a.b:c", "os:path.join"]},
+            ["allow_code", "package.module:factory"],
+        ),
+        (TrainerSettings, {**TRAINER, "allow_download": ["resnet18"]}, ["allow_download", "timm:NAME"]),
+        (TrainerSettings, {**TRAINER, "aggregator": "10.0.0.1:50051"}, ["10.0.0.1", "--insecure"]),
+    ],
+)
+def test_a_wrong_setting_is_named_with_its_value_and_what_it_may_be(kind, flags, says) -> None:
+    with pytest.raises(InvalidConfig) as error:
+        load(kind, flags)
+    for word in says:
+        assert word in error.value.detail
+
+
+@pytest.mark.parametrize("text", ["[aggregator]\ncolour = 1\n", "aggregator = 3", "not toml"])
+def test_a_wrong_file_is_named(tmp_path, text) -> None:
+    file = tmp_path / "settings.toml"
+    file.write_text(text)
+    with pytest.raises(InvalidConfig, match=r"settings\.toml"):
+        load(AggregatorSettings, file=file)
+    with pytest.raises(InvalidConfig, match="cannot read"):
+        load(AggregatorSettings, file=tmp_path / "none.toml")
+
+
+def test_plain_text_off_loopback_is_accepted_when_asked_for() -> None:
+    assert load(AggregatorSettings, {"host": "0.0.0.0", "insecure": True}).host == "0.0.0.0"
+
+
+def test_libraries_are_told_their_threads_before_they_load(monkeypatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "64")
+    config.limit_threads(2)
+    assert os.environ["OMP_NUM_THREADS"] == "2"
+
+
+def test_every_field_has_a_flag_and_its_docstring_is_the_help(capsys) -> None:
+    arguments = ["--client", "mnist", "--data", "digits:mnist", "--metrics-port", "off", "--threads", "2"]
+    settings = config.from_command_line(TrainerSettings, "python -m trainer", "Trains.", arguments)
+    assert (settings.client, settings.metrics_port, settings.threads) == ("mnist", None, 2)
+    with pytest.raises(SystemExit) as ended:
+        config.from_command_line(TrainerSettings, "python -m trainer", "Trains.", ["--help"])
+    assert ended.value.code == 0
+    text = capsys.readouterr().out
+    for name in TrainerSettings.model_fields:
+        assert "--" + name.replace("_", "-") in text
+    assert "HOST:PORT of the aggregator." in text
+    assert "Default: 127.0.0.1:50051." in text
+    assert "Undefined" not in text
+
+
+def test_a_flag_that_does_not_exist_ends_with_code_2(capsys) -> None:
+    with pytest.raises(SystemExit) as ended:
+        config.from_command_line(TrainerSettings, "python -m trainer", "Trains.", ["--colour", "red"])
+    assert ended.value.code == 2
+    assert "--colour" in capsys.readouterr().err
+
+
+def test_the_url_of_a_database_is_shown_nowhere(tmp_path, monkeypatch) -> None:
+    url = "postgresql://u:secret@h/d"
+    monkeypatch.setenv("FEDPLCC_DATABASE_URL", url)
+    settings = load(AggregatorSettings)
+    assert settings.database_url is not None
+    assert settings.database_url.get_secret_value() == url
+    assert "secret" not in f"{settings} {settings!r} {settings.model_dump_json()}"
+    monkeypatch.setenv("FEDPLCC_DATABASE_URL", "")
+    assert load(AggregatorSettings).database_url is None, "compose gives an empty one where none is set"
+    file = tmp_path / "settings.toml"
+    file.write_text(f'[aggregator]\ndatabase_url = ["{url}"]\n')
+    monkeypatch.delenv("FEDPLCC_DATABASE_URL")
+    for flags, path in (({}, file), ({"database_url": url, "port": "x"}, None)):
+        with pytest.raises(InvalidConfig) as caught:
+            load(AggregatorSettings, flags, path)
+        assert "secret" not in caught.value.detail
+        assert caught.value.__cause__ is None, "a traceback would show the values"

@@ -1,0 +1,172 @@
+import asyncio
+import io
+import json
+import logging
+from typing import Never
+
+import numpy as np
+import pytest
+
+from shared.process import log
+
+
+@pytest.fixture(autouse=True)
+def _logging_as_it_was():
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+
+
+def events(stream):
+    return [json.loads(line) for line in stream.getvalue().splitlines()]
+
+
+def test_an_event_is_one_line_of_json_with_what_is_bound() -> None:
+    stream = io.StringIO()
+    log.set_up("info", stream=stream)
+    with log.bind(run_id="r", round=3):
+        log.get_logger("aggregator.coordinator.service").info("round_closed", num_updates=8)
+    log.get_logger("aggregator.coordinator.service").info("idle")
+    closed, idle = events(stream)
+    assert closed["event"] == "round_closed"
+    assert (closed["run_id"], closed["round"], closed["num_updates"]) == ("r", 3, 8)
+    assert (closed["level"], closed["logger"]) == ("info", "aggregator.coordinator.service")
+    assert "run_id" not in idle
+
+
+def test_the_standard_librarys_loggers_write_the_same_lines() -> None:
+    stream = io.StringIO()
+    log.set_up("info", stream=stream)
+    with log.bind(run_id="r"):
+        logging.getLogger("aggregator.store").info("recovered", extra={"round": 3})
+        logging.getLogger("some.package").warning("careful %s", "now")
+    recovered, careful = events(stream)
+    assert (recovered["event"], recovered["round"], recovered["run_id"]) == ("recovered", 3, "r")
+    assert careful["event"] == "careful now"
+
+
+def test_levels_hold_for_ours_and_libraries_write_from_warning_on() -> None:
+    stream = io.StringIO()
+    log.set_up("info", stream=stream)
+    log.get_logger("trainer.worker").debug("unseen")
+    logging.getLogger("some.package").info("unseen")
+    assert stream.getvalue() == ""
+    log.set_up("debug", stream=stream)
+    log.get_logger("trainer.worker").debug("seen")
+    assert [event["event"] for event in events(stream)] == ["seen"]
+
+
+@pytest.mark.parametrize("as_json", [True, False])
+def test_a_traceback_shows_no_values(as_json) -> None:
+    stream = io.StringIO()
+    log.set_up("info", json=as_json, stream=stream)
+    token = "a-secret-token"
+
+    def fail(value) -> Never:
+        raise ValueError("no")
+
+    try:
+        fail(token)
+    except ValueError:
+        log.get_logger("trainer.worker").exception("failed")
+    assert "ValueError: no" in stream.getvalue()
+    assert "a-secret-token" not in stream.getvalue()
+
+
+def test_lines_begin_with_when_how_bad_and_what() -> None:
+    stream = io.StringIO()
+    log.set_up("info", stream=stream)
+    log.get_logger("trainer.worker").info("waiting", run_id="r")
+    assert list(json.loads(stream.getvalue()))[:3] == ["timestamp", "level", "event"]
+
+
+def test_a_logger_whose_lines_are_shown_in_another_way_is_silent_until_it_is_set_up_anew() -> None:
+    stream = io.StringIO()
+    log.set_up("info", stream=stream, silent=["aggregator.coordinator.event_log"])
+    log.get_logger("aggregator.coordinator.event_log").error("run_failed")
+    log.get_logger("aggregator.coordinator.ledger").error("run_unreadable")
+    log.set_up("info", stream=stream)
+    log.get_logger("aggregator.coordinator.event_log").error("run_failed")
+    assert [event["event"] for event in events(stream)] == ["run_unreadable", "run_failed"]
+
+
+def test_a_terminal_gets_text() -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    stream = Terminal()
+    log.set_up("info", stream=stream)
+    log.get_logger("trainer.worker").info("waiting", run_id="r")
+    assert "waiting" in stream.getvalue()
+    assert not stream.getvalue().startswith("{")
+
+
+def test_secrets_payloads_and_endless_values_do_not_reach_a_log() -> None:
+    stream = io.StringIO()
+    log.set_up("info", stream=stream)
+    key = "-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBg\n-----END PRIVATE KEY-----"
+    log.get_logger("trainer.worker").info(
+        "slipped",
+        instance_token="t0ps3cret",
+        database="postgresql://ann:pa55word@db:5432/fedplcc",
+        detail=f"cannot read {key} at all",
+        nested={"password": "pa55word", "weights": list(range(1000)), "deep": {"deeper": {"too": {"deep": 1}}}},
+        payload=b"\x00" * 5000,
+        array=np.zeros((3, 2)),
+        text="x" * 10_000,
+        sha256="ab" * 32,
+        seconds=1.5,
+    )
+    logging.getLogger("some.package").warning("an %s", "argument", extra={"token": "t0ps3cret"})
+    (slipped, foreign), text = events(stream), stream.getvalue()
+    for secret in ("t0ps3cret", "pa55word", "MIIEvQ", "998"):
+        assert secret not in text
+    assert (slipped["instance_token"], foreign["token"]) == ("***", "***")
+    assert slipped["database"] == "postgresql://***@db:5432/fedplcc"
+    assert slipped["detail"] == "cannot read *** at all"
+    assert slipped["nested"] == {
+        "password": "***",
+        "weights": "<1000 entries>",
+        "deep": {"deeper": {"too": "<1 entries>"}},
+    }
+    assert (slipped["payload"], slipped["array"]) == ("<5000 bytes>", "<array of shape (3, 2)>")
+    assert slipped["text"] == "x" * log.MAX_TEXT + "... (10000 characters)"
+    assert (slipped["sha256"], slipped["seconds"]) == ("ab" * 32, 1.5)
+
+
+@pytest.mark.parametrize("as_json", [True, False])
+def test_secrets_in_the_text_of_an_exception_are_masked_and_an_endless_one_is_cut(as_json) -> None:
+    stream = io.StringIO()
+    log.set_up("info", json=as_json, stream=stream)
+    try:
+        raise ValueError("postgresql://ann:pa55word@db/x " + "1.234 " * 10_000)
+    except ValueError:
+        log.get_logger("aggregator.store").exception("failed")
+    assert "pa55word" not in stream.getvalue()
+    assert "Traceback" in stream.getvalue()
+    assert len(stream.getvalue()) < 1.2 * log.MAX_TRACEBACK
+
+
+@pytest.mark.parametrize("as_json", [True, False])
+def test_nobody_commands_the_terminal_of_who_reads_a_log(as_json) -> None:
+    stream = io.StringIO()
+    log.set_up("info", json=as_json, stream=stream)
+    log.get_logger("rpc").info("rpc", client_id="\x1b[2Jann\x9b31m", names=["\u202egnp.exe"])
+    assert not set(stream.getvalue()) & {"\x1b", "\x9b", "\u202e"}
+    assert "ann" in stream.getvalue()
+
+
+def test_what_is_bound_for_a_task_holds_for_its_whole_life_and_for_nothing_else() -> None:
+    async def work():
+        log.bind_task(run_id="r", round=2)
+        return dict(log.bound()), await asyncio.to_thread(lambda: dict(log.bound()))
+
+    async def main():
+        return await asyncio.create_task(work())
+
+    here, in_thread = asyncio.run(main())
+    assert here == in_thread == {"run_id": "r", "round": 2}
+    assert log.bound() == {}

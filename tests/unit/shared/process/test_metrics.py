@@ -1,0 +1,42 @@
+"""The /metrics port of a process: what a scraper gets, and what is said when the port cannot be had."""
+
+from __future__ import annotations
+
+import socket
+import urllib.error
+import urllib.request
+
+import pytest
+
+from shared.errors import InvalidConfig
+from shared.process.metrics import new_registry, serve_metrics
+from shared.version import VERSION
+
+LOOPBACK = "127.0.0.1"
+
+
+def test_a_scraper_gets_which_service_and_version_this_is_until_the_port_is_closed() -> None:
+    server = serve_metrics(new_registry("trainer"), LOOPBACK, 0)
+    url = f"http://{LOOPBACK}:{server.port}/metrics"
+    try:
+        with urllib.request.urlopen(url, timeout=5) as answer:
+            text = answer.read().decode()
+    finally:
+        server.close()
+    assert f'fedplcc_build_info{{service="trainer",version="{VERSION}"}} 1.0' in text
+    assert "\nprocess_resident_memory_bytes " in text
+    assert "\nprocess_cpu_seconds_total " in text
+    with pytest.raises(urllib.error.URLError):
+        urllib.request.urlopen(url, timeout=5)
+
+
+def test_a_taken_port_is_one_clear_sentence() -> None:
+    with socket.create_server((LOOPBACK, 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(InvalidConfig, match=rf"cannot serve metrics on {LOOPBACK}:{port}: .*; choose another port"):
+            serve_metrics(new_registry("aggregator"), LOOPBACK, port)
+
+
+def test_an_address_of_another_machine_is_one_clear_sentence() -> None:
+    with pytest.raises(InvalidConfig, match=r"cannot serve metrics on 192\.0\.2\.1:0"):
+        serve_metrics(new_registry("aggregator"), "192.0.2.1", 0)

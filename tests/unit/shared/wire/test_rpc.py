@@ -1,0 +1,517 @@
+"""Errors cross the wire and stay what they are: a real server and real channels on loopback."""
+
+import asyncio
+import contextlib
+import io
+import itertools
+import json
+import logging
+import os
+import random
+import socket
+import subprocess
+import sys
+import threading
+from contextlib import asynccontextmanager
+from typing import Never
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+
+from shared import errors
+from shared.gen.fedplcc.v1 import round_service_pb2, round_service_pb2_grpc
+from shared.process import log
+from shared.wire import rpc
+from shared.wire.call_logs import CallsMade
+from shared.wire.call_observer import CallObserver
+
+SERVICE = round_service_pb2.DESCRIPTOR.services_by_name["RoundService"]
+
+
+class Servicer(round_service_pb2_grpc.RoundServiceServicer):
+    """Answers as it is told."""
+
+    def __init__(self, error=None) -> None:
+        self.error = error
+
+    async def Heartbeat(self, request, context):
+        if self.error is not None:
+            raise self.error
+        return round_service_pb2.HeartbeatResponse()
+
+    async def SyncRound(self, request, context):
+        yield round_service_pb2.SyncRoundResponse()
+        if self.error is not None:
+            raise self.error
+
+    async def UploadModel(self, request_iterator, context):
+        size = 0
+        async for request in request_iterator:
+            size += len(request.chunk.data)
+            if self.error is not None:
+                raise self.error
+        return round_service_pb2.UploadModelResponse(offset_bytes=size)
+
+    async def Join(self, request, context) -> None:
+        await asyncio.Event().wait()
+
+
+@asynccontextmanager
+async def serving(servicer, **options):
+    server = rpc.RpcServer("127.0.0.1", 0, **options)
+    server.add(round_service_pb2_grpc.add_RoundServiceServicer_to_server, servicer, SERVICE)
+    port = await server.start()
+    channel = rpc.open_aio_channel(f"127.0.0.1:{port}")
+    try:
+        yield round_service_pb2_grpc.RoundServiceStub(channel), channel, port
+    finally:
+        await channel.close(None)
+        await server.stop(0)
+
+
+async def call_unary(stub) -> None:
+    await stub.Heartbeat(round_service_pb2.HeartbeatRequest(), timeout=20)
+
+
+async def call_server_stream(stub) -> None:
+    async for _ in stub.SyncRound(round_service_pb2.SyncRoundRequest(), timeout=20):
+        pass
+
+
+async def call_client_stream(stub) -> None:
+    async def parts():
+        for _ in range(3):
+            yield round_service_pb2.UploadModelRequest(chunk=round_service_pb2.Chunk(data=b"x" * 1000))
+
+    await stub.UploadModel(parts(), timeout=20)
+
+
+CALLS = [call_unary, call_server_stream, call_client_stream]
+KINDS = sorted(set(errors.BY_REASON.values()), key=lambda kind: kind.reason)
+
+
+async def error_of(call, error):
+    async with serving(Servicer(error)) as (stub, _, _):
+        with pytest.raises(errors.FedplccError) as raised, rpc.translated():
+            await call(stub)
+        return raised.value
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_an_error_arrives_as_it_was_raised_from_every_kind_of_call(call) -> None:
+    error = asyncio.run(error_of(call, errors.ChunkOutOfOrder("expected byte 7", expected_offset_bytes=7)))
+    assert type(error) is errors.ChunkOutOfOrder
+    assert error.detail == "expected byte 7"
+    assert error.metadata == {"expected_offset_bytes": "7"}
+
+
+def test_every_error_of_the_tree_arrives_as_itself() -> None:
+    async def all_kinds() -> None:
+        servicer = Servicer()
+        async with serving(servicer) as (stub, _, _):
+            for kind in KINDS:
+                servicer.error = kind("why not: ä", run_id="r")
+                with pytest.raises(kind, match="why not: ä") as raised, rpc.translated():
+                    await call_unary(stub)
+                assert type(raised.value) is kind
+                assert raised.value.metadata == {"run_id": "r"}
+
+    asyncio.run(all_kinds())
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_bug_arrives_without_its_text(call) -> None:
+    error = asyncio.run(error_of(call, KeyError("/secret/path")))
+    assert type(error) is errors.Internal
+    assert error.detail == rpc.INTERNAL_TEXT
+
+
+def test_a_very_long_sentence_still_arrives_as_its_error() -> None:
+    error = asyncio.run(error_of(call_unary, errors.InvalidConfig("ä" * 100_000)))
+    assert type(error) is errors.InvalidConfig
+    assert error.detail == "ä" * rpc.MAX_DETAIL
+
+
+def test_a_very_long_fact_still_arrives_with_its_error() -> None:
+    error = asyncio.run(error_of(call_unary, errors.RunNotFound("there is no such run", run_id="ä" * 100_000)))
+    assert type(error) is errors.RunNotFound
+    assert error.metadata == {"run_id": "ä" * rpc.MAX_DETAIL}
+
+
+def test_a_synchronous_channel_translates_the_same_way() -> None:
+    started, done, ports = threading.Event(), threading.Event(), []
+
+    async def serve() -> None:
+        async with serving(Servicer(errors.RoundClosed("too late", round=3))) as (_, _, port):
+            ports.append(port)
+            started.set()
+            await asyncio.to_thread(done.wait)
+
+    thread = threading.Thread(target=asyncio.run, args=(serve(),))
+    thread.start()
+    try:
+        assert started.wait(20)
+        with rpc.open_channel(f"127.0.0.1:{ports[0]}") as channel:
+            stub = round_service_pb2_grpc.RoundServiceStub(channel)
+            with pytest.raises(errors.RoundClosed, match="too late") as raised, rpc.translated():
+                stub.Heartbeat(round_service_pb2.HeartbeatRequest(), timeout=20)
+            assert raised.value.metadata == {"round": "3"}
+    finally:
+        done.set()
+        thread.join()
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def test_no_aggregator_there_is_said_with_the_address() -> None:
+    address = f"127.0.0.1:{free_port()}"
+    with rpc.open_channel(address) as channel:
+        stub = round_service_pb2_grpc.RoundServiceStub(channel)
+        with pytest.raises(errors.AggregatorUnavailable, match=address), rpc.translated(address):
+            stub.Heartbeat(round_service_pb2.HeartbeatRequest(), timeout=20)
+
+
+def test_an_answer_that_does_not_come_is_unavailable() -> None:
+    async def wait_in_vain() -> None:
+        async with serving(Servicer()) as (stub, _, _):
+            with pytest.raises(errors.Unavailable, match="in time") as raised, rpc.translated():
+                await stub.Join(round_service_pb2.JoinRequest(), timeout=0.05)
+            assert type(raised.value) is errors.Unavailable
+
+    asyncio.run(wait_in_vain())
+
+
+def test_a_message_over_the_limit_is_refused_on_its_way() -> None:
+    async def send_too_much() -> None:
+        async with serving(Servicer()) as (stub, _, _):
+            huge = round_service_pb2.HeartbeatRequest(run_id="x" * (rpc.MAX_MESSAGE_BYTES + 1))
+            with pytest.raises(errors.ResourceExhausted), rpc.translated():
+                await stub.Heartbeat(huge, timeout=20)
+
+    asyncio.run(send_too_much())
+
+
+def test_a_method_that_the_server_does_not_have_is_another_version() -> None:
+    async def call_unknown() -> None:
+        async with serving(Servicer()) as (_, channel, _):
+            with pytest.raises(errors.FailedPrecondition, match="another version"), rpc.translated():
+                await channel.unary_unary("/fedplcc.v1.RoundService/Dance")(b"", timeout=20)
+
+    asyncio.run(call_unknown())
+
+
+@pytest.fixture
+def lines():
+    """What is logged meanwhile, as JSON lines; logging is afterwards as it was."""
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    stream = io.StringIO()
+    log.set_up("info", json=True, stream=stream)
+    yield stream
+    root.handlers[:] = handlers
+    root.setLevel(level)
+
+
+class Notes(CallObserver):
+    """Writes down what it is told."""
+
+    def __init__(self) -> None:
+        self.kinds = {}
+        self.started, self.received, self.sent, self.observed = [], [], [], []
+
+    def serves(self, method, kind) -> None:
+        self.kinds[method] = kind
+
+    def begun(self, method) -> None:
+        self.started.append(method)
+
+    def received_message(self, method) -> None:
+        self.received.append(method)
+
+    def sent_message(self, method) -> None:
+        self.sent.append(method)
+
+    def ended(self, method, code, seconds) -> None:
+        assert seconds >= 0
+        self.observed.append((method, code))
+
+
+def test_every_call_leaves_one_line_and_is_observed(lines) -> None:
+    notes = Notes()
+
+    async def three_calls() -> None:
+        servicer = Servicer()
+        async with serving(servicer, quiet=["Heartbeat"], observer=notes) as (stub, _, _):
+            await call_unary(stub)
+            await call_client_stream(stub)
+            servicer.error = errors.NotAMember("join first")
+            with pytest.raises(grpc.RpcError):
+                await stub.Heartbeat(round_service_pb2.HeartbeatRequest(client_id="a", run_id="r"), timeout=20)
+            servicer.error = ZeroDivisionError("secret")
+            with pytest.raises(grpc.RpcError):
+                await call_unary(stub)
+
+    asyncio.run(three_calls())
+    heartbeat, upload = "/fedplcc.v1.RoundService/Heartbeat", "/fedplcc.v1.RoundService/UploadModel"
+    assert notes.started == [heartbeat, upload, heartbeat, heartbeat]
+    assert notes.observed == [
+        (heartbeat, "OK"),
+        (upload, "OK"),
+        (heartbeat, "PERMISSION_DENIED"),
+        (heartbeat, "INTERNAL"),
+    ]
+    assert notes.kinds[heartbeat] == "unary"
+    assert notes.kinds[upload] == "client_stream"
+    assert notes.kinds["/fedplcc.v1.RoundService/SyncRound"] == "server_stream"
+    assert len(notes.kinds) == len(SERVICE.methods)
+    assert notes.sent == [heartbeat, upload], "a call that fails sends no message"
+    assert notes.received.count(heartbeat) == 3
+    assert notes.received.count(upload) > 1, "each message of a stream"
+    written = [json.loads(line) for line in lines.getvalue().splitlines()]
+    assert [line["event"] for line in written] == ["rpc", "rpc", "rpc_crashed", "rpc"]
+    assert (written[0]["method"], written[0]["code"]) == (upload, "OK")
+    assert written[1] | {"reason": "NOT_A_MEMBER", "client_id": "a", "run_id": "r", "level": "warning"} == written[1]
+    assert "ZeroDivisionError: secret" in written[2]["exception"]
+    assert written[3]["level"] == "error"
+
+
+def test_the_line_about_a_call_says_who_asked_for_what_and_what_moved(lines) -> None:
+    header = round_service_pb2.BlobHeader(run_id="r", round=3, client_id="ann", instance_token="a-token-of-ann")
+    header.blob.sha256 = "ab" * 32
+    sent = [
+        round_service_pb2.UploadModelRequest(header=header),
+        *(round_service_pb2.UploadModelRequest(chunk=round_service_pb2.Chunk(data=b"x" * 1000)) for _ in range(3)),
+    ]
+
+    class Logging(Servicer):
+        async def UploadModel(self, request_iterator, context):
+            answer = await super().UploadModel(request_iterator, context)
+            await asyncio.to_thread(log.get_logger("aggregator.coordinator.service").info, "on_the_way")
+            return answer
+
+    async def upload() -> None:
+        async with serving(Logging()) as (stub, _, _):
+            answer = await stub.UploadModel(iter(sent), timeout=20, metadata=(("x-request-id", "r-7"),))
+            assert answer.offset_bytes == 3000
+            await call_server_stream(stub)
+
+    asyncio.run(upload())
+    on_the_way, upload_line, stream_line = (json.loads(line) for line in lines.getvalue().splitlines())
+    known = {"run_id": "r", "round": 3, "client_id": "ann", "sha256": "ab" * 32, "request_id": "r-7"}
+    assert on_the_way | known == on_the_way, "what the call names is bound"
+    counts = {
+        "received_messages": 4,
+        "received_bytes": sum(message.ByteSize() for message in sent),
+        "sent_messages": 1,
+        "sent_bytes": round_service_pb2.UploadModelResponse(offset_bytes=3000).ByteSize(),
+    }
+    assert upload_line | known | counts | {"code": "OK", "level": "info"} == upload_line
+    assert upload_line["peer"].startswith("127.0.0.1:")
+    assert stream_line | {"received_messages": 1, "sent_messages": 1, "sent_bytes": 0} == stream_line
+    assert not known.keys() & stream_line.keys(), "nothing of one call is bound in another"
+    assert "a-token-of-ann" not in lines.getvalue()
+
+
+def test_a_call_of_a_method_that_is_not_there_leaves_its_line_too(lines) -> None:
+    async def call() -> None:
+        async with serving(Servicer()) as (_, channel, _):
+            with pytest.raises(errors.FailedPrecondition), rpc.translated():
+                await channel.unary_unary("/fedplcc.v1.RoundService/Dance")(b"", timeout=20)
+
+    asyncio.run(call())
+    (line,) = (json.loads(line) for line in lines.getvalue().splitlines())
+    assert (line["method"], line["code"], line["level"]) == (
+        "/fedplcc.v1.RoundService/Dance",
+        "UNIMPLEMENTED",
+        "warning",
+    )
+
+
+def test_bytes_that_are_no_message_are_the_callers_mistake_and_leave_no_stack_trace(lines) -> None:
+    kinds = {"Heartbeat": "unary_unary", "SyncRound": "unary_stream", "UploadModel": "stream_unary"}
+
+    async def call(channel, name, kind) -> None:
+        method = getattr(channel, kind)(f"/{SERVICE.full_name}/{name}", request_serializer=bytes)
+
+        async def parts():
+            yield b"\xff\xff\xff"
+
+        answer = method(parts() if kind == "stream_unary" else b"\xff\xff\xff", timeout=20)
+        with pytest.raises(errors.MalformedRequest, match="not a message of this call"), rpc.translated():
+            await (answer.read() if kind == "unary_stream" else answer)
+
+    async def body() -> None:
+        async with serving(Servicer()) as (_, channel, _):
+            for name, kind in kinds.items():
+                await call(channel, name, kind)
+
+    asyncio.run(body())
+    written = [json.loads(line) for line in lines.getvalue().splitlines()]
+    assert [(line["method"].rpartition("/")[2], line["reason"]) for line in written] == [
+        (name, "MALFORMED_REQUEST") for name in kinds
+    ]
+    assert not any("exception" in line for line in written)
+
+
+def test_a_caller_that_goes_away_is_no_error(lines) -> None:
+    notes = Notes()
+
+    async def leave() -> None:
+        arrived = asyncio.Event()
+
+        class Waiting(Servicer):
+            async def Join(self, request, context) -> None:
+                arrived.set()
+                await asyncio.Event().wait()
+
+        async with serving(Waiting(), observer=notes) as (stub, _, _):
+            call = stub.Join(round_service_pb2.JoinRequest())
+            await arrived.wait()
+            call.cancel()
+            while not notes.observed:
+                await asyncio.sleep(0)
+
+    asyncio.run(leave())
+    assert notes.observed == [("/fedplcc.v1.RoundService/Join", "CANCELLED")]
+    assert [json.loads(line)["level"] for line in lines.getvalue().splitlines()] == ["info"]
+
+
+def test_health_and_reflection_are_served_and_health_ends_before_the_server() -> None:
+    async def ask():
+        server = rpc.RpcServer("127.0.0.1", 0)
+        server.add(round_service_pb2_grpc.add_RoundServiceServicer_to_server, Servicer(), SERVICE)
+        port = await server.start()
+        async with rpc.open_aio_channel(f"127.0.0.1:{port}") as channel:
+            health = health_pb2_grpc.HealthStub(channel)
+            request = health_pb2.HealthCheckRequest(service="fedplcc.v1.RoundService")
+            before = (await health.Check(request, timeout=20)).status
+            names = reflection_pb2_grpc.ServerReflectionStub(channel).ServerReflectionInfo(
+                iter([reflection_pb2.ServerReflectionRequest(list_services="")]), timeout=20
+            )
+            services = {service.name async for answer in names for service in answer.list_services_response.service}
+            await server.announce_stop()
+            after = (await health.Check(request, timeout=20)).status
+        await server.stop(0)
+        return before, after, services
+
+    before, after, services = asyncio.run(ask())
+    assert (before, after) == (health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING)
+    assert "fedplcc.v1.RoundService" in services
+
+
+def test_a_taken_port_is_said_in_a_sentence() -> None:
+    async def start_twice() -> None:
+        async with serving(Servicer()) as (_, _, port):
+            with pytest.raises(errors.InvalidConfig, match=f"127.0.0.1:{port}: the port is taken"):
+                await rpc.RpcServer("127.0.0.1", port).start()
+
+    asyncio.run(start_twice())
+
+
+def test_plain_text_off_loopback_is_refused_on_both_ends() -> None:
+    with pytest.raises(errors.InvalidConfig, match="--insecure"):
+        rpc.RpcServer("0.0.0.0", 0)
+    with pytest.raises(errors.InvalidConfig, match="--insecure"):
+        rpc.open_channel("example.org:50051")
+    rpc.open_channel("example.org:50051", insecure=True).close()
+
+
+def test_waiting_grows_to_its_bound_and_is_never_the_same_for_two() -> None:
+    first = list(itertools.islice(rpc.backoff(random.Random(1)), 12))
+    second = list(itertools.islice(rpc.backoff(random.Random(2)), 12))
+    limits = [min(0.2 * 2**attempt, 5.0) for attempt in range(12)]
+    for wait, limit in zip(first, limits, strict=True):
+        assert limit / 2 <= wait <= limit
+    assert first != second
+    assert first == list(itertools.islice(rpc.backoff(random.Random(1)), 12))
+
+
+def test_calls_that_are_made_say_each_failure_once_loudly_and_nothing_of_what_works(lines) -> None:
+    log.set_up("debug", json=True, stream=lines)
+    made = CallsMade("127.0.0.1:1", quiet=["Heartbeat"])
+
+    def call(method, error=None, is_wanted=True) -> None:
+        with contextlib.suppress(errors.FedplccError), made.telling(method, lambda: is_wanted):
+            if error is not None:
+                raise error
+
+    away, refused = errors.AggregatorUnavailable("nobody answers"), errors.RoundClosed("too late", round=3)
+    call("CommitUpdate")
+    for error in (away, away, refused, None, refused):
+        call("CommitUpdate", error)
+    call("Heartbeat", away)
+    call("SyncRound", away, is_wanted=False)
+    written = [json.loads(line) for line in lines.getvalue().splitlines()]
+    assert {line["event"] for line in written} == {"call_failed"}
+    assert [(line["method"], line["reason"], line["level"]) for line in written] == [
+        ("CommitUpdate", "AGGREGATOR_UNAVAILABLE", "warning"),
+        ("CommitUpdate", "AGGREGATOR_UNAVAILABLE", "debug"),
+        ("CommitUpdate", "ROUND_CLOSED", "warning"),
+        ("CommitUpdate", "ROUND_CLOSED", "warning"),
+        ("Heartbeat", "AGGREGATOR_UNAVAILABLE", "debug"),
+    ]
+    assert written[2] | {"round": 3, "detail": "too late", "address": "127.0.0.1:1"} == written[2] | {"round": 3}
+    assert all(line["duration_s"] >= 0 for line in written)
+
+
+def test_no_fact_that_a_peer_sends_makes_a_failed_call_fail_otherwise(lines) -> Never:
+    log.set_up("debug", json=True, stream=lines)
+    foreign = errors.from_reason("NEW_REASON", "no", {"event": "e", "level": "l", "method": "m", "round": "3"}, 5)
+    with pytest.raises(type(foreign)), CallsMade("127.0.0.1:1").telling("GetRun"):
+        raise foreign
+    line = json.loads(lines.getvalue())
+    assert line | {"event": "call_failed", "level": "warning", "method": "GetRun", "round": "3"} == line
+
+
+def test_what_a_peer_refuses_is_said_quietly_by_who_only_passes_it_on(lines) -> Never:
+    log.set_up("debug", json=True, stream=lines)
+    made = CallsMade("127.0.0.1:1", refusals_are_quiet=True)
+    for error in (errors.RunNotFound("there is no such run"), errors.AggregatorUnavailable("nobody answers")):
+        with pytest.raises(type(error)), made.telling("GetRun"):
+            raise error
+    levels = [json.loads(line)["level"] for line in lines.getvalue().splitlines()]
+    assert levels == ["debug", "warning"]
+
+
+def test_connections_that_end_put_no_lines_of_grpcs_own_between_those_of_the_log() -> None:
+    program = """
+import asyncio, sys
+from shared import log, rpc
+from shared.gen.fedplcc.v1 import round_service_pb2 as pb2, round_service_pb2_grpc as pb2_grpc
+
+class Servicer(pb2_grpc.RoundServiceServicer):
+    async def SyncRound(self, request, context):
+        yield pb2.SyncRoundResponse()
+        await asyncio.Event().wait()
+
+async def once():
+    server = rpc.RpcServer("127.0.0.1", 0)
+    server.add(pb2_grpc.add_RoundServiceServicer_to_server, Servicer(), pb2.DESCRIPTOR.services_by_name["RoundService"])
+    port = await server.start()
+    async with rpc.open_aio_channel(f"127.0.0.1:{port}") as channel:
+        calls = [pb2_grpc.RoundServiceStub(channel).SyncRound(pb2.SyncRoundRequest()) for _ in range(2)]
+        for call in calls:
+            await call.read()
+        calls[0].cancel()
+        await server.stop(0)
+
+async def main():
+    for _ in range(20):
+        await once()
+    while len(asyncio.all_tasks()) > 1:  # gRPC's own, which it prints when they are cancelled
+        await asyncio.sleep(0)
+
+log.set_up("debug", json=True)
+asyncio.run(main())
+"""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("GRPC_")}
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=True)
+    written = [json.loads(line) for line in done.stderr.splitlines()]
+    assert [line["code"] for line in written if line["event"] == "rpc"] == ["CANCELLED"] * 40

@@ -1,0 +1,219 @@
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from shared.errors import InvalidData
+from tests.unit.trainer.builders import a_contract
+from trainer.data import DatasetArrays, describe, load_dataset
+
+CONTRACT = a_contract()
+RNG = np.random.default_rng(0)
+
+
+def arrays(num_train=6, num_test=3, side=16, channels=3, **changes):
+    """Arrays of an npz file whose labels 0, 1, 2 are cat, dog, owl."""
+    values = {
+        "x_train": RNG.integers(256, size=(num_train, side, side, channels), dtype=np.uint8),
+        "y_train": np.arange(num_train, dtype=np.uint8) % 3,
+        "x_test": RNG.integers(256, size=(num_test, side, side, channels), dtype=np.uint8),
+        "y_test": np.arange(num_test) % 3,
+        "classes": np.array(["cat", "dog", "owl"]),
+    }
+    values.update(changes)
+    return {name: value for name, value in values.items() if value is not None}
+
+
+@pytest.fixture
+def save(tmp_path):
+    def write(**values) -> str:
+        path = tmp_path / "data.npz"
+        np.savez_compressed(path, **values)
+        return f"npz:{path}"
+
+    return write
+
+
+def test_images_of_the_right_size_arrive_unchanged_and_in_order(save) -> None:
+    values = arrays()
+    data = load_dataset(save(**values), contract=CONTRACT)
+    assert np.array_equal(data.train.images_NSS3, values["x_train"])
+    assert np.array_equal(data.test.images_NSS3, values["x_test"])
+    assert data.train.labels_N.tolist() == [0, 1, 2, 0, 1, 2]
+    assert data.train.labels_N.dtype == np.int64
+    assert data.unreadable == ()
+
+
+def test_labels_follow_the_contracts_order_of_names(save) -> None:
+    data = load_dataset(save(**arrays(classes=np.array(["owl", "cat", "dog"]))), contract=CONTRACT)
+    assert data.train.labels_N.tolist() == [2, 0, 1, 2, 0, 1]
+
+
+def test_names_may_be_bytes(save) -> None:
+    spec = save(**arrays(classes=np.array([b"owl", b"cat", b"dog"])))
+    assert describe(spec) == {"owl": 2, "cat": 2, "dog": 2}
+
+
+def test_without_names_label_i_is_named_i(save) -> None:
+    spec = save(**arrays(classes=None, y_train=np.array([7, 7, 2, 2, 2, 9]), y_test=np.array([9, 2, 4])))
+    assert describe(spec) == {"2": 3, "4": 0, "7": 2, "9": 1}
+    data = load_dataset(spec, contract=a_contract(classes=("9", "7", "4", "2")))
+    assert data.train.labels_N.tolist() == [1, 1, 3, 3, 3, 0]
+    assert data.test.labels_N.tolist() == [0, 3, 2]
+
+
+def test_grey_is_repeated_and_other_sizes_are_resized_bilinearly(save) -> None:
+    values = arrays(side=28, channels=1)
+    data = load_dataset(save(**values), contract=CONTRACT)
+    expected = Image.fromarray(values["x_train"][0, :, :, 0]).resize((16, 16), Image.Resampling.BILINEAR)
+    for channel in range(3):
+        assert np.array_equal(data.train.images_NSS3[0, :, :, channel], np.asarray(expected))
+
+
+def test_the_test_set_may_be_empty(save) -> None:
+    data = load_dataset(save(**arrays(num_test=0)), contract=CONTRACT)
+    assert data.test.images_NSS3.shape == (0, 16, 16, 3)
+    assert data.test.labels_N.shape == (0,)
+
+
+def test_a_client_with_one_class_is_legal(save) -> None:
+    data = load_dataset(save(**arrays(y_train=np.full(6, 2))), contract=CONTRACT)
+    assert data.class_counts == (0, 0, 6)
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"x_test": None}, "has no array x_test; it holds"),
+        ({"x_train": np.zeros((6, 16, 16, 3))}, "x_train of .* must be uint8 .*, not float64"),
+        ({"x_train": np.zeros((6, 16, 16), np.uint8)}, r"\[N, height, width, 1 or 3\], not \[6, 16, 16\]"),
+        ({"x_train": np.zeros((6, 3, 16, 16), np.uint8)}, r"x_train of .* not \[6, 3, 16, 16\]"),
+        ({"x_test": np.zeros((3, 16, 16, 4), np.uint8)}, r"x_test of .* not \[3, 16, 16, 4\]"),
+        ({"x_train": np.zeros((6, 0, 16, 3), np.uint8)}, r"not \[6, 0, 16, 3\]"),
+        ({"y_train": np.zeros(5, np.int64)}, r"y_train of .* must have the shape \[6\], one label an image, not \[5\]"),
+        ({"y_train": np.zeros((6, 1), np.int64)}, r"y_train of .* not \[6, 1\]"),
+        ({"y_test": np.zeros(3)}, "y_test of .* must hold whole numbers, not float64"),
+        ({"y_train": np.full(6, -1)}, "y_train of .* holds the label -1"),
+        ({"y_train": np.full(6, 3)}, "has label 3, but classes names only 3"),
+        ({"classes": np.arange(3)}, "must be a list of texts, not int64"),
+        ({"classes": np.array(["cat", "cat", "owl"])}, "name a class twice"),
+        (
+            {"classes": np.array(["cat", "dog", "bird"])},
+            "has the class 'bird', but the run's classes are cat, dog, owl",
+        ),
+        ({"num_train": 0}, "has no training image; a client needs at least one"),
+    ],
+)
+def test_wrong_arrays_are_named_with_what_is_wrong(save, changes, sentence) -> None:
+    with pytest.raises(InvalidData, match=sentence):
+        load_dataset(save(**arrays(**changes)), contract=CONTRACT)
+
+
+def test_pickled_objects_are_never_loaded(save) -> None:
+    spec = save(**arrays(classes=np.array(["cat", "dog", None], dtype=object)))
+    with pytest.raises(InvalidData, match="as an npz file of plain arrays: Object arrays cannot be loaded"):
+        load_dataset(spec, contract=CONTRACT)
+
+
+def test_a_file_that_is_not_there_or_no_archive_is_named(tmp_path) -> None:
+    with pytest.raises(InvalidData, match=r"there is no file .*absent\.npz"):
+        load_dataset(f"npz:{tmp_path}/absent.npz", contract=CONTRACT)
+    for content in (b"", b"hello", bytes(200), b"\x80\x04K\x01."):
+        (tmp_path / "text.npz").write_bytes(content)
+        with pytest.raises(InvalidData, match=r"text\.npz as an npz file of plain arrays; write it with numpy\.savez$"):
+            load_dataset(f"npz:{tmp_path}/text.npz", contract=CONTRACT)
+    with pytest.raises(InvalidData, match=r"is a folder; name the npz file in it, or write folder:PATH"):
+        load_dataset(f"npz:{tmp_path}", contract=CONTRACT)
+    np.save(tmp_path / "one.npy", np.zeros(3))
+    with pytest.raises(InvalidData, match="holds one array"):
+        load_dataset(f"npz:{tmp_path}/one.npy", contract=CONTRACT)
+
+
+def test_a_truncated_archive_is_named(save, tmp_path) -> None:
+    save(**arrays())
+    path = tmp_path / "data.npz"
+    path.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(InvalidData, match=r"cannot read .*data\.npz as an npz file"):
+        load_dataset(f"npz:{path}", contract=CONTRACT)
+
+
+def test_a_damaged_archive_is_named(save, tmp_path) -> None:
+    save(**arrays())
+    path = tmp_path / "data.npz"
+    content = bytearray(path.read_bytes())
+    content[500:600] = bytes(100)
+    path.write_bytes(content)
+    with pytest.raises(InvalidData, match=r"cannot read .*data\.npz as an npz file"):
+        load_dataset(f"npz:{path}", contract=CONTRACT)
+
+
+PLUGIN = """
+import numpy as np
+from types import SimpleNamespace
+from trainer.data import DatasetArrays
+
+x = np.full((4, 16, 16, 1), 9, np.uint8)
+y = np.array([0, 1, 1, 0])
+
+def record():
+    return DatasetArrays(x, y, x[:1], y[:1], ["owl", "cat"])
+
+def plain():
+    return SimpleNamespace(x_train=x, y_train=y, x_test=x[:0], y_test=y[:0], classes=("cat", "dog"))
+
+def lacking():
+    return SimpleNamespace(x_train=x)
+
+def wrong():
+    return DatasetArrays(x / 255, y, x, y)
+
+def broken():
+    raise OSError("disk gone")
+
+def leaving():
+    raise SystemExit(0)
+"""
+
+
+@pytest.fixture
+def plugin(tmp_path, monkeypatch):
+    (tmp_path / "my_data.py").write_text(PLUGIN)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    yield "my_data"
+    sys.modules.pop("my_data", None)
+
+
+def test_a_factory_returns_arrays_under_the_same_names(plugin) -> None:
+    data = load_dataset(f"{plugin}:record", contract=CONTRACT)
+    assert data.train.labels_N.tolist() == [2, 0, 0, 2]
+    assert data.train.images_NSS3.shape == (4, 16, 16, 3)
+    assert data.train.images_NSS3.min() == data.train.images_NSS3.max() == 9
+    assert describe(f"{plugin}:plain") == {"cat": 2, "dog": 2}
+
+
+@pytest.mark.parametrize(
+    ("factory", "sentence"),
+    [
+        ("lacking", "must return a trainer.data.DatasetArrays .* SimpleNamespace has no y_train, x_test, y_test"),
+        ("wrong", "x_train of my_data:wrong must be uint8"),
+        ("broken", "cannot be made: OSError: disk gone"),
+        ("leaving", "cannot be made: SystemExit: 0"),
+        ("absent", "has no callable 'absent'"),
+    ],
+)
+def test_a_factory_that_gives_no_data_is_told_what_to_do(plugin, factory, sentence) -> None:
+    with pytest.raises(InvalidData, match=sentence):
+        load_dataset(f"{plugin}:{factory}", contract=CONTRACT)
+
+
+def test_a_module_that_exits_while_it_is_imported_ends_no_command(plugin) -> None:
+    Path(f"{plugin}.py").write_text("raise SystemExit(0)")
+    with pytest.raises(InvalidData, match="cannot import 'my_data' of 'my_data:record': SystemExit: 0"):
+        load_dataset(f"{plugin}:record", contract=CONTRACT)
+
+
+def test_a_record_needs_no_class_names() -> None:
+    assert DatasetArrays(1, 2, 3, 4).classes is None

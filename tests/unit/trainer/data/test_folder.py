@@ -1,0 +1,188 @@
+import numpy as np
+import pytest
+from PIL import Image
+
+from shared.errors import InvalidData
+from tests.unit.trainer.builders import a_contract
+from trainer.data import describe, load_dataset
+from trainer.data.sets.folder import read_image as maybe_image
+
+CONTRACT = a_contract(image_size=8)
+
+
+def put(path, shade=0, mode="L", size=(8, 8)) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.new(mode, size, shade).save(path)
+
+
+def read_image(path):
+    """Loosely typed: an image that can be read."""
+    return maybe_image(path)
+
+
+def shades(image_set):
+    """First pixel's red of each image, by class name."""
+    return {
+        CONTRACT.classes[label]: image_set.images_NSS3[image_set.labels_N == label, 0, 0, 0].tolist()
+        for label in np.unique(image_set.labels_N)
+    }
+
+
+def load(root, **kwargs):
+    return load_dataset(f"folder:{root}", contract=CONTRACT, **kwargs)
+
+
+def test_train_and_test_folders_are_the_splits_and_classes_map_by_name(tmp_path) -> None:
+    put(tmp_path / "train/owl/1.png", 10)
+    put(tmp_path / "train/cat/1.png", 20)
+    put(tmp_path / "train/cat/2.png", 30)
+    put(tmp_path / "test/owl/1.png", 40)
+    put(tmp_path / "validation/unicorn/1.png")  # beside the splits: left alone
+    data = load(tmp_path)
+    assert data.classes == ("cat", "dog", "owl")
+    assert shades(data.train) == {"cat": [20, 30], "owl": [10]}
+    assert shades(data.test) == {"owl": [40]}
+    assert data.class_counts == (2, 0, 1)
+    assert data.train.images_NSS3.dtype == np.uint8
+    assert data.train.labels_N.dtype == np.int64
+
+
+def test_without_them_every_nth_file_of_a_class_by_sorted_name_is_for_testing(tmp_path) -> None:
+    for i in range(7):
+        put(tmp_path / f"cat/{i}.png", i)
+    put(tmp_path / "dog/0.png", 100)
+    data = load_dataset(f"folder:{tmp_path}", contract=a_contract(image_size=8, test_every=3))
+    assert shades(data.train) == {"cat": [0, 1, 3, 4, 6], "dog": [100]}
+    assert shades(data.test) == {"cat": [2, 5]}
+
+
+def test_describing_counts_files_without_opening_them(tmp_path) -> None:
+    for i in range(10):
+        (tmp_path / "parrot").mkdir(exist_ok=True)
+        (tmp_path / f"parrot/{i}.jpg").write_bytes(b"not read")
+    (tmp_path / "cat").mkdir()
+    assert describe(f"folder:{tmp_path}") == {"cat": 0, "parrot": 8}
+    assert describe(f"folder:{tmp_path}", samples_per_class=3) == {"cat": 0, "parrot": 3}
+    assert describe(f"folder:{tmp_path}", test_every=2) == {"cat": 0, "parrot": 5}
+
+
+def test_an_unknown_class_folder_is_named_with_the_known_classes(tmp_path) -> None:
+    put(tmp_path / "cat/1.png")
+    put(tmp_path / "dogs/1.png")
+    with pytest.raises(InvalidData, match=r"class folder 'dogs', .* classes are cat, dog, owl; did you mean 'dog'\?"):
+        load(tmp_path)
+
+
+def test_an_unknown_class_folder_is_an_error_even_without_a_file(tmp_path) -> None:
+    put(tmp_path / "cat/1.png")
+    (tmp_path / "zebra").mkdir()
+    with pytest.raises(InvalidData, match="class folder 'zebra'"):
+        load(tmp_path)
+
+
+def test_a_client_with_one_class_is_legal(tmp_path) -> None:
+    put(tmp_path / "owl/1.png")
+    assert load(tmp_path).class_counts == (0, 0, 1)
+
+
+def test_unreadable_files_are_skipped_counted_and_named(tmp_path) -> None:
+    put(tmp_path / "train/cat/ok.png", 7)
+    (tmp_path / "train/cat/notes.txt").write_text("hello")
+    (tmp_path / "train/cat/zero.png").write_bytes(b"")
+    whole = tmp_path / "test/cat/whole.jpg"
+    put(whole, 9, size=(64, 64))
+    (tmp_path / "test/cat/cut.jpg").write_bytes(whole.read_bytes()[:-200])
+    data = load(tmp_path)
+    assert data.unreadable == ("train/cat/notes.txt", "train/cat/zero.png", "test/cat/cut.jpg")
+    assert (len(data.train), len(data.test)) == (1, 1)
+
+
+def test_a_subset_takes_the_next_image_in_the_place_of_an_unreadable_one(tmp_path) -> None:
+    for i in range(8):
+        put(tmp_path / f"train/cat/{i}.png", i)
+    (tmp_path / "test").mkdir()
+    chosen = shades(load(tmp_path, samples_per_class=5).train)["cat"]
+    (tmp_path / f"train/cat/{chosen[0]}.png").write_bytes(b"damaged")
+    data = load(tmp_path, samples_per_class=5)
+    replaced = shades(data.train)["cat"]
+    assert len(replaced) == 5
+    assert set(chosen[1:]) < set(replaced)
+    assert data.unreadable == (f"train/cat/{chosen[0]}.png",)
+
+
+def test_no_training_image_is_an_error_that_counts_the_unreadable(tmp_path) -> None:
+    put(tmp_path / "test/cat/1.png")
+    (tmp_path / "train/cat").mkdir(parents=True)
+    with pytest.raises(InvalidData, match="has no training image; a client needs at least one"):
+        load(tmp_path)
+    (tmp_path / "train/cat/1.png").write_bytes(b"damaged")
+    with pytest.raises(InvalidData, match="has no training image, and 1 files could not be read"):
+        load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("folders", "sentence"),
+    [(["train/cat"], "has train/ without test/"), (["test/cat"], "has test/ without train/"), ([], "no class folders")],
+)
+def test_half_a_layout_is_an_error_that_says_what_is_missing(tmp_path, folders, sentence) -> None:
+    for folder in folders:
+        (tmp_path / folder).mkdir(parents=True)
+    with pytest.raises(InvalidData, match=sentence):
+        load(tmp_path)
+
+
+def test_a_folder_that_is_not_there_is_named(tmp_path) -> None:
+    with pytest.raises(InvalidData, match=r"cannot read the folder .*nowhere: No such file"):
+        load(tmp_path / "nowhere")
+    put(tmp_path / "file.png")
+    with pytest.raises(InvalidData, match=r"cannot read the folder .*file\.png: Not a directory"):
+        load(tmp_path / "file.png")
+
+
+def test_hidden_names_are_ignored_and_nested_folders_belong_to_their_class(tmp_path) -> None:
+    put(tmp_path / "cat/b/1.png", 2)
+    put(tmp_path / "cat/a/9.png", 1)
+    put(tmp_path / "cat/.hidden.png")
+    put(tmp_path / "cat/.thumbnails/1.png")
+    put(tmp_path / ".git/1.png")
+    put(tmp_path / "loose.png")
+    assert shades(load(tmp_path).train) == {"cat": [1, 2]}
+
+
+@pytest.mark.parametrize(
+    ("mode", "shade", "expected"),
+    [
+        ("L", 77, (77, 77, 77)),
+        ("RGB", (1, 2, 3), (1, 2, 3)),
+        ("RGBA", (1, 2, 3, 0), (1, 2, 3)),
+        ("1", 1, (255, 255, 255)),
+        ("I;16", 300 * 16, (18, 18, 18)),
+        ("CMYK", (0, 255, 0, 0), (255, 0, 255)),
+    ],
+)
+def test_every_kind_of_pixel_becomes_rgb(tmp_path, mode, shade, expected) -> None:
+    path = tmp_path / ("image.tif" if mode == "CMYK" else "image.png")
+    put(path, shade, mode)
+    pixels = read_image(path)
+    assert pixels.shape == (8, 8, 3)
+    assert pixels.dtype == np.uint8
+    assert tuple(pixels[0, 0]) == expected
+
+
+def test_a_palette_is_looked_up(tmp_path) -> None:
+    image = Image.new("P", (4, 4), 1)
+    image.putpalette([0, 0, 0, 9, 8, 7])
+    image.save(tmp_path / "image.png")
+    assert tuple(read_image(tmp_path / "image.png")[0, 0]) == (9, 8, 7)
+
+
+def test_floats_have_no_known_range(tmp_path) -> None:
+    put(tmp_path / "image.tif", 0.5, "F")
+    assert read_image(tmp_path / "image.tif") is None
+
+
+def test_photographs_of_any_shape_are_resized(tmp_path) -> None:
+    put(tmp_path / "cat/wide.png", (10, 20, 30), "RGB", (50, 20))
+    data = load(tmp_path)
+    assert data.train.images_NSS3.shape == (1, 8, 8, 3)
+    assert data.train.images_NSS3[0, 3, 3].tolist() == [10, 20, 30]

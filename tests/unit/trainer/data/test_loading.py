@@ -1,0 +1,138 @@
+import subprocess
+import sys
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from shared.errors import InvalidData
+from tests.support import ROOT
+from tests.unit.trainer.builders import a_contract
+from trainer.data import describe, load_dataset, load_split, loading
+
+CONTRACT = a_contract()
+
+
+def test_a_split_is_read_whole_and_alone(tmp_path) -> None:
+    rng = np.random.default_rng(0)
+    x_train, x_test = (rng.integers(256, size=(n, 16, 16, 3), dtype=np.uint8) for n in (3, 2))
+    path = tmp_path / "data.npz"
+    np.savez(path, x_train=x_train, y_train=[0, 1, 2], x_test=x_test, y_test=[2, 1], classes=["owl", "dog", "cat"])
+    read = {split: load_split(f"npz:{path}", contract=CONTRACT, split=split)[0] for split in ("train", "test", "all")}
+    assert np.array_equal(read["train"].images_NSS3, x_train)
+    assert np.array_equal(read["test"].images_NSS3, x_test)
+    assert np.array_equal(read["all"].images_NSS3, np.concatenate([x_train, x_test]))
+    assert read["all"].labels_N.tolist() == [2, 1, 0, 0, 1]
+
+
+@pytest.fixture
+def spec(tmp_path) -> str:
+    """30 cats, 20 dogs and 4 owls; every image is a different shade pair."""
+    labels = np.repeat([0, 1, 2], [30, 20, 4])
+    images = np.zeros((54, 16, 16, 3), np.uint8)
+    images[:, :, :, 0] = np.arange(54)[:, None, None]
+    np.savez(
+        tmp_path / "data.npz",
+        x_train=images,
+        y_train=labels,
+        x_test=images,
+        y_test=labels,
+        classes=np.array(["cat", "dog", "owl"]),
+    )
+    return f"npz:{tmp_path / 'data.npz'}"
+
+
+def chosen(spec, **kwargs):
+    return load_dataset(spec, contract=CONTRACT, **kwargs).train.images_NSS3[:, 0, 0, 0].tolist()
+
+
+def test_a_subset_is_balanced_and_a_class_with_fewer_keeps_what_it_has(spec) -> None:
+    data = load_dataset(spec, contract=CONTRACT, samples_per_class=6)
+    assert data.class_counts == (6, 6, 4)
+    assert len(data.test) == 54
+    assert describe(spec, samples_per_class=6) == {"cat": 6, "dog": 6, "owl": 4}
+    assert describe(spec) == {"cat": 30, "dog": 20, "owl": 4}
+
+
+def test_a_split_gives_the_training_images_of_a_client_with_the_same_subset(spec) -> None:
+    images, _ = load_split(spec, contract=CONTRACT, split="train", samples_per_class=6, seed=5)
+    assert images.images_NSS3[:, 0, 0, 0].tolist() == chosen(spec, samples_per_class=6, seed=5)
+    assert len(load_split(spec, contract=CONTRACT, split="all", samples_per_class=6)[0]) == 2 * (6 + 6 + 4)
+
+
+def test_a_subset_is_drawn_by_its_seed_and_kept_in_order(spec) -> None:
+    first = chosen(spec, samples_per_class=6, seed=1)
+    assert first == sorted(first) == chosen(spec, samples_per_class=6, seed=1)
+    assert first != chosen(spec, samples_per_class=6, seed=2)
+    assert first[:6] != [0, 1, 2, 3, 4, 5]
+
+
+def test_a_larger_subset_contains_a_smaller_one(spec) -> None:
+    sizes = [chosen(spec, samples_per_class=size) for size in (2, 5, 19, 100)]
+    for smaller, larger in pairwise(sizes):
+        assert set(smaller) < set(larger)
+    assert sizes[-1] == chosen(spec) == list(range(54))
+
+
+def test_the_images_of_a_class_do_not_depend_on_the_other_classes(spec, tmp_path) -> None:
+    with np.load(spec[4:]) as arrays:
+        is_dog = arrays["y_train"] == 1
+        np.savez(
+            tmp_path / "dogs.npz",
+            x_train=arrays["x_train"][is_dog],
+            y_train=np.zeros(20, np.int64),
+            x_test=arrays["x_test"][:0],
+            y_test=arrays["y_test"][:0],
+            classes=np.array(["dog"]),
+        )
+    dogs = [shade for shade in chosen(spec, samples_per_class=6) if 30 <= shade < 50]
+    assert chosen(f"npz:{tmp_path / 'dogs.npz'}", samples_per_class=6) == dogs
+
+
+@pytest.mark.parametrize(
+    ("spec", "sentence"),
+    [
+        ("fodler:/data", r"unknown data 'fodler:/data'; did you mean 'folder:/data'\?"),
+        ("digit:mnist", r"did you mean 'digits:mnist'\?"),
+        ("npy:data.npz", r"did you mean 'npz:data.npz'\?"),
+        ("/data/digits.npz", r"unknown data '/data/digits.npz'; did you mean 'npz:/data/digits.npz'\?"),
+        ("/data/images", r"write digits:DOMAIN, folder:PATH, .* or package.module:factory"),
+        ("/", r"did you mean 'folder:/'\?"),
+        ("", "unknown data ''; write digits:DOMAIN"),
+        ("npz:~nobody-of-this-name/x.npz", "there is no file ~nobody"),
+        ("folder:", "names nothing after the colon"),
+        ("npz:", "names nothing after the colon"),
+        ("digits:", "names nothing after the colon"),
+        ("digits", "names nothing after the colon; write digits:DOMAIN"),
+        ("cifar:/data", r"did you mean 'cifar10:/data'\?"),
+        ("mnist(2):/data", "unknown data 'mnist"),
+        ("digit5:mnits:/data", r"unknown domain of digit5 'mnits'; did you mean 'mnist'\?"),
+        ("office10:nowhere:/data", "unknown domain of office10 'nowhere'; known: amazon, caltech, dslr, webcam"),
+        ("domainnet:real", r"data 'domainnet:real' names no folder; write domainnet:real:PATH"),
+        ("digits:mnits", r"unknown domain of digits 'mnits'; did you mean 'digits:mnist'\?"),
+        ("digits:svhn", "unknown domain of digits 'svhn'; known: mnist, optdigits, mnistm, synth"),
+        ("no_such_package:make", "cannot import 'no_such_package'"),
+    ],
+)
+def test_an_unknown_specification_is_answered_with_the_nearest_known(spec, sentence) -> None:
+    with pytest.raises(InvalidData, match=sentence):
+        describe(spec)
+    with pytest.raises(InvalidData, match=sentence):
+        load_dataset(spec, contract=CONTRACT)
+
+
+def test_data_is_read_without_torch() -> None:
+    code = (
+        "import sys; from trainer.data import describe, load_dataset; from shared.config.run import DataSection;"
+        "describe('digits:mnistm'); load_dataset('digits:synth', contract=DataSection(classes=list('0123456789')),"
+        "samples_per_class=1); print(sorted({'torch', 'sklearn', 'mlxtend', 'matplotlib'} & set(sys.modules)))"
+    )
+    fresh = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert fresh.stdout.strip() == "[]"
+
+
+def test_images_that_no_memory_can_hold_end_in_a_sentence() -> None:
+    with pytest.raises(
+        InvalidData, match=r"1000000000000 images of 1024 x 1024 need 2929687500 GiB of memory, more than"
+    ):
+        loading._allocated(10**12, 1024)

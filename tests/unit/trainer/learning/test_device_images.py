@@ -1,0 +1,164 @@
+from dataclasses import dataclass, field
+from typing import Any, Never
+
+import numpy as np
+import pytest
+import torch
+
+from tests.unit.trainer.builders import CPU, a_config, a_contract, a_model, digest, some_images, some_prototypes
+from trainer.learning.device_images import Augmentation, DeviceImages
+from trainer.learning.training import RoundInputs, local_train
+
+CONTRACT = a_contract(mean=(0.1, 0.5, 0.9), std=(0.5, 0.25, 1.0))
+
+
+def normalised(images):
+    values = (images / 255.0 - np.array(CONTRACT.mean)) / np.array(CONTRACT.std)
+    return values.transpose(0, 3, 1, 2).astype(np.float32)
+
+
+def test_the_set_is_held_as_bytes() -> None:
+    data = DeviceImages.put(some_images(), CONTRACT, CPU)
+    assert data.images_NSS3.dtype == torch.uint8
+    assert (len(data), data.num_classes, data.device) == (12, 3, CPU)
+
+
+def test_a_batch_is_gathered_and_normalised() -> None:
+    images = some_images()
+    x, labels = DeviceImages.put(images, CONTRACT, CPU).batch(torch.tensor([7, 0, 7]))
+    assert x.dtype == torch.float32
+    assert x.is_contiguous()
+    np.testing.assert_allclose(x.numpy(), normalised(images.images_NSS3[[7, 0, 7]]), atol=2e-6)
+    assert labels.tolist() == [1, 0, 1]
+
+
+def test_all_images_come_in_order_and_none_is_dropped() -> None:
+    images = some_images(11)
+    pieces = list(DeviceImages.put(images, CONTRACT, CPU).in_order(4))
+    assert [len(labels) for _, labels in pieces] == [4, 4, 3]
+    np.testing.assert_allclose(torch.cat([x for x, _ in pieces]), normalised(images.images_NSS3), atol=2e-6)
+    assert torch.cat([labels for _, labels in pieces]).tolist() == images.labels_N.tolist()
+
+
+def test_images_in_host_memory_are_not_held_twice() -> None:
+    images = some_images()
+    data = DeviceImages.put(images, CONTRACT, CPU)
+    assert data.images_NSS3.data_ptr() == images.images_NSS3.ctypes.data
+
+
+def test_arrays_that_may_not_be_written_are_copied() -> None:
+    images = some_images()
+    images.images_NSS3.flags.writeable = False
+    data = DeviceImages.put(images, CONTRACT, CPU)
+    assert data.images_NSS3.data_ptr() != images.images_NSS3.ctypes.data
+
+
+@dataclass(frozen=True, eq=False)
+class Counted(DeviceImages):
+    """Counts the images of every batch that is moved to the device."""
+
+    moved: list[tuple[str, int]] = field(default_factory=list)
+
+    def _moved(self, images_BSS3):
+        self.moved.append((str(images_BSS3.device), len(images_BSS3)))
+        return super()._moved(images_BSS3)
+
+
+def test_a_set_stays_in_host_memory_where_it_would_take_more_than_half_of_what_is_free(monkeypatch) -> None:
+    asked = []
+
+    def noted(tensor, *where):
+        asked.append(where)
+        return tensor
+
+    monkeypatch.setattr(torch.Tensor, "to", noted)
+    images = some_images()
+    size = images.images_NSS3.nbytes
+    DeviceImages.put(images, CONTRACT, CPU, free_bytes=2 * size - 1)
+    assert asked == []
+    DeviceImages.put(images, CONTRACT, CPU, free_bytes=2 * size)
+    assert asked == [(CPU,)]
+
+
+def test_a_device_that_is_full_after_all_leaves_the_set_in_host_memory(monkeypatch) -> None:
+    def is_full(tensor, *where) -> Never:
+        raise torch.OutOfMemoryError("somebody was faster")
+
+    monkeypatch.setattr(torch.Tensor, "to", is_full)
+    images = some_images()
+    data = DeviceImages.put(images, CONTRACT, CPU, free_bytes=10**12)
+    assert data.images_NSS3.data_ptr() == images.images_NSS3.ctypes.data
+
+
+def test_training_ends_in_the_same_bytes_wherever_the_images_are_held() -> None:
+    config = a_config("fedplcc", training={"local_steps": 5, "augment": ["crop", "flip"]})
+    digests = []
+    for free_bytes in (0, 10**12):
+        data: Any = Counted.put(some_images(30), config.data, CPU, free_bytes=free_bytes)
+        model = a_model(config)
+        local_train(
+            model,
+            data,
+            RoundInputs(config=config, method=config.algorithm, prototypes=some_prototypes(), round=1, client_id="a"),
+        )
+        digests.append(digest(model))
+        assert len(data.moved) == 5  # every batch goes through the same door
+    assert digests[0] == digests[1]
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_batches_brought_to_a_cuda_device_have_the_bytes_of_those_made_there() -> None:
+    device, images, numbers = torch.device("cuda", 0), some_images(200), torch.arange(0, 200, 7)
+    there = DeviceImages.put(images, CONTRACT, device)
+    brought = DeviceImages.put(images, CONTRACT, device, free_bytes=0)
+    assert (there.images_NSS3.device, brought.images_NSS3.device) == (device, CPU)
+    for ours, theirs in zip(
+        brought.batch(numbers, Augmentation(("crop", "flip"), 0)),
+        there.batch(numbers, Augmentation(("crop", "flip"), 0)),
+        strict=True,
+    ):
+        assert torch.equal(ours, theirs)
+    for (ours, _), (theirs, _) in zip(brought.in_order(64), there.in_order(64), strict=True):
+        assert torch.equal(ours, theirs)
+
+
+def test_no_augmentation_changes_nothing() -> None:
+    images = torch.from_numpy(some_images().images_NSS3)
+    assert torch.equal(Augmentation((), 0).apply(images), images)
+
+
+def test_a_crop_is_a_window_of_the_image_with_a_black_margin_of_an_eighth() -> None:
+    images = some_images(40).images_NSS3
+    cropped = Augmentation(("crop",), 0).apply(torch.from_numpy(images)).numpy()
+    padded = np.pad(images, ((0, 0), (2, 2), (2, 2), (0, 0)))
+    found = set()
+    for i in range(40):
+        corners = [
+            (top, left)
+            for top in range(5)
+            for left in range(5)
+            if np.array_equal(padded[i, top : top + 16, left : left + 16], cropped[i])
+        ]
+        assert len(corners) == 1
+        found.add(corners[0])
+    assert {top for top, _ in found} == {left for _, left in found} == set(range(5))
+
+
+def test_a_flip_mirrors_about_half_of_the_images_left_to_right() -> None:
+    images = some_images(64).images_NSS3
+    flipped = Augmentation(("flip",), 0).apply(torch.from_numpy(images)).numpy()
+    is_same = np.array([np.array_equal(flipped[i], images[i]) for i in range(64)])
+    is_mirrored = np.array([np.array_equal(flipped[i], images[i][:, ::-1]) for i in range(64)])
+    assert np.array_equal(is_mirrored, ~is_same)
+    assert 16 <= is_mirrored.sum() <= 48
+
+
+@pytest.mark.parametrize("names", [("crop",), ("flip",), ("crop", "flip")])
+def test_augmentation_is_a_function_of_its_seed(names) -> None:
+    images = torch.from_numpy(some_images(30).images_NSS3)
+    draws = [[Augmentation(names, seed).apply(images) for _ in range(2)] for seed in (1, 1, 2)]
+    assert torch.equal(draws[0][0], draws[1][0])
+    assert torch.equal(draws[0][1], draws[1][1])
+    assert not torch.equal(draws[0][0], draws[2][0])
+    one = Augmentation(names, 1)
+    assert not torch.equal(one.apply(images), one.apply(images))

@@ -1,0 +1,441 @@
+import random
+import subprocess
+import sys
+from typing import Never
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from shared.errors import InvalidModel
+from shared.methods.base import Method, Term
+from shared.methods.fedavg import METHOD as FEDAVG
+from shared.types import PrototypeSet
+from tests.support import ROOT
+from tests.unit.trainer.builders import CPU, a_config, a_model, digest, some_data, some_images, some_prototypes
+from trainer.cancellation import Cancelled
+from trainer.learning.device_images import DeviceImages
+from trainer.learning.divergence import TrainingDiverged
+from trainer.learning.evaluation import collect_features
+from trainer.learning.losses import total_loss
+from trainer.learning.training import RoundInputs, TrainingObserver, local_train
+from trainer.models import load_arrays, state_arrays
+
+NONE = PrototypeSet.empty()
+
+
+def train(config=None, model=None, data=None, prototypes=NONE, method=None, **where):
+    """Train a fresh model for one round; return it and what is known of the training."""
+    config = config or a_config()
+    model = model or a_model(config)
+    data = data or some_data(config=config)
+    told = {name: where.pop(name) for name in ("should_stop", "on_progress", "on_batch") if name in where}
+    inputs = RoundInputs(
+        config=config,
+        method=method or config.algorithm,
+        prototypes=prototypes,
+        **{"round": 1, "client_id": "a", **where},
+    )
+    result = local_train(model, data, inputs, TrainingObserver(**told))
+    return model, result
+
+
+def bytes_of(*args, **kwargs):
+    return digest(train(*args, **kwargs)[0])
+
+
+# -- The arithmetic ----------------------------------------------------------------------------------------------------
+
+
+class Linear(nn.Module):
+    """Logits are a matrix times the first channel's mean; small enough to train by hand."""
+
+    feature_dim = 2
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.classifier = nn.Linear(2, 3, bias=False)
+
+    def features(self, x):
+        return x[:, :2].mean(dim=(2, 3))
+
+
+def test_two_steps_are_sgd_with_momentum_and_weight_decay_on_the_mean_cross_entropy() -> None:
+    config = a_config(
+        training={"local_steps": 2, "batch_size": 12, "learning_rate": 0.5, "momentum": 0.9, "weight_decay": 0.1}
+    )
+    data, model = some_data(12, config), Linear()
+    weight = model.classifier.weight.detach().numpy().astype(np.float64)
+    x, labels = data.batch(torch.arange(12))
+    z, one_hot = model.features(x).numpy().astype(np.float64), np.eye(3)[labels.numpy()]
+    velocity, losses = np.zeros_like(weight), []
+    for _ in range(2):
+        exponentials = np.exp(z @ weight.T)
+        shares = exponentials / exponentials.sum(axis=1, keepdims=True)
+        losses.append(-np.log((shares * one_hot).sum(axis=1)).mean())
+        gradient = (shares - one_hot).T @ z / 12 + 0.1 * weight
+        velocity = 0.9 * velocity + gradient
+        weight = weight - 0.5 * velocity
+    _, result = train(config, model, data)
+    np.testing.assert_allclose(model.classifier.weight.detach().numpy(), weight, rtol=1e-5, atol=1e-7)
+    assert result.losses == {"ce": pytest.approx(np.mean(losses), rel=1e-6)}
+    assert result.num_steps == 2
+
+
+def test_the_total_is_the_sum_of_terms_times_coefficients() -> None:
+    terms = {"a": Term(torch.tensor(2.0)), "b": Term(torch.tensor(-3.0), 1000.0), "c": Term(torch.tensor(5.0), 0.5)}
+    assert total_loss(terms).item() == 2 - 3000 + 2.5
+
+
+def test_a_term_with_coefficient_zero_is_not_there_and_a_product_with_one_is_not_formed() -> None:
+    cross_entropy = torch.tensor(2.0)
+    assert total_loss({"ce": Term(cross_entropy), "off": Term(torch.tensor(torch.nan), 0.0)}) is cross_entropy
+
+
+def test_fedplcc_reports_its_three_terms_apart() -> None:
+    config = a_config("fedplcc")
+    _, result = train(config, prototypes=some_prototypes())
+    assert list(result.losses) == ["ce", "contra", "corr"]
+    assert result.losses["contra"] > 0
+    assert -1 <= result.losses["corr"] < 0
+
+
+def test_a_hugely_negative_total_is_no_reason_to_stop() -> None:
+    config = a_config("fedplcc", method={"lambda2": 1e6}, training={"learning_rate": 1e-9})
+    _, result = train(config, prototypes=some_prototypes())
+    assert result.losses["corr"] * 1e6 < -1e4
+
+
+def test_fedplcc_without_its_terms_has_the_bytes_of_fedavg() -> None:
+    expected = bytes_of(a_config("fedavg"))
+    neutral = a_config("fedplcc", method={"lambda1": 0, "lambda2": 0})
+    assert bytes_of(neutral, prototypes=some_prototypes()) == expected
+    assert bytes_of(a_config("fedplcc"), prototypes=NONE) == expected  # round 1
+    assert bytes_of(a_config("fedplcc"), prototypes=some_prototypes()) != expected
+
+
+def test_both_prototype_terms_change_the_model() -> None:
+    kinds = [{"lambda1": 100, "lambda2": 0}, {"lambda1": 0, "lambda2": 1000}, {}]
+    results = {bytes_of(a_config("fedplcc", method=values), prototypes=some_prototypes()) for values in kinds}
+    assert len(results) == 3
+
+
+def test_batch_statistics_move_and_integer_counters_count_steps() -> None:
+    config = a_config(model={"name": "resnet10"}, training={"local_steps": 2})
+    model, _ = train(config)
+    arrays = state_arrays(model)
+    assert arrays["stem.1.num_batches_tracked"] == 2
+    assert np.abs(arrays["stem.1.running_mean"]).max() > 0
+
+
+def test_frozen_parameters_stay_and_are_not_shown_to_the_method() -> None:
+    seen: dict[str, set[str]] = {}
+
+    def loss(step, config):
+        seen.update(params=set(step.params), start=set(step.start))
+        return FEDAVG.client_loss(step, config)
+
+    config, model = a_config(), a_model()
+    model.extractor[0].weight.requires_grad_(False)
+    before = state_arrays(model)
+    train(config, model, method=Method(**{**fields(FEDAVG), "client_loss": loss}))
+    after = state_arrays(model)
+    assert "extractor.0.weight" not in seen["params"] | seen["start"]
+    assert np.array_equal(after["extractor.0.weight"], before["extractor.0.weight"])
+    assert not np.array_equal(after["extractor.0.bias"], before["extractor.0.bias"])
+
+
+def fields(method):
+    return {name: getattr(method, name) for name in Method.__dataclass_fields__}
+
+
+def a_method(loss):
+    return Method(**{**fields(FEDAVG), "client_loss": loss})
+
+
+def test_the_starting_weights_stay_those_of_the_global_model() -> None:
+    drifts = []
+
+    def loss(step, config):
+        drift = sum(float((w.detach() - step.start[name]).abs().sum()) for name, w in step.params.items())
+        drifts.append((drift, step.round, step.total_rounds))
+        return FEDAVG.client_loss(step, config)
+
+    train(a_config(run={"rounds": 9}), method=a_method(loss), round=4)
+    assert drifts[0] == (0.0, 4, 9)
+    assert 0 < drifts[1][0] < drifts[2][0]
+
+
+class HalfPrecision(nn.Module):
+    """A model that runs in bfloat16, as somebody's autocast would."""
+
+    feature_dim = 4
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.extractor = nn.Linear(3 * 16 * 16, 4)
+        self.classifier = nn.Linear(4, 3)
+
+    def features(self, x):
+        return self.extractor(x.flatten(1))
+
+
+def test_losses_are_computed_in_float32_under_a_callers_autocast() -> None:
+    seen = []
+
+    def loss(step, config):
+        cosine = step.ops.cosine(step.features_BD, torch.ones(1, 4))
+        seen.append({step.features_BD.dtype, step.logits_BM.dtype, step.task_loss.dtype, cosine.dtype})
+        return FEDAVG.client_loss(step, config)
+
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        train(a_config(), HalfPrecision(), method=a_method(loss))
+    assert seen == [{torch.float32}] * 3
+
+
+# -- How long ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("training", "num_images", "steps"),
+    [
+        ({"local_steps": 5}, 12, 5),
+        ({"local_steps": None, "local_epochs": 2}, 12, 6),
+        ({"local_steps": None, "local_epochs": 2}, 13, 6),
+        ({"local_steps": None, "local_epochs": 2}, 14, 8),
+    ],
+)
+def test_a_round_takes_its_steps_and_tells_each(training, num_images, steps) -> None:
+    config = a_config(training=training)
+    told: list[tuple[int, int]] = []
+    _, result = train(config, data=some_data(num_images, config), on_progress=lambda *done: told.append(done))
+    assert result.num_steps == steps
+    assert told == [(i, steps) for i in range(steps + 1)]
+
+
+def test_every_mini_batch_is_told_with_its_size_between_two_steps() -> None:
+    config = a_config(training={"local_steps": None, "local_epochs": 1, "batch_size": 4})
+    told: list[tuple[str, int]] = []
+    train(
+        config,
+        data=some_data(10, config),
+        on_batch=lambda num_examples: told.append(("batch", num_examples)),
+        on_progress=lambda step, steps: told.append(("step", step)),
+    )
+    assert told == [("step", 0), ("batch", 4), ("step", 1), ("batch", 4), ("step", 2), ("batch", 2), ("step", 3)]
+
+
+@pytest.mark.parametrize("num_images", [1, 5])
+def test_batch_normalisation_survives_one_sample_alone_or_left_over(num_images) -> None:
+    config = a_config(model={"name": "resnet10"}, training={"local_steps": None, "local_epochs": 2})
+    model, result = train(config, data=some_data(num_images, config))
+    assert result.num_steps == 2
+    assert all(np.isfinite(array).all() for array in state_arrays(model).values())
+
+
+def test_a_client_with_one_class_trains() -> None:
+    config, images = a_config("fedplcc"), some_images()
+    images.labels_N[:] = 1
+    _, result = train(config, data=DeviceImages.put(images, config.data, CPU), prototypes=some_prototypes())
+    assert np.isfinite(list(result.losses.values())).all()
+
+
+def test_a_stop_ends_training_before_the_next_batch() -> None:
+    told: list[tuple[int, int]] = []
+    with pytest.raises(Cancelled):
+        train(should_stop=lambda: len(told) == 3, on_progress=lambda *done: told.append(done))
+    assert told == [(0, 3), (1, 3), (2, 3)]
+
+
+def test_a_stop_before_the_first_batch_leaves_the_weights_alone() -> None:
+    model = a_model()
+    before = digest(model)
+    with pytest.raises(Cancelled):
+        train(model=model, should_stop=lambda: True)
+    assert digest(model) == before
+
+
+# -- The same bytes ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["cnn4", "resnet10"])
+@pytest.mark.parametrize("augment", [[], ["crop", "flip"]])
+def test_the_same_inputs_give_the_same_bytes_whatever_happened_before(name, augment) -> None:
+    config = a_config("fedplcc", model={"name": name}, training={"augment": augment})
+    prototypes = some_prototypes(dim=a_model(config).feature_dim)
+    first = bytes_of(config, prototypes=prototypes)
+    torch.manual_seed(1)
+    torch.rand(1000)
+    np.random.rand(3)
+    bytes_of(config, prototypes=prototypes, client_id="b")
+    assert bytes_of(config, prototypes=prototypes) == first
+
+
+FRESH = """
+import sys
+import torch
+from tests.unit.trainer.builders import a_config, a_model, digest, some_data, some_prototypes
+from trainer.learning.training import RoundInputs, local_train
+
+torch.rand(77)
+config = a_config("fedplcc", model={"name": "resnet10"}, training={"augment": ["crop"]})
+model = a_model(config)
+inputs = RoundInputs(
+    config=config, method=config.algorithm, prototypes=some_prototypes(512), round=3, client_id="a"
+)
+local_train(model, some_data(40, config), inputs)
+print(digest(model))
+"""
+
+
+def test_a_fresh_process_with_another_history_gives_the_same_bytes() -> None:
+    fresh = subprocess.run([sys.executable, "-c", FRESH], cwd=ROOT, capture_output=True, text=True, check=True)
+    config = a_config("fedplcc", model={"name": "resnet10"}, training={"augment": ["crop"]})
+    here = bytes_of(config, data=some_data(40, config), prototypes=some_prototypes(512), round=3)
+    assert fresh.stdout.strip() == here
+
+
+@pytest.mark.parametrize("augment", [[], ["flip"]])
+def test_another_seed_round_or_client_gives_other_bytes(augment) -> None:
+    config = a_config(training={"augment": augment})
+    start = state_arrays(a_model(config))
+    results = set()
+    for seed, round_number, client_id in [(0, 1, "a"), (1, 1, "a"), (0, 2, "a"), (0, 1, "b")]:
+        varied = a_config(run={"seed": seed}, training={"augment": augment})
+        model = a_model(varied)
+        load_arrays(model, start)
+        results.add(bytes_of(varied, model, round=round_number, client_id=client_id))
+    assert len(results) == 4
+
+
+class Dropping(Linear):
+    def features(self, x):
+        return nn.functional.dropout(super().features(x), 0.5, self.training)
+
+
+def dropping():
+    model = Dropping()
+    load_arrays(model, {"classifier.weight": np.ones((3, 2), np.float32)})
+    return model
+
+
+def test_dropout_is_seeded_by_the_task_and_global_random_states_are_restored() -> None:
+    config = a_config(training={"batch_size": 12})
+    model = dropping()
+    torch.manual_seed(5)
+    random.seed(5)
+    states = torch.get_rng_state(), random.getstate()
+    first, _ = train(config, model)
+    assert torch.equal(torch.get_rng_state(), states[0])
+    assert random.getstate() == states[1]
+    torch.manual_seed(6)
+    assert bytes_of(config, dropping()) == digest(first)
+    assert bytes_of(config, dropping(), round=2) != digest(first)
+
+
+def test_nothing_of_a_round_is_carried_into_the_next() -> None:
+    config = a_config(training={"momentum": 0.9})
+    start = state_arrays(a_model(config))
+    model, _ = train(config)
+    load_arrays(model, start)
+    assert bytes_of(config, model, round=2) == bytes_of(config, round=2)
+
+
+# -- What can go wrong -------------------------------------------------------------------------------------------------
+
+
+def test_a_global_model_that_is_not_finite_is_named_as_such() -> None:
+    model = a_model()
+    with torch.no_grad():
+        model.classifier.bias[0] = torch.nan
+    with pytest.raises(
+        TrainingDiverged, match=r"client 'a' in round 7 .* the global model holds values that are not finite"
+    ):
+        train(model=model, round=7)
+
+
+def test_a_loss_that_is_not_finite_names_client_round_step_and_term() -> None:
+    calls = []
+
+    def loss(step, config):
+        calls.append(step)
+        value = step.task_loss * (torch.inf if len(calls) == 2 else 1)
+        return {"ce": Term(step.task_loss), "pull": Term(value)}
+
+    with pytest.raises(TrainingDiverged, match="'b' in round 4 diverged: the loss 'pull' of step 2 is inf") as caught:
+        train(method=a_method(loss), client_id="b", round=4)
+    assert caught.value.metadata == {"client_id": "b", "round": "4"}
+    assert "lower training.learning_rate or set training.clip_norm" in caught.value.detail
+
+
+@pytest.mark.parametrize(("bad_step", "where"), [(1, "step 1 "), (2, "step 2 "), (3, "step 3, the last,")])
+def test_a_gradient_that_is_not_finite_names_its_step(bad_step, where) -> None:
+    assert_gradient_error(a_config(), bad_step, f"the gradient of {where}")
+
+
+def test_a_clipped_gradient_that_is_not_finite_names_its_step_at_once() -> None:
+    assert_gradient_error(a_config(training={"clip_norm": 1.0}), 2, "the gradient of step 2 is nan")
+
+
+def assert_gradient_error(config, bad_step, sentence) -> None:
+    calls = []
+
+    def loss(step, config):
+        calls.append(step)
+        # The root of zero is zero, and its slope is infinite.
+        root = (step.params["classifier.weight"] * 0).sum().sqrt()
+        return {"ce": Term(step.task_loss + root if len(calls) == bad_step else step.task_loss)}
+
+    with pytest.raises(TrainingDiverged, match=sentence):
+        train(config, method=a_method(loss))
+
+
+def test_clipping_bounds_a_step_and_is_counted() -> None:
+    config = a_config(
+        training={"local_steps": 1, "clip_norm": 1e-3, "learning_rate": 1.0, "momentum": 0, "weight_decay": 0}
+    )
+    start = state_arrays(a_model(config))
+    model, result = train(config)
+    moved = np.sqrt(sum(((array - start[name]) ** 2).sum() for name, array in state_arrays(model).items()))
+    assert moved == pytest.approx(1e-3, rel=1e-3)
+    assert result.num_clipped_steps == 1
+
+
+def test_a_bound_that_no_gradient_meets_changes_nothing() -> None:
+    config = a_config(training={"clip_norm": 1e6})
+    model, result = train(config)
+    assert result.num_clipped_steps == 0
+    assert digest(model) == bytes_of(a_config())
+
+
+def test_prototypes_of_another_feature_size_are_refused() -> None:
+    with pytest.raises(InvalidModel, match="prototypes have 512 features, model 'cnn4' has 128"):
+        train(a_config("fedplcc"), prototypes=some_prototypes(512))
+
+
+@pytest.mark.parametrize("work", [train, lambda model: collect_features(model, some_data(), a_config())])
+def test_an_operation_without_a_deterministic_form_is_named_with_the_model(work) -> None:
+    class Scattering(Linear):
+        def features(self, x):
+            torch.zeros(4).put_(torch.tensor([1]), torch.tensor([2.0]))
+            return super().features(x)
+
+    with pytest.raises(InvalidModel, match=r"model 'cnn4' computes with put_, which .* use the device cpu, or another"):
+        work(model=Scattering())
+
+
+def test_another_runtime_error_of_a_model_is_left_alone() -> None:
+    class Broken(Linear):
+        def features(self, x) -> Never:
+            raise RuntimeError("no memory")
+
+    with pytest.raises(RuntimeError, match="no memory"):
+        train(model=Broken())
+
+
+def test_a_model_with_nothing_to_train_is_refused() -> None:
+    model = a_model()
+    model.requires_grad_(False)
+    with pytest.raises(InvalidModel, match="no parameter that requires a gradient"):
+        train(model=model)

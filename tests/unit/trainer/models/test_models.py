@@ -1,0 +1,309 @@
+import random
+import sys
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torchvision
+
+from shared.config.run import STEMS, ModelSection
+from shared.errors import InvalidModel
+from tests.unit.trainer.builders import digest
+from trainer.consent import Consent
+from trainer.models import BUILTIN as BUILTIN_MODELS
+from trainer.models import build_model as strictly_build_model
+from trainer.models import head_names, load_arrays, state_arrays
+
+
+def build_model(section, num_classes, image_size, seed):
+    """Loosely typed: tests reach into layers."""
+    return strictly_build_model(section, num_classes, image_size, seed, consent=Consent.to(section))
+
+
+BUILTIN = [ModelSection(name=name, stem=stem) for name, stems in STEMS.items() for stem in stems or (None,)]
+every_builtin = pytest.mark.parametrize(
+    "section", BUILTIN, ids=lambda section: "-".join(filter(None, (section.name, section.stem)))
+)
+
+
+def num_parameters(model):
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+def test_every_built_in_model_can_be_made() -> None:
+    assert set(BUILTIN_MODELS) == set(STEMS)
+
+
+@pytest.mark.parametrize(("stem", "count"), [("imagenet5x5", 4_906_314), ("cifar3x3", 4_903_242)])
+def test_resnet10_has_the_published_number_of_parameters(stem, count) -> None:
+    model = build_model(ModelSection(stem=stem), 10, 32, 0)
+    assert num_parameters(model) == count
+    assert model.feature_dim == 512
+
+
+@pytest.mark.parametrize(("stem", "side"), [("imagenet7x7", 7), ("cifar3x3", 3)])
+@pytest.mark.parametrize(("name", "blocks"), [("resnet10", 1), ("resnet18", 2)])
+def test_a_resnet_has_the_parameters_that_its_layers_add_up_to(name, blocks, stem, side) -> None:
+    count = side**2 * 3 * 64 + 2 * 64
+    for before, width in pairwise((64, 64, 128, 256, 512)):
+        first = 9 * before * width + 9 * width**2 + 4 * width
+        shortcut = before * width + 2 * width if before != width else 0
+        count += first + shortcut + (blocks - 1) * (18 * width**2 + 4 * width)
+    assert num_parameters(build_model(ModelSection(name=name, stem=stem), 7, 32, 0)) == count + 7 * 513
+
+
+def test_resnet18_is_torchvisions_under_other_names() -> None:
+    theirs = torchvision.models.resnet18(weights=None, num_classes=7).train()
+    ours = build_model(ModelSection(name="resnet18"), 7, 32, 0).train()
+    assert num_parameters(ours) == num_parameters(theirs)
+    x = torch.randn(4, 3, 40, 40, generator=torch.Generator().manual_seed(0))
+    for _ in range(2):  # the second time with running statistics that the first one moved
+        values = zip(ours.state_dict().values(), theirs.state_dict().values(), strict=True)
+        with torch.no_grad():
+            for mine, other in values:
+                other.copy_(mine)
+        torch.testing.assert_close(ours(x), theirs(x), rtol=1e-4, atol=1e-5)
+        ours.eval(), theirs.eval()
+
+
+def test_convolutions_of_a_resnet_begin_with_the_spread_of_kaiming_fan_out() -> None:
+    model = build_model(ModelSection(name="resnet18"), 10, 32, 0)
+    for layer in model.modules():
+        if isinstance(layer, torch.nn.Conv2d):
+            fan_out = layer.out_channels * layer.kernel_size[0] ** 2
+            assert layer.weight.std().item() == pytest.approx((2 / fan_out) ** 0.5, rel=0.05)
+
+
+def test_cnn4_has_two_convolutions_and_two_linear_layers() -> None:
+    model = build_model(ModelSection(name="cnn4"), 10, 28, 0)
+    shapes = [tuple(parameter.shape) for parameter in model.parameters() if parameter.ndim > 1]
+    assert shapes == [(32, 3, 5, 5), (64, 32, 5, 5), (128, 64 * 4 * 4), (10, 128)]
+
+
+def test_cnn5_has_two_convolutions_and_three_linear_layers() -> None:
+    model = build_model(ModelSection(name="cnn5"), 10, 32, 0)
+    shapes = [tuple(parameter.shape) for parameter in model.parameters() if parameter.ndim > 1]
+    assert shapes == [(64, 3, 5, 5), (64, 64, 5, 5), (256, 64 * 5 * 5), (128, 256), (10, 128)]
+    assert model.feature_dim == 128
+
+
+@every_builtin
+@pytest.mark.parametrize("image_size", [16, 33])
+def test_logits_are_the_classifier_of_non_negative_features(section, image_size) -> None:
+    model = build_model(section, 7, image_size, 0).eval()
+    x = torch.randn(3, 3, image_size, image_size, generator=torch.Generator().manual_seed(0))
+    features = model.features(x)
+    assert features.shape == (3, model.feature_dim)
+    assert features.min() >= 0
+    assert features.max() > 0
+    assert torch.equal(model(x), model.classifier(features))
+    assert model(x).shape == (3, 7)
+
+
+@every_builtin
+def test_the_head_is_the_classifier_and_the_rest_is_the_base(section) -> None:
+    assert head_names(build_model(section, 10, 32, 0)) == ("classifier.weight", "classifier.bias")
+
+
+@pytest.mark.parametrize("name", ["resnet10", "resnet18"])
+def test_a_resnet_takes_the_smallest_image_that_a_contract_allows(name) -> None:
+    assert build_model(ModelSection(name=name), 2, 8, 0)(torch.zeros(2, 3, 8, 8)).shape == (2, 2)
+
+
+@pytest.mark.parametrize("name", ["cnn4", "cnn5"])
+def test_a_cnn_says_which_images_are_too_small(name) -> None:
+    with pytest.raises(InvalidModel, match="image_size >= 16, not 15"):
+        build_model(ModelSection(name=name), 10, 15, 0)
+
+
+@every_builtin
+def test_weights_are_a_function_of_specification_and_seed_alone(section) -> None:
+    first = digest(build_model(section, 10, 32, 5))
+    torch.manual_seed(123)
+    torch.rand(17)
+    assert digest(build_model(section, 10, 32, 5)) == first
+    assert digest(build_model(section, 10, 32, 6)) != first
+
+
+@every_builtin
+def test_a_model_whose_values_will_be_loaded_is_the_same_but_for_them(section) -> None:
+    whole = build_model(section, 7, 32, 5)
+    first, second = (strictly_build_model(section, 7, 32, 5, with_weights=False) for _ in range(2))
+    for model in (first, second):  # one after the other: they share nothing
+        load_arrays(model, state_arrays(whole))
+    with torch.no_grad():
+        for tensor in first.state_dict().values():
+            tensor.zero_()
+    assert digest(second) == digest(whole)
+    assert [type(module) for module in second.modules()] == [type(module) for module in whole.modules()]
+    for mine, other in zip(second.state_dict().values(), whole.state_dict().values(), strict=True):
+        assert (mine.stride(), mine.device) == (other.stride(), other.device)
+    trained = [[name for name, each in model.named_parameters() if each.requires_grad] for model in (second, whole)]
+    assert trained[0] == trained[1]
+    images = torch.randn(3, 3, 32, 32)
+    assert torch.equal(second.eval()(images), whole.eval()(images))
+
+
+@pytest.mark.parametrize("with_weights", [True, False])
+def test_making_a_model_leaves_global_random_states_alone(with_weights) -> None:
+    def states():
+        return torch.get_rng_state().tolist(), np.random.get_state(legacy=False), random.getstate()
+
+    before = states()
+    strictly_build_model(ModelSection(name="cnn4"), 10, 32, 0, with_weights=with_weights)
+    after = states()
+    assert (after[0], after[2]) == (before[0], before[2])
+    np.testing.assert_equal(after[1], before[1])
+
+
+def test_an_unknown_model_is_named_with_the_known_ones() -> None:
+    with pytest.raises(InvalidModel, match="unknown model 'resnet11'; known: resnet10, resnet18, cnn4, cnn5; or write"):
+        build_model(ModelSection.model_construct(name="resnet11", options={}), 10, 32, 0)
+
+
+PLUGIN = """
+import random
+import numpy as np
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    feature_dim = 4
+    def __init__(self, num_classes, image_size, width=4, classifier=None, dtype=None):
+        super().__init__()
+        self.feature_dim = width
+        self.extractor = nn.Linear(3 * image_size**2, width)
+        self.classifier = nn.Linear(width, num_classes, dtype=dtype)
+        self.register_buffer("noise", torch.tensor([random.random(), np.random.rand()], dtype=torch.float32))
+    def features(self, x):
+        return self.extractor(x.flatten(1))
+    def forward(self, x):
+        return self.classifier(self.features(x))
+
+def good(**options):
+    return Net(**options)
+
+def not_a_module(num_classes, image_size):
+    return "resnet"
+
+def no_features(num_classes, image_size):
+    return nn.Linear(2, 2)
+
+def no_classifier(num_classes, image_size):
+    net = Net(num_classes, image_size)
+    del net.classifier
+    return net
+
+def no_dim(num_classes, image_size):
+    net = Net(num_classes, image_size)
+    net.feature_dim = "4"
+    return net
+
+def wrong_dim(num_classes, image_size):
+    net = Net(num_classes, image_size)
+    net.feature_dim = 5
+    return net
+
+def wrong_classes(num_classes, image_size):
+    return Net(num_classes + 1, image_size)
+
+def wrong_input(num_classes, image_size):
+    return Net(num_classes, image_size + 1)
+
+def tied(num_classes, image_size):
+    net = Net(num_classes, image_size)
+    net.again = net.classifier
+    return net
+
+def half(num_classes, image_size):
+    net = Net(num_classes, image_size)
+    net.register_buffer("scale", torch.ones(1, dtype=torch.float16))
+    return net
+
+def broken(num_classes, image_size):
+    raise RuntimeError("no weights here")
+
+def leaving(num_classes, image_size):
+    raise SystemExit(0)
+
+def leaving_later(num_classes, image_size):
+    net = Net(num_classes, image_size)
+    net.features = leaving
+    return net
+
+number = 3
+"""
+
+
+@pytest.fixture
+def plugin(tmp_path, monkeypatch):
+    """A module in the working directory, found there without any installation."""
+    (tmp_path / "my_models.py").write_text(PLUGIN)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    yield "my_models"
+    sys.modules.pop("my_models", None)
+
+
+def test_a_factory_is_called_with_classes_image_size_and_options(plugin) -> None:
+    model = build_model(ModelSection(name=f"{plugin}:good", options={"width": 6}), 5, 16, 0)
+    assert model.feature_dim == 6
+    assert model.classifier.weight.shape == (5, 6)
+    assert head_names(model) == ("classifier.weight", "classifier.bias")
+
+
+def test_a_factory_that_draws_from_global_states_is_seeded(plugin) -> None:
+    section = ModelSection(name=f"{plugin}:good")
+    first = digest(build_model(section, 5, 16, 1))
+    np.random.rand()
+    random.random()
+    torch.rand(1)
+    assert digest(build_model(section, 5, 16, 1)) == first
+    assert digest(build_model(section, 5, 16, 2)) != first
+
+
+@pytest.mark.parametrize(
+    ("factory", "sentence"),
+    [
+        ("not_a_module", "must return a torch.nn.Module, not str"),
+        ("no_features", r"give it features\(...\)"),
+        ("no_classifier", r"give it classifier\(...\)"),
+        ("no_dim", "set feature_dim to the number of features"),
+        ("wrong_dim", r"features\(x\) must have the shape \[2, 5\] for two images, not \[2, 4\]"),
+        ("wrong_classes", r"classifier\(z\) must have the shape \[2, 3\] for two images, not \[2, 4\]"),
+        ("wrong_input", r"must take images \[B, 3, 16, 16\]; it raised RuntimeError"),
+        ("tied", "share memory; register each tensor under one name"),
+        ("half", "'scale' is float16; convert it to float32 or int64"),
+        ("broken", "cannot be made: RuntimeError: no weights here"),
+        ("leaving", "cannot be made: SystemExit: 0"),
+        ("leaving_later", r"must take images \[B, 3, 16, 16\]; it raised"),
+        ("absent", "has no callable 'absent'"),
+        ("number", "has no callable 'number'"),
+    ],
+)
+def test_a_factory_that_gives_no_usable_model_is_told_what_to_do(plugin, factory, sentence) -> None:
+    with pytest.raises(InvalidModel, match=sentence):
+        build_model(ModelSection(name=f"{plugin}:{factory}"), 3, 16, 0)
+
+
+@pytest.mark.parametrize("code", [0, "'bye'"])
+def test_a_module_that_exits_while_it_is_imported_ends_no_command(plugin, code) -> None:
+    Path(f"{plugin}.py").write_text(f"raise SystemExit({code})")
+    with pytest.raises(InvalidModel, match="cannot import 'my_models' of 'my_models:good': SystemExit: "):
+        build_model(ModelSection(name=f"{plugin}:good"), 3, 16, 0)
+
+
+def test_a_module_that_is_not_there_is_named() -> None:
+    with pytest.raises(InvalidModel, match=r"cannot import 'no_such_package\.models'"):
+        build_model(ModelSection(name="no_such_package.models:make"), 3, 16, 0)
+
+
+def test_head_prefixes_may_name_something_else(plugin) -> None:
+    model = build_model(ModelSection(name=f"{plugin}:good"), 3, 16, 0)
+    model.head_prefixes = ("extractor.", "noise")
+    assert head_names(model) == ("noise", "extractor.weight", "extractor.bias")
+    model.head_prefixes = ("fc.",)
+    with pytest.raises(InvalidModel, match="set head_prefixes"):
+        head_names(model)

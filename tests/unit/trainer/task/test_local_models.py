@@ -1,0 +1,542 @@
+"""Models of a client's own: trained on, kept, and judged beside the global one, whatever becomes of the trainer."""
+
+import hashlib
+import itertools
+import json
+import weakref
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from shared.config.run import parse_run_config
+from shared.errors import InvalidModel, MalformedRequest, RoundClosed
+from shared.methods import METHODS
+from shared.methods.base import Term
+from shared.process import failpoints
+from shared.tensors import from_bytes, prototypes_from_bytes, prototypes_to_bytes, to_bytes
+from shared.types import GLOBAL_CLUSTER, MODEL, ClientActivity, Payload, PrototypeSet, RunSpec, Task, TaskKind
+from tests.support.hosts.failing_disk import Killed
+from tests.unit.trainer.builders import CPU, a_config, a_model, digest, some_data, some_prototypes
+from tests.unit.trainer.memory_aggregator import MemoryAggregator
+from trainer.data import load_dataset
+from trainer.learning.device_images import DeviceImages
+from trainer.learning.evaluation import collect_features, evaluate
+from trainer.learning.training import RoundInputs, local_train
+from trainer.models import load_arrays, state_arrays
+from trainer.task.client_state import ClientStates
+from trainer.task.runner import TaskRunner
+from trainer.task.site import ClientSite
+
+OWN = {"share_model": False}
+"""FedProto as published: models stay with their clients."""
+DIM = 128
+
+
+class Counting(MemoryAggregator):
+    """Remembers the roles of what was downloaded."""
+
+    def __init__(self, **fields) -> None:
+        super().__init__(**fields)
+        self.fetched = []
+
+    def fetch(self, blob):
+        self.fetched.append(blob.role)
+        return super().fetch(blob)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory) -> str:
+    """Eighteen images of three classes, half of them for testing too."""
+    rng = np.random.default_rng(0)
+    path = tmp_path_factory.mktemp("data") / "images.npz"
+    labels = np.arange(18) % 3
+    images = (rng.integers(0, 60, (18, 16, 16, 3)) + 80 * labels[:, None, None, None]).astype(np.uint8)
+    np.savez(
+        path, x_train=images, y_train=labels, x_test=images[1::2], y_test=labels[1::2], classes=["cat", "dog", "owl"]
+    )
+    return f"npz:{path}"
+
+
+def a_run(method, **hyper):
+    config = a_config(method, method=hyper)
+    return RunSpec(run_id="run-1", config_json=config.canonical_json, config_hash=config.hash)
+
+
+def config_of(run):
+    return parse_run_config(json.loads(run.config_json))
+
+
+def a_runner(data, folder):
+    return TaskRunner(ClientSite.at("ann", "hospital", data, device="cpu"), ClientStates(folder))
+
+
+def global_model(seed=0):
+    return to_bytes(state_arrays(a_model(a_config(run={"seed": seed}))))
+
+
+def a_task(aggregator, run, kind, number, *, prototypes=None, model=None) -> Task:
+    """What an aggregator asks for: prototypes where the method trains with them, or judges by them."""
+    config = config_of(run)
+    sets: tuple[Any, ...] = ()
+    if kind is TaskKind.TRAIN or config.algorithm.names_by_prototypes(config.method):
+        sets = (aggregator.offer(GLOBAL_CLUSTER, prototypes_to_bytes(prototypes or PrototypeSet.empty())),)
+    payload = Payload(tensor_groups=(aggregator.offer(MODEL, model or global_model()),), prototype_sets=sets)
+    return Task(kind=kind, run=run, round=number, total_rounds=3, payload=payload)
+
+
+def reported(aggregator) -> Any:
+    """The counts of the last report, by model."""
+    return {counts.model: counts for counts in aggregator.evaluations[-1][1].counts}
+
+
+def kept_model(folder):
+    state = ClientStates(folder).state("run-1")
+    assert state is not None
+    return state
+
+
+def images_of(data, config, part):
+    whole = load_dataset(data, contract=config.data, samples_per_class=None, seed=0)
+    return DeviceImages.put(getattr(whole, part), config.data, CPU)
+
+
+def counts_of(arrays, run, data, **options):
+    """What a model comes to on the client's test set, by the evaluation alone."""
+    config = config_of(run)
+    model = a_model(config)
+    load_arrays(model, arrays)
+    return evaluate(model, images_of(data, config, "test"), config, **options)
+
+
+class TestReports:
+    def test_the_clients_own_model_is_judged_beside_the_global_one_on_the_same_images(self, data, tmp_path) -> None:
+        aggregator, run = MemoryAggregator(), a_run("fedccl")
+        runner, other = a_runner(data, tmp_path), global_model(seed=5)
+        runner.perform(a_task(aggregator, run, TaskKind.TRAIN, 1), aggregator)
+        activities = []
+        task = a_task(aggregator, run, TaskKind.EVALUATE, 1, model=other)
+        runner.perform(task, aggregator, on_activity=lambda *step: activities.append(step))
+        ((_, update),) = aggregator.updates
+        trained = from_bytes(aggregator.stored[update.payload.tensor_group(MODEL).sha256][0])
+        counts = reported(aggregator)
+        assert list(counts) == ["global", "local"]
+        assert counts["global"] == counts_of(from_bytes(other), run, data)
+        assert counts["local"] == counts_of(trained, run, data, model_name="local")
+        assert counts["local"].total == counts["global"].total == (3, 3, 3)
+        shares = [share for activity, share in activities if activity is ClientActivity.EVALUATING]
+        assert shares == sorted(shares)
+        assert shares[-1] == 1.0
+
+    @pytest.mark.parametrize(("method", "hyper"), [("fedccl", {}), ("fedproto", OWN)])
+    def test_a_client_without_a_model_of_its_own_reports_on_the_global_one_alone(
+        self, data, tmp_path, method, hyper
+    ) -> None:
+        """It was dropped from the first round, and helps with a report."""
+        aggregator, run = MemoryAggregator(), a_run(method, **hyper)
+        a_runner(data, tmp_path).perform(a_task(aggregator, run, TaskKind.EVALUATE, 1), aggregator)
+        assert list(reported(aggregator)) == ["global"]
+
+    @pytest.mark.parametrize(("method", "hyper"), [("fedproto", {}), ("moon", {}), ("fedplcc", {}), ("fedprox", {})])
+    def test_other_methods_report_on_the_global_model_alone(self, data, tmp_path, method, hyper) -> None:
+        aggregator, run = MemoryAggregator(), a_run(method, **hyper)
+        runner = a_runner(data, tmp_path)
+        runner.perform(a_task(aggregator, run, TaskKind.TRAIN, 1), aggregator)
+        joined = aggregator.num_joined
+        runner.perform(a_task(aggregator, run, TaskKind.EVALUATE, 1), aggregator)
+        assert list(reported(aggregator)) == ["global"]
+        assert aggregator.num_joined == joined, "what is kept is no matter of this report"
+
+
+@pytest.mark.parametrize(("method", "hyper"), [("fedccl", {}), ("fedproto", OWN)])
+class TestCommittedState:
+    """A report is a function of what was committed, not of what this process happened to live through."""
+
+    def test_a_trainer_that_dies_before_it_hears_of_its_commit_reports_on_the_model_of_that(
+        self, data, tmp_path, method, hyper
+    ) -> None:
+        run, whole = a_run(method, **hyper), MemoryAggregator()
+        runner = a_runner(data, tmp_path / "whole")
+        for number in (1, 2):
+            runner.perform(a_task(whole, run, TaskKind.TRAIN, number, prototypes=some_prototypes(DIM)), whole)
+        runner.perform(a_task(whole, run, TaskKind.EVALUATE, 2, prototypes=some_prototypes(DIM)), whole)
+
+        class Dying(MemoryAggregator):
+            def commit_update(self, run_id, round_number, update):
+                committed = super().commit_update(run_id, round_number, update)
+                self._fail("acknowledgement")
+                return committed
+
+        aggregator, folder = Dying(), tmp_path / "dying"
+        train = partial(a_task, aggregator, run, TaskKind.TRAIN, prototypes=some_prototypes(DIM))
+        a_runner(data, folder).perform(train(1), aggregator)
+        aggregator.failures["acknowledgement"] = [Killed("after the commit")]
+        with pytest.raises(Killed):
+            a_runner(data, folder).perform(train(2), aggregator)
+        assert ClientStates(folder).manifest.staged is not None
+        evaluate_task = a_task(aggregator, run, TaskKind.EVALUATE, 2, prototypes=some_prototypes(DIM))
+        a_runner(data, folder).perform(evaluate_task, aggregator)
+        assert reported(aggregator) == reported(whole)
+        assert "local" in reported(aggregator)
+        assert ClientStates(folder).manifest.staged is None
+
+    @pytest.mark.parametrize("survives", [True, False])
+    def test_a_client_whose_update_came_too_late_reports_on_the_model_of_the_one_before(
+        self, data, tmp_path, method, hyper, survives
+    ) -> None:
+        aggregator, run = MemoryAggregator(), a_run(method, **hyper)
+        runner = a_runner(data, tmp_path)
+        runner.perform(a_task(aggregator, run, TaskKind.TRAIN, 1), aggregator)
+        kept = ClientStates(tmp_path).manifest.promoted["run-1"]
+        aggregator.failures["commit"] = [RoundClosed("the round has closed")]
+        with pytest.raises(RoundClosed):
+            runner.perform(a_task(aggregator, run, TaskKind.TRAIN, 2, prototypes=some_prototypes(DIM)), aggregator)
+        if not survives:
+            runner = a_runner(data, tmp_path)
+        task = a_task(aggregator, run, TaskKind.EVALUATE, 2)
+        problems: list[Any] = []
+        runner.perform(task, aggregator, on_problem=problems.append)
+        assert (ClientStates(tmp_path).manifest.promoted["run-1"], problems) == (kept, [])
+        assert reported(aggregator)["local"] == counts_of(kept_model(tmp_path), run, data, model_name="local"), (
+            "no prototypes yet, so logits name classes"
+        )
+
+    def test_a_trainer_killed_whenever_what_it_keeps_is_about_to_change_reports_what_one_does_that_lives(
+        self, data, tmp_path, method, hyper
+    ) -> None:
+        run = a_run(method, **hyper)
+
+        def play(aggregator, folder, kill=None):
+            """Two rounds; what is committed or reported is not asked for again."""
+            runner = a_runner(data, folder)
+            failpoints.install(kill)
+            try:
+                while len(aggregator.evaluations) < 2:
+                    number = len(aggregator.evaluations) + 1
+                    kind = TaskKind.TRAIN if len(aggregator.updates) < number else TaskKind.EVALUATE
+                    task = a_task(aggregator, run, kind, number, prototypes=some_prototypes(DIM))
+                    try:
+                        runner.perform(task, aggregator)
+                    except Killed:
+                        runner = a_runner(data, folder)
+            finally:
+                failpoints.install(None)
+            return [evaluation.counts for _, evaluation in aggregator.evaluations]
+
+        whole = play(MemoryAggregator(), tmp_path / "whole")
+        assert [entry.model for entry in whole[1]][-1] == "local"
+        for at in itertools.count(1):
+            passed: list[str] = []
+
+            def kill(name, at=at, passed=passed) -> None:
+                if name == "trainer.state.manifest.rename.before":
+                    passed.append(name)
+                    if len(passed) == at:
+                        raise Killed(name)
+
+            assert play(MemoryAggregator(), tmp_path / str(at), kill) == whole, at
+            if at > len(passed):
+                break
+        assert at > 4, "an update is kept, and promoted, in each of two rounds"
+
+    def test_a_model_of_a_round_that_a_restored_aggregator_does_not_know_is_not_reported_on(
+        self, data, tmp_path, method, hyper
+    ) -> None:
+        aggregator, run = MemoryAggregator(), a_run(method, **hyper)
+        runner = a_runner(data, tmp_path)
+        problems: list[Any] = []
+        for number in (1, 2, 3):
+            runner.perform(a_task(aggregator, run, TaskKind.TRAIN, number), aggregator)
+        del aggregator.updates[1:]
+        task = a_task(aggregator, run, TaskKind.EVALUATE, 1)
+        runner.perform(task, aggregator, on_problem=problems.append)
+        assert list(reported(aggregator)) == ["global"]
+        assert [problem.reason for problem in problems] == ["CLIENT_STATE_LOST"]
+
+
+@pytest.mark.parametrize(("method", "hyper"), [("fedccl", {}), ("fedproto", OWN), ("moon", {})])
+def test_what_a_client_keeps_is_read_once_a_task_and_hashed_once_when_it_is_made_and_when_it_is_read(
+    data, tmp_path, method, hyper, monkeypatch
+) -> None:
+    aggregator, run = MemoryAggregator(), a_run(method, **hyper)
+    runner, folder = a_runner(data, tmp_path / "state"), tmp_path / "state"
+    read: list[str] = []
+    hashed: list[str] = []
+    read_bytes, sha256 = Path.read_bytes, hashlib.sha256
+
+    def reading(path):
+        read.append(path.name)
+        return read_bytes(path)
+
+    def hashing(content=b""):
+        found = sha256(content)
+        hashed.append(found.hexdigest())
+        return found
+
+    def counts(kind, number, kept):
+        """How often the bytes were read and hashed in a task."""
+        read.clear()
+        hashed.clear()
+        task = a_task(aggregator, run, kind, number, prototypes=some_prototypes(DIM))
+        with monkeypatch.context() as patched:
+            patched.setattr(Path, "read_bytes", reading)
+            patched.setattr(hashlib, "sha256", hashing)
+            runner.perform(task, aggregator)
+        return read.count(kept), hashed.count(kept)
+
+    def kept():
+        state = ClientStates(folder).manifest.promoted["run-1"].state
+        assert state is not None
+        return state.sha256
+
+    runner.perform(a_task(aggregator, run, TaskKind.TRAIN, 1), aggregator)
+    first = kept()
+    assert counts(TaskKind.TRAIN, 2, first) == (1, 1)
+    second = kept()
+    assert second != first
+    is_sent = second in {blob.sha256 for _, update in aggregator.updates for blob in update.payload.blobs}
+    assert is_sent is (hyper != OWN)
+    assert hashed.count(second) == 1 + is_sent, (
+        "once here, though it is sent and kept; where it is sent, once over there"
+    )
+    evaluates_it = method != "moon"
+    assert counts(TaskKind.EVALUATE, 2, second) == (int(evaluates_it), int(evaluates_it))
+
+
+@pytest.mark.parametrize(("method", "hyper"), [("fedccl", {}), ("fedproto", OWN), ("moon", {})])
+def test_what_a_client_kept_is_let_go_before_its_next_update_is_sent(
+    data, tmp_path, method, hyper, monkeypatch
+) -> None:
+    """A model that is sent for minutes does not lie in memory beside the one before it."""
+    held: list[weakref.ref[Any]] = []
+    alive: list[bool] = []
+    state = ClientStates.state
+
+    def watched(states, run_id):
+        found = state(states, run_id)
+        held.extend(map(weakref.ref, (found or {}).values()))
+        return found
+
+    class Sending(MemoryAggregator):
+        def commit_update(self, run_id, number, update):
+            alive.extend(array() is not None for array in held)
+            return super().commit_update(run_id, number, update)
+
+    monkeypatch.setattr(ClientStates, "state", watched)
+    aggregator, run = Sending(), a_run(method, **hyper)
+    runner = a_runner(data, tmp_path)
+    for number in (1, 2):
+        task = a_task(aggregator, run, TaskKind.TRAIN, number, prototypes=some_prototypes(DIM))
+        runner.perform(task, aggregator)
+    assert alive == [False] * len(held) != []
+
+
+@pytest.mark.parametrize(("method", "hyper"), [("fedccl", {}), ("fedproto", OWN), ("moon", {})])
+def test_a_kept_model_of_which_one_bit_is_wrong_is_never_used(data, tmp_path, method, hyper) -> None:
+    aggregator, run = MemoryAggregator(), a_run(method, **hyper)
+    runner, problems = a_runner(data, tmp_path), list[Any]()
+    runner.perform(a_task(aggregator, run, TaskKind.TRAIN, 1), aggregator)
+    (blob,) = (path for path in tmp_path.iterdir() if path.name != "manifest.json")
+    content = bytearray(blob.read_bytes())
+    content[-1] ^= 1
+    blob.write_bytes(content)
+    task = a_task(aggregator, run, TaskKind.TRAIN, 2, prototypes=some_prototypes(DIM))
+    runner.perform(task, aggregator, on_problem=problems.append)
+    assert [problem.reason for problem in problems] == ["CLIENT_STATE_LOST"]
+    (_, damaged) = aggregator.updates[-1]
+    anew = MemoryAggregator()
+    task = a_task(anew, run, TaskKind.TRAIN, 2, prototypes=some_prototypes(DIM))
+    a_runner(data, tmp_path / "anew").perform(task, anew)
+    assert damaged.payload == anew.updates[-1][1].payload, "it takes part as if it were the first time"
+
+
+class TestModelsThatStay:
+    def test_an_update_is_prototypes_alone_and_training_goes_on_from_the_clients_own_model(
+        self, data, tmp_path
+    ) -> None:
+        aggregator, run = Counting(), a_run("fedproto", **OWN)
+        runner = a_runner(data, tmp_path)
+        runner.perform(a_task(aggregator, run, TaskKind.TRAIN, 1), aggregator)
+        first = kept_model(tmp_path)
+        assert aggregator.fetched == [MODEL, GLOBAL_CLUSTER]
+        runner.perform(a_task(aggregator, run, TaskKind.TRAIN, 2, prototypes=some_prototypes(DIM)), aggregator)
+        runner.perform(a_task(aggregator, run, TaskKind.EVALUATE, 2, prototypes=some_prototypes(DIM)), aggregator)
+        assert aggregator.fetched[2:] == [GLOBAL_CLUSTER] * 2, "a model that nobody looks at is not downloaded"
+        for _, update in aggregator.updates:
+            assert update.payload.tensor_groups == ()
+            assert [blob.role for blob in update.payload.prototype_sets] == ["class_mean"]
+        assert set(aggregator.stored) == {
+            blob.sha256 for _, update in aggregator.updates for blob in update.payload.blobs
+        }
+        assert all(is_prototypes for _, is_prototypes in aggregator.stored.values())
+
+        # The same second round by hand, from the model of the first.
+        config = config_of(run)
+        model = a_model(config)
+        load_arrays(model, first)
+        local_train(
+            model,
+            images_of(data, config, "train"),
+            RoundInputs(
+                config=config,
+                method=config.algorithm,
+                prototypes=some_prototypes(DIM),
+                round=2,
+                client_id="ann",
+                client_state=first,
+            ),
+        )
+        second = kept_model(tmp_path)
+        expected = state_arrays(model)
+        assert all(np.array_equal(second[name], expected[name]) for name in expected)
+
+    def test_the_loss_is_told_where_training_really_starts_and_references_are_the_rounds_model(self) -> None:
+        told: dict[str, Any] = {}
+
+        def client_loss(step, config):
+            told.setdefault("start", {name: value.clone() for name, value in step.start.items()})
+            told.setdefault("params", {name: value.detach().clone() for name, value in step.params.items()})
+            return {"ce": Term(step.task_loss)}
+
+        def reference_models(received, state, config):
+            told["received"] = received
+            return {}
+
+        def next_client_state(end, config):
+            told["end"] = end
+            return {}
+
+        method = replace(
+            METHODS["fedavg"],
+            client_loss=client_loss,
+            reference_models=reference_models,
+            next_client_state=next_client_state,
+        )
+        config = a_config()
+        own, received = a_model(config), state_arrays(a_model(a_config(run={"seed": 7})))
+        before = {name: value.detach().clone() for name, value in own.named_parameters()}
+        local_train(
+            own,
+            some_data(config=config),
+            RoundInputs(config=config, method=method, round=2, client_id="a", received=received),
+        )
+        for name, value in before.items():
+            assert torch.equal(told["start"][name], value)
+            assert torch.equal(told["params"][name], value)
+        assert told["received"] is received
+        assert told["end"].received is received
+
+    def test_the_nearest_prototype_of_the_round_names_the_class(self, data, tmp_path) -> None:
+        aggregator, run = MemoryAggregator(), a_run("fedproto", **OWN)
+        runner, config = a_runner(data, tmp_path), config_of(run)
+        runner.perform(a_task(aggregator, run, TaskKind.TRAIN, 1), aggregator)
+        model = a_model(config)
+        load_arrays(model, kept_model(tmp_path))
+        features, labels = collect_features(model, images_of(data, config, "test"), config)
+        # The last image's own feature stands for its class, and one far away for class 0; class 1 has none.
+        prototypes = PrototypeSet.of(np.stack([features[-1], features[-1] + 100]), [labels[-1], 0], [1, 1])
+        runner.perform(a_task(aggregator, run, TaskKind.EVALUATE, 1, prototypes=prototypes), aggregator)
+        means = np.full((3, DIM), np.inf)
+        means[labels[-1]], means[0] = features[-1], features[-1] + 100
+        nearest = ((features[:, None] - means[None]) ** 2).mean(-1).argmin(1)
+        right = np.bincount(labels[nearest == labels], minlength=3)
+        assert tuple(right) == reported(aggregator)["local"].correct
+        assert labels[-1] == 2
+        assert right.tolist() == [0, 0, 3], "every image is named as the one whose prototype is near"
+
+    def test_a_report_by_prototypes_needs_them(self, data, tmp_path) -> None:
+        aggregator, run = MemoryAggregator(), a_run("fedproto", **OWN)
+        runner = a_runner(data, tmp_path)
+        runner.perform(a_task(aggregator, run, TaskKind.TRAIN, 1), aggregator)
+        task = a_task(aggregator, run, TaskKind.EVALUATE, 1)
+        with pytest.raises(MalformedRequest, match="comes with prototypes"):
+            runner.perform(replace(task, payload=replace(task.payload, prototype_sets=())), aggregator)
+        wrong = PrototypeSet.of(np.ones((1, 5)), [0], [1])
+        with pytest.raises(InvalidModel, match="5 features"):
+            runner.perform(a_task(aggregator, run, TaskKind.EVALUATE, 1, prototypes=wrong), aggregator)
+
+
+def seen_in(config, data, method=None, prototypes=None, round_number=1) -> tuple[Any, Any, str]:
+    """Features and labels that the last pass of a training saw, and what it came to."""
+    model = a_model(config)
+    result = local_train(
+        model,
+        data,
+        RoundInputs(
+            config=config,
+            method=method or config.algorithm,
+            prototypes=prototypes or PrototypeSet.empty(),
+            round=round_number,
+            client_id="a",
+            keeps_seen=True,
+        ),
+    )
+    assert result.seen is not None
+    return *result.seen, digest(model)
+
+
+class TestFeaturesSeen:
+    """`proto_pass = last_epoch`: what training saw is summarised."""
+
+    @pytest.mark.parametrize(
+        ("training", "num_seen"),
+        [
+            ({"local_epochs": 2, "batch_size": 5}, 12),
+            ({"local_steps": 2, "batch_size": 4}, 8),
+            ({"local_steps": 3, "batch_size": 4}, 12),
+        ],
+    )
+    def test_every_sample_of_the_last_pass_is_there_once_and_training_is_the_same(self, training, num_seen) -> None:
+        config = a_config("fedplcc", training={"local_steps": None, **training})
+        data, model = some_data(12, config), a_model(config)
+        features, labels, trained = seen_in(config, data, prototypes=some_prototypes(DIM), round_number=2)
+        result = local_train(
+            model,
+            data,
+            RoundInputs(
+                config=config, method=config.algorithm, prototypes=some_prototypes(DIM), round=2, client_id="a"
+            ),
+        )
+        assert (digest(model), result.seen) == (trained, None)
+        assert features.shape == (num_seen, DIM)
+        assert features.dtype == np.float32
+        assert len(labels) == num_seen
+        if num_seen == 12:
+            assert labels.tolist() == data.labels_N.tolist()
+
+    def test_one_step_over_all_samples_sees_the_features_before_it(self) -> None:
+        config = a_config("fedplcc", training={"local_steps": 1, "batch_size": 12})
+        data, model = some_data(12, config), a_model(config)
+        before = model.features(data.batch(torch.arange(12))[0]).detach().numpy()
+        np.testing.assert_allclose(seen_in(config, data)[0], before, rtol=1e-5, atol=1e-6)
+
+    def test_of_a_sample_that_came_twice_the_latest_counts(self) -> None:
+        """Three of five steps: the last of them begin in one pass and end in the next."""
+        config = a_config("fedplcc", training={"local_steps": 5, "batch_size": 4})
+        steps: dict[int, Any] = {}
+        data = some_data(12, config)
+
+        def client_loss(step, hyper):
+            steps[len(steps)] = step.features_BD.detach().clone()
+            return {"ce": Term(step.task_loss)}
+
+        method = replace(config.algorithm, client_loss=client_loss)
+        features, _, _ = seen_in(config, data, method)
+        last = [row for number in (2, 3, 4) for row in steps[number].numpy()]
+        assert all(any(np.array_equal(row, seen) for row in last) for seen in features)
+        assert all(any(np.array_equal(row, seen) for seen in features) for row in steps[4].numpy())
+        assert len(features) < 12, "some sample came twice, so another did not come"
+
+    @pytest.mark.parametrize("method", ["fedplcc", "fedproto"])
+    def test_samples_that_were_not_seen_count_as_excluded(self, data, tmp_path, method) -> None:
+        aggregator, run = MemoryAggregator(), a_run(method, proto_pass="last_epoch")
+        a_runner(data, tmp_path).perform(a_task(aggregator, run, TaskKind.TRAIN, 1), aggregator)
+        ((_, update),) = aggregator.updates
+        (blob,) = update.payload.prototype_sets
+        weights = prototypes_from_bytes(aggregator.stored[blob.sha256][0]).weights
+        assert (update.num_examples, update.num_excluded) == (18, 6), "three steps of four samples"
+        assert weights.sum() == 12
