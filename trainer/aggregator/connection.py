@@ -1,4 +1,4 @@
-"""A trainer's gRPC connection to its aggregator, whole: it joins, sends heartbeats, follows tasks and serves each task.
+"""gRPC connection of a trainer to its aggregator: Join, heartbeats, the task stream, and the calls of each task.
 
 Unary calls have deadlines. Transfers have a limit on standing still, none on their whole time, and resume at the last byte
 that arrived. Calls of a task are tried again for as long as the task is wanted.

@@ -19,7 +19,7 @@ from shared.errors import CodeNotAllowed, DownloadNotAllowed, FileNotAllowed, In
 from tests.support import ROOT
 from trainer.consent import NO_CONSENT, Consent
 from trainer.models import build_model
-from trainer.worker import HINTS
+from trainer.task.hints import HINTS
 
 KNOWN = (
     "torch.hub:load",

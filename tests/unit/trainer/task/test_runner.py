@@ -53,12 +53,12 @@ from trainer.learning.evaluation import collect_features
 from trainer.readings.metrics import TrainerMetrics
 from trainer.task import local_update
 from trainer.task.client_state import ClientStates
+from trainer.task.hints import HINTS
 from trainer.task.initial_model import UnfitInitialModel
 from trainer.task.latest_model import LatestModel
 from trainer.task.local_update import TooManyPrototypes
 from trainer.task.runner import TaskRunner
 from trainer.task.site import ClientSite
-from trainer.worker import HINTS
 
 CLASSES = ("a", "b", "c")
 ROOT: Path
