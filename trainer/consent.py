@@ -1,6 +1,6 @@
 """Consent of a site's owner: the code, files and downloads that a run's document may name.
 
-A run's document comes from whoever may start runs, not from the owner of the data. So a trainer imports no code, opens
+A run's document comes from a person who may start runs, not from the owner of the data. So a trainer imports no code, opens
 no file and downloads nothing that its owner did not list. A person who starts a command with their own configuration
 consents to that configuration.
 """

@@ -1,7 +1,7 @@
 """The port through which a task reaches the aggregator, in domain types.
 
 A networked trainer connects it by gRPC (task_connection.py); a simulation calls the aggregator in its own process. Every
-method is idempotent, so that whoever implements it may retry.
+method is idempotent, so that an implementation may retry it.
 """
 
 from __future__ import annotations

@@ -81,7 +81,7 @@ class TaskStream:
                 self._stream.cancel()
 
     def refresh(self) -> None:
-        """End the stream, so that whoever follows it opens it again and receives the present task."""
+        """End the stream, so that the thread that follows it opens it again and receives the present task."""
         with self._lock:
             self._is_refreshing = True
             if self._stream is not None:

@@ -84,7 +84,7 @@ class DeviceImages:
 
     @property
     def device(self) -> torch.device:
-        """Where batches are made."""
+        """The device on which batches are made."""
         return self.labels_N.device
 
     def batch(self, numbers_B: Tensor, augmentation: Augmentation | None = None) -> tuple[Tensor, Tensor]:
