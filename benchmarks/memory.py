@@ -41,7 +41,7 @@ from shared.types import (
     Update,
 )
 from shared.wire.rpc import open_channel
-from trainer.aggregator.connection import AggregatorClient
+from trainer.aggregator.connection import AggregatorConnection
 from trainer.cancellation import never
 from trainer.readings.metrics import TrainerMetrics
 
@@ -152,7 +152,9 @@ def act(control: Connection, address: str, names: list[str], num_parameters: int
 
     @contextmanager
     def connected(name: str) -> Any:
-        client = AggregatorClient(address, name, tokens[name], TrainerMetrics(CollectorRegistry()), poll_hold_s=0.05)
+        client = AggregatorConnection(
+            address, name, tokens[name], TrainerMetrics(CollectorRegistry()), poll_hold_s=0.05
+        )
         with closing(client):
             client.join(a_client(name))
             yield client
@@ -171,7 +173,7 @@ def act(control: Connection, address: str, names: list[str], num_parameters: int
     control.poll(ANSWER_S)  # until the benchmark lets go
 
 
-def _next_task(client: AggregatorClient) -> Task:
+def _next_task(client: AggregatorConnection) -> Task:
     steps = client.follow()
     try:
         return next(
@@ -181,7 +183,7 @@ def _next_task(client: AggregatorClient) -> Task:
         steps.close()  # type: ignore[attr-defined]
 
 
-def _perform(client: AggregatorClient, task: Task, make: Callable[[], bytes]) -> None:
+def _perform(client: AggregatorConnection, task: Task, make: Callable[[], bytes]) -> None:
     assert task.run is not None
     run_id, connection = task.run.run_id, client.for_task(never)
     if task.kind is TaskKind.EVALUATE:

@@ -27,7 +27,7 @@ from benchmarks.trainers import Trainer, a_client, create_run
 from shared.gen.fedplcc.v1 import run_service_pb2_grpc
 from shared.types import Task, TaskKind
 from shared.wire.rpc import open_channel
-from trainer.aggregator.connection import AggregatorClient
+from trainer.aggregator.connection import AggregatorConnection
 from trainer.readings.metrics import TrainerMetrics
 
 CASES = ((0, 4_900_000), (100, 4_900_000))
@@ -109,13 +109,13 @@ def _recovered(folder: Path, client_id: str, expected: TaskKind) -> Recovery:
     return Recovery(serving, task_s)
 
 
-def _connection(address: str, client_id: str) -> AggregatorClient:
-    return AggregatorClient(
+def _connection(address: str, client_id: str) -> AggregatorConnection:
+    return AggregatorConnection(
         address, client_id, f"{client_id}-instance-token-0123456789", TrainerMetrics(CollectorRegistry())
     )
 
 
-def _task(client: AggregatorClient) -> Task:
+def _task(client: AggregatorConnection) -> Task:
     """The client's task now."""
     steps = client.follow()
     task = next(steps)

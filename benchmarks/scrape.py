@@ -50,7 +50,7 @@ from shared.types import (
     Update,
 )
 from shared.wire.rpc import open_channel
-from trainer.aggregator.connection import AggregatorClient
+from trainer.aggregator.connection import AggregatorConnection
 from trainer.cancellation import never
 from trainer.readings.metrics import TrainerMetrics
 
@@ -206,9 +206,9 @@ def act(control: Connection, address: str, rosters: Sequence[Sequence[str]]) -> 
 
 
 @contextmanager
-def _joined(address: str, name: str) -> Iterator[AggregatorClient]:
+def _joined(address: str, name: str) -> Iterator[AggregatorConnection]:
     token = uuid.uuid4().hex
-    client = AggregatorClient(address, name, token, TrainerMetrics(CollectorRegistry()), poll_hold_s=0.05)
+    client = AggregatorConnection(address, name, token, TrainerMetrics(CollectorRegistry()), poll_hold_s=0.05)
     with closing(client):
         client.join(
             Client(
@@ -222,7 +222,7 @@ def _joined(address: str, name: str) -> Iterator[AggregatorClient]:
         yield client
 
 
-def _beat(clients: Sequence[AggregatorClient], is_over: threading.Event) -> None:
+def _beat(clients: Sequence[AggregatorConnection], is_over: threading.Event) -> None:
     """Let every client say all that a trainer says of itself, one after the other."""
     readings = {name: 0.123456789 for name in READINGS}
     while True:
@@ -232,7 +232,7 @@ def _beat(clients: Sequence[AggregatorClient], is_over: threading.Event) -> None
             client.heartbeat(Heartbeat(client_id=client.client_id, activity=ClientActivity.TRAINING, readings=readings))
 
 
-def _perform(client: AggregatorClient) -> None:
+def _perform(client: AggregatorConnection) -> None:
     """Do the client's task, all but the training."""
     with closing(client.follow()) as steps:  # type: ignore[type-var]  # a generator, which its type does not say
         task = next(

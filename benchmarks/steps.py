@@ -24,7 +24,7 @@ from shared.methods.base import ClientState
 from shared.types import PrototypeSet
 from trainer.data import ImageSet
 from trainer.learning.device_images import DeviceImages
-from trainer.learning.training import local_train
+from trainer.learning.training import RoundInputs, local_train
 from trainer.models import build_model, load_arrays, state_arrays
 from trainer.reproducibility.determinism import prepare_torch
 from trainer.reproducibility.environment import environment, resolve_device
@@ -132,7 +132,18 @@ def _finished(
     model: nn.Module, data: DeviceImages, config: RunConfig, prototypes: PrototypeSet, state: ClientState | None
 ) -> None:
     """Train, until the device has nothing left to do."""
-    local_train(model, data, config, config.algorithm, prototypes, round=2, client_id="client", client_state=state)
+    local_train(
+        model,
+        data,
+        RoundInputs(
+            config=config,
+            method=config.algorithm,
+            prototypes=prototypes,
+            round=2,
+            client_id="client",
+            client_state=state,
+        ),
+    )
     if data.device.type == "cuda":
         torch.cuda.synchronize(data.device)
 

@@ -31,7 +31,7 @@ from shared.types import (
     TaskKind,
     Update,
 )
-from trainer.aggregator.connection import AggregatorClient
+from trainer.aggregator.connection import AggregatorConnection
 from trainer.cancellation import Cancelled, never
 from trainer.readings.metrics import TrainerMetrics
 
@@ -63,11 +63,11 @@ def a_client(client_id: str) -> Client:
 
 @contextmanager
 def following(
-    address: str, client_id: str, make: Callable[[AggregatorClient], Callable[[Task], None]]
+    address: str, client_id: str, make: Callable[[AggregatorConnection], Callable[[Task], None]]
 ) -> Iterator[None]:
     """Within the block, act for a client: join, give signs of life, and have each task done by what `make` returns."""
     keep_freed_memory()  # as a trainer's process does
-    client = AggregatorClient(address, client_id, uuid.uuid4().hex, TrainerMetrics(CollectorRegistry()))
+    client = AggregatorConnection(address, client_id, uuid.uuid4().hex, TrainerMetrics(CollectorRegistry()))
     interval_s = client.join(a_client(client_id)).heartbeat_interval_s
     perform = make(client)
     is_over = threading.Event()
@@ -99,7 +99,7 @@ def following(
 class Trainer:
     """Does tasks as a trainer does, all but the training."""
 
-    def __init__(self, client: AggregatorClient, updates: Updates) -> None:
+    def __init__(self, client: AggregatorConnection, updates: Updates) -> None:
         self._client_id, self._updates = client.client_id, updates
         self._connection = client.for_task(never)
         self._received: BlobRef | None = None

@@ -25,7 +25,7 @@ from shared.gen.fedplcc.v1 import run_service_pb2_grpc
 from shared.tensors import blob_ref, sha256_hex
 from shared.types import MODEL, Task, TaskKind
 from shared.wire.rpc import open_channel
-from trainer.aggregator.connection import AggregatorClient
+from trainer.aggregator.connection import AggregatorConnection
 from trainer.cancellation import never
 
 SIZES = {"20 MB": 5_000_000, "100 MB": 25_000_000}
@@ -109,7 +109,7 @@ class Holding:
         self.has_task = threading.Event()
         self._updates = updates
 
-    def follow(self, client: AggregatorClient) -> Any:
+    def follow(self, client: AggregatorConnection) -> Any:
         """What does the client's tasks."""
         self._connection = client.for_task(never)
         trainer = Trainer(client, self._updates)

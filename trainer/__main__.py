@@ -1,4 +1,4 @@
-"""`python -m trainer`: settings from flags, the environment and a file, then act for a client."""
+"""`python -m trainer`: read settings from flags, the environment and a file, then act for a client."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from trainer import app
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Parse the flags and run; returns the exit code (see app.py)."""
+    """Parse the flags and run the trainer; returns the exit code (see app.py)."""
     program, description = "python -m trainer", "Train for one client of a federation."
     return run_from_command_line(TrainerSettings, app.run, program, description, arguments)
 

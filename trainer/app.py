@@ -1,4 +1,4 @@
-"""Composition root of the trainer: where its concrete parts meet, and the life of its process."""
+"""Composition root of the trainer: builds its parts, runs them until a signal, and returns the exit code."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from shared.version import VERSION
 from trainer.instance import held_state_dir
 
 EXIT_OK, EXIT_REFUSED, EXIT_STORE, EXIT_INTERRUPTED = 0, 3, 4, 130
-"""Exit codes: ended by SIGTERM or Ctrl-C; the aggregator does not let this client in; the state directory cannot be used; a
-second signal ended it at once. `EXIT_CONFIG`: settings or data are wrong, or a port or the state directory is taken.
+"""Exit codes: ended by SIGTERM or Ctrl-C; refused by the aggregator for good; the state directory cannot be used; ended at
+once by a second signal. `EXIT_CONFIG`: settings or data are wrong, or a port or the state directory is taken.
 """
 
 STATES_FOLDER = "client-state"
-"""Below the state directory: the finished update, and what the client keeps of its runs."""
+"""Folder below the state directory: each client's finished update and client states."""
 
 log = get_logger("trainer.app")
 
@@ -33,7 +33,8 @@ log = get_logger("trainer.app")
 def run(settings: TrainerSettings) -> int:
     """Act for a client until SIGTERM or SIGINT; returns the exit code.
 
-    A trainer that finds no aggregator says so and keeps trying. A signal ends it within one batch; a second one at once.
+    A trainer that cannot reach its aggregator logs that and keeps trying. A signal ends it within one batch; a second signal
+    ends it at once.
     """
     set_up(settings.log_level)
     arm_from_environment()
@@ -53,8 +54,8 @@ def run(settings: TrainerSettings) -> int:
 
 
 def _serve(settings: TrainerSettings, token: str, signals: _Signals) -> None:
-    # Not above: torch reads its thread settings when it loads, and whoever only asks for help need not wait for it.
-    from trainer.aggregator.connection import AggregatorClient
+    # Imported here: torch reads its thread settings when it loads, and `--help` need not wait for it.
+    from trainer.aggregator.connection import AggregatorConnection
     from trainer.consent import Consent
     from trainer.health import serve_health
     from trainer.readings.gathering import Readings, none, process_readings
@@ -62,23 +63,23 @@ def _serve(settings: TrainerSettings, token: str, signals: _Signals) -> None:
     from trainer.readings.metrics import TrainerMetrics
     from trainer.task.client_state import ClientStates
     from trainer.task.runner import TaskRunner
+    from trainer.task.site import ClientSite
     from trainer.worker import Worker
 
     log.info("trainer_starting", version=VERSION, **settings.model_dump(mode="json"))
     registry = new_registry("trainer")
     metrics = TrainerMetrics(registry)
-    runner = TaskRunner(
+    site = ClientSite.at(
         settings.client,
         settings.domain,
         settings.data,
-        ClientStates(settings.state_dir / STATES_FOLDER / settings.client),  # another client has nothing of this one's
         device=settings.device,
         samples_per_class=settings.samples_per_class,
-        metrics=metrics,
-        keeps_evaluated=True,
         consent=Consent.of_owner(settings),
     )
-    client = AggregatorClient(
+    states = ClientStates(settings.state_dir / STATES_FOLDER / settings.client)  # a folder for each client
+    runner = TaskRunner(site, states, metrics=metrics, keeps_evaluated=True)
+    connection = AggregatorConnection(
         settings.aggregator,
         settings.client,
         token,
@@ -88,11 +89,11 @@ def _serve(settings: TrainerSettings, token: str, signals: _Signals) -> None:
         keepalive_s=settings.keepalive_s,
     )
     with ExitStack() as served:
-        device = DeviceReadings(runner.device)
+        device = DeviceReadings(site.device)
         served.callback(device.close)
         readings = Readings(training=runner.readings, device=device.latest, process=process_readings)
         metrics.follow(readings)
-        worker = Worker(runner, client, metrics, readings=readings if settings.send_readings else none)
+        worker = Worker(runner, connection, metrics, readings=readings if settings.send_readings else none)
         if settings.metrics_port is not None:
             scraped = serve_metrics(registry, settings.metrics_host, settings.metrics_port)
             served.callback(scraped.close)
@@ -107,7 +108,10 @@ def _serve(settings: TrainerSettings, token: str, signals: _Signals) -> None:
 
 
 class _Signals:
-    """The first SIGTERM or SIGINT ends the trainer within one batch, or at once while it is starting; the second at once."""
+    """Handler of SIGTERM and SIGINT: the first one ends the trainer within one batch, the second one at once.
+
+    During the start the first one ends it at once too.
+    """
 
     def __init__(self) -> None:
         self.end: Callable[[], None] | None = None

@@ -1,8 +1,8 @@
-"""Consent of a site's owner: what a run's document may make this process import, open and download.
+"""Consent of a site's owner: the code, files and downloads that a run's document may name.
 
-A run's document comes from whoever may start runs, not from the owner of the data. So a trainer imports no code, opens
-no file and downloads nothing that its owner did not list. Commands that a person starts with a configuration of their own
-consent to that configuration.
+A run's document comes from a person who may start runs, not from the owner of the data. So a trainer imports no code, opens
+no file and downloads nothing that its owner did not list. A person who starts a command with their own configuration
+consents to that configuration.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Consent:
 
     @classmethod
     def of_owner(cls, settings: TrainerSettings) -> Consent:
-        """What the owner of a trainer's site lists in its settings."""
+        """Return the consent that the settings of a trainer list."""
         return cls(
             code=frozenset(settings.allow_code),
             files=frozenset(path.expanduser().resolve() for path in settings.allow_file),
@@ -43,7 +43,7 @@ class Consent:
 
     @classmethod
     def to(cls, model: ModelSection) -> Consent:
-        """Consent to everything that a model section names, for a person who runs their own configuration."""
+        """Return consent to everything that a model section names, for a person who runs their own configuration."""
         if not TIMM.fullmatch(model.name):
             return cls(code=frozenset({model.name} if model.is_factory else ()))
         options = TimmOptions.model_validate(model.options)
@@ -55,7 +55,7 @@ class Consent:
 
     @property
     def flags(self) -> tuple[str, ...]:
-        """The command line that gives a trainer this consent."""
+        """Flags that give a trainer this consent."""
         return (
             *(f"--allow-code={name}" for name in sorted(self.code)),
             *(f"--allow-file={path}" for path in sorted(self.files)),
@@ -77,7 +77,7 @@ class Consent:
     def check_weights(self, name: str, options: TimmOptions) -> None:
         """Refuse weights of a timm model that are in no listed file, or whose download is not listed.
 
-        The answer is the same whether a file is there or not.
+        The answer does not depend on whether the file exists.
 
         Args:
             name: `timm:NAME`.
@@ -101,12 +101,12 @@ class Consent:
 
 
 def _resolved(text: str) -> Path | None:
-    """The file that a text names, through all symbolic links; None where it can name no file."""
+    """Return the file that a text names, through all symbolic links; None where it can name no file."""
     try:
         return Path(text).expanduser().resolve()
-    except (OSError, RuntimeError, ValueError):  # an unknown home, a circle of links, a NUL
+    except (OSError, RuntimeError, ValueError):  # an unknown home, a cycle of links, a NUL
         return None
 
 
 NO_CONSENT = Consent()
-"""The default of every site: built-in models alone, without files and downloads."""
+"""Default of every site: only built-in models, no files, no downloads."""

@@ -1,4 +1,4 @@
-"""`package.module:factory`: how a deployer plugs in a model or a data set of their own."""
+"""Import of `package.module:factory`: models and data sets that a site brings along."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from shared.errors import FedplccError
 def import_factory(spec: str, error: type[FedplccError]) -> Callable[..., Any]:
     """Return the callable that `package.module:factory` names.
 
-    Modules in the working directory are found too, whichever command started the process.
+    Modules in the working directory are found too.
 
     Args:
         spec: The module's dotted name, a colon, and the name in it.
-        error: What to raise: InvalidModel or InvalidData.
+        error: Class of the error: InvalidModel or InvalidData.
 
     Raises:
         FedplccError: Of the class `error`: the module cannot be imported, or holds no such callable.
@@ -29,7 +29,7 @@ def import_factory(spec: str, error: type[FedplccError]) -> Callable[..., Any]:
         sys.path.append(here)
     try:
         module = importlib.import_module(module_name)
-    # Importing runs somebody's code, which may raise anything, and may be a script that calls sys.exit().
+    # Imported code may raise anything, and may be a script that calls sys.exit().
     except (Exception, SystemExit) as cause:
         raise error(f"cannot import {module_name!r} of {spec!r}: {type(cause).__name__}: {cause}") from cause
     factory = getattr(module, name, None)

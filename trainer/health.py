@@ -1,7 +1,7 @@
-"""grpc.health.v1 of a trainer, on loopback only: nothing dials a trainer from the network, but its own container does.
+"""Health service of a trainer (grpc.health.v1), on loopback only: only the trainer's own container asks for it.
 
-Every answer is worked out when it is asked for, so none is older than the question. Only `Check` is served: whoever calls
-`Watch` is told UNIMPLEMENTED, which the protocol provides for.
+Every answer is computed when it is asked for. Only `Check` is served; `Watch` is answered with UNIMPLEMENTED, as the
+protocol allows.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from shared.wire.rpc import SERVER_OPTIONS
 
 HOST = "127.0.0.1"
 SERVICES = ("", "fedplcc.trainer")
-"""Names that may be asked for: the process, or the trainer in it; they are one."""
+"""Service names that may be asked for: the process or the trainer, which are the same here."""
 MAX_CALLS = 8
-"""Calls that may wait at a time; more are refused."""
+"""Calls that may wait at the same time; more are refused."""
 GRACE_S = 1.0
-"""How long an answer may take to leave when the trainer ends."""
+"""Time that answers in progress have when the trainer ends."""
 
 _Status = health_pb2.HealthCheckResponse
 
 
 @dataclass(frozen=True, slots=True)
 class HealthServer:
-    """A health port that is being served."""
+    """A health service that is running."""
 
     server: grpc.Server
     port: int
@@ -42,7 +42,7 @@ class HealthServer:
 
 
 def serve_health(is_well: Callable[[], bool], port: int) -> HealthServer:
-    """Serve grpc.health.v1 from a thread: SERVING while `is_well()` holds; port 0 takes any free one.
+    """Serve grpc.health.v1 from a thread: SERVING while `is_well()` holds. Port 0 stands for any free port.
 
     Raises:
         InvalidConfig: The port is taken.

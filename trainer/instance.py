@@ -1,4 +1,4 @@
-"""Who this trainer is over its restarts: a state directory that it holds alone, with its instance token."""
+"""Identity of a trainer over its restarts: a state directory that only it uses, with its instance token."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ LOCK_FILE = "lock"
 
 @contextmanager
 def held_state_dir(folder: Path) -> Iterator[str]:
-    """Hold the state directory within the block, and give the instance token that is kept in it.
+    """Lock the state directory within the block, and yield the instance token that is kept in it.
 
     The token tells the aggregator that a restarted trainer is the same one, so that it takes over at once. Two trainers with
-    one token would push each other out; the lock, which the system drops when a process dies, keeps them apart.
+    one token would displace each other in turn. The lock prevents that; the system releases it when a process dies.
 
     Raises:
         InvalidConfig: Another trainer holds the directory.
@@ -50,7 +50,7 @@ def held_state_dir(folder: Path) -> Iterator[str]:
 
 
 def _token(path: Path) -> str:
-    """The token in the file; a new one where there is none, or where a crash left no whole one."""
+    """Return the token in the file; a new one where there is none, or where a crash left a part of one."""
     shortest, longest = TOKEN_CHARACTERS
     if path.exists():
         token = path.read_text(encoding="ascii", errors="replace").strip()

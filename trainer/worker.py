@@ -1,14 +1,15 @@
-"""The long-lived shell of a trainer: follows tasks, does the newest, gives signs of life, and comes back by itself.
+"""The worker of a trainer: follows tasks, does the newest one, sends heartbeats, and reconnects by itself.
 
-Three threads. The caller's does tasks, one at a time. One follows the task stream: the newest task wins, and a task of
-another key cancels the one at hand. One sends heartbeats: on time, and at once when the activity changes.
+It has three threads. The caller's thread does tasks, one at a time. One thread follows the task stream: the newest task
+wins, and a task with another key cancels the one in progress. One thread sends heartbeats: at intervals, and at once when
+the activity changes.
 
-    task pushed ------> newest ------> perform ------> idle, until another is pushed
+    task received ----> newest ------> perform ------> idle, until another is received
                           |               |
         another key, or "stop" in a       +--> failed: reported; not tried again for RETRY_FAILED_S unless the task changes
         heartbeat, cancels within a batch +--> refused as late: dropped
 
-A connection that breaks cancels nothing: training goes on, and its result is handed in when the aggregator is back.
+A broken connection cancels nothing: training goes on, and its result is sent when the aggregator is back.
 """
 
 from __future__ import annotations
@@ -35,46 +36,26 @@ from shared.process.failpoints import passing
 from shared.process.log import bind, get_logger
 from shared.types import Client, ClientActivity, ClientProblem, Heartbeat, Task, TaskKind
 from shared.wire.rpc import backoff
-from trainer.aggregator.connection import AggregatorClient, StreamEnd, pause
-from trainer.aggregator.proxy_detection import Cuts
-from trainer.cancellation import Cancelled
+from trainer.aggregator.connection import AggregatorConnection
+from trainer.aggregator.proxy_detection import ProxyDetector
+from trainer.aggregator.task_stream import StreamEnd
+from trainer.cancellation import Cancelled, pause
 from trainer.readings.metrics import WORK, TrainerMetrics
 from trainer.task.failures import ModelFailed, OutOfMemory, is_out_of_memory, sentence_for_others
+from trainer.task.hints import HINTS
 from trainer.task.runner import TaskRunner
 
 RETRY_FAILED_S = 30.0
-"""Pause before a task that failed is tried again although it has not changed: somebody may have mended the data."""
+"""Pause before a failed task is tried again although it has not changed: its data may have been repaired."""
 JOIN_THREADS_S = 5.0
-"""How long the end waits for the other threads, whose calls are cancelled by then."""
-
-HINTS: Mapping[str, str] = {
-    "INVALID_DATA": "check this trainer's --data against the run's classes and image size",
-    "INVALID_MODEL": "this trainer needs the same model code as the rest of the federation",
-    "CODE_NOT_ALLOWED": "the owner of this site allows the code with --allow-code, or the run names another model",
-    "FILE_NOT_ALLOWED": "the owner of this site allows the file with --allow-file, or the run names no checkpoint",
-    "DOWNLOAD_NOT_ALLOWED": "the owner of this site allows it with --allow-download; or begin with a model that somebody "
-    "else made: initial_model",
-    "INVALID_CONFIG": "aggregator and trainer may be of different versions",
-    "MALFORMED_UPDATE": "the aggregator refused this client's update; compare versions and data",
-    "UPDATE_NORM_EXCEEDED": "check this client's data; or lower the run's learning rate or raise the limit that "
-    "[admission] sets",
-    "BLOB_CORRUPT": "check the network path and the aggregator's disk",
-    "TRAINING_DIVERGED": 'stop the run, and start one so changed from an earlier model: initial_model = "run:ID@ROUND"',
-    "TOO_MANY_PROTOTYPES": 'set partition = "last" or a larger min_cluster_size in the run\'s [method] section',
-    "UNFIT_INITIAL_MODEL": "stop the run, and start one whose initial_model, [model] and data.classes agree",
-    "DISK_FULL": "make room on the disk of this trainer's --state-dir; the finished update waits in memory and is sent then",
-    "STORE_UNAVAILABLE": "see that this trainer can read and write its --state-dir; the finished update waits in memory",
-    "MODEL_FAILED": "mend the model's code and restart this trainer, whose log has the whole error; or stop the run",
-    "OUT_OF_MEMORY": "use a smaller training.batch_size or evaluation_batch_size, or another device",
-}
-"""What to do about a problem, by reason."""
+"""Longest time that the end waits for the other threads, whose calls are cancelled by then."""
 
 FIRST_ACTIVITY: Mapping[TaskKind, ClientActivity] = {
     TaskKind.INIT: ClientActivity.INITIALISING,
     TaskKind.TRAIN: ClientActivity.DOWNLOADING,
     TaskKind.EVALUATE: ClientActivity.DOWNLOADING,
 }
-"""What a task begins with; the data are read under the same name."""
+"""First activity of a task; the data are read during it."""
 
 log = get_logger("trainer.worker")
 
@@ -91,7 +72,7 @@ class _Work:
 
 @dataclass(slots=True)
 class _Failure:
-    """The last task that could not be done."""
+    """The last task, if it failed."""
 
     key: tuple[str, int, TaskKind]
     reason: str
@@ -100,19 +81,19 @@ class _Failure:
 
 @dataclass(slots=True)
 class _Newest:
-    """The newest task, and how many have been pushed with it."""
+    """The newest task, and the number of tasks received up to it."""
 
     task: Task
     number: int
 
 
 class Worker:
-    """Acts for one client until it is told to end."""
+    """Acts for one client until `end` is called."""
 
     def __init__(
         self,
         runner: TaskRunner,
-        client: AggregatorClient,
+        client: AggregatorConnection,
         metrics: TrainerMetrics,
         *,
         readings: Callable[[], Mapping[str, float]] | None = None,
@@ -124,8 +105,8 @@ class Worker:
             runner: Does the tasks.
             client: The connection to the aggregator.
             metrics: Where to count.
-            readings: What the heartbeats carry, see readings/gathering.py; the runner's own if None. Quick, and never fails.
-            retry_failed_s: Pause before a task that failed is tried again although it has not changed.
+            readings: Readings for heartbeats, see readings/gathering.py; the runner's own if None. Quick, and never fails.
+            retry_failed_s: Pause before a failed task is tried again although it has not changed.
         """
         self._runner, self._client, self._metrics = runner, client, metrics
         self._readings = runner.readings if readings is None else readings
@@ -138,11 +119,11 @@ class Worker:
         self._record: Client | None = None
         self._outbox: list[Heartbeat] = []
         self._heartbeat_interval_s: float | None = None
-        self._lease_s, self._heard_at = 0.0, 0.0
+        self._lease_s, self._answered_at = 0.0, 0.0
         self._fatal: FedplccError | None = None
-        # Simple queues, because only their `put` may be called from a signal handler that interrupts any of our own code.
+        # Simple queues: only their `put` may be called from a signal handler that interrupts any code.
         self._tasks_changed: queue.SimpleQueue[None] = queue.SimpleQueue()
-        self._beat_now: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._heartbeat_asked: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._is_ending = False
         self._is_connected = False
         self._is_answered = False
@@ -152,28 +133,28 @@ class Worker:
 
     @property
     def is_well(self) -> bool:
-        """Whether the aggregator counts on this trainer and the last task did not fail; any thread may ask."""
-        is_in = self._is_connected and time.monotonic() < self._heard_at + self._lease_s
+        """Whether the client's lease holds and the last task did not fail; any thread may call it."""
+        is_in = self._is_connected and time.monotonic() < self._answered_at + self._lease_s
         return is_in and self._failure is None
 
     def end(self) -> None:
         """Ask to end within one batch; may be called from a signal handler."""
         self._is_ending = True
         self._tasks_changed.put(None)
-        self._beat_now.put(None)
+        self._heartbeat_asked.put(None)
 
     def run(self) -> None:
         """Act for the client until `end` is called.
 
         Raises:
             InvalidData: The data set cannot be opened.
-            InvalidArgument, Unauthenticated: The aggregator refuses this client for good.
+            InvalidArgument, Unauthenticated: The aggregator refuses this client permanently.
         """
         self._record = self._runner.announce()
-        # Each in a copy of what is bound here, which a thread does not inherit.
+        # Each runs in a copy of the log context, which a thread does not inherit.
         threads = [
             threading.Thread(target=copy_context().run, args=(work,), name=name, daemon=True)
-            for name, work in (("follow", self._follow), ("heartbeat", self._beat))
+            for name, work in (("follow", self._follow), ("heartbeat", self._send_heartbeats))
         ]
         for thread in threads:
             thread.start()
@@ -193,7 +174,7 @@ class Worker:
     # The caller's thread: one task after another
 
     def _next_task(self) -> Task | None:
-        """Wait for something to do; None when it is worth looking again."""
+        """Return the task that is due; otherwise wait for a change and return None."""
         with self._lock:
             task = self._due_task()
             failure = self._failure
@@ -215,7 +196,7 @@ class Worker:
         return newest.task if is_due else None
 
     def _do(self, task: Task) -> None:
-        """Do a task, whatever comes of it."""
+        """Do a task and record its outcome."""
         if task.kind not in WORK or task.run is None:
             self._say_idle(task)
             self._handled(task, None)
@@ -224,7 +205,7 @@ class Worker:
         work = _Work(task, FIRST_ACTIVITY[task.kind])
         with self._lock:
             if self._newest is not None and self._newest.task.key != task.key:
-                return  # a newer one came since
+                return  # a newer one has come
             self._work = work
         kind = task.kind.value
         with bind(run_id=task.run.run_id, round=task.round, client_id=self._client.client_id):
@@ -235,9 +216,9 @@ class Worker:
             log.info("task_ended", task=kind, outcome=outcome, duration_s=round(time.monotonic() - begin, 3))
         with self._lock:
             self._work = None
-        self._beat_now.put(None)
+        self._heartbeat_asked.put(None)
         if outcome == "cancelled":
-            self._ask_again(task)
+            self._refresh(task)
 
     def _say_idle(self, task: Task) -> None:
         """Log why there is nothing to do: quietly between the tasks of a run that goes on, which is so in every round."""
@@ -251,7 +232,7 @@ class Worker:
         self._why_idle, self._hindrances = task.detail, hindrances
 
     def _attempt(self, work: _Work) -> tuple[str, _Failure | None]:
-        """Do a task; says how it ended, and what failed if something did."""
+        """Do a task; returns its outcome, and the failure if it failed."""
         try:
             self._perform(work)
         except Cancelled:
@@ -264,7 +245,7 @@ class Worker:
                 log.warning("task_crashed", exc_info=error)
             return "failed", self._report(work, error.reason, error.detail, sentence_for_others(error))
         except (Exception, SystemExit) as error:
-            # A bug, or somebody's code: it must not take the trainer along, and its text may hold data.
+            # A bug, or foreign code: it must not end the trainer, and its text may hold data.
             log.exception("task_crashed")
             if is_out_of_memory(error):
                 return "failed", self._report(work, OutOfMemory.reason, "there is not enough memory for this task")
@@ -282,47 +263,47 @@ class Worker:
             is_new = activity is not work.activity
             work.activity, work.progress = activity, progress
             if is_new:
-                self._beat_now.put(None)
+                self._heartbeat_asked.put(None)
 
         def on_problem(problem: ClientProblem) -> None:
             self._send(work, problem)
 
         log.info("task_begun", task=task.kind.value)
-        self._beat_now.put(None)
+        self._heartbeat_asked.put(None)
         connection = self._client.for_task(should_stop)
         with self._metrics.task(task.kind):
             client = self._runner.client_for(run, on_problem)
             if self._record is None or client.num_examples != self._record.num_examples:
-                # Files were unreadable, or the run splits them in another way than was announced.
+                # Files were unreadable, or the run splits them in another way than announced.
                 connection.announce(client)
                 self._record = client
             with passing("trainer.task", task.kind.value):
                 self._runner.perform(task, connection, should_stop, on_activity, on_problem)
 
     def _handled(self, task: Task, failure: _Failure | None) -> None:
-        """Remember that what was pushed up to now for this task is dealt with."""
+        """Record that the task as received up to now is done."""
         with self._lock:
             self._failure = failure
             if self._newest is not None and self._newest.task.key == task.key:
                 self._num_handled = self._newest.number
 
-    def _ask_again(self, task: Task) -> None:
-        """Have the aggregator say what it wants now, where it wanted no more of a task and has not pushed another."""
+    def _refresh(self, task: Task) -> None:
+        """Ask the aggregator for the present task, after it cancelled a task and sent no other."""
         with self._lock:
             is_newest = self._newest is not None and self._newest.task.key == task.key
         if is_newest and not self._is_ending:
             self._client.refresh()
 
     def _report(self, work: _Work, reason: str, detail: str, told: str | None = None) -> _Failure:
-        """Tell the aggregator that a task cannot be done, and the log unless it knows.
+        """Report to the aggregator that a task cannot be done; log it unless it was logged before.
 
-        The aggregator is told at every attempt: it may have restarted since, and the same problem again changes nothing.
+        Every attempt is reported: the aggregator may have restarted, and a repeated problem changes nothing there.
 
         Args:
             work: The task.
-            reason: Why, in UPPER_SNAKE_CASE.
+            reason: Reason in UPPER_SNAKE_CASE.
             detail: The sentence for the log.
-            told: The sentence for the aggregator, where that is another.
+            told: The sentence for the aggregator, if it differs.
         """
         last, key, hint = self._failure, work.task.key, HINTS.get(reason, "see this trainer's log")
         if last is None or (last.key, last.reason) != (key, reason):
@@ -333,38 +314,40 @@ class Worker:
     def _send(self, work: _Work, problem: ClientProblem) -> None:
         heartbeat = replace(self._heartbeat_of(work), problem=problem)
         with self._lock:
-            # What could not be sent yet and says the same is replaced, so that a long absence gathers nothing.
+            # A report replaces an equal one that still waits: reports do not pile up while the aggregator is away.
             self._outbox = [waiting for waiting in self._outbox if waiting.problem != problem] + [heartbeat]
-        self._beat_now.put(None)
+        self._heartbeat_asked.put(None)
 
     # The thread that follows the task stream
 
     def _follow(self) -> None:
-        waits, cuts = backoff(self._client.rng), Cuts()
+        waits, detector = backoff(self._client.rng), ProxyDetector()
         trouble: str | None = None
         while not self._is_ending:
             assert self._record is not None
             try:
                 membership = self._client.join(self._record)
                 self._heartbeat_interval_s, self._lease_s = membership.heartbeat_interval_s, membership.lease_s
-                self._warn_of_cuts(cuts.joined())
+                self._warn_of_proxy(detector.joined())
                 end: StreamEnd | None = None
                 for step in self._client.follow():
                     if isinstance(step, StreamEnd):
                         end = step
                         continue
-                    cuts.spoke(time.monotonic())
+                    detector.received(time.monotonic())
                     trouble, waits = None, backoff(self._client.rng)
-                    self._heard_at = time.monotonic()
+                    self._answered_at = time.monotonic()
                     self._connected(True)
                     self._push(step)
                 if end is StreamEnd.REFRESHED:
                     continue
                 if end is None:
-                    cuts.broke(time.monotonic())
+                    detector.broke(time.monotonic())
                 else:
-                    cuts.ended()
-                trouble = self._say(trouble, end.value if end else "stream_ended", "the aggregator ended the stream")
+                    detector.ended()
+                trouble = self._disconnected(
+                    trouble, end.value if end else "stream_ended", "the aggregator ended the stream"
+                )
             except Cancelled:
                 return
             except (InvalidArgument, Unauthenticated) as error:
@@ -372,22 +355,22 @@ class Worker:
                 self.end()
                 return
             except FedplccError as error:
-                cuts.broke(time.monotonic())
-                trouble = self._say(trouble, error.reason, error.detail)
+                detector.broke(time.monotonic())
+                trouble = self._disconnected(trouble, error.reason, error.detail)
             self._metrics.retries.labels("join").inc()
-            # A heartbeat that is answered from now on, if only by who does not know us, says that the aggregator is back.
+            # A heartbeat answered from now on shows that the aggregator is back, even if it knows no such client.
             self._is_answered = False
             pause(next(waits), lambda: self._is_ending or self._is_answered)
 
-    def _say(self, trouble: str | None, reason: str, detail: str) -> str:
-        """Say once that the aggregator does not answer as it should; returns the reason."""
+    def _disconnected(self, trouble: str | None, reason: str, detail: str) -> str:
+        """Log once that the connection is lost; returns the reason."""
         self._connected(False)
         if reason != trouble and not self._is_ending:
             log.warning("disconnected", reason=reason, detail=f"{detail}; trying again until it works")
         return reason
 
-    def _warn_of_cuts(self, idle_s: float | None) -> None:
-        """Say what helps where something on the way cuts what is idle for so long."""
+    def _warn_of_proxy(self, idle_s: float | None) -> None:
+        """Warn that a proxy breaks calls that are idle for so long, and say which flag helps."""
         if idle_s is None:
             return
         hold_s = self._client.poll_hold_s
@@ -411,32 +394,32 @@ class Worker:
 
     # The thread of heartbeats
 
-    def _beat(self) -> None:
+    def _send_heartbeats(self) -> None:
         while not self._is_ending:
             begin = time.monotonic()
             if self._heartbeat_interval_s is not None:
                 try:
-                    self._beat_once()
+                    self._send_all()
                 except Cancelled:
                     return
                 except NotAMember:
                     self._is_answered = True
                     self._client.refresh()
                 except FedplccError:
-                    pass  # the log knows, and the next one is due soon
-            self._wait_for_beat(begin)
-        # The caller's thread may be waiting for an answer; this ends its call.
+                    pass  # logged already, and the next one is due soon
+            self._wait_for_heartbeat(begin)
+        # The caller's thread may wait for an answer; this ends its call.
         self._client.close()
 
-    def _beat_once(self) -> None:
-        """Send what waits to be reported, then how things stand."""
+    def _send_all(self) -> None:
+        """Send waiting reports, then a heartbeat."""
         while True:
             with self._lock:
                 work = self._work
                 report = self._outbox[0] if self._outbox else None
                 heartbeat = report or self._heartbeat_of(work)
             is_wanted = self._client.heartbeat(heartbeat)
-            self._heard_at, self._is_answered = time.monotonic(), True
+            self._answered_at, self._is_answered = time.monotonic(), True
             if report is None:
                 break
             with self._lock:
@@ -459,13 +442,13 @@ class Worker:
             readings=readings,
         )
 
-    def _wait_for_beat(self, last: float) -> None:
-        """Wait until a heartbeat is due or asked for; several wishes are one.
+    def _wait_for_heartbeat(self, last: float) -> None:
+        """Wait until a heartbeat is due or asked for; several requests are answered by one heartbeat.
 
-        The interval runs from when the last one began: on a slow link its answer takes longer than the interval.
+        The interval starts when the last heartbeat was begun: on a slow link its answer takes longer than the interval.
         """
         due = last + (self._heartbeat_interval_s or 1.0)
         with suppress(queue.Empty):
-            self._beat_now.get(timeout=max(0.0, due - time.monotonic()))
+            self._heartbeat_asked.get(timeout=max(0.0, due - time.monotonic()))
             while True:
-                self._beat_now.get_nowait()
+                self._heartbeat_asked.get_nowait()

@@ -11,6 +11,7 @@ from trainer.data import opened_once
 from trainer.task.client_state import ClientStates, States
 from trainer.task.latest_model import LatestModel
 from trainer.task.runner import TaskRunner
+from trainer.task.site import ClientSite
 
 
 def task_runner(site: Site, states: States, latest_model: LatestModel) -> TaskRunner:
@@ -24,16 +25,15 @@ def task_runner(site: Site, states: States, latest_model: LatestModel) -> TaskRu
     Raises:
         InvalidConfig: There is no such device.
     """
-    return TaskRunner(
+    client_site = ClientSite.at(
         site.client_id,
         site.domain,
         site.data,
-        states,
         device=site.device,
         samples_per_class=site.samples_per_class,
-        latest_model=latest_model,
         consent=site.consent,
     )
+    return TaskRunner(client_site, states, latest_model=latest_model)
 
 
 class InProcess:

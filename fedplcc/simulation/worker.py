@@ -114,7 +114,7 @@ class LinkedCoordinator:
         self._link, self._blob_bytes = link, blob_bytes
 
     def announce(self, client: Client) -> Membership:
-        """See `trainer.aggregator.port.Coordinator`, as for the others."""
+        """See `trainer.aggregator.port.AggregatorPort`, as for the others."""
         membership: Membership = ask(self._link, "announce", client)
         return membership
 

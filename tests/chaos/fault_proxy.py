@@ -3,7 +3,7 @@
     with FaultProxy(aggregator.address) as link:
         link.up.bytes_per_s, link.down.bytes_per_s = 50_000, 50_000
         link.up.delay_s = link.down.delay_s = 1.0         # one way: a round trip takes two seconds
-        client = AggregatorClient(link.address, ...)
+        client = AggregatorConnection(link.address, ...)
         link.up.cut_after(100_000)                        # and every connection ends
         link.forget()                                     # or: nobody is told that they are dead
 

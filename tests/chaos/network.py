@@ -37,8 +37,8 @@ from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import FEATURE_DIM, NumpyClient, a_document
 from tests.support.federation.numpy_trainer import NumpyRunner, NumpyTrainer
 from tests.support.federation.processes import Federation, eventually
-from trainer.aggregator.connection import TaskConnection
-from trainer.aggregator.port import Coordinator
+from trainer.aggregator.port import AggregatorPort
+from trainer.aggregator.task_connection import TaskConnection
 from trainer.cancellation import ShouldStop, never
 from trainer.task.job import OnActivity, OnProblem
 
@@ -139,25 +139,25 @@ class Report:
 class _Cutter:
     """A task's connection whose link is cut while a blob is under way, and measured."""
 
-    def __init__(self, coordinator: TaskConnection, link: FaultProxy, every: int, report: Report) -> None:
-        self._coordinator, self._link, self._every, self._report = coordinator, link, every, report
+    def __init__(self, connection: TaskConnection, link: FaultProxy, every: int, report: Report) -> None:
+        self._connection, self._link, self._every, self._report = connection, link, every, report
 
     @property
     def retries(self) -> int:
-        return self._coordinator.retries
+        return self._connection.retries
 
     def fetch(self, blob: BlobRef) -> bytes:
         with self._measured(
             "down", self._link.down, "model" if blob.role == "model" else "prototypes", blob.size_bytes
         ):
-            return self._coordinator.fetch(blob)
+            return self._connection.fetch(blob)
 
     def store(self, run_id: str, round_number: int, blob: BlobRef, data: bytes, *, is_prototypes: bool) -> None:
         with self._measured("up", self._link.up, "prototypes" if is_prototypes else "model", len(data)):
-            self._coordinator.store(run_id, round_number, blob, data, is_prototypes=is_prototypes)
+            self._connection.store(run_id, round_number, blob, data, is_prototypes=is_prototypes)
 
     def __getattr__(self, name: str) -> object:
-        return getattr(self._coordinator, name)
+        return getattr(self._connection, name)
 
     @contextmanager
     def _measured(self, way: str, direction: Direction, kind: str, payload_bytes: int) -> Iterator[None]:
@@ -187,13 +187,13 @@ class _CuttingRunner(NumpyRunner):
     def perform(
         self,
         task: Task,
-        coordinator: Coordinator,
+        aggregator: AggregatorPort,
         should_stop: ShouldStop = never,
         on_activity: OnActivity | None = None,
         on_problem: OnProblem | None = None,
     ) -> None:
-        assert isinstance(coordinator, TaskConnection)
-        cutter: Coordinator = _Cutter(coordinator, self._link, self._every[task.round], self._report)  # type: ignore[assignment]
+        assert isinstance(aggregator, TaskConnection)
+        cutter: AggregatorPort = _Cutter(aggregator, self._link, self._every[task.round], self._report)  # type: ignore[assignment]
         super().perform(task, cutter, should_stop, on_activity, on_problem)
 
 

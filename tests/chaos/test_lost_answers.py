@@ -24,7 +24,9 @@ from tests.chaos.fault_proxy import FaultProxy
 from tests.support.federation.grpc_client import RunControl
 from tests.support.federation.numpy_client import NumpyClient, a_document
 from tests.support.federation.processes import Federation, eventually
-from trainer.aggregator.connection import AggregatorClient, StreamEnd, TaskConnection
+from trainer.aggregator.connection import AggregatorConnection
+from trainer.aggregator.task_connection import TaskConnection
+from trainer.aggregator.task_stream import StreamEnd
 from trainer.cancellation import never
 from trainer.readings.metrics import TrainerMetrics
 
@@ -104,21 +106,21 @@ def ann() -> NumpyClient:
 
 
 @pytest.fixture
-def client(link: FaultProxy, ann: NumpyClient) -> Iterator[AggregatorClient]:
-    client = AggregatorClient(link.address, ann.client_id, ann.token, TrainerMetrics(new_registry("trainer")))
+def client(link: FaultProxy, ann: NumpyClient) -> Iterator[AggregatorConnection]:
+    client = AggregatorConnection(link.address, ann.client_id, ann.token, TrainerMetrics(new_registry("trainer")))
     client.join(ann.record)
     yield client
     client.close()
 
 
 @pytest.fixture
-def task(aggregator: Aggregator, client: AggregatorClient) -> Task:
+def task(aggregator: Aggregator, client: AggregatorConnection) -> Task:
     """The client is asked for a run's first model."""
     aggregator.control.create(a_document(clients=(client.client_id,), run={"rounds": 1}))
     return next_task(client)
 
 
-def next_task(client: AggregatorClient) -> Task:
+def next_task(client: AggregatorConnection) -> Task:
     """What the client is asked for now."""
     for step in client.follow():
         assert not isinstance(step, StreamEnd)
@@ -137,7 +139,7 @@ def hand_in(connection: TaskConnection, ann: NumpyClient, task: Task) -> Committ
 
 
 def test_a_lost_acknowledgement_of_a_commit_is_given_again_and_counts_as_a_duplicate(
-    aggregator: Aggregator, link: FaultProxy, client: AggregatorClient, ann: NumpyClient, task: Task
+    aggregator: Aggregator, link: FaultProxy, client: AggregatorConnection, ann: NumpyClient, task: Task
 ) -> None:
     assert task.run is not None
     connection = client.for_task(never)
@@ -155,7 +157,7 @@ def test_a_lost_acknowledgement_of_a_commit_is_given_again_and_counts_as_a_dupli
 
 @pytest.mark.parametrize("method", ["GetUploadStatus", "UploadModel"])
 def test_a_blob_whose_upload_is_not_acknowledged_is_not_sent_again(
-    aggregator: Aggregator, link: FaultProxy, client: AggregatorClient, ann: NumpyClient, task: Task, method: str
+    aggregator: Aggregator, link: FaultProxy, client: AggregatorConnection, ann: NumpyClient, task: Task, method: str
 ) -> None:
     assert task.run is not None
     ((blob, data),) = ann.work(task, None)[1].items()
@@ -182,7 +184,7 @@ def test_a_blob_whose_upload_is_not_acknowledged_is_not_sent_again(
 
 
 def test_a_lost_answer_to_a_join_leaves_one_client_that_joined_once(
-    aggregator: Aggregator, link: FaultProxy, client: AggregatorClient, ann: NumpyClient
+    aggregator: Aggregator, link: FaultProxy, client: AggregatorConnection, ann: NumpyClient
 ) -> None:
     with aggregator.losing_an_answer(link, "Join"):
         client.for_task(never).announce(ann.record)
@@ -190,7 +192,7 @@ def test_a_lost_answer_to_a_join_leaves_one_client_that_joined_once(
 
 
 def test_a_lost_answer_to_a_report_leaves_one_report(
-    aggregator: Aggregator, link: FaultProxy, client: AggregatorClient, ann: NumpyClient, task: Task
+    aggregator: Aggregator, link: FaultProxy, client: AggregatorConnection, ann: NumpyClient, task: Task
 ) -> None:
     assert task.run is not None
     connection = client.for_task(never)
@@ -207,7 +209,7 @@ def test_a_lost_answer_to_a_report_leaves_one_report(
 
 
 def test_a_problem_whose_heartbeat_is_not_answered_is_told_again_and_noted_once(
-    aggregator: Aggregator, link: FaultProxy, client: AggregatorClient
+    aggregator: Aggregator, link: FaultProxy, client: AggregatorConnection
 ) -> None:
     problem = ClientProblem(reason="INVALID_DATA", detail="no files", hint="look", is_fatal=True)
     beat = Heartbeat(client_id=client.client_id, activity=ClientActivity.IDLE, problem=problem)
@@ -218,7 +220,7 @@ def test_a_problem_whose_heartbeat_is_not_answered_is_told_again_and_noted_once(
     assert len(aggregator.events("", "client_problem", client.client_id)) == 1
 
 
-def came_through(client: AggregatorClient, beat: Heartbeat) -> bool:
+def came_through(client: AggregatorConnection, beat: Heartbeat) -> bool:
     try:
         return client.heartbeat(beat)
     except Unavailable:

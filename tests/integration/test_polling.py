@@ -27,10 +27,11 @@ from tests.support.federation.numpy_client import NumpyClient, a_document
 from tests.support.federation.processes import Federation, eventually
 from tests.support.hosts.memory_folder import memory_folder
 from tests.support.hosts.proxies import CallProxy
-from trainer.aggregator.connection import AggregatorClient
+from trainer.aggregator.connection import AggregatorConnection
 from trainer.readings.metrics import TrainerMetrics
 from trainer.task.client_state import ClientStates
 from trainer.task.runner import TaskRunner
+from trainer.task.site import ClientSite
 from trainer.worker import Worker
 
 IDLE_S = 0.8
@@ -73,9 +74,11 @@ class Trainer:
         self._folder = memory_folder()
         states = ClientStates(Path(self._folder.name))
         runner = TaskRunner(
-            tiny_federation.CLIENTS[0], tiny_federation.CLIENTS[0], data, states, device="cpu", metrics=metrics
+            ClientSite.at(tiny_federation.CLIENTS[0], tiny_federation.CLIENTS[0], data, device="cpu"),
+            states,
+            metrics=metrics,
         )
-        client = AggregatorClient(address, tiny_federation.CLIENTS[0], "t" * 20, metrics, poll_hold_s=poll_hold_s)
+        client = AggregatorConnection(address, tiny_federation.CLIENTS[0], "t" * 20, metrics, poll_hold_s=poll_hold_s)
         self._worker = Worker(runner, client, metrics)
         self._thread = threading.Thread(target=self._worker.run)
 

@@ -23,10 +23,11 @@ from shared.types import Client, ClientActivity
 from tests.support.federation.grpc_client import RunControl
 from tests.support.federation.processes import Federation, eventually, free_port
 from tests.support.hosts.memory_folder import memory_folder
-from trainer.aggregator.connection import AggregatorClient
+from trainer.aggregator.connection import AggregatorConnection
 from trainer.readings.metrics import TrainerMetrics
 from trainer.task.client_state import ClientStates
 from trainer.task.runner import TaskRunner
+from trainer.task.site import ClientSite
 from trainer.worker import Worker
 
 NUM_EXAMPLES, BATCH = 12, 4
@@ -63,8 +64,8 @@ class RunningTrainer:
         metrics = TrainerMetrics(self.registry)
         self._folder = memory_folder()
         states = ClientStates(Path(self._folder.name))
-        runner = TaskRunner("ann", "hospital", data, states, device="cpu", metrics=metrics)
-        self.worker = Worker(runner, AggregatorClient(address, "ann", token, metrics), metrics, **options)
+        runner = TaskRunner(ClientSite.at("ann", "hospital", data, device="cpu"), states, metrics=metrics)
+        self.worker = Worker(runner, AggregatorConnection(address, "ann", token, metrics), metrics, **options)
         self.error: Exception | None = None
         self._thread = threading.Thread(target=self._run)
         self._thread.start()

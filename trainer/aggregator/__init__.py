@@ -1,1 +1,1 @@
-"""The trainer's connection to its aggregator."""
+"""Connection of a trainer to its aggregator."""

@@ -1,7 +1,7 @@
-"""What a trainer needs of an aggregator to do one task, in domain types.
+"""The port through which a task reaches the aggregator, in domain types.
 
-A networked trainer has one that speaks gRPC (connection.py); a simulation has one that calls the aggregator's service
-in its own process. Every method is idempotent, so whoever implements it may retry.
+A networked trainer connects it by gRPC (task_connection.py); a simulation calls the aggregator in its own process. Every
+method is idempotent, so that an implementation may retry it.
 """
 
 from __future__ import annotations
@@ -11,21 +11,22 @@ from typing import Protocol
 from shared.types import BlobRef, Client, CommittedUpdate, Evaluation, Membership, Update
 
 
-class Coordinator(Protocol):
-    """An aggregator, as one client's task sees it.
+class AggregatorPort(Protocol):
+    """The aggregator as one client's task sees it.
 
-    A method may raise `trainer.cancellation.Cancelled` where the task is not wanted any more, and any error of
-    shared/errors.py that the aggregator answers with.
+    A method may raise `trainer.cancellation.Cancelled` where the task is no longer wanted, and any error of shared/errors.py
+    that the aggregator answers with.
     """
 
-    retries: int
-    """Attempts after the first ones that this task has needed so far."""
+    @property
+    def retries(self) -> int:
+        """Attempts after the first ones that this task has needed so far."""
 
     def announce(self, client: Client) -> Membership:
-        """Join again, with these facts of the client; the answer is later than everything that was sent before."""
+        """Join again with these facts of the client; the answer is later than everything that was sent before."""
 
     def fetch(self, blob: BlobRef) -> bytes:
-        """The bytes of a blob of the client's present task. The caller checks their SHA-256."""
+        """Return the bytes of a blob of the client's present task. The caller checks their SHA-256."""
 
     def store(self, run_id: str, round_number: int, blob: BlobRef, data: bytes, *, is_prototypes: bool) -> None:
         """Store one blob of the client's update; it is complete when this returns."""
@@ -34,4 +35,4 @@ class Coordinator(Protocol):
         """Make the update part of its round; its blobs are stored."""
 
     def report_evaluation(self, run_id: str, round_number: int, evaluation: Evaluation) -> None:
-        """Report the counts of one round's global model."""
+        """Report one client's evaluation of a round."""

@@ -1,49 +1,54 @@
-"""Recognises a proxy that cuts what is idle: the task stream broke at the same age again and again, and each time the
-aggregator was there at once.
+"""Detection of a proxy that breaks idle streams.
 
-Values in, values out; times are of a monotonic clock, in seconds.
+The sign: streams break at the same idle age several times in a row, and each time the aggregator answers at once.
+
+Pure: times are arguments, in seconds of a monotonic clock.
 """
 
 from __future__ import annotations
 
-NUM_CUTS = 3
-"""Cuts in a row after which it is no accident."""
+NUM_BREAKS = 3
+"""Number of breaks in a row that count as evidence."""
 LEAST_AGE_S = 0.5
 """Streams that break sooner were not idle."""
 SPREAD = 0.25
-"""By how much of the longest the ages of such cuts may differ: a proxy looks at its streams only now and then."""
+"""Largest difference between the idle ages, as a fraction of the longest: a proxy checks its streams only now and then."""
 
 
-class Cuts:
-    """The last streams that broke without a word, by how long nothing had come over them."""
+class ProxyDetector:
+    """Idle ages of the latest streams that broke without a reason."""
 
     def __init__(self) -> None:
+        """Begin without a stream."""
         self._ages_s: list[float] = []
-        self._spoke_at: float | None = None
-        self._has_said = False
+        self._received_at: float | None = None
+        self._has_reported = False
 
-    def spoke(self, now: float) -> None:
-        """Something came over the stream."""
-        self._spoke_at = now
+    def received(self, now: float) -> None:
+        """Record that a message came over the stream."""
+        self._received_at = now
 
     def ended(self) -> None:
-        """The stream ended with a reason: what broke before it had another cause."""
-        self._ages_s, self._spoke_at = [], None
+        """Record that the stream ended with a reason: earlier breaks had another cause."""
+        self._ages_s, self._received_at = [], None
 
     def broke(self, now: float) -> None:
-        """The stream broke, or there was none: then the aggregator was away, and what broke before had that cause."""
-        if self._spoke_at is None:
+        """Record that the stream broke, or could not be opened.
+
+        Where it could not be opened, the aggregator was away: that explains the earlier breaks too.
+        """
+        if self._received_at is None:
             self.ended()
         else:
-            self._ages_s = [*self._ages_s, now - self._spoke_at][-NUM_CUTS:]
-            self._spoke_at = None
+            self._ages_s = [*self._ages_s, now - self._received_at][-NUM_BREAKS:]
+            self._received_at = None
 
     def joined(self) -> float | None:
-        """The aggregator is there. Says, once, after how many idle seconds streams are cut if they are again and again."""
-        if self._has_said or len(self._ages_s) < NUM_CUTS:
+        """Record that the aggregator answers; returns, once, the idle seconds after which a proxy breaks streams."""
+        if self._has_reported or len(self._ages_s) < NUM_BREAKS:
             return None
         shortest, longest = min(self._ages_s), max(self._ages_s)
         if shortest < LEAST_AGE_S or longest - shortest > SPREAD * longest:
             return None
-        self._has_said = True
+        self._has_reported = True
         return longest

@@ -1,4 +1,4 @@
-"""From a data specification to a client's images, in the order and size that the run's data contract says.
+"""Loading of a client's images from a data specification, in the class order and size of the run's data contract.
 
 Shape legend: N images, S image size.
 """
@@ -42,15 +42,15 @@ class ImageSet:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ClientData:
-    """What one client trains and is tested on.
+    """Training and test data of one client.
 
     Attributes:
         classes: The contract's class names; labels count from 0 in this order.
         train: At least one image.
         test: May be empty.
-        unreadable: Files that were skipped because they could not be read, as paths within the data set. Files that a subset
-            did not need were not tried.
-        note: What whoever reports results on this data should say of it.
+        unreadable: Files that could not be read and were left out, as paths within the data set. Files that a subset did not
+            need were not tried.
+        note: Remark that belongs into every report of results on this data; empty if there is none.
     """
 
     classes: tuple[str, ...]
@@ -75,7 +75,7 @@ def load_dataset(
         contract: Class names, image size and split rule of the run.
         samples_per_class: Size of a class-balanced training subset; all training images if None. The test set is always
             whole. An unreadable image is replaced by the next in the shuffled order.
-        seed: Decides which images a subset takes. Clients that share a data set need different seeds.
+        seed: Decides the images of a subset. Clients that share a data set need different seeds.
 
     Raises:
         InvalidData: The data set cannot be opened, breaks the contract, or gives no training image.
@@ -101,7 +101,7 @@ def load_split(
         contract: Class names, image size and split rule of the run.
         split: `test`, `train`, or `all` for both, the training images first.
         samples_per_class: Size of a class-balanced subset of each part, as `load_dataset` takes it; whole if None.
-        seed: Decides which images a subset takes.
+        seed: Decides the images of a subset.
 
     Returns:
         The images, possibly none, and the names of those that could not be read.
@@ -125,9 +125,9 @@ def load_split(
 def describe(
     spec: str, *, samples_per_class: int | None = None, test_every: int = DEFAULT_TEST_EVERY
 ) -> Mapping[str, int]:
-    """Return how many training images each class has, by the data set's own class names, without reading a pixel.
+    """Return the number of training images of each class, by the data set's own class names, without reading a pixel.
 
-    It is what a trainer announces before it knows a run's contract. Files are counted, not opened, so unreadable ones count.
+    A trainer announces these counts before it knows a run's contract. Files are counted, not opened: unreadable ones count.
 
     Raises:
         InvalidData: The data set cannot be opened.
@@ -138,7 +138,7 @@ def describe(
 
 
 def _class_ids(source: Source, contract: DataSection, spec: str) -> IntArray:
-    """The contract's class id of each of the source's classes."""
+    """Return the contract's class id of each of the source's classes."""
     known = {name: i for i, name in enumerate(contract.classes)}
     unknown = [name for name in source.class_names if name not in known]
     if unknown:
@@ -155,12 +155,12 @@ def _class_ids(source: Source, contract: DataSection, spec: str) -> IntArray:
 def _read(
     source: Source, samples: Samples, class_ids: IntArray, image_size: int, samples_per_class: int | None, seed: int
 ) -> tuple[ImageSet, list[str]]:
-    """The images that are used, in the source's order, and the names of those that could not be read."""
-    wishes = _wishes(source, samples, samples_per_class, seed)
-    images_NSS3 = _room(sum(wanted for _, wanted in wishes), image_size)
+    """Return the images to use, in the source's order, and the names of those that could not be read."""
+    selections = _selections(source, samples, samples_per_class, seed)
+    images_NSS3 = _allocated(sum(wanted for _, wanted in selections), image_size)
     numbers: list[int] = []
     unreadable: list[str] = []
-    for candidates, wanted in wishes:
+    for candidates, wanted in selections:
         enough = len(numbers) + wanted
         for i in candidates.tolist():
             if len(numbers) == enough:
@@ -174,23 +174,25 @@ def _read(
     images_NSS3 = images_NSS3[: len(numbers)]
     order_N = np.array(numbers, dtype=np.int64)
     if samples_per_class is not None:
-        images_NSS3 = images_NSS3[order_N.argsort()]  # a copy, which a whole set does without
+        images_NSS3 = images_NSS3[order_N.argsort()]  # copies the images; a whole set is in order already
         order_N.sort()
     return ImageSet(images_NSS3, class_ids[samples.labels_N[order_N]]), unreadable
 
 
-def _wishes(source: Source, samples: Samples, samples_per_class: int | None, seed: int) -> list[tuple[IntArray, int]]:
-    """Numbers of images to take from in this order, and how many of them."""
+def _selections(
+    source: Source, samples: Samples, samples_per_class: int | None, seed: int
+) -> list[tuple[IntArray, int]]:
+    """Return lists of candidate images, to be tried in order, each with the number of images to take of it."""
     if samples_per_class is None:
         return [(np.arange(len(samples)), len(samples))]
-    wishes = []
+    selections = []
     for label, class_name in enumerate(source.class_names):
         candidates = class_order(np.flatnonzero(samples.labels_N == label), class_name, seed)
-        wishes.append((candidates, subset_size(len(candidates), samples_per_class)))
-    return wishes
+        selections.append((candidates, subset_size(len(candidates), samples_per_class)))
+    return selections
 
 
-def _room(num_images: int, image_size: int) -> npt.NDArray[np.uint8]:
+def _allocated(num_images: int, image_size: int) -> npt.NDArray[np.uint8]:
     shape = (num_images, image_size, image_size, 3)
     try:
         return np.empty(shape, np.uint8)

@@ -1,14 +1,14 @@
-"""How one data set is divided among many simulated clients: the published rules, as pure functions of labels and a seed.
+"""Partition of one data set among many simulated clients: the published rules, as pure functions of labels and a seed.
 
-A rule gives sample numbers, sorted, one list a client. No sample is in two lists; where a rule drops nothing, every sample
-is in one. The same arguments give the same lists in every process.
+A rule returns sample numbers, sorted, one list for each client. No sample is in two lists; where a rule drops nothing, every
+sample is in one. The same arguments give the same lists in every process.
 
 - `dirichlet`: label shares drawn from a Dirichlet distribution, as in MOON, FedProc and FedNTD.
 - `sharding`: a few shards of single labels a client, as in FedRep, FedNTD and FedPRP.
 - `domain`: random samples of a domain without replacement, as in FPL.
 - `long_tail`: class sizes that fall geometrically, as in CReFF and FedPRP; applied before one of the others.
 
-Shape legend: N samples, M classes, K clients.
+Shape legend: N samples, M classes, K clients, S shards of one client.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from shared.types import IntArray
 from trainer.reproducibility.randomness import derive_seed
 
 MAX_ATTEMPTS = 1000
-"""Draws of a Dirichlet partition before it is called impossible."""
+"""Number of draws after which a Dirichlet partition is refused as impossible."""
 
 
 def dirichlet(
@@ -70,7 +70,7 @@ def dirichlet(
 
 
 def _drawn_shares(class_sizes_M: IntArray, num_clients: int, alpha: float, rng: np.random.Generator) -> IntArray | None:
-    """Samples of each class for each client `[M, K]`; None where all shares of a class fell on clients that are full."""
+    """Return the samples of each class for each client `[M, K]`; None where only full clients would get a class."""
     shares_MK = np.zeros((len(class_sizes_M), num_clients), np.int64)
     held_K = np.zeros(num_clients, np.int64)
     full = class_sizes_M.sum() / num_clients
@@ -81,7 +81,7 @@ def _drawn_shares(class_sizes_M: IntArray, num_clients: int, alpha: float, rng: 
         if not p_K.sum() > 0:
             return None
         cuts_K = (np.cumsum(p_K / p_K.sum()) * size).astype(np.int64)
-        cuts_K[np.flatnonzero(p_K)[-1] :] = size  # what rounding leaves goes to the last client that is not full
+        cuts_K[np.flatnonzero(p_K)[-1] :] = size  # the remainder of rounding goes to the last client that is not full
         shares_K[:] = np.diff(cuts_K, prepend=0)
         held_K += shares_K
     return shares_MK
@@ -90,17 +90,17 @@ def _drawn_shares(class_sizes_M: IntArray, num_clients: int, alpha: float, rng: 
 def sharding(
     labels_N: IntArray, test_labels_N: IntArray, num_clients: int, *, shards: int, seed: int = 0
 ) -> tuple[list[IntArray], list[IntArray]]:
-    """Deal each client a few shards, each of a single class; the test samples follow the same list of labels.
+    """Give each client a few shards, each of a single class; test samples are divided by the same list of labels.
 
-    Every class is split into floor(shards * K / M) shards of equal size, the first ones larger by one where samples are left
-    over. A list with every label that many times is shuffled, its end is dropped so that it divides among the clients, and
-    each gets the same number of labels, one of them perhaps twice; for each it takes a random shard of the class.
+    Every class is split into floor(shards * K / M) shards of equal size; the first ones are larger by one where samples
+    are left over. A list with every label that many times is shuffled and shortened to a multiple of K. Each client
+    gets the same number of labels of it, a label perhaps twice, and for each label a random shard of the class.
 
     Args:
         labels_N: Class of each training sample. M counts the classes that have any.
         test_labels_N: Class of each test sample.
         num_clients: K.
-        shards: Shards a client.
+        shards: Number of shards for each client.
         seed: Decides every draw.
 
     Returns:
@@ -122,22 +122,24 @@ def sharding(
             "ask for fewer clients or fewer shards"
         )
     rng = np.random.default_rng(derive_seed("partition", "sharding", seed))
-    deck = rng.permutation(np.repeat(present_M, shards_per_class))
-    each = len(deck) // num_clients
-    hands_KS = deck[: each * num_clients].reshape(num_clients, each)
+    labels = rng.permutation(np.repeat(present_M, shards_per_class))
+    num_each = len(labels) // num_clients
+    labels_KS = labels[: num_each * num_clients].reshape(num_clients, num_each)
     return (
-        _dealt(labels_N, hands_KS, shards_per_class, rng),
-        _dealt(test_labels_N, hands_KS, shards_per_class, rng),
+        _samples_of_shards(labels_N, labels_KS, shards_per_class, rng),
+        _samples_of_shards(test_labels_N, labels_KS, shards_per_class, rng),
     )
 
 
-def _dealt(labels_N: IntArray, hands_KS: IntArray, shards_per_class: int, rng: np.random.Generator) -> list[IntArray]:
-    """The samples of each client's shards, where row k of the hands lists the labels that client k was dealt."""
-    stacks: dict[int, list[IntArray]] = {}
-    for label in np.unique(hands_KS).tolist():
+def _samples_of_shards(
+    labels_N: IntArray, labels_KS: IntArray, shards_per_class: int, rng: np.random.Generator
+) -> list[IntArray]:
+    """Return the samples of each client's shards; row k of `labels_KS` has the labels of client k's shards."""
+    left: dict[int, list[IntArray]] = {}
+    for label in np.unique(labels_KS).tolist():
         shards = np.array_split(rng.permutation(np.flatnonzero(labels_N == label)), shards_per_class)
-        stacks[label] = [shards[i] for i in rng.permutation(shards_per_class)]
-    return [np.sort(np.concatenate([stacks[label].pop() for label in hand])) for hand in hands_KS.tolist()]
+        left[label] = [shards[i] for i in rng.permutation(shards_per_class)]
+    return [np.sort(np.concatenate([left[label].pop() for label in labels])) for labels in labels_KS.tolist()]
 
 
 def domain(num_samples: int, sizes_K: Sequence[int], *, seed: int = 0) -> list[IntArray]:
@@ -145,11 +147,11 @@ def domain(num_samples: int, sizes_K: Sequence[int], *, seed: int = 0) -> list[I
 
     Args:
         num_samples: N.
-        sizes_K: How many samples each client gets.
+        sizes_K: Number of samples of each client.
         seed: Decides every draw.
 
     Raises:
-        InvalidData: The clients ask for more than there is.
+        InvalidData: The sizes add up to more than `num_samples`.
     """
     wanted = sum(sizes_K)
     if wanted > num_samples:
@@ -163,14 +165,14 @@ def domain(num_samples: int, sizes_K: Sequence[int], *, seed: int = 0) -> list[I
 def even_cut(num_samples: int, num_clients: int, *, seed: int = 0) -> list[IntArray]:
     """Divide all samples at random into parts that differ by at most one.
 
-    Test sets are cut so: correct and total counts added over the clients are those of the whole test set.
+    Test sets are divided this way: counts added over the clients are those of the whole test set.
     """
     order_N = np.random.default_rng(derive_seed("partition", "cut", seed)).permutation(num_samples)
     return [np.sort(part) for part in np.array_split(order_N, num_clients)]
 
 
 def long_tail(labels_N: IntArray, num_classes: int, *, imbalance: float, seed: int = 0) -> IntArray:
-    """Return the samples that are left when class sizes fall from the largest by the factor `imbalance` in all.
+    """Return the samples kept when class sizes fall geometrically, to the fraction `imbalance` of the largest.
 
     Class m keeps floor(n_max * imbalance^(m / (M - 1))) samples drawn at random, n_max being the size of the largest class;
     a class that has fewer keeps them all. The classes' order is that of the data set.
@@ -179,7 +181,7 @@ def long_tail(labels_N: IntArray, num_classes: int, *, imbalance: float, seed: i
         labels_N: Class of each sample.
         num_classes: M.
         imbalance: N_min / N_max in (0, 1]; 1 keeps everything.
-        seed: Decides which samples of a class are kept.
+        seed: Decides the samples of a class that are kept.
     """
     rng = np.random.default_rng(derive_seed("partition", "long_tail", seed))
     n_max = int(np.bincount(labels_N, minlength=1).max())

@@ -1,8 +1,8 @@
-"""`part:K/N:RULE(...):DATA` and `long_tail(...):DATA`: data sets made of another one for simulated clients.
+"""`part:K/N:RULE(...):DATA` and `long_tail(...):DATA`: parts of another data set for simulated clients.
 
-A part holds what one of N clients gets, K counting from 0. The rules are those of `trainer.data.partition`; their training
-parts have no sample in common, and neither do their test parts. For `dirichlet` and `domain` the test set is cut into N even
-parts, so that counts added over the clients are those of the whole test set; `sharding` deals it by the clients' labels.
+A part is the data of one of N clients; K counts from 0. The rules are those of `trainer.data.partition`. Training parts
+have no sample in common; nor have test parts. `dirichlet` and `domain` divide the test set into N even parts, so that
+counts added over the clients are those of the whole test set; `sharding` divides it by the clients' labels.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _PART = re.compile(r"(?P<number>\d{1,9})/(?P<of>\d{1,9}):(?P<rule>[^:]+):(?P<dat
 
 
 def split_part(text: str) -> tuple[int, int, Rule, str]:
-    """Read what stands after `part:`: the client's number, the number of clients, the rule, and the data to divide.
+    """Parse the text after `part:`; returns the client's number, the number of clients, the rule, and the data to divide.
 
     Raises:
         InvalidData: It is not of this form, or a number or a setting is out of range.
@@ -48,7 +48,7 @@ def _rule(text: str) -> Rule:
 
 
 def part_of(source: Source, number: int, num_clients: int, rule: Rule) -> Source:
-    """Return what one client gets of a data set.
+    """Return one client's part of a data set.
 
     Raises:
         InvalidData: The rule cannot divide this data set among so many clients.
@@ -61,7 +61,7 @@ def part_of(source: Source, number: int, num_clients: int, rule: Rule) -> Source
 
 
 def _divided(source: Source, num_clients: int, rule: Rule) -> tuple[list[IntArray], list[IntArray]]:
-    """Training and test samples of every client."""
+    """Return the training and the test samples of every client."""
     labels_N, seed = source.train.labels_N, rule.seed
     if isinstance(rule, Sharding):
         return partition.sharding(labels_N, source.test.labels_N, num_clients, shards=rule.shards, seed=seed)
@@ -77,7 +77,7 @@ def _divided(source: Source, num_clients: int, rule: Rule) -> tuple[list[IntArra
 
 
 def long_tailed(source: Source, text: str) -> Source:
-    """Return the data set with fewer training images of each class than of the one before.
+    """Return the data set with the training images of its classes thinned to a long tail; see `partition.long_tail`.
 
     Args:
         source: Data set.

@@ -1,4 +1,4 @@
-"""Where images come from: labels at once, pixels one by one when asked for, so that a subset costs only itself."""
+"""Sources of images: labels are known at once, pixels are read one image at a time, so that a subset reads only itself."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ Pixels = npt.NDArray[np.uint8]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Samples:
-    """A list of labelled images that are not read yet.
+    """A list of labelled images whose pixels are not read yet.
 
     Attributes:
         labels_N: Class of each image, an index into the source's `class_names`; int64.
-        read: The image of that number, or None where it cannot be read.
-        name: What a report calls the image of that number.
+        read: Returns the image of a number, or None where it cannot be read.
+        name: Returns the name of the image of a number, for reports.
     """
 
     labels_N: IntArray
@@ -45,8 +45,8 @@ class Source:
 
     Attributes:
         class_names: Every class that the data set declares, with images or without.
-        class_noun: What a class is in this kind of data set, for messages: "class folder", "class".
-        note: What whoever reports results on this data should say of it; empty if there is nothing.
+        class_noun: Noun for a class of this kind of data set, for messages: "class folder", "class".
+        note: Remark that belongs into every report of results on this data; empty if there is none.
     """
 
     class_names: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""Data specifications: which kind of data set a person's text names."""
+"""Data specifications: from a text such as `npz:PATH` to the opened data set."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class Kind:
     """A kind of data set.
 
     Attributes:
-        form: How its specification is written.
-        open: Opens it from (what follows the kind and its colon, the run's `test_every`).
+        form: Form of its specification, for messages.
+        open: Opens it, given the text after the kind and its colon, and the run's `test_every`.
     """
 
     form: str
@@ -38,7 +38,7 @@ class Kind:
 
 
 def open_source(spec: str, test_every: int) -> Source:
-    """Return the data set that a specification names; labels are known, pixels are not read yet.
+    """Return the data set that a specification names. Its labels are known; its pixels are not read yet.
 
     Args:
         spec: One of the forms of `KINDS`, or `package.module:factory`; `~` in a path is the home folder.
@@ -53,7 +53,7 @@ def open_source(spec: str, test_every: int) -> Source:
         if not rest:
             raise InvalidData(f"data {spec!r} names nothing after the colon; write {KINDS[name].form}")
         return KINDS[name].open(spec[len(name) :].removeprefix(":"), test_every)
-    # "digit:mnist" has the form of a factory too, but nobody's package is called almost like a kind.
+    # "digit:mnist" has the form of a factory too, but a name so close to a kind's is a typing error.
     is_factory = FACTORY.match(spec) is not None
     nearest = difflib.get_close_matches(name, KINDS, n=1, cutoff=0.8 if is_factory else 0.6)
     if is_factory and not nearest:
@@ -68,7 +68,7 @@ def open_source(spec: str, test_every: int) -> Source:
 
 
 def _path(text: str) -> Path:
-    return Path(os.path.expanduser(text))  # a home folder that is none stays as it is written
+    return Path(os.path.expanduser(text))  # an unknown home folder stays as it is written
 
 
 def _at_path(open_path: Callable[[Path], Source], text: str, test_every: int) -> Source:
@@ -96,7 +96,7 @@ def _part(text: str, test_every: int) -> Source:
     if opened is None:
         return part_of(open_source(data, test_every), number, num_clients, rule)
     if (data, test_every) not in opened:
-        opened.clear()  # room for one set at a time
+        opened.clear()  # one set at a time, to save memory
         opened[data, test_every] = open_source(data, test_every)
     return part_of(opened[data, test_every], number, num_clients, rule)
 
@@ -106,9 +106,9 @@ _opened: ContextVar[dict[tuple[str, int], Source] | None] = ContextVar("_opened"
 
 @contextmanager
 def opened_once() -> Iterator[None]:
-    """Within the block, parts of the same data set that are asked for one after another share one opened set.
+    """Within the block, parts of the same data set that are opened one after another share one opened set.
 
-    A simulation of a hundred clients then reads CIFAR-10 once. What a part holds does not depend on it.
+    A simulation of a hundred clients then reads CIFAR-10 once. The content of a part does not depend on it.
     """
     token = _opened.set({})
     try:
@@ -146,6 +146,6 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
         "long_tail": Kind("long_tail(imbalance=IF):DATA", _long_tail),
     }
 )
-"""Every kind that is built in; README.md beside this file says what each expects on disk."""
+"""Built-in kinds; README.md beside this file gives the layout of each on disk."""
 
 FORMS = ", ".join(kind.form for kind in KINDS.values()) + " or package.module:factory"

@@ -1,4 +1,4 @@
-"""Which images of a class a client uses: the first n after a shuffle that depends on (seed, class name) alone.
+"""Class-balanced subsets: of each class the first n images after a shuffle that depends on (seed, class name) alone.
 
 So a larger subset contains every smaller one, and a class's subset does not change when another class does.
 """
@@ -17,5 +17,5 @@ def class_order(indices_N: IntArray, class_name: str, seed: int) -> IntArray:
 
 
 def subset_size(available: int, samples_per_class: int | None) -> int:
-    """Return how many images of a class are used; a class with fewer than asked for keeps what it has."""
+    """Return the number of images used of a class; a class with fewer than asked for keeps all of them."""
     return available if samples_per_class is None else min(available, samples_per_class)

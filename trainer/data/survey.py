@@ -1,4 +1,4 @@
-"""What a data set holds, for a person who wonders whether a trainer would like it."""
+"""Survey of a data set for people: classes, counts, image sizes and files that cannot be read."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from trainer.data.source import Samples
 from trainer.data.specs import open_source
 
 NUM_LOOKED_AT = 8
-"""Images whose size is told where not all of them are read."""
+"""Number of images that are read where not all of them are."""
 
 Size = tuple[int, int]
 """Height and width in pixels."""
 OnRead = Callable[[int, int], None]
-"""Told the number of images that have been read, and of those to read."""
+"""Called with the number of images that have been read and of those to read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,12 +31,12 @@ class Survey:
         classes: Its own class names, in its order.
         train: Training images of each class; files are counted, whether they can be read or not.
         test: Test images of each class.
-        smallest: Size of the image with the fewest pixels among those that were looked at; None if none could be.
+        smallest: Size of the image with the fewest pixels among those that were read; None if none could be read.
         largest: Size of the image with the most pixels.
-        num_looked_at: How many images were read.
-        unreadable: Those of them that could not be, by name.
+        num_looked_at: Number of images that were tried.
+        unreadable: Names of those of them that could not be read.
         is_whole: Whether every image was read.
-        note: What whoever reports results on this data should say of it.
+        note: Remark that belongs into every report of results on this data; empty if there is none.
     """
 
     spec: str
@@ -51,7 +51,7 @@ class Survey:
     note: str
 
     def lines(self) -> list[str]:
-        """The survey for people."""
+        """Return the survey for people."""
         rows = [("class", "train", "test")]
         rows += [(name, str(n), str(m)) for name, n, m in zip(self.classes, self.train, self.test, strict=True)]
         rows.append(("all", str(sum(self.train)), str(sum(self.test))))
@@ -75,7 +75,7 @@ class Survey:
         return lines
 
     def as_json(self) -> dict[str, Any]:
-        """The survey for programs."""
+        """Return the survey for programs."""
         return {
             "data": self.spec,
             "classes": [
@@ -99,13 +99,13 @@ def _text(size: Size) -> str:
 def survey(
     spec: str, *, read_all: bool = False, test_every: int = DEFAULT_TEST_EVERY, on_read: OnRead | None = None
 ) -> Survey:
-    """Look at a data set.
+    """Return the survey of a data set.
 
     Args:
         spec: See `specs.open_source`.
-        read_all: Read every image; otherwise a few that are spread over the data set.
+        read_all: Whether to read every image; otherwise a few are read, spread over the data set.
         test_every: For folders without a split of their own.
-        on_read: Told of progress.
+        on_read: See `OnRead`.
 
     Raises:
         InvalidData: The data set cannot be opened.
@@ -137,7 +137,7 @@ def _spread(num_samples: int) -> Any:
 
 
 def _sizes(sides: Iterable[Samples], wanted: list[Any], on_read: OnRead | None) -> tuple[set[Size], list[str]]:
-    """The sizes that occur, and the names of what could not be read."""
+    """Return the sizes that occur, and the names of the images that could not be read."""
     sizes: set[Size] = set()
     unreadable = []
     num_read, total = 0, sum(map(len, wanted))

@@ -1,8 +1,8 @@
-"""Which samples make up each mini-batch of local training.
+"""Mini-batches of local training: the samples of each.
 
-Every pass over the client's set is a fresh seeded permutation, cut into batches in order. What is left over at the end of a
-pass is a smaller batch, so 300 samples at batch size 32 are exactly 10 steps. One sample left over joins the batch before
-it, because batch normalisation has no variance over one value; a client with a single sample gets it twice in every batch.
+Every pass over the client's set is a fresh seeded permutation, divided into batches in order. The last batch of a pass may
+be smaller: 300 samples at batch size 32 are exactly 10 steps. A last batch of one sample is joined to the batch before it,
+because batch normalisation has no variance over one value. A client with a single sample has it twice in every batch.
 
 Shape legend: B batch.
 """
@@ -20,7 +20,7 @@ from trainer.reproducibility.randomness import derive_seed
 
 
 def num_steps(training: TrainingSection, num_examples: int) -> int:
-    """Return how many mini-batches a round has: `local_steps`, or those of `local_epochs` passes."""
+    """Return the number of mini-batches in a round: `local_steps`, or those of `local_epochs` passes."""
     if training.local_steps is not None:
         return training.local_steps
     assert training.local_epochs is not None
@@ -40,7 +40,7 @@ def batches(num_examples: int, batch_size: int, *, seed: int, client_id: str, ro
         num_examples: At least 1.
         batch_size: At least 2; a batch may hold one more.
         seed: The run's seed.
-        client_id: Whose data it is.
+        client_id: The client whose data it is.
         round: Number of the round.
     """
     for number in count():

@@ -1,6 +1,6 @@
-"""A client's images for the training device: held as bytes, there or in host memory, and made into batches there.
+"""A client's images for the training device: kept as bytes, on the device or in host memory, and made into batches on it.
 
-Where they are held changes no result: a batch is the same bytes before anything is computed from it.
+The place where images are kept changes no result: a batch has the same bytes before anything is computed from it.
 
 Shape legend: N samples, B batch, S image size.
 """
@@ -25,11 +25,11 @@ activations, and for other trainers on the same device."""
 
 
 def free_memory(device: torch.device) -> int | None:
-    """Return the bytes that new tensors may take on a device; None for the processor, where images are anyway."""
+    """Return the number of bytes free for new tensors on a device; None for the processor."""
     if device.type != "cuda":
         return None
     free, _ = torch.cuda.mem_get_info(device)
-    # What torch keeps of tensors that are gone is not free to the driver, but it is to us.
+    # Memory that torch keeps of freed tensors is not free to the driver, but it is to torch.
     return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
 
 
@@ -55,13 +55,13 @@ class DeviceImages:
     def put(
         cls, images: ImageSet, contract: DataSection, device: torch.device, *, free_bytes: int | None = None
     ) -> DeviceImages:
-        """Bring an image set to a device if it is small enough for its free memory; else its batches are brought there.
+        """Copy an image set to a device if it fits into the free memory; otherwise each batch is copied when it is made.
 
-        Where the images stay in host memory they are not copied: the arrays must not be changed any more.
+        Images that stay in host memory are not copied: the arrays must not change any more.
 
         Args:
             images: The image set.
-            contract: Says how images are normalised.
+            contract: Gives the mean and the deviation by which images are normalised.
             device: Where batches are made.
             free_bytes: Free memory of the device; measured if None.
         """
@@ -84,15 +84,15 @@ class DeviceImages:
 
     @property
     def device(self) -> torch.device:
-        """Where batches are made."""
+        """The device on which batches are made."""
         return self.labels_N.device
 
     def batch(self, numbers_B: Tensor, augmentation: Augmentation | None = None) -> tuple[Tensor, Tensor]:
         """Return normalised images `[B, 3, S, S]`, float32, and their labels `[B]`.
 
         Args:
-            numbers_B: Which samples; int64, in host memory.
-            augmentation: What to do to the images before they are normalised.
+            numbers_B: Numbers of the samples; int64, in host memory.
+            augmentation: Changes the images before they are normalised.
         """
         images_BSS3 = self._moved(self.images_NSS3[numbers_B.to(self.images_NSS3.device)])
         if augmentation is not None:
@@ -106,10 +106,10 @@ class DeviceImages:
             yield self._normalised(self._moved(self.images_NSS3[piece])), self.labels_N[piece]
 
     def _moved(self, images_BSS3: Tensor) -> Tensor:
-        """The images on the device."""
+        """Return the images on the device."""
         if images_BSS3.device == self.device:
             return images_BSS3
-        # From pinned memory the copy runs beside the computation of the step before.
+        # From pinned memory the copy runs while the device still computes the step before.
         return images_BSS3.pin_memory().to(self.device, non_blocking=True)
 
     def _normalised(self, images_BSS3: Tensor) -> Tensor:
@@ -120,15 +120,15 @@ class DeviceImages:
 class Augmentation:
     """Random changes to training images.
 
-    Draws are made in host memory, so that they are the same on every device.
+    They are drawn in host memory, so that they are the same on every device.
     """
 
     def __init__(self, names: Sequence[str], seed: int) -> None:
-        """Prepare the draws.
+        """Prepare.
 
         Args:
-            names: `crop`: a black margin of 1/8 of the image size, then a window of the old size anywhere in it; `flip`:
-                mirrored left to right every other time.
+            names: `crop` adds a black margin of 1/8 of the image size and takes a window of the old size anywhere in it;
+                `flip` mirrors an image left to right with probability 1/2.
             seed: Decides every draw.
         """
         self._names = frozenset(names)

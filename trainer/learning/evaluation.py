@@ -1,7 +1,7 @@
 """Passes over a client's images without gradients: features for prototypes, counts for accuracy.
 
-Eval mode, no augmentation, fixed order, nothing dropped (docs/algorithms.md, rule 1.4). The batch size is part of the
-configuration because other batch sizes give other last bits.
+Eval mode, no augmentation, fixed order, every image (docs/algorithms.md, rule 1.4). The batch size is part of the
+configuration, because other batch sizes give other last bits.
 
 Shape legend: N samples, B batch, P piece of a batch, D feature size, M classes, S image size.
 """
@@ -23,11 +23,11 @@ from trainer.models import FeatureModel
 from trainer.reproducibility.determinism import nondeterminism_explained, prepare_torch
 
 OnShare = Callable[[float], None]
-"""Told after every batch which fraction of the images is done: who waits for this client can see that it gets on."""
+"""Called after every batch with the fraction of the images that is done."""
 Score = Callable[[Tensor, Tensor], Tensor]
-"""Turns features `[B, D]` and logits `[B, M]`, both float32, into scores `[B, M]`: the largest names the class."""
+"""Turns features `[B, D]` and logits `[B, M]`, both float32, into scores `[B, M]`; the largest one predicts the class."""
 SCORED_ELEMENTS = 1 << 25
-"""Elements of `[B, M, D]` that a score may have at once: 128 MiB of float32 for each of its few temporaries."""
+"""Largest number of elements of `[B, M, D]` in one call of a score: 128 MiB of float32 for each temporary tensor."""
 
 
 def collect_features(
@@ -60,17 +60,17 @@ def evaluate(
     should_stop: ShouldStop = never,
     on_share: OnShare | None = None,
 ) -> EvaluationCounts:
-    """Return how many images of each class there are, and how many of them the model names right.
+    """Return the number of images of each class, and the number of them that the model predicts correctly.
 
-    An image that the model gives no class is not named right, whatever its label. Leaves the model in eval mode.
+    An image for which the model predicts no class counts as wrong. Leaves the model in eval mode.
 
     Args:
         model: Keeps `models.FeatureModel`.
         data: The evaluation set; may be empty.
         config: The run.
         set_name: Name of the evaluation set.
-        model_name: Which model it is: GLOBAL_MODEL or LOCAL_MODEL.
-        score: By what it names classes; its logits if None.
+        model_name: GLOBAL_MODEL or LOCAL_MODEL.
+        score: Scores by which it predicts classes; its logits if None.
         should_stop: Asked before every batch.
         on_share: See `OnShare`.
 
@@ -95,10 +95,10 @@ def predicted_classes(
     should_stop: ShouldStop = never,
     on_share: OnShare | None = None,
 ) -> IntArray:
-    """Return the class that the model gives each image, int64 `[N]` in the data's order, in host memory.
+    """Return the class that the model predicts for each image, int64 `[N]` in the data's order, in host memory.
 
-    It is -1 for an image whose logits are not all finite, or whose best score is not: a class that is never named may have
-    minus infinity. Leaves the model in eval mode.
+    It is -1 for an image whose logits are not all finite, or whose best score is not. The score of a class that is never
+    predicted may be minus infinity. Leaves the model in eval mode.
 
     Raises:
         Cancelled: `should_stop()` held; it is asked before every batch.
@@ -121,7 +121,7 @@ def predicted_classes(
 
 
 def _in_pieces(score: Score, features_BD: Tensor, logits_BM: Tensor) -> Tensor:
-    """The scores of a batch, a few images at a time where they have many classes and features."""
+    """Return the scores of a batch, computed for a few images at a time where there are many classes and features."""
     num_rows = max(1, SCORED_ELEMENTS // max(1, features_BD.shape[1] * logits_BM.shape[1]))
     cuts = list(range(num_rows, len(features_BD), num_rows))
     pieces = zip(*(rows.tensor_split(cuts) for rows in (features_BD, logits_BM)), strict=True)
@@ -136,7 +136,7 @@ def _over_batches(
     should_stop: ShouldStop,
     on_share: OnShare | None,
 ) -> Tensor:
-    """The function's results for all images in order, on the device.
+    """Return the function's results for all images in order, on the device.
 
     Raises:
         InvalidModel: An operation in the model has no deterministic form on the device.

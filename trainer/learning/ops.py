@@ -1,4 +1,4 @@
-"""What method files cannot say with operators, said in torch.
+"""Operations of method files in torch, where operators do not suffice: `shared.methods.base.Ops`.
 
 Shape legend: B batch, D feature size, M classes, G prototypes.
 """
@@ -20,7 +20,7 @@ MIN_NORM = 1e-8
 class TorchOps:
     """`shared.methods.base.Ops` for torch tensors. Call it with autocast disabled.
 
-    What it computes of a constant, as prototypes are all round long, it keeps for the next step: one object a round.
+    It caches results for constants, which prototypes are during a round; use one object a round.
     """
 
     def __init__(self) -> None:
@@ -40,7 +40,7 @@ class TorchOps:
         return norm_B
 
     def clamp_min(self, x: Tensor, minimum: float) -> Tensor:
-        """Return the elementwise maximum with a constant; the gradient is 0 where it acts."""
+        """Return the elementwise maximum with a constant; the gradient is 0 where the constant is larger."""
         return x.clamp(min=minimum)
 
     def log(self, x: Tensor) -> Tensor:
@@ -72,8 +72,8 @@ class TorchOps:
         return x.masked_fill(~mask, other)
 
     def _once(self, function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
-        """The function's value; for the constant that it was computed of last that value again, if neither has changed."""
-        # Of what is made in inference mode, torch does not know whether it has changed.
+        """Return the function's value; for the same constant as last time, the cached value if neither has changed."""
+        # Torch counts no changes of tensors that are made in inference mode.
         if x.requires_grad or x.is_inference() or torch.is_inference_mode_enabled():
             return function(x)
         known = self._latest.get(function)
@@ -89,7 +89,7 @@ def _unit_rows(x_BD: Tensor) -> Tensor:
 
 
 def _full(x: Tensor) -> Tensor:
-    """The tensor in at least float32: sums of exponentials overflow in less."""
+    """Return the tensor in at least float32: sums of exponentials overflow in less."""
     return x if x.dtype in (torch.float32, torch.float64) else x.float()
 
 

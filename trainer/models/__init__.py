@@ -1,4 +1,4 @@
-"""Models by specification. Each is made from (specification, seed) alone and keeps the contract in contract.py."""
+"""Models by specification. Each is a function of specification and seed, and keeps the contract in contract.py."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def build_model(
     with_weights: bool = True,
     consent: Consent = NO_CONSENT,
 ) -> nn.Module:
-    """Return a model on the processor that keeps `contract.FeatureModel`, the same for the same arguments.
+    """Return a model on the processor that keeps `contract.FeatureModel`; the same arguments give the same model.
 
     A factory is called with `num_classes`, `image_size` and the section's options, all by keyword; it may draw from the
     global random states of torch, numpy and random, which are seeded for it.
@@ -54,14 +54,14 @@ def build_model(
         num_classes: M.
         image_size: Height and width of the input in pixels.
         seed: The run's seed.
-        with_weights: Whether the model has the values that a run begins with, among them the trained weights that a timm
-            model's options name. Without, its state has any values: enough where all of them are loaded from a run's
-            model, and nothing is drawn or downloaded.
+        with_weights: Whether the model gets the values that a run begins with, including the trained weights that a timm
+            model's options name. Otherwise its values are arbitrary and nothing is drawn or downloaded, which suffices
+            where all values are loaded from a run's model.
         consent: The code, files and downloads that the section may name.
 
     Raises:
         CodeNotAllowed: The section names other code; nothing of it was imported.
-        FileNotAllowed, DownloadNotAllowed: The weights that it wants come from elsewhere; nothing was opened.
+        FileNotAllowed, DownloadNotAllowed: It names other weights; nothing was opened or downloaded.
         InvalidModel: The specification gives no usable model.
     """
     if section.name in BUILTIN and not with_weights:
@@ -75,8 +75,9 @@ def build_model(
 
 @lru_cache(maxsize=8)
 def _blank(name: str, stem: str | None, num_classes: int, image_size: int) -> nn.Module:
-    """A built-in model without memory for its state: to draw five million values for every task, only to load others over
-    them, takes ten times as long as a copy of this.
+    """Return a built-in model without memory for its state.
+
+    A copy of it takes a tenth of the time that drawing five million values takes, which every task would overwrite.
     """
     with torch.device("meta"):
         return BUILTIN[name](ModelSection(name=name, stem=stem), num_classes, image_size)
@@ -98,7 +99,7 @@ def _make(section: ModelSection, num_classes: int, image_size: int, *, with_weig
     factory = import_factory(section.name, InvalidModel)
     try:
         return factory(num_classes=num_classes, image_size=image_size, **section.options)
-    # A factory is somebody's code, which may raise anything, and exit.
+    # A factory may raise anything, and exit.
     except (Exception, SystemExit) as cause:
         raise InvalidModel(f"model {section.name!r} cannot be made: {type(cause).__name__}: {cause}") from cause
 

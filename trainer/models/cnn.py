@@ -1,6 +1,6 @@
 """CNN4 and CNN5: two convolutions and two or three linear layers, 128 features.
 
-FedCCL (https://arxiv.org/abs/2404.09259) says "4-layer CNN", "5-layer CNN", a last hidden size of 128, nothing else. Here:
+FedCCL (https://arxiv.org/abs/2404.09259) gives "4-layer CNN", "5-layer CNN" and a last hidden size of 128, no more. Here:
 
 - `cnn4`: 5x5 convolution to 32 maps, pooling by 2, 5x5 convolution to 64 maps, pooling by 2, a linear layer to 128 rectified
   features, the classifier.

@@ -1,4 +1,4 @@
-"""What every model must be: a feature extractor and a classifier, each reachable by name.
+"""Contract of every model: a feature extractor and a classifier, each reachable by name.
 
 Shape legend: B batch, D feature size, M classes, S image size.
 """
@@ -37,7 +37,7 @@ def checked(model: object, name: str, num_classes: int, image_size: int) -> nn.M
     """Return the model if it keeps the contract, tried on two blank images.
 
     Raises:
-        InvalidModel: It does not; the sentence says what to change.
+        InvalidModel: It does not; the message says what to change.
     """
     if not isinstance(model, nn.Module):
         raise InvalidModel(f"model {name!r}: the factory must return a torch.nn.Module, not {type(model).__name__}")
@@ -57,7 +57,7 @@ def checked(model: object, name: str, num_classes: int, image_size: int) -> nn.M
         with torch.no_grad():
             z_BD = contract.features(torch.zeros(2, 3, image_size, image_size))
             logits_BM = contract.classifier(z_BD)
-    # A factory's forward is somebody's code, which may raise anything, and exit.
+    # The model of a factory may raise anything, and exit.
     except (Exception, SystemExit) as cause:
         raise InvalidModel(
             f"model {name!r} must take images [B, 3, {image_size}, {image_size}]; it raised {type(cause).__name__}: {cause}"

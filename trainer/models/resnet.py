@@ -41,7 +41,7 @@ STEMS: Mapping[str, Stem] = {
     "imagenet5x5": Stem(5, 2, 1, has_pooling=True),
     "cifar3x3": Stem(3, 1, 1, has_pooling=False),
 }
-"""What each name in `shared.config.run.STEMS` stands for."""
+"""Stems by their names in `shared.config.run.STEMS`."""
 
 
 class BasicBlock(nn.Module):

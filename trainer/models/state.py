@@ -1,7 +1,7 @@
 """A model's state as named numpy arrays, and back.
 
-The state is what `state_dict` names: parameters and persistent buffers. The contract carries float32 and int64; anything
-else is refused where the model is made, not in the middle of a run.
+The state is everything in `state_dict`: parameters and persistent buffers. The contract carries float32 and int64; anything
+else is refused when the model is made, not in the middle of a run.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def check_state(model: nn.Module) -> dict[str, Tensor]:
 
 
 def _refuse_aliases(state: Mapping[str, Tensor]) -> None:
-    """Two names for one memory would be sent twice, averaged twice and overwrite each other."""
+    """Refuse two names for the same memory: it would be sent twice, averaged twice and overwritten by either."""
     spans = sorted((tensor.data_ptr(), _end(tensor), name) for name, tensor in state.items() if tensor.numel())
     for (_, end, name), (start, _, other) in pairwise(spans):
         if start < end:
@@ -84,7 +84,7 @@ def _refuse_aliases(state: Mapping[str, Tensor]) -> None:
 
 
 def _end(tensor: Tensor) -> int:
-    """The address behind the tensor's last element."""
+    """Return the address behind the tensor's last element."""
     last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
     return tensor.data_ptr() + (last + 1) * tensor.element_size()
 

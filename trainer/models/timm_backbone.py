@@ -4,8 +4,8 @@ FedCCL (https://arxiv.org/abs/2404.09259) puts an MLP 192 -> 128 -> M on a pre-t
 the head is a linear layer to `hidden_dim` rectified features and the classifier; with `hidden_dim = 0` the features are the
 backbone's own, which may be negative.
 
-The whole state travels, the backbone's too, so that a model file is a whole model. Only the client that makes the first
-model needs the trained weights, by download or from a file; every other one receives them with the round's model.
+The whole state is sent, the backbone's too, so that a model file is a whole model. Only the client that makes the first
+model needs the trained weights, by download or from a file; all others receive them with the round's model.
 
 Shape legend: B batch, S image size, W width of the backbone, D features, M classes.
 """
@@ -66,14 +66,14 @@ def timm_model(name: str, num_classes: int, image_size: int, options: TimmOption
     """Return timm's model of that name under a new head.
 
     Args:
-        name: As timm writes it, with or without the tag of its weights.
+        name: Name in timm, with or without the tag of its weights.
         num_classes: M.
         image_size: S.
         options: The run's `[model.options]`.
         with_weights: Whether to get the trained weights that the options name.
 
     Raises:
-        InvalidModel: timm is not installed or has no such model, the weights cannot be had, or the images do not fit.
+        InvalidModel: timm is not installed or has no such model, its weights cannot be loaded, or the images do not fit.
     """
     try:
         import timm
@@ -91,7 +91,7 @@ def timm_model(name: str, num_classes: int, image_size: int, options: TimmOption
         if options.checkpoint is not None and weights:
             torch.set_rng_state(random_state)
             _check_loaded(backbone, timm.create_model(name, **arguments))
-    # timm raises whatever its models, its hub and the files meet.
+    # timm passes on any error of its models, its hub and the files.
     except Exception as cause:
         what = f"{type(cause).__name__}: {_first_line(cause)}"
         if weights:
@@ -103,14 +103,14 @@ def timm_model(name: str, num_classes: int, image_size: int, options: TimmOption
     model = TimmModel(backbone, _width(backbone, name, image_size), num_classes, options)
     try:
         check_state(model)
-    except InvalidModel as error:  # says what to change in code of one's own, which timm's is not
+    except InvalidModel as error:  # its second half advises to change the code, which is timm's here
         problem = error.detail.partition(";")[0]
         raise InvalidModel(f"model 'timm:{name}' cannot travel: {problem}; choose another of timm's") from error
     return model
 
 
 def _check_name(timm: Any, name: str) -> None:
-    """Refuse a name or a tag that timm does not have, with the nearest ones."""
+    """Refuse a name or a tag that timm does not have; the error names the nearest ones."""
     architecture, _, tag = name.partition(".")
     if not timm.is_model(architecture):
         nearest = difflib.get_close_matches(architecture, timm.list_models(), n=3)
@@ -123,7 +123,7 @@ def _check_name(timm: Any, name: str) -> None:
 
 
 def _weights(options: TimmOptions) -> dict[str, Any]:
-    """What timm is to be told of weights, if any are wanted; nothing is downloaded unless `pretrained` says so."""
+    """Return timm's arguments for trained weights; nothing is downloaded unless `pretrained` is set."""
     if options.checkpoint is None:
         return {"pretrained": True} if options.pretrained else {}
     path = Path(options.checkpoint).expanduser()
@@ -137,14 +137,14 @@ def _weights(options: TimmOptions) -> dict[str, Any]:
 
 
 def _check_loaded(backbone: nn.Module, untrained: nn.Module) -> None:
-    """Refuse a backbone that a file did not fill: under a new head timm takes a file of any names without a word.
+    """Refuse a backbone that a file did not fill: under a new head timm accepts a file with any names silently.
 
     Args:
-        backbone: What was made with the file.
-        untrained: What the same random state gives without it: a random tensor that both have was not in the file.
+        backbone: Backbone made with the file.
+        untrained: Backbone made from the same random state without it. A random tensor that both have was not in the file.
 
     Raises:
-        ValueError: Naming a tensor that is as it was drawn.
+        ValueError: A tensor is as it was drawn; the message names it.
     """
     drawn = dict(untrained.named_parameters())
     for name, value in backbone.named_parameters():
@@ -153,7 +153,7 @@ def _check_loaded(backbone: nn.Module, untrained: nn.Module) -> None:
 
 
 def _width(backbone: nn.Module, name: str, image_size: int) -> int:
-    """W, tried on two blank images: what timm's models say of themselves is not always what they give."""
+    """Return W, tried on two blank images: the attributes of timm's models are not always right."""
     backbone.eval()
     try:
         with torch.no_grad():

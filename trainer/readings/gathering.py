@@ -1,7 +1,7 @@
-"""What a trainer tells of itself with its heartbeats and shows on /metrics, gathered from whoever measures it.
+"""Readings of a trainer, gathered from their sources for heartbeats and /metrics.
 
-Being asked costs microseconds and never fails: the names and bounds are those of shared/readings.py, and what cannot be
-measured, or comes out impossible, is left out and said once in the log.
+Gathering takes microseconds and never fails. Names and bounds are those of shared/readings.py. A reading that cannot be
+measured, or is impossible, is left out and logged once.
 """
 
 from __future__ import annotations
@@ -14,26 +14,26 @@ from shared.process.log import get_logger
 from shared.readings import PROCESS_RESIDENT_BYTES, READINGS
 
 Source = Callable[[], Mapping[str, float]]
-"""Gives the readings of the moment by name; quick, as it is asked for every heartbeat and every scrape."""
+"""Returns present readings by name; must be quick, because every heartbeat and every scrape calls it."""
 
 log = get_logger("trainer.readings.gathering")
 
 
 class Readings:
-    """The readings of some sources together; any thread may ask."""
+    """Readings of several sources; any thread may call it."""
 
     def __init__(self, **sources: Source) -> None:
-        """Gather from these sources; their names are for the log."""
+        """Prepare to gather from these sources; their names are for the log."""
         self._sources = sources
         self._missing: set[str] = set()
 
     def __call__(self) -> dict[str, float]:
-        """The readings of the moment, all of them possible."""
+        """Return the present readings, all within their bounds."""
         readings: dict[str, float] = {}
         for name, source in self._sources.items():
             try:
                 readings.update(source())
-            except Exception as error:  # whatever it is: a reading is worth no heartbeat
+            except Exception as error:  # whatever it is: no reading may stop a heartbeat
                 self._leave_out(name, f"{type(error).__name__}: {error}")
         for name in [name for name, value in readings.items() if not _is_possible(name, value)]:
             self._leave_out(name, f"{readings.pop(name)} is impossible")
@@ -46,12 +46,12 @@ class Readings:
 
 
 def none() -> dict[str, float]:
-    """No readings: of a trainer that keeps them to itself."""
+    """Return no readings, for a trainer whose owner sends none."""
     return {}
 
 
 def process_readings() -> dict[str, float]:
-    """What this process takes of its host; nothing where /proc does not say."""
+    """Return the memory of this process; nothing where there is no /proc."""
     try:
         resident_pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
     except FileNotFoundError:

@@ -1,9 +1,9 @@
-"""Memory and utilisation of the GPU that a trainer computes on, by NVIDIA's management library (NVML).
+"""Memory and utilisation of the GPU that a trainer computes on, read from NVIDIA's management library (NVML).
 
-It needs the package nvidia-ml-py (`pip install 'fedplcc[gpu]'`); a trainer without it trains all the same. What is read is
-of the whole GPU, or of the whole MIG instance: who shares it sees the others too.
+It needs the package nvidia-ml-py (`pip install 'fedplcc[gpu]'`); a trainer without it trains all the same. Readings are of
+the whole GPU, or of the whole MIG instance: they include other processes that share it.
 
-`python -m trainer.readings.gpu` prints what it reads.
+`python -m trainer.readings.gpu` prints the readings.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from shared.readings import DEVICE_MEMORY_BYTES, DEVICE_UTILISATION_RATIO
 from trainer.reproducibility.environment import resolve_device
 
 INTERVAL_S = 2.0
-"""Time between two readings; NVML itself looks at most six times a second."""
+"""Time between two readings; NVML itself measures at most six times a second."""
 STALE_S = 10.0
-"""Age from which a reading is told no more: the driver does not answer."""
+"""Age from which a reading is no longer used: the driver does not answer."""
 CLOSE_S = 1.0
-"""How long an end waits for a reading in progress."""
+"""Longest time that `close` waits for a reading in progress."""
 EXIT_OK, EXIT_NO_READINGS = 0, 1
 """Exit codes of the command; `EXIT_CONFIG` for a device that is not there."""
 
@@ -39,7 +39,7 @@ log = get_logger("trainer.readings.gpu")
 
 
 class NoDeviceReadings(Exception):
-    """There is nothing to read from; the text says why, and what to do."""
+    """There is no GPU to read from; the text says why, and what to do."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -47,13 +47,13 @@ class Gpu:
     """One GPU, or one MIG instance of it, as NVML sees it."""
 
     nvml: Any
-    """The module pynvml; it is typed nowhere."""
+    """The module pynvml, which has no types."""
     handle: Any
     uuid: str
     _missing: set[str] = field(default_factory=set)
 
     def read(self) -> dict[str, float]:
-        """The readings of the moment; what this GPU does not tell is left out, and said once."""
+        """Return the present readings; one that this GPU does not support is left out and logged once."""
         questions: dict[str, Callable[[], float]] = {
             DEVICE_MEMORY_BYTES.name: lambda: float(self.nvml.nvmlDeviceGetMemoryInfo(self.handle).used),
             DEVICE_UTILISATION_RATIO.name: lambda: self.nvml.nvmlDeviceGetUtilizationRates(self.handle).gpu / 100,
@@ -70,10 +70,10 @@ class Gpu:
 
 
 def open_gpu(device: torch.device) -> Gpu:
-    """Find the GPU that torch computes on, whatever CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER make of its number.
+    """Return the GPU that torch computes on, whatever its number under CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER.
 
     Raises:
-        NoDeviceReadings: It is no NVIDIA GPU, or nothing tells of it.
+        NoDeviceReadings: It is no NVIDIA GPU, or NVML is not there or does not know it.
     """
     if device.type != "cuda":
         raise NoDeviceReadings(f"the device is {device}, and only NVIDIA GPUs are read")
@@ -93,15 +93,16 @@ def open_gpu(device: torch.device) -> Gpu:
 def find_gpu(nvml: Any, uuid: str, visible: Sequence[str]) -> Gpu:
     """Return the GPU, or the MIG instance, that a process computes on.
 
-    NVML counts the GPUs in another order than CUDA does, and also those that the process does not see; so no number is used.
+    NVML numbers the GPUs in another order than CUDA does, and includes those that the process does not see. So the GPU is
+    found by its UUID.
 
     Args:
         nvml: The module pynvml, initialised.
-        uuid: What torch says of its device, without a prefix: of the GPU, or of the MIG instance.
-        visible: The entries of CUDA_VISIBLE_DEVICES. Of MIG instances a process computes on the first one alone.
+        uuid: UUID of the GPU or of the MIG instance as torch has it, without a prefix.
+        visible: Entries of CUDA_VISIBLE_DEVICES. A process computes only on the first of several MIG instances.
 
     Raises:
-        NoDeviceReadings: NVML does not know it, or it cannot be told which of several MIG instances it is.
+        NoDeviceReadings: NVML does not know it, or it may be any of several MIG instances.
     """
     instance = next((entry for entry in visible if entry.startswith("MIG-")), None)
     names = [instance] if instance is not None else [f"GPU-{uuid}", f"MIG-{uuid}"]
@@ -116,7 +117,7 @@ def find_gpu(nvml: Any, uuid: str, visible: Sequence[str]) -> Gpu:
 
 
 def _whole_or_only_instance(nvml: Any, handle: Any, uuid: str) -> Gpu:
-    """The GPU, or where it is split the instance that this process sees, if that is one."""
+    """Return the GPU; where it is split, the only MIG instance that this process sees."""
     try:
         is_split = nvml.nvmlDeviceGetMigMode(handle)[0] == nvml.NVML_DEVICE_MIG_ENABLE
     except nvml.NVMLError:  # most GPUs cannot be split
@@ -125,7 +126,7 @@ def _whole_or_only_instance(nvml: Any, handle: Any, uuid: str) -> Gpu:
         return Gpu(nvml, handle, uuid)
     instances = []
     for number in range(nvml.nvmlDeviceGetMaxMigDeviceCount(handle)):
-        with suppress(nvml.NVMLError):  # there is none of this number
+        with suppress(nvml.NVMLError):  # no instance has this number
             instances.append(nvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, number))
     if len(instances) != 1:
         raise NoDeviceReadings(
@@ -136,9 +137,9 @@ def _whole_or_only_instance(nvml: Any, handle: Any, uuid: str) -> Gpu:
 
 
 class DeviceReadings:
-    """The latest readings of one device, taken by a thread of its own: a driver that hangs holds up nobody.
+    """The latest readings of one device, taken by a thread of its own: a driver that hangs delays nothing else.
 
-    Nothing runs where the device is the processor.
+    For the processor there is no thread and no reading.
     """
 
     def __init__(
@@ -158,7 +159,7 @@ class DeviceReadings:
             self._thread.start()
 
     def latest(self) -> dict[str, float]:
-        """The latest readings; nothing where there are none, or none of late. Any thread may ask."""
+        """Return the latest readings; none where there are none or they are too old. Any thread may call it."""
         latest = self._latest
         if latest is None:
             return {}
@@ -171,7 +172,7 @@ class DeviceReadings:
         return {}
 
     def close(self) -> None:
-        """Take no more readings."""
+        """End the thread."""
         self._is_closing.set()
         if self._thread.is_alive():
             self._thread.join(CLOSE_S)
@@ -186,12 +187,12 @@ class DeviceReadings:
                     return
         except NoDeviceReadings as error:
             log.info("device_readings_missing", reason=str(error))
-        except Exception as error:  # a driver's or a library's own trouble: training goes on without
+        except Exception as error:  # an error of a driver or a library: training goes on without readings
             log.warning("device_readings_missing", reason=f"{type(error).__name__}: {error}")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print which GPU a trainer would read from here, and what; returns the exit code."""
+    """Print the GPU that a trainer on this machine would read, and its readings; returns the exit code."""
     program = "python -m trainer.readings.gpu"
     parser = argparse.ArgumentParser(
         prog=program, description="Print the readings of the GPU that a trainer computes on."

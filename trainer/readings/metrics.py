@@ -1,4 +1,4 @@
-"""The trainer's Prometheus metrics. Every known label combination is there from the start."""
+"""Prometheus metrics of the trainer. Every known combination of labels has a value from the start."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from shared.types import TaskKind
 BATCH_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 """Buckets of a mini-batch's duration."""
 DATA_SECONDS = (0.0001, 0.00025, 0.0005, *BATCH_SECONDS)
-"""Buckets of what of it is waiting for images: little, where all is well."""
+"""Buckets of the part of it that is spent waiting for images; short where loading keeps up."""
 WORK = (TaskKind.INIT, TaskKind.TRAIN, TaskKind.EVALUATE)
-"""Tasks that are work."""
+"""Kinds of tasks that are work."""
 OUTCOMES = ("done", "cancelled", "failed")
 DIRECTIONS = ("sent", "received")
 KINDS = ("model", "prototypes")
 OPERATIONS = ("join", "download", "upload", "commit", "report")
-"""What is retried when the aggregator is away."""
+"""Operations that are retried."""
 
 
 class TrainerMetrics:
-    """What a trainer counts and measures."""
+    """Counters, gauges and histograms of one trainer."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         def counter(name: str, text: str, *labels: str) -> Counter:
@@ -90,7 +90,7 @@ class TrainerMetrics:
 
     @contextmanager
     def task(self, kind: TaskKind) -> Iterator[None]:
-        """Measure a task; one that raises is not observed here but counted by its outcome."""
+        """Measure the duration of a task; one that raises is only counted, by its outcome."""
         begin = perf_counter()
         yield
         self.task_seconds.labels(kind.value).observe(perf_counter() - begin)
@@ -103,12 +103,12 @@ class TrainerMetrics:
             self.data_seconds.observe(data_seconds)
 
     def follow(self, readings: Callable[[], Mapping[str, float]]) -> None:
-        """Show these readings as they are when somebody looks."""
+        """Show these readings, read anew at every scrape."""
         self._latest.readings = readings
 
 
 class _Latest(Collector):
-    """Readings of the moment as series; one that is not there has none, but for the speed of a trainer that is idle."""
+    """Present readings as series. A missing reading has no series, except the speed, which is 0 for an idle trainer."""
 
     def __init__(self) -> None:
         self.readings: Callable[[], Mapping[str, float]] = dict

@@ -1,7 +1,7 @@
-"""How fast a client trains: what its latest mini-batches took, and what of that was waiting for their images.
+"""Speed of a client's training: duration of its latest mini-batches, and the part spent waiting for their images.
 
-The training loop says where it is and reads no clock (training.py); here the clocks are read. Nothing of this is needed for
-the training: a clock that fails is left out.
+The training loop reports its steps and reads no clock (learning/training.py); the clocks are read here. Training does not
+depend on them: a clock that fails is left out.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from shared.process.log import get_logger
 from shared.readings import BATCH_SECONDS, DATA_SECONDS, SAMPLES_PER_SECOND
 
 NUM_LATEST = 20
-"""Mini-batches over which readings are means: one is noise, and the first of a process takes long."""
+"""Number of mini-batches over which readings are means: a single one varies much, and the first of a process is slow."""
 FRESH_S = 60.0
-"""How long after the last mini-batch its speed is told, so that a training shorter than the time between two looks at it is
-seen too; or two mini-batches long, where these take more."""
+"""Time after the last mini-batch during which its speed is still reported, so that a training shorter than the time between
+two scrapes is seen too. Where two mini-batches take longer, that time counts."""
 
 log = get_logger("trainer.readings.speed")
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One mini-batch of local training; `seconds` holds `data_seconds`, which are None where they could not be measured."""
+    """One mini-batch of local training; `seconds` includes `data_seconds`, which is None where it could not be measured."""
 
     num_examples: int
     seconds: float
@@ -38,7 +38,7 @@ class Step:
 
 
 class Speed:
-    """The latest mini-batches of one client's local training on one device; any thread may ask."""
+    """The latest mini-batches of one client's local training on one device; any thread may read them."""
 
     def __init__(self, device: torch.device, clock: Clock = time.perf_counter) -> None:
         self._clock = clock
@@ -48,11 +48,11 @@ class Speed:
         self._last_at = 0.0
 
     def watch(self) -> StepWatch:
-        """What one local training is to be told of its steps; one at a time."""
+        """Return a watch for the steps of one local training; one training runs at a time."""
         return StepWatch(self._clock, self._wait, self._add)
 
     def readings(self) -> dict[str, float]:
-        """Means over the latest mini-batches, by name; nothing where the last one is long ago."""
+        """Return means over the latest mini-batches, by name; nothing where the last one is older than `FRESH_S`."""
         with self._lock:
             steps, age_s = tuple(self._latest), self._clock() - self._last_at
         if not steps or age_s > max(FRESH_S, 2 * steps[-1].seconds):
@@ -73,7 +73,7 @@ class Speed:
 
 
 class StepWatch:
-    """Times the steps of one local training, in its thread."""
+    """Stopwatch for the steps of one local training, used in its thread."""
 
     def __init__(self, clock: Clock, wait: _Wait, on_step: Callable[[Step], None]) -> None:
         self._clock, self._wait, self._on_step = clock, wait, on_step
@@ -81,17 +81,17 @@ class StepWatch:
         self._num_examples = 0
 
     def begin(self) -> None:
-        """The first mini-batch is wanted now; what came before is no part of it."""
+        """Start the clock: the first mini-batch is asked for."""
         self._begun_at = self._clock()
         self._wait.begin()
 
     def has_batch(self, num_examples: int) -> None:
-        """The images of the mini-batch are there."""
+        """Record that the images of the mini-batch are ready."""
         self._num_examples = num_examples
         self._wait.end()
 
     def done(self) -> Step:
-        """The step is done, and the next mini-batch is wanted."""
+        """Record that the step is done and the next mini-batch is asked for; returns the step."""
         now = self._clock()
         step = Step(self._num_examples, now - self._begun_at, self._wait.seconds())
         self._on_step(step)
@@ -100,20 +100,20 @@ class StepWatch:
 
 
 class _Wait(Protocol):
-    """Measures how long training waits for a mini-batch."""
+    """Measures the time that training waits for a mini-batch."""
 
     def begin(self) -> None:
-        """It is wanted."""
+        """Record that the mini-batch is asked for."""
 
     def end(self) -> None:
-        """It is there."""
+        """Record that it is ready."""
 
     def seconds(self) -> float | None:
-        """How long that took; asked after the step."""
+        """Return the time between the two; called after the step."""
 
 
 class _HostWait:
-    """On the processor, which makes the mini-batch and then computes with it."""
+    """Wait on the processor, which makes the mini-batch and then computes with it."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -130,10 +130,10 @@ class _HostWait:
 
 
 class _DeviceWait:
-    """On a GPU, whose work runs behind the host's: by its own clock, from the end of one step to the images of the next.
+    """Wait on a GPU, measured by its own clock, from the end of one step to the images of the next.
 
-    What the host prepares while the GPU still computes is no waiting. The host's clock would take the rest of the step
-    before for waiting: the first thing that preparing a mini-batch asks of the GPU comes after that.
+    The GPU works through its queue behind the host. Work of the host while the GPU still computes is not waiting. The host's
+    clock would count the rest of the step before as waiting, because the GPU prepares a mini-batch only after it.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -152,7 +152,7 @@ class _DeviceWait:
             return None
         begin, end = self._marks
         try:
-            # The loss of the step has been read from the GPU since, so it has passed both.
+            # The loss of the step has been read from the GPU since: both events are past.
             return begin.elapsed_time(end) / 1000 if end.query() else None  # type: ignore[no-untyped-call]
         except RuntimeError as error:
             self._give_up(error)
@@ -169,7 +169,7 @@ class _DeviceWait:
             self._give_up(error)
 
     def _give_up(self, error: RuntimeError) -> None:
-        """Measure no more: training itself will say what is wrong, if something is."""
+        """Stop measuring; if something is wrong with the GPU, training itself fails and says so."""
         self._marks, self._is_broken = None, True
         log.warning("reading_missing", reading=DATA_SECONDS.name, reason=type(error).__name__)
 

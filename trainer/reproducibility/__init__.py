@@ -1,1 +1,1 @@
-"""Everything that decides the last bits of a training: seeds, torch settings, the record of the machine."""
+"""Causes of the last bits of a training: seeds, torch settings, and the record of the machine."""

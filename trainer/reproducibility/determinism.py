@@ -16,7 +16,7 @@ import torch
 from shared.errors import InvalidModel
 
 NOT_DETERMINISTIC = "does not have a deterministic implementation"
-"""How torch says so."""
+"""Words of torch's error for an operation without a deterministic form."""
 
 
 def prepare_torch(threads: int, device: torch.device) -> None:
@@ -27,8 +27,8 @@ def prepare_torch(threads: int, device: torch.device) -> None:
     """
     torch.set_num_threads(threads)
     torch.use_deterministic_algorithms(True)
-    # Deterministic mode would also fill every new tensor with NaN, to expose reads of memory that nothing wrote. That slows
-    # every step and changes no result of a model that does not read such memory.
+    # Deterministic mode would also fill every new tensor with NaN, to expose reads of uninitialised memory. That slows every
+    # step and changes no result of a model that does not read such memory.
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     if device.type == "cuda":
         # cuBLAS reads it when its first handle is made, and is deterministic only with a fixed workspace.
@@ -39,9 +39,9 @@ def prepare_torch(threads: int, device: torch.device) -> None:
 
 @contextmanager
 def nondeterminism_explained(model_name: str) -> Iterator[None]:
-    """Within the block, an operation that torch has in no deterministic form becomes a sentence about the model.
+    """Within the block, turn torch's error for a nondeterministic operation into one about the model.
 
-    Most of them are backward passes on CUDA, met only in training.
+    Most such operations are backward passes on CUDA, which only training reaches.
 
     Raises:
         InvalidModel: Instead of torch's RuntimeError.
@@ -49,7 +49,7 @@ def nondeterminism_explained(model_name: str) -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        if NOT_DETERMINISTIC not in str(error):  # torch has no class of its own for it
+        if NOT_DETERMINISTIC not in str(error):  # torch has no error class for it
             raise
         operation = str(error).partition(NOT_DETERMINISTIC)[0].strip()
         raise InvalidModel(
@@ -62,7 +62,7 @@ def nondeterminism_explained(model_name: str) -> Iterator[None]:
 def seeded(seed: int, device: torch.device | None = None) -> Iterator[None]:
     """Run the block with every global random state seeded, and restore them afterwards.
 
-    For code that draws from global states: a model's initialisation, its dropout.
+    It is for code that draws from global states: a model's initialisation and its dropout.
 
     Args:
         seed: 63 bits; see `randomness.derive_seed`.

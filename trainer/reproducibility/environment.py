@@ -1,4 +1,4 @@
-"""What this trainer computes on: the device that was asked for, and the record of everything that decides last bits."""
+"""Device and environment of a trainer: resolves the device's name, and records what decides the last bits of results."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _is_installed(package: str) -> bool:
 
 
 def _vendor() -> str:
-    """The processor's maker where Linux tells it: MKL chooses its kernels by maker, and so its last bits."""
+    """Return the processor's maker where Linux reports it: MKL chooses its kernels by maker, which decides last bits."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace").splitlines()
     except OSError:

@@ -1,6 +1,6 @@
-"""Seeds: everything random in a trainer derives from named parts, never from a shared stream.
+"""Seeds of everything random in a trainer, each derived from named parts, never from a shared stream.
 
-So what one part draws never moves what another part draws, and a restarted process draws the same.
+So the draws of one purpose never change those of another, and a restarted process draws the same.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ def derive_seed(*parts: str | int) -> int:
     """Return a 63-bit seed that is a function of the parts and their order alone.
 
     Args:
-        parts: What the seed is for, for example `("batches", seed, client_id, round)`. The text "1" and the number 1 are
+        parts: Purpose of the seed, for example `("batches", seed, client_id, round)`. The text "1" and the number 1 are
             different parts.
     """
     text = json.dumps(parts, separators=(",", ":"), ensure_ascii=True)

@@ -1,1 +1,1 @@
-"""One task from the request to its acknowledgement: inputs, training, delivery."""
+"""Tasks of a client: inputs, training or evaluation, delivery of the result."""

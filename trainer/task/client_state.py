@@ -1,17 +1,17 @@
-"""What a trainer keeps over its restarts: the last finished update until it is committed, and each run's client state.
+"""Client state over restarts: a trainer's last finished update until it is committed, and the client's state in each run.
 
-    FOLDER/manifest.json    what there is; it is replaced whole, so that every step has happened or has not
-    FOLDER/SHA256           the bytes that it names: written before it names them, removed after it no longer does
+    FOLDER/manifest.json    names everything that is kept; replaced whole, so that each step has happened or has not
+    FOLDER/SHA256           bytes that it names: written before it names them, removed when it no longer does
 
-    finished --stage--> staged --acknowledged--> promoted: the client state stays, the update goes
+    finished --stage--> staged --acknowledged--> promoted: the client state is kept, the update is removed
                           `----- the round has moved on: dropped
 
-An update is staged before it is handed in. A trainer that dies after its training therefore sends the finished update and
-trains nothing; and as long as the acknowledgement is not there, nobody on this side knows whether the staged client state
-counts. The answer to Join does: it names the client's last committed update. `settled` is the whole rule, and pure.
+An update is staged before it is sent. A trainer that dies after training therefore sends the finished update without
+training again. Until the acknowledgement arrives, the trainer does not know whether the staged client state is valid. The
+answer to Join tells it: it names the client's last committed update. The pure function `settled` is the whole rule.
 
-Bytes are checked when they are read. What is damaged is left out with a warning: a lost update is trained again, a lost
-state begins anew, and neither keeps the trainer from its work.
+Bytes are checked when they are read. Damaged bytes are dropped with a warning: a lost update is trained again, a lost state
+begins anew, and the trainer goes on.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ CLIENT_STATE = "client_state"
 """Role of the blob that holds a client's state."""
 MANIFEST = "manifest.json"
 VERSION = 1
-"""Of the manifest's form; another one is not read."""
+"""Version of the manifest's form; another one is not read."""
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 log = get_logger("trainer.task.client_state")
@@ -48,12 +48,12 @@ class Staged:
     """A finished update that may not have been committed yet.
 
     Attributes:
-        identity: Names the work that it answers; equal identities mean the same work on the same data.
+        identity: Names the work that it is the result of; equal identities mean the same work on the same data.
         run_id: The run.
         round: The round.
         update: The update.
         keeps_state: Whether the run's method keeps client state.
-        state: The client state that counts if the update does; None where there is nothing in it.
+        state: The client state that is valid once the update is committed; None where it is empty.
     """
 
     identity: str
@@ -65,7 +65,7 @@ class Staged:
 
     @property
     def committed(self) -> CommittedUpdate:
-        """How an aggregator that has committed the update names it."""
+        """The name under which an aggregator knows the update once it is committed."""
         return CommittedUpdate(self.run_id, self.round, tuple(blob.sha256 for blob in self.update.payload.blobs))
 
 
@@ -79,14 +79,14 @@ class Promoted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
-    """Everything that is kept; `promoted` is by run id."""
+    """Names of everything that is kept; `promoted` is by run id."""
 
     staged: Staged | None = None
     promoted: Mapping[str, Promoted] = field(default_factory=dict)
 
     @property
     def sha256s(self) -> set[str]:
-        """Every blob that is named."""
+        """SHA-256 of every blob that is named."""
         blobs = [entry.state for entry in self.promoted.values()]
         if self.staged is not None:
             blobs += [self.staged.state, *self.staged.update.payload.blobs]
@@ -94,7 +94,7 @@ class Manifest:
 
 
 def promote(manifest: Manifest) -> Manifest:
-    """Return what is kept once the staged update is known to be committed."""
+    """Return the manifest after the staged update turned out to be committed."""
     staged = manifest.staged
     if staged is None:
         return manifest
@@ -105,16 +105,16 @@ def promote(manifest: Manifest) -> Manifest:
 
 
 def settled(manifest: Manifest, membership: Membership, *, run_id: str, identity: str | None) -> Manifest:
-    """Return what is kept, given what the aggregator says and which work it wants now.
+    """Return the manifest to keep, given the answer to Join and the work that is wanted now.
 
-    The staged update is promoted if it is the client's last committed one. If it is not, it stays while it is what is
-    wanted, or while another run is worked on: its own may come back to it. It is dropped where its own run wants
-    something else. Whatever belongs to a run that has ended, or that the aggregator does not know, goes.
+    The staged update is promoted if it is the client's last committed one. Otherwise it is kept while it is the update that
+    is wanted, or while the task is of another run, because its own run may still ask for it. It is dropped when its own run
+    wants another update. Everything of a run that has ended, or that the aggregator does not know, is dropped.
 
     Args:
-        manifest: What is kept.
-        membership: The aggregator's newest answer to Join, later than every commit that was tried.
-        run_id: The run that is worked on now.
+        manifest: The present manifest.
+        membership: The aggregator's newest answer to Join, later than every attempted commit.
+        run_id: The run of the present task.
         identity: Names the update that is wanted now; None where the run wants none.
     """
     staged = manifest.staged
@@ -134,13 +134,13 @@ def settled(manifest: Manifest, membership: Membership, *, run_id: str, identity
 def is_outdated(promoted: Promoted, last_committed: CommittedUpdate | None, *, round: int) -> bool:
     """Whether a promoted state is not that of the client's last committed update of the run.
 
-    So it is where this client has committed an update that this folder knows nothing of, and where the aggregator is back at
-    an earlier round, restored from a backup.
+    That is so if the client has committed an update that this folder does not know, or if the aggregator was restored from a
+    backup and is at an earlier round.
 
     Args:
-        promoted: The state's entry.
+        promoted: Entry of the state.
         last_committed: The client's last committed update in any run, if it is known.
-        round: The round that is trained next.
+        round: The next round to train.
     """
     if promoted.update.round >= round:
         return True
@@ -152,36 +152,36 @@ def is_outdated(promoted: Promoted, last_committed: CommittedUpdate | None, *, r
 
 
 class States(Protocol):
-    """What one client keeps, wherever that is; see `ClientStates`."""
+    """Interface of one client's kept update and states; see `ClientStates`."""
 
     @property
     def manifest(self) -> Manifest:
-        """What is kept."""
+        """The present manifest."""
 
     def stage(self, staged: Staged, blobs: Mapping[str, bytes]) -> None:
         """Keep a finished update, durably, in place of the one before."""
 
     def finished(self, identity: str) -> tuple[Staged, dict[str, bytes]] | None:
-        """The staged update that answers this work with its bytes by SHA-256, or None where there is none."""
+        """Return the staged update of this work with its bytes by SHA-256; None where there is none."""
 
     def promote(self) -> None:
         """Keep the staged client state for good: its update is committed."""
 
     def drop(self) -> None:
-        """Let go of the staged update."""
+        """Drop the staged update."""
 
     def settle(self, membership: Membership, *, run_id: str, identity: str | None) -> None:
-        """Promote or drop what is staged, and let go of runs that have ended."""
+        """Promote or drop the staged update, and drop the states of runs that have ended."""
 
     def forget(self, run_id: str) -> None:
-        """Let go of a run's promoted state."""
+        """Drop a run's promoted state."""
 
     def state(self, run_id: str) -> ClientState | None:
-        """The promoted state of a run; None where there is none, or none that can be read."""
+        """Return the promoted state of a run; None where there is none, or it cannot be read."""
 
 
 class ClientStates:
-    """What one trainer keeps, in a folder that nobody else uses. For one thread."""
+    """One client's kept update and states, in a folder that nothing else uses. For one thread."""
 
     def __init__(self, folder: Path) -> None:
         """Prepare; nothing is read or made before it is needed.
@@ -194,7 +194,7 @@ class ClientStates:
 
     @property
     def manifest(self) -> Manifest:
-        """What is kept.
+        """The present manifest.
 
         Raises:
             StoreUnavailable: The folder cannot be read.
@@ -205,7 +205,7 @@ class ClientStates:
         return self._known
 
     def stage(self, staged: Staged, blobs: Mapping[str, bytes]) -> None:
-        """Keep a finished update, durably, in place of the one before; the same one again changes nothing.
+        """Keep a finished update durably, in place of the one before; the same one again changes nothing.
 
         Args:
             staged: The update.
@@ -227,7 +227,7 @@ class ClientStates:
             raise _unusable(error) from error
 
     def finished(self, identity: str) -> tuple[Staged, dict[str, bytes]] | None:
-        """The staged update that answers this work with its bytes by SHA-256, or None where there is none.
+        """Return the staged update of this work with its bytes by SHA-256; None where there is none.
 
         Raises:
             DiskFull, StoreUnavailable: The folder cannot be read, or a damaged update not be dropped.
@@ -254,7 +254,7 @@ class ClientStates:
         self._change(promote(self.manifest))
 
     def drop(self) -> None:
-        """Let go of the staged update.
+        """Drop the staged update.
 
         Raises:
             DiskFull, StoreUnavailable: Nothing has changed.
@@ -262,7 +262,7 @@ class ClientStates:
         self._change(replace(self.manifest, staged=None))
 
     def settle(self, membership: Membership, *, run_id: str, identity: str | None) -> None:
-        """Promote or drop what is staged, and let go of runs that have ended; see `settled`.
+        """Promote or drop the staged update, and drop the states of runs that have ended; see `settled`.
 
         Raises:
             DiskFull, StoreUnavailable: Nothing has changed.
@@ -270,7 +270,7 @@ class ClientStates:
         self._change(settled(self.manifest, membership, run_id=run_id, identity=identity))
 
     def forget(self, run_id: str) -> None:
-        """Let go of a run's promoted state.
+        """Drop a run's promoted state.
 
         Raises:
             DiskFull, StoreUnavailable: Nothing has changed.
@@ -279,7 +279,7 @@ class ClientStates:
         self._change(replace(self.manifest, promoted=promoted))
 
     def state(self, run_id: str) -> ClientState | None:
-        """The promoted state of a run; None where there is none, or none that can be read.
+        """Return the promoted state of a run; None where there is none, or it cannot be read.
 
         Raises:
             DiskFull, StoreUnavailable: The folder cannot be read, or a damaged state not be dropped.
@@ -294,8 +294,6 @@ class ClientStates:
             return None
         return from_bytes(data)
 
-    # Parts of the above
-
     def _change(self, manifest: Manifest) -> None:
         if manifest == self.manifest:
             return
@@ -305,10 +303,10 @@ class ClientStates:
             raise _unusable(error) from error
 
     def _write(self, manifest: Manifest) -> None:
-        """Make this what is kept, then let go of blobs that nothing names any more."""
+        """Replace the manifest, then remove blobs that it no longer names."""
         path = self._folder / MANIFEST
         if manifest == Manifest():
-            # Needs no room, so that a full disk can always be emptied of what is not wanted any more.
+            # Needs no room: on a full disk, unwanted blobs can still be removed.
             disk.remove(path, "trainer.state.manifest")
             disk.fsync_folder(self._folder, "trainer.state.manifest")
         else:
@@ -317,7 +315,7 @@ class ClientStates:
         self._sweep(manifest)
 
     def _sweep(self, manifest: Manifest) -> None:
-        """Remove files that nothing names: what was let go of, and what a crash or a full disk left unfinished."""
+        """Remove files that the manifest does not name: dropped blobs, and remains of a crash or a full disk."""
         try:
             kept = {MANIFEST, *manifest.sha256s}
             for path in sorted(self._folder.iterdir()):
@@ -346,7 +344,7 @@ class ClientStates:
             return Manifest()
 
     def _read(self, blob: BlobRef) -> bytes | None:
-        """The blob's bytes; None where they are gone or others."""
+        """Return the blob's bytes; None where they are missing or damaged."""
         try:
             data = (self._folder / blob.sha256).read_bytes()
         except OSError:
@@ -355,11 +353,11 @@ class ClientStates:
 
 
 def manifest_in(folder: Path) -> Manifest:
-    """What a trainer's folder says that it keeps; for others than the trainer.
+    """Return the manifest in a trainer's folder, for programs other than the trainer.
 
     Raises:
         FileNotFoundError: Nothing has been kept yet.
-        ValueError: The manifest is not as it was written.
+        ValueError: The manifest is damaged.
     """
     return _from_bytes((folder / MANIFEST).read_bytes())
 
@@ -377,7 +375,7 @@ def _from_bytes(data: bytes) -> Manifest:
     """Read a manifest.
 
     Raises:
-        ValueError: It is none, or not as it was written.
+        ValueError: It is of another version, or damaged.
     """
     document = json.loads(data)
     if not isinstance(document, dict) or document.get("version") != VERSION:
@@ -389,7 +387,7 @@ def _from_bytes(data: bytes) -> Manifest:
 
 
 def _unusable(error: OSError) -> FedplccError:
-    """The error for a folder that does not take or give what it should; the path stays on this machine."""
+    """Return the error for a folder that cannot be read or written, without its path, which stays on this machine."""
     why = f"the state directory of this client cannot be used: {error.strerror or type(error).__name__}"
     if error.errno in NO_ROOM:
         return DiskFull(f"{why}; make room on its disk")

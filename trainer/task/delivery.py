@@ -1,10 +1,10 @@
-"""The way of a finished update from this trainer to its round: kept over a restart, handed in, and settled.
+"""Delivery of a finished update from a trainer to its round: kept over restarts, sent, committed.
 
     found? --no--> settle --> (the task is done) --> hand_in: staged --> sent --> committed: promoted
       `--yes----------------------------------------'                     `-----> refused, or too late
 
-What is not acknowledged may have been committed all the same. So before another task is done the aggregator is asked what it
-has; what follows from its answer is the rule of client_state.py.
+An update without an acknowledgement may have been committed all the same. So before the next task the trainer asks the
+aggregator for its last committed update, and `client_state.settled` decides what to keep.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from shared.errors import MalformedUpdate, NotInCohort, RoundClosed, StaleRound, StoreUnavailable, UpdateConflict
 from shared.methods.base import ClientState
 from shared.process.log import get_logger
-from shared.types import ClientActivity, ClientProblem, CommittedUpdate
+from shared.types import BlobRef, ClientActivity, ClientProblem, CommittedUpdate, Update
 from trainer.cancellation import check
 from trainer.task.client_state import Manifest, Staged, States, is_outdated
 from trainer.task.job import Job
@@ -32,37 +32,59 @@ log = get_logger("trainer.task.delivery")
 
 @dataclass(slots=True, eq=False)
 class Finished:
-    """A finished update that may not have arrived yet, with the bytes of its blobs and of its client state by SHA-256."""
+    """A finished update that may not be committed yet, with the bytes of its blobs and of its client state by SHA-256."""
 
     staged: Staged
     blobs: Mapping[str, bytes]
     is_refused: bool = False
-    """Whether the aggregator takes it for wrong: it is sent again, but a restarted trainer trains anew."""
+    """Whether the aggregator found it malformed: it is sent again, but a restarted trainer trains anew."""
+
+    @classmethod
+    def of(
+        cls,
+        job: Job,
+        identity: str,
+        update: Update,
+        blobs: Mapping[str, bytes],
+        *,
+        keeps_state: bool = False,
+        state: BlobRef | None = None,
+    ) -> Finished:
+        """Return the finished update of a job; see `Staged` for the arguments."""
+        staged = Staged(
+            identity=identity,
+            run_id=job.run.run_id,
+            round=job.task.round,
+            update=update,
+            keeps_state=keeps_state,
+            state=state,
+        )
+        return cls(staged, blobs)
 
 
-class Handover:
-    """Takes one client's finished updates to their rounds, one at a time; the last one stays until it is acknowledged."""
+class Delivery:
+    """Delivery of one client's updates, one at a time; the latest is kept until it is acknowledged."""
 
     def __init__(self, client_id: str, states: States) -> None:
         """Prepare.
 
         Args:
-            client_id: Whose updates they are.
-            states: What the client keeps over restarts.
+            client_id: The client whose updates they are.
+            states: Keeps updates and client states over restarts.
         """
         self._client_id, self._states = client_id, states
         self._settled_runs: set[str] = set()
         self._latest: Finished | None = None
 
     def found(self, identity: str) -> Finished | None:
-        """The finished update that answers this work, from memory or, after a restart, from the disk.
+        """Return the finished update of this work, from memory or, after a restart, from the disk; None where there is none.
 
         Raises:
             DiskFull, StoreUnavailable: The folder cannot be read, or a damaged update not be dropped.
         """
         if self._latest is not None and self._latest.staged.identity == identity:
             return self._latest
-        self._latest = None  # a stale update's blobs are let go before new ones are made
+        self._latest = None  # frees the blobs of an old update before new ones are made
         found = self._states.finished(identity)
         if found is None:
             return None
@@ -72,40 +94,40 @@ class Handover:
         return self._latest
 
     def settle(self, job: Job, identity: str | None) -> ClientState | None:
-        """Promote or drop what an earlier task left, and let go of what belongs to runs that have ended.
+        """Promote or drop the staged update of an earlier task, and remove everything of runs that have ended.
 
         Args:
-            job: What is to be done now.
-            identity: Names the update that is to be made now; None where none is, since the round is evaluated.
+            job: The present task.
+            identity: Names the update that the task asks for; None for an evaluation.
 
         Returns:
-            The client's state as of its last committed update of the run, of bytes that were checked as they were read, so
-            that nobody reads them again; None where there is none, or the method keeps none.
+            The client's state as of its last committed update of the run, checked as it was read; None where there is none,
+            or the method keeps none.
 
         Raises:
-            DiskFull, StoreUnavailable: Nothing has changed; doing the task again tries that again.
-            StaleRound: The task came late: its update is committed, and the state that is kept is of after it.
+            DiskFull, StoreUnavailable: Nothing has changed; doing the task again tries again.
+            StaleRound: The task came late: its update is committed, and the kept state already includes it.
             FedplccError: The aggregator cannot be asked.
         """
         run_id, kept = job.run.run_id, self._states.manifest
-        # By the time that a round is evaluated its own update is committed, as far as it ever will be.
+        # When a round is evaluated, its own update is committed or never will be.
         next_round = job.task.round + (identity is None)
         keeps_state = job.config.algorithm.keeps_client_state
         is_first = run_id not in self._settled_runs and (keeps_state or kept.promoted)
         last_committed = None
         if kept.staged is not None or is_first or (keeps_state and _is_out_of_turn(kept, run_id, next_round)):
-            membership = job.coordinator.announce(job.client)
+            membership = job.aggregator.announce(job.client)
             self._states.settle(membership, run_id=run_id, identity=identity)
             last_committed = membership.last_committed
         self._settled_runs.add(run_id)
         return self._checked_state(job, last_committed, next_round) if keeps_state else None
 
     def hand_in(self, job: Job, finished: Finished) -> None:
-        """Keep a finished update, store its blobs and commit it; `found` gives it until it is acknowledged.
+        """Stage a finished update, store its blobs and commit it; `found` returns it until it is acknowledged.
 
         Raises:
-            Cancelled: The task is not wanted any more.
-            DiskFull, StoreUnavailable: It cannot be kept, on this side or the other; handing it in again tries that again.
+            Cancelled: The task is no longer wanted.
+            DiskFull, StoreUnavailable: The trainer or the aggregator cannot keep it; handing it in again tries again.
             FedplccError: The aggregator refused it.
         """
         self._latest = finished
@@ -114,7 +136,7 @@ class Handover:
         try:
             _send(job, finished)
         except (RoundClosed, NotInCohort, UpdateConflict):
-            # It may have been committed all the same, its acknowledgement lost: what is staged is settled by the next Join.
+            # It may have been committed and its acknowledgement lost: the answer to the next Join decides.
             self._latest = None
             raise
         except MalformedUpdate:
@@ -125,11 +147,11 @@ class Handover:
         try:
             self._states.promote()
         except StoreUnavailable as error:
-            # The update counts all the same; what is staged is promoted before the next one is made.
+            # The update is committed all the same; the next task promotes what is staged.
             log.warning("promotion_waits", client_id=self._client_id, reason=error.reason, detail=error.detail)
 
     def _checked_state(self, job: Job, last_committed: CommittedUpdate | None, number: int) -> ClientState | None:
-        """The state of the last committed update before a round, and no other; what is lost is told."""
+        """Return the state of the last committed update before a round, and no other; a lost state is reported."""
         run_id = job.run.run_id
         promoted, state = self._states.manifest.promoted.get(run_id), None
         if promoted is not None and promoted.update.round == number and promoted.update == last_committed:
@@ -149,18 +171,18 @@ class Handover:
         return state
 
     def _stage(self, job: Job, finished: Finished) -> None:
-        """Keep a finished update over a restart, until it is committed."""
+        """Keep a finished update on the disk until it is committed."""
         staged = self._states.manifest.staged
         if staged is not None and staged.run_id != job.run.run_id:
-            # Another run's, whose commit may have arrived late: nothing may be put in its place before that is known.
-            membership = job.coordinator.announce(job.client)
+            # It belongs to another run and may be committed: it must not be replaced before that is known.
+            membership = job.aggregator.announce(job.client)
             self._states.settle(membership, run_id=job.run.run_id, identity=finished.staged.identity)
         with job.timed("stage_seconds"):
             self._states.stage(finished.staged, finished.blobs)
 
 
 def _is_out_of_turn(kept: Manifest, run_id: str, number: int) -> bool:
-    """Whether the round is not the one after the last that is known here: another trainer may have acted in between."""
+    """Whether the round does not follow the last one known here: another trainer may have acted in between."""
     promoted = kept.promoted.get(run_id)
     return number > 1 if promoted is None else promoted.update.round != number - 1
 
@@ -175,10 +197,10 @@ def _send(job: Job, finished: Finished) -> None:
         for number_sent, blob in enumerate(blobs, start=1):
             check(job.should_stop)
             is_prototypes = blob in update.payload.prototype_sets
-            job.coordinator.store(run_id, number, blob, finished.blobs[blob.sha256], is_prototypes=is_prototypes)
+            job.aggregator.store(run_id, number, blob, finished.blobs[blob.sha256], is_prototypes=is_prototypes)
             sent_bytes += blob.size_bytes
             job.on_activity(ClientActivity.UPLOADING, number_sent / len(blobs))
     check(job.should_stop)
     timings = {**update.timings, **job.timings, "sent_bytes": float(sent_bytes)}
-    timings["retries"] = float(job.coordinator.retries)
-    job.coordinator.commit_update(run_id, number, replace(update, timings=timings))
+    timings["retries"] = float(job.aggregator.retries)
+    job.aggregator.commit_update(run_id, number, replace(update, timings=timings))

@@ -1,8 +1,7 @@
 """Failures of a client's site, and the sentences about them that leave it.
 
-Where a task ends in an error that is none of ours (its memory, the model's own code), and where an error quotes what a
-file or a library said, the text may hold data or names of files. It stays in this trainer's log. The aggregator hears the
-kind of the error and the line of the model's code that it came through.
+The text of an error may hold data or names of files where it comes from memory, the model's own code, a file or a library.
+Such a text stays in the trainer's log. The aggregator is sent the kind of the error and the line of the model's code.
 """
 
 from __future__ import annotations
@@ -16,11 +15,11 @@ from shared.errors import Code, FedplccError, InvalidData, InvalidModel
 from trainer.cancellation import Cancelled
 
 _CPU_ALLOCATOR = ("DefaultCPUAllocator", "alloc_cpu")
-"""What torch says of host memory that it did not get; it raises a plain RuntimeError."""
+"""Marks of torch's error for host memory, which is a plain RuntimeError."""
 
 
 class OutOfMemory(FedplccError):
-    """A task needs more memory than there is, of the host or of the accelerator."""
+    """A task needs more memory than the host or the accelerator has."""
 
     code = Code.RESOURCE_EXHAUSTED
     reason = "OUT_OF_MEMORY"
@@ -35,17 +34,17 @@ class ModelFailed(FedplccError):
 
 @contextmanager
 def site_failures(model: ModelSection) -> Iterator[None]:
-    """Within the block, errors of memory and of the model's own code become ours; any other stays as it is.
+    """Within the block, turn errors of memory and of the model's own code into errors of this module; others pass unchanged.
 
     Raises:
-        OutOfMemory, ModelFailed: In place of what was raised, which is their cause.
+        OutOfMemory, ModelFailed: The original error is their cause.
     """
     try:
         yield
     except Cancelled:
         raise
     except InvalidModel as error:
-        # Making a model is somebody's code too, and says whatever it met as a wrong model.
+        # A model's factory is foreign code too; its errors arrive as InvalidModel, whatever they were.
         if error.__cause__ is not None and is_out_of_memory(error.__cause__):
             raise OutOfMemory("there is not enough memory for the run's model") from error
         raise
@@ -61,9 +60,9 @@ def site_failures(model: ModelSection) -> Iterator[None]:
 
 
 def sentence_for_others(error: FedplccError) -> str:
-    """The sentence on a failed task that may leave the site: it names no file and quotes no other error.
+    """Return the sentence on a failed task that may leave the site: it names no file and quotes no other error.
 
-    Whole is the sentence of `error.detail`, which the trainer's log has.
+    The whole sentence is `error.detail`, which the trainer's log has.
     """
     cause = error.__cause__
     if isinstance(error, InvalidData):
@@ -74,14 +73,14 @@ def sentence_for_others(error: FedplccError) -> str:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error says that there was no memory: Python's and numpy's, torch's of an accelerator or of the host."""
+    """Whether an error is for lack of memory: of Python or numpy, or of torch on an accelerator or the host."""
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         return True
     return isinstance(error, RuntimeError) and any(mark in str(error) for mark in _CPU_ALLOCATOR)
 
 
 def _place_in_model(error: BaseException, model: ModelSection) -> str | None:
-    """Module and line of the innermost frame in the factory's package; None where there is none."""
+    """Return module and line of the innermost frame in the factory's package; None where there is none."""
     if not model.is_factory:
         return None
     package = model.name.partition(":")[0].partition(".")[0]

@@ -1,4 +1,4 @@
-"""The model that a task comes with, fetched when somebody looks into it."""
+"""The model that a task comes with, fetched at the first look into it."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from shared.tensors import from_bytes
 
 
 class FetchedModel(Mapping[str, npt.NDArray[Any]]):
-    """A model by tensor name. A client that goes on with its own never looks: then nothing is downloaded."""
+    """A model by tensor name. A client that trains its own model never looks into it, and downloads nothing."""
 
     def __init__(self, fetch: Callable[[], bytes]) -> None:
         """Prepare; nothing is fetched.
 
         Args:
-            fetch: Gets the blob; called once, at the first look.
+            fetch: Returns the blob; called once, at the first look.
         """
         self._fetch = fetch
 

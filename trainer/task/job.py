@@ -1,27 +1,40 @@
-"""One task with everything that it needs, from its beginning to its end."""
+"""The record of one task in progress: what is asked, at which site, with which data, and whom to tell."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from time import perf_counter
 
-from shared.config.run import DataSection, RunConfig
+from shared.config.run import DataSection, RunConfig, canonical_json
+from shared.tensors import sha256_hex
 from shared.types import Client, ClientActivity, ClientProblem, RunSpec, Task
-from trainer.aggregator.port import Coordinator
+from shared.version import VERSION
+from trainer.aggregator.port import AggregatorPort
 from trainer.cancellation import ShouldStop, check
 from trainer.learning.device_images import DeviceImages
+from trainer.readings.metrics import TrainerMetrics
+from trainer.readings.speed import Speed
+from trainer.task.site import ClientSite
 
 OnActivity = Callable[[ClientActivity, float], None]
-"""Told what the task is at, and which fraction of that is done."""
+"""Called with the part of the task that is in progress and the fraction of it that is done."""
 OnProblem = Callable[[ClientProblem], None]
-"""Told what the operator of the data should know although the task goes on."""
+"""Called with a problem that the operator of the data should know although the task goes on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Loaded:
-    """The client's data under one run's data contract."""
+    """The client's data under one run's data contract.
+
+    Attributes:
+        contract: The run's `[data]`.
+        seed: The run's seed, which decides the subset.
+        class_counts: Training images per class, in the contract's order.
+        train: Training images.
+        test: Test images; may be empty.
+    """
 
     contract: DataSection
     seed: int
@@ -29,25 +42,52 @@ class Loaded:
     train: DeviceImages
     test: DeviceImages
 
+    @property
+    def counts_by_name(self) -> dict[str, int]:
+        """Training images by class name."""
+        return dict(zip(self.contract.classes, self.class_counts, strict=True))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Job:
-    """One task with everything that it needs."""
+    """One task with everything that it needs besides its model and prototypes, which inputs.py fetches.
+
+    Attributes:
+        task: The task.
+        run: Its run.
+        config: The run's configuration.
+        site: The client's site.
+        client: The client as it takes part in the run.
+        loaded: The client's data.
+        aggregator: Where blobs come from and results go.
+        speed: Measures training.
+        metrics: Where to count; None for nowhere.
+        should_stop: Asked before every batch and between the parts of the task.
+        on_activity: See `OnActivity`.
+        on_problem: See `OnProblem`.
+        timings: Measurements of the task by name, in seconds, bytes and counts.
+    """
 
     task: Task
     run: RunSpec
     config: RunConfig
+    site: ClientSite
     client: Client
-    """As it takes part in the run."""
     loaded: Loaded
-    coordinator: Coordinator
+    aggregator: AggregatorPort
+    speed: Speed
+    metrics: TrainerMetrics | None
     should_stop: ShouldStop
     on_activity: OnActivity
     on_problem: OnProblem
     timings: dict[str, float] = field(default_factory=dict)
 
     def begin(self, activity: ClientActivity) -> None:
-        """Say what comes next, unless the task is not wanted any more."""
+        """Report the next part of the task.
+
+        Raises:
+            Cancelled: `should_stop()` holds.
+        """
         check(self.should_stop)
         self.on_activity(activity, 0.0)
 
@@ -56,4 +96,21 @@ class Job:
         """Add the block's seconds to the task's timings."""
         begin = perf_counter()
         yield
-        self.timings[name] = self.timings.get(name, 0.0) + perf_counter() - begin
+        self.add(name, perf_counter() - begin)
+
+    def add(self, name: str, value: float) -> None:
+        """Add to one of the task's timings."""
+        self.timings[name] = self.timings.get(name, 0.0) + value
+
+    def identity(self) -> str:
+        """Return the SHA-256 of the facts that decide the update: equal identities mean the same work on the same data."""
+        site = self.site
+        facts = {
+            "client": site.client_id,
+            "task": [*self.task.key, self.run.config_hash],
+            "blobs": [blob.sha256 for blob in self.task.payload.blobs],
+            "data": [site.data, site.samples_per_class, *self.loaded.class_counts],
+            "environment": asdict(site.environment),
+            "version": VERSION,
+        }
+        return sha256_hex(canonical_json(facts).encode())

@@ -15,8 +15,8 @@ from typing import Any, Self, cast
 from shared.process.metrics import new_registry
 from shared.types import Client, ClientActivity, RunSpec, Task, TaskKind
 from tests.support.federation.numpy_client import NumpyClient
-from trainer.aggregator.connection import AggregatorClient
-from trainer.aggregator.port import Coordinator
+from trainer.aggregator.connection import AggregatorConnection
+from trainer.aggregator.port import AggregatorPort
 from trainer.cancellation import ShouldStop, never
 from trainer.readings.metrics import TrainerMetrics
 from trainer.task.job import OnActivity, OnProblem
@@ -50,7 +50,7 @@ class NumpyRunner:
     def perform(
         self,
         task: Task,
-        coordinator: Coordinator,
+        aggregator: AggregatorPort,
         should_stop: ShouldStop = never,
         on_activity: OnActivity | None = None,
         on_problem: OnProblem | None = None,
@@ -60,20 +60,20 @@ class NumpyRunner:
             return
         say: Any = on_activity or (lambda activity, progress: None)
         say(ClientActivity.DOWNLOADING, 0.0)
-        data = {blob: coordinator.fetch(blob) for blob in task.payload.blobs}
+        data = {blob: aggregator.fetch(blob) for blob in task.payload.blobs}
         model = next((found for blob, found in data.items() if blob.role == "model"), None)
         if task.kind is TaskKind.EVALUATE:
             assert model is not None
             say(ClientActivity.EVALUATING, 0.0)
-            coordinator.report_evaluation(task.run.run_id, task.round, self.client.evaluation(task, model))
+            aggregator.report_evaluation(task.run.run_id, task.round, self.client.evaluation(task, model))
         else:
             say(ClientActivity.TRAINING, 0.0)
             update, blobs = self.client.work(task, model)
             say(ClientActivity.UPLOADING, 0.0)
             for blob, content in blobs.items():
                 is_prototypes = blob in update.payload.prototype_sets
-                coordinator.store(task.run.run_id, task.round, blob, content, is_prototypes=is_prototypes)
-            coordinator.commit_update(task.run.run_id, task.round, update)
+                aggregator.store(task.run.run_id, task.round, blob, content, is_prototypes=is_prototypes)
+            aggregator.commit_update(task.run.run_id, task.round, update)
         self.done.append(task)
 
 
@@ -89,11 +89,11 @@ class NumpyTrainer:
             address: Of the aggregator, or of what stands before it.
             client: For whom it acts.
             runner: Does its tasks.
-            connection: Further arguments of its `AggregatorClient`.
+            connection: Further arguments of its `AggregatorConnection`.
         """
         self.metrics = TrainerMetrics(new_registry("trainer"))
         self.runner = runner or NumpyRunner(client)
-        self.connection = AggregatorClient(address, client.client_id, client.token, self.metrics, **connection)
+        self.connection = AggregatorConnection(address, client.client_id, client.token, self.metrics, **connection)
         self.worker = Worker(cast(TaskRunner, self.runner), self.connection, self.metrics)
         self._thread = threading.Thread(target=self.worker.run, name=f"trainer {client.client_id}")
 

@@ -19,7 +19,7 @@ from shared.errors import CodeNotAllowed, DownloadNotAllowed, FileNotAllowed, In
 from tests.support import ROOT
 from trainer.consent import NO_CONSENT, Consent
 from trainer.models import build_model
-from trainer.worker import HINTS
+from trainer.task.hints import HINTS
 
 KNOWN = (
     "torch.hub:load",
@@ -77,13 +77,14 @@ import json, sys
 from shared.errors import FedplccError
 from shared.config.run import parse_run_config
 from shared.types import RunSpec, Task, TaskKind
-from tests.unit.trainer.memory_coordinator import MemoryCoordinator
+from tests.unit.trainer.memory_aggregator import MemoryAggregator
 from trainer.task.client_state import ClientStates
 from trainer.task.runner import TaskRunner
+from trainer.task.site import ClientSite
 from pathlib import Path
 
 data, states, names = json.load(sys.stdin)
-runner = TaskRunner("ann", "hospital", data, ClientStates(Path(states)), device="cpu")
+runner = TaskRunner(ClientSite.at("ann", "hospital", data, device="cpu"), ClientStates(Path(states)))
 
 def outcome(name):
     config = parse_run_config({
@@ -94,7 +95,7 @@ def outcome(name):
     run = RunSpec(run_id="run-1", config_json=config.canonical_json, config_hash=config.hash)
     try:
         runner.client_for(run)
-        runner.perform(Task(kind=TaskKind.INIT, run=run, total_rounds=1), MemoryCoordinator())
+        runner.perform(Task(kind=TaskKind.INIT, run=run, total_rounds=1), MemoryAggregator())
     except FedplccError as error:
         return error.reason
     return "done"

@@ -16,12 +16,13 @@ from shared.config.run import parse_run_config
 from shared.process.metrics import new_registry
 from shared.types import Heartbeat, RunSpec, Task, TaskKind
 from tests.support.federation.processes import eventually
-from tests.unit.trainer.memory_coordinator import MemoryCoordinator
+from tests.unit.trainer.memory_aggregator import MemoryAggregator
 from tests.unit.trainer.test_worker import WAIT_S, ScriptedClient
 from trainer.consent import Consent
 from trainer.readings.metrics import TrainerMetrics
 from trainer.task.client_state import ClientStates
 from trainer.task.runner import TaskRunner
+from trainer.task.site import ClientSite
 from trainer.worker import Worker
 
 SECRET = "jane-doe-1961"
@@ -52,7 +53,7 @@ class RecordingClient(ScriptedClient):
 
     def __init__(self) -> None:
         super().__init__()
-        self.coordinator = MemoryCoordinator()
+        self.aggregator = MemoryAggregator()
         self.beats: list[Heartbeat] = []
 
     def heartbeat(self, heartbeat: Heartbeat) -> bool:
@@ -63,13 +64,13 @@ class RecordingClient(ScriptedClient):
         return self
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self.coordinator, name)
+        return getattr(self.aggregator, name)
 
     def sent(self) -> str:
         """All of it, as text."""
-        coordinator = self.coordinator
-        blobs = [data for data, _is_prototypes in coordinator.stored.values()]
-        return repr([self.joined, self.announced, self.beats, coordinator.updates, coordinator.evaluations, blobs])
+        aggregator = self.aggregator
+        blobs = [data for data, _is_prototypes in aggregator.stored.values()]
+        return repr([self.joined, self.announced, self.beats, aggregator.updates, aggregator.evaluations, blobs])
 
 
 @pytest.fixture
@@ -109,7 +110,9 @@ def problem_of(
         spoil: Called once the client has been announced.
     """
     consent = Consent(code=frozenset({model}))
-    runner = TaskRunner("ann", "hospital", data, ClientStates(folder / "states"), device="cpu", consent=consent)
+    runner = TaskRunner(
+        ClientSite.at("ann", "hospital", data, device="cpu", consent=consent), ClientStates(folder / "states")
+    )
     client = RecordingClient()
     worker = Worker(runner, client, TrainerMetrics(new_registry("trainer")))  # type: ignore[arg-type]
     thread = threading.Thread(target=worker.run)
@@ -141,7 +144,7 @@ def test_an_unreadable_file_is_counted_for_others_and_named_at_home(
     assert (problem.reason, problem.is_fatal) == ("UNREADABLE_FILES", False)
     assert problem.detail.startswith("1 of the data set's files")
     assert "log of this trainer" in problem.hint
-    assert client.coordinator.updates, "the task was done"
+    assert client.aggregator.updates, "the task was done"
     assert SECRET not in client.sent()
     assert str(tmp_path) not in client.sent()
     assert f"a/{SECRET}.png" in logged()

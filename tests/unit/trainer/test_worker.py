@@ -29,7 +29,7 @@ from shared.types import (
 )
 from tests.support.federation.processes import eventually
 from tests.support.records.builders import a_round, a_run, an_update
-from trainer.aggregator.connection import StreamEnd
+from trainer.aggregator.task_stream import StreamEnd
 from trainer.cancellation import Cancelled
 from trainer.readings.metrics import TrainerMetrics
 from trainer.worker import Worker
@@ -120,7 +120,7 @@ class ScriptedRunner:
     def client_for(self, run: RunSpec, on_problem: Any) -> Client:
         return self.client
 
-    def perform(self, task: Task, coordinator: Any, should_stop: Any, on_activity: Any, on_problem: Any) -> None:
+    def perform(self, task: Task, aggregator: Any, should_stop: Any, on_activity: Any, on_problem: Any) -> None:
         self.begun.put(task)
         on_activity(ClientActivity.TRAINING, 0.5)
         self.behaviour(task, should_stop, on_problem)

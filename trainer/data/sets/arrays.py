@@ -1,4 +1,4 @@
-"""Data sets that are arrays already: `npz:PATH` and `package.module:factory`."""
+"""Data sets of arrays: `npz:PATH` and `package.module:factory`."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from trainer.factories import import_factory
 REQUIRED = ("x_train", "y_train", "x_test", "y_test")
 
 _MAGIC = (b"PK\x03\x04", b"PK\x05\x06", b"\x93NUM")
-"""How archives, empty archives and single arrays begin."""
+"""First bytes of archives, empty archives and single arrays."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DatasetArrays:
-    """What a data factory returns; an npz file holds arrays of the same names.
+    """Arrays that a data factory returns; an npz file holds arrays of the same names.
 
     Attributes:
         x_train: Images, uint8 `[N, height, width, 1 or 3]`, of any height and width.
@@ -49,7 +49,7 @@ def open_npz(path: Path) -> Source:
         InvalidData: The file cannot be read, or an array is missing or wrong.
     """
     try:
-        # numpy leaves a file open that it cannot read, unless the file is ours.
+        # numpy leaves a file open that it opened itself and cannot read.
         with path.open("rb") as file, closing(_archive(file, path)) as archive:
             missing = [name for name in REQUIRED if name not in archive]
             if missing:
@@ -68,7 +68,7 @@ def open_npz(path: Path) -> Source:
 
 def _archive(file: BinaryIO, path: Path) -> NpzFile:
     if not file.read(len(_MAGIC[0])).startswith(_MAGIC):
-        # numpy takes all else for a pickle, and advises to trust it.
+        # numpy would take anything else for a pickle, and advise to trust it.
         raise InvalidData(f"cannot read {path} as an npz file of plain arrays; write it with numpy.savez")
     file.seek(0)
     loaded = np.load(file, allow_pickle=False)
@@ -89,7 +89,7 @@ def open_factory(spec: str) -> Source:
         missing = [name for name in REQUIRED if not hasattr(record, name)]
         arrays = {name: np.asarray(getattr(record, name)) for name in REQUIRED if name not in missing}
         classes = getattr(record, "classes", None)
-    # A factory is somebody's code, which may raise anything, and exit; so are attributes that it computes.
+    # A factory may raise anything, and exit; so may attributes that it computes.
     except (Exception, SystemExit) as cause:
         raise InvalidData(f"data {spec!r} cannot be made: {type(cause).__name__}: {cause}") from cause
     if missing:
@@ -104,7 +104,7 @@ def source_of(arrays: DatasetArrays, origin: str) -> Source:
     """Return the arrays as a source.
 
     Raises:
-        InvalidData: An array of a wrong rank, dtype, shape or value; `origin` and the array are named.
+        InvalidData: An array has a wrong rank, dtype, shape or value; the message names it and `origin`.
     """
     x_train, x_test = _images(arrays.x_train, f"x_train of {origin}"), _images(arrays.x_test, f"x_test of {origin}")
     y_train = _labels(arrays.y_train, len(x_train), f"y_train of {origin}")

@@ -1,14 +1,14 @@
-"""`digit5:DOMAIN:PATH`: digits of five domains, in the forms in which copies of Digit-Five are passed around.
+"""`digit5:DOMAIN:PATH`: one of the five domains of Digit-Five, in the layouts of its usual copies.
 
-Looked for in this order, for the one domain that is asked for:
+The first of these that exists for the domain is read:
 
 1. MATLAB files directly in PATH: `mnist_data.mat`, `mnistm_with_label.mat`, `usps_28x28.mat`, `svhn_train_32x32.mat` with
    `svhn_test_32x32.mat`, `synth_train_32x32.mat` with `synth_test_32x32.mat`, or `syn_number.mat`.
-2. `DOMAIN.npz` in PATH, as `npz:` reads it; for synth also `synth_substitute.npz`, which says that it is not the original.
+2. `DOMAIN.npz` in PATH, as `npz:` reads it; for synth also `synth_substitute.npz`, noted as not original.
 3. A folder of the domain in PATH, whose class folders `0` to `9` lie under `train/` and `test/`, under `imgs_train/` and
    `imgs_valid/`, or directly in it; or whose folders `train_images/` and `test_images/` hold files `NUMBER_LABEL.EXTENSION`.
 
-Pickles are refused: opening one runs whatever its maker put in.
+Pickles are refused: opening one runs code that its maker chose.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Keys = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class _Mat:
-    """Where one split of a domain is in MATLAB files.
+    """Place of one split of a domain in MATLAB files.
 
     Attributes:
         file: Name of the file.
@@ -52,7 +52,7 @@ class _Mat:
 
 @dataclass(frozen=True, slots=True)
 class _Domain:
-    """How copies name what belongs to a domain.
+    """Names under which copies keep a domain.
 
     Attributes:
         mats: Pairs of a training and a test split; the first whose files are there is read.
@@ -167,10 +167,10 @@ def _open_mats(root: Path, train: _Mat, test: _Mat) -> Source:
 
 
 def _mat_samples(path: Path, mat: _Mat, split: str) -> Samples:
-    """The labels now, and the array of images when the first one is read."""
+    """Read the labels now, and the array of images with the first image."""
     import scipy.io
 
-    shapes = {name: shape for name, shape, _ in _understood(path, lambda: scipy.io.whosmat(str(path)))}
+    shapes = {name: shape for name, shape, _ in _parsed(path, lambda: scipy.io.whosmat(str(path)))}
     images = next((name for name in mat.images if name in shapes), None)
     if images is None or mat.labels not in shapes:
         raise InvalidData(
@@ -195,7 +195,7 @@ def _mat_samples(path: Path, mat: _Mat, split: str) -> Samples:
 
 
 def _usps_samples(path: Path, split: str) -> Samples:
-    """USPS is one array of two rows, training and test, each with a cell of images [N, 1, 28, 28] and one of labels."""
+    """Read USPS: one array of two rows, training and test, each with a cell of images [N, 1, 28, 28] and one of labels."""
     cells = _array(path, "dataset")
     if cells.dtype != object or cells.shape != (2, 2):
         raise InvalidData(f"dataset of {path} is not the usual 2 x 2 cells of images and labels")
@@ -212,22 +212,22 @@ def _usps_samples(path: Path, split: str) -> Samples:
 def _array(path: Path, name: str) -> Any:
     import scipy.io
 
-    arrays = _understood(path, lambda: scipy.io.loadmat(str(path), variable_names=[name]))
+    arrays = _parsed(path, lambda: scipy.io.loadmat(str(path), variable_names=[name]))
     if name not in arrays:
         raise InvalidData(f"{path} has no array {name}")
     return arrays[name]
 
 
-def _understood(path: Path, read: Callable[[], Any]) -> Any:
+def _parsed(path: Path, read: Callable[[], Any]) -> Any:
     try:
         return read()
-    # scipy's parser meets anything in a damaged file.
+    # scipy's parser raises anything on a damaged file.
     except Exception as error:
         raise InvalidData(f"cannot read {path} as a MATLAB file: {error}") from error
 
 
 def _digits(labels: Any, what: str) -> IntArray:
-    """Labels as digits: from ten columns of which one is 1, or from numbers where 10 may stand for 0."""
+    """Return labels as digits, given ten columns of which one is 1, or numbers where 10 may stand for 0."""
     digits: IntArray = np.asarray(labels)
     if digits.ndim == 2 and digits.shape[1] == len(CLASS_NAMES):
         digits = digits.argmax(axis=1)
@@ -238,7 +238,7 @@ def _digits(labels: Any, what: str) -> IntArray:
 
 
 def _bytes(array: Any, what: str) -> Pixels:
-    """Pixels 0 to 255 from such numbers, or from fractions 0 to 1."""
+    """Return pixels 0 to 255, given such numbers, or fractions 0 to 1."""
     if array.dtype == np.uint8:
         pixels: Pixels = array
         return pixels
@@ -251,7 +251,7 @@ def _bytes(array: Any, what: str) -> Pixels:
 
 
 def _open_folder(root: Path, test_every: int) -> Source | None:
-    """The domain's folder, if its form is known."""
+    """Return the data set in the domain's folder; None where its layout is not known."""
     if all((root / f"{split}_images").is_dir() for split in SPLITS):
         return Source(CLASS_NAMES, _labelled_files(root, "train_images"), _labelled_files(root, "test_images"))
     for splits in (SPLITS, ("imgs_train", "imgs_valid")):
@@ -265,7 +265,7 @@ def _has_class_folders(folder: Path) -> bool:
 
 
 def _labelled_files(root: Path, folder: str) -> Samples:
-    """Files whose names end in their label: 000001_7.jpg."""
+    """Return files whose names end in their label: 000001_7.jpg."""
     paths, labels = [], []
     for name in sorted(os.listdir(root / folder)):
         match = re.fullmatch(r"[^.].*_(\d)\.\w+", name)

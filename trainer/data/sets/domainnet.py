@@ -3,8 +3,8 @@
 PATH holds a folder of class folders for each domain, as the published archives unpack:
 `clipart/zebra/clipart_345_000001.jpg`. The published lists `clipart_train.txt` and `clipart_test.txt` divide a domain where
 they are there, in PATH itself or in its folder `splits`, `lists` or that of the domain; a line is a path below PATH, a space
-and a number. Without them every `test_every`-th file of a class is for testing. No image is opened, and of the listed ones
-only the first is looked for, before it is read: a domain has up to 175,000.
+and a number. Without them every `test_every`-th file of a class is for testing. A domain has up to 175,000 images: none is
+opened here, and only the first of a list is checked to exist.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def open_domainnet(domain: str, root: Path, test_every: int, classes: tuple[str,
         domain: One of `DOMAINS`.
         root: The copy's folder.
         test_every: For a copy without lists.
-        classes: Which classes; all that the domain has if None.
+        classes: Names of the classes; all classes of the domain if None.
 
     Raises:
         InvalidData: The folder cannot be read, has no folder of the domain or only one of the lists, or a list is damaged.
@@ -61,7 +61,7 @@ def open_domainnet(domain: str, root: Path, test_every: int, classes: tuple[str,
 
 
 def _lists(domain: str, root: Path) -> tuple[Path, Path] | None:
-    """The lists of training and test images."""
+    """Return the lists of training and test images; None where there are none."""
     for folder in (root, root / "splits", root / "lists", root / domain):
         train, test = (folder / f"{domain}_{split}.txt" for split in SPLITS)
         if train.is_file() and test.is_file():
@@ -89,7 +89,7 @@ def _listed(lists: tuple[Path, Path], root: Path, classes: tuple[str, ...] | Non
 
 
 def _entries(path: Path, classes: Collection[str] | None) -> list[tuple[str, str]]:
-    """Path and class of each line; the class is the folder's name, which the number stands for."""
+    """Return path and class of each line; the class is the folder's name, not the number."""
     found = []
     try:
         with path.open(encoding="utf-8") as lines:

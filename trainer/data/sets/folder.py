@@ -1,4 +1,4 @@
-"""`folder:PATH`: one folder a class, under `train/` and `test/` or, without those, split by sorted name."""
+"""`folder:PATH`: one folder for each class, under `train/` and `test/`, or without those divided by sorted path."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ ClassFiles = dict[str, list[str]]
 def open_folder(root: Path, test_every: int, splits: tuple[str, str] = SPLITS) -> Source:
     """Return the images under `root`, without opening any of them.
 
-    With both `train/` and `test/`, those hold the class folders and anything beside them is left alone. Otherwise `root`
+    With both `train/` and `test/`, those hold the class folders and anything beside them is ignored. Otherwise `root`
     holds the class folders, and of each class every `test_every`-th file by sorted path is for testing. Files in folders
     within a class folder belong to the class. Names that begin with a dot are ignored.
 
     Args:
         root: The data set's folder.
         test_every: For a folder without split folders.
-        splits: What the split folders are called.
+        splits: Names of the split folders.
 
     Raises:
         InvalidData: `root` cannot be read, holds only one of `train/` and `test/`, or holds no folder.
@@ -53,7 +53,7 @@ def open_folder(root: Path, test_every: int, splits: tuple[str, str] = SPLITS) -
 
 @contextmanager
 def reading(root: Path) -> Iterator[None]:
-    """Turn what the system says of a folder into one sentence.
+    """Turn errors of the file system into one message.
 
     Raises:
         InvalidData: Instead of an OSError.
@@ -65,7 +65,7 @@ def reading(root: Path) -> Iterator[None]:
 
 
 def class_files(root: Path, below: str = "", names: Collection[str] | None = None) -> ClassFiles:
-    """Return the files of the class folders in the folder `below` of `root`, those of the given names or all."""
+    """Return the files of the class folders in the folder `below` of `root`: of those with the given names, or of all."""
     with os.scandir(root / below) as entries:
         folders = sorted(entry.name for entry in entries if entry.is_dir() and not entry.name.startswith("."))
     return {name: _files(root, os.path.join(below, name)) for name in folders if names is None or name in names}
@@ -119,6 +119,6 @@ def read_image(path: Path) -> Pixels | None:
                 grey = np.clip(np.asarray(image).astype(np.int64) // 256, 0, 255).astype(np.uint8)
                 return np.repeat(grey[:, :, None], 3, axis=2)
             return None if image.mode == "F" else np.asarray(image.convert("RGB"))
-    # Pillow's decoders raise whatever their parsers meet in a damaged file; one bad file must not end a run.
+    # Pillow's decoders raise anything on a damaged file; one bad file must not end a run.
     except Exception:
         return None

@@ -2,7 +2,7 @@
 
 PATH holds a folder for each domain, `amazon`, `caltech` (or `caltech10`), `dslr` and `webcam`, directly or under `images/`;
 a domain's class folders may lie under another `images/`, as in Office-31. Copies name classes in several ways; here they
-always have the same ten names, so that one run fits all domains of all copies. Folders of other classes are left alone.
+always have the same ten names, so that one run fits all domains of all copies. Folders of other classes are ignored.
 
 The split is the published one: of all images of a domain, in the order of class and file name, number i is for testing if
 i mod 10 is 8 or 9. That gives the test sets of 190, 224, 30 and 58 images on which results are reported.
@@ -36,7 +36,7 @@ CLASSES: Mapping[str, frozenset[str]] = MappingProxyType(
         "projector": frozenset({"projector", "videoprojector"}),
     }
 )
-"""The names of the ten classes, and what copies call their folders, without capitals, signs and Caltech-256's numbers."""
+"""The ten classes, and their folders' names in copies, without capitals, signs and the numbers of Caltech-256."""
 
 DOMAINS: Mapping[str, frozenset[str]] = MappingProxyType(
     {
@@ -46,10 +46,10 @@ DOMAINS: Mapping[str, frozenset[str]] = MappingProxyType(
         "webcam": frozenset({"webcam"}),
     }
 )
-"""The domains, and what copies call their folders."""
+"""The domains, and their folders' names in copies."""
 
 IMAGE_ENDINGS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
-"""Other files are not counted, as in torchvision's ImageFolder: the split depends on the count."""
+"""Endings of image files. Other files are not counted, as in torchvision's ImageFolder: the split depends on the count."""
 
 
 def open_office10(domain: str, root: Path) -> Source:
@@ -95,7 +95,7 @@ def open_office10(domain: str, root: Path) -> Source:
 
 
 def _folder_of(place: Path, known: frozenset[str]) -> Path | None:
-    """The folder whose name, without capitals, signs and a number in front, is one of the known."""
+    """Return the folder whose name, without capitals, signs and a number in front, is one of the known ones."""
     return next(
         (folder for folder in sorted(place.iterdir()) if _plain(folder.name) in known and folder.is_dir()), None
     )

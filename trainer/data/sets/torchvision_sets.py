@@ -1,7 +1,7 @@
 """`mnist:PATH`, `cifar10:PATH` and so on: torchvision's data sets, read by torchvision's own classes.
 
-A trainer never downloads: on a closed network that would hang. `fetch` does, when a person asks for it. CIFAR's files are
-pickles; torchvision opens them only if their MD5 is the published one.
+A trainer never downloads, which would hang on a closed network. `fetch` downloads, when a person asks for it. CIFAR's files
+are pickles; torchvision opens them only if their MD5 is the published one.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from trainer.data.sets.digits import CLASS_NAMES
 from trainer.data.source import Pixels, Samples, Source
 
 SILENCE_SECONDS = 60.0
-"""A server that sends nothing for so long is given up."""
+"""Time without a byte after which a server is given up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +34,8 @@ class TorchvisionSet:
 
     Attributes:
         title: Its name in `torchvision.datasets`.
-        files: Where its files are below PATH, for messages.
-        class_names: In the order of its labels; None takes the class's own.
+        files: Its files below PATH, for messages.
+        class_names: Names in the order of its labels; None for torchvision's own names.
         splits: Keyword arguments that choose the training and the test set.
     """
 
@@ -48,11 +48,11 @@ class TorchvisionSet:
     )
 
     def open(self, root: Path, *, download: bool = False) -> list[Any]:
-        """The training and the test set, as torchvision's objects."""
+        """Return the training and the test set, as torchvision's objects."""
         from torchvision import datasets
 
         with warnings.catch_warnings():
-            # The published pickles were made by a numpy so old that today's warns of their dtypes.
+            # The published pickles were made by an old numpy; the present one warns of their dtypes.
             warnings.filterwarnings("ignore", message=r"dtype\(\): align should be passed")
             return [getattr(datasets, self.title)(root, download=download, **split) for split in self.splits]
 
@@ -79,14 +79,14 @@ def open_torchvision(name: str, root: Path) -> Source:
     """Return one of torchvision's data sets from the folder where torchvision keeps it.
 
     Raises:
-        InvalidData: torchvision is not installed, or the files are not there or not whole.
+        InvalidData: torchvision is not installed, or files are missing or damaged.
     """
     known = SETS[name]
     try:
         train, test = known.open(root)
     except ImportError as error:
         raise InvalidData(f"data {name}: needs torchvision: pip install 'fedplcc[trainer]'") from error
-    # Damaged files end in whatever torchvision's parsers meet.
+    # torchvision's parsers raise anything on damaged files.
     except Exception as error:
         raise InvalidData(
             f"there is no whole {known.title} in {root}, that is {known.files}; "
@@ -110,7 +110,7 @@ def fetch(name: str, root: Path) -> Source:
     """Download one of torchvision's data sets into the folder, unless it is there already; archives there are unpacked.
 
     Raises:
-        InvalidData: torchvision is not installed, or what is there or has come is damaged.
+        InvalidData: torchvision is not installed, or files are damaged.
         Unavailable: The server cannot be reached or stops sending.
         StoreUnavailable: The folder cannot be written.
     """
@@ -123,7 +123,7 @@ def fetch(name: str, root: Path) -> Source:
             raise InvalidData("fetching needs torchvision: pip install 'fedplcc[trainer]'") from error
         except (URLError, TimeoutError, ConnectionError, HTTPException) as error:
             raise _unreachable(known, error) from error
-        # What torchvision finds in place it does not always check before its parsers meet anything in it.
+        # torchvision does not check every file before it parses it, and its parsers raise anything.
         except Exception as error:
             if isinstance(error, OSError) and error.errno is not None:  # decompressors raise it without a number
                 raise StoreUnavailable(f"cannot write {known.title} to {root}: {error.strerror}") from error
@@ -135,7 +135,7 @@ def fetch(name: str, root: Path) -> Source:
 
 @contextmanager
 def _patience() -> Iterator[None]:
-    """Give up on a server that sends nothing; torchvision itself would wait for ever."""
+    """Give up on a server that sends nothing; torchvision itself would wait forever."""
     before = socket.getdefaulttimeout()
     socket.setdefaulttimeout(SILENCE_SECONDS)
     try:

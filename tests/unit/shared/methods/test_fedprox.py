@@ -11,10 +11,9 @@ import torch
 from pydantic import ValidationError
 
 from shared.methods.fedprox import Config, client_loss
-from shared.types import PrototypeSet
 from tests.support.oracles.client_losses import Situation, a_point, assert_torch_agrees_with_numpy, gradients, values
 from tests.unit.trainer.builders import a_config, a_model, digest, some_data
-from trainer.learning.training import LocalTraining, local_train
+from trainer.learning.training import LocalTraining, RoundInputs, local_train
 from trainer.models import state_arrays
 
 RECEIVED = {"weight": np.array([[1.0, 2.0], [3.0, 4.0]]), "bias": np.array([0.5])}
@@ -68,7 +67,7 @@ def trained(method: str, **hyper: Any) -> tuple[float, str, LocalTraining]:
     model = a_model(config)
     begin = state_arrays(model)
     result = local_train(
-        model, some_data(config=config), config, config.algorithm, PrototypeSet.empty(), round=1, client_id="a"
+        model, some_data(config=config), RoundInputs(config=config, method=config.algorithm, round=1, client_id="a")
     )
     arrays = state_arrays(model)
     moved = math.sqrt(sum(float(((arrays[name] - begin[name]).astype(np.float64) ** 2).sum()) for name in begin))
@@ -91,6 +90,6 @@ class TestLocalTraining:
         config = a_config("fedprox", model={"name": "resnet10"}, training={"learning_rate": 1e-12})
         model = a_model(config)
         result = local_train(
-            model, some_data(config=config), config, config.algorithm, PrototypeSet.empty(), round=1, client_id="a"
+            model, some_data(config=config), RoundInputs(config=config, method=config.algorithm, round=1, client_id="a")
         )
         assert result.losses["prox"] < 1e-12

@@ -12,11 +12,10 @@ import torch
 
 from shared.methods.base import ClientStep
 from shared.methods.moon import METHOD, PREVIOUS, RECEIVED, Config, client_loss
-from shared.types import PrototypeSet
 from tests.support.oracles.numpy_ops import a_step
 from tests.unit.trainer.builders import a_config, a_model, digest, some_data
 from trainer.learning.ops import TorchOps
-from trainer.learning.training import LocalTraining, local_train
+from trainer.learning.training import LocalTraining, RoundInputs, local_train
 from trainer.models import state_arrays
 
 RIGHT, UP, DIAGONAL = (1.0, 0.0), (0.0, 1.0), (0.6, 0.8)
@@ -114,12 +113,7 @@ def trained(method: str = "moon", state: Any = None, **hyper: Any) -> tuple[str,
     result = local_train(
         model,
         some_data(config=config),
-        config,
-        config.algorithm,
-        PrototypeSet.empty(),
-        round=2,
-        client_id="a",
-        client_state=state,
+        RoundInputs(config=config, method=config.algorithm, round=2, client_id="a", client_state=state),
     )
     return digest(model), result
 
@@ -140,7 +134,7 @@ class TestLocalTraining:
         config = a_config()
         model = a_model(config)
         local_train(
-            model, some_data(config=config), config, config.algorithm, PrototypeSet.empty(), round=2, client_id="a"
+            model, some_data(config=config), RoundInputs(config=config, method=config.algorithm, round=2, client_id="a")
         )
         first, result = trained()
         assert first == digest(model)
@@ -164,17 +158,12 @@ class TestLocalTraining:
         result = local_train(
             model,
             some_data(config=config),
-            config,
-            METHOD,
-            PrototypeSet.empty(),
-            round=2,
-            client_id="a",
-            client_state=state,
+            RoundInputs(config=config, method=METHOD, round=2, client_id="a", client_state=state),
         )
         assert "contrast" in result.losses
         plain = a_config(model={"name": "resnet10"})
         expected = a_model(plain)
         local_train(
-            expected, some_data(config=plain), plain, plain.algorithm, PrototypeSet.empty(), round=2, client_id="a"
+            expected, some_data(config=plain), RoundInputs(config=plain, method=plain.algorithm, round=2, client_id="a")
         )
         assert digest(model) == digest(expected)

@@ -24,9 +24,10 @@ from shared.tensors import blob_ref
 from shared.types import MODEL, Client, Membership, Payload, Poll, RunSpec, Task, TaskKind, Update
 from shared.wire.rpc import SERVER_OPTIONS, backoff, to_status
 from tests.support.federation.processes import eventually
-from trainer.aggregator import connection as client_module
-from trainer.aggregator.connection import AggregatorClient, StreamEnd
-from trainer.aggregator.port import Coordinator
+from trainer.aggregator import retries, task_stream, transfers
+from trainer.aggregator.connection import AggregatorConnection
+from trainer.aggregator.port import AggregatorPort
+from trainer.aggregator.task_stream import StreamEnd
 from trainer.cancellation import Cancelled, never
 from trainer.readings.metrics import TrainerMetrics
 
@@ -158,38 +159,38 @@ def server() -> Iterator[Server]:
 
 
 @pytest.fixture
-def client(server: Server) -> Iterator[AggregatorClient]:
+def client(server: Server) -> Iterator[AggregatorConnection]:
     metrics = TrainerMetrics(new_registry("trainer"))
     address = f"127.0.0.1:{server.port}"  # type: ignore[attr-defined]
-    client = AggregatorClient(address, "ann", TOKEN, metrics, rng=Quick())
+    client = AggregatorConnection(address, "ann", TOKEN, metrics, rng=Quick())
     client.join(Client(client_id="ann", domain="d", num_examples=1, class_counts={"a": 1}))
     server.calls.clear()
     yield client
     client.close()
 
 
-def value(client: AggregatorClient, metric: str, *labels: str) -> float:
+def value(client: AggregatorConnection, metric: str, *labels: str) -> float:
     (sample,) = [
         sample for sample in getattr(client.metrics, metric).labels(*labels)._child_samples() if sample.name == "_total"
     ]
     return float(sample.value)
 
 
-def store(client: AggregatorClient, should_stop: Callable[[], bool] = never) -> None:
+def store(client: AggregatorConnection, should_stop: Callable[[], bool] = never) -> None:
     client.for_task(should_stop).store("run", 1, BLOB, DATA, is_prototypes=False)
 
 
-def commit(client: AggregatorClient) -> Any:
+def commit(client: AggregatorConnection) -> Any:
     update = Update(client_id="ann", payload=Payload(tensor_groups=(BLOB,)), num_examples=1)
     return client.for_task(never).commit_update("run", 1, update)
 
 
-def test_it_keeps_the_protocol_that_tasks_need(client: AggregatorClient) -> None:
-    connection: Coordinator = client.for_task(never)
+def test_it_keeps_the_protocol_that_tasks_need(client: AggregatorConnection) -> None:
+    connection: AggregatorPort = client.for_task(never)
     assert connection.fetch(BLOB) == DATA
 
 
-def test_a_download_goes_on_from_the_last_byte_that_arrived(server: Server, client: AggregatorClient) -> None:
+def test_a_download_goes_on_from_the_last_byte_that_arrived(server: Server, client: AggregatorConnection) -> None:
     server.trouble["DownloadBlob"] = [3000, 3000, 7000]
     assert client.for_task(never).fetch(BLOB) == DATA
     assert server.offsets == [0, 3000, 3000, 7000]
@@ -199,7 +200,7 @@ def test_a_download_goes_on_from_the_last_byte_that_arrived(server: Server, clie
     assert value(client, "retries", "download") == 3
 
 
-def test_bytes_that_are_downloaded_again_for_the_same_task_are_counted_as_such(client: AggregatorClient) -> None:
+def test_bytes_that_are_downloaded_again_for_the_same_task_are_counted_as_such(client: AggregatorConnection) -> None:
     connection = client.for_task(never)
     assert [connection.fetch(BLOB) for _ in range(2)] == [DATA] * 2
     assert value(client, "resent_bytes", "received") == len(DATA)
@@ -208,19 +209,21 @@ def test_bytes_that_are_downloaded_again_for_the_same_task_are_counted_as_such(c
     assert value(client, "transfer_bytes", "received", "model") == 3 * len(DATA)
 
 
-def test_a_blob_that_the_task_does_not_name_yet_is_asked_for_again(server: Server, client: AggregatorClient) -> None:
+def test_a_blob_that_the_task_does_not_name_yet_is_asked_for_again(
+    server: Server, client: AggregatorConnection
+) -> None:
     server.trouble["DownloadBlob"] = [errors.BlobNotFound("not named")] * 2
     assert client.for_task(never).fetch(BLOB) == DATA
 
 
-def test_a_blob_that_the_task_never_names_is_given_up(server: Server, client: AggregatorClient) -> None:
+def test_a_blob_that_the_task_never_names_is_given_up(server: Server, client: AggregatorConnection) -> None:
     server.trouble["DownloadBlob"] = [errors.BlobNotFound("not named")] * 100
     with pytest.raises(errors.BlobNotFound):
         client.for_task(never).fetch(BLOB)
-    assert len(server.offsets) == client_module.GIVE_UP_AFTER
+    assert len(server.offsets) == retries.GIVE_UP_AFTER
 
 
-def test_an_upload_goes_on_from_the_offset_that_the_server_names(server: Server, client: AggregatorClient) -> None:
+def test_an_upload_goes_on_from_the_offset_that_the_server_names(server: Server, client: AggregatorConnection) -> None:
     server.trouble["UploadModel"] = [2000, 5000]
     store(client)
     assert bytes(server.received) == DATA
@@ -228,7 +231,7 @@ def test_an_upload_goes_on_from_the_offset_that_the_server_names(server: Server,
     assert value(client, "transfers_resumed", "sent") == 2
 
 
-def test_bytes_that_the_server_lost_are_counted_as_sent_again(server: Server, client: AggregatorClient) -> None:
+def test_bytes_that_the_server_lost_are_counted_as_sent_again(server: Server, client: AggregatorConnection) -> None:
     def forget() -> None:
         del server.received[2000:]
 
@@ -240,23 +243,23 @@ def test_bytes_that_the_server_lost_are_counted_as_sent_again(server: Server, cl
     assert value(client, "transfer_bytes", "sent", "model") - resent == len(DATA)
 
 
-def test_a_blob_that_the_server_holds_is_not_sent_again(server: Server, client: AggregatorClient) -> None:
+def test_a_blob_that_the_server_holds_is_not_sent_again(server: Server, client: AggregatorConnection) -> None:
     server.received += DATA
     store(client)
     assert server.offsets == []
     assert value(client, "transfer_bytes", "sent", "model") == 0
 
 
-def test_an_upload_that_arrived_corrupt_is_sent_anew(server: Server, client: AggregatorClient) -> None:
+def test_an_upload_that_arrived_corrupt_is_sent_anew(server: Server, client: AggregatorConnection) -> None:
     server.trouble["UploadModel"] = [errors.BlobCorrupt("other bytes")]
     store(client)
     assert bytes(server.received) == DATA
 
 
 def test_an_upload_that_stands_still_is_ended_and_goes_on(
-    server: Server, client: AggregatorClient, monkeypatch: pytest.MonkeyPatch
+    server: Server, client: AggregatorConnection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client_module, "STANDSTILL_S", 0.2)
+    monkeypatch.setattr(transfers, "STANDSTILL_S", 0.2)
     server.trouble["UploadModel"] = [server.closing.wait]
     thread = threading.Timer(1.0, server.closing.set)
     thread.start()
@@ -267,7 +270,7 @@ def test_an_upload_that_stands_still_is_ended_and_goes_on(
 
 @pytest.mark.parametrize("method", ["GetUploadStatus", "DownloadBlob"])
 def test_a_transfer_that_the_aggregator_found_idle_goes_on_however_often(
-    server: Server, client: AggregatorClient, method: str
+    server: Server, client: AggregatorConnection, method: str
 ) -> None:
     server.trouble[method] = [errors.TransferIdle("the client moves nothing")] * 10
     if method == "DownloadBlob":
@@ -277,7 +280,7 @@ def test_a_transfer_that_the_aggregator_found_idle_goes_on_however_often(
         assert bytes(server.received) == DATA
 
 
-def test_a_transfer_that_is_not_wanted_any_more_is_ended_at_once(server: Server, client: AggregatorClient) -> None:
+def test_a_transfer_that_is_not_wanted_any_more_is_ended_at_once(server: Server, client: AggregatorConnection) -> None:
     stopped = threading.Event()
 
     def stop_and_hang() -> None:
@@ -290,7 +293,9 @@ def test_a_transfer_that_is_not_wanted_any_more_is_ended_at_once(server: Server,
 
 
 @pytest.mark.parametrize("error", [errors.StoreUnavailable, errors.Overloaded, errors.NotAMember, errors.ClientIdTaken])
-def test_what_passes_is_waited_for(server: Server, client: AggregatorClient, error: type[errors.FedplccError]) -> None:
+def test_what_passes_is_waited_for(
+    server: Server, client: AggregatorConnection, error: type[errors.FedplccError]
+) -> None:
     server.trouble["CommitUpdate"] = [error("for now")] * 10
     assert commit(client).sha256s == (BLOB.sha256,)
     assert server.calls.count("CommitUpdate") == 11
@@ -301,7 +306,7 @@ def test_what_passes_is_waited_for(server: Server, client: AggregatorClient, err
     "error", [errors.RoundClosed, errors.NotInCohort, errors.UpdateConflict, errors.MalformedUpdate, errors.Internal]
 )
 def test_what_is_refused_for_good_is_not_tried_again(
-    server: Server, client: AggregatorClient, error: type[errors.FedplccError]
+    server: Server, client: AggregatorConnection, error: type[errors.FedplccError]
 ) -> None:
     server.trouble["CommitUpdate"] = [error("for good")] * 10
     with pytest.raises(error, match="for good"):
@@ -310,7 +315,7 @@ def test_what_is_refused_for_good_is_not_tried_again(
 
 
 def test_who_waits_for_an_aggregator_goes_on_as_soon_as_its_task_is_told_anew(
-    server: Server, client: AggregatorClient
+    server: Server, client: AggregatorConnection
 ) -> None:
     client.rng = Slow()
     server.trouble["CommitUpdate"] = [errors.NotAMember("it has restarted")]
@@ -323,13 +328,15 @@ def test_who_waits_for_an_aggregator_goes_on_as_soon_as_its_task_is_told_anew(
     assert server.calls.count("CommitUpdate") == 2
 
 
-def test_waiting_for_an_aggregator_ends_when_the_task_is_not_wanted(server: Server, client: AggregatorClient) -> None:
+def test_waiting_for_an_aggregator_ends_when_the_task_is_not_wanted(
+    server: Server, client: AggregatorConnection
+) -> None:
     server.trouble["GetUploadStatus"] = [errors.StoreUnavailable("away")] * 1000
     with pytest.raises(Cancelled):
         store(client, lambda: len(server.calls) > 3)
 
 
-def test_closing_ends_a_call_that_hangs(server: Server, client: AggregatorClient) -> None:
+def test_closing_ends_a_call_that_hangs(server: Server, client: AggregatorConnection) -> None:
     hanging = threading.Event()
 
     def hang() -> None:
@@ -353,13 +360,13 @@ def test_closing_ends_a_call_that_hangs(server: Server, client: AggregatorClient
 TASK = Task(kind=TaskKind.TRAIN, run=RunSpec(run_id="r", config_json="{}", config_hash=""), round=3)
 
 
-def test_the_stream_brings_tasks_and_at_last_why_it_ends(server: Server, client: AggregatorClient) -> None:
+def test_the_stream_brings_tasks_and_at_last_why_it_ends(server: Server, client: AggregatorConnection) -> None:
     end = pb.StreamEnd(reason=pb.StreamEnd.REASON_SHUTTING_DOWN)
     server.steps = [pb.SyncRoundResponse(task=task_to_proto(TASK)), pb.SyncRoundResponse(end=end)]
     assert list(client.follow()) == [TASK, StreamEnd.SHUTTING_DOWN]
 
 
-def test_a_refreshed_stream_ends_quietly_and_a_lost_one_does_not(server: Server, client: AggregatorClient) -> None:
+def test_a_refreshed_stream_ends_quietly_and_a_lost_one_does_not(server: Server, client: AggregatorConnection) -> None:
     server.steps = [pb.SyncRoundResponse(task=task_to_proto(TASK))]
     steps = client.follow()
     assert next(steps) == TASK
@@ -374,7 +381,7 @@ ANSWERED = pb.SyncRoundResponse(end=pb.StreamEnd(reason=pb.StreamEnd.REASON_POLL
 
 
 @pytest.fixture
-def polling(client: AggregatorClient) -> AggregatorClient:
+def polling(client: AggregatorConnection) -> AggregatorConnection:
     """The client, as it follows tasks by short calls."""
     client.poll_hold_s = 7.0
     return client
@@ -385,7 +392,7 @@ def a_step(task: Task) -> pb.SyncRoundResponse:
 
 
 def test_polls_say_what_is_known_and_go_on_until_the_stream_ends_for_another_reason(
-    server: Server, polling: AggregatorClient
+    server: Server, polling: AggregatorConnection
 ) -> None:
     other = replace(TASK, round=4)
     end = pb.SyncRoundResponse(end=pb.StreamEnd(reason=pb.StreamEnd.REASON_LEASE_EXPIRED))
@@ -396,14 +403,14 @@ def test_polls_say_what_is_known_and_go_on_until_the_stream_ends_for_another_rea
     assert asked == [Poll(None, 7.0), Poll(TASK.key, 7.0), Poll(TASK.key, 7.0), Poll(other.key, 7.0)]
 
 
-def test_a_stream_is_asked_for_in_the_words_of_the_first_version(server: Server, client: AggregatorClient) -> None:
+def test_a_stream_is_asked_for_in_the_words_of_the_first_version(server: Server, client: AggregatorConnection) -> None:
     server.steps = [pb.SyncRoundResponse(end=pb.StreamEnd(reason=pb.StreamEnd.REASON_SHUTTING_DOWN))]
     assert list(client.follow()) == [StreamEnd.SHUTTING_DOWN]
     assert server.asked.get_nowait() == pb.SyncRoundRequest(client_id="ann", instance_token=TOKEN)
 
 
 def test_a_refresh_while_a_poll_is_held_or_between_two_has_the_present_task_told_anew(
-    server: Server, polling: AggregatorClient
+    server: Server, polling: AggregatorConnection
 ) -> None:
     server.polls.put([a_step(TASK), ANSWERED])
     steps = polling.follow()
@@ -426,16 +433,16 @@ def test_a_refresh_while_a_poll_is_held_or_between_two_has_the_present_task_told
 
 
 def test_a_poll_without_an_answer_is_given_up(
-    server: Server, polling: AggregatorClient, monkeypatch: pytest.MonkeyPatch
+    server: Server, polling: AggregatorConnection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client_module, "POLL_ANSWER_S", 0.1)
+    monkeypatch.setattr(task_stream, "POLL_ANSWER_S", 0.1)
     polling.poll_hold_s = 0.1
     with pytest.raises(errors.Unavailable, match="did not answer in time"):
         list(polling.follow())
 
 
 def test_an_aggregator_of_an_earlier_version_answers_a_poll_with_a_stream(
-    server: Server, polling: AggregatorClient
+    server: Server, polling: AggregatorConnection
 ) -> None:
     other = replace(TASK, round=4)
     end = pb.SyncRoundResponse(end=pb.StreamEnd(reason=pb.StreamEnd.REASON_SHUTTING_DOWN))
@@ -443,18 +450,18 @@ def test_an_aggregator_of_an_earlier_version_answers_a_poll_with_a_stream(
     assert list(polling.follow()) == [TASK, other, StreamEnd.SHUTTING_DOWN]
 
 
-def test_a_stream_of_a_later_version_is_refused_by_name(server: Server, client: AggregatorClient) -> None:
+def test_a_stream_of_a_later_version_is_refused_by_name(server: Server, client: AggregatorConnection) -> None:
     server.steps = [pb.SyncRoundResponse()]
     with pytest.raises(errors.MalformedRequest, match="does not know"):
         list(client.follow())
 
 
-def test_chunks_are_no_larger_than_the_aggregator_takes(client: AggregatorClient) -> None:
+def test_chunks_are_no_larger_than_the_aggregator_takes(client: AggregatorConnection) -> None:
     assert client.chunk_bytes == 1000
 
 
 def test_a_poll_that_is_answered_at_once_with_no_news_is_not_asked_again_at_once(
-    server: Server, polling: AggregatorClient
+    server: Server, polling: AggregatorConnection
 ) -> None:
     class Counting(Quick):
         waits = 0
@@ -472,7 +479,7 @@ def test_a_poll_that_is_answered_at_once_with_no_news_is_not_asked_again_at_once
 
 
 def test_a_task_that_cannot_go_on_says_why_in_the_log_once(
-    server: Server, client: AggregatorClient, caplog: pytest.LogCaptureFixture
+    server: Server, client: AggregatorConnection, caplog: pytest.LogCaptureFixture
 ) -> None:
     server.trouble["CommitUpdate"] = [errors.StoreUnavailable("the disk is full")] * 10
     caplog.set_level("WARNING", "trainer")
@@ -482,7 +489,7 @@ def test_a_task_that_cannot_go_on_says_why_in_the_log_once(
 
 @pytest.mark.parametrize("way", ["up", "down"])
 def test_a_transfer_that_gets_on_with_every_attempt_never_waits_long(
-    server: Server, client: AggregatorClient, way: str
+    server: Server, client: AggregatorConnection, way: str
 ) -> None:
     limits: list[float] = []
 
@@ -492,7 +499,7 @@ def test_a_transfer_that_gets_on_with_every_attempt_never_waits_long(
             yield 0.01
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(client_module, "backoff", noted)
+        patch.setattr(retries, "backoff", noted)
         if way == "up":
             server.trouble["UploadModel"] = list(range(1000, 9001, 1000))
             store(client)

@@ -6,22 +6,22 @@ from collections.abc import Iterable
 
 import pytest
 
-from trainer.aggregator.proxy_detection import Cuts
+from trainer.aggregator.proxy_detection import ProxyDetector
 
 
-def told(ages_s: Iterable[float | None], cuts: Cuts | None = None) -> list[float]:
+def told(ages_s: Iterable[float | None], detector: ProxyDetector | None = None) -> list[float]:
     """What is said of streams that break after so many idle seconds; None is an aggregator that does not answer."""
-    cuts, now, said = cuts or Cuts(), 1000.0, []
+    detector, now, said = detector or ProxyDetector(), 1000.0, []
     for age_s in ages_s:
-        idle_s = None if age_s is None else cuts.joined()
+        idle_s = None if age_s is None else detector.joined()
         if idle_s is not None:
             said.append(idle_s)
         if age_s is not None:
-            cuts.spoke(now)
+            detector.received(now)
             now += age_s
-        cuts.broke(now)
+        detector.broke(now)
         now += 0.2
-    idle_s = cuts.joined()
+    idle_s = detector.joined()
     return [*said, *([] if idle_s is None else [idle_s])]
 
 
@@ -49,19 +49,19 @@ def test_it_is_said_once() -> None:
 
 
 def test_an_end_with_a_reason_begins_the_count_anew() -> None:
-    cuts = Cuts()
-    assert told([60.0, 60.0], cuts) == []
-    cuts.spoke(0.0)
-    cuts.ended()
-    assert told([60.0], cuts) == []
-    assert told([60.0, 60.0], cuts) == [60.0]
+    detector = ProxyDetector()
+    assert told([60.0, 60.0], detector) == []
+    detector.received(0.0)
+    detector.ended()
+    assert told([60.0], detector) == []
+    assert told([60.0, 60.0], detector) == [60.0]
 
 
 def test_a_message_begins_the_idle_time_anew() -> None:
-    cuts = Cuts()
+    detector = ProxyDetector()
     for begin in (0.0, 1000.0, 2000.0):
         for second in range(0, 500, 50 + int(begin) // 100):
-            cuts.spoke(begin + second)
+            detector.received(begin + second)
         last = begin + second
-        cuts.broke(last + 60.0)
-    assert cuts.joined() == 60.0
+        detector.broke(last + 60.0)
+    assert detector.joined() == 60.0

@@ -135,4 +135,4 @@ def test_images_that_no_memory_can_hold_end_in_a_sentence() -> None:
     with pytest.raises(
         InvalidData, match=r"1000000000000 images of 1024 x 1024 need 2929687500 GiB of memory, more than"
     ):
-        loading._room(10**12, 1024)
+        loading._allocated(10**12, 1024)

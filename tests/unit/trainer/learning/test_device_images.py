@@ -7,7 +7,7 @@ import torch
 
 from tests.unit.trainer.builders import CPU, a_config, a_contract, a_model, digest, some_images, some_prototypes
 from trainer.learning.device_images import Augmentation, DeviceImages
-from trainer.learning.training import local_train
+from trainer.learning.training import RoundInputs, local_train
 
 CONTRACT = a_contract(mean=(0.1, 0.5, 0.9), std=(0.5, 0.25, 1.0))
 
@@ -96,7 +96,11 @@ def test_training_ends_in_the_same_bytes_wherever_the_images_are_held() -> None:
     for free_bytes in (0, 10**12):
         data: Any = Counted.put(some_images(30), config.data, CPU, free_bytes=free_bytes)
         model = a_model(config)
-        local_train(model, data, config, config.algorithm, some_prototypes(), round=1, client_id="a")
+        local_train(
+            model,
+            data,
+            RoundInputs(config=config, method=config.algorithm, prototypes=some_prototypes(), round=1, client_id="a"),
+        )
         digests.append(digest(model))
         assert len(data.moved) == 5  # every batch goes through the same door
     assert digests[0] == digests[1]

@@ -16,8 +16,10 @@ from tests.support import ROOT
 from tests.unit.trainer.builders import CPU, a_config, a_model, digest, some_data, some_images, some_prototypes
 from trainer.cancellation import Cancelled
 from trainer.learning.device_images import DeviceImages
+from trainer.learning.divergence import TrainingDiverged
 from trainer.learning.evaluation import collect_features
-from trainer.learning.training import TrainingDiverged, local_train, total_loss
+from trainer.learning.losses import total_loss
+from trainer.learning.training import RoundInputs, TrainingObserver, local_train
 from trainer.models import load_arrays, state_arrays
 
 NONE = PrototypeSet.empty()
@@ -28,9 +30,14 @@ def train(config=None, model=None, data=None, prototypes=NONE, method=None, **wh
     config = config or a_config()
     model = model or a_model(config)
     data = data or some_data(config=config)
-    result = local_train(
-        model, data, config, method or config.algorithm, prototypes, **{"round": 1, "client_id": "a", **where}
+    told = {name: where.pop(name) for name in ("should_stop", "on_progress", "on_batch") if name in where}
+    inputs = RoundInputs(
+        config=config,
+        method=method or config.algorithm,
+        prototypes=prototypes,
+        **{"round": 1, "client_id": "a", **where},
     )
+    result = local_train(model, data, inputs, TrainingObserver(**told))
     return model, result
 
 
@@ -269,12 +276,15 @@ FRESH = """
 import sys
 import torch
 from tests.unit.trainer.builders import a_config, a_model, digest, some_data, some_prototypes
-from trainer.learning.training import local_train
+from trainer.learning.training import RoundInputs, local_train
 
 torch.rand(77)
 config = a_config("fedplcc", model={"name": "resnet10"}, training={"augment": ["crop"]})
 model = a_model(config)
-local_train(model, some_data(40, config), config, config.algorithm, some_prototypes(512), round=3, client_id="a")
+inputs = RoundInputs(
+    config=config, method=config.algorithm, prototypes=some_prototypes(512), round=3, client_id="a"
+)
+local_train(model, some_data(40, config), inputs)
 print(digest(model))
 """
 

@@ -14,7 +14,7 @@ from shared.errors import InvalidModel
 from shared.methods import METHODS
 from tests.unit.trainer.builders import a_config, digest, some_data, some_prototypes
 from trainer.consent import Consent
-from trainer.learning.training import local_train
+from trainer.learning.training import RoundInputs, local_train
 from trainer.models import build_model as strictly_build_model
 from trainer.models import head_names, load_arrays, state_arrays
 
@@ -95,11 +95,13 @@ def test_fedplcc_trains_it_finite_and_a_frozen_backbone_does_not_move(name, free
     trained = local_train(
         model,
         some_data(config=config),
-        config,
-        METHODS["fedplcc"],
-        some_prototypes(dim=model.feature_dim),
-        round=2,
-        client_id="a",
+        RoundInputs(
+            config=config,
+            method=METHODS["fedplcc"],
+            prototypes=some_prototypes(dim=model.feature_dim),
+            round=2,
+            client_id="a",
+        ),
     )
     assert set(trained.losses) == {"ce", "contra", "corr"}
     after = state_arrays(model)

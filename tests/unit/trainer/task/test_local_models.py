@@ -22,21 +22,22 @@ from shared.tensors import from_bytes, prototypes_from_bytes, prototypes_to_byte
 from shared.types import GLOBAL_CLUSTER, MODEL, ClientActivity, Payload, PrototypeSet, RunSpec, Task, TaskKind
 from tests.support.hosts.failing_disk import Killed
 from tests.unit.trainer.builders import CPU, a_config, a_model, digest, some_data, some_prototypes
-from tests.unit.trainer.memory_coordinator import MemoryCoordinator
+from tests.unit.trainer.memory_aggregator import MemoryAggregator
 from trainer.data import load_dataset
 from trainer.learning.device_images import DeviceImages
 from trainer.learning.evaluation import collect_features, evaluate
-from trainer.learning.training import local_train
+from trainer.learning.training import RoundInputs, local_train
 from trainer.models import load_arrays, state_arrays
 from trainer.task.client_state import ClientStates
 from trainer.task.runner import TaskRunner
+from trainer.task.site import ClientSite
 
 OWN = {"share_model": False}
 """FedProto as published: models stay with their clients."""
 DIM = 128
 
 
-class Counting(MemoryCoordinator):
+class Counting(MemoryAggregator):
     """Remembers the roles of what was downloaded."""
 
     def __init__(self, **fields) -> None:
@@ -71,26 +72,26 @@ def config_of(run):
 
 
 def a_runner(data, folder):
-    return TaskRunner("ann", "hospital", data, ClientStates(folder), device="cpu")
+    return TaskRunner(ClientSite.at("ann", "hospital", data, device="cpu"), ClientStates(folder))
 
 
 def global_model(seed=0):
     return to_bytes(state_arrays(a_model(a_config(run={"seed": seed}))))
 
 
-def a_task(coordinator, run, kind, number, *, prototypes=None, model=None) -> Task:
+def a_task(aggregator, run, kind, number, *, prototypes=None, model=None) -> Task:
     """What an aggregator asks for: prototypes where the method trains with them, or judges by them."""
     config = config_of(run)
     sets: tuple[Any, ...] = ()
     if kind is TaskKind.TRAIN or config.algorithm.names_by_prototypes(config.method):
-        sets = (coordinator.offer(GLOBAL_CLUSTER, prototypes_to_bytes(prototypes or PrototypeSet.empty())),)
-    payload = Payload(tensor_groups=(coordinator.offer(MODEL, model or global_model()),), prototype_sets=sets)
+        sets = (aggregator.offer(GLOBAL_CLUSTER, prototypes_to_bytes(prototypes or PrototypeSet.empty())),)
+    payload = Payload(tensor_groups=(aggregator.offer(MODEL, model or global_model()),), prototype_sets=sets)
     return Task(kind=kind, run=run, round=number, total_rounds=3, payload=payload)
 
 
-def reported(coordinator) -> Any:
+def reported(aggregator) -> Any:
     """The counts of the last report, by model."""
-    return {counts.model: counts for counts in coordinator.evaluations[-1][1].counts}
+    return {counts.model: counts for counts in aggregator.evaluations[-1][1].counts}
 
 
 def kept_model(folder):
@@ -114,15 +115,15 @@ def counts_of(arrays, run, data, **options):
 
 class TestReports:
     def test_the_clients_own_model_is_judged_beside_the_global_one_on_the_same_images(self, data, tmp_path) -> None:
-        coordinator, run = MemoryCoordinator(), a_run("fedccl")
+        aggregator, run = MemoryAggregator(), a_run("fedccl")
         runner, other = a_runner(data, tmp_path), global_model(seed=5)
-        runner.perform(a_task(coordinator, run, TaskKind.TRAIN, 1), coordinator)
+        runner.perform(a_task(aggregator, run, TaskKind.TRAIN, 1), aggregator)
         activities = []
-        task = a_task(coordinator, run, TaskKind.EVALUATE, 1, model=other)
-        runner.perform(task, coordinator, on_activity=lambda *step: activities.append(step))
-        ((_, update),) = coordinator.updates
-        trained = from_bytes(coordinator.stored[update.payload.tensor_group(MODEL).sha256][0])
-        counts = reported(coordinator)
+        task = a_task(aggregator, run, TaskKind.EVALUATE, 1, model=other)
+        runner.perform(task, aggregator, on_activity=lambda *step: activities.append(step))
+        ((_, update),) = aggregator.updates
+        trained = from_bytes(aggregator.stored[update.payload.tensor_group(MODEL).sha256][0])
+        counts = reported(aggregator)
         assert list(counts) == ["global", "local"]
         assert counts["global"] == counts_of(from_bytes(other), run, data)
         assert counts["local"] == counts_of(trained, run, data, model_name="local")
@@ -136,19 +137,19 @@ class TestReports:
         self, data, tmp_path, method, hyper
     ) -> None:
         """It was dropped from the first round, and helps with a report."""
-        coordinator, run = MemoryCoordinator(), a_run(method, **hyper)
-        a_runner(data, tmp_path).perform(a_task(coordinator, run, TaskKind.EVALUATE, 1), coordinator)
-        assert list(reported(coordinator)) == ["global"]
+        aggregator, run = MemoryAggregator(), a_run(method, **hyper)
+        a_runner(data, tmp_path).perform(a_task(aggregator, run, TaskKind.EVALUATE, 1), aggregator)
+        assert list(reported(aggregator)) == ["global"]
 
     @pytest.mark.parametrize(("method", "hyper"), [("fedproto", {}), ("moon", {}), ("fedplcc", {}), ("fedprox", {})])
     def test_other_methods_report_on_the_global_model_alone(self, data, tmp_path, method, hyper) -> None:
-        coordinator, run = MemoryCoordinator(), a_run(method, **hyper)
+        aggregator, run = MemoryAggregator(), a_run(method, **hyper)
         runner = a_runner(data, tmp_path)
-        runner.perform(a_task(coordinator, run, TaskKind.TRAIN, 1), coordinator)
-        joined = coordinator.num_joined
-        runner.perform(a_task(coordinator, run, TaskKind.EVALUATE, 1), coordinator)
-        assert list(reported(coordinator)) == ["global"]
-        assert coordinator.num_joined == joined, "what is kept is no matter of this report"
+        runner.perform(a_task(aggregator, run, TaskKind.TRAIN, 1), aggregator)
+        joined = aggregator.num_joined
+        runner.perform(a_task(aggregator, run, TaskKind.EVALUATE, 1), aggregator)
+        assert list(reported(aggregator)) == ["global"]
+        assert aggregator.num_joined == joined, "what is kept is no matter of this report"
 
 
 @pytest.mark.parametrize(("method", "hyper"), [("fedccl", {}), ("fedproto", OWN)])
@@ -158,49 +159,49 @@ class TestCommittedState:
     def test_a_trainer_that_dies_before_it_hears_of_its_commit_reports_on_the_model_of_that(
         self, data, tmp_path, method, hyper
     ) -> None:
-        run, whole = a_run(method, **hyper), MemoryCoordinator()
+        run, whole = a_run(method, **hyper), MemoryAggregator()
         runner = a_runner(data, tmp_path / "whole")
         for number in (1, 2):
             runner.perform(a_task(whole, run, TaskKind.TRAIN, number, prototypes=some_prototypes(DIM)), whole)
         runner.perform(a_task(whole, run, TaskKind.EVALUATE, 2, prototypes=some_prototypes(DIM)), whole)
 
-        class Dying(MemoryCoordinator):
+        class Dying(MemoryAggregator):
             def commit_update(self, run_id, round_number, update):
                 committed = super().commit_update(run_id, round_number, update)
                 self._fail("acknowledgement")
                 return committed
 
-        coordinator, folder = Dying(), tmp_path / "dying"
-        train = partial(a_task, coordinator, run, TaskKind.TRAIN, prototypes=some_prototypes(DIM))
-        a_runner(data, folder).perform(train(1), coordinator)
-        coordinator.failures["acknowledgement"] = [Killed("after the commit")]
+        aggregator, folder = Dying(), tmp_path / "dying"
+        train = partial(a_task, aggregator, run, TaskKind.TRAIN, prototypes=some_prototypes(DIM))
+        a_runner(data, folder).perform(train(1), aggregator)
+        aggregator.failures["acknowledgement"] = [Killed("after the commit")]
         with pytest.raises(Killed):
-            a_runner(data, folder).perform(train(2), coordinator)
+            a_runner(data, folder).perform(train(2), aggregator)
         assert ClientStates(folder).manifest.staged is not None
-        evaluate_task = a_task(coordinator, run, TaskKind.EVALUATE, 2, prototypes=some_prototypes(DIM))
-        a_runner(data, folder).perform(evaluate_task, coordinator)
-        assert reported(coordinator) == reported(whole)
-        assert "local" in reported(coordinator)
+        evaluate_task = a_task(aggregator, run, TaskKind.EVALUATE, 2, prototypes=some_prototypes(DIM))
+        a_runner(data, folder).perform(evaluate_task, aggregator)
+        assert reported(aggregator) == reported(whole)
+        assert "local" in reported(aggregator)
         assert ClientStates(folder).manifest.staged is None
 
     @pytest.mark.parametrize("survives", [True, False])
     def test_a_client_whose_update_came_too_late_reports_on_the_model_of_the_one_before(
         self, data, tmp_path, method, hyper, survives
     ) -> None:
-        coordinator, run = MemoryCoordinator(), a_run(method, **hyper)
+        aggregator, run = MemoryAggregator(), a_run(method, **hyper)
         runner = a_runner(data, tmp_path)
-        runner.perform(a_task(coordinator, run, TaskKind.TRAIN, 1), coordinator)
+        runner.perform(a_task(aggregator, run, TaskKind.TRAIN, 1), aggregator)
         kept = ClientStates(tmp_path).manifest.promoted["run-1"]
-        coordinator.failures["commit"] = [RoundClosed("the round has closed")]
+        aggregator.failures["commit"] = [RoundClosed("the round has closed")]
         with pytest.raises(RoundClosed):
-            runner.perform(a_task(coordinator, run, TaskKind.TRAIN, 2, prototypes=some_prototypes(DIM)), coordinator)
+            runner.perform(a_task(aggregator, run, TaskKind.TRAIN, 2, prototypes=some_prototypes(DIM)), aggregator)
         if not survives:
             runner = a_runner(data, tmp_path)
-        task = a_task(coordinator, run, TaskKind.EVALUATE, 2)
+        task = a_task(aggregator, run, TaskKind.EVALUATE, 2)
         problems: list[Any] = []
-        runner.perform(task, coordinator, on_problem=problems.append)
+        runner.perform(task, aggregator, on_problem=problems.append)
         assert (ClientStates(tmp_path).manifest.promoted["run-1"], problems) == (kept, [])
-        assert reported(coordinator)["local"] == counts_of(kept_model(tmp_path), run, data, model_name="local"), (
+        assert reported(aggregator)["local"] == counts_of(kept_model(tmp_path), run, data, model_name="local"), (
             "no prototypes yet, so logits name classes"
         )
 
@@ -209,24 +210,24 @@ class TestCommittedState:
     ) -> None:
         run = a_run(method, **hyper)
 
-        def play(coordinator, folder, kill=None):
+        def play(aggregator, folder, kill=None):
             """Two rounds; what is committed or reported is not asked for again."""
             runner = a_runner(data, folder)
             failpoints.install(kill)
             try:
-                while len(coordinator.evaluations) < 2:
-                    number = len(coordinator.evaluations) + 1
-                    kind = TaskKind.TRAIN if len(coordinator.updates) < number else TaskKind.EVALUATE
-                    task = a_task(coordinator, run, kind, number, prototypes=some_prototypes(DIM))
+                while len(aggregator.evaluations) < 2:
+                    number = len(aggregator.evaluations) + 1
+                    kind = TaskKind.TRAIN if len(aggregator.updates) < number else TaskKind.EVALUATE
+                    task = a_task(aggregator, run, kind, number, prototypes=some_prototypes(DIM))
                     try:
-                        runner.perform(task, coordinator)
+                        runner.perform(task, aggregator)
                     except Killed:
                         runner = a_runner(data, folder)
             finally:
                 failpoints.install(None)
-            return [evaluation.counts for _, evaluation in coordinator.evaluations]
+            return [evaluation.counts for _, evaluation in aggregator.evaluations]
 
-        whole = play(MemoryCoordinator(), tmp_path / "whole")
+        whole = play(MemoryAggregator(), tmp_path / "whole")
         assert [entry.model for entry in whole[1]][-1] == "local"
         for at in itertools.count(1):
             passed: list[str] = []
@@ -237,7 +238,7 @@ class TestCommittedState:
                     if len(passed) == at:
                         raise Killed(name)
 
-            assert play(MemoryCoordinator(), tmp_path / str(at), kill) == whole, at
+            assert play(MemoryAggregator(), tmp_path / str(at), kill) == whole, at
             if at > len(passed):
                 break
         assert at > 4, "an update is kept, and promoted, in each of two rounds"
@@ -245,15 +246,15 @@ class TestCommittedState:
     def test_a_model_of_a_round_that_a_restored_aggregator_does_not_know_is_not_reported_on(
         self, data, tmp_path, method, hyper
     ) -> None:
-        coordinator, run = MemoryCoordinator(), a_run(method, **hyper)
+        aggregator, run = MemoryAggregator(), a_run(method, **hyper)
         runner = a_runner(data, tmp_path)
         problems: list[Any] = []
         for number in (1, 2, 3):
-            runner.perform(a_task(coordinator, run, TaskKind.TRAIN, number), coordinator)
-        del coordinator.updates[1:]
-        task = a_task(coordinator, run, TaskKind.EVALUATE, 1)
-        runner.perform(task, coordinator, on_problem=problems.append)
-        assert list(reported(coordinator)) == ["global"]
+            runner.perform(a_task(aggregator, run, TaskKind.TRAIN, number), aggregator)
+        del aggregator.updates[1:]
+        task = a_task(aggregator, run, TaskKind.EVALUATE, 1)
+        runner.perform(task, aggregator, on_problem=problems.append)
+        assert list(reported(aggregator)) == ["global"]
         assert [problem.reason for problem in problems] == ["CLIENT_STATE_LOST"]
 
 
@@ -261,7 +262,7 @@ class TestCommittedState:
 def test_what_a_client_keeps_is_read_once_a_task_and_hashed_once_when_it_is_made_and_when_it_is_read(
     data, tmp_path, method, hyper, monkeypatch
 ) -> None:
-    coordinator, run = MemoryCoordinator(), a_run(method, **hyper)
+    aggregator, run = MemoryAggregator(), a_run(method, **hyper)
     runner, folder = a_runner(data, tmp_path / "state"), tmp_path / "state"
     read: list[str] = []
     hashed: list[str] = []
@@ -280,11 +281,11 @@ def test_what_a_client_keeps_is_read_once_a_task_and_hashed_once_when_it_is_made
         """How often the bytes were read and hashed in a task."""
         read.clear()
         hashed.clear()
-        task = a_task(coordinator, run, kind, number, prototypes=some_prototypes(DIM))
+        task = a_task(aggregator, run, kind, number, prototypes=some_prototypes(DIM))
         with monkeypatch.context() as patched:
             patched.setattr(Path, "read_bytes", reading)
             patched.setattr(hashlib, "sha256", hashing)
-            runner.perform(task, coordinator)
+            runner.perform(task, aggregator)
         return read.count(kept), hashed.count(kept)
 
     def kept():
@@ -292,12 +293,12 @@ def test_what_a_client_keeps_is_read_once_a_task_and_hashed_once_when_it_is_made
         assert state is not None
         return state.sha256
 
-    runner.perform(a_task(coordinator, run, TaskKind.TRAIN, 1), coordinator)
+    runner.perform(a_task(aggregator, run, TaskKind.TRAIN, 1), aggregator)
     first = kept()
     assert counts(TaskKind.TRAIN, 2, first) == (1, 1)
     second = kept()
     assert second != first
-    is_sent = second in {blob.sha256 for _, update in coordinator.updates for blob in update.payload.blobs}
+    is_sent = second in {blob.sha256 for _, update in aggregator.updates for blob in update.payload.blobs}
     assert is_sent is (hyper != OWN)
     assert hashed.count(second) == 1 + is_sent, (
         "once here, though it is sent and kept; where it is sent, once over there"
@@ -320,34 +321,34 @@ def test_what_a_client_kept_is_let_go_before_its_next_update_is_sent(
         held.extend(map(weakref.ref, (found or {}).values()))
         return found
 
-    class Sending(MemoryCoordinator):
+    class Sending(MemoryAggregator):
         def commit_update(self, run_id, number, update):
             alive.extend(array() is not None for array in held)
             return super().commit_update(run_id, number, update)
 
     monkeypatch.setattr(ClientStates, "state", watched)
-    coordinator, run = Sending(), a_run(method, **hyper)
+    aggregator, run = Sending(), a_run(method, **hyper)
     runner = a_runner(data, tmp_path)
     for number in (1, 2):
-        task = a_task(coordinator, run, TaskKind.TRAIN, number, prototypes=some_prototypes(DIM))
-        runner.perform(task, coordinator)
+        task = a_task(aggregator, run, TaskKind.TRAIN, number, prototypes=some_prototypes(DIM))
+        runner.perform(task, aggregator)
     assert alive == [False] * len(held) != []
 
 
 @pytest.mark.parametrize(("method", "hyper"), [("fedccl", {}), ("fedproto", OWN), ("moon", {})])
 def test_a_kept_model_of_which_one_bit_is_wrong_is_never_used(data, tmp_path, method, hyper) -> None:
-    coordinator, run = MemoryCoordinator(), a_run(method, **hyper)
+    aggregator, run = MemoryAggregator(), a_run(method, **hyper)
     runner, problems = a_runner(data, tmp_path), list[Any]()
-    runner.perform(a_task(coordinator, run, TaskKind.TRAIN, 1), coordinator)
+    runner.perform(a_task(aggregator, run, TaskKind.TRAIN, 1), aggregator)
     (blob,) = (path for path in tmp_path.iterdir() if path.name != "manifest.json")
     content = bytearray(blob.read_bytes())
     content[-1] ^= 1
     blob.write_bytes(content)
-    task = a_task(coordinator, run, TaskKind.TRAIN, 2, prototypes=some_prototypes(DIM))
-    runner.perform(task, coordinator, on_problem=problems.append)
+    task = a_task(aggregator, run, TaskKind.TRAIN, 2, prototypes=some_prototypes(DIM))
+    runner.perform(task, aggregator, on_problem=problems.append)
     assert [problem.reason for problem in problems] == ["CLIENT_STATE_LOST"]
-    (_, damaged) = coordinator.updates[-1]
-    anew = MemoryCoordinator()
+    (_, damaged) = aggregator.updates[-1]
+    anew = MemoryAggregator()
     task = a_task(anew, run, TaskKind.TRAIN, 2, prototypes=some_prototypes(DIM))
     a_runner(data, tmp_path / "anew").perform(task, anew)
     assert damaged.payload == anew.updates[-1][1].payload, "it takes part as if it were the first time"
@@ -357,21 +358,21 @@ class TestModelsThatStay:
     def test_an_update_is_prototypes_alone_and_training_goes_on_from_the_clients_own_model(
         self, data, tmp_path
     ) -> None:
-        coordinator, run = Counting(), a_run("fedproto", **OWN)
+        aggregator, run = Counting(), a_run("fedproto", **OWN)
         runner = a_runner(data, tmp_path)
-        runner.perform(a_task(coordinator, run, TaskKind.TRAIN, 1), coordinator)
+        runner.perform(a_task(aggregator, run, TaskKind.TRAIN, 1), aggregator)
         first = kept_model(tmp_path)
-        assert coordinator.fetched == [MODEL, GLOBAL_CLUSTER]
-        runner.perform(a_task(coordinator, run, TaskKind.TRAIN, 2, prototypes=some_prototypes(DIM)), coordinator)
-        runner.perform(a_task(coordinator, run, TaskKind.EVALUATE, 2, prototypes=some_prototypes(DIM)), coordinator)
-        assert coordinator.fetched[2:] == [GLOBAL_CLUSTER] * 2, "a model that nobody looks at is not downloaded"
-        for _, update in coordinator.updates:
+        assert aggregator.fetched == [MODEL, GLOBAL_CLUSTER]
+        runner.perform(a_task(aggregator, run, TaskKind.TRAIN, 2, prototypes=some_prototypes(DIM)), aggregator)
+        runner.perform(a_task(aggregator, run, TaskKind.EVALUATE, 2, prototypes=some_prototypes(DIM)), aggregator)
+        assert aggregator.fetched[2:] == [GLOBAL_CLUSTER] * 2, "a model that nobody looks at is not downloaded"
+        for _, update in aggregator.updates:
             assert update.payload.tensor_groups == ()
             assert [blob.role for blob in update.payload.prototype_sets] == ["class_mean"]
-        assert set(coordinator.stored) == {
-            blob.sha256 for _, update in coordinator.updates for blob in update.payload.blobs
+        assert set(aggregator.stored) == {
+            blob.sha256 for _, update in aggregator.updates for blob in update.payload.blobs
         }
-        assert all(is_prototypes for _, is_prototypes in coordinator.stored.values())
+        assert all(is_prototypes for _, is_prototypes in aggregator.stored.values())
 
         # The same second round by hand, from the model of the first.
         config = config_of(run)
@@ -380,12 +381,14 @@ class TestModelsThatStay:
         local_train(
             model,
             images_of(data, config, "train"),
-            config,
-            config.algorithm,
-            some_prototypes(DIM),
-            round=2,
-            client_id="ann",
-            client_state=first,
+            RoundInputs(
+                config=config,
+                method=config.algorithm,
+                prototypes=some_prototypes(DIM),
+                round=2,
+                client_id="ann",
+                client_state=first,
+            ),
         )
         second = kept_model(tmp_path)
         expected = state_arrays(model)
@@ -419,12 +422,7 @@ class TestModelsThatStay:
         local_train(
             own,
             some_data(config=config),
-            config,
-            method,
-            PrototypeSet.empty(),
-            round=2,
-            client_id="a",
-            received=received,
+            RoundInputs(config=config, method=method, round=2, client_id="a", received=received),
         )
         for name, value in before.items():
             assert torch.equal(told["start"][name], value)
@@ -433,33 +431,33 @@ class TestModelsThatStay:
         assert told["end"].received is received
 
     def test_the_nearest_prototype_of_the_round_names_the_class(self, data, tmp_path) -> None:
-        coordinator, run = MemoryCoordinator(), a_run("fedproto", **OWN)
+        aggregator, run = MemoryAggregator(), a_run("fedproto", **OWN)
         runner, config = a_runner(data, tmp_path), config_of(run)
-        runner.perform(a_task(coordinator, run, TaskKind.TRAIN, 1), coordinator)
+        runner.perform(a_task(aggregator, run, TaskKind.TRAIN, 1), aggregator)
         model = a_model(config)
         load_arrays(model, kept_model(tmp_path))
         features, labels = collect_features(model, images_of(data, config, "test"), config)
         # The last image's own feature stands for its class, and one far away for class 0; class 1 has none.
         prototypes = PrototypeSet.of(np.stack([features[-1], features[-1] + 100]), [labels[-1], 0], [1, 1])
-        runner.perform(a_task(coordinator, run, TaskKind.EVALUATE, 1, prototypes=prototypes), coordinator)
+        runner.perform(a_task(aggregator, run, TaskKind.EVALUATE, 1, prototypes=prototypes), aggregator)
         means = np.full((3, DIM), np.inf)
         means[labels[-1]], means[0] = features[-1], features[-1] + 100
         nearest = ((features[:, None] - means[None]) ** 2).mean(-1).argmin(1)
         right = np.bincount(labels[nearest == labels], minlength=3)
-        assert tuple(right) == reported(coordinator)["local"].correct
+        assert tuple(right) == reported(aggregator)["local"].correct
         assert labels[-1] == 2
         assert right.tolist() == [0, 0, 3], "every image is named as the one whose prototype is near"
 
     def test_a_report_by_prototypes_needs_them(self, data, tmp_path) -> None:
-        coordinator, run = MemoryCoordinator(), a_run("fedproto", **OWN)
+        aggregator, run = MemoryAggregator(), a_run("fedproto", **OWN)
         runner = a_runner(data, tmp_path)
-        runner.perform(a_task(coordinator, run, TaskKind.TRAIN, 1), coordinator)
-        task = a_task(coordinator, run, TaskKind.EVALUATE, 1)
+        runner.perform(a_task(aggregator, run, TaskKind.TRAIN, 1), aggregator)
+        task = a_task(aggregator, run, TaskKind.EVALUATE, 1)
         with pytest.raises(MalformedRequest, match="comes with prototypes"):
-            runner.perform(replace(task, payload=replace(task.payload, prototype_sets=())), coordinator)
+            runner.perform(replace(task, payload=replace(task.payload, prototype_sets=())), aggregator)
         wrong = PrototypeSet.of(np.ones((1, 5)), [0], [1])
         with pytest.raises(InvalidModel, match="5 features"):
-            runner.perform(a_task(coordinator, run, TaskKind.EVALUATE, 1, prototypes=wrong), coordinator)
+            runner.perform(a_task(aggregator, run, TaskKind.EVALUATE, 1, prototypes=wrong), aggregator)
 
 
 def seen_in(config, data, method=None, prototypes=None, round_number=1) -> tuple[Any, Any, str]:
@@ -468,12 +466,14 @@ def seen_in(config, data, method=None, prototypes=None, round_number=1) -> tuple
     result = local_train(
         model,
         data,
-        config,
-        method or config.algorithm,
-        prototypes or PrototypeSet.empty(),
-        round=round_number,
-        client_id="a",
-        keeps_seen=True,
+        RoundInputs(
+            config=config,
+            method=method or config.algorithm,
+            prototypes=prototypes or PrototypeSet.empty(),
+            round=round_number,
+            client_id="a",
+            keeps_seen=True,
+        ),
     )
     assert result.seen is not None
     return *result.seen, digest(model)
@@ -494,7 +494,13 @@ class TestFeaturesSeen:
         config = a_config("fedplcc", training={"local_steps": None, **training})
         data, model = some_data(12, config), a_model(config)
         features, labels, trained = seen_in(config, data, prototypes=some_prototypes(DIM), round_number=2)
-        result = local_train(model, data, config, config.algorithm, some_prototypes(DIM), round=2, client_id="a")
+        result = local_train(
+            model,
+            data,
+            RoundInputs(
+                config=config, method=config.algorithm, prototypes=some_prototypes(DIM), round=2, client_id="a"
+            ),
+        )
         assert (digest(model), result.seen) == (trained, None)
         assert features.shape == (num_seen, DIM)
         assert features.dtype == np.float32
@@ -527,10 +533,10 @@ class TestFeaturesSeen:
 
     @pytest.mark.parametrize("method", ["fedplcc", "fedproto"])
     def test_samples_that_were_not_seen_count_as_excluded(self, data, tmp_path, method) -> None:
-        coordinator, run = MemoryCoordinator(), a_run(method, proto_pass="last_epoch")
-        a_runner(data, tmp_path).perform(a_task(coordinator, run, TaskKind.TRAIN, 1), coordinator)
-        ((_, update),) = coordinator.updates
+        aggregator, run = MemoryAggregator(), a_run(method, proto_pass="last_epoch")
+        a_runner(data, tmp_path).perform(a_task(aggregator, run, TaskKind.TRAIN, 1), aggregator)
+        ((_, update),) = aggregator.updates
         (blob,) = update.payload.prototype_sets
-        weights = prototypes_from_bytes(coordinator.stored[blob.sha256][0]).weights
+        weights = prototypes_from_bytes(aggregator.stored[blob.sha256][0]).weights
         assert (update.num_examples, update.num_excluded) == (18, 6), "three steps of four samples"
         assert weights.sum() == 12

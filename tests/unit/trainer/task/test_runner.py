@@ -1,4 +1,4 @@
-"""Tasks done to the end against a coordinator in memory: real data, real model, real training, no wire."""
+"""Tasks done to the end against a aggregator in memory: real data, real model, real training, no wire."""
 
 import contextlib
 import itertools
@@ -45,17 +45,20 @@ from shared.types import (
     TaskKind,
 )
 from tests.support.hosts.failing_disk import Killed
-from tests.unit.trainer.memory_coordinator import MemoryCoordinator
+from tests.unit.trainer.memory_aggregator import MemoryAggregator
 from trainer.cancellation import Cancelled
 from trainer.consent import NO_CONSENT, Consent
+from trainer.learning.divergence import TrainingDiverged
 from trainer.learning.evaluation import collect_features
-from trainer.learning.training import TrainingDiverged
 from trainer.readings.metrics import TrainerMetrics
-from trainer.task import runner as tasks
+from trainer.task import local_update
 from trainer.task.client_state import ClientStates
+from trainer.task.hints import HINTS
+from trainer.task.initial_model import UnfitInitialModel
 from trainer.task.latest_model import LatestModel
-from trainer.task.runner import TaskRunner, TooManyPrototypes, UnfitInitialModel
-from trainer.worker import HINTS
+from trainer.task.local_update import TooManyPrototypes
+from trainer.task.runner import TaskRunner
+from trainer.task.site import ClientSite
 
 CLASSES = ("a", "b", "c")
 ROOT: Path
@@ -98,22 +101,23 @@ def root(tmp_path_factory) -> None:
 def a_runner(data, folder=None, device="cpu", **options):
     """A client's runner on a state folder, a new one if none is given."""
     states = ClientStates(folder or ROOT / str(next(NUMBERS)))
-    return TaskRunner("ann", "hospital", data, states, device=device, **options)
+    facts = {name: options.pop(name) for name in ("samples_per_class", "consent") if name in options}
+    return TaskRunner(ClientSite.at("ann", "hospital", data, device=device, **facts), states, **options)
 
 
 def first_model(data, run, consent=NO_CONSENT):
-    coordinator = MemoryCoordinator()
-    a_runner(data, consent=consent).perform(Task(kind=TaskKind.INIT, run=run, total_rounds=3), coordinator)
-    ((_, update),) = coordinator.updates
-    return update, coordinator.stored[update.payload.tensor_group(MODEL).sha256][0]
+    aggregator = MemoryAggregator()
+    a_runner(data, consent=consent).perform(Task(kind=TaskKind.INIT, run=run, total_rounds=3), aggregator)
+    ((_, update),) = aggregator.updates
+    return update, aggregator.stored[update.payload.tensor_group(MODEL).sha256][0]
 
 
-def a_train_task(coordinator, data, run, prototypes=None, round_number=1, consent=NO_CONSENT):
+def a_train_task(aggregator, data, run, prototypes=None, round_number=1, consent=NO_CONSENT):
     _, model = first_model(data, run, consent)
-    groups = (coordinator.offer(MODEL, model),)
+    groups = (aggregator.offer(MODEL, model),)
     sets: tuple[Any, ...] = ()
     if "fedplcc" in run.config_json:
-        sets = (coordinator.offer(GLOBAL_CLUSTER, prototypes_to_bytes(prototypes or PrototypeSet.empty())),)
+        sets = (aggregator.offer(GLOBAL_CLUSTER, prototypes_to_bytes(prototypes or PrototypeSet.empty())),)
     payload = Payload(tensor_groups=groups, prototype_sets=sets)
     return Task(kind=TaskKind.TRAIN, run=run, round=round_number, total_rounds=3, payload=payload)
 
@@ -129,18 +133,18 @@ def test_the_first_model_depends_on_specification_and_seed_alone(data) -> None:
 
 def test_a_run_that_begins_with_a_model_commits_that_and_no_other(data) -> None:
     _, made = first_model(data, a_run(run={"seed": 9}))
-    coordinator = MemoryCoordinator()
+    aggregator = MemoryAggregator()
     task = Task(
         kind=TaskKind.INIT,
         run=a_run(),
-        payload=Payload(tensor_groups=(coordinator.offer(MODEL, made),)),
+        payload=Payload(tensor_groups=(aggregator.offer(MODEL, made),)),
         total_rounds=3,
     )
-    a_runner(data).perform(task, coordinator)
-    ((number, update),) = coordinator.updates
+    a_runner(data).perform(task, aggregator)
+    ((number, update),) = aggregator.updates
     group = update.payload.tensor_group(MODEL)
     assert (number, update.num_examples) == (0, 0)
-    assert coordinator.stored[group.sha256] == (made, False)
+    assert aggregator.stored[group.sha256] == (made, False)
     assert update.payload.int_lists[FEATURE_DIM] == (from_bytes(made)["classifier.weight"].shape[1],)
 
 
@@ -156,13 +160,13 @@ def test_a_run_that_begins_with_a_model_commits_that_and_no_other(data) -> None:
 )
 def test_a_run_cannot_begin_with_a_model_of_another_kind(data, sections, said) -> None:
     _, made = first_model(data, a_run(**sections))
-    coordinator = MemoryCoordinator()
-    payload = Payload(tensor_groups=(coordinator.offer(MODEL, made),))
+    aggregator = MemoryAggregator()
+    payload = Payload(tensor_groups=(aggregator.offer(MODEL, made),))
     task = Task(kind=TaskKind.INIT, run=a_run(), payload=payload, total_rounds=3)
     with pytest.raises(UnfitInitialModel) as refused:
-        a_runner(data).perform(task, coordinator)
+        a_runner(data).perform(task, aggregator)
     assert said in refused.value.detail
-    assert not coordinator.updates
+    assert not aggregator.updates
     assert "initial_model" in HINTS[refused.value.reason]
 
 
@@ -170,11 +174,11 @@ def test_only_the_client_that_makes_the_first_model_needs_the_weights_that_it_be
     path = tmp_path / "weights.safetensors"
     save_file(timm.create_model("test_resnet").state_dict(), path)
     run = a_run("fedavg", model={"name": "timm:test_resnet", "options": {"checkpoint": str(path)}})
-    coordinator, consent = MemoryCoordinator(), Consent(files=frozenset({tmp_path.resolve()}))
-    task = a_train_task(coordinator, data, run, consent=consent)
+    aggregator, consent = MemoryAggregator(), Consent(files=frozenset({tmp_path.resolve()}))
+    task = a_train_task(aggregator, data, run, consent=consent)
     path.unlink()
-    a_runner(data).perform(task, coordinator)
-    assert len(coordinator.updates) == 1
+    a_runner(data).perform(task, aggregator)
+    assert len(aggregator.updates) == 1
     with pytest.raises(InvalidModel, match="there is no file"):
         first_model(data, run, consent)
     with pytest.raises(FileNotAllowed):
@@ -182,20 +186,20 @@ def test_only_the_client_that_makes_the_first_model_needs_the_weights_that_it_be
 
 
 def test_a_training_task_ends_in_a_committed_update_that_adds_up(data) -> None:
-    coordinator = MemoryCoordinator()
+    aggregator = MemoryAggregator()
     activities = []
-    task = a_train_task(coordinator, data, a_run())
-    a_runner(data).perform(task, coordinator, on_activity=lambda activity, _: activities.append(activity))
-    ((number, update),) = coordinator.updates
+    task = a_train_task(aggregator, data, a_run())
+    a_runner(data).perform(task, aggregator, on_activity=lambda activity, _: activities.append(activity))
+    ((number, update),) = aggregator.updates
     assert (number, update.client_id, update.num_examples, update.class_counts) == (1, "ann", 13, (8, 0, 5))
-    vectors, is_prototypes = coordinator.stored[update.payload.prototype_set(LOCAL_CLUSTER).sha256]
+    vectors, is_prototypes = aggregator.stored[update.payload.prototype_set(LOCAL_CLUSTER).sha256]
     prototypes = prototypes_from_bytes(vectors)
     assert is_prototypes
     assert set(prototypes.class_ids.tolist()) == {0, 2}
     assert prototypes.weights.sum() == 13 - update.num_excluded
     assert len(prototypes) == update.num_prototypes
-    before = from_bytes(coordinator.blobs[task.payload.tensor_group(MODEL).sha256])
-    after = from_bytes(coordinator.stored[update.payload.tensor_group(MODEL).sha256][0])
+    before = from_bytes(aggregator.blobs[task.payload.tensor_group(MODEL).sha256])
+    after = from_bytes(aggregator.stored[update.payload.tensor_group(MODEL).sha256][0])
     assert before.keys() == after.keys()
     assert any((before[name] != after[name]).any() for name in before)
     assert {"ce"} <= update.losses.keys()
@@ -211,89 +215,89 @@ def test_a_training_task_ends_in_a_committed_update_that_adds_up(data) -> None:
 
 
 def test_a_method_without_prototypes_sends_and_asks_for_none(data) -> None:
-    coordinator = MemoryCoordinator()
-    a_runner(data).perform(a_train_task(coordinator, data, a_run("fedavg")), coordinator)
-    ((_, update),) = coordinator.updates
+    aggregator = MemoryAggregator()
+    a_runner(data).perform(a_train_task(aggregator, data, a_run("fedavg")), aggregator)
+    ((_, update),) = aggregator.updates
     assert update.payload.prototype_sets == ()
-    assert list(coordinator.stored) == [update.payload.tensor_group(MODEL).sha256]
+    assert list(aggregator.stored) == [update.payload.tensor_group(MODEL).sha256]
 
 
 def test_doing_a_task_again_in_another_process_gives_the_same_bytes(data) -> None:
     names = []
     for _ in range(2):
-        coordinator = MemoryCoordinator()
-        a_runner(data).perform(a_train_task(coordinator, data, a_run()), coordinator)
-        names.append([blob.sha256 for blob in coordinator.updates[0][1].payload.blobs])
+        aggregator = MemoryAggregator()
+        a_runner(data).perform(a_train_task(aggregator, data, a_run()), aggregator)
+        names.append([blob.sha256 for blob in aggregator.updates[0][1].payload.blobs])
     assert names[0] == names[1]
 
 
 def test_a_finished_update_that_could_not_be_sent_is_sent_without_training_again(data) -> None:
-    coordinator = MemoryCoordinator(failures={"store": [Unavailable("away")], "commit": [Unavailable("away")]})
+    aggregator = MemoryAggregator(failures={"store": [Unavailable("away")], "commit": [Unavailable("away")]})
     runner, activities = a_runner(data), []
-    task = a_train_task(coordinator, data, a_run())
+    task = a_train_task(aggregator, data, a_run())
     for _ in range(2):
         with pytest.raises(Unavailable):
-            runner.perform(task, coordinator, on_activity=lambda *step: activities.append(step))
-    runner.perform(task, coordinator, on_activity=lambda *step: activities.append(step))
-    assert len(coordinator.updates) == 1
+            runner.perform(task, aggregator, on_activity=lambda *step: activities.append(step))
+    runner.perform(task, aggregator, on_activity=lambda *step: activities.append(step))
+    assert len(aggregator.updates) == 1
     assert activities.count((ClientActivity.SUMMARISING, 0.0)) == 1
-    undisturbed = MemoryCoordinator()
+    undisturbed = MemoryAggregator()
     a_runner(data).perform(a_train_task(undisturbed, data, a_run()), undisturbed)
-    assert undisturbed.updates[0][1].same_content(coordinator.updates[0][1])
+    assert undisturbed.updates[0][1].same_content(aggregator.updates[0][1])
 
 
 def test_a_finished_update_is_not_sent_for_another_round(data) -> None:
-    coordinator = MemoryCoordinator(failures={"commit": [Unavailable("away")]})
-    runner, task = a_runner(data), a_train_task(coordinator, data, a_run())
+    aggregator = MemoryAggregator(failures={"commit": [Unavailable("away")]})
+    runner, task = a_runner(data), a_train_task(aggregator, data, a_run())
     with pytest.raises(Unavailable):
-        runner.perform(task, coordinator)
-    runner.perform(replace(task, round=2), coordinator)
-    fresh = MemoryCoordinator()
+        runner.perform(task, aggregator)
+    runner.perform(replace(task, round=2), aggregator)
+    fresh = MemoryAggregator()
     a_runner(data).perform(replace(a_train_task(fresh, data, a_run()), round=2), fresh)
-    assert coordinator.updates[0][1].same_content(fresh.updates[0][1])
+    assert aggregator.updates[0][1].same_content(fresh.updates[0][1])
 
 
 def test_an_acknowledged_update_is_trained_anew_when_it_is_asked_for_again(data) -> None:
-    coordinator = MemoryCoordinator()
-    runner, task = a_runner(data), a_train_task(coordinator, data, a_run())
-    runner.perform(task, coordinator)
-    runner.perform(task, coordinator)
-    (_, first), (_, second) = coordinator.updates
+    aggregator = MemoryAggregator()
+    runner, task = a_runner(data), a_train_task(aggregator, data, a_run())
+    runner.perform(task, aggregator)
+    runner.perform(task, aggregator)
+    (_, first), (_, second) = aggregator.updates
     assert first.same_content(second)
 
 
 def test_a_stop_ends_training_before_the_next_batch_and_leaves_nothing_behind(data) -> None:
-    coordinator, steps = MemoryCoordinator(), []
+    aggregator, steps = MemoryAggregator(), []
     run = a_run(training={"local_steps": 50})
 
     def on_activity(activity, progress) -> None:
         if activity is ClientActivity.TRAINING and progress:
             steps.append(progress)
 
-    runner, task = a_runner(data), a_train_task(coordinator, data, run)
+    runner, task = a_runner(data), a_train_task(aggregator, data, run)
     with pytest.raises(Cancelled):
-        runner.perform(task, coordinator, should_stop=lambda: len(steps) >= 3, on_activity=on_activity)
+        runner.perform(task, aggregator, should_stop=lambda: len(steps) >= 3, on_activity=on_activity)
     assert len(steps) == 3
-    assert coordinator.updates == []
-    runner.perform(task, coordinator)
-    undisturbed = MemoryCoordinator()
+    assert aggregator.updates == []
+    runner.perform(task, aggregator)
+    undisturbed = MemoryAggregator()
     a_runner(data).perform(a_train_task(undisturbed, data, run), undisturbed)
-    assert undisturbed.updates[0][1].same_content(coordinator.updates[0][1])
+    assert undisturbed.updates[0][1].same_content(aggregator.updates[0][1])
 
 
 def test_evaluation_counts_the_test_set_per_class_of_the_run(data) -> None:
-    coordinator = MemoryCoordinator()
-    train = a_train_task(coordinator, data, a_run())
+    aggregator = MemoryAggregator()
+    train = a_train_task(aggregator, data, a_run())
     payload = Payload(tensor_groups=train.payload.tensor_groups)
-    a_runner(data).perform(replace(train, kind=TaskKind.EVALUATE, payload=payload), coordinator)
-    ((number, evaluation),) = coordinator.evaluations
+    a_runner(data).perform(replace(train, kind=TaskKind.EVALUATE, payload=payload), aggregator)
+    ((number, evaluation),) = aggregator.evaluations
     (counts,) = evaluation.counts
     assert (number, evaluation.client_id, evaluation.domain) == (1, "ann", "hospital")
     assert (counts.set_name, counts.model, counts.total) == ("test", "global", (3, 0, 2))
     assert all(0 <= hits <= total for hits, total in zip(counts.correct, counts.total, strict=True))
 
 
-class Counting(MemoryCoordinator):
+class Counting(MemoryAggregator):
     """Counts the models that are fetched."""
 
     num_fetched = 0
@@ -305,13 +309,13 @@ class Counting(MemoryCoordinator):
 
 def test_the_model_that_was_evaluated_is_not_downloaded_again_for_the_next_round(data) -> None:
     def num_fetched(**options):
-        coordinator = Counting()
-        train = a_train_task(coordinator, data, a_run("fedavg"))
+        aggregator = Counting()
+        train = a_train_task(aggregator, data, a_run("fedavg"))
         evaluate = replace(train, kind=TaskKind.EVALUATE, payload=Payload(tensor_groups=train.payload.tensor_groups))
         runner = a_runner(data, **options)
         for task in (evaluate, replace(train, round=2), replace(evaluate, round=2), replace(evaluate, round=3)):
-            runner.perform(task, coordinator)
-        return coordinator.num_fetched, coordinator.updates[-1][1]
+            runner.perform(task, aggregator)
+        return aggregator.num_fetched, aggregator.updates[-1][1]
 
     # Training consumes what was kept: the second evaluation downloads, the third has it.
     (kept, update), (fetched, same) = num_fetched(keeps_evaluated=True), num_fetched()
@@ -321,15 +325,15 @@ def test_the_model_that_was_evaluated_is_not_downloaded_again_for_the_next_round
 
 def test_clients_of_one_process_fetch_a_model_once_and_report_what_each_receives(data) -> None:
     def fetched(latest_models):
-        coordinator = Counting()
-        train = a_train_task(coordinator, data, a_run("fedavg"))
+        aggregator = Counting()
+        train = a_train_task(aggregator, data, a_run("fedavg"))
         for latest_model in latest_models:
-            a_runner(data, latest_model=latest_model).perform(train, coordinator)
-        contents = [replace(update, timings={}) for _, update in coordinator.updates]
+            a_runner(data, latest_model=latest_model).perform(train, aggregator)
+        contents = [replace(update, timings={}) for _, update in aggregator.updates]
         return (
-            coordinator.num_fetched,
+            aggregator.num_fetched,
             contents,
-            [update.timings["received_bytes"] for _, update in coordinator.updates],
+            [update.timings["received_bytes"] for _, update in aggregator.updates],
         )
 
     shared = LatestModel()
@@ -351,54 +355,54 @@ def test_another_model_takes_the_place_of_the_latest() -> None:
 
 def test_waiting_and_stopping_are_nothing_to_do(data) -> None:
     runner = a_runner(data)
-    runner.perform(Task(kind=TaskKind.WAIT), MemoryCoordinator())
-    runner.perform(Task(kind=TaskKind.STOP, run=a_run()), MemoryCoordinator())
+    runner.perform(Task(kind=TaskKind.WAIT), MemoryAggregator())
+    runner.perform(Task(kind=TaskKind.STOP, run=a_run()), MemoryAggregator())
 
 
 def test_bytes_that_are_not_what_they_are_called_are_fetched_once_more(data) -> None:
-    class Flaky(MemoryCoordinator):
+    class Flaky(MemoryAggregator):
         bad = 1
 
         def fetch(self, blob):
             self.bad -= 1
             return b"something else" if self.bad >= 0 else super().fetch(blob)
 
-    coordinator = Flaky()
-    task = a_train_task(coordinator, data, a_run())
-    a_runner(data).perform(task, coordinator)
-    assert len(coordinator.updates) == 1
-    coordinator.bad = 2
+    aggregator = Flaky()
+    task = a_train_task(aggregator, data, a_run())
+    a_runner(data).perform(task, aggregator)
+    assert len(aggregator.updates) == 1
+    aggregator.bad = 2
     with pytest.raises(BlobCorrupt, match="SHA-256"):
-        a_runner(data).perform(task, coordinator)
+        a_runner(data).perform(task, aggregator)
 
 
 def test_another_model_than_the_runs_is_refused_before_training(data) -> None:
-    coordinator = MemoryCoordinator()
-    task = a_train_task(coordinator, data, a_run())
-    other = coordinator.offer(MODEL, to_bytes({"classifier.weight": np.zeros((3, 7), np.float32)}))
+    aggregator = MemoryAggregator()
+    task = a_train_task(aggregator, data, a_run())
+    other = aggregator.offer(MODEL, to_bytes({"classifier.weight": np.zeros((3, 7), np.float32)}))
     with pytest.raises(InvalidModel, match="another model"):
-        a_runner(data).perform(replace(task, payload=replace(task.payload, tensor_groups=(other,))), coordinator)
+        a_runner(data).perform(replace(task, payload=replace(task.payload, tensor_groups=(other,))), aggregator)
 
 
 def test_prototypes_of_another_feature_size_are_refused(data) -> None:
-    coordinator = MemoryCoordinator()
-    task = a_train_task(coordinator, data, a_run(), prototypes=PrototypeSet.of(np.ones((2, 5)), [0, 1], [1, 1]))
+    aggregator = MemoryAggregator()
+    task = a_train_task(aggregator, data, a_run(), prototypes=PrototypeSet.of(np.ones((2, 5)), [0, 1], [1, 1]))
     with pytest.raises(InvalidModel, match="5 features"):
-        a_runner(data).perform(task, coordinator)
+        a_runner(data).perform(task, aggregator)
 
 
 @pytest.mark.parametrize("missing", ["tensor_groups", "prototype_sets"])
 def test_a_payload_without_what_the_method_needs_is_refused(data, missing) -> None:
-    coordinator = MemoryCoordinator()
-    task = a_train_task(coordinator, data, a_run())
+    aggregator = MemoryAggregator()
+    task = a_train_task(aggregator, data, a_run())
     with pytest.raises(MalformedRequest, match="comes with"):
-        a_runner(data).perform(replace(task, payload=replace(task.payload, **{missing: ()})), coordinator)
+        a_runner(data).perform(replace(task, payload=replace(task.payload, **{missing: ()})), aggregator)
 
 
 def test_a_configuration_that_is_not_what_its_hash_says_is_refused(data) -> None:
     run = replace(a_run(), config_hash="0" * 64)
     with pytest.raises(MalformedRequest, match="SHA-256"):
-        a_runner(data).perform(Task(kind=TaskKind.INIT, run=run), MemoryCoordinator())
+        a_runner(data).perform(Task(kind=TaskKind.INIT, run=run), MemoryAggregator())
 
 
 def test_data_that_do_not_fit_the_runs_contract_are_refused(data) -> None:
@@ -444,11 +448,11 @@ def test_files_that_cannot_be_read_are_left_out_and_reported(tmp_path) -> None:
 
 def test_training_is_measured(data) -> None:
     registry = new_registry("trainer")
-    coordinator, runner = MemoryCoordinator(), a_runner(data, metrics=TrainerMetrics(registry))
-    runner.perform(a_train_task(coordinator, data, a_run()), coordinator)
+    aggregator, runner = MemoryAggregator(), a_runner(data, metrics=TrainerMetrics(registry))
+    runner.perform(a_train_task(aggregator, data, a_run()), aggregator)
     assert registry.get_sample_value("fedplcc_training_samples_total") == 8
     assert registry.get_sample_value("fedplcc_training_batch_seconds_count") == 2
-    assert registry.get_sample_value("fedplcc_local_prototypes") == coordinator.updates[0][1].num_prototypes
+    assert registry.get_sample_value("fedplcc_local_prototypes") == aggregator.updates[0][1].num_prototypes
     assert registry.get_sample_value("fedplcc_training_data_seconds_count") == 2
     readings = runner.readings()
     assert 0 <= readings["data_seconds"] < readings["batch_seconds"]
@@ -458,10 +462,10 @@ def test_training_is_measured(data) -> None:
 @pytest.mark.parametrize(("clip_norm", "num_clipped"), [(1e-6, 2), (1e6, 0), (None, 0)])
 def test_clipped_steps_are_told_with_the_update_and_counted(data, clip_norm, num_clipped) -> None:
     registry = new_registry("trainer")
-    coordinator, runner = MemoryCoordinator(), a_runner(data, metrics=TrainerMetrics(registry))
+    aggregator, runner = MemoryAggregator(), a_runner(data, metrics=TrainerMetrics(registry))
     run = a_run(training={"clip_norm": clip_norm})
-    runner.perform(a_train_task(coordinator, data, run), coordinator)
-    timings = coordinator.updates[0][1].timings
+    runner.perform(a_train_task(aggregator, data, run), aggregator)
+    timings = aggregator.updates[0][1].timings
     assert (timings["steps"], timings["clipped_steps"]) == (2.0, float(num_clipped))
     assert registry.get_sample_value("fedplcc_training_clipped_steps_total") == num_clipped
 
@@ -470,18 +474,18 @@ def test_more_prototypes_than_the_aggregator_takes_are_not_sent_and_the_error_sa
     data, monkeypatch
 ) -> None:
     monkeypatch.setattr(base, "MAX_ROWS_PER_CLASS", 1)
-    coordinator = MemoryCoordinator()
-    task = a_train_task(coordinator, data, a_run(method={"partition": "first"}))
+    aggregator = MemoryAggregator()
+    task = a_train_task(aggregator, data, a_run(method={"partition": "first"}))
     with pytest.raises(
         TooManyPrototypes, match=r"prototypes of class 0, at most 1 .* partition = \"last\" or a larger"
     ):
-        a_runner(data).perform(task, coordinator)
-    assert coordinator.updates == []
+        a_runner(data).perform(task, aggregator)
+    assert aggregator.updates == []
     assert TooManyPrototypes.reason in HINTS
     a_runner(data).perform(
-        a_train_task(coordinator, data, a_run(method={"partition": "first", "min_cluster_size": 8})), coordinator
+        a_train_task(aggregator, data, a_run(method={"partition": "first", "min_cluster_size": 8})), aggregator
     )
-    assert len(coordinator.updates) == 1
+    assert len(aggregator.updates) == 1
 
 
 def test_features_that_are_not_finite_are_divergence_and_no_bug_of_the_method(data, monkeypatch) -> None:
@@ -489,14 +493,14 @@ def test_features_that_are_not_finite_are_divergence_and_no_bug_of_the_method(da
         features_ND, labels_N = collect_features(*arguments, **options)
         return np.where(features_ND == features_ND.max(), np.inf, features_ND), labels_N
 
-    monkeypatch.setattr(tasks, "collect_features", collect)
-    coordinator = MemoryCoordinator()
-    task = a_train_task(coordinator, data, a_run())
+    monkeypatch.setattr(local_update, "collect_features", collect)
+    aggregator = MemoryAggregator()
+    task = a_train_task(aggregator, data, a_run())
     with pytest.raises(
         TrainingDiverged, match=r"diverged: the trained model gives features that are not finite; lower "
     ):
-        a_runner(data).perform(task, coordinator)
-    assert coordinator.updates == []
+        a_runner(data).perform(task, aggregator)
+    assert aggregator.updates == []
 
 
 # -- What outlives the process -----------------------------------------------------------------------------------------
@@ -506,28 +510,28 @@ EVERY = 9
 """Which of its steps a trainer is killed at here; test_client_state.py does it at each, without training."""
 
 
-def hashes(coordinator):
-    return [[blob.sha256 for blob in update.payload.blobs] for _, update in coordinator.updates]
+def hashes(aggregator):
+    return [[blob.sha256 for blob in update.payload.blobs] for _, update in aggregator.updates]
 
 
-def moon_tasks(data, coordinator, rounds=3, **sections):
+def moon_tasks(data, aggregator, rounds=3, **sections):
     """A training task of every round, all from the same model: what differs is the round, and what the client kept."""
-    first = a_train_task(coordinator, data, a_run("moon", **sections))
+    first = a_train_task(aggregator, data, a_run("moon", **sections))
     return [replace(first, round=number) for number in range(1, rounds + 1)]
 
 
 @pytest.fixture(scope="module")
 def undisturbed(data):
     """Hashes of three rounds of MOON by one runner that lives through them."""
-    coordinator = MemoryCoordinator()
+    aggregator = MemoryAggregator()
     runner = a_runner(data)
-    for task in moon_tasks(data, coordinator):
-        runner.perform(task, coordinator)
-    return hashes(coordinator)
+    for task in moon_tasks(data, aggregator):
+        runner.perform(task, aggregator)
+    return hashes(aggregator)
 
 
 def test_what_a_client_keeps_changes_its_next_update_and_the_first_is_fedavgs(data, undisturbed) -> None:
-    forgetful, plain = MemoryCoordinator(), MemoryCoordinator()
+    forgetful, plain = MemoryAggregator(), MemoryAggregator()
     for task in moon_tasks(data, forgetful):
         a_runner(data).perform(task, forgetful)
     a_runner(data).perform(a_train_task(plain, data, a_run("fedavg")), plain)
@@ -537,11 +541,11 @@ def test_what_a_client_keeps_changes_its_next_update_and_the_first_is_fedavgs(da
 
 
 def test_a_trainer_that_is_restarted_between_rounds_gives_the_same_bytes(data, undisturbed, tmp_path) -> None:
-    coordinator = MemoryCoordinator()
-    for task in moon_tasks(data, coordinator):
-        a_runner(data, tmp_path).perform(task, coordinator)
-    assert hashes(coordinator) == undisturbed
-    assert coordinator.updates[2][1].losses.keys() == {"ce", "contrast"}
+    aggregator = MemoryAggregator()
+    for task in moon_tasks(data, aggregator):
+        a_runner(data, tmp_path).perform(task, aggregator)
+    assert hashes(aggregator) == undisturbed
+    assert aggregator.updates[2][1].losses.keys() == {"ce", "contrast"}
 
 
 @pytest.mark.parametrize("method", ["fedavg", "fedplcc", "moon"])
@@ -549,24 +553,24 @@ def test_a_trainer_that_is_restarted_between_rounds_gives_the_same_bytes(data, u
 def test_a_trainer_that_is_killed_between_training_and_acknowledgement_trains_nothing_again(
     data, tmp_path, method, where
 ) -> None:
-    class Lossy(MemoryCoordinator):
+    class Lossy(MemoryAggregator):
         def commit_update(self, run_id, round_number, update):
             self.updates = [entry for entry in self.updates if entry[0] != round_number]
             committed = super().commit_update(run_id, round_number, update)
             self._fail("acknowledgement")
             return committed
 
-    coordinator, activities = Lossy(), []
-    task = a_train_task(coordinator, data, a_run(method))
-    coordinator.failures[where] = [Killed(where)]
+    aggregator, activities = Lossy(), []
+    task = a_train_task(aggregator, data, a_run(method))
+    aggregator.failures[where] = [Killed(where)]
     with pytest.raises(Killed):
-        a_runner(data, tmp_path).perform(task, coordinator)
+        a_runner(data, tmp_path).perform(task, aggregator)
     runner = a_runner(data, tmp_path)
-    runner.perform(task, coordinator, on_activity=lambda activity, _: activities.append(activity))
+    runner.perform(task, aggregator, on_activity=lambda activity, _: activities.append(activity))
     assert (ClientActivity.TRAINING in activities) is (where == "fetch")
-    whole = MemoryCoordinator()
+    whole = MemoryAggregator()
     a_runner(data).perform(a_train_task(whole, data, a_run(method)), whole)
-    assert [update.same_content(whole.updates[0][1]) for _, update in coordinator.updates] == [True]
+    assert [update.same_content(whole.updates[0][1]) for _, update in aggregator.updates] == [True]
     assert ClientStates(tmp_path).manifest.staged is None
 
 
@@ -574,10 +578,10 @@ def test_a_trainer_killed_at_any_step_of_its_folder_gives_the_bytes_of_one_that_
     data, undisturbed, tmp_path
 ) -> None:
     """Rounds go on as an aggregator's do: what is committed is not asked for again."""
-    whole = MemoryCoordinator()
+    whole = MemoryAggregator()
     tasks = moon_tasks(data, whole)
     for at in itertools.count(1, step=EVERY):
-        coordinator = MemoryCoordinator(blobs=whole.blobs)
+        aggregator = MemoryAggregator(blobs=whole.blobs)
         passed: list[str] = []
 
         def kill(name, at=at, passed=passed) -> None:
@@ -588,14 +592,14 @@ def test_a_trainer_killed_at_any_step_of_its_folder_gives_the_bytes_of_one_that_
         failpoints.install(kill)
         runner = a_runner(data, tmp_path / str(at))
         try:
-            while len(coordinator.updates) < len(tasks):
+            while len(aggregator.updates) < len(tasks):
                 try:
-                    runner.perform(tasks[len(coordinator.updates)], coordinator)
+                    runner.perform(tasks[len(aggregator.updates)], aggregator)
                 except Killed:
                     runner = a_runner(data, tmp_path / str(at))
         finally:
             failpoints.install(None)
-        assert hashes(coordinator) == undisturbed, passed[at - 1 : at]
+        assert hashes(aggregator) == undisturbed, passed[at - 1 : at]
         if at > len(passed):
             break
     assert {name.rsplit(".", 1)[0] for name in passed} >= {
@@ -607,43 +611,43 @@ def test_a_trainer_killed_at_any_step_of_its_folder_gives_the_bytes_of_one_that_
 
 
 def test_the_state_of_an_update_that_was_refused_is_not_the_clients(data, undisturbed) -> None:
-    coordinator = MemoryCoordinator()
-    runner, tasks = a_runner(data), moon_tasks(data, coordinator)
-    runner.perform(tasks[0], coordinator)
-    coordinator.failures["commit"] = [RoundClosed("the round has closed")]
+    aggregator = MemoryAggregator()
+    runner, tasks = a_runner(data), moon_tasks(data, aggregator)
+    runner.perform(tasks[0], aggregator)
+    aggregator.failures["commit"] = [RoundClosed("the round has closed")]
     with pytest.raises(RoundClosed):
-        runner.perform(tasks[1], coordinator)
-    runner.perform(tasks[2], coordinator)
-    straight = MemoryCoordinator()
+        runner.perform(tasks[1], aggregator)
+    runner.perform(tasks[2], aggregator)
+    straight = MemoryAggregator()
     other = a_runner(data)
     for task in moon_tasks(data, straight)[::2]:
         other.perform(task, straight)
-    assert hashes(coordinator) == hashes(straight) != [undisturbed[0], undisturbed[2]]
+    assert hashes(aggregator) == hashes(straight) != [undisturbed[0], undisturbed[2]]
 
 
 def test_a_commit_whose_refusal_is_all_that_was_heard_of_it_counts_all_the_same(data, undisturbed) -> None:
     """The acknowledgement was lost, and the retry came when the round had closed."""
 
-    class Closing(MemoryCoordinator):
+    class Closing(MemoryAggregator):
         def commit_update(self, run_id, round_number, update):
             committed = super().commit_update(run_id, round_number, update)
             if round_number == 2:
                 raise RoundClosed("the round has closed")
             return committed
 
-    coordinator = Closing()
+    aggregator = Closing()
     runner = a_runner(data)
-    for task in moon_tasks(data, coordinator):
+    for task in moon_tasks(data, aggregator):
         with contextlib.suppress(RoundClosed):
-            runner.perform(task, coordinator)
-    assert hashes(coordinator) == undisturbed
+            runner.perform(task, aggregator)
+    assert hashes(aggregator) == undisturbed
 
 
 @pytest.mark.parametrize("arrives", ["before the other run's task", "while the other run is trained", "never"])
 def test_a_commit_of_one_run_that_is_only_heard_of_in_another_still_counts(data, undisturbed, arrives) -> None:
     """The first run is paused at once while its commit is on its way, and the client is given work of a second run."""
 
-    class Slow(MemoryCoordinator):
+    class Slow(MemoryAggregator):
         on_its_way: Any = None
 
         def commit_update(self, run_id, round_number, update):
@@ -655,164 +659,164 @@ def test_a_commit_of_one_run_that_is_only_heard_of_in_another_still_counts(data,
         def arrive(self) -> None:
             self.updates.append(self.on_its_way)
 
-    coordinator, runner = Slow(open_runs=("run-1", "run-2")), a_runner(data)
-    first, second, third = moon_tasks(data, coordinator)
+    aggregator, runner = Slow(open_runs=("run-1", "run-2")), a_runner(data)
+    first, second, third = moon_tasks(data, aggregator)
     with pytest.raises(Cancelled):
-        runner.perform(first, coordinator)
+        runner.perform(first, aggregator)
     if arrives == "before the other run's task":
-        coordinator.arrive()
+        aggregator.arrive()
 
     def on_activity(activity, progress) -> None:
         if activity is ClientActivity.TRAINING and progress == 1.0 and arrives == "while the other run is trained":
-            coordinator.arrive()
+            aggregator.arrive()
 
     other = replace(a_run("fedavg"), run_id="run-2")
-    runner.perform(replace(first, run=other), coordinator, on_activity=on_activity)
-    assert coordinator.updates.pop()[1].losses.keys() == {"ce"}
-    for task in (second, third) if coordinator.updates else (first, second, third):
-        runner.perform(task, coordinator)
-    assert hashes(coordinator) == undisturbed
+    runner.perform(replace(first, run=other), aggregator, on_activity=on_activity)
+    assert aggregator.updates.pop()[1].losses.keys() == {"ce"}
+    for task in (second, third) if aggregator.updates else (first, second, third):
+        runner.perform(task, aggregator)
+    assert hashes(aggregator) == undisturbed
 
 
 def test_a_finished_update_of_other_data_is_not_sent(data, tmp_path) -> None:
-    coordinator = MemoryCoordinator(failures={"store": [Killed("store")]})
-    task = a_train_task(coordinator, data, a_run("fedavg"))
+    aggregator = MemoryAggregator(failures={"store": [Killed("store")]})
+    task = a_train_task(aggregator, data, a_run("fedavg"))
     with pytest.raises(Killed):
-        a_runner(data, tmp_path).perform(task, coordinator)
-    a_runner(data, tmp_path, samples_per_class=3).perform(task, coordinator)
-    assert coordinator.updates[0][1].num_examples == 6
+        a_runner(data, tmp_path).perform(task, aggregator)
+    a_runner(data, tmp_path, samples_per_class=3).perform(task, aggregator)
+    assert aggregator.updates[0][1].num_examples == 6
 
 
 def test_a_finished_update_of_another_client_is_not_sent_whose_state_directory_this_one_took_over(
     data, tmp_path
 ) -> None:
-    coordinator = MemoryCoordinator(failures={"store": [Killed("store")]})
-    task = a_train_task(coordinator, data, a_run("fedavg"))
+    aggregator = MemoryAggregator(failures={"store": [Killed("store")]})
+    task = a_train_task(aggregator, data, a_run("fedavg"))
     with pytest.raises(Killed):
-        a_runner(data, tmp_path).perform(task, coordinator)
-    TaskRunner("bob", "hospital", data, ClientStates(tmp_path), device="cpu").perform(task, coordinator)
-    assert coordinator.updates[0][1].client_id == "bob"
+        a_runner(data, tmp_path).perform(task, aggregator)
+    TaskRunner(ClientSite.at("bob", "hospital", data, device="cpu"), ClientStates(tmp_path)).perform(task, aggregator)
+    assert aggregator.updates[0][1].client_id == "bob"
 
 
 def test_an_update_that_the_aggregator_takes_for_wrong_is_sent_again_but_trained_anew_after_a_restart(
     data, tmp_path
 ) -> None:
     wrong = [MalformedUpdate("no") for _ in range(2)]
-    coordinator, activities = MemoryCoordinator(failures={"commit": list(wrong)}), []
-    task = a_train_task(coordinator, data, a_run("fedavg"))
+    aggregator, activities = MemoryAggregator(failures={"commit": list(wrong)}), []
+    task = a_train_task(aggregator, data, a_run("fedavg"))
     runner = a_runner(data, tmp_path)
     for _ in wrong:
         with pytest.raises(MalformedUpdate):
-            runner.perform(task, coordinator, on_activity=lambda activity, _: activities.append(activity))
+            runner.perform(task, aggregator, on_activity=lambda activity, _: activities.append(activity))
     assert activities.count(ClientActivity.DOWNLOADING) == 1
-    a_runner(data, tmp_path).perform(task, coordinator, on_activity=lambda activity, _: activities.append(activity))
+    a_runner(data, tmp_path).perform(task, aggregator, on_activity=lambda activity, _: activities.append(activity))
     assert activities.count(ClientActivity.DOWNLOADING) == 2
 
 
 def test_a_state_that_is_not_there_is_reported_and_the_client_takes_part_as_if_for_the_first_time(
     data, tmp_path
 ) -> None:
-    coordinator, problems = MemoryCoordinator(), list[ClientProblem]()
-    tasks = moon_tasks(data, coordinator)
-    a_runner(data, tmp_path / "first").perform(tasks[0], coordinator)
-    a_runner(data, tmp_path / "another").perform(tasks[1], coordinator, on_problem=problems.append)
+    aggregator, problems = MemoryAggregator(), list[ClientProblem]()
+    tasks = moon_tasks(data, aggregator)
+    a_runner(data, tmp_path / "first").perform(tasks[0], aggregator)
+    a_runner(data, tmp_path / "another").perform(tasks[1], aggregator, on_problem=problems.append)
     (problem,) = problems
     assert (problem.reason, problem.is_fatal) == ("CLIENT_STATE_LOST", False)
     assert "--state-dir" in problem.hint
-    assert coordinator.updates[1][1].losses.keys() == {"ce"}
+    assert aggregator.updates[1][1].losses.keys() == {"ce"}
 
 
 @pytest.mark.parametrize("rounds", [(1, 2, 2), (1, 2, 1)], ids=["the same round", "an earlier round"])
 def test_an_aggregator_that_is_back_at_an_earlier_round_gets_no_state_of_a_later_one(data, tmp_path, rounds) -> None:
-    coordinator, problems = MemoryCoordinator(), list[ClientProblem]()
-    tasks = moon_tasks(data, coordinator)
+    aggregator, problems = MemoryAggregator(), list[ClientProblem]()
+    tasks = moon_tasks(data, aggregator)
     runner = a_runner(data, tmp_path)
     for number in rounds:
-        coordinator.updates = [entry for entry in coordinator.updates if entry[0] < number]
-        runner.perform(tasks[number - 1], coordinator, on_problem=problems.append)
+        aggregator.updates = [entry for entry in aggregator.updates if entry[0] < number]
+        runner.perform(tasks[number - 1], aggregator, on_problem=problems.append)
     assert [problem.reason for problem in problems] == ["CLIENT_STATE_LOST"]
-    assert coordinator.updates[-1][1].losses.keys() == {"ce"}
+    assert aggregator.updates[-1][1].losses.keys() == {"ce"}
 
 
 def test_a_state_is_not_the_clients_where_another_trainer_acted_for_it_meanwhile(data, tmp_path) -> None:
     """The first trainer lost its connection for a round, and another took the client over; then the first was back."""
-    coordinator, problems = MemoryCoordinator(), list[ClientProblem]()
-    tasks = moon_tasks(data, coordinator)
+    aggregator, problems = MemoryAggregator(), list[ClientProblem]()
+    tasks = moon_tasks(data, aggregator)
     runner = a_runner(data, tmp_path / "first")
-    runner.perform(tasks[0], coordinator)
-    a_runner(data, tmp_path / "another").perform(tasks[1], coordinator)
-    runner.perform(tasks[2], coordinator, on_problem=problems.append)
+    runner.perform(tasks[0], aggregator)
+    a_runner(data, tmp_path / "another").perform(tasks[1], aggregator)
+    runner.perform(tasks[2], aggregator, on_problem=problems.append)
     assert [problem.reason for problem in problems] == ["CLIENT_STATE_LOST"]
-    assert coordinator.updates[-1][1].losses.keys() == {"ce"}
+    assert aggregator.updates[-1][1].losses.keys() == {"ce"}
 
 
 def test_a_task_that_comes_after_its_update_is_committed_takes_no_state_away(data, undisturbed) -> None:
     """It was on its way to the trainer, on a stream that was opened anew, while the update was acknowledged."""
-    coordinator, problems = MemoryCoordinator(), list[ClientProblem]()
+    aggregator, problems = MemoryAggregator(), list[ClientProblem]()
     runner = a_runner(data)
-    for task in moon_tasks(data, coordinator):
-        runner.perform(task, coordinator)
+    for task in moon_tasks(data, aggregator):
+        runner.perform(task, aggregator)
         with pytest.raises(StaleRound):
-            runner.perform(task, coordinator, on_problem=problems.append)
+            runner.perform(task, aggregator, on_problem=problems.append)
     assert problems == []
-    assert hashes(coordinator) == undisturbed
+    assert hashes(aggregator) == undisturbed
 
 
 def test_a_method_without_client_state_asks_for_nothing_and_leaves_nothing(data, tmp_path) -> None:
-    coordinator = MemoryCoordinator()
-    runner, task = a_runner(data, tmp_path), a_train_task(coordinator, data, a_run("fedavg"))
+    aggregator = MemoryAggregator()
+    runner, task = a_runner(data, tmp_path), a_train_task(aggregator, data, a_run("fedavg"))
     for number in (1, 2):
-        runner.perform(replace(task, round=number), coordinator)
-    assert coordinator.num_joined == 0
+        runner.perform(replace(task, round=number), aggregator)
+    assert aggregator.num_joined == 0
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_neutral_moon_keeps_nothing_and_misses_nothing(data, tmp_path) -> None:
-    coordinator, problems = MemoryCoordinator(), list[ClientProblem]()
-    for task in moon_tasks(data, coordinator, method={"mu": 0}):
-        a_runner(data, tmp_path).perform(task, coordinator, on_problem=problems.append)
+    aggregator, problems = MemoryAggregator(), list[ClientProblem]()
+    for task in moon_tasks(data, aggregator, method={"mu": 0}):
+        a_runner(data, tmp_path).perform(task, aggregator, on_problem=problems.append)
     assert problems == []
     assert [path.name for path in tmp_path.iterdir()] == ["manifest.json"]
-    assert {tuple(update.losses) for _, update in coordinator.updates} == {("ce",)}
+    assert {tuple(update.losses) for _, update in aggregator.updates} == {("ce",)}
 
 
 def test_a_full_disk_keeps_the_finished_update_in_memory_until_there_is_room(data, tmp_path) -> None:
     """The limit on the size of this process's files is the kernel's own: a write beyond it fails in the middle."""
-    coordinator, activities = MemoryCoordinator(), []
-    tasks = moon_tasks(data, coordinator)
+    aggregator, activities = MemoryAggregator(), []
+    tasks = moon_tasks(data, aggregator)
     runner = a_runner(data, tmp_path)
-    runner.perform(tasks[0], coordinator)
+    runner.perform(tasks[0], aggregator)
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, hard))
     try:
         for _ in range(2):
             with pytest.raises(DiskFull):
-                runner.perform(tasks[1], coordinator, on_activity=lambda activity, _: activities.append(activity))
+                runner.perform(tasks[1], aggregator, on_activity=lambda activity, _: activities.append(activity))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert DiskFull.reason in HINTS
-    assert len(coordinator.updates) == 1
+    assert len(aggregator.updates) == 1
     assert len(list(tmp_path.iterdir())) == 2, "only the state of the first round is there"
-    runner.perform(tasks[1], coordinator, on_activity=lambda activity, _: activities.append(activity))
+    runner.perform(tasks[1], aggregator, on_activity=lambda activity, _: activities.append(activity))
     assert activities.count(ClientActivity.DOWNLOADING) == 1
-    whole = MemoryCoordinator()
+    whole = MemoryAggregator()
     other = a_runner(data)
     for task in moon_tasks(data, whole, rounds=2):
         other.perform(task, whole)
-    assert hashes(coordinator) == hashes(whole)
+    assert hashes(aggregator) == hashes(whole)
 
 
 def test_a_promotion_that_finds_no_room_waits_and_is_made_up_for_before_the_next_update(
     data, undisturbed, monkeypatch
 ) -> None:
-    coordinator = MemoryCoordinator()
-    runner, tasks = a_runner(data), moon_tasks(data, coordinator)
+    aggregator = MemoryAggregator()
+    runner, tasks = a_runner(data), moon_tasks(data, aggregator)
     with monkeypatch.context() as patch:
         patch.setattr(ClientStates, "promote", raising(DiskFull("no room")))
-        runner.perform(tasks[0], coordinator)
+        runner.perform(tasks[0], aggregator)
     for task in tasks[1:]:
-        runner.perform(task, coordinator)
-    assert hashes(coordinator) == undisturbed
+        runner.perform(task, aggregator)
+    assert hashes(aggregator) == undisturbed
 
 
 def raising(error):

@@ -1,4 +1,4 @@
-"""`digits:DOMAIN`: four domains of digits composed from what Python packages ship; nothing is downloaded.
+"""`digits:DOMAIN`: four domains of digits made from files that Python packages ship; nothing is downloaded.
 
 Two are real, two are derived:
 

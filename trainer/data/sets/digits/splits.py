@@ -1,4 +1,4 @@
-"""Which images of a shipped set are held out for testing."""
+"""Split of a shipped set into training and test images."""
 
 from __future__ import annotations
 

@@ -21,10 +21,10 @@ from trainer.reproducibility.randomness import derive_seed
 
 SIDE = 32
 SCALE = 2
-"""Digits are drawn at this many times the size, then reduced."""
+"""Factor by which digits are drawn larger, before they are reduced."""
 NUM_TRAIN, NUM_TEST = 4000, 1000
 MIN_CONTRAST = 255
-"""Smallest sum over the channels of the difference between the colours of digit and background."""
+"""Smallest sum over the channels of the absolute difference between the colours of digit and background."""
 MAX_ANGLE_DEGREES = 15.0
 MAX_SHIFT_PIXELS = 1.7
 MAX_BLUR_PIXELS = 1.2
@@ -95,7 +95,7 @@ def draw(digit: int, seed: int) -> Pixels:
 
 
 def _colours(rng: np.random.Generator) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
-    """Two random colours that differ enough to be told apart."""
+    """Return two random colours that differ by `MIN_CONTRAST` or more."""
     while True:
         pair = rng.integers(256, size=(2, 3)).astype(np.float64)
         if np.abs(pair[0] - pair[1]).sum() >= MIN_CONTRAST:

@@ -9,7 +9,7 @@ from shared.types import CommittedUpdate, Membership
 
 
 @dataclass
-class MemoryCoordinator:
+class MemoryAggregator:
     """Holds blobs and remembers what it is given; errors that it is told to raise come once each."""
 
     retries: int = 2

@@ -1,0 +1,136 @@
+"""RoundService as one trainer calls it: channels, log lines, errors of shared/errors.py, Join and Heartbeat."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import grpc
+
+from shared.convert.clients import heartbeat_to_proto
+from shared.convert.membership import client_to_join, membership_from_proto
+from shared.errors import FedplccError, Unavailable
+from shared.gen.fedplcc.v1 import round_service_pb2, round_service_pb2_grpc
+from shared.types import Client, Heartbeat, Membership
+from shared.version import VERSION
+from shared.wire.call_logs import CallsMade
+from shared.wire.rpc import KEEPALIVE_S, open_channel, translated
+from trainer.cancellation import Cancelled
+from trainer.readings.metrics import TrainerMetrics
+
+CHUNK_BYTES = (1 << 20) - 64
+"""Largest chunk of an upload, if the aggregator takes it. With the message around it, it fits into a power of two, to which
+the encoder rounds its buffer."""
+ANSWER_S = 30.0
+"""Deadline of unary calls. On a link with a delay of one second each way an answer takes two, and more where other traffic
+fills the link. A dead connection is noticed by its keepalive (shared/wire/rpc.py), not by this."""
+FOLLOWING = "SyncRound"
+"""The method by which tasks are followed."""
+
+_Directive = round_service_pb2.HeartbeatResponse.Directive
+
+
+class RoundServiceCalls:
+    """Calls of one trainer to its aggregator, from any number of threads.
+
+    They raise errors of shared/errors.py, and `Cancelled` once the channels are closed.
+
+    Attributes:
+        address: HOST:PORT of the aggregator.
+        client_id: Id of the client for which the trainer acts.
+        instance_token: Names the trainer over its restarts.
+        metrics: Where bytes and retries are counted.
+        poll_hold_s: Longest time that a poll for tasks is held; None where tasks come over one stream.
+        rng: Source of the jitter of retries.
+        chunk_bytes: Largest chunk that the aggregator takes.
+        stub: Methods for short messages.
+        transfers: Methods for blobs.
+        is_closed: Whether `close` was called.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        client_id: str,
+        instance_token: str,
+        metrics: TrainerMetrics,
+        *,
+        insecure: bool = False,
+        poll_hold_s: float | None = None,
+        keepalive_s: float = KEEPALIVE_S,
+        rng: random.Random | None = None,
+    ) -> None:
+        """Prepare the channels; they connect when they are first used.
+
+        Args:
+            address: See the class; so are the other arguments of the same names.
+            client_id: As above.
+            instance_token: As above.
+            metrics: As above.
+            insecure: Whether plain text is accepted off loopback.
+            poll_hold_s: As above.
+            keepalive_s: Silence after which the aggregator is asked for a sign of life.
+            rng: As above; one with a random seed if None.
+
+        Raises:
+            InvalidConfig: The address is malformed, or off loopback without `insecure`.
+        """
+        self.address, self.client_id, self.instance_token, self.metrics = address, client_id, instance_token, metrics
+        self.chunk_bytes, self.poll_hold_s = CHUNK_BYTES, poll_hold_s
+        self.rng = rng or random.Random()
+        # Blobs have a connection of their own: on a slow link a heartbeat would wait behind the bytes that are on their way
+        # for many seconds, longer than a lease.
+        self._channels = [
+            open_channel(address, insecure=insecure, failpoints="trainer.rpc", keepalive_s=keepalive_s)
+            for _ in range(2)
+        ]
+        self.stub, self.transfers = map(round_service_pb2_grpc.RoundServiceStub, self._channels)
+        self._made = CallsMade(address, quiet=("Join", FOLLOWING, "Heartbeat"))
+        self.is_closed = False
+
+    def join(self, client: Client) -> Membership:
+        """Become the instance that acts for the client.
+
+        Raises:
+            ClientIdTaken: Another instance acts for it.
+        """
+        request = client_to_join(client, instance_token=self.instance_token, version=VERSION)
+        with self.calling("Join"):
+            membership = membership_from_proto(self.stub.Join(request, timeout=ANSWER_S))
+        self.chunk_bytes = min(CHUNK_BYTES, membership.max_chunk_bytes)
+        return membership
+
+    def heartbeat(self, heartbeat: Heartbeat) -> bool:
+        """Send a heartbeat; returns whether the work that it names is still wanted."""
+        request = heartbeat_to_proto(heartbeat, instance_token=self.instance_token)
+        with self.calling("Heartbeat"):
+            response = self.stub.Heartbeat(request, timeout=ANSWER_S)
+        return bool(response.directive != _Directive.DIRECTIVE_STOP)
+
+    def close(self) -> None:
+        """End every call and close the channels."""
+        self.is_closed = True
+        for channel in self._channels:
+            channel.close()
+
+    @contextmanager
+    def calling(self, method: str, is_wanted: Callable[[], bool] = lambda: True) -> Iterator[None]:
+        """Within the block, which calls a method, translate gRPC's errors to ours, and to `Cancelled` after `close`.
+
+        Args:
+            method: Name of the method, for the log.
+            is_wanted: Whether the call is still wanted when it fails; only then is the failure logged.
+        """
+        with self._made.telling(method, is_wanted):
+            try:
+                with translated(self.address):
+                    yield
+            except grpc.FutureCancelledError as error:
+                if self.is_closed:
+                    raise Cancelled from error
+                raise Unavailable("the call was cancelled") from error
+            except (FedplccError, ValueError) as error:  # a closed channel answers new calls with ValueError
+                if self.is_closed:
+                    raise Cancelled from error
+                raise

@@ -1,0 +1,116 @@
+"""The aggregator as one task of a networked trainer sees it."""
+
+from __future__ import annotations
+
+from shared.convert.evaluations import evaluation_to_report
+from shared.convert.updates import committed_from_proto, update_to_commit
+from shared.convert.uploads import UploadHeader, upload_header_to_proto
+from shared.types import BlobRef, Client, CommittedUpdate, Evaluation, Membership, Update
+from trainer.aggregator.retries import Retries
+from trainer.aggregator.round_service import ANSWER_S, RoundServiceCalls
+from trainer.aggregator.task_stream import TaskStream
+from trainer.aggregator.transfers import Download, ResentBytes, Upload
+from trainer.cancellation import ShouldStop
+
+COMMIT_S, COMMIT_BYTES_PER_S = 60.0, 20e6
+"""Deadline of a commit: the aggregator reads every blob of the update before it answers."""
+
+
+class TaskConnection:
+    """The calls of one task; keeps `trainer.aggregator.port.AggregatorPort`.
+
+    Each call is tried again while the aggregator is away, restarts, or lets another instance act for the client; all of them
+    are idempotent.
+    """
+
+    def __init__(self, calls: RoundServiceCalls, stream: TaskStream, should_stop: ShouldStop) -> None:
+        """Prepare.
+
+        Args:
+            calls: The aggregator.
+            stream: The client's task stream.
+            should_stop: Ends every call and every wait.
+        """
+        self._calls = calls
+        self._should_stop: ShouldStop = lambda: calls.is_closed or should_stop()
+        self._attempts = Retries(calls, stream, self._should_stop)
+        self._received: dict[str, ResentBytes] = {}
+
+    @property
+    def retries(self) -> int:
+        """Attempts after the first ones that this task has needed so far."""
+        return self._attempts.count
+
+    def announce(self, client: Client) -> Membership:
+        """Join again, with other sample counts or to learn the client's last committed update."""
+        return self._attempts.until_done("join", lambda: self._calls.join(client))
+
+    def fetch(self, blob: BlobRef) -> bytes:
+        """Download a blob.
+
+        Raises:
+            BlobNotFound: The client's present task does not name it.
+            BlobCorrupt: The bytes that arrive are no part of it.
+            Cancelled: The task is no longer wanted.
+        """
+        # A blob that arrived corrupt is fetched once more: all of its bytes have been moved before.
+        counter = self._calls.metrics.resent_bytes.labels("received")
+        resent = self._received.setdefault(blob.sha256, ResentBytes(counter))
+        download = Download(self._calls, blob, self._should_stop, resent)
+        self._attempts.until_done("download", download.attempt, lambda: download.size)
+        return download.data
+
+    def store(self, run_id: str, round_number: int, blob: BlobRef, data: bytes, *, is_prototypes: bool) -> None:
+        """Upload a blob from the offset that the aggregator names.
+
+        Raises:
+            RoundClosed, NotInCohort, BlobTooLarge: The aggregator does not take it.
+            Cancelled: The task is no longer wanted.
+        """
+        header = UploadHeader(
+            run_id=run_id,
+            round=round_number,
+            client_id=self._calls.client_id,
+            instance_token=self._calls.instance_token,
+            blob=blob,
+        )
+        proto = upload_header_to_proto(header)
+        upload = Upload(self._calls, proto, data, self._should_stop, is_prototypes=is_prototypes)
+        self._attempts.until_done("upload", upload.attempt, lambda: upload.offset)
+
+    def commit_update(self, run_id: str, round_number: int, update: Update) -> CommittedUpdate:
+        """Make the update part of its round.
+
+        Raises:
+            MalformedUpdate, RoundClosed, NotInCohort, UpdateConflict: The aggregator refuses it.
+            Cancelled: The task is no longer wanted.
+        """
+        calls = self._calls
+        request = update_to_commit(
+            update, run_id=run_id, round_number=round_number, instance_token=calls.instance_token
+        )
+        deadline_s = COMMIT_S + sum(blob.size_bytes for blob in update.payload.blobs) / COMMIT_BYTES_PER_S
+
+        def commit() -> CommittedUpdate:
+            with calls.calling("CommitUpdate"):
+                return committed_from_proto(calls.stub.CommitUpdate(request, timeout=deadline_s).committed)
+
+        return self._attempts.until_done("commit", commit)
+
+    def report_evaluation(self, run_id: str, round_number: int, evaluation: Evaluation) -> None:
+        """Report counts.
+
+        Raises:
+            MalformedUpdate, RoundClosed, NotInCohort: The aggregator refuses them.
+            Cancelled: The task is no longer wanted.
+        """
+        calls = self._calls
+        request = evaluation_to_report(
+            evaluation, run_id=run_id, round_number=round_number, instance_token=calls.instance_token
+        )
+
+        def report() -> None:
+            with calls.calling("ReportEvaluation"):
+                calls.stub.ReportEvaluation(request, timeout=ANSWER_S)
+
+        self._attempts.until_done("report", report)

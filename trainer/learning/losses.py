@@ -1,0 +1,138 @@
+"""Loss terms of one mini-batch: the model's features and logits, given to the method's client loss.
+
+Shape legend: B batch, D feature size, M classes, S image size.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from shared.config.run import RunConfig
+from shared.errors import InvalidModel
+from shared.methods.base import ClientState, ClientStep, LossTerms, Method, ModelArrays, Prototypes
+from shared.types import PrototypeSet
+from trainer.learning.device_images import DeviceImages
+from trainer.learning.ops import TorchOps, to_device
+from trainer.models import FeatureModel, load_arrays
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class LossContext:
+    """Everything that the loss uses and that stays the same for all steps of a round.
+
+    Attributes:
+        method: Its client loss is computed.
+        config: The run.
+        params: The trainable parameters by name; they change in place.
+        start: Copies of them from before the first step.
+        references: Frozen models by name; the loss sees their features of every mini-batch.
+        prototypes: The round's global prototypes; None where there are none.
+        round: Number of the round, from 1.
+        ops: Torch operations; caches what it computes of constants.
+    """
+
+    method: Method
+    config: RunConfig
+    params: Mapping[str, Tensor]
+    start: Mapping[str, Tensor]
+    references: Mapping[str, nn.Module]
+    prototypes: Prototypes | None
+    round: int
+    ops: TorchOps = field(default_factory=TorchOps)
+
+
+def loss_terms(model: nn.Module, x_B3SS: Tensor, labels_B: Tensor, context: LossContext) -> tuple[LossTerms, Tensor]:
+    """Return the method's loss terms for one mini-batch, in float32, and the features `[B, D]` that they are of."""
+    extractor = cast(FeatureModel, model)
+    features_BD = extractor.features(x_B3SS)
+    logits_BM = extractor.classifier(features_BD)
+    with torch.no_grad():
+        reference_features = {
+            name: cast(FeatureModel, reference).features(x_B3SS).float()
+            for name, reference in context.references.items()
+        }
+    # Autocast, if the model uses it, ends here: sums of exponentials overflow in less than float32.
+    with torch.autocast(x_B3SS.device.type, enabled=False):
+        step = ClientStep(
+            ops=context.ops,
+            features_BD=features_BD.float(),
+            logits_BM=logits_BM.float(),
+            labels_B=labels_B,
+            task_loss=cross_entropy(logits_BM.float(), labels_B),
+            params=context.params,
+            start=context.start,
+            prototypes=context.prototypes,
+            round=context.round,
+            total_rounds=context.config.run.rounds,
+            reference_features=reference_features,
+        )
+        return context.method.client_loss(step, context.config.method), features_BD
+
+
+def total_loss(terms: LossTerms) -> Tensor:
+    """Return the sum of coefficient times term, in the method's order; it may be far below zero.
+
+    A coefficient of 1 multiplies nothing, and a term with coefficient 0 is left out. So a method whose own terms are off has
+    the bits of the cross-entropy alone.
+    """
+    scaled = [
+        term.value if term.coefficient == 1.0 else term.coefficient * term.value
+        for term in terms.values()
+        if term.coefficient
+    ]
+    total: Tensor = scaled[0]
+    for value in scaled[1:]:
+        total = total + value
+    return total
+
+
+def loss_values(loss: Tensor, terms: LossTerms) -> dict[str, float]:
+    """Return the terms by name and their total as "total", in one transfer from the device."""
+    scalars = {**{name: term.value.detach() for name, term in terms.items()}, "total": loss.detach()}
+    return dict(zip(scalars, torch.stack(list(scalars.values())).tolist(), strict=True))
+
+
+def reference_models(
+    model: nn.Module, received: ModelArrays, state: ClientState | None, method: Method, config: RunConfig
+) -> dict[str, nn.Module]:
+    """Return the frozen models that the method's loss compares with, by name, on the model's device.
+
+    Args:
+        model: Gives architecture and device.
+        received: The global model of the round.
+        state: What the client kept from its last committed update; None at its first participation.
+        method: Chooses the models.
+        config: The run.
+    """
+    if method.reference_models is None:
+        return {}
+    references = {}
+    for name, arrays in method.reference_models(received, state, config.method).items():
+        reference = copy.deepcopy(model)
+        load_arrays(reference, arrays)
+        references[name] = reference.eval().requires_grad_(False)
+    return references
+
+
+def prototype_constants(
+    prototypes: PrototypeSet, model: nn.Module, data: DeviceImages, config: RunConfig
+) -> Prototypes | None:
+    """Return a round's global prototypes as constants on the data's device; None where there are none.
+
+    Raises:
+        InvalidModel: They have another feature size than the model.
+    """
+    dim = cast(FeatureModel, model).feature_dim
+    if len(prototypes) and prototypes.vectors.shape[1] != dim:
+        raise InvalidModel(
+            f"the round's prototypes have {prototypes.vectors.shape[1]} features, model {config.model.name!r} has {dim}; "
+            "use the same model specification as the run"
+        )
+    return to_device(prototypes, data.num_classes, data.device)

@@ -1,0 +1,27 @@
+"""Hints for the operator of a site: what to do about a problem, by its reason."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+HINTS: Mapping[str, str] = {
+    "INVALID_DATA": "check this trainer's --data against the run's classes and image size",
+    "INVALID_MODEL": "this trainer needs the same model code as the rest of the federation",
+    "CODE_NOT_ALLOWED": "the owner of this site allows the code with --allow-code, or the run names another model",
+    "FILE_NOT_ALLOWED": "the owner of this site allows the file with --allow-file, or the run names no checkpoint",
+    "DOWNLOAD_NOT_ALLOWED": "the owner of this site allows it with --allow-download; or begin with a model that somebody "
+    "else made: initial_model",
+    "INVALID_CONFIG": "aggregator and trainer may be of different versions",
+    "MALFORMED_UPDATE": "the aggregator refused this client's update; compare versions and data",
+    "UPDATE_NORM_EXCEEDED": "check this client's data; or lower the run's learning rate or raise the limit that "
+    "[admission] sets",
+    "BLOB_CORRUPT": "check the network path and the aggregator's disk",
+    "TRAINING_DIVERGED": 'stop the run, and start one so changed from an earlier model: initial_model = "run:ID@ROUND"',
+    "TOO_MANY_PROTOTYPES": 'set partition = "last" or a larger min_cluster_size in the run\'s [method] section',
+    "UNFIT_INITIAL_MODEL": "stop the run, and start one whose initial_model, [model] and data.classes agree",
+    "DISK_FULL": "make room on the disk of this trainer's --state-dir; the finished update waits in memory and is sent then",
+    "STORE_UNAVAILABLE": "see that this trainer can read and write its --state-dir; the finished update waits in memory",
+    "MODEL_FAILED": "mend the model's code and restart this trainer, whose log has the whole error; or stop the run",
+    "OUT_OF_MEMORY": "use a smaller training.batch_size or evaluation_batch_size, or another device",
+}
+"""Hint by reason; it is written in the log and reported with the problem."""

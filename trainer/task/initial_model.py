@@ -1,0 +1,55 @@
+"""The initial model of a run: a client makes it from the specification and the seed, or checks the one it is given."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from torch import nn
+
+from shared.errors import Code, FedplccError, InvalidModel
+from shared.tensors import blob_ref, to_bytes
+from shared.types import FEATURE_DIM, MODEL, ClientActivity, Payload, Update
+from trainer.models import FeatureModel, load_arrays, state_arrays
+from trainer.task.delivery import Finished
+from trainer.task.inputs import TaskInputs
+from trainer.task.job import Job
+
+
+class UnfitInitialModel(FedplccError):
+    """The run's initial model does not fit its model specification; no client can begin with it."""
+
+    code = Code.INVALID_ARGUMENT
+    reason = "UNFIT_INITIAL_MODEL"
+
+
+def initial_update(job: Job, inputs: TaskInputs, identity: str) -> Finished:
+    """Return the update that holds the run's first model.
+
+    Raises:
+        UnfitInitialModel: The task comes with a model of another specification.
+    """
+    if job.task.payload.tensor_group(MODEL) is None:
+        job.begin(ClientActivity.INITIALISING)
+        with job.timed("build_seconds"):
+            model: nn.Module = job.site.new_model(job.config, with_weights=True)
+    else:
+        model = _given_model(job, inputs)
+    data = to_bytes(state_arrays(model))
+    group = blob_ref(MODEL, data)
+    dim = cast(FeatureModel, model).feature_dim
+    payload = Payload(tensor_groups=(group,), int_lists={FEATURE_DIM: (dim,)})
+    update = Update(client_id=job.site.client_id, payload=payload, num_examples=0)
+    return Finished.of(job, identity, update, {group.sha256: data})
+
+
+def _given_model(job: Job, inputs: TaskInputs) -> nn.Module:
+    arrays = dict(inputs.received_model(job))
+    model: nn.Module = job.site.new_model(job.config, with_weights=False)
+    try:
+        load_arrays(model, arrays)
+    except InvalidModel as error:
+        raise UnfitInitialModel(
+            f"the run's initial_model does not fit its model {job.config.model.name!r} with "
+            f"{len(job.config.data.classes)} classes: {error.detail}"
+        ) from error
+    return model

@@ -1,0 +1,201 @@
+"""Inputs of a client's tasks: the run's configuration, the client's data, and the model and prototypes of the round."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from time import perf_counter
+
+from torch import nn
+
+from shared.config.run import RunConfig, parse_run_config
+from shared.errors import BlobCorrupt, MalformedRequest
+from shared.methods.base import ModelArrays
+from shared.process.log import get_logger
+from shared.tensors import prototypes_from_bytes, sha256_hex
+from shared.types import (
+    GLOBAL_CLUSTER,
+    MODEL,
+    BlobRef,
+    ClientActivity,
+    ClientProblem,
+    PrototypeSet,
+    RunSpec,
+    TaskKind,
+)
+from trainer.cancellation import check
+from trainer.data import ClientData, load_dataset
+from trainer.learning.device_images import DeviceImages
+from trainer.models import load_arrays
+from trainer.readings.metrics import TrainerMetrics
+from trainer.reproducibility.randomness import derive_seed
+from trainer.task.fetched_model import FetchedModel
+from trainer.task.job import Job, Loaded, OnProblem
+from trainer.task.latest_model import LatestModel
+from trainer.task.site import ClientSite
+
+log = get_logger("trainer.task.inputs")
+
+
+class TaskInputs:
+    """Inputs of one client's tasks; keeps those that the next task needs again. For one thread."""
+
+    def __init__(
+        self,
+        site: ClientSite,
+        metrics: TrainerMetrics | None,
+        *,
+        keeps_evaluated: bool,
+        latest_model: LatestModel | None,
+    ) -> None:
+        """Prepare; nothing is read or fetched. See `TaskRunner` for the arguments."""
+        self._site, self._metrics = site, metrics
+        self._keeps_evaluated, self._latest_model = keeps_evaluated, latest_model
+        self._configs: dict[str, RunConfig] = {}
+        self._loaded: Loaded | None = None
+        self._evaluated: tuple[BlobRef, bytes] | None = None
+        self.num_unreadable: int | None = None
+        """Files of the data set that could not be read; None before any was tried."""
+
+    def config(self, run: RunSpec) -> RunConfig:
+        """Return the run's configuration; the latest is kept, because it is the same for every round.
+
+        Raises:
+            MalformedRequest: The configuration does not have its SHA-256.
+            InvalidConfig: It is no configuration of a run.
+        """
+        known = self._configs.get(run.config_hash)
+        if known is not None:
+            return known
+        if hashlib.sha256(run.config_json.encode()).hexdigest() != run.config_hash:
+            raise MalformedRequest("the run's configuration does not have its SHA-256", field="config_json")
+        config = parse_run_config(json.loads(run.config_json))
+        self._configs = {run.config_hash: config}
+        return config
+
+    def data(self, config: RunConfig, on_problem: OnProblem | None) -> Loaded:
+        """Return the client's data under the run's data contract; the latest are kept.
+
+        Raises:
+            InvalidData: The data set cannot be read or does not fit the contract.
+        """
+        known = self._loaded
+        if known is not None and (known.contract, known.seed) == (config.data, config.run.seed):
+            return known
+        self._loaded = None  # frees the images before others are read
+        begin = perf_counter()
+        data, loaded = _loaded(self._site, config)
+        log.info(
+            "data_loaded",
+            client_id=self._site.client_id,
+            num_examples=len(data.train),
+            num_test_examples=len(data.test),
+            num_unreadable=len(data.unreadable),
+            image_bytes=loaded.train.images_NSS3.nbytes + loaded.test.images_NSS3.nbytes,
+            train_images_on=str(loaded.train.images_NSS3.device),
+            test_images_on=str(loaded.test.images_NSS3.device),
+            note=data.note,
+            duration_s=round(perf_counter() - begin, 3),
+        )
+        self._report_unreadable(data, on_problem)
+        self._loaded = loaded
+        return loaded
+
+    def received_model(self, job: Job) -> FetchedModel:
+        """Return the model that the task comes with; it is fetched at the first look into it."""
+        return FetchedModel(lambda: self._model_bytes(job))
+
+    def _model_bytes(self, job: Job) -> bytes:
+        job.begin(ClientActivity.DOWNLOADING)
+        blob = job.task.payload.tensor_group(MODEL)
+        if blob is None:
+            raise MalformedRequest(f"a task {job.task.kind} comes with a model", field="payload")
+        if self._latest_model is not None:
+            return _fetch_for_all(job, blob, self._latest_model)
+        kept, self._evaluated = self._evaluated, None
+        data = kept[1] if kept is not None and kept[0] == blob else _fetch(job, blob)
+        if self._keeps_evaluated and job.task.kind is TaskKind.EVALUATE:
+            self._evaluated = (blob, data)
+        return data
+
+    def _report_unreadable(self, data: ClientData, on_problem: OnProblem | None) -> None:
+        count = len(data.unreadable)
+        self.num_unreadable = count
+        if self._metrics is not None:
+            self._metrics.unreadable_files.set(count)
+        if count:
+            log.warning("unreadable_files", client_id=self._site.client_id, count=count, first=data.unreadable[0])
+            if on_problem is not None:
+                on_problem(
+                    ClientProblem(
+                        reason="UNREADABLE_FILES",
+                        detail=f"{count} of the data set's files could not be read and are left out",
+                        hint="the log of this trainer names the first one, and `fedplcc data describe --check` all; "
+                        "mend or remove them",
+                    )
+                )
+
+
+def received_prototypes(job: Job) -> PrototypeSet:
+    """Return the global prototypes that the task comes with.
+
+    Raises:
+        MalformedRequest: It comes with none.
+        BlobCorrupt: See `_fetch`.
+    """
+    blob = job.task.payload.prototype_set(GLOBAL_CLUSTER)
+    if blob is None:
+        raise MalformedRequest(f"method {job.config.run.method} comes with prototypes", field="payload")
+    return prototypes_from_bytes(_fetch(job, blob))
+
+
+def model_with(job: Job, arrays: ModelArrays) -> nn.Module:
+    """Return a model of the run's specification that holds these arrays, on the site's device."""
+    arrays = dict(arrays)  # a download happens here, before the clock runs
+    with job.timed("build_seconds"):
+        model = job.site.new_model(job.config, with_weights=False)
+        load_arrays(model, arrays)
+        return model.to(job.site.device)
+
+
+def _loaded(site: ClientSite, config: RunConfig) -> tuple[ClientData, Loaded]:
+    """Read the data set, and put its images where they are trained on."""
+    seed = derive_seed("subset", config.run.seed, site.client_id)
+    data = load_dataset(site.data, contract=config.data, samples_per_class=site.samples_per_class, seed=seed)
+    loaded = Loaded(
+        contract=config.data,
+        seed=config.run.seed,
+        class_counts=data.class_counts,
+        train=DeviceImages.put(data.train, config.data, site.device),
+        test=DeviceImages.put(data.test, config.data, site.device),
+    )
+    return data, loaded
+
+
+def _fetch_for_all(job: Job, blob: BlobRef, latest: LatestModel) -> bytes:
+    """Return a model that the first client of this process to need it fetches for all of them."""
+    data = latest.get(blob)
+    if data is None:
+        data = _fetch(job, blob)
+        latest.put(blob, data)
+    else:
+        job.add("received_bytes", len(data))
+    return data
+
+
+def _fetch(job: Job, blob: BlobRef) -> bytes:
+    """Return a blob that has the SHA-256 of its name; one that has not is fetched once more.
+
+    Raises:
+        BlobCorrupt: It had another SHA-256 twice.
+        Cancelled: `should_stop()` holds.
+    """
+    for _ in range(2):
+        check(job.should_stop)
+        with job.timed("download_seconds"):
+            data = job.aggregator.fetch(blob)
+        if sha256_hex(data) == blob.sha256:
+            job.add("received_bytes", len(data))
+            return data
+        log.warning("blob_corrupt", role=blob.role, sha256=blob.sha256)
+    raise BlobCorrupt(f"the {blob.role} that arrived does not have the announced SHA-256", sha256=blob.sha256)

@@ -1,0 +1,197 @@
+"""A client's update of one round: local training, then the prototypes of its samples.
+
+Shape legend: N training samples, D feature size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from torch import nn
+
+from shared.config.run import RunConfig
+from shared.errors import Code, FedplccError
+from shared.methods.base import ClientState, ModelArrays, excess_rows
+from shared.methods.prototypes import PrototypeConfig
+from shared.tensors import blob_ref, prototypes_to_bytes, to_bytes
+from shared.types import MODEL, BlobRef, ClientActivity, Payload, PrototypeSet, Update
+from trainer.learning.divergence import check_features
+from trainer.learning.evaluation import collect_features
+from trainer.learning.training import LocalTraining, RoundInputs, TrainingObserver, local_train
+from trainer.models import state_arrays
+from trainer.task.client_state import CLIENT_STATE
+from trainer.task.delivery import Finished
+from trainer.task.inputs import TaskInputs, model_with, received_prototypes
+from trainer.task.job import Job
+
+
+class TooManyPrototypes(FedplccError):
+    """The client's samples give more prototypes than the aggregator takes; the same run will always give as many."""
+
+    code = Code.FAILED_PRECONDITION
+    reason = "TOO_MANY_PROTOTYPES"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Summary:
+    """The prototypes of a client's samples; empty for a method without prototypes.
+
+    Attributes:
+        sets: Names of the prototype sets.
+        blobs: Their bytes by SHA-256.
+        num_excluded: Samples that no prototype stands for.
+        num_prototypes: Rows of the sets.
+    """
+
+    sets: tuple[BlobRef, ...] = ()
+    blobs: Mapping[str, bytes] = field(default_factory=dict)
+    num_excluded: int = 0
+    num_prototypes: int = 0
+
+
+def trained_update(job: Job, inputs: TaskInputs, identity: str, client_state: ClientState | None) -> Finished:
+    """Train on the client's data, from the round's model or the client's own, and return the update.
+
+    Args:
+        job: The task.
+        inputs: Fetches the round's model.
+        identity: Names the work.
+        client_state: The state that the client kept from its last committed update; None where there is none.
+
+    Raises:
+        TooManyPrototypes: The prototypes do not fit into an update.
+        TrainingDiverged: A loss, a gradient or a feature is not finite.
+        Cancelled: `job.should_stop()` held.
+        FedplccError: The model cannot be made or fetched.
+    """
+    method, loaded = job.config.algorithm, job.loaded
+    model, received = _model_to_train(job, inputs, client_state)
+    trained = _trained(job, model, received, client_state)
+    groups, state, blobs = _model_blobs(job, model, trained.client_state)
+    summary = _Summary() if method.client_report is None else _summary(job, model, trained)
+    if job.metrics is not None:
+        job.metrics.clipped_steps.inc(trained.num_clipped_steps)
+        job.metrics.prototypes.set(summary.num_prototypes)
+    steps = {"steps": float(trained.num_steps), "clipped_steps": float(trained.num_clipped_steps)}
+    update = Update(
+        client_id=job.site.client_id,
+        payload=Payload(tensor_groups=groups, prototype_sets=summary.sets),
+        num_examples=len(loaded.train),
+        num_excluded=summary.num_excluded,
+        class_counts=loaded.class_counts,
+        losses=trained.losses,
+        timings=dict(job.timings) | steps,
+        num_prototypes=summary.num_prototypes,
+    )
+    keeps_state = method.keeps_client_state
+    return Finished.of(job, identity, update, {**blobs, **summary.blobs}, keeps_state=keeps_state, state=state)
+
+
+def _model_to_train(
+    job: Job, inputs: TaskInputs, client_state: ClientState | None
+) -> tuple[nn.Module, ModelArrays | None]:
+    """Return the model that training starts from, and the round's model where that is another one.
+
+    Where they are the same, the round's arrays are not returned, so that their memory is free during training.
+    """
+    received, start_model = inputs.received_model(job), job.config.algorithm.start_model
+    own = None if start_model is None else start_model(received, client_state, job.config.method)
+    return (model_with(job, received), None) if own is None else (model_with(job, own), received)
+
+
+def _trained(
+    job: Job, model: nn.Module, received: ModelArrays | None, client_state: ClientState | None
+) -> LocalTraining:
+    """Train the model in place."""
+    config, method = job.config, job.config.algorithm
+    inputs = RoundInputs(
+        config=config,
+        method=method,
+        round=job.task.round,
+        client_id=job.site.client_id,
+        prototypes=received_prototypes(job) if method.has_prototypes else PrototypeSet.empty(),
+        client_state=client_state,
+        received=received,
+        keeps_seen=_uses_seen_features(config),
+    )
+    job.begin(ClientActivity.TRAINING)
+    observer = _observer(job)
+    with job.timed("train_seconds"):
+        return local_train(model, job.loaded.train, inputs, observer)
+
+
+def _observer(job: Job) -> TrainingObserver:
+    """Return the observer that turns steps into progress, readings and metrics."""
+    watch = job.speed.watch()
+
+    def on_progress(step: int, steps: int) -> None:
+        if step == 0:
+            watch.begin()
+        else:
+            done = watch.done()
+            if job.metrics is not None:
+                job.metrics.batch_done(done.num_examples, done.seconds, done.data_seconds)
+        job.on_activity(ClientActivity.TRAINING, step / steps)
+
+    return TrainingObserver(should_stop=job.should_stop, on_progress=on_progress, on_batch=watch.has_batch)
+
+
+def _model_blobs(
+    job: Job, model: nn.Module, kept: ClientState | None
+) -> tuple[tuple[BlobRef, ...], BlobRef | None, dict[str, bytes]]:
+    """Return the names of the model to send and of the client state to keep, with the bytes of both by SHA-256.
+
+    Many methods keep the model that they send: the same bytes are hashed once and held once.
+    """
+    blobs: dict[str, bytes] = {}
+    sent = None
+    if job.config.algorithm.shares_model(job.config.method):
+        data = to_bytes(state_arrays(model))
+        sent = blob_ref(MODEL, data)
+        blobs[sent.sha256] = data
+    state = None
+    if kept is not None:
+        data = to_bytes(kept)
+        is_sent = sent is not None and data == blobs[sent.sha256]
+        state = replace(sent, role=CLIENT_STATE) if sent is not None and is_sent else blob_ref(CLIENT_STATE, data)
+        blobs.setdefault(state.sha256, data)
+    return () if sent is None else (sent,), state, blobs
+
+
+def _summary(job: Job, model: nn.Module, trained: LocalTraining) -> _Summary:
+    """Return the prototypes of the client's training samples under the trained model."""
+    config, method, train = job.config, job.config.algorithm, job.loaded.train
+    assert method.client_report is not None
+    assert method.prototype_kind is not None
+    num_classes = len(config.data.classes)
+    job.begin(ClientActivity.SUMMARISING)
+    with job.timed("summarise_seconds"):
+        features_ND, labels_N = trained.seen or collect_features(
+            model,
+            train,
+            config,
+            should_stop=job.should_stop,
+            on_share=lambda share: job.on_activity(ClientActivity.SUMMARISING, share),
+        )
+        check_features(features_ND, client_id=job.site.client_id, round=job.task.round)
+        report = method.client_report(features_ND, labels_N, num_classes, config.method)
+    excess = excess_rows(report.prototypes, num_classes)
+    if excess is not None:
+        raise TooManyPrototypes(
+            f'the client\'s data give {excess} of an update; set partition = "last" or a larger '
+            "min_cluster_size in the run's [method] section"
+        )
+    vectors = prototypes_to_bytes(report.prototypes)
+    blob = blob_ref(method.prototype_kind, vectors)
+    return _Summary(
+        sets=(blob,),
+        blobs={blob.sha256: vectors},
+        num_excluded=report.num_excluded + len(train) - len(labels_N),
+        num_prototypes=len(report.prototypes),
+    )
+
+
+def _uses_seen_features(config: RunConfig) -> bool:
+    """Whether prototypes are made of the features that training saw, not of a pass after it."""
+    return isinstance(config.method, PrototypeConfig) and config.method.proto_pass == "last_epoch"

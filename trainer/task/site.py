@@ -1,0 +1,102 @@
+"""A client's site: its data specification, its device, and the consent of its owner."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Self
+
+import torch
+from torch import nn
+
+from shared.config.run import RunConfig
+from shared.types import Client, Environment
+from trainer.consent import NO_CONSENT, Consent
+from trainer.data import describe
+from trainer.models import build_model
+from trainer.reproducibility.environment import environment, resolve_device
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ClientSite:
+    """Facts about a client that no run changes.
+
+    Attributes:
+        client_id: Id of the client.
+        domain: Label of the domain of its data.
+        data: Data specification, see data/README.md.
+        samples_per_class: Size of a class-balanced training subset; all samples if None.
+        device: Where models are trained and evaluated.
+        environment: Packages, processor and device as they were when the process began; a package that is installed later
+            is not loaded.
+        consent: The code, files and downloads that the documents of runs may name.
+    """
+
+    client_id: str
+    domain: str
+    data: str
+    samples_per_class: int | None
+    device: torch.device
+    environment: Environment
+    consent: Consent
+
+    @classmethod
+    def at(
+        cls,
+        client_id: str,
+        domain: str,
+        data: str,
+        *,
+        device: str = "auto",
+        samples_per_class: int | None = None,
+        consent: Consent = NO_CONSENT,
+    ) -> Self:
+        """Return the site of a client on this machine; `device` is auto, cpu, cuda or cuda:N.
+
+        Raises:
+            InvalidConfig: There is no such device.
+        """
+        found = resolve_device(device)
+        return cls(
+            client_id=client_id,
+            domain=domain,
+            data=data,
+            samples_per_class=samples_per_class,
+            device=found,
+            environment=environment(found),
+            consent=consent,
+        )
+
+    def announced(self) -> Client:
+        """Return the client as it is before any run is known: sample counts by the data set's own class names.
+
+        Raises:
+            InvalidData: The data set cannot be opened.
+        """
+        return self.client(describe(self.data, samples_per_class=self.samples_per_class))
+
+    def client(self, class_counts: Mapping[str, int]) -> Client:
+        """Return the client with these numbers of training samples by class name."""
+        return Client(
+            client_id=self.client_id,
+            domain=self.domain,
+            num_examples=sum(class_counts.values()),
+            class_counts=class_counts,
+            environment=self.environment,
+        )
+
+    def new_model(self, config: RunConfig, *, with_weights: bool) -> nn.Module:
+        """Return a model of the run's specification on the processor; see `trainer.models.build_model`.
+
+        Raises:
+            CodeNotAllowed, FileNotAllowed, DownloadNotAllowed: The run names what the site's owner did not list.
+            InvalidModel: The specification gives no usable model.
+        """
+        return build_model(
+            config.model,
+            len(config.data.classes),
+            config.data.image_size,
+            config.run.seed,
+            with_weights=with_weights,
+            consent=self.consent,
+        )
