@@ -15,7 +15,9 @@ from typing import IO
 from aggregator.coordinator.garbage import Collection, Keep
 from aggregator.coordinator.service import Coordinator, Limits
 from aggregator.metrics import AggregatorMetrics
-from aggregator.servicer.services import RoundServicer, RunServicer, Wakeups
+from aggregator.servicer.round_service import RoundServicer
+from aggregator.servicer.run_service import RunServicer
+from aggregator.servicer.wakeups import Wakeups
 from aggregator.store.blobs.blob_store import BlobStore
 from aggregator.store.opening import open_store
 from shared.config.settings import EXIT_CONFIG as EXIT_CONFIG

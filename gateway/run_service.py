@@ -32,7 +32,7 @@ from shared.wire.call_logs import CallsMade, request_metadata
 from shared.wire.rpc import translated
 
 CALL_S = 30.0
-"""Deadline of a unary call, and longest silence of a download: enough for a page of the aggregator (servicer.MAX_PAGE_BYTES)
+"""Deadline of a unary call, and longest silence of a download: enough for a page of the aggregator (pages.MAX_PAGE_BYTES)
 at 50 kB/s with a second of delay each way. An aggregator that is not there is noticed at once, without it."""
 HEALTH_S = 5.0
 """Deadline of a health check: two round trips over such a link, one of them to connect."""

@@ -16,7 +16,8 @@ from typing import Any, Self, TypeVar
 import httpx
 
 from aggregator.coordinator.service import Limits
-from aggregator.servicer.services import RunServicer, Wakeups
+from aggregator.servicer.run_service import RunServicer
+from aggregator.servicer.wakeups import Wakeups
 from gateway.app import serve
 from gateway.http.server import Server
 from gateway.routes.handlers import Services

@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from aggregator.servicer.services import RoundServicer, RunServicer, Wakeups
+from aggregator.servicer.round_service import RoundServicer
+from aggregator.servicer.run_service import RunServicer
+from aggregator.servicer.wakeups import Wakeups
 from shared.errors import Code, TransferIdle
 from shared.gen.fedplcc.v1 import round_service_pb2 as round_pb2
 from shared.gen.fedplcc.v1 import round_service_pb2_grpc as round_grpc
