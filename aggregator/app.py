@@ -31,7 +31,7 @@ from shared.process.failpoints import arm_from_environment
 from shared.process.log import get_logger, set_up
 from shared.process.metrics import new_registry, serve_metrics
 from shared.version import VERSION
-from shared.wire.rpc import RpcServer
+from shared.wire.server import RpcServer
 
 log = get_logger("aggregator.app")
 

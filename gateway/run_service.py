@@ -29,7 +29,7 @@ from shared.gen.fedplcc.v1 import run_service_pb2_grpc as pb2_grpc
 from shared.prototype_map import RoundMap
 from shared.types import BlobRef, Client, Evaluation, Event, EventQuery, Round
 from shared.wire.call_logs import CallsMade, request_metadata
-from shared.wire.rpc import translated
+from shared.wire.statuses import translated
 
 CALL_S = 30.0
 """Deadline of a unary call, and longest silence of a download: enough for a page of the aggregator (pages.MAX_PAGE_BYTES)

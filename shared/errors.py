@@ -43,7 +43,7 @@
     `-- Internal                   a bug; the text is fixed
 
 Each class has a `code` (the numbers of google.rpc.Code, so that nothing here needs gRPC), a `reason` in UPPER_SNAKE_CASE
-and a sentence for the user. `shared/wire/rpc.py` maps them to statuses and back; `gateway/http/problem.py` to problem
+and a sentence for the user. `shared/wire/statuses.py` maps them to statuses and back; `gateway/http/problem.py` to problem
 documents.
 """
 

@@ -23,7 +23,7 @@ from shared.convert.uploads import UploadHeader, upload_header_from_proto
 from shared.errors import MalformedRequest, NotAMember
 from shared.gen.fedplcc.v1 import round_service_pb2 as round_pb2
 from shared.gen.fedplcc.v1 import round_service_pb2_grpc as round_grpc
-from shared.wire.rpc import IDLE_S
+from shared.wire.channels import IDLE_S
 
 MAX_HOLD_S = 20.0
 """Longest time that a poll is held. Common proxies close a connection that is idle for 30 to 60 s."""

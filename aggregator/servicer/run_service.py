@@ -28,7 +28,7 @@ from shared.errors import MalformedRequest, Overloaded
 from shared.gen.fedplcc.v1 import run_service_pb2 as run_pb2
 from shared.gen.fedplcc.v1 import run_service_pb2_grpc as run_grpc
 from shared.types import EventQuery, Run
-from shared.wire.rpc import IDLE_S
+from shared.wire.channels import IDLE_S
 
 MAX_MODEL_UPLOADS = 4
 """Initial models that are received at the same time; each may take as much disk as the largest blob."""

@@ -10,7 +10,8 @@ from shared.convert.rounds import round_from_proto
 from shared.errors import MalformedRequest
 from shared.gen.fedplcc.v1 import run_service_pb2 as pb2
 from shared.types import EvaluationCounts, RoundPhase, RunStatus
-from shared.wire.rpc import MAX_MESSAGE_BYTES, translated
+from shared.wire.channels import MAX_MESSAGE_BYTES
+from shared.wire.statuses import translated
 from tests.support.federation.grpc_client import DEADLINE_S, RunControl
 from tests.support.federation.served_gateway import ServedGateway
 from tests.support.records.builders import a_blob, a_client, a_round, a_run, an_evaluation

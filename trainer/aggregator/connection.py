@@ -57,9 +57,11 @@ from shared.types import (
     Update,
 )
 from shared.version import VERSION
+from shared.wire.backoff import backoff
 from shared.wire.call_logs import CallsMade
+from shared.wire.channels import KEEPALIVE_S, open_channel
 from shared.wire.chunk_size import Pace
-from shared.wire.rpc import KEEPALIVE_S, backoff, open_channel, translated
+from shared.wire.statuses import translated
 from trainer.cancellation import Cancelled, ShouldStop, check
 from trainer.readings.metrics import TrainerMetrics
 
@@ -68,7 +70,7 @@ CHUNK_BYTES = (1 << 20) - 64
 encoder rounds its buffer."""
 ANSWER_S = 30.0
 """Deadline of unary calls. On a link with a second of delay each way an answer takes two, and more where others fill it; a
-connection that is dead is noticed by its keepalive (shared/wire/rpc.py), not by this."""
+connection that is dead is noticed by its keepalive (shared/wire/channels.py), not by this."""
 COMMIT_S, COMMIT_BYTES_PER_S = 60.0, 20e6
 """Deadline of a commit: the aggregator reads every blob of the update before it answers."""
 STANDSTILL_S = 60.0

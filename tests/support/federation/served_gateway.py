@@ -23,7 +23,7 @@ from gateway.http.server import Server
 from gateway.routes.handlers import Services
 from shared.config.settings import GatewaySettings
 from shared.gen.fedplcc.v1 import run_service_pb2, run_service_pb2_grpc
-from shared.wire.rpc import RpcServer
+from shared.wire.server import RpcServer
 from tests.support.federation.in_process import Clock, LocalFederation
 from tests.support.federation.numpy_client import NumpyClient, a_document
 
