@@ -9,7 +9,7 @@ from pathlib import Path
 from aggregator.coordinator.service import Coordinator
 from aggregator.servicer.calls import call
 from shared.types import BlobRef
-from shared.wire.chunk_size import Pace
+from shared.wire.chunk_size import ChunkSizes
 
 SEND_BYTES = (1 << 20) - 64
 """Largest piece. The encoder rounds its buffer up to a power of two: piece and message header together fit into 1 MiB."""
@@ -17,13 +17,13 @@ SEND_BYTES = (1 << 20) - 64
 
 async def pieces_of(coordinator: Coordinator, blob: BlobRef, offset_bytes: int) -> AsyncGenerator[bytes, None]:
     """Yield a blob's bytes from an offset on; a piece grows while the receiver takes it quickly."""
-    pace = Pace(min(SEND_BYTES, coordinator.transfers.max_chunk_bytes))
+    sizes = ChunkSizes(min(SEND_BYTES, coordinator.transfers.max_chunk_bytes))
     with coordinator.transfers.reading(blob) as path:
         # Each piece opens the file again, so that a call cancelled at any moment leaves no file open.
-        while offset_bytes < blob.size_bytes and (data := await call(_read_piece, path, offset_bytes, pace.next_bytes)):
+        while offset_bytes < blob.size_bytes and (data := await call(_read_piece, path, offset_bytes, sizes.next_bytes)):
             begin = time.monotonic()
             yield data
-            pace.moved(len(data), time.monotonic() - begin)
+            sizes.record(len(data), time.monotonic() - begin)
             offset_bytes += len(data)
 
 

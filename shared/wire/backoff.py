@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 
 def backoff(rng: random.Random, *, first_s: float = 0.2, most_s: float = 5.0) -> Iterator[float]:
-    """Yield seconds to wait before each further attempt, without end.
+    """Yield the seconds to wait before each further attempt, without end.
 
-    The n-th lies between half and all of `first_s` * 2^n, bounded by `most_s`: the random half keeps many trainers that lost
-    the same aggregator from coming back at the same moment.
+    The n-th wait (n from 0) is uniform between half and all of min(first_s * 2^n, most_s). The random half spreads the
+    return of many trainers that lost the same aggregator.
     """
     limit = first_s
     while True:

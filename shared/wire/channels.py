@@ -25,8 +25,8 @@ def _keepalive(seconds: float) -> tuple[tuple[str, int], ...]:
     return (
         ("grpc.keepalive_time_ms", round(1000 * seconds)),
         ("grpc.keepalive_timeout_ms", round(2000 * seconds)),
-        ("grpc.http2.ping_timeout_ms", round(2000 * seconds)),  # a minute otherwise, whatever the line above says
-        # Of a server: clients ask also without calls; without this it answers ENHANCE_YOUR_CALM.
+        ("grpc.http2.ping_timeout_ms", round(2000 * seconds)),  # its default of a minute overrides the line above
+        # For a server: clients ping also without calls; without this option it answers ENHANCE_YOUR_CALM.
         ("grpc.http2.min_ping_interval_without_data_ms", round(1000 * min(seconds, KEEPALIVE_S) / 3)),
     )
 
@@ -42,37 +42,37 @@ _COMMON_OPTIONS = (
 SERVER_OPTIONS = (
     *_COMMON_OPTIONS,
     *_keepalive(KEEPALIVE_S),
-    # Otherwise a second server on the same port starts without a complaint and takes half of the calls.
+    # With port reuse, a second server on the same port would start without an error and take half of the calls.
     ("grpc.so_reuseport", 0),
 )
 CHANNEL_OPTIONS = (
     *_COMMON_OPTIONS,
     *_keepalive(KEEPALIVE_S),
     ("grpc.enable_http_proxy", 0),
-    # One connection per channel: channels to one address would otherwise share one, and its flow control.
+    # One connection per channel: channels to one address would otherwise share a connection and its flow control.
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.initial_reconnect_backoff_ms", 200),
     ("grpc.max_reconnect_backoff_ms", 2_000),
-    # Calls are retried in one place, by their callers.
+    # Callers retry, in one place; gRPC does not.
     ("grpc.enable_retries", 0),
 )
 
 
 def with_keepalive(options: Sequence[tuple[str, int]], keepalive_s: float) -> list[tuple[str, int]]:
-    """The options with another keepalive, none of them twice."""
+    """Return the options with this keepalive in place of theirs."""
     return list({**dict(options), **dict(_keepalive(keepalive_s))}.items())
 
 
 def open_channel(
     address: str, *, insecure: bool = False, failpoints: str = "", keepalive_s: float = KEEPALIVE_S
 ) -> grpc.Channel:
-    """A channel for threads to HOST:PORT; connects when first used.
+    """Return a synchronous channel to HOST:PORT; it connects when first used.
 
     Args:
         address: HOST:PORT.
         insecure: Whether plain text is accepted off loopback.
-        failpoints: What the names of its calls' failpoints begin with, in a process that a test has armed.
-        keepalive_s: Silence after which the other end is asked for a sign of life.
+        failpoints: Prefix of its calls' failpoints in an armed process; no failpoints if empty.
+        keepalive_s: Silence after which the server is pinged.
 
     Raises:
         InvalidConfig: No such address, or off loopback without `insecure`.
@@ -82,7 +82,7 @@ def open_channel(
 
 
 def open_aio_channel(address: str, *, insecure: bool = False, keepalive_s: float = KEEPALIVE_S) -> grpc.aio.Channel:
-    """A channel for asyncio to HOST:PORT; connects when first used.
+    """Return an asyncio channel to HOST:PORT; it connects when first used.
 
     Raises:
         InvalidConfig: No such address, or off loopback without `insecure`.

@@ -19,7 +19,7 @@ from shared.errors import FailedPrecondition, FedplccError, Internal, MalformedR
 from shared.process.failpoints import failpoint, passing
 from shared.process.log import get_logger
 from shared.version import VERSION
-from shared.wire.call_failpoints import SERVER_SIDE, arriving, step_of
+from shared.wire.call_failpoints import SERVER_SIDE, step_of, with_failpoints
 from shared.wire.call_logs import Call, level_of
 from shared.wire.call_observer import CallObserver
 from shared.wire.channels import IDLE_S
@@ -37,7 +37,7 @@ _Out = TypeVar("_Out")
 
 
 class ErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # generic in the stubs only
-    """Around every call of our services: errors become statuses, one log line is written, an observer is told."""
+    """Interceptor of every call of our services; see the module."""
 
     def __init__(
         self,
@@ -69,9 +69,9 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  #
             is_response_stream=handler.response_streaming,
             metadata=handler_call_details.invocation_metadata,
         )
-        encode = _telling(self._observer.sent_message, method, call.encoder(handler.response_serializer))
+        encode = _observed(self._observer.sent_message, method, call.encoder(handler.response_serializer))
         decoder = _decoder(handler.request_deserializer, is_stream=handler.request_streaming)
-        decode = _telling(self._observer.received_message, method, call.decoder(decoder))
+        decode = _observed(self._observer.received_message, method, call.decoder(decoder))
         behaviour = next(
             found
             for found in (handler.unary_unary, handler.unary_stream, handler.stream_unary, handler.stream_stream)
@@ -81,21 +81,21 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  #
         step = step_of(SERVER_SIDE, method)
 
         async def answer(request: Any, context: Any) -> bytes:
-            context.set_trailing_metadata(((VERSION_KEY, VERSION),))  # an error's own replaces it
+            context.set_trailing_metadata(((VERSION_KEY, VERSION),))  # an error's metadata replaces it
             async with self._around(call, context):
                 _require_decoded(request)
                 with passing(step):
-                    arrived = arriving(method, request, is_stream=handler.request_streaming)
+                    arrived = with_failpoints(method, request, is_stream=handler.request_streaming)
                     response = await behaviour(arrived, context)
-                # Here and not by gRPC, which would do it when the line about the call is written.
+                # Encoded here: gRPC would encode after the log line of the call is written.
                 return encode(response)
 
         async def stream(request: Any, context: Any) -> None:
             async with self._around(call, context):
                 _require_decoded(request)
                 with passing(step):
-                    arrived = arriving(method, request, is_stream=handler.request_streaming)
-                    # Closed here and not when it is forgotten: what it holds is let go of with the call.
+                    arrived = with_failpoints(method, request, is_stream=handler.request_streaming)
+                    # Closed with the call, not by the garbage collector: the handler's resources are released at once.
                     async with aclosing(behaviour(arrived, context)) as responses:
                         async for response in responses:
                             failpoint(step, "sent.before")
@@ -115,7 +115,7 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  #
         )
 
     async def _write(self, context: Any, response: Any) -> None:
-        """Send one message of a stream, within a limit: a yield of the handler would wait for its reader without end."""
+        """Send one message of a stream within `idle_s`; a plain `yield` would wait for the reader without a limit."""
         try:
             async with asyncio.timeout(self._idle_s):
                 await context.write(response)
@@ -125,7 +125,7 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  #
     @asynccontextmanager
     async def _around(self, call: Call, context: Any) -> AsyncIterator[None]:
         self._observer.begun(call.method)
-        call.came_from(context.peer())
+        call.set_peer(context.peer())
         begin = time.perf_counter()
         code, error = "OK", None
         try:
@@ -156,8 +156,8 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  #
         self._log.log(level, "rpc", **call.line(code, error, seconds))
 
 
-def _telling(tell: Callable[[str], None], method: str, convert: Callable[[_In], _Out]) -> Callable[[_In], _Out]:
-    """The function, with somebody told of the method each time that it is called."""
+def _observed(tell: Callable[[str], None], method: str, convert: Callable[[_In], _Out]) -> Callable[[_In], _Out]:
+    """Return `convert`, preceded by a call of `tell` with the method's name."""
 
     def told(message: _In) -> _Out:
         tell(method)
@@ -167,10 +167,11 @@ def _telling(tell: Callable[[str], None], method: str, convert: Callable[[_In], 
 
 
 def _decoder(decode: Callable[[bytes], Any], *, is_stream: bool) -> Callable[[bytes], Any]:
-    """Read a message, where bytes that are none are the sender's mistake and no bug of ours.
+    """Return `decode`, with MalformedRequest for bytes that are no message: the sender's mistake, not a bug.
 
-    gRPC reads a stream's messages when the handler asks for them, and so within `_around`; a single one before there is a
-    handler, where an exception would be UNKNOWN to the caller and a stack trace in the log. That one is handed on instead.
+    gRPC decodes a stream's messages when the handler asks for them, inside `_around`. It decodes a single request before the
+    handler runs, where an exception would reach the caller as UNKNOWN and the log as a stack trace: that refusal is returned
+    in place of the message, and `_require_decoded` raises it.
     """
 
     def decoded(data: bytes) -> Any:

@@ -21,7 +21,7 @@ _KINDS = {
     (False, True): "server_stream",
     (True, True): "bidi_stream",
 }
-"""How calls are told apart, by whether the request and the answer are streams."""
+"""Kind of a call, by whether the request and the answer are streams."""
 
 
 class RpcServer:
@@ -44,10 +44,10 @@ class RpcServer:
             host: Address to listen at.
             port: Port; 0 takes any free one.
             insecure: Whether plain text is accepted off loopback.
-            observer: Told of every call of our services.
-            quiet: Last parts of methods whose successes are logged at level debug.
-            keepalive_s: Silence after which the other end of a connection is asked for a sign of life.
-            idle_s: How long the reader of a stream may read nothing.
+            observer: Observer of every call of our services.
+            quiet: Short names of methods whose successes are logged at debug.
+            keepalive_s: Silence after which the other end of a connection is pinged.
+            idle_s: Longest time in which the reader of a stream may read nothing.
 
         Raises:
             InvalidConfig: Off loopback without `insecure`.
@@ -94,10 +94,10 @@ class RpcServer:
         return port
 
     async def announce_stop(self) -> None:
-        """Report unhealthy, so that nobody new is sent here."""
+        """Report unhealthy, so that load balancers send no new callers."""
         await self._health.enter_graceful_shutdown()
 
     async def stop(self, grace_s: float) -> None:
-        """Refuse new calls, give those that run `grace_s` seconds, then end them."""
+        """Refuse new calls, give running calls `grace_s` seconds, then end them."""
         await self.announce_stop()
         await self._server.stop(grace_s)

@@ -37,11 +37,11 @@ STATUS_S = 5.0
 
 
 async def abort(context: Any, error: FedplccError) -> None:
-    """End a call of a grpc.aio servicer with the status that stands for an error; raises always.
+    """End a call of a grpc.aio servicer with an error's status; always raises.
 
     Raises:
         grpc.aio.AbortError: The status is on its way.
-        asyncio.CancelledError: The peer reads nothing. gRPC keeps the status for when it does; the call is let go of.
+        asyncio.CancelledError: The peer reads nothing. gRPC keeps the status for it; the call's resources are released.
     """
     status = rpc_status.to_status(to_status(error))
     try:
@@ -52,7 +52,7 @@ async def abort(context: Any, error: FedplccError) -> None:
 
 
 def to_status(error: FedplccError) -> Status:
-    """The status that stands for an error."""
+    """Return the status of an error."""
     metadata = {name: value[:MAX_DETAIL] for name, value in error.metadata.items()}
     info = ErrorInfo(reason=error.reason, domain=ERROR_DOMAIN, metadata=metadata)
     packed = AnyMessage()
@@ -61,16 +61,16 @@ def to_status(error: FedplccError) -> Status:
 
 
 def translate(error: grpc.RpcError, address: str = "") -> FedplccError:
-    """The error that a peer raised, or what a transport's failure means.
+    """Return the error that the peer raised, or the error that a transport failure means.
 
     Args:
-        error: Of a synchronous or an asyncio call.
-        address: Of the peer, for the sentence.
+        error: Error of a synchronous or an asyncio call.
+        address: The peer's address, for the sentence.
     """
     call: Any = error
     try:
         status = rpc_status.from_call(call)
-    except ValueError:  # the peer contradicts itself
+    except ValueError:  # the peer's two statuses disagree
         status = None
     for detail in status.details if status is not None else ():
         info = ErrorInfo()
@@ -92,14 +92,14 @@ def _transport_failure(code: grpc.StatusCode, details: str, where: str) -> Fedpl
     if code is grpc.StatusCode.UNIMPLEMENTED:
         return FailedPrecondition(f"the server{where} is no aggregator, or one of another version")
     if code in (grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN):
-        # Our own bugs come with ErrorInfo; without it a connection broke within a message.
+        # A bug of a peer comes with ErrorInfo; without it, a connection broke within a message.
         return Unavailable(f"the connection to the aggregator{where} broke: {details}")
     return Internal(f"the server{where} answered {code.name}: {details}")
 
 
 @contextmanager
 def translated(address: str = "") -> Iterator[None]:
-    """Within the block, gRPC's errors become ours; for synchronous and awaited calls alike."""
+    """Turn gRPC errors that leave the block into errors of shared/errors.py; for synchronous and awaited calls."""
     try:
         yield
     except grpc.RpcError as error:

@@ -58,9 +58,9 @@ from shared.types import (
 )
 from shared.version import VERSION
 from shared.wire.backoff import backoff
-from shared.wire.call_logs import CallsMade
+from shared.wire.call_logs import OutgoingCalls
 from shared.wire.channels import KEEPALIVE_S, open_channel
-from shared.wire.chunk_size import Pace
+from shared.wire.chunk_size import ChunkSizes
 from shared.wire.statuses import translated
 from trainer.cancellation import Cancelled, ShouldStop, check
 from trainer.readings.metrics import TrainerMetrics
@@ -162,7 +162,7 @@ class AggregatorClient:
         self._stream: Any = None
         self._stream_lock = threading.Lock()
         self._is_refreshing = False
-        self._made = CallsMade(address, quiet=("Join", FOLLOWING, "Heartbeat"))
+        self._made = OutgoingCalls(address, quiet=("Join", FOLLOWING, "Heartbeat"))
         self.times_told = 0
         """Tasks that have come to those who follow them, with those that came again."""
         self.is_closed = False
@@ -268,7 +268,7 @@ class AggregatorClient:
         def is_wanted() -> bool:
             return method != FOLLOWING or not self._is_refreshing
 
-        with self._made.telling(method, is_wanted):
+        with self._made.logged(method, is_wanted):
             try:
                 with translated(self.address):
                     yield
@@ -403,12 +403,12 @@ class TaskConnection:
 
         def parts() -> Iterator[Any]:
             yield make(header=header)
-            pace, offset = Pace(client.chunk_bytes), status.offset_bytes
+            sizes, offset = ChunkSizes(client.chunk_bytes), status.offset_bytes
             while offset < len(data):
-                piece = data[offset : offset + pace.next_bytes]
+                piece = data[offset : offset + sizes.next_bytes]
                 begin = watch.moved()
                 yield make(chunk=round_service_pb2.Chunk(offset_bytes=offset, data=piece))
-                pace.moved(len(piece), time.monotonic() - begin)
+                sizes.record(len(piece), time.monotonic() - begin)
                 sent_bytes.inc(len(piece))
                 offset += len(piece)
                 furthest.moved(offset - len(piece), offset)

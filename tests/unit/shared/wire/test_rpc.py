@@ -24,7 +24,7 @@ from shared import errors
 from shared.gen.fedplcc.v1 import round_service_pb2, round_service_pb2_grpc
 from shared.process import log
 from shared.wire.backoff import backoff
-from shared.wire.call_logs import CallsMade
+from shared.wire.call_logs import OutgoingCalls
 from shared.wire.call_observer import CallObserver
 from shared.wire.channels import MAX_MESSAGE_BYTES, open_aio_channel, open_channel
 from shared.wire.interceptor import INTERNAL_TEXT
@@ -438,7 +438,7 @@ def test_waiting_grows_to_its_bound_and_is_never_the_same_for_two() -> None:
 
 def test_calls_that_are_made_say_each_failure_once_loudly_and_nothing_of_what_works(lines) -> None:
     log.set_up("debug", json=True, stream=lines)
-    made = CallsMade("127.0.0.1:1", quiet=["Heartbeat"])
+    made = OutgoingCalls("127.0.0.1:1", quiet=["Heartbeat"])
 
     def call(method, error=None, is_wanted=True) -> None:
         with contextlib.suppress(errors.FedplccError), made.telling(method, lambda: is_wanted):
@@ -467,7 +467,7 @@ def test_calls_that_are_made_say_each_failure_once_loudly_and_nothing_of_what_wo
 def test_no_fact_that_a_peer_sends_makes_a_failed_call_fail_otherwise(lines) -> Never:
     log.set_up("debug", json=True, stream=lines)
     foreign = errors.from_reason("NEW_REASON", "no", {"event": "e", "level": "l", "method": "m", "round": "3"}, 5)
-    with pytest.raises(type(foreign)), CallsMade("127.0.0.1:1").telling("GetRun"):
+    with pytest.raises(type(foreign)), OutgoingCalls("127.0.0.1:1").logged("GetRun"):
         raise foreign
     line = json.loads(lines.getvalue())
     assert line | {"event": "call_failed", "level": "warning", "method": "GetRun", "round": "3"} == line
@@ -475,9 +475,9 @@ def test_no_fact_that_a_peer_sends_makes_a_failed_call_fail_otherwise(lines) -> 
 
 def test_what_a_peer_refuses_is_said_quietly_by_who_only_passes_it_on(lines) -> Never:
     log.set_up("debug", json=True, stream=lines)
-    made = CallsMade("127.0.0.1:1", refusals_are_quiet=True)
+    made = OutgoingCalls("127.0.0.1:1", refusals_are_quiet=True)
     for error in (errors.RunNotFound("there is no such run"), errors.AggregatorUnavailable("nobody answers")):
-        with pytest.raises(type(error)), made.telling("GetRun"):
+        with pytest.raises(type(error)), made.logged("GetRun"):
             raise error
     levels = [json.loads(line)["level"] for line in lines.getvalue().splitlines()]
     assert levels == ["debug", "warning"]
@@ -486,7 +486,9 @@ def test_what_a_peer_refuses_is_said_quietly_by_who_only_passes_it_on(lines) -> 
 def test_connections_that_end_put_no_lines_of_grpcs_own_between_those_of_the_log() -> None:
     program = """
 import asyncio, sys
-from shared import log, rpc
+from shared.process import log
+from shared.wire.channels import open_aio_channel
+from shared.wire.server import RpcServer
 from shared.gen.fedplcc.v1 import round_service_pb2 as pb2, round_service_pb2_grpc as pb2_grpc
 
 class Servicer(pb2_grpc.RoundServiceServicer):
