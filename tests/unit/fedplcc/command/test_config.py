@@ -18,7 +18,7 @@ from fedplcc.command.all_commands import app
 from fedplcc.runs.configuration import demo_file
 from fedplcc.runs.configuration_check import judge
 from fedplcc.runs.configuration_text import range_of, run_text, template
-from shared.config.key_descriptions import meanings
+from shared.config.key_descriptions import key_descriptions
 from shared.config.run import (
     ClientSection,
     DataSection,
@@ -91,7 +91,7 @@ def test_every_meaning_and_range_stands_above_its_key(file: Path) -> None:
     flat = " ".join(line.removeprefix("# ") for line in text.splitlines())
     kinds: list[type[BaseModel]] = [*SECTIONS.values(), ClientSection, METHODS["fedplcc"].config]
     for kind in kinds:
-        said = meanings(kind)
+        said = key_descriptions(kind)
         assert said, kind
         for key, meaning in said.items():
             assert meaning in flat, f"{kind.__name__}.{key}"
