@@ -20,7 +20,9 @@ async def pieces_of(coordinator: Coordinator, blob: BlobRef, offset_bytes: int) 
     sizes = ChunkSizes(min(SEND_BYTES, coordinator.transfers.max_chunk_bytes))
     with coordinator.transfers.reading(blob) as path:
         # Each piece opens the file again, so that a call cancelled at any moment leaves no file open.
-        while offset_bytes < blob.size_bytes and (data := await call(_read_piece, path, offset_bytes, sizes.next_bytes)):
+        while offset_bytes < blob.size_bytes and (
+            data := await call(_read_piece, path, offset_bytes, sizes.next_bytes)
+        ):
             begin = time.monotonic()
             yield data
             sizes.record(len(data), time.monotonic() - begin)

@@ -145,7 +145,7 @@ class ModelSection(Section):
     """resnet10, resnet18, cnn4, cnn5, timm:NAME or package.module:factory."""
     stem: str | None = Field(None, validate_default=True)
     """Stem of a ResNet: imagenet5x5 (5x5 convolution of stride 2 with max-pooling, as in FedPLVM and FedPLCC), imagenet7x7
-    (7x7, as in the ResNet paper) or cifar3x3 (3x3 of stride 1 without pooling, as in FPL). The model's default if not set."""
+    (7x7, as in the ResNet paper) or cifar3x3 (3x3 of stride 1 without pooling, as in FPL). The first stem if not set."""
     options: Mapping[str, JsonValue] = Field(default_factory=dict, validate_default=True)
     """For timm:NAME see `TimmOptions`; for package.module:factory its keyword arguments."""
 
