@@ -97,7 +97,8 @@ def test_every_meaning_and_range_stands_above_its_key(file: Path) -> None:
             assert meaning in flat, f"{kind.__name__}.{key}"
         for key, field in kind.model_fields.items():
             assert range_of(field) in flat, f"{kind.__name__}.{key}"
-    assert "Processor threads of local training; another number changes the last bits of results. (1 to 256)\nthreads = 1" in text
+    meaning = "Processor threads of local training; another number changes the last bits of results."
+    assert f"{meaning} (1 to 256)\nthreads = 1" in text
 
 
 EXCLUDED = {"min_clients": "clients = ", "local_epochs": "local_steps = "}
