@@ -1,8 +1,8 @@
-"""The aggregator's computation of one round: the fold of the models and the clusters of the prototypes.
+"""Aggregation of a round: the fold of the models and the clusters of the prototypes.
 
 Where clients keep their models (FedProto as published) nothing is folded: the global model stays that of round 0.
 
-Prototypes of clients that gave no update this round may stay in the pool for a while (`method.proto_staleness`;
+Prototypes of clients without an update in this round may stay in the pool for some rounds (`method.proto_staleness`;
 docs/algorithms.md, rule 1.9); their models do not.
 """
 

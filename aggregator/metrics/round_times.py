@@ -12,7 +12,7 @@
 | commit | then | the round's results are on the disk |
 
 "The last client" is the last of those whose updates the round accepted; time spent waiting for a dropped client is part of
-`collect`. A phase whose end was not observed has duration 0, and its time is part of the next phase. Late heartbeats, methods
+`collect`. A phase whose end was not observed has duration 0, and its time is part of the next one. Late heartbeats, methods
 without prototypes and a restart of the aggregator therefore leave no gaps: the phases sum to the duration of the round. The
 aggregator does not know what clients did before its start: in a round that it found open, `select` and `broadcast` are part
 of `train`. No time passes for a round while its run is paused.

@@ -126,7 +126,7 @@ def test_a_page_that_is_full_says_whether_it_was_the_last(control) -> None:
 
 
 def test_an_entry_larger_than_the_bound_comes_alone(control, monkeypatch) -> None:
-    monkeypatch.setattr("aggregator.servicer.services.MAX_PAGE_BYTES", 1000)
+    monkeypatch.setattr("aggregator.servicer.pages.MAX_PAGE_BYTES", 1000)
     request = pb2.ListRoundsRequest(run_id="big", after_round=3)
     answer = control.stub.ListRounds(request, timeout=DEADLINE_S)
     assert ([entry.round for entry in answer.rounds], answer.has_more) == ([4], True)

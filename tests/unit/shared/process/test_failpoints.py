@@ -19,7 +19,7 @@ from shared.gen.fedplcc.v1 import round_service_pb2_grpc as round_grpc
 from shared.process import failpoints
 from shared.process.failpoints import failpoint, passing
 from shared.wire import call_failpoints
-from shared.wire.rpc import open_channel
+from shared.wire.channels import open_channel
 from tests.support import ROOT
 
 

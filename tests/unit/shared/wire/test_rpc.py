@@ -427,8 +427,8 @@ def test_plain_text_off_loopback_is_refused_on_both_ends() -> None:
 
 
 def test_waiting_grows_to_its_bound_and_is_never_the_same_for_two() -> None:
-    first = list(itertools.islice(rpc.backoff(random.Random(1)), 12))
-    second = list(itertools.islice(rpc.backoff(random.Random(2)), 12))
+    first = list(itertools.islice(backoff(random.Random(1)), 12))
+    second = list(itertools.islice(backoff(random.Random(2)), 12))
     limits = [min(0.2 * 2**attempt, 5.0) for attempt in range(12)]
     for wait, limit in zip(first, limits, strict=True):
         assert limit / 2 <= wait <= limit
@@ -441,7 +441,7 @@ def test_calls_that_are_made_say_each_failure_once_loudly_and_nothing_of_what_wo
     made = OutgoingCalls("127.0.0.1:1", quiet=["Heartbeat"])
 
     def call(method, error=None, is_wanted=True) -> None:
-        with contextlib.suppress(errors.FedplccError), made.telling(method, lambda: is_wanted):
+        with contextlib.suppress(errors.FedplccError), made.logged(method, lambda: is_wanted):
             if error is not None:
                 raise error
 
