@@ -1,4 +1,4 @@
-"""Composition root of the aggregator: the only place where its concrete parts meet, and the life of its process."""
+"""Composition root of the aggregator, and the life of its process."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from typing import IO
 from aggregator.coordinator.garbage import Collection, Keep
 from aggregator.coordinator.service import Coordinator, Limits
 from aggregator.metrics import AggregatorMetrics
-from aggregator.servicer.services import RoundServicer, RunServicer, Wakeups
+from aggregator.servicer.round_service import RoundServicer
+from aggregator.servicer.run_service import RunServicer
+from aggregator.servicer.wakeups import Wakeups
 from aggregator.store.blobs.blob_store import BlobStore
 from aggregator.store.opening import open_store
 from shared.config.settings import EXIT_CONFIG as EXIT_CONFIG
@@ -29,27 +31,27 @@ from shared.process.failpoints import arm_from_environment
 from shared.process.log import get_logger, set_up
 from shared.process.metrics import new_registry, serve_metrics
 from shared.version import VERSION
-from shared.wire.rpc import RpcServer
+from shared.wire.server import RpcServer
 
 log = get_logger("aggregator.app")
 
 ENDPOINT_FILE = "endpoint.json"
-"""In the state directory while the aggregator serves: its ports and process id, for scripts that let it choose a port."""
+"""File in the state directory while the aggregator serves: ports and process id, for scripts that use port 0."""
 EXIT_OK, EXIT_STORE = 0, 4
-"""Exit codes: ended by a signal; the state directory cannot be used. `EXIT_CONFIG`: wrong settings, or a port is taken."""
+"""Exit codes: ended by a signal; unusable state directory. `EXIT_CONFIG`: wrong settings, or a port is taken."""
 
 BLOCKING_CALLS = 16
-"""Threads in which the coordinator is called."""
+"""Threads that call the coordinator."""
 SHUTDOWN_GRACE_S = 2.0
-"""How long calls may go on after a signal to end."""
+"""Seconds that running calls get after a signal to end."""
 COLLECTION_S = 60.0
-"""Longest time until it is looked whether there is garbage."""
+"""Longest time between two checks for garbage."""
 RETRY_S = 2.0
-"""Pause before aggregation is tried again when the disk is away."""
+"""Pause before aggregation is tried again after a disk failure."""
 
 
 class Worker:
-    """The thread that aggregates: it sleeps until something changed, then works until nothing waits."""
+    """Thread that aggregates: it sleeps until a change, then works until no round waits."""
 
     def __init__(self, coordinator: Coordinator) -> None:
         self._coordinator = coordinator
@@ -57,13 +59,13 @@ class Worker:
         self._thread = threading.Thread(target=self._run, name="aggregation", daemon=True)
 
     def start(self) -> None:
-        """Begin, with what a former process left waiting."""
+        """Start the thread with the rounds that an earlier process left."""
         self._coordinator.subscribe(lambda _tasks_changed: self._wake.set())
         self._wake.set()
         self._thread.start()
 
     def stop(self) -> None:
-        """End after the round at hand."""
+        """End the thread after the current round."""
         self._is_ending.set()
         self._wake.set()
         self._thread.join()
@@ -80,7 +82,7 @@ class Worker:
                 self._is_ending.wait(RETRY_S)
                 self._wake.set()
             except Exception:
-                # A bug in a method must not take the thread, and with it every other run, along.
+                # A bug in a method must not end the thread, which all runs need.
                 log.exception("aggregation_crashed")
                 self._is_ending.wait(RETRY_S)
                 self._wake.set()
@@ -96,12 +98,12 @@ class Collector:
         coordinator.subscribe(lambda _tasks_changed: self._wake.set())
 
     def start(self) -> None:
-        """Begin, with what a former process left."""
+        """Start the thread with the garbage that an earlier process left."""
         self._wake.set()
         self._thread.start()
 
     def stop(self) -> None:
-        """End after the batch at hand."""
+        """End the thread after the current batch."""
         self._is_ending.set()
         self._wake.set()
         self._thread.join()
@@ -217,7 +219,7 @@ async def _serve(settings: AggregatorSettings) -> int:
         await ending.wait()
         log.info("aggregator_ending")
         ticking.cancel()
-        # Streams are told why before the server stops, else they would hold it for the whole grace period.
+        # Streams end with a reason before the server stops; otherwise they would hold it for the whole grace period.
         await server.announce_stop()
         wakeups.close()
         await server.stop(SHUTDOWN_GRACE_S)
@@ -243,7 +245,7 @@ async def _tick(coordinator: Coordinator, interval_s: float) -> None:
 
 
 def _locked(folder: Path) -> IO[str]:
-    """Hold the state directory for this process as long as the file is open."""
+    """Lock the state directory for this process while the returned file is open."""
     try:
         disk.make_state_folder(folder, "state")
         file = (folder / "lock").open("a")

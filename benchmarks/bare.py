@@ -17,7 +17,7 @@ from typing import Any
 import grpc
 import numpy as np
 
-from shared.wire.rpc import CHANNEL_OPTIONS, SERVER_OPTIONS
+from shared.wire.channels import CHANNEL_OPTIONS, SERVER_OPTIONS
 
 CHUNK_BYTES = (1 << 20) - 64
 """As trainer and aggregator cut blobs."""

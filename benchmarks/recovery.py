@@ -26,7 +26,7 @@ from benchmarks.report import Row, Sample, cpu_seconds, finish, median, options
 from benchmarks.trainers import Trainer, a_client, create_run
 from shared.gen.fedplcc.v1 import run_service_pb2_grpc
 from shared.types import Task, TaskKind
-from shared.wire.rpc import open_channel
+from shared.wire.channels import open_channel
 from trainer.aggregator.connection import AggregatorConnection
 from trainer.readings.metrics import TrainerMetrics
 

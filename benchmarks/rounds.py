@@ -22,7 +22,7 @@ from benchmarks.processes import ANSWER_S, Peer, aggregator, peer
 from benchmarks.report import Sample, alternate, cpu_seconds, finish, median, options, ratio
 from benchmarks.trainers import CLIENTS, Trainer, create_run, following
 from shared.gen.fedplcc.v1 import run_service_pb2, run_service_pb2_grpc
-from shared.wire.rpc import open_channel
+from shared.wire.channels import open_channel
 
 SIZES = {"0.01 M": 10_000, "4.9 M": 4_900_000, "25 M": 25_000_000}
 ROUNDS = {"0.01 M": (20, 7), "4.9 M": (4, 5), "25 M": (3, 4)}

@@ -49,7 +49,7 @@ from shared.types import (
     TaskKind,
     Update,
 )
-from shared.wire.rpc import open_channel
+from shared.wire.channels import open_channel
 from trainer.aggregator.connection import AggregatorConnection
 from trainer.cancellation import never
 from trainer.readings.metrics import TrainerMetrics

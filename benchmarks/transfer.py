@@ -24,7 +24,7 @@ from benchmarks.trainers import CLIENTS, Trainer, create_run, following
 from shared.gen.fedplcc.v1 import run_service_pb2_grpc
 from shared.tensors import blob_ref, sha256_hex
 from shared.types import MODEL, Task, TaskKind
-from shared.wire.rpc import open_channel
+from shared.wire.channels import open_channel
 from trainer.aggregator.connection import AggregatorConnection
 from trainer.cancellation import never
 

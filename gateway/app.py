@@ -46,7 +46,7 @@ from shared.errors import (
 )
 from shared.process.log import get_logger, set_up
 from shared.version import VERSION
-from shared.wire.rpc import open_aio_channel
+from shared.wire.channels import open_aio_channel
 
 MAX_BODY_BYTES = 1 << 20
 """Largest request body."""

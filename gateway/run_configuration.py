@@ -16,7 +16,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from shared import documents
-from shared.config.key_descriptions import meanings
+from shared.config.key_descriptions import key_descriptions
 from shared.config.problems import run_problems
 from shared.config.run import STEMS, RunConfig, TimmOptions, parse_run_config
 from shared.config.toml_text import toml_tables
@@ -77,7 +77,7 @@ def described_schema(kind: type[BaseModel]) -> dict[str, Any]:
 
 def described(schema: dict[str, Any], kind: type[BaseModel]) -> None:
     """Write what each key means into a table's JSON Schema."""
-    for key, meaning in meanings(kind).items():
+    for key, meaning in key_descriptions(kind).items():
         schema["properties"][key]["description"] = meaning
 
 

@@ -28,11 +28,11 @@ from shared.gen.fedplcc.v1 import run_service_pb2 as pb2
 from shared.gen.fedplcc.v1 import run_service_pb2_grpc as pb2_grpc
 from shared.prototype_map import RoundMap
 from shared.types import BlobRef, Client, Evaluation, Event, EventQuery, Round
-from shared.wire.call_logs import CallsMade, request_metadata
-from shared.wire.rpc import translated
+from shared.wire.call_logs import OutgoingCalls, request_metadata
+from shared.wire.statuses import translated
 
 CALL_S = 30.0
-"""Deadline of a unary call, and longest silence of a download: enough for a page of the aggregator (servicer.MAX_PAGE_BYTES)
+"""Deadline of a unary call, and longest silence of a download: enough for a page of the aggregator (pages.MAX_PAGE_BYTES)
 at 50 kB/s with a second of delay each way. An aggregator that is not there is noticed at once, without it."""
 HEALTH_S = 5.0
 """Deadline of a health check: two round trips over such a link, one of them to connect."""
@@ -70,7 +70,7 @@ class AggregatorClient:
         self._runs: Any = pb2_grpc.RunServiceStub(channel)  # type: ignore[no-untyped-call]
         self._health: Any = health_pb2_grpc.HealthStub(channel)
         self._address = address
-        self._made = CallsMade(address, refusals_are_quiet=True)
+        self._made = OutgoingCalls(address, refusals_are_quiet=True)
 
     async def create_run(self, config_json: str, *, request_id: str) -> RunView:
         """Create a run, or return the one that this request id created."""
@@ -277,7 +277,7 @@ class AggregatorClient:
     @contextmanager
     def _calling(self, method: str) -> Iterator[None]:
         """Within the block, that calls a method, gRPC's errors become ours."""
-        with self._made.telling(method), translated(self._address):
+        with self._made.logged(method), translated(self._address):
             yield
 
 

@@ -1,7 +1,7 @@
-"""What the three services have in common."""
+"""Code that aggregator, trainer and gateway share."""
 
 import os
 
-# gRPC's C library writes lines of its own to stderr, between those of the log, which are JSON. What they tell of connections
-# that end the errors of calls tell too. It looks when it loads, and nothing of ours loads it before this package.
+# gRPC's C library writes its own lines to stderr, between the log's JSON; the errors of calls say the same. It reads the
+# variable when it loads, and this package is always imported before it.
 os.environ.setdefault("GRPC_VERBOSITY", "ERROR")

@@ -1,19 +1,19 @@
-"""Every failure that crosses a process, as one tree.
+"""Tree of the errors that cross process boundaries.
 
     FedplccError
-    |-- InvalidArgument            what was sent is wrong and stays wrong
+    |-- InvalidArgument            the request is wrong, whatever the state
     |   |-- InvalidConfig              a run configuration
     |   |-- InvalidData                a client's data set
     |   |-- InvalidModel               a model specification
     |   |-- MalformedUpdate            an update's blobs, counts or prototypes
-    |   |   `-- UpdateNormExceeded         its model is further away than the run takes
+    |   |   `-- UpdateNormExceeded         its model or a prototype is beyond the run's norm limit
     |   |-- MalformedRequest           any other message
     |   |-- BlobCorrupt                bytes and SHA-256 disagree
-    |   `-- ChunkOutOfOrder            a chunk that does not begin where the last one ended
+    |   `-- ChunkOutOfOrder            a chunk does not begin where the last one ended
     |-- Unauthenticated            no client id or token
-    |-- NotAMember                 a client that has not joined, or is not in the roster
-    |   `-- NotInCohort                a member that this round did not ask
-    |       `-- ClientQuarantined          a member that takes no part in the run any more
+    |-- NotAMember                 the client has not joined, or is not in the roster
+    |   `-- NotInCohort                the member is not in this round's cohort
+    |       `-- ClientQuarantined          the member is excluded from the run
     |-- NotFound
     |   |-- RunNotFound  RoundNotFound  BlobNotFound  ClientNotFound  NoPrototypes
     |-- AlreadyExists
@@ -21,29 +21,29 @@
     |   |-- UpdateConflict             another update is committed under the same key
     |   `-- RequestIdReused            the same request id with another body
     |-- FailedPrecondition
-    |   |-- RoundClosed                the round does not take this
+    |   |-- RoundClosed                the round does not accept this now
     |   |   |-- RunEnded                   the run has ended, or is being stopped
     |   |   |-- StaleRound                 an older round than the open one
     |   |   |-- FutureRound                a round that has not opened
-    |   |   |-- LateUpdate                 the open round has its updates
-    |   |   |-- LateReport                 the open round has its reports
+    |   |   |-- LateUpdate                 the open round accepts no more updates
+    |   |   |-- LateReport                 the open round accepts no more reports
     |   |   `-- EarlyReport                the open round has no model to report on yet
     |   |-- CodeNotAllowed             a run names code that the owner of a trainer's site did not list
     |   |-- FileNotAllowed             a run names a file that the owner did not list
     |   |-- DownloadNotAllowed         a run wants a download that the owner did not list
-    |   `-- InvalidTransition          the run is not in a state for this
+    |   `-- InvalidTransition          the run's status does not allow this
     |-- ResourceExhausted
     |   |-- BlobTooLarge  ChunkTooLarge  Overloaded
     |-- Unavailable
     |   |-- StoreUnavailable           disk or database
-    |   |   `-- DiskFull                   no room for what must be kept
+    |   |   `-- DiskFull                   no room on the disk
     |   `-- AggregatorUnavailable      no aggregator answers
-    |-- TransferIdle             a transfer whose peer sent or read nothing for too long
+    |-- TransferIdle               the peer of a transfer sent or read nothing for too long
     |-- PayloadCorrupt             stored bytes fail their checksum
     `-- Internal                   a bug; the text is fixed
 
-Each class has a `code` (the numbers of google.rpc.Code, so that nothing here needs gRPC), a `reason` in UPPER_SNAKE_CASE
-and a sentence for the user. `shared/wire/rpc.py` maps them to statuses and back; `gateway/http/problem.py` to problem
+Each class has a `code` (a number of google.rpc.Code: nothing here needs gRPC), a `reason` in UPPER_SNAKE_CASE and a sentence
+for the user. `shared/wire/statuses.py` maps errors to statuses and back, `gateway/http/problem.py` to problem
 documents.
 """
 
@@ -55,7 +55,7 @@ from typing import ClassVar
 
 
 class Code(IntEnum):
-    """The numbers of google.rpc.Code that are used here, each with its HTTP status."""
+    """Numbers of google.rpc.Code in use, each with its HTTP status."""
 
     INVALID_ARGUMENT = 3
     DEADLINE_EXCEEDED = 4
@@ -93,7 +93,7 @@ _HTTP_STATUS = {
 
 
 class FedplccError(Exception):
-    """Root of the tree. `detail` is a sentence for the user; `metadata` holds facts for programs, as text."""
+    """Root of the tree. `detail` is a sentence for the user, `metadata` holds facts for programs as text."""
 
     code: ClassVar[Code] = Code.INTERNAL
     reason: ClassVar[str] = "INTERNAL"
@@ -105,7 +105,7 @@ class FedplccError(Exception):
 
 
 class InvalidArgument(FedplccError):
-    """What was sent is wrong, whatever the state; sending it again does not help."""
+    """The request is wrong, whatever the state; sending it again does not help."""
 
     code = Code.INVALID_ARGUMENT
     reason = "INVALID_ARGUMENT"
@@ -136,8 +136,10 @@ class MalformedUpdate(InvalidArgument):
 
 
 class UpdateNormExceeded(MalformedUpdate):
-    """A model further from the round's global model than the run's `admission.max_update_norm`, or a prototype further from
-    0 than its `admission.max_prototype_norm`. `metadata["check"]` is norm or prototype_norm.
+    """A model or a prototype beyond the run's norm limit.
+
+    `metadata["check"]` is "norm" (distance from the round's global model, `admission.max_update_norm`) or "prototype_norm"
+    (distance from 0, `admission.max_prototype_norm`).
     """
 
     reason = "UPDATE_NORM_EXCEEDED"
@@ -176,19 +178,19 @@ class NotAMember(FedplccError):
 
 
 class NotInCohort(NotAMember):
-    """The client was not asked to take part in this round."""
+    """The client is not in this round's cohort."""
 
     reason = "NOT_IN_COHORT"
 
 
 class ClientQuarantined(NotInCohort):
-    """The client takes no part in this run until its operator releases it."""
+    """The client is excluded from this run until an operator releases it."""
 
     reason = "CLIENT_QUARANTINED"
 
 
 class NotFound(FedplccError):
-    """What was asked for does not exist."""
+    """The requested thing does not exist."""
 
     code = Code.NOT_FOUND
     reason = "NOT_FOUND"
@@ -232,7 +234,7 @@ class AlreadyExists(FedplccError):
 
 
 class ClientIdTaken(AlreadyExists):
-    """Another trainer acts for this client and its lease lives."""
+    """Another trainer acts for this client, and its lease has not run out."""
 
     reason = "CLIENT_ID_TAKEN"
 
@@ -250,14 +252,14 @@ class RequestIdReused(AlreadyExists):
 
 
 class FailedPrecondition(FedplccError):
-    """Right in another state; fetch the present one."""
+    """The request does not fit the present state; fetch the state, then decide."""
 
     code = Code.FAILED_PRECONDITION
     reason = "FAILED_PRECONDITION"
 
 
 class RoundClosed(FailedPrecondition):
-    """The round does not take this any more, or not yet."""
+    """The round does not accept this any more, or not yet."""
 
     reason = "ROUND_CLOSED"
 
@@ -281,13 +283,13 @@ class FutureRound(RoundClosed):
 
 
 class LateUpdate(RoundClosed):
-    """An update for the open round, which is past taking updates."""
+    """An update for the open round after its training phase."""
 
     reason = "LATE_UPDATE"
 
 
 class LateReport(RoundClosed):
-    """A report for the open round, which is past taking reports."""
+    """A report for the open round after its evaluation phase."""
 
     reason = "LATE_REPORT"
 
@@ -323,20 +325,20 @@ class InvalidTransition(FailedPrecondition):
 
 
 class ResourceExhausted(FedplccError):
-    """A limit was met."""
+    """A limit is reached."""
 
     code = Code.RESOURCE_EXHAUSTED
     reason = "RESOURCE_EXHAUSTED"
 
 
 class BlobTooLarge(ResourceExhausted):
-    """The blob is larger than the aggregator takes."""
+    """The blob is larger than the aggregator accepts."""
 
     reason = "BLOB_TOO_LARGE"
 
 
 class ChunkTooLarge(ResourceExhausted):
-    """The chunk is larger than the aggregator takes."""
+    """The chunk is larger than the aggregator accepts."""
 
     reason = "CHUNK_TOO_LARGE"
 
@@ -348,7 +350,7 @@ class Overloaded(ResourceExhausted):
 
 
 class Unavailable(FedplccError):
-    """Something is away for now; try again with backoff."""
+    """A part of the system is away for now; try again with backoff."""
 
     code = Code.UNAVAILABLE
     reason = "UNAVAILABLE"
@@ -361,7 +363,7 @@ class StoreUnavailable(Unavailable):
 
 
 class DiskFull(StoreUnavailable):
-    """There is no room on the disk for what a process must keep."""
+    """The disk has no room for data that a process must keep."""
 
     reason = "DISK_FULL"
 
@@ -373,21 +375,21 @@ class AggregatorUnavailable(Unavailable):
 
 
 class TransferIdle(FedplccError):
-    """The peer sent or read nothing for too long; what arrived is kept, and the transfer goes on from there."""
+    """The peer sent or read nothing for too long; received bytes are kept, and the transfer can resume after them."""
 
     code = Code.DEADLINE_EXCEEDED
     reason = "TRANSFER_IDLE"
 
 
 class PayloadCorrupt(FedplccError):
-    """Stored bytes do not have their SHA-256; somebody must look."""
+    """Stored bytes do not match their SHA-256; an operator must look."""
 
     code = Code.DATA_LOSS
     reason = "PAYLOAD_CORRUPT"
 
 
 class Internal(FedplccError):
-    """A bug. The public text never says more."""
+    """A bug. The public text is fixed."""
 
     code = Code.INTERNAL
     reason = "INTERNAL"
@@ -398,17 +400,17 @@ def _descendants(root: type[FedplccError]) -> list[type[FedplccError]]:
 
 
 BY_REASON: Mapping[str, type[FedplccError]] = {kind.reason: kind for kind in reversed(_descendants(FedplccError))}
-"""Error class by reason; the root and `Internal` share INTERNAL, which gives `Internal`."""
+"""Error class by reason. The root and `Internal` share INTERNAL, which maps to `Internal`."""
 BY_REASON = {**BY_REASON, Internal.reason: Internal}
 
 
 def from_reason(reason: str, detail: str, metadata: Mapping[str, str], code: int) -> FedplccError:
-    """Rebuild the error that a peer raised; an unknown reason gives the root with that code's meaning."""
+    """Return the error that a peer raised; an unknown reason gives the class of its code."""
     kind = BY_REASON.get(reason)
     if kind is None:
         kind = next((found for found in _BY_CODE if found.code == code), Internal)
     error = kind(detail)
-    error.metadata = dict(metadata)  # not as keywords: a peer chose the names
+    error.metadata = dict(metadata)  # not as keywords: the peer chose the names
     return error
 
 

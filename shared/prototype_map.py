@@ -1,25 +1,25 @@
-"""The prototype map: a round's global and local prototypes on a plane, steady from round to round. Pure.
+"""Prototype map: a round's global and local prototypes on a plane that stays aligned from round to round. Pure.
 
-Principal components (Pearson, "On lines and planes of closest fit to systems of points in space", 1901) of what the method
-compares: unit vectors where it compares by the cosine (the squared distance of two is 2 (1 - cos)), else the vectors as they
-are. The plane is that of the largest variance of the local prototypes, each counting as many times as samples stand behind
-it; global prototypes, which are means of them, are put on the same plane. So the plane depends neither on how finely a
-client clustered nor on the order of anything, and turning the feature space turns nothing on the map.
+The plane is spanned by the first two principal components (Pearson, "On lines and planes of closest fit to systems of points
+in space", 1901) of the local prototypes, each weighted by its number of samples. Vectors are taken as the method compares
+them: scaled to unit norm for the cosine (the squared distance of two unit vectors is 2 (1 - cos)), otherwise unchanged.
+Global prototypes, which are means of local ones, are projected onto the same plane. The plane depends neither on how finely
+a client clustered nor on any order, and a rotation of the feature space leaves the map as it is.
 
-Axes of principal components have no sign, and turn freely where variances are alike, so the planes of two rounds need not
-agree although their prototypes do. Each is therefore turned, mirrored if need be, by the orthogonal Q for which
+Principal axes have no sign, and rotate freely where variances are equal, so the planes of two rounds may disagree although
+their prototypes agree. Each map is therefore rotated, and mirrored if necessary, by the orthogonal Q for which
 
     || A Q - B ||_F  is least:    Q = U V^T    where A^T B = U S V^T
 
-(Schönemann, "A generalized solution of the orthogonal Procrustes problem", Psychometrika 31, 1966): A are the centres of
-each class at each client and among the global prototypes, on the round's plane, and B the same of another round on its own,
-or, where there is no other, the corners of a regular polygon, class by class. Clients by themselves, since at first
-prototypes lie by domain and not by class. Nothing is stretched or moved: distances on the map are those on the plane.
+(Schönemann, "A generalized solution of the orthogonal Procrustes problem", Psychometrika 31, 1966). A holds the centres of
+each class at each client and among the global prototypes on the round's plane; B holds those of another round on its own
+plane or, without another round, the corners of a regular polygon, one per class. Centres are per client because in early
+rounds prototypes lie by domain and not by class. Nothing is scaled or shifted: distances on the map are those on the plane.
 
-A chain of such steps, each round on the one before, would be the steadiest and the dearest: the picture of round 500 would
-need 499 others. So rounds are aligned on key rounds (`reference_round`), every `KEY_ROUNDS`-th, and key rounds each on the
-one before: a picture needs its own round and a key round's centres, two numbers each. Where the first key round changes,
-all later pictures turn by one and the same R, since the Q of A on B R is the Q of A on B, times R.
+A chain that aligns each round on the previous one would be steadiest but most expensive: the map of round 500 would need 499
+others. Instead every `KEY_ROUNDS`-th round is a key round, aligned on the key round before it, and every other round is
+aligned on a key round (`reference_round`). A map then needs its own round and a key round's centres, two numbers each. If
+the first key round changes, all later maps turn by the same R, since the Q of A on B R is the Q of A on B, times R.
 
 Shape legend: N points, G global and L local prototypes, D feature size, M classes, C centres that two pictures share,
 P pairs of class and owner.
@@ -37,35 +37,35 @@ from shared.types import Comparison, IntArray, PrototypeSet
 
 DoubleArray = npt.NDArray[np.float64]
 Centres = Mapping[tuple[int, str], tuple[float, float]]
-"""Where the prototypes of a class that one owner has lie on a map, in the mean; the owner of global ones is ""."""
+"""Mean place on a map of an owner's prototypes of a class, by class and owner; the owner of global prototypes is ""."""
 
 NO_OWNER = -1
 """Owner of a global prototype."""
 MIN_NORM = 1e-12
-"""A vector with a smaller norm has no direction; it lies where the origin does."""
+"""A vector with a smaller norm has no direction and is mapped as the origin."""
 MAX_GLOBAL = 1000
 MAX_LOCAL = 1000
-"""Most prototypes on a map; the heaviest stay."""
+"""Most global and most local prototypes on a map; the heaviest are kept."""
 KEY_ROUNDS = 4
-"""Of so many rounds one is a key round."""
+"""Distance of key rounds: every so-manyth round is one."""
 NEGLIGIBLE = 1e-9
-"""A singular value, or a third moment, below this share of the largest one says nothing."""
+"""A singular value, or a third moment, below this share of the largest one counts as zero."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PrototypeMap:
-    """Prototypes on a plane, global ones first, each kind from the heaviest on.
+    """Prototypes on a plane: global ones, then local ones, each kind by falling weight.
 
     Attributes:
-        places_N2: float64, around the mean of the local prototypes' samples; in units of the vectors compared.
-        class_ids_N: int64.
-        owners_N: int64 place in `owners`; `NO_OWNER` for a global prototype.
-        weights_N: float64, samples of a local prototype; of a global one what its method gives it.
-        shares_N: float64 share of the weight that a class has in the set, in (0, 1].
-        nearest_N: int64, the point that is the nearest global prototype of the same class, by what the method compares and
-            in the whole feature space; -1 for a global prototype, and where its class has none here.
-        owners: Whose local prototypes they are.
-        explained: Share of the variance that the plane shows, 0 to 1; 1 where there is none to show.
+        places_N2: float64 coordinates around the weighted mean of the local prototypes, in units of the compared vectors.
+        class_ids_N: int64 classes.
+        owners_N: int64 index into `owners`; `NO_OWNER` for a global prototype.
+        weights_N: float64 weights: samples of a local prototype; the method's weight of a global one.
+        shares_N: float64 share of the prototype in its class's weight in its set, in (0, 1].
+        nearest_N: int64 index of the nearest global prototype of the same class, by the method's comparison in the whole
+            feature space; -1 for a global prototype, and for a class without global prototypes on the map.
+        owners: Clients of the local prototypes.
+        explained: Share of the variance that the plane shows, 0 to 1; 1 if there is no variance.
         left_out_global: Global prototypes beyond `MAX_GLOBAL`.
         left_out_local: Local prototypes beyond `MAX_LOCAL`.
     """
@@ -86,7 +86,7 @@ class PrototypeMap:
 
     @property
     def centres(self) -> Centres:
-        """The mean by weight of each class's prototypes, owner by owner."""
+        """Weighted mean place of each class's prototypes, by owner."""
         pairs_P2, place_N = np.unique(np.stack([self.class_ids_N, self.owners_N], 1), axis=0, return_inverse=True)
         totals_P = np.bincount(place_N, weights=self.weights_N)
         x_P, y_P = (np.bincount(place_N, weights=self.weights_N * along_N) / totals_P for along_N in self.places_N2.T)
@@ -98,7 +98,7 @@ class PrototypeMap:
 
 @dataclass(frozen=True, slots=True)
 class MappedClient:
-    """A client that sent prototypes; those that are not kept any more are missing on the map."""
+    """Client that sent prototypes; the map lacks them if they are not kept any more."""
 
     client_id: str
     domain: str
@@ -107,15 +107,15 @@ class MappedClient:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RoundMap:
-    """The map of one round, and what there is besides it.
+    """Map of one round with its context.
 
     Attributes:
-        number: The round.
-        drawn: Its prototypes; an owner is a place in `clients`.
-        clients: Who sent prototypes, by id.
-        comparison: How the method compares them.
-        aligned_from: The round that the pictures of all rounds are aligned with, by way of key rounds.
-        rounds: Rounds that there are pictures of: the first and the last of each stretch without a hole, rising.
+        number: The round's number.
+        drawn: Its prototypes; owners are indices into `clients`.
+        clients: Clients that sent prototypes, sorted by id.
+        comparison: Distance by which the method compares prototypes.
+        aligned_from: First key round, on which the maps of all rounds are aligned, directly or by other key rounds.
+        rounds: Rounds that have maps, as rising ranges (first, last).
     """
 
     number: int
@@ -128,7 +128,7 @@ class RoundMap:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Rows:
-    """Prototypes of one kind: vectors as they are compared `[n, D]`, and what goes with each."""
+    """Prototypes of one kind: vectors as the method compares them, with class, owner, weight and share."""
 
     vectors_ND: DoubleArray
     class_ids_N: IntArray
@@ -140,7 +140,7 @@ class _Rows:
         return len(self.class_ids_N)
 
     def heaviest(self, most: int, by_N: DoubleArray) -> _Rows:
-        """At most so many rows, from the heaviest on; of equals the lower class, then the lower owner comes first."""
+        """Return the `most` rows with the largest `by_N`, falling; ties go by class, then by owner."""
         order_N = np.lexsort((self.owners_N, self.class_ids_N, -by_N))[:most]
         return _Rows(
             self.vectors_ND[order_N],
@@ -159,17 +159,17 @@ def map_prototypes(
     num_classes: int,
     reference: Centres | None = None,
 ) -> PrototypeMap:
-    """Return a round's prototypes on a plane, aligned.
+    """Return the aligned map of a round's prototypes.
 
-    Sets are taken one at a time, and of each no more rows are held than the map shows.
+    Local sets are read one at a time; no more rows are held than the map shows.
 
     Args:
-        local: Each client with what it sent, by client; empty sets may have any feature size.
-        global_: What the aggregator made of it. Where only some rows have an owner (FedCCL sends the pool of all local
-            prototypes beside its averages), these are left out: they are the local ones once more.
-        comparison: How the method compares them.
+        local: Clients with their local prototypes, sorted by client; empty sets may have any feature size.
+        global_: Global prototypes. Where only some rows have an owner (FedCCL sends the pool of all local prototypes beside
+            its averages), the owned rows are left out: they repeat the local ones.
+        comparison: Distance by which the method compares prototypes.
         num_classes: M.
-        reference: Centres of the map to align on; the regular polygon if none, or if the two have none in common.
+        reference: Centres of the map to align on; a regular polygon if None, or if no centre is shared.
 
     Raises:
         ValueError: A vector or a weight is not finite, a weight not positive, or feature sizes differ.
@@ -204,7 +204,7 @@ def map_prototypes(
 
 
 def align(drawn: PrototypeMap, reference: Centres, num_classes: int) -> PrototypeMap:
-    """Return the map turned, and mirrored if need be, so that its centres lie as near as can be to a reference's."""
+    """Return the map rotated, and mirrored if necessary, so that its centres are nearest to the reference's."""
     centres = drawn.centres
     turn_22 = procrustes(centres, reference)
     if turn_22 is None:
@@ -214,9 +214,9 @@ def align(drawn: PrototypeMap, reference: Centres, num_classes: int) -> Prototyp
 
 
 def procrustes(centres: Centres, reference: Centres) -> DoubleArray | None:
-    """Return the orthogonal Q `[2, 2]` with the least || A Q - B ||_F, or None where the two have nothing in common.
+    """Return the orthogonal Q `[2, 2]` with the least || A Q - B ||_F, or None without a shared centre.
 
-    Where the centres leave the mirror image open (they lie on a line, or there is one) Q is a rotation.
+    Where a reflection would fit as well (the centres lie on a line, or there is only one) Q is a rotation.
     """
     shared = sorted(centres.keys() & reference.keys())
     if not shared:
@@ -232,29 +232,29 @@ def procrustes(centres: Centres, reference: Centres) -> DoubleArray | None:
 
 
 def polygon(num_classes: int) -> Sequence[tuple[float, float]]:
-    """Where classes lie for want of another round: on a circle, in their order, clockwise from the top (y is upwards)."""
+    """Return reference places without another round: classes in order on the unit circle, clockwise from the top (y up)."""
     angles_M = 2 * np.pi * np.arange(num_classes) / max(num_classes, 1)
     return [(float(np.sin(angle)), float(np.cos(angle))) for angle in angles_M]
 
 
 def key_rounds(rounds: Sequence[int]) -> list[int]:
-    """Return the rounds on which others are aligned: every `KEY_ROUNDS`-th, or the first where none of these is there.
+    """Return the key rounds: every `KEY_ROUNDS`-th, or the first round where none of these exists.
 
     Args:
-        rounds: Those whose prototypes are there, rising.
+        rounds: Rounds whose prototypes are stored, rising.
     """
     return [number for number in rounds if (number - 1) % KEY_ROUNDS == 0] or list(rounds[:1])
 
 
 def reference_round(number: int, keys: Sequence[int]) -> int | None:
-    """Return the round on whose map another's is aligned: the key round before it, or else the first one.
+    """Return the round on whose map a round is aligned: the key round before it, or else the first key round.
 
     Args:
-        number: The round.
+        number: The round's number.
         keys: Key rounds, rising.
 
     Returns:
-        None for the first key round, with which all begins.
+        The number of a key round; None for the first key round, which is aligned on the polygon.
     """
     if not keys or number == keys[0]:
         return None
@@ -262,14 +262,14 @@ def reference_round(number: int, keys: Sequence[int]) -> int | None:
 
 
 def spans(numbers: Sequence[int]) -> tuple[tuple[int, int], ...]:
-    """Return the first and the last of each stretch of rising numbers that has no hole."""
+    """Return rising numbers as ranges (first, last) of consecutive numbers."""
     ends = [place for place, number in enumerate(numbers) if numbers[place + 1 : place + 2] != [number + 1]]
     begins = [0, *(end + 1 for end in ends[:-1])]
     return tuple((numbers[begin], numbers[end]) for begin, end in zip(begins, ends, strict=False))
 
 
 def _rows(before: Sequence[_Rows], sets: Iterable[tuple[int, PrototypeSet]], comparison: Comparison) -> _Rows:
-    """Rows that were there, and those of more sets with their owners."""
+    """Return the rows `before`, followed by the rows of the sets with their owners."""
     found = list(before)
     for owner, prototypes in sets:
         vectors_ND, weights_N = prototypes.vectors.astype(np.float64), prototypes.weights.astype(np.float64)
@@ -319,10 +319,10 @@ def _some(prototypes: PrototypeSet, is_wanted_N: npt.NDArray[np.bool_]) -> Proto
 
 
 def _plane(rows: _Rows) -> tuple[DoubleArray, DoubleArray, float]:
-    """The weighted mean `[D]`, the two axes of largest weighted variance `[D, 2]`, and their share of the variance.
+    """Return the weighted mean `[D]`, the two axes of largest weighted variance `[D, 2]`, and their share of the variance.
 
-    An axis points where its third moment is positive, so that a picture without any other to be aligned on is the same for
-    the same prototypes. Axes that nothing varies along are zero.
+    An axis points to the side of its positive third moment, so that equal prototypes give equal maps. An axis without
+    variance is zero.
     """
     dim = rows.vectors_ND.shape[1]
     if not len(rows):
@@ -348,7 +348,7 @@ def _plane(rows: _Rows) -> tuple[DoubleArray, DoubleArray, float]:
 
 
 def _sign(along_N: DoubleArray, shares_N: DoubleArray) -> float:
-    """The sign of the third moment; where there is none to speak of, of the farthest point."""
+    """Return the sign of the third moment or, if that is negligible, of the farthest point."""
     third = float(shares_N @ along_N**3)
     if abs(third) > NEGLIGIBLE * float(shares_N @ np.abs(along_N) ** 3):
         return float(np.sign(third))
@@ -356,14 +356,14 @@ def _sign(along_N: DoubleArray, shares_N: DoubleArray) -> float:
 
 
 def _nearest(made: _Rows, held: _Rows) -> IntArray:
-    """For each local prototype the place of the nearest global one of its class, -1 for global ones themselves."""
+    """Return for each local prototype the index of the nearest global one of its class; -1 for global prototypes."""
     nearest_N = np.full(len(made) + len(held), -1, dtype=np.int64)
     for class_id in np.unique(held.class_ids_N) if len(made) else ():
         places_G = np.flatnonzero(made.class_ids_N == class_id)
         places_L = np.flatnonzero(held.class_ids_N == class_id)
         if len(places_G):
             local_LD, global_GD = held.vectors_ND[places_L], made.vectors_ND[places_G]
-            # Among unit vectors the least distance is the largest cosine.
+            # For unit vectors the least distance is the largest cosine.
             square_LG = (global_GD**2).sum(1)[None, :] - 2 * local_LD @ global_GD.T
             nearest_N[len(made) + places_L] = places_G[square_LG.argmin(1)]
     return nearest_N

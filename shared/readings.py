@@ -1,12 +1,12 @@
-"""What a trainer measures of itself and tells with its heartbeats: every name, with its unit, its meaning and its bounds.
+"""Readings: a trainer's measurements of itself in its heartbeats, with their units, meanings and bounds.
 
-The one place for them: the trainer sends them, the aggregator's edge checks them and its /metrics exports them under the
-client's label, the gateway and the command show them. On the wire they are a map from name to number, so that a trainer of a
-later version may send more; what is not named here is shown with the client and becomes no metric and no label.
+The trainer sends them, the aggregator checks them on arrival and exports them in its /metrics by client, gateway and command
+show them. On the wire they are a map from name to number, so that a trainer of a later version may send more. A reading that
+is not listed here is shown with its client, but becomes no metric and no label.
 
-A reading that a trainer cannot take, or that has no meaning at the moment, is left out: none is zero for want of a value. A
-client that has not trained for a while tells no speed, and one without a GPU nothing of a device. A number that cannot be (a
-driver's nonsense) is left out too, at the latest where it arrives, and the rest of the heartbeat counts.
+A reading that cannot be taken, or means nothing at the moment, is left out, never sent as zero: the speed of a client that
+has not trained for a while, GPU readings without a GPU. An impossible number (from a faulty driver) is left out too, by the
+aggregator at the latest; the rest of the heartbeat counts.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """One kind of measurement; its values are finite, from 0 to `most`."""
+    """Kind of measurement; its values are finite, from 0 to `most`."""
 
     name: str
-    """Name in the heartbeat, with its unit as suffix."""
+    """Name in the heartbeat, with its unit."""
     text: str
-    """What it says, as a sentence."""
+    """Meaning, as a sentence."""
     metric: str
-    """Name under which the aggregator exports it, without the prefix."""
+    """Name of the aggregator's metric, without the prefix."""
     most: float = math.inf
     """Largest value."""
 
     def is_possible(self, value: float) -> bool:
-        """Whether it may have this value."""
+        """Whether the value is within the bounds."""
         return math.isfinite(value) and 0.0 <= value <= self.most
 
 
@@ -83,11 +83,11 @@ READINGS: Mapping[str, Reading] = {
         UNREADABLE_FILES,
     )
 }
-"""Every reading that this version knows, by name."""
+"""Readings of this version, by name."""
 
 
 def why_impossible(name: str, value: float) -> str | None:
-    """Return why a reading cannot have this value; None if it can. One that is not known may be any finite number."""
+    """Return why a reading cannot have this value, or None; an unknown reading may be any finite number."""
     reading = READINGS.get(name)
     if reading is None:
         return None if math.isfinite(value) else f"{name} is {value:g}, and no finite number"

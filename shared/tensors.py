@@ -1,9 +1,9 @@
-"""Named arrays as safetensors bytes, the one format in which tensors travel and rest. Nothing is ever unpickled.
+"""Named arrays as safetensors bytes, the one format in which tensors are sent and stored. Nothing is ever unpickled.
 
-Only float32 and int64, little endian, and no `__metadata__` (its key order is not stable), so equal arrays give equal
-bytes and the SHA-256 of the bytes names the content. A blob from outside is read by its header first: `read_header`
-believes nothing that the header says about itself, and tells where each tensor lies, so that a blob of any size can be
-read, checked and folded block by block. Reading is by seek and read, never by memory map.
+Only float32 and int64, little endian, without `__metadata__` (its key order is not stable): equal arrays give equal bytes,
+and the SHA-256 of the bytes names the content. A blob from outside is read by its header first: `read_header` checks every
+claim of the header and returns the place of each tensor, so that a blob of any size can be checked and folded by blocks.
+Files are read by seek and read, never by memory map.
 """
 
 from __future__ import annotations
@@ -25,27 +25,27 @@ from shared.types import BlobRef, PrototypeSet
 
 Array = npt.NDArray[Any]
 Schema = Mapping[str, tuple[str, tuple[int, ...]]]
-"""Dtype and shape by tensor name: what two models must agree on."""
+"""Dtype and shape by tensor name; two compatible models have equal schemas."""
 
 DTYPES: Mapping[str, np.dtype[Any]] = {"F32": np.dtype("<f4"), "I64": np.dtype("<i8")}
-"""The dtypes that travel, by their names in a safetensors header."""
+"""Allowed dtypes, by their names in a safetensors header."""
 
 MAX_HEADER_BYTES = 2**20
-"""Largest header taken from outside: room for about 10,000 tensors."""
+"""Largest header accepted from outside: about 10,000 tensors."""
 MAX_NAME_CHARACTERS = 256
-"""Longest name of a tensor taken from outside."""
+"""Longest name of a tensor accepted from outside."""
 MAX_DIMENSIONS = 32
 """Most dimensions of a tensor."""
 
 _LENGTH_BYTES = 8
 _LARGEST = 2**56
-"""Beyond any file; keeps products within what numpy can index, also where another dimension is 0."""
+"""Bound on sizes, larger than any file; products stay within numpy's index range even where another dimension is 0."""
 _PROTOTYPE_TENSORS = {"vectors": ("F32", 2), "class_ids": ("I64", 1), "weights": ("F32", 1), "group_ids": ("I64", 1)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TensorEntry:
-    """Where one tensor lies in a file: bytes `begin` to `end`, counted from the file's first byte."""
+    """Place of one tensor in a file: bytes `begin` to `end`, counted from the file's first byte."""
 
     name: str
     dtype: str
@@ -61,11 +61,11 @@ class TensorEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TensorTable:
-    """What a safetensors file holds, in file order, without its tensors.
+    """Table of contents of a safetensors file, in file order.
 
     Attributes:
-        entries: The tensors; each begins where the one before ended, the last ends with the file.
-        header: The file's first bytes, exactly. A file of these bytes followed by other tensors has the same layout.
+        entries: Places of the tensors; each begins where the previous one ends, the last ends with the file.
+        header: The file's first bytes. A file of these bytes followed by other tensors has the same layout.
         size_bytes: Size of the whole file.
     """
 
@@ -80,12 +80,12 @@ class TensorTable:
 
 
 def sha256_hex(data: bytes | memoryview) -> str:
-    """Lowercase hexadecimal SHA-256 of the bytes: the name of a blob."""
+    """Return the lowercase hexadecimal SHA-256 of the bytes, which names a blob."""
     return hashlib.sha256(data).hexdigest()
 
 
 def blob_ref(role: str, data: bytes | memoryview) -> BlobRef:
-    """The name of a blob with this role."""
+    """Return the reference of a blob with this role and these bytes."""
     return BlobRef(role, sha256_hex(data), len(data))
 
 
@@ -96,7 +96,7 @@ def to_bytes(arrays: Mapping[str, Array]) -> bytes:
         arrays: float32 or int64 by name, at least one; no name may be `__metadata__`.
 
     Raises:
-        ValueError: Another dtype, no array, or a name that cannot travel.
+        ValueError: Another dtype, no array, or a forbidden name.
     """
     if not arrays:
         raise ValueError("there is no tensor to serialise")
@@ -124,11 +124,11 @@ def from_bytes(data: bytes | memoryview) -> dict[str, Array]:
 
 
 def check_schema(found: Schema, expected: Schema) -> None:
-    """Check that tensors have the names, dtypes and shapes that the model has.
+    """Check that tensors have the names, dtypes and shapes of the model.
 
     Raises:
         MalformedUpdate: They differ; `metadata["check"]` is "keys", "dtype" or "shape", `metadata["tensor"]` the first
-            tensor concerned.
+            tensor that differs.
     """
     missing, extra = sorted(expected.keys() - found.keys()), sorted(found.keys() - expected.keys())
     if missing or extra:
@@ -146,14 +146,14 @@ def check_schema(found: Schema, expected: Schema) -> None:
 
 
 def read_header(file: BinaryIO) -> TensorTable:
-    """Read and check a safetensors header, of a file whose tensors may be too large to hold.
+    """Read and check a file's safetensors header; the tensors may be larger than memory.
 
-    What it guarantees: every tensor lies within the file, has exactly the bytes that its shape and dtype need, and the
-    tensors follow one another without a gap or an overlap from the header to the end of the file.
+    On return, every tensor has exactly the bytes that its shape and dtype need, and the tensors follow one another without a
+    gap or an overlap from the header to the end of the file.
 
     Raises:
-        MalformedUpdate: The header lies or is not one. `metadata["check"]` is "header" (length, JSON, structure,
-            duplicate names, `__metadata__`), "dtype", "shape" or "offsets".
+        MalformedUpdate: The header is wrong. `metadata["check"]` is "header" (length, JSON, structure, duplicate names,
+            `__metadata__`), "dtype", "shape" or "offsets".
     """
     size_bytes = file.seek(0, io.SEEK_END)
     file.seek(0)
@@ -187,9 +187,9 @@ def read_header(file: BinaryIO) -> TensorTable:
 
 
 def read_blocks(file: BinaryIO, entry: TensorEntry, block_elements: int) -> Iterator[Array]:
-    """Yield a tensor in order as flat arrays of `block_elements` elements, the last one shorter.
+    """Yield a tensor's elements in order, as flat arrays of `block_elements` elements, the last one shorter.
 
-    The file may be used in between; each block is sought anew.
+    The file may be used between two blocks: each block seeks first.
 
     Raises:
         MalformedUpdate: The file ended before the tensor did.
@@ -211,17 +211,17 @@ def chunks(data: bytes, chunk_bytes: int, offset: int = 0) -> Iterator[tuple[int
 
 
 def prototypes_to_bytes(prototypes: PrototypeSet) -> bytes:
-    """Serialise a prototype set: four tensors, also where it is empty."""
+    """Serialise a prototype set as four tensors; it may be empty."""
     return to_bytes({name: getattr(prototypes, name) for name in _PROTOTYPE_TENSORS})
 
 
 def prototypes_from_bytes(data: bytes | memoryview) -> PrototypeSet:
     """Read a prototype set.
 
-    Its structure is checked here; what its numbers mean (finite, in range, adding up) is checked where they are used.
+    Only the structure is checked here; values (finite, in range, consistent) are checked where they are used.
 
     Raises:
-        MalformedUpdate: Not exactly the four tensors, of the dtypes, dimensions and one number of rows that they have.
+        MalformedUpdate: Other tensors than the four, or wrong dtypes, dimensions or numbers of rows.
     """
     arrays = from_bytes(data)
     if arrays.keys() != _PROTOTYPE_TENSORS.keys():
@@ -274,7 +274,7 @@ def _is_name(name: str) -> bool:
 
 
 def _are_sizes(values: Any) -> bool:
-    """Whether this is a list of sizes that a file could have; `True` is an int to Python, not to us."""
+    """Whether this is a list of possible sizes; a bool, which Python counts as an int, is none."""
     return isinstance(values, list) and all(type(value) is int and 0 <= value <= _LARGEST for value in values)
 
 

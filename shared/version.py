@@ -1,3 +1,3 @@
-"""The version of every package here, and of the processes that report it."""
+"""Version of all packages; every process reports it."""
 
 VERSION = "0.2.0.dev0"

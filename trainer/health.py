@@ -16,7 +16,7 @@ from grpc_health.v1 import health, health_pb2
 
 from shared.errors import InvalidConfig
 from shared.wire.addresses import join_address
-from shared.wire.rpc import SERVER_OPTIONS
+from shared.wire.channels import SERVER_OPTIONS
 
 HOST = "127.0.0.1"
 SERVICES = ("", "fedplcc.trainer")

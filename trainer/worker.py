@@ -35,7 +35,7 @@ from shared.errors import (
 from shared.process.failpoints import passing
 from shared.process.log import bind, get_logger
 from shared.types import Client, ClientActivity, ClientProblem, Heartbeat, Task, TaskKind
-from shared.wire.rpc import backoff
+from shared.wire.backoff import backoff
 from trainer.aggregator.connection import AggregatorConnection
 from trainer.aggregator.proxy_detection import ProxyDetector
 from trainer.aggregator.task_stream import StreamEnd

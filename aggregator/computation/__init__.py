@@ -1,1 +1,1 @@
-"""The aggregator's mathematics of one round: checks of updates, the fold, clustering of prototypes."""
+"""Computation of a round: checks of updates, fold of models, clustering of prototypes."""

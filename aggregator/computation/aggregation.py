@@ -1,8 +1,8 @@
-"""The aggregator's computation of one round: the fold of the models and the clusters of the prototypes.
+"""Aggregation of a round: the fold of the models and the clusters of the prototypes.
 
-Where clients keep their models (FedProto as published) nothing is folded: the global model stays what round 0 made it.
+Where clients keep their models (FedProto as published) nothing is folded: the global model stays that of round 0.
 
-Prototypes of clients that gave no update this round may stay in the pool for a while (`method.proto_staleness`;
+Prototypes of clients without an update in this round may stay in the pool for some rounds (`method.proto_staleness`;
 docs/algorithms.md, rule 1.9); their models do not.
 """
 
@@ -26,32 +26,32 @@ from shared.tensors import TensorTable, prototypes_from_bytes, prototypes_to_byt
 from shared.types import GLOBAL_CLUSTER, MODEL, BlobRef, PrototypeSet, Run, Update
 
 
-class AggregationWatch(Protocol):
-    """Who looks on while a round is aggregated."""
+class AggregationObserver(Protocol):
+    """Observer of a round's aggregation."""
 
     def blocks(self, blocks: Iterator[bytes]) -> Iterator[bytes]:
-        """The same blocks of the folded model; sees each pass."""
+        """Yield the blocks of the folded model unchanged."""
 
     def folded(self) -> None:
-        """The new model is on the disk."""
+        """Note that the new model is on the disk."""
 
     def clustered(self) -> None:
-        """The new prototypes have been made; what they were made of is still held."""
+        """Note that the new prototypes are computed; their inputs are still in memory."""
 
 
 def config_of(run: Run) -> RunConfig:
-    """The run's configuration, parsed."""
+    """Return the run's parsed configuration."""
     return _parsed(run.config_json)
 
 
 def proto_staleness(run: Run) -> int:
-    """Past rounds whose prototypes a round may need besides its own."""
+    """Return the number of past rounds whose prototypes a round may use besides its own."""
     method = config_of(run).method
     return method.proto_staleness if isinstance(method, PrototypeConfig) else 0
 
 
 def earlier_updates(run: Run, store: Store) -> Mapping[str, Update]:
-    """The updates of earlier rounds whose prototypes are in the pool of the run's round, by client id."""
+    """Return the earlier updates whose prototypes are in the pool of the run's current round, by client id."""
     current, staleness = run.round, proto_staleness(run)
     if current is None or current.number == 0 or not staleness:
         return {}
@@ -66,15 +66,15 @@ def aggregate(
     blobs: BlobStore,
     block_elements: int,
     earlier: Mapping[str, Update] = MappingProxyType({}),
-    watch: AggregationWatch | None = None,
+    observer: AggregationObserver | None = None,
 ) -> tuple[BlobRef, BlobRef]:
-    """Make the next global model and prototypes of a run's open round, durable as blobs.
+    """Compute the next global model and prototypes of a run's open round, and store them as blobs.
 
-    A function of the run's model, its updates, those of `earlier_updates` and its configuration alone: updates are taken in
-    client-id order.
+    The result depends only on the run's model, its updates, those of `earlier_updates` and its configuration: updates are
+    taken in client-id order.
 
     Raises:
-        PayloadCorrupt: A stored blob is gone or not what it was.
+        PayloadCorrupt: A stored blob is missing or has changed.
         StoreUnavailable: The disk cannot be written.
     """
     config = config_of(run)
@@ -88,9 +88,9 @@ def aggregate(
         models = [_stored(blobs, update.payload.tensor_group(MODEL)) for update in updates]
         weighted = [WeightedModel(path, weight) for path, weight in zip(models, weights, strict=True)]
         blocks = fold_models(table, start, weighted, method, hyper, block_elements)
-        model = blobs.put(MODEL, blocks if watch is None else watch.blocks(blocks))
-    if watch is not None:
-        watch.folded()
+        model = blobs.put(MODEL, blocks if observer is None else observer.blocks(blocks))
+    if observer is not None:
+        observer.folded()
     prototypes = PrototypeSet.empty()
     if method.server_prototypes is not None and method.prototype_kind is not None:
         pool = {**earlier, **run.round.updates}
@@ -98,8 +98,8 @@ def aggregate(
         paths = [_stored(blobs, blob) for blob in pooled]
         sets = [prototypes_from_bytes(path.read_bytes()) for path in paths]
         prototypes = method.server_prototypes(sets, len(config.data.classes), hyper)
-    if watch is not None:
-        watch.clustered()
+    if observer is not None:
+        observer.clustered()
     return model, blobs.put(GLOBAL_CLUSTER, [prototypes_to_bytes(prototypes)])
 
 

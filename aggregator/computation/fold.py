@@ -1,8 +1,8 @@
-"""The fold: the cohort's model blobs become the next global model, one block at a time.
+"""Fold of the cohort's model blobs into the next global model, one block at a time.
 
-Blocks are read from the blobs in client-id order, one client at a time, and handed to the method's `fold`, which works on
-them elementwise. So the bytes of the result depend on nothing but the updates, and memory on nothing but the block size:
-not on arrival order, the number of clients, or the size of the model.
+Blocks are read from the blobs in client-id order, one client at a time, and passed to the method's `fold`, which works
+elementwise. The bytes of the result therefore depend only on the updates, not on their order of arrival, and memory depends
+only on the block size, not on the number of clients or the size of the model.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from shared.methods.base import Method, MethodConfig
 from shared.tensors import DTYPES, TensorEntry, TensorTable
 
 BLOCK_ELEMENTS = 1 << 17
-"""Elements of a block: 512 KiB of float32. With its product and the sum in float64 it about fits into a core's cache."""
+"""Elements of a block: 512 KiB of float32. With its product and the sum in float64 it roughly fits into a core's cache."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,18 +39,18 @@ def fold_models(
     config: MethodConfig,
     block_elements: int = BLOCK_ELEMENTS,
 ) -> Iterator[bytes]:
-    """Yield the bytes of the next global model's blob: the same header, then the folded blocks.
+    """Yield the bytes of the next global model's blob: the unchanged header, then the folded blocks.
 
     Args:
         table: Layout of the global model; every update has the same, byte for byte (see update_checks.py).
         global_model: The model that the round started from.
         updates: The cohort's models in client-id order.
-        method: Whose fold to use.
+        method: Method whose fold is applied.
         config: Its hyper-parameters.
         block_elements: Elements read at a time from each blob.
 
     Raises:
-        PayloadCorrupt: A stored blob is shorter than its header says, or gone.
+        PayloadCorrupt: A stored blob is missing, or shorter than its header says.
     """
     yield table.header
     weights = [update.weight for update in updates]
@@ -63,7 +63,7 @@ def fold_models(
 
 
 def _regions(table: TensorTable) -> Iterator[TensorEntry]:
-    """Neighbouring tensors of one dtype as one: the fold is elementwise, so their borders do not matter to it."""
+    """Yield neighbouring tensors of equal dtype as one region; the elementwise fold ignores their borders."""
     region: TensorEntry | None = None
     for entry in table.entries:
         if region is not None and region.dtype == entry.dtype:
@@ -81,7 +81,7 @@ def _read(path: Path, region: TensorEntry, first: int, count: int) -> np.ndarray
     dtype = DTYPES[region.dtype]
     block = np.empty(count, dtype)
     try:
-        # Opened anew for each block: a thousand clients must not need a thousand descriptors.
+        # Opened for each block: a thousand clients must not need a thousand descriptors.
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
         raise PayloadCorrupt("a stored model is gone", sha256=path.name) from None

@@ -1,6 +1,6 @@
-"""What an update must be before it counts: every check that keeps a bad client from hurting a run.
+"""Checks of updates and reports, which keep a bad client from damaging a run.
 
-Each refusal is a `MalformedUpdate` whose `metadata["check"]` names the check. Blobs are read block by block.
+Each refusal is a `MalformedUpdate` whose `metadata["check"]` names the check. Models are read block by block.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from shared.types import (
 )
 
 MAX_ENTRIES = 64
-"""Most named scalars, lists, losses or timings of a message."""
+"""Most named scalars, lists, losses or timings in a message."""
 MAX_SETS = 16
 """Most evaluation sets of a report."""
 MAX_EXAMPLES = 2**29
-"""Most samples that an update may stand for: up to here their products with float32 are exact in float64."""
+"""Most samples of an update: products of counts up to here with float32 values are exact in float64."""
 MAX_PROTOTYPE_BYTES = 2**28
-"""Largest prototype set; unlike a model it is read whole."""
+"""Largest prototype set; unlike a model it is read whole into memory."""
 BLOCK_ELEMENTS = 1 << 18
 
 
@@ -48,7 +48,7 @@ def check_first_model(update: Update, paths: Mapping[BlobRef, Path], initial: Pa
     Args:
         update: The update, its blobs uploaded.
         paths: The file of each of its blobs.
-        initial: The model that the run is to begin with, if its configuration names one: then it must be this one.
+        initial: The initial model of the run's configuration, if any; the update must hold the same tensors.
 
     Raises:
         MalformedUpdate: check is roles, entries, initial_model, or one of `check_model`.
@@ -79,14 +79,14 @@ def check_update(
     Args:
         update: The update, its blobs uploaded.
         paths: The file of each of its blobs.
-        client: Who sent it.
+        client: Its sender.
         config: The run's configuration.
         table: Layout of the run's model.
         dim: The run's feature size D.
         start: The global model that the round started from.
 
     Raises:
-        MalformedUpdate: check is roles (a model where the run's clients keep theirs, or none where they send it, included),
+        MalformedUpdate: check is roles (also for a model in a run whose clients keep theirs, or a missing one in others),
             size, or one of `check_counts`, `check_model` and `check_prototypes`.
         UpdateNormExceeded: The model is further from `start`, or a prototype from 0, than the configuration allows.
     """
@@ -114,11 +114,11 @@ def check_update(
 
 
 def check_model(path: Path, expected: TensorTable | None) -> TensorTable:
-    """Check a model blob: its header tells the truth, its layout is the run's, its numbers are finite.
+    """Check a model blob: a correct header, the run's layout, finite numbers.
 
     Args:
-        path: The blob.
-        expected: Layout of the run's model; None for the first one, which sets it.
+        path: The blob's file.
+        expected: Layout of the run's model; None for the first model, which sets it.
 
     Raises:
         MalformedUpdate: check is header, keys, dtype, shape, offsets, layout or finite.
@@ -138,7 +138,7 @@ def check_model(path: Path, expected: TensorTable | None) -> TensorTable:
 
 
 def _expected_header(file: BinaryIO, expected: TensorTable | None) -> TensorTable | None:
-    """The expected table where the file has its very header and size, as every good update has; parsing it can be spared."""
+    """Return the expected table if the file has exactly its header and size, as every good update has; saves parsing."""
     if expected is None or file.seek(0, io.SEEK_END) != expected.size_bytes:
         return None
     file.seek(0)
@@ -146,7 +146,7 @@ def _expected_header(file: BinaryIO, expected: TensorTable | None) -> TensorTabl
 
 
 def _check_same_tensors(path: Path, table: TensorTable, initial: Path) -> None:
-    """Check that two files hold the same tensors to the bit, in whatever order."""
+    """Check that two files hold bitwise equal tensors, in any order."""
     with path.open("rb") as file, initial.open("rb") as other:
         known = read_header(other)
         check_schema(table.schema, known.schema)
@@ -162,9 +162,10 @@ def _check_same_tensors(path: Path, table: TensorTable, initial: Path) -> None:
 
 
 def update_norm(model: Path, start: Path, table: TensorTable) -> float:
-    """Return ||w - w_t||, the L2 norm of a model minus another over all floating-point tensors together, in float64.
+    """Return ||w - w_t||, the L2 norm of the difference over all floating-point tensors together, in float64.
 
-    Read block by block: memory does not depend on the model. No sum of squares of finite float32 values overflows.
+    Models are read block by block, so memory does not depend on their size. No sum of squares of finite float32 values
+    overflows.
 
     Args:
         model: The local model w, its layout and finiteness checked.
@@ -189,7 +190,7 @@ def check_norm(norm: float | None, most: float) -> None:
     """Check the norm of an update, if it was measured.
 
     Raises:
-        UpdateNormExceeded: It is more than this; the metadata have both.
+        UpdateNormExceeded: The norm is larger than `most`; the metadata have both.
     """
     if norm is not None and norm > most:
         raise UpdateNormExceeded(
@@ -201,14 +202,14 @@ def check_norm(norm: float | None, most: float) -> None:
 
 
 def check_prototype_norms(prototypes: PrototypeSet, most: float) -> None:
-    """Check the L2 norm of each prototype, in float64: none of a finite float32 vector overflows.
+    """Check the L2 norm of each prototype, in float64, where no finite float32 vector overflows.
 
     Args:
         prototypes: The set, its finiteness checked.
-        most: The largest norm that the run takes.
+        most: The largest norm that the run accepts.
 
     Raises:
-        UpdateNormExceeded: One is more than this; the metadata have both and its class.
+        UpdateNormExceeded: A norm is larger than `most`; the metadata have both, and the prototype's class.
     """
     norms_K = np.linalg.norm(prototypes.vectors.astype(np.float64), axis=1)
     if not len(norms_K) or norms_K.max() <= most:
@@ -228,9 +229,9 @@ def check_counts(update: Update, client: Client, num_classes: int, max_num_examp
 
     Args:
         update: The update.
-        client: Who sent it.
+        client: Its sender.
         num_classes: M.
-        max_num_examples: Most samples that the run lets a client stand for.
+        max_num_examples: Most samples that the run accepts from one client.
 
     Raises:
         MalformedUpdate: check is num_examples, class_counts, num_excluded or entries.
@@ -257,7 +258,7 @@ def check_counts(update: Update, client: Client, num_classes: int, max_num_examp
 
 
 def check_entries(update: Update) -> None:
-    """Check the named numbers of an update.
+    """Check the number and the values of an update's named entries.
 
     Raises:
         MalformedUpdate: check is entries.
@@ -275,13 +276,13 @@ def check_prototypes(
 
     Args:
         prototypes: The set, structure already checked.
-        update: The update that it belongs to.
+        update: The update that contains it.
         method: The run's method.
         dim: The run's feature size D.
         class_counts: The client's samples per class, `[M]`.
 
     Raises:
-        MalformedUpdate: check is dim, class_id, group_id, finite, weight, count (of class means, too: one per class) or sum.
+        MalformedUpdate: check is dim, class_id, group_id, finite, weight, count (also for several means of a class) or sum.
     """
     if prototypes.vectors.shape[1] != dim and len(prototypes):
         raise _malformed("dim", f"prototypes have {prototypes.vectors.shape[1]} features, the model {dim}")
@@ -301,7 +302,7 @@ def check_prototypes(
         raise _malformed("weight", "a prototype's weight is not positive")
     counts_M = per_class_counts(prototypes.class_ids, num_classes)
     if method.prototype_kind == CLASS_MEAN and counts_M.max() > 1:
-        # Whoever sent more would have as many voices in plain means over clients.
+        # Each further mean of a class would count like one more client in plain means over clients.
         raise _malformed(
             "count", f"{counts_M.max()} means of class {counts_M.argmax()}, and a client has one per class"
         )
@@ -314,7 +315,7 @@ def check_prototypes(
 def check_evaluation(evaluation: Evaluation, config: RunConfig) -> None:
     """Check a report of correct and total predictions.
 
-    It may be of the global model alone whatever the method: a client has no model of its own before its first update.
+    Whatever the method, a report may cover the global model alone: a client has no own model before its first update.
 
     Raises:
         MalformedUpdate: check is counts, models or entries.
@@ -338,7 +339,7 @@ def check_evaluation(evaluation: Evaluation, config: RunConfig) -> None:
 
 
 def _check_local_counts(evaluation: Evaluation, config: RunConfig) -> None:
-    """Check that counts of a client's own model are of a run that has such, and of the images that the global one had."""
+    """Check counts of a client's own model: the run has such models, and the totals are those of the global model."""
     expected = config.algorithm.evaluated_models(config.method)
     totals = {counts.set_name: counts.total for counts in evaluation.counts if counts.model == GLOBAL_MODEL}
     for counts in evaluation.counts:

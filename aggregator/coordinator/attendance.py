@@ -53,11 +53,11 @@ class Attendance:
         self._metrics.clients.reported_problem()
         if session.num_problems < MAX_PROBLEMS:
             self._record_problem(session, problem)
-        self._sessions.reported(session, problem)
+        self._sessions.record_problem(session, problem)
 
     def measured(self, session: Session) -> None:
         """Log readings of the last heartbeat that cannot be and were left out: each of them once."""
-        told = session.told_left_out
+        told = session.logged_left_out
         for name, why in session.heartbeat.left_out.items():
             if name not in told and len(told) < MAX_LEFT_OUT:
                 told.add(name)

@@ -251,7 +251,7 @@ class Collection:
             with self._blobs.holds.collecting():
                 needed = self._needed()
                 kept_bytes, garbage = self._sorted_out(needed)
-                self._metrics.storage.kept(kept_bytes)
+                self._metrics.disk.kept(kept_bytes)
                 for batch in _batches(garbage):
                     if should_stop():
                         return removed_bytes
@@ -262,7 +262,7 @@ class Collection:
         except BackupIsRunning:
             log.debug("collection_waits", detail="a backup is being made")
         finally:
-            self._metrics.storage.collected(num_removed, removed_bytes)
+            self._metrics.disk.collected(num_removed, removed_bytes)
             took_s = self._clock() - begin
             self._rests_until = self._clock() + max(LEAST_REST_S, REST * took_s)
         if num_removed:

@@ -154,10 +154,10 @@ class Ledger:
     def let_time_pass(self) -> None:
         """Drop clients that overdue rounds need not wait for, and say of runs that have no quorum that they have none."""
         with self.lock:
-            self._deadlines.look(self._runs.values())
+            self._deadlines.observe(self._runs.values())
             for run in self.open_runs():
                 rule = config_of(run).quorum
-                still_s = self._deadlines.still_s(run)
+                still_s = self._deadlines.stalled_s(run)
                 self._metrics.runs.waits(
                     run.run_id,
                     moved_at=None if still_s is None else self.now() - still_s,

@@ -63,7 +63,7 @@ class RunCreation:
             beginning = self._beginning(config)
             now = self._ledger.now()
             if beginning is not None:
-                config = config.begun_with(beginning.model.sha256)
+                config = config.with_initial_model(beginning.model.sha256)
             run = Run(
                 run_id=f"{config.run.name}-{uuid.uuid4().hex[:8]}",
                 name=config.run.name,

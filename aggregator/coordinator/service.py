@@ -140,7 +140,7 @@ class Coordinator:
             self._ledger, self._layouts, store, blobs, metrics, self._limits.fold_block_elements
         )
         self._commits = Commits(self._ledger, self._sessions, self.transfers, self._layouts, store, blobs, metrics)
-        metrics.attend(now=self._ledger.now, monotonic_clock=monotonic_clock, folder=blobs.folder)
+        metrics.set_clocks(now=self._ledger.now, monotonic_clock=monotonic_clock, folder=blobs.folder)
         metrics.clients.registered(len(store.list_clients()))
         self._ledger.recover()
 
@@ -336,9 +336,9 @@ class Coordinator:
         """Record a sign of life; says whether the work that the client does is still wanted."""
         with self._ledger.lock:
             session = self._sessions.check(heartbeat.client_id, token)
-            self._sessions.heard(session, heartbeat)
+            self._sessions.record_heartbeat(session, heartbeat)
             self._attendance.measured(session)
-            self._metrics.rounds.heard(
+            self._metrics.rounds.record_activity(
                 heartbeat.run_id, heartbeat.round, heartbeat.client_id, heartbeat.activity, now=self._ledger.now()
             )
             if heartbeat.problem is not None and heartbeat.problem != session.problem:
@@ -446,6 +446,6 @@ class Coordinator:
 
     def _next_task(self, session: Session) -> Task:
         task = tasks.next_task(self._ledger.open_runs(), session.client.client_id, session.task)
-        self._sessions.given(session, task)
+        self._sessions.record_task(session, task)
         self._metrics.rounds.task_taken(task, now=self._ledger.now())
         return task

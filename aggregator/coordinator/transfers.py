@@ -11,7 +11,7 @@ from aggregator.computation.aggregation import config_of
 from aggregator.coordinator.ledger import Ledger
 from aggregator.coordinator.write_trouble import Storage
 from aggregator.metrics import AggregatorMetrics
-from aggregator.metrics.outcomes import WRONG_IN_THEMSELVES, What
+from aggregator.metrics.outcomes import CONTENT_REFUSALS, What
 from aggregator.metrics.transfers import Direction, Transfer
 from aggregator.presence.sessions import Sessions
 from aggregator.rounds import machine
@@ -145,7 +145,7 @@ class Transfers:
 
         def on_bytes() -> None:
             with self._ledger.lock:
-                self._sessions.sent_bytes(client_id)
+                self._sessions.record_upload(client_id)
 
         return Receiver(self._blobs, client_id, upload, guard, on_bytes, self._ledger.storage, self.max_chunk_bytes)
 
@@ -187,7 +187,7 @@ class Transfers:
             data = {"reason": error.reason, "detail": error.detail, **error.metadata}
             event = Event(type=f"{what}_refused", run_id=run.run_id, round=number, client_id=client_id, data=data)
             events.append(replace(event, time=now))
-        if what == "update" and isinstance(error, WRONG_IN_THEMSELVES):
+        if what == "update" and isinstance(error, CONTENT_REFUSALS):
             self._metrics.runs.refused_update(run.run_id)
         if what == "update" and admission.speaks_against_sender(error):
             after = admission.reject(run, client_id, number, error, now=now)
@@ -213,7 +213,7 @@ class Transfers:
 
     def note_received(self, client_id: str, token: str, *, is_whole: bool = False) -> None:
         """Note that a client has taken more of a blob that it downloads. Takes no lock: the event loop may call it."""
-        self._sessions.received_bytes(client_id, token)
+        self._sessions.record_download(client_id, token)
         session = self._sessions.find(client_id)
         if is_whole and session is not None and session.token == token and session.task is not None:
             self._metrics.rounds.fetched(session.task, client_id, now=self._ledger.now())

@@ -1,6 +1,6 @@
-"""The aggregator's Prometheus metrics, one module per idea. Every known label combination is there from the start.
+"""Prometheus metrics of the aggregator. Every known label combination exists from the start.
 
-What each means is in deploy/metrics.md, which a test compares with what is here.
+deploy/metrics.md explains each metric; a test compares it with this package.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry
 
 from aggregator.metrics.calls import CallMetrics
 from aggregator.metrics.clients import MAX_CLIENTS, ClientMetrics
-from aggregator.metrics.disk import StorageMetrics
+from aggregator.metrics.disk import DiskMetrics
 from aggregator.metrics.families import Families
 from aggregator.metrics.outcomes import Outcomes
 from aggregator.metrics.rounds import RoundMetrics
@@ -23,14 +23,14 @@ __all__ = ["AggregatorMetrics"]
 
 
 class AggregatorMetrics:
-    """What the aggregator counts and measures."""
+    """All metrics of the aggregator."""
 
     def __init__(self, registry: CollectorRegistry, *, max_clients: int = MAX_CLIENTS) -> None:
-        """Make the metrics.
+        """Create the metrics.
 
         Args:
-            registry: Where they are scraped.
-            max_clients: Clients that have series of their own; 0 for none.
+            registry: Registry that is scraped.
+            max_clients: Most clients with series of their own; 0 for none.
         """
         families = Families(registry)
         self.rounds = RoundMetrics(families)
@@ -38,24 +38,24 @@ class AggregatorMetrics:
         self.clients = ClientMetrics(families, max_clients)
         self.outcomes = Outcomes(families)
         self.transfers = TransferMetrics(families)
-        self.storage = StorageMetrics(families)
+        self.disk = DiskMetrics(families)
         self.calls = CallMetrics(families)
         self._recoveries = families.counter(
             "recoveries_total", "Starts at which open runs were found and taken up again."
         )
 
-    def attend(self, *, now: Callable[[], float], monotonic_clock: Callable[[], float], folder: Path) -> None:
-        """Take what ages and room are measured against.
+    def set_clocks(self, *, now: Callable[[], float], monotonic_clock: Callable[[], float], folder: Path) -> None:
+        """Set the clocks and the folder that metrics are measured with.
 
         Args:
-            now: The clock of runs and rounds.
-            monotonic_clock: That of the sessions.
+            now: Clock of runs and rounds.
+            monotonic_clock: Clock of the sessions.
             folder: The state directory.
         """
         self.runs.use_clock(now)
         self.clients.use_clock(monotonic_clock)
-        self.storage.disk.follow(folder)
+        self.disk.file_system.follow(folder)
 
     def recovered(self) -> None:
-        """Count a start at which there were open runs."""
+        """Count a start with open runs."""
         self._recoveries.inc()

@@ -1,7 +1,7 @@
-"""gRPC calls under the names that go-grpc-prometheus established, so that dashboards made for those work here too.
+"""Metrics of gRPC calls, named as in go-grpc-prometheus, so that dashboards made for it work here too.
 
-The codes with which a method may end, by what its comment in protos/ says, are there from the start. They are written as
-in gRPC's specification ("NOT_FOUND").
+Every method has series from the start for the codes that its comment in protos/ names. Codes are written as in gRPC's
+specification ("NOT_FOUND").
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from shared.errors import Code
 from shared.wire.call_observer import CallObserver
 
 SECONDS = (0.001, 0.005, 0.025, 0.1, 0.5, 1, 10)
-"""Buckets of a call's duration: few, since every method has them. One second is the limit for a heartbeat."""
+"""Histogram buckets of a call's duration; few, since every method has them. A heartbeat may take one second."""
 
 _ANY = (Code.INVALID_ARGUMENT, Code.UNAVAILABLE, Code.INTERNAL)
 _OF_SERVICE: Mapping[str, tuple[Code, ...]] = MappingProxyType(
@@ -51,13 +51,13 @@ _OF_METHOD: Mapping[str, tuple[Code, ...]] = MappingProxyType(
 
 
 def codes_of(service: str, method: str) -> tuple[str, ...]:
-    """Names of the codes with which a method may end."""
+    """Return the names of the codes with which a method may end."""
     refusals = {*_ANY, *_OF_SERVICE.get(service, ()), *_OF_METHOD.get(method, ())}
     return ("OK", "CANCELLED", *(code.name for code in sorted(refusals)))
 
 
 class _Method:
-    """The series of one method, looked up once: a call costs no search for labels."""
+    """Series of one method, looked up once, so that a call needs no search for labels."""
 
     def __init__(self, calls: CallMetrics, kind: str, service: str, method: str) -> None:
         labels = (kind, service, method)
@@ -77,7 +77,7 @@ class _Method:
 
 
 class CallMetrics(CallObserver):
-    """Calls of the services that are served."""
+    """Metrics of the calls to the served services."""
 
     def __init__(self, families: Families) -> None:
         labels, registry = ("grpc_type", "grpc_service", "grpc_method"), families.registry
@@ -95,22 +95,22 @@ class CallMetrics(CallObserver):
         self._methods: dict[str, _Method] = {}
 
     def serves(self, method: str, kind: str) -> None:
-        """Show a method from now on."""
+        """Create the series of a method."""
         service, _, name = method.lstrip("/").partition("/")
         self._methods[method] = _Method(self, kind, service, name)
 
     def begun(self, method: str) -> None:
-        """Count a call that begins."""
+        """Count a started call."""
         self._methods[method].started.inc()
 
     def received_message(self, method: str) -> None:
-        """Count a message that came."""
+        """Count a received message."""
         self._methods[method].received.inc()
 
     def sent_message(self, method: str) -> None:
-        """Count a message that goes."""
+        """Count a sent message."""
         self._methods[method].sent.inc()
 
     def ended(self, method: str, code: str, seconds: float) -> None:
-        """Record a call that ended."""
+        """Record the code and the duration of an ended call."""
         self._methods[method].ended(code, seconds)

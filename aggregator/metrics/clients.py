@@ -1,8 +1,7 @@
-"""Who is there: clients by state, and what each of a bounded number of them says of itself with its heartbeats.
+"""Metrics of clients: their number by state, and the readings of a bounded number of single clients.
 
-A client has series of its own as long as it is connected, an open run names it, or it was heard of within the last hour.
-There are at most so many as the settings say: clients of open runs come first, and take the places of others. Those beyond
-the bound have none.
+A client has series of its own while it is connected, while an open run names it, and for an hour after its last call. The
+settings bound their number: clients of open runs come first and replace others; clients beyond the bound have no series.
 """
 
 from __future__ import annotations
@@ -22,21 +21,21 @@ from shared.readings import READINGS
 from shared.types import ClientActivity, Run
 
 MAX_CLIENTS = 256
-"""Clients that have series of their own if nothing else is said."""
+"""Default number of clients with series of their own."""
 KEEP_LOST_S = 3600.0
-"""How long a client that was lost is shown if no open run names it."""
+"""Seconds for which a lost client keeps its series if no open run names it."""
 KEEP_PROBLEM_S = 60.0
-"""How long a problem is shown that was over at once: several scrape intervals."""
+"""Seconds for which a problem is shown at least: several scrape intervals."""
 
 
 @dataclass(slots=True)
 class _Shown:
-    """One client that has series."""
+    """Client with series of its own."""
 
     heard_at: float
-    """When it was last heard of, or the aggregator was started."""
+    """Time of its last call, or of the aggregator's start."""
     session: Session | None = None
-    """Its session, also after that has ended."""
+    """Its session, which may have ended."""
     is_connected: bool = False
 
     @property
@@ -48,28 +47,33 @@ class _Shown:
         return self.session.heartbeat.readings if self.session is not None and self.is_connected else {}
 
     def has_problem(self, now: float) -> bool:
-        """Whether it cannot do its task, or reported anything within the last scrapes."""
+        """Whether it cannot do its task, or reported a problem within `KEEP_PROBLEM_S`."""
         if self.session is None:
             return False
         return (self.is_connected and self.session.cannot_work) or now - self.session.reported_at < KEEP_PROBLEM_S
 
 
 class ClientSeries(AtScrape):
-    """The series of single clients."""
+    """Series of single clients."""
 
     def __init__(self, most: int, clock: Callable[[], float]) -> None:
-        """Begin; the clock is the monotonic one of the sessions."""
+        """Start without series.
+
+        Args:
+            most: Most clients with series.
+            clock: Monotonic clock of the sessions.
+        """
         self._most, self._clock = most, clock
         self._started = clock()
         self._shown: dict[str, _Shown] = {}
         self._lock = threading.Lock()
 
     def use_clock(self, clock: Callable[[], float]) -> None:
-        """Take the clock of the sessions."""
+        """Set the clock of the sessions."""
         self._clock, self._started = clock, clock()
 
     def follow(self, sessions: Iterable[Session], roster: Collection[str]) -> None:
-        """Take note of who is connected, and of the clients that open runs name."""
+        """Update the shown clients from the sessions and the clients of open runs."""
         if not self._most:
             return
         here, now = {session.client.client_id: session for session in sessions}, self._clock()
@@ -87,7 +91,7 @@ class ClientSeries(AtScrape):
                     self._shown[name] = _Shown(session.last_seen, session, is_connected=True)
 
     def _has_room_for_a_member(self, roster: Collection[str]) -> bool:
-        """Whether there is room, made where somebody else has it."""
+        """Whether a client of an open run gets series, if necessary those of a client outside open runs."""
         if len(self._shown) >= self._most:
             others = [name for name in self._shown if name not in roster]
             if not others:
@@ -96,18 +100,18 @@ class ClientSeries(AtScrape):
         return True
 
     def collect(self) -> Iterator[Metric]:
-        """The values now."""
+        """Yield the present values."""
         connected = GaugeMetricFamily(
             f"{PREFIX}_client_connected", "Whether a client's trainer is connected: 1 or 0.", labels=["client"]
         )
         silence = GaugeMetricFamily(
             f"{PREFIX}_client_silence_seconds",
-            "Since a client was last heard of, or the aggregator was started.",
+            "Seconds since the last call of a client, or since the aggregator's start.",
             labels=["client"],
         )
         problem = GaugeMetricFamily(
             f"{PREFIX}_client_has_problem",
-            "Whether a client says that it cannot do its task, or reported a problem within the last minute: 1 or 0.",
+            "Whether a client cannot do its task, or reported a problem within the last minute: 1 or 0.",
             labels=["client"],
         )
         told = {
@@ -128,7 +132,7 @@ class ClientSeries(AtScrape):
 
 
 class ClientMetrics:
-    """Clients by state, and one by one."""
+    """Metrics of clients by state, and of single clients."""
 
     def __init__(self, families: Families, most: int) -> None:
         self._states = families.gauge(
@@ -136,7 +140,7 @@ class ClientMetrics:
         )
         self._problems = families.counter("client_problems_total", "Problems that trainers reported.")
         self._stopped = families.gauge(
-            "clients_with_problems", "Connected clients that were given work of a run and say that they cannot do it."
+            "clients_with_problems", "Connected clients that reported that they cannot do their task of a run."
         )
         self._series = ClientSeries(most, time.monotonic)
         families.registry.register(self._series)
@@ -144,7 +148,7 @@ class ClientMetrics:
             self._states.labels(state)
 
     def use_clock(self, clock: Callable[[], float]) -> None:
-        """Take the monotonic clock of the sessions."""
+        """Set the monotonic clock of the sessions."""
         self._series.use_clock(clock)
 
     def registered(self, num_clients: int) -> None:
@@ -156,7 +160,7 @@ class ClientMetrics:
         self._problems.inc()
 
     def follow(self, sessions: Iterable[Session], runs: Iterable[Run]) -> None:
-        """Take note of who is connected and who takes part in open runs."""
+        """Update the metrics from the sessions and the open runs."""
         connected, open_runs = list(sessions), list(runs)
         activities = [session.heartbeat.activity for session in connected]
         self._states.labels("connected").set(len(connected))

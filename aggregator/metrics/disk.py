@@ -1,4 +1,4 @@
-"""The disk: what is stored, what was collected, and how much room is left."""
+"""Metrics of the disk: stored bytes, removed garbage, free space."""
 
 from __future__ import annotations
 
@@ -13,49 +13,47 @@ from aggregator.metrics.families import AtScrape, Families
 from shared.process.metrics import PREFIX
 
 
-class Disk(AtScrape):
-    """The file system of the state directory, asked when it is scraped; without values where it does not answer."""
+class FileSystem(AtScrape):
+    """Free space and size of the state directory's file system, read at each scrape; no values if that fails."""
 
     def __init__(self) -> None:
         self._folder: Path | None = None
 
     def follow(self, folder: Path) -> None:
-        """Show the file system that this folder is on."""
+        """Set the folder whose file system is shown."""
         self._folder = folder
 
     def collect(self) -> Iterator[Metric]:
-        """The values now."""
-        free = GaugeMetricFamily(f"{PREFIX}_data_free_bytes", "Room left on the file system of the state directory.")
+        """Yield the present values."""
+        free = GaugeMetricFamily(f"{PREFIX}_data_free_bytes", "Free space on the file system of the state directory.")
         size = GaugeMetricFamily(f"{PREFIX}_data_size_bytes", "Size of the file system of the state directory.")
         try:
             found = os.statvfs(self._folder) if self._folder is not None else None
         except OSError:
             found = None
         if found is not None:
-            free.add_metric((), found.f_bavail * found.f_frsize)  # what is kept for root is no room
+            free.add_metric((), found.f_bavail * found.f_frsize)  # without the blocks reserved for root
             size.add_metric((), found.f_blocks * found.f_frsize)
         yield from (free, size)
 
 
-class StorageMetrics:
-    """What is stored, and the room for it."""
+class DiskMetrics:
+    """Metrics of stored blobs and free space."""
 
     def __init__(self, families: Families) -> None:
         self._blob_bytes = families.gauge(
-            "blob_bytes", "Stored models and prototypes after the last collection of garbage."
+            "blob_bytes", "Bytes of stored models and prototypes after the last garbage collection."
         )
-        self._blobs_collected = families.counter(
-            "blobs_collected_total", "Blobs that were removed because nothing needed them."
-        )
-        self._bytes_collected = families.counter("collected_bytes_total", "Bytes that collections of garbage freed.")
-        self.disk = Disk()
-        families.registry.register(self.disk)
+        self._blobs_collected = families.counter("blobs_collected_total", "Blobs removed because nothing needed them.")
+        self._bytes_collected = families.counter("collected_bytes_total", "Bytes freed by garbage collections.")
+        self.file_system = FileSystem()
+        families.registry.register(self.file_system)
 
     def kept(self, num_bytes: int) -> None:
-        """Show how much is stored that is needed."""
+        """Set the bytes of the blobs that are kept."""
         self._blob_bytes.set(num_bytes)
 
     def collected(self, num_blobs: int, num_bytes: int) -> None:
-        """Count what a collection of garbage removed."""
+        """Count the blobs and bytes that a garbage collection removed."""
         self._blobs_collected.inc(num_blobs)
         self._bytes_collected.inc(num_bytes)

@@ -1,4 +1,4 @@
-"""Makes metrics: all with the project's prefix, in one registry."""
+"""Creation of metrics with the project's prefix, in one registry."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from shared.process.metrics import PREFIX
 
 
 class Families:
-    """The metrics of one registry; names are given without the prefix."""
+    """Factory of one registry's metrics; names are given without the prefix."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.registry = registry
 
     def counter(self, name: str, text: str, *labels: str) -> Counter:
-        """A number that only grows; its name ends in `_total`."""
+        """Create a counter; its name ends in `_total`."""
         return Counter(f"{PREFIX}_{name}", text, labels, registry=self.registry)
 
     def gauge(self, name: str, text: str, *labels: str) -> Gauge:
-        """A number that goes up and down."""
+        """Create a gauge."""
         return Gauge(f"{PREFIX}_{name}", text, labels, registry=self.registry)
 
     def histogram(self, name: str, text: str, buckets: Sequence[float], *labels: str) -> Histogram:
-        """How often a number lay below each of some bounds."""
+        """Create a histogram with these bucket bounds."""
         return Histogram(f"{PREFIX}_{name}", text, labels, registry=self.registry, buckets=buckets)
 
 
 class AtScrape(Collector):
-    """Metrics whose values are looked up when they are scraped; `collect` names all of them also while it has no value."""
+    """Metrics computed at each scrape; `collect` yields every family, also without a value."""
 
     def describe(self) -> Iterable[Metric]:
-        """Which metrics these are, so that the registry refuses a second one of a name, and finds them by it."""
+        """Yield the families, so that the registry finds them by name and refuses a second one of a name."""
         return self.collect()

@@ -1,4 +1,4 @@
-"""What became of what clients sent: updates and evaluation reports, taken or refused, each refusal under its reason."""
+"""Metrics of updates and evaluation reports by outcome: accepted, duplicate, or the reason of a refusal."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Literal
 from aggregator.metrics.families import Families
 from shared import errors
 
-STRANGERS = (errors.Unauthenticated, errors.NotAMember, errors.ClientIdTaken, errors.RunNotFound)
-"""Reasons for which anything is refused from who has no say in the run."""
+SENDER_REFUSALS = (errors.Unauthenticated, errors.NotAMember, errors.ClientIdTaken, errors.RunNotFound)
+"""Refusals of any message whose sender has no part in the run."""
 REPORT_REFUSALS = (
     errors.MalformedUpdate,
     errors.RunEnded,
@@ -18,9 +18,9 @@ REPORT_REFUSALS = (
     errors.LateReport,
     errors.NotInCohort,
     errors.ClientQuarantined,
-    *STRANGERS,
+    *SENDER_REFUSALS,
 )
-"""Reasons for which a report is refused."""
+"""Refusals of a report."""
 REFUSALS = (
     errors.MalformedUpdate,
     errors.UpdateNormExceeded,
@@ -30,7 +30,7 @@ REFUSALS = (
     errors.LateUpdate,
     errors.NotInCohort,
     errors.ClientQuarantined,
-    *STRANGERS,
+    *SENDER_REFUSALS,
     errors.UpdateConflict,
     errors.BlobCorrupt,
     errors.BlobNotFound,
@@ -38,29 +38,29 @@ REFUSALS = (
     errors.ChunkTooLarge,
     errors.ChunkOutOfOrder,
 )
-"""Reasons for which an update, or a blob of one, is refused."""
-WRONG_IN_THEMSELVES = (
+"""Refusals of an update, or of a blob of one."""
+CONTENT_REFUSALS = (
     errors.MalformedUpdate,
     errors.UpdateNormExceeded,
     errors.UpdateConflict,
     errors.BlobCorrupt,
     errors.BlobTooLarge,
 )
-"""Reasons for which an update is refused that speak of what it is; the others speak of when it came, and from whom."""
+"""Refusals of an update for its content; other refusals concern its time or its sender."""
 
 What = Literal["update", "report"]
 Taken = Literal["accepted", "duplicate"]
 
 
 class Outcomes:
-    """Updates and reports by outcome."""
+    """Metrics of updates and reports by outcome."""
 
     def __init__(self, families: Families) -> None:
         updates = families.counter(
-            "client_updates_total", "Updates by outcome: taken, or the reason why not.", "outcome"
+            "client_updates_total", "Updates by outcome: accepted, duplicate, or the reason of a refusal.", "outcome"
         )
         reports = families.counter(
-            "client_reports_total", "Evaluation reports by outcome: taken, or the reason why not.", "outcome"
+            "client_reports_total", "Evaluation reports by outcome: accepted, or the reason of a refusal.", "outcome"
         )
         self._counted = {"update": (updates, REFUSALS), "report": (reports, REPORT_REFUSALS)}
         for counted, refusals in self._counted.values():
@@ -68,13 +68,13 @@ class Outcomes:
                 counted.labels(outcome)
 
     def taken(self, what: What, outcome: Taken) -> None:
-        """Count an update or a report that was taken, or had been already."""
+        """Count an accepted update or report, or a repetition of one."""
         self._counted[what][0].labels(outcome).inc()
 
     def refused(self, error: errors.FedplccError, *, what: What) -> bool:
-        """Count an update, a blob of one, or a report that was refused; says whether that is what the error means."""
+        """Count a refused update (or a blob of one) or report; returns whether the error is such a refusal."""
         counted, kinds = self._counted[what]
         if not isinstance(error, kinds):
-            return False  # a disk that is away, or a stream that a newer one took over
+            return False  # a disk failure, or a stream superseded by a newer one
         counted.labels(error.reason.lower()).inc()
         return True

@@ -1,4 +1,4 @@
-"""Rounds and runs as they go by: how long they take, phase by phase, and how they end."""
+"""Metrics of rounds and runs: durations, durations of phases, results."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from shared.process.metrics import PHASE_SECONDS
 from shared.types import ClientActivity, DropReason, Run, RunStatus, Task, TaskKind
 
 RESULTS = ("committed", "interrupted", "abandoned", "no_quorum", "failed")
-"""How a round ends, or an attempt at one: see `result_of`."""
+"""Results of a round, or of an attempt at one; see `result_of`."""
 
 
 def result_of(before: Run, after: Run) -> str | None:
-    """How a step of a run ends its open round, or the present attempt at it; None if it goes on.
+    """Return the result with which a step of a run ends its open round or the attempt at it; None if the round continues.
 
-    - committed: it has its results.
-    - interrupted: its run was paused at once; it begins again when the run is resumed.
-    - abandoned: its run was stopped.
-    - no_quorum: its run failed, because too few clients were there.
-    - failed: its run failed, because what is stored of the round cannot be aggregated or read.
+    - committed: the round has its results.
+    - interrupted: the run was paused at once; the round starts again when the run is resumed.
+    - abandoned: the run was stopped.
+    - no_quorum: the run failed for lack of clients.
+    - failed: the run failed because the round's stored data cannot be read or aggregated.
     """
     current = before.round
     if current is None or not machine.has_open_round(before):
@@ -44,26 +44,26 @@ def result_of(before: Run, after: Run) -> str | None:
 
 
 class Aggregation:
-    """One round being aggregated: when it was folded, and what memory the process held meanwhile."""
+    """Observer of one round's aggregation: time of the fold, highest memory of the process."""
 
     def __init__(self, times: RoundTimes | None, resident: Gauge, now: Callable[[], float]) -> None:
         self._times, self._resident, self._now = times, resident, now
         self._most_bytes = 0
 
     def blocks(self, blocks: Iterator[bytes]) -> Iterator[bytes]:
-        """The same blocks, with a look at the memory at each."""
+        """Yield the blocks unchanged, measuring memory at each."""
         for block in blocks:
             self._look()
             yield block
 
     def folded(self) -> None:
-        """The new model is on the disk."""
+        """Record that the new model is on the disk."""
         self._look()
         if self._times is not None:
             self._times.folded(self._now())
 
     def clustered(self) -> None:
-        """The new prototypes have been made."""
+        """Record that the new prototypes are computed."""
         self._look()
         self._resident.set(self._most_bytes)
 
@@ -72,7 +72,7 @@ class Aggregation:
 
 
 def anonymous_bytes() -> int:
-    """Memory of this process that is no file's, in bytes; 0 where the system does not tell."""
+    """Return the process's resident memory without files' pages, in bytes; 0 where /proc is missing."""
     try:
         pages = Path("/proc/self/statm").read_bytes().split()
     except OSError:
@@ -81,26 +81,28 @@ def anonymous_bytes() -> int:
 
 
 class RoundMetrics:
-    """What is counted of rounds and runs, and the times of open rounds."""
+    """Metrics of rounds and runs, and the times of open rounds."""
 
     def __init__(self, families: Families) -> None:
         self._seconds = families.histogram(
             "round_duration_seconds",
-            "From the opening of a round to its commit, less the time in which its run was paused.",
+            "Duration from the opening of a round to its commit, without pauses of its run.",
             PHASE_SECONDS,
         )
         self._phase_seconds = families.histogram(
             "round_phase_duration_seconds",
-            "Duration of each phase of a committed round; they sum to the round's.",
+            "Duration of each phase of a committed round; the phases sum to the round's duration.",
             PHASE_SECONDS,
             "phase",
         )
-        self._ended = families.counter("rounds_total", "Rounds, and attempts at one, that ended, by result.", "result")
-        self._runs_ended = families.counter("runs_ended_total", "Runs that ended, by status.", "status")
-        self._dropped = families.counter("clients_dropped_total", "Clients that a round went on without.", "reason")
+        self._ended = families.counter(
+            "rounds_total", "Ended rounds, and ended attempts at a round, by result.", "result"
+        )
+        self._runs_ended = families.counter("runs_ended_total", "Ended runs, by status.", "status")
+        self._dropped = families.counter("clients_dropped_total", "Clients that a round proceeded without.", "reason")
         self._resident = families.gauge(
             "aggregation_resident_bytes",
-            "Anonymous memory of the process, at its highest while the last round was aggregated.",
+            "Highest anonymous memory of the process during the last aggregation.",
         )
         self._open: dict[str, RoundTimes] = {}
         for phase in Phase:
@@ -114,7 +116,7 @@ class RoundMetrics:
             self._dropped.labels(reason.value)
 
     def stepped(self, before: Run, after: Run, *, now: float) -> None:
-        """Follow one step of a run; `now` is when it was on the disk."""
+        """Record one step of a run; `now` is the time at which it was on the disk."""
         self._count_dropped(before, after)
         if after.status.is_final and not before.status.is_final:
             self._runs_ended.labels(after.status.value).inc()
@@ -122,7 +124,7 @@ class RoundMetrics:
         result = result_of(before, after)
         if result is None or before.round is None:
             return
-        if before.round.number or result != "committed":  # the first model is no round of training
+        if before.round.number or result != "committed":  # round 0, the first model, is no round of training
             self._ended.labels(result).inc()
         times = self._open.pop(after.run_id, None) if not machine.has_open_round(after) else None
         if result == "committed" and times is not None and after.round is not None and after.round.number:
@@ -131,39 +133,39 @@ class RoundMetrics:
                 self._phase_seconds.labels(phase.value).observe(seconds)
 
     def times(self, run_id: str) -> RoundTimes | None:
-        """What was seen of the open round of a run."""
+        """Return the observed times of a run's open round, if there is one."""
         return self._open.get(run_id)
 
-    # What clients and the aggregation do, as it is seen; any thread may call these.
+    # Observations of clients and of the aggregation; any thread may call these.
 
     def task_taken(self, task: Task, *, now: float) -> None:
-        """A client was given a task."""
+        """Record that a client took a task."""
         times = self._trained_for(task)
         if times is not None:
             times.task_taken(now)
 
     def fetched(self, task: Task, client_id: str, *, now: float) -> None:
-        """A client has got a whole blob of its task."""
+        """Record that a client has received a whole blob of its task."""
         times = self._trained_for(task)
         if times is not None:
             times.fetched(client_id, now)
 
-    def heard(self, run_id: str, number: int, client_id: str, activity: ClientActivity, *, now: float) -> None:
-        """A client said what it does for a round."""
+    def record_activity(
+        self, run_id: str, number: int, client_id: str, activity: ClientActivity, *, now: float
+    ) -> None:
+        """Record a client's reported activity in a round."""
         times = self._open.get(run_id)
         if times is not None and times.number == number:
-            times.heard(client_id, activity, now)
+            times.record_activity(client_id, activity, now)
 
     def uploads(self, run_id: str, number: int, client_id: str, *, now: float) -> None:
-        """A client begins to upload a part of its update."""
+        """Record that a client begins to upload a blob of its update."""
         times = self._open.get(run_id)
         if times is not None and times.number == number:
             times.uploads(client_id, now)
 
     def aggregation(self, run_id: str, *, now: Callable[[], float]) -> Aggregation:
-        """Who looks on while the open round of a run is aggregated; see `AggregationWatch` in
-        aggregator/computation/aggregation.py.
-        """
+        """Return an observer of the aggregation of a run's open round."""
         return Aggregation(self._open.get(run_id), self._resident, now)
 
     def _trained_for(self, task: Task) -> RoundTimes | None:

@@ -1,8 +1,7 @@
-"""Runs: how many there are, and what the last committed round of each of a few came to.
+"""Metrics of runs: their number by status, and the last committed round of a bounded number of runs.
 
-A run has series of its own from its creation until `KEEP_ENDED_S` after its end, at most `MAX_RUNS` runs at a time; one that
-comes when the places are taken gets the next that is free, or at once that of a run that has ended. One that has failed
-keeps its place: an alert names it.
+A run has series of its own from its creation until `KEEP_ENDED_S` after its end; at most `MAX_RUNS` runs have them. Without
+a free place a new run replaces one that has ended, or waits for a place. A failed run keeps its place: an alert names it.
 """
 
 from __future__ import annotations
@@ -23,56 +22,56 @@ from shared.process.metrics import OTHER, PREFIX
 from shared.types import Round, RoundPhase, Run, RunStatus
 
 MAX_RUNS = 4
-"""Runs that have series of their own at a time."""
+"""Most runs with series of their own."""
 KEEP_ENDED_S = 120.0
-"""How long an ended run keeps its series: several scrape intervals, so that its last round is seen."""
+"""Seconds for which an ended run keeps its series: several scrape intervals, so that its last round is scraped."""
 DOMAINS = 16
-"""Most domains of a run with series of their own."""
+"""Most domains of a run with series."""
 CLASSES = 16
 """A run with more classes has no series by class."""
 LOSS_TERMS = 4
-"""Most loss terms of a run with series of their own."""
+"""Most loss terms of a run with series."""
 MAX_NAME = 64
-"""Longest name of a domain or a loss term that becomes a label; clients make them up."""
+"""Longest name of a domain or a loss term that becomes a label; clients choose these names."""
 
 
 @dataclass(slots=True)
 class _Shown:
-    """A run that has series."""
+    """Run with series of its own."""
 
     run: Run
     ended_at: float | None = None
     committed_at: float | None = None
     moved_at: float | None = None
-    """When its open phase began, or a client that it waits for last came further."""
+    """Time of the last progress of a client that its open phase waits for, or of the phase's begin."""
     status: tuple[str, str] = ("", "")
-    """Its status as it is shown, and what it waits for."""
+    """Shown status, and "quorum" if the run waits for one."""
     label_values: dict[str, set[str]] = field(default_factory=dict)
-    """Names that have, or had, a series of their own, by label."""
+    """Label values that have, or had, a series, by label."""
 
 
 class RunAges(AtScrape):
-    """Ages of shown runs that have not ended, computed when they are scraped."""
+    """Ages of shown runs that have not ended, computed at each scrape."""
 
     def __init__(self, shown: Mapping[str, _Shown], times: RoundMetrics) -> None:
         self._shown, self._times = shown, times
         self.now: Callable[[], float] | None = None
 
     def collect(self) -> Iterator[Metric]:
-        """The values now; none before there is a clock."""
+        """Yield the present values; none before `now` is set."""
         of_round = GaugeMetricFamily(
             f"{PREFIX}_round_age_seconds",
-            "How long the open round of a running run has been open, less the time in which the run was paused.",
+            "Seconds for which the round of a running run has been open, without pauses.",
             labels=["run"],
         )
         of_checkpoint = GaugeMetricFamily(
             f"{PREFIX}_checkpoint_age_seconds",
-            "Since the last round of a run that has not ended was committed.",
+            "Seconds since the last commit of a round, for runs that have not ended.",
             labels=["run"],
         )
         stalled = GaugeMetricFamily(
             f"{PREFIX}_round_stalled_seconds",
-            "Since a client that the open round of a running run waits for last came further, or its phase began.",
+            "Seconds since the last progress of a client that a running round waits for, or since its phase began.",
             labels=["run"],
         )
         now = 0.0 if self.now is None else self.now()
@@ -90,13 +89,13 @@ class RunAges(AtScrape):
 
 
 class RunMetrics:
-    """Series of runs."""
+    """Metrics of runs."""
 
     def __init__(self, families: Families, times: RoundMetrics) -> None:
         gauge = families.gauge
         self._shown: dict[str, _Shown] = {}
         self._by_status = gauge("runs", "Runs that have not ended, by status.", "status")
-        self._without_quorum = gauge("runs_without_quorum", "Running runs that wait for clients to make a quorum.")
+        self._without_quorum = gauge("runs_without_quorum", "Running runs that wait for a quorum of clients.")
         self._info = gauge("run_info", "A run: its method and name; always 1.", "run", "method", "name")
         self._status = gauge(
             "run_status",
@@ -107,19 +106,19 @@ class RunMetrics:
         )
         self._refused = families.counter(
             "run_updates_refused_total",
-            "Updates of a run that were refused for what they are, not for when they came.",
+            "Updates of a run refused for their content, not for their time or sender.",
             "run",
         )
         self._patience = gauge(
             "round_patience_seconds",
-            "How long a round waits at most for a client that does not come further, where its run sets a deadline.",
+            "Longest wait of a round for a client without progress, in runs with a deadline.",
             "run",
         )
-        self._round = gauge("round", "The latest round that opened.", "run")
-        self._total_rounds = gauge("total_rounds", "The rounds that a run is to have.", "run")
+        self._round = gauge("round", "Number of the latest opened round.", "run")
+        self._total_rounds = gauge("total_rounds", "Configured number of rounds of a run.", "run")
         self._prototypes = gauge(
             "prototypes",
-            "Prototypes of the last committed round: local ones received, global ones kept.",
+            "Prototypes of the last committed round: local (received) and global (computed).",
             "run",
             "scope",
         )
@@ -134,14 +133,14 @@ class RunMetrics:
         )
         self._accuracy = gauge(
             "domain_accuracy_ratio",
-            "Accuracy on each domain's test set: of the global model, or of clients' own where the run shares none.",
+            "Accuracy on each domain's test set: of the global model, or of clients' own models where the run shares none.",
             "run",
             "domain",
         )
         self._worst_accuracy = gauge("worst_domain_accuracy_ratio", "Accuracy of the worst domain.", "run")
         self._mean_accuracy = gauge("mean_domain_accuracy_ratio", "Mean accuracy over domains.", "run")
         self._accuracy_gap = gauge(
-            "domain_accuracy_gap_ratio", "Accuracy of the best domain less that of the worst.", "run"
+            "domain_accuracy_gap_ratio", "Accuracy of the best domain minus that of the worst.", "run"
         )
         self._local_accuracy = gauge(
             "local_accuracy_ratio", "Accuracy of clients' own models: mean and worst over domains.", "run", "summary"
@@ -154,11 +153,11 @@ class RunMetrics:
                 self._by_status.labels(status.value)
 
     def use_clock(self, now: Callable[[], float]) -> None:
-        """Take the clock of the runs, against which their ages are computed."""
+        """Set the clock from which ages of runs are computed."""
         self._ages.now = now
 
     def follow(self, runs: Iterable[Run], *, now: float) -> None:
-        """Set the gauges of open runs; series of ended ones are removed once scrapers have seen them for the last time."""
+        """Set the gauges of open runs; series of ended runs are removed `KEEP_ENDED_S` after their end."""
         open_runs = {run.run_id: run for run in runs if not run.status.is_final}
         statuses = [run.status for run in open_runs.values()]
         for status in RunStatus:
@@ -174,19 +173,20 @@ class RunMetrics:
             self._show(run)
 
     def ended(self, run: Run, *, now: float) -> None:
-        """Show how a run has ended, where there is room for it; also of one that ended before it was ever shown."""
+        """Show a run's final state if there is a place for it, even if the run was never shown before."""
         self._show(run)
         shown = self._shown.get(run.run_id)
         if shown is not None:
             shown.ended_at = now
 
     def waits(self, run_id: str, *, moved_at: float | None, patience_s: float | None) -> None:
-        """Take note of since when the open round of a run has come no further.
+        """Record how long the open round of a run has been without progress.
 
         Args:
             run_id: The run.
-            moved_at: When its phase began, or a client that it waits for last came further; None if no round is open.
-            patience_s: How long it waits for such a client at most; None if for ever.
+            moved_at: Time of the last progress of a client that it waits for, or of the phase's begin; None without an open
+                round.
+            patience_s: Longest wait for a client without progress; None without a limit.
         """
         shown = self._shown.get(run_id)
         if shown is not None:
@@ -195,12 +195,12 @@ class RunMetrics:
                 self._patience.labels(run_id).set(patience_s)
 
     def refused_update(self, run_id: str) -> None:
-        """Count an update that was refused for what it is."""
+        """Count an update that was refused for its content."""
         if run_id in self._shown:
             self._refused.labels(run_id).inc()
 
     def committed(self, run: Run, current: Round, class_counts: Sequence[int], weights: Sequence[float] = ()) -> None:
-        """Show the results of a committed round, where the run has series.
+        """Show the results of a committed round if the run has series.
 
         Args:
             run: The run.
@@ -213,7 +213,7 @@ class RunMetrics:
             return
         shown.committed_at = current.phase_started_at.get(RoundPhase.COMMITTED.value)
         if not current.metrics_json:
-            return  # the first model, which nobody has judged
+            return  # round 0, whose model is not evaluated
         metrics = json.loads(current.metrics_json)
         accuracy = metrics["accuracy"]
         domains = {name: value for name, value in accuracy.items() if name not in ("worst", "mean")}
@@ -264,7 +264,7 @@ class RunMetrics:
     def _set_all(
         self, gauge: Gauge, shown: _Shown, values: Mapping[str, float | None], *, label: str, bound: int
     ) -> None:
-        """Show a gauge's values of this round; what this round does not know is not shown, never the value of one before."""
+        """Set a gauge's values of this round; values that the round lacks are removed, so that no old value stays."""
         run_id, known = shown.run.run_id, shown.label_values.setdefault(label, set())
         present = set()
         for name, value in values.items():
@@ -278,7 +278,7 @@ class RunMetrics:
             gauge.remove_by_labels({"run": run_id, label: name})
 
     def _make_room(self) -> None:
-        """Let an ended run's series go where a new run needs their place."""
+        """Remove the series of the run that ended first, if all places are taken."""
         ended = {
             run_id: shown.ended_at
             for run_id, shown in self._shown.items()

@@ -1,4 +1,4 @@
-"""Bytes in and out: how many, whose transfers went on from an offset, and what had to be moved more than once."""
+"""Metrics of transfers: payload bytes, resumed transfers, bytes moved more than once."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ Direction = Literal["sent", "received"]
 DIRECTIONS: tuple[Direction, ...] = ("sent", "received")
 KINDS = ("model", "prototypes")
 REMEMBERED = 4096
-"""Transfers of which it is remembered how far they came; the one that has not moved for longest is forgotten first."""
+"""Most transfers whose furthest offset is remembered; the one idle for longest is forgotten first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """One blob on its way to or from a client, for one task: what is moved for another task is not moved again."""
+    """Transfer of one blob to or from a client for one task; for another task the same bytes are a new transfer."""
 
     direction: Direction
     client_id: str
@@ -28,14 +28,14 @@ class Transfer:
 
 
 class Furthest:
-    """How far transfers have come, to tell what is moved again."""
+    """Furthest offset of each transfer, from which repeated bytes are counted."""
 
     def __init__(self) -> None:
         self._ends: OrderedDict[Transfer, int] = OrderedDict()
         self._lock = threading.Lock()
 
     def again(self, transfer: Transfer, offset_bytes: int, num_bytes: int) -> int:
-        """How many of these bytes of a transfer had been moved before; from now on all of them have."""
+        """Record a moved piece; returns how many of its bytes had been moved before."""
         end = offset_bytes + num_bytes
         with self._lock:
             furthest = self._ends.pop(transfer, 0)
@@ -46,16 +46,14 @@ class Furthest:
 
 
 class TransferMetrics:
-    """Payload bytes of models and prototypes."""
+    """Metrics of transferred models and prototypes."""
 
     def __init__(self, families: Families) -> None:
         self._bytes = families.counter("transfer_bytes_total", "Payload bytes moved.", "direction", "kind")
-        self._resumed = families.counter(
-            "transfers_resumed_total", "Transfers that went on from an offset.", "direction"
-        )
+        self._resumed = families.counter("transfers_resumed_total", "Transfers resumed from an offset.", "direction")
         self._resent = families.counter(
             "transfer_resent_bytes_total",
-            "Payload bytes that had moved to or from the client before, for the same task.",
+            "Payload bytes moved again to or from a client for the same task.",
             "direction",
         )
         self._furthest = Furthest()
@@ -73,5 +71,5 @@ class TransferMetrics:
             self._resent.labels(transfer.direction).inc(again)
 
     def resumed(self, direction: Direction) -> None:
-        """Count a transfer that goes on from an offset."""
+        """Count a transfer resumed from an offset."""
         self._resumed.labels(direction).inc()

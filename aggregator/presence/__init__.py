@@ -1,1 +1,1 @@
-"""Presence of clients: who is connected, how far each has come, and who is absent."""
+"""Presence of clients: sessions, progress and deadlines; in memory only."""

@@ -1,16 +1,16 @@
-"""Which clients an overdue phase need not wait for any more: the clocks behind rounds.drop_absent.
+"""Deadlines of phases: the clients that an overdue phase no longer waits for.
 
 A phase is overdue `deadline_s` after it began. From then on a client is absent if its lease has run out, if it has reported
-that it cannot do its task, or if it has not come further for `silence_s` (see progress.py). So a client that is silent
-holds a phase up until
+that it cannot do its task, or if it has made no progress for `silence_s` (see progress.py). A silent client therefore delays
+a phase at most until
 
     max(begin of the phase + deadline_s, its last progress + silence_s) + one tick
 
-at most, and one that gets on, however slowly, is waited for.
+and a client that makes progress, however slowly, is waited for.
 
-Times are of a monotonic clock, so that a change of the wall clock drops nobody. Only a restart asks the wall clock: a phase
-has lasted since it began, but progress counts from the restart, because nobody could make any while the aggregator was
-away. A run that was paused begins its phase anew.
+Times are of a monotonic clock, so that a change of the wall clock drops no client. Only after a restart the wall clock is
+read: a phase has lasted since it began, but progress counts from the restart, since clients could make none while the
+aggregator was away. A resumed run starts its phase again.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from shared.types import DropReason, RoundPhase, Run, RunStatus
 
 @dataclass(frozen=True, slots=True)
 class Presence:
-    """How a run's clients stand to its open phase."""
+    """State of a run's clients in its open phase."""
 
     absent: Mapping[str, str]
-    """Clients that an overdue phase need not wait for, and why: a DropReason, a colon, and a sentence."""
+    """Clients that an overdue phase does not wait for, each with a DropReason, a colon, and a sentence."""
     moving: Collection[str]
-    """Clients that have come further of late."""
+    """Clients with progress within `silence_s`."""
     unknown: Collection[str] = ()
-    """Clients that are not connected and not yet absent: after a restart they may be about to join again."""
+    """Clients that are neither connected nor absent: after a restart they may still join again."""
 
 
 @dataclass(slots=True)
 class _Watch:
-    """One phase of one run, since it was first seen."""
+    """Open phase of a run, since it was first seen."""
 
     phase: tuple[int, RoundPhase, float]
     began: float
@@ -55,11 +55,11 @@ class Deadlines:
     ) -> None:
         self._sessions, self._wall, self._clock = sessions, wall_clock, monotonic_clock
         self._started = monotonic_clock()
-        self._looked_at = -math.inf
+        self._observed_at = -math.inf
         self._watches: dict[str, _Watch] = {}
 
-    def look(self, runs: Iterable[Run]) -> None:
-        """Follow the phases of the open runs; call it at every tick, before `presence`."""
+    def observe(self, runs: Iterable[Run]) -> None:
+        """Record the phases of the open runs; call it at every tick, before `presence`."""
         now = self._clock()
         watched = {}
         for run in runs:
@@ -70,16 +70,16 @@ class Deadlines:
             phase = (current.number, current.phase, since)
             known = self._watches.get(run.run_id)
             if known is None or known.phase != phase:
-                # It began after the last look, unless a former process watched it.
-                age = min(max(0.0, self._wall() - since), now - self._looked_at)
+                # The phase began after the last call, unless a former process saw it begin.
+                age = min(max(0.0, self._wall() - since), now - self._observed_at)
                 known = _Watch(phase, now - age, max(now - age, self._started))
             watched[run.run_id] = known
-        self._watches, self._looked_at = watched, now
+        self._watches, self._observed_at = watched, now
 
-    def still_s(self, run: Run) -> float | None:
-        """Seconds since a client that the open phase of a run waits for last came further, or the phase began.
+    def stalled_s(self, run: Run) -> float | None:
+        """Return the seconds since the last progress of a client that the open phase waits for, or since the phase began.
 
-        None where no round is open. A restart counts as a beginning, as does the end of a pause.
+        None if no round is open. A restart counts as the begin of the phase, as does the end of a pause.
         """
         watch = self._watches.get(run.run_id)
         if watch is None or not machine.has_open_round(run):
@@ -88,14 +88,14 @@ class Deadlines:
         return self._clock() - max((watch.seen, *(progress.at for progress in known if progress is not None)))
 
     def presence(self, run: Run, *, deadline_s: float | None, silence_s: float) -> Presence:
-        """How the clients of a run stand to its open phase; without a deadline nobody is ever absent."""
+        """Return the state of a run's clients in its open phase; without a deadline no client is ever absent."""
         watch, now = self._watches.get(run.run_id), self._clock()
         if watch is None or run.round is None:
             return Presence({}, ())
-        # Whoever is in the roster may be asked next for the first model, and has nothing to come further with before.
+        # Any client of the roster may be asked next for the first model; it can make no progress before that.
         asked = run.round.cohort
         clients = run.roster if run.round.phase is RoundPhase.INITIALISING else asked
-        # Where no lease ever ends, in a simulation, clients do their tasks in turn, and nobody is away.
+        # In a simulation leases never end: clients do their tasks in turn, and none is away.
         may_be_away = deadline_s is not None and math.isfinite(self._sessions.lease_s)
         is_overdue = may_be_away and now - watch.began >= (deadline_s or 0.0)
         absent = {
@@ -111,7 +111,7 @@ class Deadlines:
         progress = self._sessions.progress(client_id)
         last = max(watch.seen, -math.inf if progress is None else progress.at)
         if not self._sessions.is_connected(client_id):
-            # Who has not joined since the aggregator started may be about to.
+            # A client that has not joined since the aggregator started may still join.
             if is_asked and progress is None and now - watch.seen < silence_s:
                 return ""
             sentence = "not connected" + ("" if progress is None else ", last came further at {}")
@@ -132,7 +132,7 @@ class Deadlines:
         return is_able and progress.at >= watch.seen and self._clock() - progress.at < silence_s
 
     def _text(self, client_id: str, watch: _Watch, reason: DropReason, since: float, sentence: str) -> str:
-        """The same text for the same fact: times of two clocks differ in their last digits at every look."""
+        """Return the sentence, cached: a time computed from two clocks would differ in its last digits at every call."""
         known = watch.texts.get(client_id)
         if known is None or known[0] != (reason, since):
             wall = time.gmtime(self._wall() - (self._clock() - since))

@@ -1,10 +1,10 @@
-"""How far a client has come with its task, and when it last came further.
+"""Progress of a client with its task.
 
-A deadline follows progress, so what counts as progress decides who is waited for: a task that is handed out, bytes that
-move, a heartbeat that says something new. A heartbeat that repeats the one before is a sign of life and nothing more.
+Deadlines depend on progress. Progress is a new task, bytes that move, and a heartbeat that reports a new position; one that
+repeats the previous position only renews the lease.
 
-A trainer that crashes at the same batch again and again is busy all the time and gets nowhere. So a client may fall back
-`MAX_SETBACKS` times in a task; from then on only what it has not reached before is progress.
+A trainer that crashes at the same batch again and again is busy but never finishes. A client may therefore fall back
+`MAX_SETBACKS` times in a task; from then on only a position beyond all earlier ones is progress.
 """
 
 from __future__ import annotations
@@ -14,30 +14,30 @@ import math
 from shared.types import ClientActivity, TaskKey
 
 MAX_SETBACKS = 4
-"""Times that a client may begin again within one task, by a restart or a retry, and still be getting on."""
+"""Restarts or retries within one task after which a client still counts as making progress."""
 
 _ORDER = {activity: index for index, activity in enumerate(ClientActivity)}
 
 
 class Progress:
-    """One client's progress; times are of the caller's monotonic clock."""
+    """Progress of one client; times are of the caller's monotonic clock."""
 
     def __init__(self) -> None:
         self.at = -math.inf
-        """When the client last came further."""
+        """Time of the last progress."""
         self._task: TaskKey | None = None
         self._position = self._furthest = (0, 0.0)
         self._setbacks = 0
 
-    def given(self, task: TaskKey, now: float) -> None:
-        """Note that the client was handed a task; the same one again is nothing new."""
+    def record_task(self, task: TaskKey, now: float) -> None:
+        """Record the client's task; only a new task is progress."""
         if task != self._task:
             self._task, self._setbacks = task, 0
             self._position = self._furthest = (0, 0.0)
             self.at = now
 
-    def said(self, activity: ClientActivity, fraction: float, now: float) -> None:
-        """Note what the client says it does, and which fraction of that is done."""
+    def record_report(self, activity: ClientActivity, fraction: float, now: float) -> None:
+        """Record the client's activity and the fraction of it that is done."""
         position = (_ORDER[activity], fraction)
         if position < self._position:
             self._setbacks += 1
@@ -45,13 +45,13 @@ class Progress:
             self.at = now
         self._position, self._furthest = position, max(position, self._furthest)
 
-    def received(self, now: float) -> None:
-        """Note that bytes were sent to the client, which it may need again after a setback."""
+    def record_download(self, now: float) -> None:
+        """Record bytes sent to the client: progress while it may still fall back, since it may need them again."""
         if self._may_fall_back:
             self.at = now
 
-    def sent(self, now: float) -> None:
-        """Note that the client sent bytes that were not here before."""
+    def record_upload(self, now: float) -> None:
+        """Record new bytes from the client."""
         self.at = now
 
     @property

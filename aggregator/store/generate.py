@@ -1,4 +1,4 @@
-"""Write the tables of schema.py into README.md beside it, or with --check say whether what is there is current.
+"""Write the tables of schema.py into the store's README.md, or check with --check that they are current.
 
 python -m aggregator.store.generate [--check]
 """
@@ -19,7 +19,7 @@ END = "<!-- End of what is generated. -->"
 
 
 def picture() -> str:
-    """The tables and who refers to whom, as a Mermaid diagram."""
+    """Return the tables and their references as a Mermaid diagram."""
     lines = ["```mermaid", "erDiagram"]
     for table in metadata.sorted_tables:
         for column in table.columns:
@@ -35,7 +35,7 @@ def picture() -> str:
 
 
 def tables() -> str:
-    """Every table with its columns and what they mean."""
+    """Return every table with its columns and their meanings."""
     parts = []
     for table in metadata.sorted_tables:
         lines = [f"### `{table.name}`", "", table.comment or "", "", "| column | type | |", "|---|---|---|"]
@@ -51,15 +51,15 @@ def tables() -> str:
 
 
 def generated() -> str:
-    """Everything between the two markers, with them."""
+    """Return the generated part of the README, markers included."""
     return "\n\n".join([BEGIN, f"Revision {REVISION}.", picture(), tables(), END])
 
 
 def with_generated(text: str) -> str:
-    """Return a README with the present tables in it.
+    """Return a README with its generated part replaced.
 
     Raises:
-        ValueError: The markers are not there.
+        ValueError: The markers are missing.
     """
     before, begin, rest = text.partition(BEGIN)
     _old, end, after = rest.partition(END)
@@ -69,7 +69,7 @@ def with_generated(text: str) -> str:
 
 
 def main() -> None:
-    """Write, or check."""
+    """Write or check the README."""
     parser = argparse.ArgumentParser(prog="python -m aggregator.store.generate", description=__doc__)
     parser.add_argument("--check", action="store_true", help="fail if the README is not current")
     text = README.read_text(encoding="utf-8")
@@ -85,7 +85,7 @@ def _type(column: Column[object]) -> str:
 
 
 def _keys(table: Table, column: Column[object]) -> list[str]:
-    """PK, FK and UK, as the diagram's language writes them."""
+    """Return the markers PK, FK and UK that apply to a column."""
     unique = any(
         isinstance(constraint, UniqueConstraint) and list(constraint.columns) == [column]
         for constraint in table.constraints

@@ -1,9 +1,9 @@
-"""The store of a state directory: in a SQLite file in it, or in the PostgreSQL database that belongs to it.
+"""Opening the store of a state directory: a SQLite file in it, or the PostgreSQL database that belongs to it.
 
-The blobs are always in the state directory. A directory beside another database than its own would lose them all to the
-collection of blobs that no row names, and a database beside another directory names blobs that are not there. So the two
-know each other: the database's `writer.state` also stands in the directory's file `database.json`. For the same reason no
-new SQLite database is made beside blobs: they are those of one that somebody moved, deleted or cut to nothing.
+The blobs are always in the state directory. With a wrong database, garbage collection would delete all blobs of a directory,
+since no row names them; and the database would name blobs that are missing. Directory and database therefore identify each
+other: the directory's file `database.json` repeats the database's `writer.state`. For the same reason no new SQLite database
+is created beside blobs: their database was moved, deleted or truncated.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ def open_store(folder: Path, url: str | None, *, on_lost: Callable[[str], None])
 
     Args:
         folder: The state directory.
-        url: Of its PostgreSQL database; None means SQLite.
+        url: URL of its PostgreSQL database; None for SQLite.
         on_lost: See `SqlStore.at`.
 
     Raises:
-        InvalidConfig: The database and the directory do not belong together, or see `SqlStore.at`.
-        StoreUnavailable: Either cannot be used, or there are blobs without the SQLite database that named them.
+        InvalidConfig: The database and the directory do not belong together; also as `SqlStore.at`.
+        StoreUnavailable: Either cannot be used, or there are blobs without their SQLite database.
     """
     try:
         known = belonging(folder)
@@ -106,10 +106,10 @@ def _belong(folder: Path, known: tuple[str, str] | None, store: SqlStore) -> Non
 
 
 def belonging(folder: Path) -> tuple[str, str] | None:
-    """State and name of the database that a directory belongs to, if it is on a server.
+    """Return state and name of the PostgreSQL database that a directory belongs to, or None.
 
     Raises:
-        StoreUnavailable: The file that says so is damaged.
+        StoreUnavailable: `database.json` is damaged.
         OSError: It cannot be read.
     """
     try:

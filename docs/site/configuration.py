@@ -18,7 +18,7 @@ from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 
 from fedplcc.runs.configuration_text import SECTIONS, range_of
-from shared.config.key_descriptions import meanings
+from shared.config.key_descriptions import key_descriptions
 from shared.config.partition import RULES, Pool
 from shared.config.run import ClientSection, RunConfig, TimmOptions
 from shared.config.sections import Section
@@ -185,7 +185,7 @@ def _keys(kind: type[BaseModel], keys: Iterable[str] | None = None) -> Iterator[
     for key in kind.model_fields if keys is None else keys:
         field = kind.model_fields[key]
         default = "required" if field.is_required() else _written(field.get_default(call_default_factory=True))
-        yield [f"`{key}`", _value(field), default, meanings(kind).get(key, "")]
+        yield [f"`{key}`", _value(field), default, key_descriptions(kind).get(key, "")]
 
 
 def _section(heading: str, about: str, rows: Iterable[list[str]]) -> str:

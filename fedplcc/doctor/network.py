@@ -102,7 +102,7 @@ def _version_of(address: str) -> str | None:
     """The version that an aggregator says beside an answer."""
     import grpc
 
-    from shared.wire.rpc import VERSION_KEY
+    from shared.wire.interceptor import VERSION_KEY
 
     with grpc.insecure_channel(address, options=(("grpc.enable_http_proxy", 0),)) as channel:
         call: Any = channel.unary_unary(CHEAP_CALL, bytes, bytes)  # an empty message is no byte, the answer's are left

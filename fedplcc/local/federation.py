@@ -26,7 +26,8 @@ from fedplcc.runs.configuration import domain_of
 from shared.config.run import ClientSection
 from shared.config.settings import environment_without_settings
 from shared.errors import Code, FedplccError, InvalidConfig, StoreUnavailable, Unavailable
-from shared.wire.rpc import open_aio_channel, translated
+from shared.wire.channels import open_aio_channel
+from shared.wire.statuses import translated
 from trainer.consent import NO_CONSENT, Consent
 
 HOST = "127.0.0.1"

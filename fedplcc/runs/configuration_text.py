@@ -13,7 +13,7 @@ from typing import Any, Literal, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from shared.config.key_descriptions import meanings
+from shared.config.key_descriptions import key_descriptions
 from shared.config.partition import RULES
 from shared.config.run import ClientSection, FederationFile, TimmOptions
 from shared.config.toml_text import WIDTH, toml_assignment, toml_key
@@ -140,7 +140,7 @@ def _heading(name: str, section: BaseModel) -> str:
 def _explained(place: str, kind: type[BaseModel], key: str, value: Any, *, is_used: bool = True) -> list[str]:
     """A key with a comment above it; one that is not set stands in a comment itself."""
     field = kind.model_fields[key]
-    said = [meanings(kind).get(key, ""), f"({range_of(field)})" if range_of(field) else ""]
+    said = [key_descriptions(kind).get(key, ""), f"({range_of(field)})" if range_of(field) else ""]
     comment = " ".join(filter(None, said))
     shown = EXAMPLES.get(place, _anything(field)) if value is None else value
     assignment = toml_assignment(key, shown)

@@ -48,7 +48,7 @@ def with_model_file(federation: FederationFile) -> FederationFile:
     if not isinstance(model, ModelFile):
         return federation
     path = Path(model.path)
-    config = federation.config.begun_with(model_blob(path).sha256)
+    config = federation.config.with_initial_model(model_blob(path).sha256)
     return federation.model_copy(update={"config": config, "initial_model_file": path})
 
 

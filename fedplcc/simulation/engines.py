@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from fedplcc.interruption import SIGNALS
 from fedplcc.simulation.engine import Engine, Observers, Site
 from fedplcc.simulation.parallelism import EngineName, num_workers, parse_engine
-from shared.config.settings import keep_ray_to_ourselves, without_ray_statistics
+from shared.config.settings import confine_ray_to_loopback, disable_ray_usage_reports
 
 ON_ACCELERATOR = 4
 """Clients that share an accelerator where nobody says how many: each has its own copy of the libraries' code there, hundreds
@@ -65,9 +65,9 @@ def make_engine(
 def _crew_on_ray(
     sites: Sequence[Site], observers: Observers, threads: int, jobs: int | None, address: str | None
 ) -> Engine:
-    without_ray_statistics()
+    disable_ray_usage_reports()
     if address is None:
-        keep_ray_to_ourselves()
+        confine_ray_to_loopback()
     with _own_signals():
         from fedplcc.simulation.on_ray import RayCluster
         from fedplcc.simulation.worker_pool import Crew

@@ -33,7 +33,7 @@ from shared.convert.runs import RunView
 from shared.documents import Document, Event, Run
 from shared.errors import FedplccError, Unavailable
 from shared.process.log import get_logger
-from shared.wire.rpc import backoff
+from shared.wire.backoff import backoff
 
 MEDIA_TYPE = "text/event-stream"
 HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}

@@ -1,1 +1,1 @@
-"""Configurations as people write them: settings of the processes, and of a run."""
+"""Configurations that people write: settings of the processes, configuration of a run."""

@@ -1,11 +1,11 @@
-"""Where a run's first model comes from, as `run.initial_model` says it. Pure.
+"""Forms of `run.initial_model`, the source of a run's first model. Pure.
 
-    file:PATH            a safetensors file; whoever starts the run uploads it, and the run keeps its SHA-256
-    run:RUN_ID           the last round that this run has committed by now
-    run:RUN_ID@ROUND     that round of it
-    sha256:HEX           a model that the aggregator holds already; what the others become
+    file:PATH            a safetensors file; the command uploads it
+    run:RUN_ID           the last committed round of another run
+    run:RUN_ID@ROUND     a certain round of it
+    sha256:HEX           a model that the aggregator stores
 
-So a run's configuration and its hash name the model by its content, wherever it came from.
+All other forms are replaced by sha256:HEX when the run is created: its configuration and hash name the model by content.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 FILE_SUFFIX = ".safetensors"
-"""A text that ends so and names no other form is a file."""
+"""A text with this suffix and none of the prefixes is a file."""
 FORMS = "write file:PATH, run:RUN_ID, run:RUN_ID@ROUND or sha256:HEX"
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -24,7 +24,7 @@ _RUN = re.compile(r"(?P<run_id>[A-Za-z0-9][A-Za-z0-9._-]{0,127})(@(?P<round>[0-9
 
 @dataclass(frozen=True, slots=True)
 class ModelFile:
-    """A file on the machine of whoever starts the run."""
+    """File on the machine where the command runs."""
 
     path: str
 
@@ -34,7 +34,7 @@ class ModelFile:
 
 @dataclass(frozen=True, slots=True)
 class ModelOfRun:
-    """A committed round of another run; the last one if `round` is None."""
+    """Committed round of another run; the last one if `round` is None."""
 
     run_id: str
     round: int | None
@@ -45,7 +45,7 @@ class ModelOfRun:
 
 @dataclass(frozen=True, slots=True)
 class ModelBlob:
-    """A model that the aggregator holds."""
+    """Model that the aggregator stores."""
 
     sha256: str
 
@@ -57,10 +57,10 @@ InitialModel: TypeAlias = ModelFile | ModelOfRun | ModelBlob
 
 
 def parse_initial_model(text: str) -> InitialModel:
-    """What `run.initial_model` names; `str` of the result is its usual form.
+    """Return the source that `run.initial_model` names; its `str` is the canonical form.
 
     Raises:
-        ValueError: It is none of the forms.
+        ValueError: The text has none of the forms.
     """
     scheme, colon, rest = text.partition(":")
     if scheme == "file" and colon and rest:

@@ -1,7 +1,7 @@
-"""What the keys of a configuration mean: the text under each field of a record, as its author wrote it.
+"""Descriptions of configuration keys: the docstring under each field of a record.
 
-Read from the source when somebody asks. Pydantic's `use_attribute_docstrings` would read it whenever a process starts, which
-costs every trainer and every worker of a simulation time for words that only people read.
+They are read from the source when asked for. Pydantic's `use_attribute_docstrings` would read them at every start, which
+costs each trainer and each worker of a simulation time.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from pydantic import BaseModel
 
 
 @functools.cache
-def meanings(kind: type[BaseModel]) -> Mapping[str, str]:
-    """What the text under each field of a record says, on one line."""
+def key_descriptions(kind: type[BaseModel]) -> Mapping[str, str]:
+    """Return the docstring under each field of a record, on one line."""
     found: dict[str, str] = {}
     for base in reversed(kind.__mro__):
         if not issubclass(base, BaseModel) or base is BaseModel:
@@ -28,5 +28,5 @@ def meanings(kind: type[BaseModel]) -> Mapping[str, str]:
             is_text = isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant)
             if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and is_text:
                 found[field.target.id] = " ".join(str(text.value.value).split())  # type: ignore[attr-defined]
-    # What the class keeps for itself has a text too, and is no key.
+    # Class variables have docstrings too, and are no keys.
     return {name: meaning for name, meaning in found.items() if name in kind.model_fields}

@@ -1,8 +1,8 @@
-"""How data sets are divided among simulated clients, as people write it.
+"""Partition rules as people write them: how a data set is divided among simulated clients.
 
-A rule with its settings is the text `dirichlet(alpha=0.5,seed=0)` in a data specification (`part_spec`), and the keys of
-`[partition]` in a configuration file, which stands for `[clients.NAME]` tables (`expand`). So the processes of a demo, a
-simulation and a trainer that is given the specification on its command line all have the same part.
+In a data specification a rule is the text `dirichlet(alpha=0.5,seed=0)` (`part_spec`). In a configuration file it is the
+table `[partition]`, which `expand` turns into `[clients.NAME]` tables with such specifications. The processes of a demo, a
+simulation and a trainer with the specification on its command line therefore get the same parts.
 """
 
 from __future__ import annotations
@@ -29,48 +29,48 @@ _Each = TypeVar("_Each")
 
 
 class Rule(Section):
-    """A rule's settings; see `trainer.data.partition` for what it does."""
+    """Settings of a rule; `trainer.data.partition` applies it."""
 
     name: ClassVar[str]
 
     seed: int = Field(0, ge=0, lt=2**31)
-    """Decides every draw of the rule."""
+    """Seed of every draw of the rule."""
 
     @property
     def text(self) -> str:
-        """The rule with all its settings, as a data specification has it."""
+        """The rule with all its settings, as in a data specification."""
         return _call(self.name, self)
 
 
 class Dirichlet(Rule):
-    """Each class is shared out in proportions drawn from Dir(alpha)."""
+    """Dirichlet rule: each class is divided in proportions drawn from Dir(alpha)."""
 
     name: ClassVar[str] = "dirichlet"
 
     alpha: float = Field(0.5, gt=0, le=1e6)
-    """The smaller, the fewer classes a client has."""
+    """Concentration; the smaller it is, the fewer classes a client has."""
     min_size: int = Field(10, ge=1)
-    """Training images of the smallest client, at least."""
+    """Fewest training images of a client."""
 
 
 class Sharding(Rule):
-    """Each client is dealt shards of single classes, in training and test alike."""
+    """Sharding rule: each client gets shards of single classes, for training and for testing."""
 
     name: ClassVar[str] = "sharding"
 
     shards: int = Field(2, ge=1, le=10_000)
-    """Shards of a client: at most that many classes."""
+    """Shards per client, and so its largest number of classes."""
 
 
 class Domain(Rule):
-    """Each client draws at random from the whole set, without replacement; equal parts if neither key is set."""
+    """Domain rule: clients draw at random from the whole set, without replacement; equal parts if neither key is set."""
 
     name: ClassVar[str] = "domain"
 
     fraction: tuple[_Fraction, ...] | None = None
-    """Of the training images: one number for every client, or a list with one for each."""
+    """Share of the training images: one number for all clients, or a list with one per client."""
     count: tuple[_Count, ...] | None = None
-    """Training images: one number for every client, or a list with one for each."""
+    """Number of training images: one number for all clients, or a list with one per client."""
 
     @field_validator("fraction", "count", mode="before")
     @classmethod
@@ -88,7 +88,7 @@ class Domain(Rule):
         return self
 
     def sizes(self, num_samples: int, num_clients: int) -> list[int] | None:
-        """Training images of each client, rounded down but at least one; None for equal parts of everything.
+        """Return the training images of each client, rounded down but at least one; None for equal parts of all images.
 
         Raises:
             InvalidConfig: A list has another length than the number of clients.
@@ -101,16 +101,16 @@ class Domain(Rule):
 
 
 class LongTail(Rule):
-    """Class sizes fall geometrically from the largest class's; test images are left alone."""
+    """Long-tail rule: class sizes fall geometrically from the largest; test images are unchanged."""
 
     name: ClassVar[str] = "long_tail"
 
     imbalance: float = Field(gt=0, le=1)
-    """Size of the last class over that of the largest."""
+    """Size of the last class divided by the largest."""
 
 
 RULES: Mapping[str, type[Rule]] = {rule.name: rule for rule in (Dirichlet, Sharding, Domain)}
-"""What divides a data set among clients. A long tail changes a set before it is divided."""
+"""Rules that divide a data set among clients. A long tail is none: it changes a set before it is divided."""
 
 
 def _per_client(values: tuple[_Each, ...], num_clients: int, key: str) -> tuple[_Each, ...]:
@@ -130,7 +130,7 @@ _CALL = re.compile(r"(?P<name>\w+)(?:\((?P<settings>[^()]*)\))?")
 
 
 def parse_rule(text: str, rules: Mapping[str, type[Rule]]) -> Rule:
-    """Read `NAME(KEY=VALUE,...)`; brackets may be left out where every setting has a default.
+    """Parse `NAME(KEY=VALUE,...)`; NAME alone is enough if every setting has a default.
 
     Raises:
         InvalidConfig: The text has another form, or the name, a key or a value is wrong.
@@ -170,30 +170,30 @@ class Pool(Section):
     data: str = Field(min_length=1)
     """Data specification of the whole set."""
     num_clients: int = Field(ge=1, le=MAX_CLIENTS)
-    """Clients that share it."""
+    """Number of clients that share it."""
     imbalance: float | None = Field(None, gt=0, le=1)
-    """Where set, the training images get a long tail first; see `LongTail`."""
+    """If set, the training images get a long tail first; see `LongTail`."""
     seed: int = Field(0, ge=0, lt=2**31)
-    """Decides who gets which images; the run's seed if not set."""
+    """Seed of the division; the run's seed if not set."""
     samples_per_class: int | None = Field(None, ge=1)
-    """A seeded, class-balanced subset of each part's training images; all of them if not set."""
+    """Training images per class in a seeded, class-balanced subset of each part; all of them if not set."""
 
 
 _DOMAIN_NAME = rf"^[A-Za-z0-9][A-Za-z0-9._-]{{0,{MAX_NAME - 1}}}$"
 EVERYBODY, CLIENT = "all", "client"
-"""Domain label and first part of the names of clients that share one data set."""
+"""Default domain label, and prefix of the clients' names, for one shared data set."""
 
 
 def expand(table: Any, seed: int) -> dict[str, dict[str, Any]]:
-    """Return the `[clients.NAME]` tables that `[partition]` stands for.
+    """Return the `[clients.NAME]` tables that `[partition]` abbreviates.
 
-    With `data`, the clients are client-00, client-01, ... of one domain, `all` unless the key `domain` names it. With
-    `[partition.domains.NAME]` tables, which may have every key but `kind`, they are NAME-00, NAME-01, ... of the domain
-    NAME; keys of `[partition]` itself hold for all of them.
+    With `data`, the clients are client-00, client-01, ... of one domain, named by `domain` or else "all". With
+    `[partition.domains.NAME]` tables, which may have every key but `kind`, they are NAME-00, NAME-01, ... of domain NAME;
+    keys of `[partition]` itself are defaults for all of them.
 
     Args:
-        table: `[partition]` as TOML gave it.
-        seed: Of the run.
+        table: `[partition]` as read from TOML.
+        seed: Seed of the run.
 
     Raises:
         InvalidConfig: A key or a value is wrong.
@@ -259,7 +259,7 @@ def _clients(
 
 
 def _misplaced(key: str, kind: type[Rule], prefix: str) -> str | None:
-    """What to say of a key that belongs to another kind."""
+    """Return the sentence for a key that belongs to another kind, or None."""
     owner = next((name for name, rule in RULES.items() if key in rule.model_fields), None)
     if owner is None:
         return None

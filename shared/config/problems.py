@@ -1,7 +1,7 @@
-"""Everything that is wrong with a run's configuration, in one go, and where. Pure.
+"""All problems of a run's configuration, each with its place. Pure.
 
-What decides whether a configuration is right is `shared.config.run.parse_run_config`, for whoever asks: the aggregator, the
-command, the gateway. It stops at the first unknown key; here every section is looked at for itself first.
+`shared.config.run.parse_run_config` decides whether a configuration is valid, for aggregator, command and gateway alike. It
+stops at the first unknown key; this module checks every section separately first.
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from shared.config.run import RunConfig, parse_run_config
-from shared.config.sections import AboutKey, explain, unknown
+from shared.config.sections import InvalidKey, explain, unknown
 from shared.errors import InvalidConfig
 from shared.methods import METHODS
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigProblem:
-    """One thing that is wrong."""
+    """Problem of a configuration."""
 
     location: str
-    """The key, "training.batch_size" or "data.classes.3", or the section; empty where the whole is meant."""
+    """Key ("training.batch_size", "data.classes.3") or section; empty for the whole configuration."""
     detail: str
-    """What is wrong, a sentence that names the key itself."""
+    """Sentence that names the key and the problem."""
 
 
 def run_problems(document: Mapping[str, Any]) -> list[ConfigProblem]:
-    """What is wrong with a run's configuration; nothing exactly where `parse_run_config` takes it."""
+    """Return the problems of a run's configuration; none exactly if `parse_run_config` accepts it."""
     found = list(dict.fromkeys(section_problems(document)))
     if found:
         return found
@@ -43,7 +43,7 @@ def run_problems(document: Mapping[str, Any]) -> list[ConfigProblem]:
 
 
 def section_problems(document: Mapping[str, Any], *, beside: Iterable[str] = ()) -> Iterator[ConfigProblem]:
-    """What is wrong with the sections, each for itself, in their order; sections `beside` a run's own are not looked at."""
+    """Yield the problems of each section, in their order; sections named in `beside` are known but not checked."""
     known = {*RunConfig.model_fields, *beside}
     for section in document:
         if section not in known:
@@ -59,7 +59,7 @@ def section_problems(document: Mapping[str, Any], *, beside: Iterable[str] = ())
 
 
 def table_problems(name: str, table: Any, kind: Any) -> Iterator[ConfigProblem]:
-    """What is wrong with a table of this kind of `Section`: unknown keys, then values; the name stands before each key."""
+    """Yield the problems of a table of this `Section` class: unknown keys, then values; `name` prefixes each key."""
     if not isinstance(table, Mapping):
         yield ConfigProblem(name, f"{name} is a table of keys; write [{name}]")
         return
@@ -82,7 +82,7 @@ def _of_values(name: str, values: Mapping[str, Any], kind: type[BaseModel]) -> I
 def _of_error(error: ValidationError, prefix: str) -> Iterator[ConfigProblem]:
     for problem in error.errors():
         cause = problem.get("ctx", {}).get("error")
-        key = (cause.key,) if isinstance(cause, AboutKey) else ()
+        key = (cause.key,) if isinstance(cause, InvalidKey) else ()
         yield ConfigProblem(
             (prefix + ".".join(map(str, (*problem["loc"], *key)))).rstrip("."), explain(problem, prefix)
         )

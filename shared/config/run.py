@@ -1,8 +1,7 @@
-"""The run configuration as a person writes it, and the errors that help with it.
+"""Run configuration: its sections, validation, defaults and hash.
 
-Everything has a default but the method, the clients and the classes. Unknown keys are errors that name the nearest known
-one; a value out of range is named with its key, its value and the range. A configuration's hash is that of its canonical
-JSON, with the defaults filled in.
+Every key but the method, the clients and the classes has a default. An error names the key, its value and the range, or the
+nearest known key. The configuration's hash is the SHA-256 of its canonical JSON with the defaults filled in.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from shared.config.initial_model import ModelBlob, parse_initial_model
 from shared.config.partition import expand
 from shared.config.sections import FACTORY as FACTORY
 from shared.config.sections import NAME_PATTERN as NAME_PATTERN
-from shared.config.sections import AboutKey, Name, Section, check_keys, unknown, validate
+from shared.config.sections import InvalidKey, Name, Section, check_keys, unknown, validate
 from shared.config.sections import read_document as read_document
 from shared.errors import InvalidConfig
 from shared.methods import METHODS
@@ -39,42 +38,42 @@ from shared.methods.base import Method, MethodConfig
 Positive = Annotated[float, Field(gt=0)]
 
 MAX_CLASS_CHARACTERS = 128
-"""Longest name of a class."""
+"""Most characters of a class's name."""
 STEMS: Mapping[str, tuple[str, ...]] = {
     "resnet10": ("imagenet5x5", "cifar3x3", "imagenet7x7"),
     "resnet18": ("imagenet7x7", "cifar3x3"),
     "cnn4": (),
     "cnn5": (),
 }
-"""The models that are built in, each with the stems that it may have, the usual one first."""
+"""Built-in models with their possible stems, the default first."""
 OLD_DEFAULT_STEM = "imagenet5x5"
-"""Stands in older stored configurations of models that have no stem; they keep their meaning and their hash."""
+"""Stem in older stored configurations of models without a stem; these keep their meaning and hash."""
 TIMM = re.compile(r"^timm:(?P<name>[A-Za-z0-9][\w.-]*)$")
-"""`timm:NAME`, the name as timm writes it."""
+"""`timm:NAME`, with a name of timm's."""
 MODEL_FORMS = "write timm:NAME or package.module:factory"
 YOUNGER_SECTIONS = frozenset({"admission", "quorum"})
-"""Sections younger than the first release, whose hashes of runs that do not set them must not change."""
+"""Sections added after the first release; runs that do not set them keep the hashes that they had."""
 
 
 class RunSection(Section):
     """`[run]`"""
 
     name: Name = "run"
-    """A name for people; not unique."""
+    """Name for people; not unique."""
     method: str
-    """One of the methods in shared/methods."""
+    """Name of a method in shared/methods."""
     rounds: int = Field(30, ge=1, le=100_000)
-    """Rounds after round 0."""
+    """Number of rounds after round 0."""
     seed: int = Field(0, ge=0, lt=2**31)
-    """Everything random in the run derives from it."""
+    """Seed of everything random in the run."""
     clients: tuple[Name, ...] | None = Field(None, strict=False)
-    """The roster. Either this or `min_clients`."""
+    """The roster. Set either this or `min_clients`."""
     min_clients: int | None = Field(None, ge=1, le=100_000)
-    """Start when this many clients have joined, and let later ones in at a round's boundary."""
+    """Number of joined clients at which the run starts; later ones enter between two rounds."""
     cohort_size: int | None = Field(None, ge=1)
     """Clients drawn for each round; all if not set."""
     initial_model: str | None = Field(None, max_length=1024)
-    """What round 0 begins with: file:PATH, run:RUN_ID, run:RUN_ID@ROUND or sha256:HEX; a new model if not set."""
+    """Model of round 0: file:PATH, run:RUN_ID, run:RUN_ID@ROUND or sha256:HEX; a new model if not set."""
 
     @field_validator("clients")
     @classmethod
@@ -96,7 +95,7 @@ class RunSection(Section):
 
     @model_serializer(mode="wrap")
     def _without_what_is_not_set(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        # The key is younger than the first release, whose hashes of runs without it must not change.
+        # The key was added after the first release; runs without it keep their hashes.
         values: dict[str, Any] = plain(self)
         if values["initial_model"] is None:
             del values["initial_model"]
@@ -110,10 +109,10 @@ class RunSection(Section):
     @model_validator(mode="after")
     def _one_way_to_name_clients(self) -> Self:
         if (self.clients is None) == (self.min_clients is None):
-            raise AboutKey("clients", "set exactly one of 'clients' (the roster) and 'min_clients'")
+            raise InvalidKey("clients", "set exactly one of 'clients' (the roster) and 'min_clients'")
         size = len(self.clients) if self.clients else self.min_clients
         if self.cohort_size is not None and size is not None and self.cohort_size > size:
-            raise AboutKey(
+            raise InvalidKey(
                 "cohort_size", f"cohort_size = {self.cohort_size} is more than the {size} clients of the run"
             )
         return self
@@ -123,14 +122,14 @@ class TimmOptions(Section):
     """`[model.options]` of timm:NAME."""
 
     hidden_dim: int = Field(128, ge=0, le=65_536)
-    """Width of the hidden layer between backbone and classifier, whose rectified values are the features. 0: no such
-    layer, the features are the backbone's own."""
+    """Width of the hidden layer between backbone and classifier; its rectified outputs are the features. 0 for none: the
+    features are the backbone's."""
     pretrained: bool = False
-    """Begin with timm's weights, which the client that makes the first model downloads."""
+    """Start from timm's weights, downloaded by the client that makes the first model."""
     checkpoint: str | None = Field(None, min_length=1)
-    """Begin with the weights of this safetensors file on the client that makes the first model; nothing is downloaded."""
+    """Start from the weights of this safetensors file on the client that makes the first model; nothing is downloaded."""
     freeze_backbone: bool = False
-    """Train the head alone."""
+    """Train only the head."""
 
     @model_validator(mode="after")
     def _one_source_of_weights(self) -> Self:
@@ -145,14 +144,14 @@ class ModelSection(Section):
     name: str = "resnet10"
     """resnet10, resnet18, cnn4, cnn5, timm:NAME or package.module:factory."""
     stem: str | None = Field(None, validate_default=True)
-    """Stem of a ResNet: imagenet5x5 is a 5x5 convolution of stride 2 with max-pooling (FedPLVM, FedPLCC), imagenet7x7 the
-    7x7 one of the ResNet paper, cifar3x3 a 3x3 one of stride 1 without pooling (FPL). The model's usual one if not set."""
+    """Stem of a ResNet: imagenet5x5 (5x5 convolution of stride 2 with max-pooling, as in FedPLVM and FedPLCC), imagenet7x7
+    (7x7, as in the ResNet paper) or cifar3x3 (3x3 of stride 1 without pooling, as in FPL). The first stem if not set."""
     options: Mapping[str, JsonValue] = Field(default_factory=dict, validate_default=True)
-    """See `TimmOptions` for timm:NAME; keyword arguments for package.module:factory."""
+    """For timm:NAME see `TimmOptions`; for package.module:factory its keyword arguments."""
 
     @property
     def is_factory(self) -> bool:
-        """Whether the name is of somebody's own code, which making the model imports and runs."""
+        """Whether the name is package.module:factory, code that building the model imports and runs."""
         return self.name not in STEMS and not TIMM.fullmatch(self.name)
 
     @field_validator("name")
@@ -170,7 +169,7 @@ class ModelSection(Section):
     @classmethod
     def _stem_of_the_model(cls, stem: str | None, info: ValidationInfo) -> str | None:
         if "name" not in info.data:
-            return stem  # what is wrong is the name, and that is said
+            return stem  # the name is wrong, and reported
         name = info.data["name"]
         stems = STEMS.get(name, ())
         if stem is None:
@@ -196,18 +195,18 @@ class ModelSection(Section):
 
 
 class DataSection(Section):
-    """`[data]`: the run's data contract."""
+    """`[data]`: the data contract, which every client's data set must meet."""
 
     classes: tuple[str, ...] = Field(min_length=2, max_length=10_000, strict=False)
-    """Class names in the order of the model's outputs; client folders map to them by name."""
+    """Class names in the order of the model's outputs; clients' folders are matched by name."""
     image_size: int = Field(32, ge=8, le=1024)
     """Height and width of the model's input in pixels."""
     mean: tuple[float, float, float] = Field((0.5, 0.5, 0.5), strict=False)
-    """Subtracted per channel from values in [0, 1]."""
+    """Mean per channel, subtracted from values in [0, 1]."""
     std: tuple[Positive, Positive, Positive] = Field((0.5, 0.5, 0.5), strict=False)
-    """Divided by, per channel."""
+    """Standard deviation per channel, by which the difference is divided."""
     test_every: int = Field(5, ge=2, le=1000)
-    """Where a folder has no train/ and test/, every n-th file by sorted name is for testing."""
+    """In a folder without train/ and test/, every n-th file by sorted name is for testing."""
 
     @field_validator("classes")
     @classmethod
@@ -221,28 +220,28 @@ class DataSection(Section):
 
 
 class TrainingSection(Section):
-    """`[training]`: everything besides data and method that local training is a function of."""
+    """`[training]`: settings of local training besides data and method."""
 
     local_steps: int | None = Field(None, ge=1, le=1_000_000)
-    """Mini-batches a round. Either this or `local_epochs`; 10 if neither is set."""
+    """Mini-batches per round. Set either this or `local_epochs`; 10 if neither is set."""
     local_epochs: int | None = Field(None, ge=1, le=100_000)
-    """Passes over the client's training set a round."""
+    """Passes over the client's training set per round."""
     batch_size: int = Field(32, ge=2, le=65_536)
-    """Images of a mini-batch; at least 2, for batch normalisation."""
+    """Images per mini-batch; at least 2, for batch normalisation."""
     learning_rate: float = Field(0.01, gt=0, le=10)
-    """Step size of stochastic gradient descent."""
+    """Learning rate of stochastic gradient descent."""
     momentum: float = Field(0.9, ge=0, lt=1)
-    """Share of the step before in the next one; each round begins without any."""
+    """Momentum of stochastic gradient descent; each round starts from zero velocity."""
     weight_decay: float = Field(1e-5, ge=0, le=1)
-    """Factor of the weights that is added to their gradient."""
+    """Weight decay: this factor times the weights is added to their gradient."""
     clip_norm: float | None = Field(None, gt=0)
-    """Largest norm of the whole gradient; no clipping if not set."""
+    """Largest L2 norm of the whole gradient; no clipping if not set."""
     augment: tuple[Literal["crop", "flip"], ...] = Field((), strict=False)
-    """Random crop with a margin of 1/8, random horizontal flip."""
+    """Augmentations: random crop with a margin of 1/8, random horizontal flip."""
     threads: int = Field(1, ge=1, le=256)
-    """Processor threads of local training; other numbers give other last bits."""
+    """Processor threads of local training; another number changes the last bits of results."""
     evaluation_batch_size: int = Field(256, ge=1, le=65_536)
-    """Batch size without gradients; other sizes give other last bits of features."""
+    """Batch size without gradients; another size changes the last bits of features."""
 
     @model_validator(mode="before")
     @classmethod
@@ -250,34 +249,34 @@ class TrainingSection(Section):
         if isinstance(values, Mapping):
             steps, epochs = values.get("local_steps"), values.get("local_epochs")
             if steps is not None and epochs is not None:
-                raise AboutKey("local_steps", "set exactly one of 'local_steps' and 'local_epochs'")
+                raise InvalidKey("local_steps", "set exactly one of 'local_steps' and 'local_epochs'")
             if steps is None and epochs is None:
                 return {**values, "local_steps": 10}
         return values
 
 
 class AdmissionSection(Section):
-    """`[admission]`: what an update must keep to, and what becomes of a client whose updates do not."""
+    """`[admission]`: limits on updates, and the exclusion of clients whose updates break them."""
 
     max_update_norm: float | None = Field(None, gt=0)
     """Largest L2 norm of a local model minus the round's global model, over all floating-point tensors together, running
-    statistics included. An update beyond it is refused, not clipped. No limit if not set; where one is set, however large,
-    the run's history says each update's norm."""
+    statistics included. An update beyond it is refused, not clipped. No limit if not set. With a limit, however large, the
+    run's history shows the norm of each update."""
     max_prototype_norm: float | None = Field(None, gt=0)
-    """Largest L2 norm of an uploaded prototype. An update with one beyond it is refused. Losses that see distances
-    (FedProto, FPL) follow one huge prototype wherever it lies. No limit if not set."""
+    """Largest L2 norm of an uploaded prototype; an update with a larger one is refused. FedProto and FPL use distances:
+    without a limit, one huge prototype makes a run diverge. No limit if not set."""
     max_num_examples: int | None = Field(None, ge=1)
-    """Most samples that one update may stand for. A client says itself how many it has, and weighs as much as it says
-    unless method.averaging is "equal". No limit if not set."""
+    """Largest number of samples of an update. A client reports the number itself and is weighted by it, unless
+    method.averaging is "equal". No limit if not set."""
     quarantine_after: int | None = Field(None, ge=1, le=1_000_000)
-    """Refused updates of one client in this run, repeated ones included, after which it takes no more part. What counts is
-    an update that is wrong in itself, not one that is late. Never if not set."""
+    """Number of refused updates of a client in this run after which the client is quarantined. Repeated updates count,
+    late ones do not. Never if not set."""
     quarantined: tuple[Name, ...] = Field((), strict=False)
-    """Clients that take no part from the beginning, whether run.clients names them or not."""
+    """Clients excluded from the start, whether or not run.clients names them."""
 
     @model_serializer(mode="wrap")
     def _without_what_is_not_set(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        # The key is younger than the section, and hashes of runs that set another one must not change.
+        # The key was added after its section; runs with the section but without the key keep their hashes.
         values: dict[str, Any] = plain(self)
         if values["max_prototype_norm"] is None:
             del values["max_prototype_norm"]
@@ -290,35 +289,34 @@ class AdmissionSection(Section):
 
 
 class QuorumSection(Section):
-    """`[quorum]`: when a round goes on without clients that are away. Without it a round waits for its whole cohort."""
+    """`[quorum]`: when a round proceeds without absent clients. Without it a round waits for its whole cohort."""
 
     deadline_s: float | None = Field(None, ge=0, le=31_536_000)
-    """Seconds after a phase of a round began (first model, training, evaluation) from which it goes on without clients that
-    are away or stand still, if the others make the quorum. Clients that get on are waited for, however slow. No deadline
-    if not set."""
+    """Seconds after the start of a phase (first model, training, evaluation) from which a round proceeds without clients
+    that are away or make no progress, if the others form the quorum. It waits for clients that make progress, however slow.
+    No deadline if not set."""
     min_clients: int | None = Field(None, ge=1, le=100_000)
-    """Fewest clients whose updates, and then reports, a round goes on with. The whole cohort if neither this nor
-    `every_domain` is set."""
+    """Fewest clients whose updates, and later reports, a round needs. The whole cohort if neither this nor `every_domain`
+    is set."""
     every_domain: bool = False
-    """Whether a round needs an update, and then a report, of at least one client of every domain in its cohort."""
+    """Whether a round needs an update, and later a report, of at least one client of every domain in its cohort."""
     silence_s: float = Field(120.0, gt=0, le=31_536_000)
-    """Seconds without progress (bytes that move, an epoch that advances) after which a connected client no longer holds an
-    overdue phase up; at least the aggregator's lease. A client whose lease ran out, or that says that it cannot do its
-    task, does not hold it up at all. Longer than the longest thing that a client does without telling how far it is:
-    reading its data, or clustering."""
+    """Seconds without progress (bytes moved, an epoch advanced) after which an overdue phase no longer waits for a connected
+    client; at least the aggregator's lease. It never waits for a client whose lease ran out or that reports that it cannot
+    do its task. Choose it longer than a client's longest work without reported progress: reading its data, or clustering."""
     on_no_quorum: Literal["wait", "fail"] = "wait"
-    """What a run does that cannot have its quorum: wait until clients are back, and say for whom, or fail."""
+    """Behaviour of a run that cannot reach its quorum: wait for clients, and name them, or fail."""
 
     @model_validator(mode="after")
     def _somebody_may_be_missing(self) -> Self:
         may_miss = self.min_clients is not None or self.every_domain
         is_timed = may_miss or self.silence_s != type(self).model_fields["silence_s"].default
         if is_timed and self.deadline_s is None:
-            raise AboutKey(
+            raise InvalidKey(
                 "deadline_s", "set 'deadline_s' too: without a deadline every round waits for its whole cohort"
             )
         if self.deadline_s is not None and not may_miss and self.on_no_quorum == "wait":
-            raise AboutKey(
+            raise InvalidKey(
                 "min_clients",
                 "deadline_s drops nobody while the quorum is the whole cohort; set 'min_clients' or 'every_domain' too, "
                 'or on_no_quorum = "fail"',
@@ -327,7 +325,7 @@ class QuorumSection(Section):
 
 
 class RunConfig(BaseModel):
-    """A run, with the defaults filled in."""
+    """Configuration of a run, with the defaults filled in."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -350,7 +348,7 @@ class RunConfig(BaseModel):
         }
         for which, size in sizes.items():
             if needed is not None and size is not None and needed > size:
-                raise AboutKey(
+                raise InvalidKey(
                     "quorum.min_clients",
                     f"quorum.min_clients = {needed} is more than {size}, the number of clients {which}",
                 )
@@ -359,7 +357,7 @@ class RunConfig(BaseModel):
     @model_validator(mode="after")
     def _somebody_takes_part(self) -> Self:
         if self.run.clients is not None and set(self.run.clients) <= set(self.admission.quarantined):
-            raise AboutKey(
+            raise InvalidKey(
                 "admission.quarantined", "admission.quarantined names every client of the run; leave at least one"
             )
         return self
@@ -367,20 +365,20 @@ class RunConfig(BaseModel):
     @model_validator(mode="after")
     def _a_limit_on_what_is_sent(self) -> Self:
         if self.admission.max_update_norm is not None and not self.algorithm.shares_model(self.method):
-            raise AboutKey(
+            raise InvalidKey(
                 "admission.max_update_norm",
                 "admission.max_update_norm limits the models that clients send, and in this run they keep them; leave it "
                 "out",
             )
         if self.admission.max_prototype_norm is not None and self.algorithm.prototype_kind is None:
-            raise AboutKey(
+            raise InvalidKey(
                 "admission.max_prototype_norm",
                 f"admission.max_prototype_norm limits prototypes, and {self.run.method} has none; leave it out",
             )
         return self
 
-    def begun_with(self, sha256: str) -> RunConfig:
-        """The same run, beginning with the model of this SHA-256."""
+    def with_initial_model(self, sha256: str) -> RunConfig:
+        """Return the same configuration with the model of this SHA-256 as its first."""
         run = self.run.model_copy(update={"initial_model": str(ModelBlob(sha256))})
         return self.model_copy(update={"run": run})
 
@@ -391,7 +389,7 @@ class RunConfig(BaseModel):
 
     @property
     def canonical_json(self) -> str:
-        """The configuration with sorted keys and no spaces."""
+        """JSON of the configuration, with sorted keys and no spaces."""
         sections = {name: getattr(self, name) for name in type(self).model_fields}
         is_default = {name: section == type(self).model_fields[name].default for name, section in sections.items()}
         return canonical_json(
@@ -409,29 +407,29 @@ class RunConfig(BaseModel):
 
 
 class ClientSection(Section):
-    """`[clients.NAME]`: read by demo and simulate; a deployed trainer says the same on its command line."""
+    """`[clients.NAME]`: read by demo and simulate; a deployed trainer has the same settings on its command line."""
 
     domain: Name | None = None
-    """The domain's label; the client's name if not set."""
+    """Label of the domain; the client's name if not set."""
     data: str
     """Data specification: digits:DOMAIN, folder:PATH, cifar10:PATH and so on; `fedplcc data describe` tries one."""
     samples_per_class: int | None = Field(None, ge=1)
-    """A seeded, class-balanced subset of the training set; all samples if not set."""
+    """Training samples per class in a seeded, class-balanced subset; all samples if not set."""
 
 
 class FederationFile(BaseModel):
-    """A configuration file: a run, and the clients that demo and simulate make for it."""
+    """Configuration file: a run, and the clients that demo and simulate start for it."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     config: RunConfig
     clients: Mapping[str, ClientSection] = Field(default_factory=dict)
     initial_model_file: Path | None = None
-    """Where the model lies whose SHA-256 is `run.initial_model`, if a file was named."""
+    """File of the model whose SHA-256 is `run.initial_model`, if the configuration named a file."""
 
 
 def canonical_json(value: Any) -> str:
-    """JSON with sorted keys, no spaces and no NaN: equal values give equal text."""
+    """Return JSON with sorted keys, no spaces and no NaN: equal values give equal text."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False, ensure_ascii=True)
 
 
@@ -439,7 +437,7 @@ def parse_run_config(document: Mapping[str, Any]) -> RunConfig:
     """Check a run configuration and fill in its defaults.
 
     Raises:
-        InvalidConfig: With every problem in it, one sentence each.
+        InvalidConfig: With a sentence for every problem.
     """
     if not isinstance(document, Mapping):
         raise InvalidConfig("a run configuration is a table with the sections run, method, model, data and training")
@@ -458,12 +456,12 @@ def parse_run_config(document: Mapping[str, Any]) -> RunConfig:
 
 
 def parse_federation(document: Mapping[str, Any]) -> FederationFile:
-    """Check a configuration file's content: a run and, optionally, its clients or a `[partition]` that makes them.
+    """Check a configuration file's content: a run and, optionally, its clients or a `[partition]`.
 
-    The clients' names are the roster where `[run]` names none.
+    The clients' names become the roster if `[run]` names none.
 
     Raises:
-        InvalidConfig: With every problem in it.
+        InvalidConfig: The content is wrong.
     """
     document = dict(document)
     tables = document.pop("clients", {})

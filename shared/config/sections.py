@@ -1,4 +1,4 @@
-"""Tables of keys that a person writes: checked strictly, and answered with sentences that help.
+"""Strict validation of the tables that people write, with helpful error sentences.
 
 An unknown key names the nearest known one; a value out of range is named with its key, its value and the range.
 """
@@ -28,31 +28,31 @@ Model = TypeVar("Model", bound=BaseModel)
 
 
 class Section(BaseModel):
-    """A table of a configuration."""
+    """Table of a configuration."""
 
-    # Strict: `rounds = true` or "30" is a slip to be told of, not a 1 or a 30. Only lists pass for tuples.
+    # Strict: `rounds = true` or "30" is reported as a mistake, not read as 1 or 30. Only lists are accepted as tuples.
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, strict=True)
 
 
-class AboutKey(ValueError):
-    """What a validator finds wrong with several keys together, and at which of them to say so."""
+class InvalidKey(ValueError):
+    """Problem of several keys together, reported at one of them."""
 
     def __init__(self, key: str, message: str) -> None:
         super().__init__(message)
         self.key = key
-        """The key within the table that is validated."""
+        """Key within the validated table."""
 
 
 def validate(kind: type[Model], values: Any, prefix: str) -> Model:
-    """Return the record that the values make.
+    """Return the validated record.
 
     Args:
-        kind: What they must be.
-        values: As TOML or JSON gave them.
-        prefix: What stands before a key of the table in a message: "partition.".
+        kind: Class of the record.
+        values: Values from TOML or JSON.
+        prefix: Prefix of the table's keys in messages: "partition.".
 
     Raises:
-        InvalidConfig: With every problem in them, one sentence each.
+        InvalidConfig: With a sentence for every problem.
     """
     try:
         return kind.model_validate(values)
@@ -61,7 +61,7 @@ def validate(kind: type[Model], values: Any, prefix: str) -> Model:
 
 
 def explain(problem: Any, prefix: str = "") -> str:
-    """A sentence of one problem that pydantic found: key, value, and what it should be."""
+    """Return a sentence for one problem that pydantic found: key, value, and the expectation."""
     key = (prefix + ".".join(str(part) for part in problem["loc"])).rstrip(".")
     if problem["type"] == "missing":
         return f"{key} is missing"
@@ -72,7 +72,7 @@ def explain(problem: Any, prefix: str = "") -> str:
     message = str(problem["msg"]).removeprefix("Value error, ").replace("a valid tuple", "a list")
     message = message[:1].lower() + message[1:]
     if not key:
-        return message  # about the whole, which names the keys itself
+        return message  # concerns the whole table; the message names the keys
     value = problem.get("input")
     if isinstance(value, (str, int, float, bool)) or value is None:
         return f"{key} = {json.dumps(value)}: {message}"
@@ -80,7 +80,7 @@ def explain(problem: Any, prefix: str = "") -> str:
 
 
 def _of_length(kind: str, context: Mapping[str, Any]) -> str:
-    """What to say of a list with too few or too many entries."""
+    """Return the sentence's end for a list with too few or too many entries."""
     if kind == "too_short":
         bound, said = context["min_length"], "needs at least"
     else:
@@ -90,10 +90,10 @@ def _of_length(kind: str, context: Mapping[str, Any]) -> str:
 
 
 def check_keys(table: Any, kind: type[BaseModel], prefix: str) -> None:
-    """Refuse keys that the table does not have, down into the sections within it.
+    """Refuse unknown keys of a table and of the sections within it.
 
     Raises:
-        InvalidConfig: The table is none, or a key is unknown.
+        InvalidConfig: The value is no table, or a key is unknown.
     """
     if not isinstance(table, Mapping):
         raise InvalidConfig(f"{prefix.rstrip('.')} is a table of keys, not {json.dumps(table, default=str)}")
@@ -106,7 +106,7 @@ def check_keys(table: Any, kind: type[BaseModel], prefix: str) -> None:
 
 
 def unknown(what: str, name: str, known: Iterable[str], prefix: str = "") -> str:
-    """What to say of a name that nothing has; the prefix of a key says nothing about which key was meant."""
+    """Return the sentence for an unknown name, with the nearest known one; `prefix` is not compared."""
     names = sorted(known)
     nearest = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     known_names = ", ".join(prefix + known_name for known_name in names)
@@ -115,10 +115,10 @@ def unknown(what: str, name: str, known: Iterable[str], prefix: str = "") -> str
 
 
 def read_document(path: Path) -> dict[str, Any]:
-    """The tables of a TOML file, unchecked.
+    """Return the unchecked tables of a TOML file.
 
     Raises:
-        InvalidConfig: The file cannot be read, or is not UTF-8 text or not TOML.
+        InvalidConfig: The file cannot be read, is not UTF-8 text or is not TOML.
     """
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))

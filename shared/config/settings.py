@@ -1,7 +1,7 @@
-"""Settings of the three processes: defaults < file < environment < flags, frozen, read once at the start.
+"""Settings of the three processes, read once at the start: defaults < file < environment < flags.
 
-The only module that touches the environment. A variable is the field's name in capitals after FEDPLCC_, for instance
-FEDPLCC_STATE_DIR; a file is TOML with a table per process. What runs train is not here but in shared/config/run.py.
+Only this module touches the environment. A variable is FEDPLCC_ and the field's name in capitals: FEDPLCC_STATE_DIR. A file
+is TOML with a table per process. The configuration of runs is in shared/config/run.py.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ def _all(value: object) -> object:
 
 
 CountOrAll = Annotated[Annotated[int, Field(ge=1)] | None, BeforeValidator(_all)]
-"""A number of things, or "all" of them."""
+"""A positive number, or "all"."""
 AnyCountOrAll = Annotated[Annotated[int, Field(ge=0)] | None, BeforeValidator(_all)]
-"""As `CountOrAll`, or none of them."""
+"""A number from 0 on, or "all"."""
 
 
 def _listed(value: object) -> object:
@@ -76,11 +76,11 @@ def _timm(name: str) -> str:
 
 
 FactoryNames = Annotated[tuple[Annotated[str, AfterValidator(_factory)], ...], NoDecode, BeforeValidator(_listed)]
-"""Names of code as a list, or as a text with commas between them."""
+"""Names of code (MODULE:NAME), as a list or a comma-separated text."""
 Paths = Annotated[tuple[Path, ...], NoDecode, BeforeValidator(_listed)]
-"""Files and folders; as a list where a comma is part of a name."""
+"""Files and folders, as a list or a comma-separated text; a list where a name has a comma."""
 TimmNames = Annotated[tuple[Annotated[str, AfterValidator(_timm)], ...], NoDecode, BeforeValidator(_listed)]
-"""Models of timm; as `FactoryNames`."""
+"""Names of timm's models (timm:NAME), as a list or a comma-separated text."""
 
 EXIT_CONFIG = 2
 """Exit code of a process whose settings are wrong."""
@@ -89,7 +89,7 @@ _Kind = TypeVar("_Kind", bound="Settings")
 
 
 class Settings(BaseSettings):
-    """What every process has."""
+    """Settings of every process."""
 
     model_config = SettingsConfigDict(
         env_prefix="FEDPLCC_", frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True
@@ -102,14 +102,14 @@ class Settings(BaseSettings):
     insecure: bool = False
     """Whether plain text is accepted off loopback."""
     log_level: Level = "info"
-    """The least level that is logged."""
+    """Lowest level that is logged."""
     keepalive_s: float = Field(30.0, ge=1, le=3600)
-    """Silence after which a gRPC connection's other end is asked for a sign of life, due within twice as long; where the
-    network forgets silent connections sooner, lower it, at the aggregator first."""
+    """Seconds of silence after which the other end of a gRPC connection is pinged; it must answer within twice as long.
+    Lower it, at the aggregator first, where the network drops silent connections sooner."""
 
 
 class AggregatorSettings(Settings):
-    """The aggregator."""
+    """Settings of the aggregator."""
 
     table = "aggregator"
 
@@ -120,32 +120,32 @@ class AggregatorSettings(Settings):
     metrics_port: OptionalPort = 9464
     """Port of /metrics."""
     state_dir: Path = Path("fedplcc-state/aggregator")
-    """Folder of the blobs and of the SQLite database; made if it is not there."""
+    """Folder of the blobs and of the SQLite database; created if missing."""
     database_url: Annotated[SecretStr | None, BeforeValidator(_off)] = None
-    """A PostgreSQL database in place of SQLite: postgresql://HOST/DATABASE. With a password, set it in the environment."""
+    """PostgreSQL database in place of SQLite: postgresql://HOST/DATABASE. Set a URL with a password in the environment."""
     heartbeat_interval_s: float = Field(2.0, ge=0.05, le=3600)
-    """How often trainers give a sign of life."""
+    """Seconds between two heartbeats of a trainer."""
     lease_heartbeats: int = Field(5, ge=2, le=1000)
-    """Heartbeats that a trainer may miss before its client id is free again."""
+    """Heartbeats that a trainer may miss before its lease ends and its client id is free again."""
     max_chunk_bytes: int = Field(1 << 20, ge=1 << 10, le=4 << 20)
     """Largest chunk of a transfer."""
     max_blob_bytes: int = Field(4 << 30, ge=1 << 10)
     """Largest model or prototype set."""
     idle_s: float = Field(60.0, ge=0.1, le=3600)
-    """How long the other end of a transfer, or of an open stream, may send or read nothing."""
+    """Seconds in which the other end of a transfer, or of an open stream, may send or read nothing."""
     fold_block_elements: int = Field(1 << 17, ge=1, le=1 << 26)
-    """Numbers of each model that the fold holds at a time; changes memory and speed, never the result."""
+    """Elements of each model that the fold holds at a time; changes memory and speed, never the result."""
     keep_models: CountOrAll = 5
-    """Last rounds of each run whose global models stay on the disk, beside the first round's, or "all"."""
+    """Latest rounds of each run whose global models are kept, besides the first round's; or "all"."""
     keep_prototypes: AnyCountOrAll = 100
-    """Last committed rounds of each run whose prototypes stay, global and local, so that the prototype map can go back to
-    them, or "all"; a prototype takes four bytes a feature."""
+    """Latest committed rounds of each run whose global and local prototypes are kept for the prototype map; or "all". A
+    prototype takes four bytes a feature."""
     keep_updates: int = Field(1, ge=0)
-    """Last committed rounds of each run whose updates stay, so that they can be replayed."""
+    """Latest committed rounds of each run whose updates are kept for a replay."""
     keep_unused_days: float = Field(7.0, ge=0.01, le=10_000)
-    """Days that interrupted uploads, and models to begin with that nobody uses, stay."""
+    """Days for which interrupted uploads and unused initial models are kept."""
     client_metrics: int = Field(256, ge=0, le=10_000)
-    """Clients that have metrics of their own under their id (connected, speed, memory); 0 shows nothing of single ones."""
+    """Most clients with metrics of their own, labelled with their id (connected, speed, memory); 0 for none."""
 
     @model_validator(mode="after")
     def _plain_text_stays_home(self) -> Self:
@@ -154,7 +154,7 @@ class AggregatorSettings(Settings):
 
 
 class GatewaySettings(Settings):
-    """The gateway; it serves /metrics on its own port."""
+    """Settings of the gateway, which serves /metrics on its own port."""
 
     table = "gateway"
 
@@ -165,8 +165,8 @@ class GatewaySettings(Settings):
     aggregator: str = "127.0.0.1:50051"
     """HOST:PORT of the aggregator."""
     allowed_hosts: str | None = None
-    """Names and addresses without ports, with commas between them, by which it may be asked for besides 127.0.0.1 and
-    localhost, so that no other name can lead a browser to it. Without it: none where it listens on loopback, else any."""
+    """Host names and addresses, comma-separated and without ports, that requests may name besides 127.0.0.1 and localhost;
+    no other name can then lead a browser to the gateway. If not set: none when it listens on loopback, otherwise any."""
 
     @field_validator("allowed_hosts")
     @classmethod
@@ -179,7 +179,7 @@ class GatewaySettings(Settings):
 
     @property
     def host_names(self) -> frozenset[str] | None:
-        """By which names it may be asked for besides those of loopback, in lower case; None for any."""
+        """Host names that requests may name besides those of loopback, in lower case; None for any."""
         if self.allowed_hosts is not None:
             return frozenset(name.lower().removesuffix(".") for name in self.allowed_hosts.split(","))
         return frozenset() if is_loopback(self.host) else None
@@ -194,52 +194,52 @@ class GatewaySettings(Settings):
 
 
 class TrainerSettings(Settings):
-    """A trainer."""
+    """Settings of a trainer."""
 
     table = "trainer"
 
     aggregator: str = "127.0.0.1:50051"
     """HOST:PORT of the aggregator."""
     client: Name
-    """Id of the client that it acts for."""
+    """Id of the client that the trainer acts for."""
     domain: Name
-    """Label of the domain that the data come from; the client's id if not set."""
+    """Label of the data's domain; the client's id if not set."""
     data: str = Field(min_length=1)
     """Data specification: folder:PATH, npz:PATH, mnist:PATH and so on; `fedplcc data describe` tries one."""
     sync: Literal["stream", "poll"] = "stream"
-    """How it waits for tasks: by one stream that stays open, or by short calls, for proxies that cut idle streams."""
+    """Way to wait for tasks: one stream that stays open, or short calls, for proxies that cut idle streams."""
     poll_hold_s: float = Field(20.0, ge=0.05, le=3600)
-    """With sync = poll: longest time that a call is idle, less than what cuts it; the aggregator allows 20."""
+    """With sync = poll: longest wait of a call in seconds, shorter than the proxy's limit; the aggregator allows 20."""
     device: str = Field("auto", pattern=r"^(auto|cpu|cuda|cuda:\d{1,3})$")
-    """auto, cpu, cuda or cuda:N."""
+    """Device of training: auto, cpu, cuda or cuda:N."""
     samples_per_class: int | None = Field(None, ge=1)
-    """A seeded, class-balanced subset of the training set; all samples if not set."""
+    """Training samples per class in a seeded, class-balanced subset; all samples if not set."""
     allow_code: FactoryNames = ()
-    """MODULE:NAME of code that runs may name as their model, none by default. A run that names other code is refused
-    before anything of it is imported. Give it once for each; in the environment, with commas between them."""
+    """MODULE:NAME of code that runs may name as their model; none by default. A run that names other code is refused
+    before any of it is imported. Repeat the flag for several; in the environment, separate them by commas."""
     allow_file: Paths = ()
-    """A file with weights that runs may begin with (`checkpoint`), or a folder of such files; none by default. Symbolic
-    links are followed before paths are compared. Give it as --allow-code."""
+    """File with weights that runs may begin with (`checkpoint`), or a folder of such files; none by default. Symbolic
+    links are followed before paths are compared. Repeat it as --allow-code."""
     allow_download: TimmNames = ()
-    """timm:NAME of a model whose trained weights runs may make this trainer download (`pretrained`), none by default.
-    Give it as --allow-code."""
+    """timm:NAME of a model whose trained weights runs may make this trainer download (`pretrained`); none by default.
+    Repeat it as --allow-code."""
     state_dir: Path
-    """Folder of what the trainer keeps, one per client; trainer-CLIENT in fedplcc-state if not set."""
+    """Folder of the trainer's state, one per client; fedplcc-state/trainer-CLIENT if not set."""
     metrics_port: OptionalPort = 0
     """Port of /metrics."""
     health_port: OptionalPort = None
-    """Port of grpc.health.v1, on loopback only: for the health check of a container or a unit. Off if not set."""
+    """Port of grpc.health.v1 on loopback, for the health check of a container or a unit; off if not set."""
     send_readings: bool = True
-    """Whether its heartbeats tell the aggregator how fast it trains, what memory its process and its GPU use and how busy
-    the GPU is. Problems are reported in any case, and its own /metrics show all of it."""
+    """Whether heartbeats carry the training speed, the memory of the process and of the GPU, and the GPU's load. Problems
+    are reported in any case, and the trainer's own /metrics show all readings."""
     threads: int = Field(1, ge=1, le=256)
-    """Processor threads with which the libraries start; a run's configuration says how many train."""
+    """Processor threads with which numerical libraries start; a run's configuration sets the threads of training."""
 
     @model_validator(mode="before")
     @classmethod
     def _named_after_the_client(cls, values: Any) -> Any:
         if isinstance(values, dict):
-            # Without a client these names are never used: what is missing then is the client alone.
+            # Without a client these values are never used: only the missing client is reported.
             client = values["client"] if isinstance(values.get("client"), str) else "client"
             return {"domain": client, "state_dir": Path("fedplcc-state") / f"trainer-{client}", **values}
         return values
@@ -262,8 +262,8 @@ def load(kind: type[_Kind], flags: Mapping[str, Any] | None = None, file: Path |
     """Read a process's settings.
 
     Args:
-        kind: Which process.
-        flags: Values from the command line by field; None, or a list of nothing, means not given.
+        kind: Settings class of the process.
+        flags: Values from the command line by field; None or an empty list means not given.
         file: TOML file with a table for the process.
 
     Raises:
@@ -282,7 +282,7 @@ def load(kind: type[_Kind], flags: Mapping[str, Any] | None = None, file: Path |
 
 
 def _sentence(problem: ErrorDetails) -> str:
-    """What is wrong with a setting; of one that is missing, the two ways to give it."""
+    """Return the sentence for a problem; for a missing setting, with the two ways to give it."""
     if problem["loc"][:1] == ("database_url",):
         return explain({**problem, "input": ()})  # it holds a password
     if problem["type"] != "missing":
@@ -321,7 +321,7 @@ def from_command_line(
 
 
 def is_list(annotation: object) -> bool:
-    """Whether a setting has several values: its flag may be given several times."""
+    """Whether a setting has several values, so that its flag may be repeated."""
     return get_origin(annotation) is tuple
 
 
@@ -332,7 +332,7 @@ def run_from_command_line(
     description: str,
     arguments: Sequence[str] | None = None,
 ) -> int:
-    """Run a process with the settings of its command line; returns its exit code, or 2 and a sentence on stderr."""
+    """Run a process with the settings of its command line; returns its exit code, or 2 after a sentence on stderr."""
     try:
         settings = from_command_line(kind, program, description, arguments)
     except InvalidConfig as error:
@@ -350,36 +350,37 @@ def _table(file: Path, name: str) -> dict[str, Any]:
 
 
 def thread_limits(threads: int) -> dict[str, str]:
-    """The environment in which the numerical libraries start with so many threads."""
+    """Return the environment variables with which numerical libraries start with so many threads."""
     names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
     return dict.fromkeys(names, str(threads))
 
 
 def limit_threads(threads: int) -> None:
-    """Tell the numerical libraries how many threads to start with; they look only when they load, so call this first."""
+    """Set the number of threads of numerical libraries; they read it when they load, so call this first."""
     os.environ.update(thread_limits(threads))
 
 
 def visible_cuda_devices() -> tuple[str, ...]:
-    """What CUDA_VISIBLE_DEVICES names, in its order; nothing if it is not set."""
+    """Return the entries of CUDA_VISIBLE_DEVICES, in order; none if it is not set."""
     return tuple(entry.strip() for entry in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if entry.strip())
 
 
-def without_ray_statistics() -> None:
-    """Have Ray report nothing to its makers; call it before Ray starts."""
+def disable_ray_usage_reports() -> None:
+    """Switch off Ray's usage reports; call it before Ray starts."""
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
 
 
-def keep_ray_to_ourselves() -> None:
-    """Have a Ray cluster that this process starts listen on loopback alone, to who knows its token, which nobody else does;
-    Ray looks when it loads, so call this first.
+def confine_ray_to_loopback() -> None:
+    """Make a Ray cluster started by this process listen on loopback only, with a token that only this process knows.
+
+    Ray reads the variables when it loads, so call this first.
     """
-    # The first one's name is of the systems on which Ray does so anyway.
+    # Despite its name, a value of 0 makes Ray on Linux listen on loopback, as it does on the systems in the name.
     os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
     os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=secrets.token_hex(32))
 
 
 def environment_without_settings() -> dict[str, str]:
-    """The environment less our variables, for a process whose settings are all given as flags."""
+    """Return the environment without our variables, for a process whose settings are all given as flags."""
     prefix = str(Settings.model_config["env_prefix"])
     return {name: value for name, value in os.environ.items() if not name.startswith(prefix)}

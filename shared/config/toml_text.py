@@ -1,4 +1,4 @@
-"""Values and tables as TOML writes them. Pure."""
+"""TOML text of values and tables. Pure."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 WIDTH = 100
-"""Longest line, where a list can be cut."""
+"""Longest line; a longer list goes over several lines."""
 
 
 def toml_value(value: Any) -> str:
-    """A value as TOML writes it; long lists go over several lines."""
+    """Return a value in TOML; long lists go over several lines."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
@@ -30,17 +30,17 @@ def toml_value(value: Any) -> str:
 
 
 def toml_key(name: str) -> str:
-    """A key as TOML writes it: bare where that is allowed."""
+    """Return a key in TOML: bare where that is allowed, otherwise quoted."""
     return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else toml_value(name)
 
 
 def toml_assignment(key: str, value: Any) -> str:
-    """A line, or several, that give a key its value."""
+    """Return the assignment of a value to a key, on one or more lines."""
     return f"{toml_key(key)} = {toml_value(value)}"
 
 
 def toml_tables(tables: Mapping[str, Mapping[str, Any]]) -> str:
-    """A document of one table each, in their order; keys without a value are left out, and so are tables without keys."""
+    """Return a document of tables, in their order, without keys that are None and without empty tables."""
     texts = []
     for name, table in tables.items():
         lines = [toml_assignment(key, value) for key, value in table.items() if value is not None]
@@ -50,7 +50,7 @@ def toml_tables(tables: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def _filled(parts: Sequence[str]) -> Iterator[str]:
-    """Several values on each line."""
+    """Yield lines of several values each."""
     line = ""
     for part in parts:
         longer = f"{line}, {part}" if line else part

@@ -1,4 +1,4 @@
-"""A client: what it is, what it does, and what troubles it."""
+"""Messages of clients, their heartbeats and their problems."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from shared.readings import why_impossible
 from shared.types import Client, ClientProblem, Environment, Heartbeat
 
 MAX_READINGS = 32
-"""Most readings of a heartbeat."""
+"""Most readings in a heartbeat."""
 
 
 def environment_to_proto(environment: Environment) -> types_pb2.Environment:
-    """The message of an environment."""
+    """Return the message of an environment."""
     return types_pb2.Environment(
         packages=environment.packages,
         cpu=environment.cpu,
@@ -37,7 +37,7 @@ def environment_to_proto(environment: Environment) -> types_pb2.Environment:
 
 
 def environment_from_proto(message: types_pb2.Environment) -> Environment:
-    """The environment of a message."""
+    """Return the environment of a message."""
     return Environment(
         packages=bounded_texts("packages", message.packages),
         cpu=bounded_text("cpu", message.cpu),
@@ -47,14 +47,14 @@ def environment_from_proto(message: types_pb2.Environment) -> Environment:
 
 
 def problem_to_proto(problem: ClientProblem) -> types_pb2.ClientProblem:
-    """The message of a problem."""
+    """Return the message of a problem."""
     return types_pb2.ClientProblem(
         reason=problem.reason, detail=problem.detail, hint=problem.hint, is_fatal=problem.is_fatal
     )
 
 
 def problem_from_proto(message: types_pb2.ClientProblem) -> ClientProblem:
-    """The problem of a message; long sentences are cut."""
+    """Return the problem of a message; long sentences are cut."""
     return ClientProblem(
         reason=bounded_text("reason", message.reason),
         detail=message.detail[:MAX_TEXT],
@@ -64,7 +64,7 @@ def problem_from_proto(message: types_pb2.ClientProblem) -> ClientProblem:
 
 
 def client_to_proto(client: Client) -> types_pb2.Client:
-    """The message of a client."""
+    """Return the message of a client."""
     return types_pb2.Client(
         client_id=client.client_id,
         domain=client.domain,
@@ -83,7 +83,7 @@ def client_to_proto(client: Client) -> types_pb2.Client:
 
 
 def client_from_proto(message: types_pb2.Client) -> Client:
-    """The client of a message."""
+    """Return the client of a message."""
     return Client(
         client_id=plain_name("client_id", message.client_id),
         domain=plain_name("domain", message.domain),
@@ -102,7 +102,7 @@ def client_from_proto(message: types_pb2.Client) -> Client:
 
 
 def heartbeat_to_proto(heartbeat: Heartbeat, *, instance_token: str) -> round_service_pb2.HeartbeatRequest:
-    """The request of a heartbeat."""
+    """Return the request of a heartbeat."""
     return round_service_pb2.HeartbeatRequest(
         client_id=heartbeat.client_id,
         instance_token=instance_token,
@@ -116,7 +116,7 @@ def heartbeat_to_proto(heartbeat: Heartbeat, *, instance_token: str) -> round_se
 
 
 def heartbeat_from_proto(request: round_service_pb2.HeartbeatRequest) -> Heartbeat:
-    """The heartbeat of a request. A reading that cannot be is left out and costs nobody a sign of life."""
+    """Return the heartbeat of a request; impossible readings are left out, the rest of the heartbeat counts."""
     impossible = _impossible_readings(request.readings)
     return Heartbeat(
         client_id=request.client_id,
@@ -131,12 +131,12 @@ def heartbeat_from_proto(request: round_service_pb2.HeartbeatRequest) -> Heartbe
 
 
 def class_counts_to_proto(counts: Mapping[str, int]) -> list[types_pb2.ClassCount]:
-    """The messages of a client's samples by class, in its order of classes."""
+    """Return the messages of a client's samples by class, in its order of classes."""
     return [types_pb2.ClassCount(class_name=name, num_examples=count) for name, count in counts.items()]
 
 
 def class_counts_from_proto(messages: Iterable[types_pb2.ClassCount]) -> dict[str, int]:
-    """A client's samples by class, in its order of classes."""
+    """Return a client's samples by class, in its order of classes."""
     counts: dict[str, int] = {}
     for message in limited("class_counts", messages, MAX_CLASSES):
         if message.class_name in counts:
@@ -146,14 +146,14 @@ def class_counts_from_proto(messages: Iterable[types_pb2.ClassCount]) -> dict[st
 
 
 def _possible_readings(entries: Mapping[str, float]) -> dict[str, float]:
-    """The readings that an aggregator tells of a client."""
+    """Return a client's readings as an aggregator reports them."""
     for why in _impossible_readings(entries).values():
         raise malformed("readings", why)
     return dict(entries)
 
 
 def _impossible_readings(entries: Mapping[str, float]) -> dict[str, str]:
-    """Why each reading that cannot be cannot, by its name; too many of them are refused."""
+    """Return the reason for each impossible reading, by name; refuses too many readings."""
     found: dict[str, str] = {}
     for name, value in limited("readings", entries, MAX_READINGS).items():
         is_long = len(name) > MAX_TEXT

@@ -1,4 +1,4 @@
-"""Members of enums of shared/types.py, and their numbers on the wire."""
+"""Enums of shared/types.py and their numbers on the wire."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Value = TypeVar("Value", bound=StrEnum)
 
 
 class _Numbers(Generic[Value]):
-    """Members of an enum by number and back; `RUNNING` is `RUN_STATUS_RUNNING` on the wire."""
+    """Mapping between an enum's members and their numbers; `RUNNING` is `RUN_STATUS_RUNNING` on the wire."""
 
     def __init__(self, kind: type[Value], wire: Any, prefix: str) -> None:
         self._number = {member: wire.Value(f"{prefix}_{member.name}") for member in kind}

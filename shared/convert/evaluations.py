@@ -1,4 +1,4 @@
-"""What a client reports of a round's models."""
+"""Messages of evaluation reports."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from shared.types import Evaluation, EvaluationCounts
 
 
 def counts_to_proto(counts: EvaluationCounts) -> types_pb2.EvaluationCounts:
-    """The message of one evaluation set's counts."""
+    """Return the message of one evaluation set's counts."""
     return types_pb2.EvaluationCounts(
         set_name=counts.set_name, model=counts.model, correct=counts.correct, total=counts.total
     )
 
 
 def counts_from_proto(message: types_pb2.EvaluationCounts) -> EvaluationCounts:
-    """The counts of one evaluation set, as they came."""
+    """Return the counts of one evaluation set, unchecked."""
     correct = limited("correct", message.correct, MAX_CLASSES)
     total = limited("total", message.total, MAX_CLASSES)
     return EvaluationCounts(
@@ -26,7 +26,7 @@ def counts_from_proto(message: types_pb2.EvaluationCounts) -> EvaluationCounts:
 def evaluation_to_report(
     evaluation: Evaluation, *, run_id: str, round_number: int, instance_token: str
 ) -> round_service_pb2.ReportEvaluationRequest:
-    """The request that reports an evaluation; the aggregator knows the client's domain."""
+    """Return the request that reports an evaluation; without the domain, which the aggregator knows."""
     return round_service_pb2.ReportEvaluationRequest(
         run_id=run_id,
         round=round_number,
@@ -38,7 +38,7 @@ def evaluation_to_report(
 
 
 def evaluation_from_report(request: round_service_pb2.ReportEvaluationRequest, *, domain: str) -> Evaluation:
-    """The evaluation of a request, of a client of this domain."""
+    """Return the evaluation of a request, for a client of this domain."""
     present("run_id", request.run_id)
     at_least(0, "round", request.round)
     return Evaluation(
@@ -50,7 +50,7 @@ def evaluation_from_report(request: round_service_pb2.ReportEvaluationRequest, *
 
 
 def evaluation_to_proto(round_number: int, evaluation: Evaluation) -> run_service_pb2.ClientEvaluation:
-    """The message of one client's counts in one round; timings stay behind."""
+    """Return the message of one client's counts in one round, without timings."""
     return run_service_pb2.ClientEvaluation(
         round=round_number,
         client_id=evaluation.client_id,
@@ -60,6 +60,6 @@ def evaluation_to_proto(round_number: int, evaluation: Evaluation) -> run_servic
 
 
 def evaluation_from_proto(message: run_service_pb2.ClientEvaluation) -> tuple[int, Evaluation]:
-    """The round, and one client's counts in it."""
+    """Return a round's number and one client's counts in it."""
     counts = tuple(map(counts_from_proto, message.counts))
     return message.round, Evaluation(client_id=message.client_id, domain=message.domain, counts=counts)

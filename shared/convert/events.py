@@ -1,4 +1,4 @@
-"""Entries of the history."""
+"""Messages of the history's events."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from shared.types import Event
 
 
 def event_to_proto(event: Event) -> types_pb2.Event:
-    """The message of an entry of the history."""
+    """Return the message of an event."""
     return types_pb2.Event(
         sequence=event.sequence,
         time=timestamp(event.time),
@@ -22,7 +22,7 @@ def event_to_proto(event: Event) -> types_pb2.Event:
 
 
 def event_from_proto(message: types_pb2.Event) -> Event:
-    """The entry of the history that a message holds."""
+    """Return the event of a message."""
     return Event(
         type=present("type", message.type),
         run_id=message.run_id,

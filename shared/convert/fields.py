@@ -1,4 +1,4 @@
-"""How single fields are read: each function returns the value, or refuses it by the name of its field."""
+"""Readers of single fields: each returns the value, or refuses it by the name of its field."""
 
 from __future__ import annotations
 
@@ -14,78 +14,78 @@ from shared.config.run import NAME_PATTERN
 from shared.errors import MalformedRequest
 
 MAX_TEXT = 1024
-"""Most characters of a text that a peer chooses: names, sentences, versions."""
+"""Most characters of a text that a peer chooses (names, sentences, versions)."""
 MAX_ENTRIES = 64
-"""Most entries of a map or list that a peer chooses, where nothing says otherwise."""
+"""Default bound on the entries of a map or list that a peer chooses."""
 MAX_CLASSES = 10_000
 """Most classes of a client's data, and most integers of a list."""
 
 _YEARS_1_TO_9999_S = (-62_135_596_800, 253_402_300_799)
-"""First and last second of a Timestamp, by its definition."""
+"""First and last second of a Timestamp by its definition."""
 _NAME = re.compile(NAME_PATTERN)
 
 Item = TypeVar("Item")
 
 
 def malformed(field: str, problem: str) -> MalformedRequest:
-    """The refusal of a field."""
+    """Return the refusal of a field."""
     return MalformedRequest(f"{field}: {problem}", field=field)
 
 
 def at_least(least: int, field: str, value: int) -> int:
-    """A number that is not less than another."""
+    """Return a number that is not below a minimum."""
     if value < least:
         raise malformed(field, f"{value} is less than {least}")
     return value
 
 
 def fraction(field: str, value: float) -> float:
-    """A number from 0 to 1."""
+    """Return a number from 0 to 1."""
     if not 0 <= value <= 1:
         raise malformed(field, "it is not a number from 0 to 1")
     return value
 
 
 def present(field: str, text: str) -> str:
-    """A text that is not empty, of at most `MAX_TEXT` characters."""
+    """Return a non-empty text of at most `MAX_TEXT` characters."""
     if not text:
         raise malformed(field, "it is missing")
     return bounded_text(field, text)
 
 
 def bounded_text(field: str, text: str) -> str:
-    """A text of at most `MAX_TEXT` characters."""
+    """Return a text of at most `MAX_TEXT` characters."""
     if len(text) > MAX_TEXT:
         raise malformed(field, f"it is longer than {MAX_TEXT} characters")
     return text
 
 
 def plain_name(field: str, text: str) -> str:
-    """A name as configurations write it."""
+    """Return a name of the form that configurations allow."""
     if not _NAME.fullmatch(text):
         raise malformed(field, "it is not 1 to 64 letters, digits, '.', '_' or '-' that begin with a letter or a digit")
     return text
 
 
 def limited(field: str, entries: Any, most: int = MAX_ENTRIES) -> Any:
-    """A list or map of not too many entries."""
+    """Return a list or map with a bounded number of entries."""
     if len(entries) > most:
         raise malformed(field, f"it has more than {most} entries")
     return entries
 
 
 def bounded_map(field: str, entries: Mapping[str, Item]) -> dict[str, Item]:
-    """A map of not too many entries with bounded names."""
+    """Return a map with a bounded number of entries and bounded names."""
     return {bounded_text(field, name): value for name, value in limited(field, entries, 2 * MAX_ENTRIES).items()}
 
 
 def bounded_texts(field: str, entries: Mapping[str, str]) -> dict[str, str]:
-    """A map of not too many bounded texts with bounded names."""
+    """Return a map with a bounded number of bounded texts and bounded names."""
     return {name: bounded_text(field, text) for name, text in bounded_map(field, entries).items()}
 
 
 def json_object(field: str, text: str) -> dict[str, Any]:
-    """The object that a JSON text holds."""
+    """Return the object of a JSON text."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -96,14 +96,14 @@ def json_object(field: str, text: str) -> dict[str, Any]:
 
 
 def timestamp(seconds: float) -> Timestamp:
-    """The message of a time in seconds since 1970."""
+    """Return the message of a time in seconds since 1970."""
     stamp = Timestamp()
     stamp.FromMicroseconds(round(seconds * 1e6))
     return stamp
 
 
 def time_of(field: str, stamp: Timestamp) -> float:
-    """A time in seconds since 1970."""
+    """Return a time in seconds since 1970."""
     first, last = _YEARS_1_TO_9999_S
     if not (first <= stamp.seconds <= last and 0 <= stamp.nanos < 10**9):
         raise malformed(field, "it is no time in the years 1 to 9999")
@@ -111,12 +111,12 @@ def time_of(field: str, stamp: Timestamp) -> float:
 
 
 def duration(seconds: float) -> Duration:
-    """The message of a length of time."""
+    """Return the message of a duration in seconds."""
     span = Duration()
     span.FromNanoseconds(round(seconds * 1e9))
     return span
 
 
 def seconds_of(span: Duration) -> float:
-    """A length of time in seconds."""
+    """Return a duration in seconds."""
     return span.ToNanoseconds() / 1e9

@@ -1,4 +1,4 @@
-"""How a trainer comes in, and on what terms."""
+"""Messages of Join: a trainer's request and its membership."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from shared.gen.fedplcc.v1 import round_service_pb2
 from shared.types import Client, Membership
 
 TOKEN_CHARACTERS = (16, 128)
-"""Least and most characters of an instance token."""
+"""Fewest and most characters of an instance token."""
 
 
 def client_to_join(client: Client, *, instance_token: str, version: str) -> round_service_pb2.JoinRequest:
-    """The request in which a trainer says who it is and what it has."""
+    """Return the request with which a trainer joins for a client."""
     return round_service_pb2.JoinRequest(
         client_id=client.client_id,
         domain=client.domain,
@@ -31,7 +31,7 @@ def client_to_join(client: Client, *, instance_token: str, version: str) -> roun
 
 
 def client_from_join(request: round_service_pb2.JoinRequest) -> Client:
-    """The client that asks to join; its token and version are checked with it and read from the request."""
+    """Return the client of a request to join; also checks the request's token and version."""
     shortest, longest = TOKEN_CHARACTERS
     if not shortest <= len(request.instance_token) <= longest:
         raise malformed("instance_token", f"an instance token has {shortest} to {longest} characters")
@@ -49,7 +49,7 @@ def client_from_join(request: round_service_pb2.JoinRequest) -> Client:
 
 
 def membership_to_proto(membership: Membership) -> round_service_pb2.JoinResponse:
-    """The answer to a trainer that is in."""
+    """Return the answer of a membership."""
     return round_service_pb2.JoinResponse(
         heartbeat_interval=duration(membership.heartbeat_interval_s),
         lease=duration(membership.lease_s),
@@ -63,7 +63,7 @@ def membership_to_proto(membership: Membership) -> round_service_pb2.JoinRespons
 
 
 def membership_from_proto(response: round_service_pb2.JoinResponse) -> Membership:
-    """The terms on which a trainer is in."""
+    """Return the membership of an answer."""
     interval = seconds_of(response.heartbeat_interval)
     if interval <= 0:
         raise malformed("heartbeat_interval", f"{interval} s is no interval")

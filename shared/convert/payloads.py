@@ -1,4 +1,4 @@
-"""What a message carries: blobs by name, and payloads that are made of them."""
+"""Messages of blob references and payloads."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 def blob_to_proto(blob: BlobRef) -> types_pb2.BlobRef:
-    """The message that names a blob."""
+    """Return the message of a blob reference."""
     return types_pb2.BlobRef(role=blob.role, sha256=blob.sha256, size_bytes=blob.size_bytes)
 
 
 def blob_from_proto(message: types_pb2.BlobRef) -> BlobRef:
-    """The blob that a message names."""
+    """Return the blob reference of a message."""
     if not _SHA256.fullmatch(message.sha256):
         raise malformed("sha256", "a SHA-256 is 64 lowercase hexadecimal digits")
     if message.size_bytes < 1:
@@ -28,7 +28,7 @@ def blob_from_proto(message: types_pb2.BlobRef) -> BlobRef:
 
 
 def payload_to_proto(payload: Payload) -> types_pb2.Payload:
-    """The message of a payload."""
+    """Return the message of a payload."""
     return types_pb2.Payload(
         tensor_groups=map(blob_to_proto, payload.tensor_groups),
         prototype_sets=map(blob_to_proto, payload.prototype_sets),
@@ -39,7 +39,7 @@ def payload_to_proto(payload: Payload) -> types_pb2.Payload:
 
 
 def payload_from_proto(message: types_pb2.Payload) -> Payload:
-    """The payload of a message; roles are unique within tensor groups and within prototype sets."""
+    """Return the payload of a message; roles are unique among tensor groups and among prototype sets."""
     groups = tuple(map(blob_from_proto, limited("tensor_groups", message.tensor_groups)))
     sets = tuple(map(blob_from_proto, limited("prototype_sets", message.prototype_sets)))
     for field, blobs in (("tensor_groups", groups), ("prototype_sets", sets)):

@@ -1,4 +1,4 @@
-"""Maps of prototypes."""
+"""Messages of prototype maps."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from shared.types import Comparison
 
 
 def prototype_map_to_proto(found: RoundMap) -> run_service_pb2.GetPrototypeMapResponse:
-    """The message of a round's prototype map."""
+    """Return the message of a round's prototype map."""
     drawn = found.drawn
     columns = (drawn.class_ids_N, drawn.owners_N, drawn.weights_N, drawn.shares_N, drawn.nearest_N)
     return run_service_pb2.GetPrototypeMapResponse(
@@ -41,7 +41,7 @@ def prototype_map_to_proto(found: RoundMap) -> run_service_pb2.GetPrototypeMapRe
 
 
 def prototype_map_from_proto(message: run_service_pb2.GetPrototypeMapResponse) -> RoundMap:
-    """The prototype map of a message: its numbers are finite, and its places point into its lists."""
+    """Return the prototype map of a message; checks that numbers are finite and indices within range."""
     if message.comparison not in get_args(Comparison):
         raise malformed("comparison", "it is neither cosine nor distance")
     entries, clients = limited("prototypes", message.prototypes, MAX_GLOBAL + MAX_LOCAL), message.clients

@@ -1,4 +1,4 @@
-"""Rounds as they are shown to people."""
+"""Messages of rounds, with the fields that people see."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from shared.types import Round
 
 
 def round_to_proto(current: Round) -> types_pb2.Round:
-    """The message of a round; updates, reports and times of phases stay behind."""
+    """Return the message of a round, without updates, reports and times of phases."""
     return types_pb2.Round(
         round=current.number,
         phase=PHASE.number(current.phase),
@@ -24,7 +24,7 @@ def round_to_proto(current: Round) -> types_pb2.Round:
 
 
 def round_from_proto(message: types_pb2.Round) -> Round:
-    """The round of a message, as far as it is shown."""
+    """Return the round of a message, with the fields that it has."""
     return Round(
         number=at_least(0, "round", message.round),
         phase=PHASE.member(message.phase, "phase"),

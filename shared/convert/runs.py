@@ -1,4 +1,4 @@
-"""Runs as they are shown to people."""
+"""Messages of runs, with the fields that people see."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class RunView:
 
 
 def run_to_proto(run: Run, *, manifest_json: str = "") -> types_pb2.Run:
-    """The message of a run; `manifest_json` is the content of its run.json."""
+    """Return the message of a run; `manifest_json` is the content of its run.json."""
     current = run.round
     return types_pb2.Run(
         run_id=run.run_id,
@@ -56,7 +56,7 @@ def run_to_proto(run: Run, *, manifest_json: str = "") -> types_pb2.Run:
 
 
 def run_from_proto(message: types_pb2.Run) -> RunView:
-    """The run of a message, as far as it is shown."""
+    """Return the run of a message, with the fields that it has."""
     current = None
     if message.round >= 0:
         phase = PHASE.member(message.phase, "phase")

@@ -1,4 +1,4 @@
-"""What a client is to do, and how it asks."""
+"""Messages of tasks and polls."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from shared.types import Poll, RunSpec, Task, TaskKind
 
 
 def task_to_proto(task: Task) -> types_pb2.RoundTask:
-    """The message of a task."""
+    """Return the message of a task."""
     return types_pb2.RoundTask(
         kind=TASK.number(task.kind),
         run=None if task.run is None else _run_spec_to_proto(task.run),
@@ -22,7 +22,7 @@ def task_to_proto(task: Task) -> types_pb2.RoundTask:
 
 
 def task_from_proto(message: types_pb2.RoundTask) -> Task:
-    """The task of a message; only WAIT may come without a run."""
+    """Return the task of a message; only WAIT may come without a run."""
     kind = TASK.member(message.kind, "kind")
     run = _run_spec_from_proto(message.run) if message.HasField("run") else None
     if run is None and kind is not TaskKind.WAIT:
@@ -47,7 +47,7 @@ def _run_spec_from_proto(message: types_pb2.RunSpec) -> RunSpec:
 
 
 def poll_to_proto(poll: Poll) -> round_service_pb2.Poll:
-    """The message of a poll."""
+    """Return the message of a poll."""
     known = None
     if poll.known is not None:
         run_id, number, kind = poll.known
@@ -56,7 +56,7 @@ def poll_to_proto(poll: Poll) -> round_service_pb2.Poll:
 
 
 def poll_from_proto(message: round_service_pb2.Poll) -> Poll:
-    """The poll of a message."""
+    """Return the poll of a message."""
     hold_s = seconds_of(message.hold)
     if hold_s < 0:
         raise malformed("hold", f"{hold_s:g} s is no time to wait")

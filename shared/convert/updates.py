@@ -1,4 +1,4 @@
-"""What a client hands in: the update of a round."""
+"""Messages of updates."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from shared.types import CommittedUpdate, Update
 def update_to_commit(
     update: Update, *, run_id: str, round_number: int, instance_token: str
 ) -> round_service_pb2.CommitUpdateRequest:
-    """The request that makes an update part of a round."""
+    """Return the request that commits an update."""
     return round_service_pb2.CommitUpdateRequest(
         run_id=run_id,
         round=round_number,
@@ -27,7 +27,7 @@ def update_to_commit(
 
 
 def update_from_commit(request: round_service_pb2.CommitUpdateRequest) -> Update:
-    """The update of a request, its numbers as they came; its number of prototypes is found by whoever reads them."""
+    """Return the update of a request, values unchecked; the number of prototypes is set when they are read."""
     present("run_id", request.run_id)
     at_least(0, "round", request.round)
     return Update(
@@ -42,10 +42,10 @@ def update_from_commit(request: round_service_pb2.CommitUpdateRequest) -> Update
 
 
 def committed_to_proto(committed: CommittedUpdate) -> round_service_pb2.CommittedUpdate:
-    """The message that names a committed update."""
+    """Return the message of a committed update."""
     return round_service_pb2.CommittedUpdate(run_id=committed.run_id, round=committed.round, sha256s=committed.sha256s)
 
 
 def committed_from_proto(message: round_service_pb2.CommittedUpdate) -> CommittedUpdate:
-    """The committed update that a message names."""
+    """Return the committed update of a message."""
     return CommittedUpdate(present("run_id", message.run_id), message.round, tuple(message.sha256s))

@@ -1,4 +1,4 @@
-"""What opens an upload: of a blob of an update, or of a model that runs can begin with."""
+"""Headers of uploads: of an update's blob, or of an initial model."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MAX_MODEL_NAME = 256
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UploadHeader:
-    """What an upload is for, and by whom."""
+    """Purpose and sender of an upload."""
 
     run_id: str
     round: int
@@ -25,7 +25,7 @@ class UploadHeader:
 
 
 def upload_header_to_proto(header: UploadHeader) -> round_service_pb2.BlobHeader:
-    """The message that opens an upload."""
+    """Return the header of an upload."""
     return round_service_pb2.BlobHeader(
         run_id=header.run_id,
         round=header.round,
@@ -36,7 +36,7 @@ def upload_header_to_proto(header: UploadHeader) -> round_service_pb2.BlobHeader
 
 
 def upload_header_from_proto(message: round_service_pb2.BlobHeader) -> UploadHeader:
-    """What an upload says that it is for; who sends it is checked against the sessions, not here."""
+    """Return the purpose and sender that a header claims; the sender is checked against the sessions, not here."""
     return UploadHeader(
         run_id=present("run_id", message.run_id),
         round=at_least(0, "round", message.round),
@@ -47,12 +47,12 @@ def upload_header_from_proto(message: round_service_pb2.BlobHeader) -> UploadHea
 
 
 def initial_model_to_proto(blob: BlobRef, name: str) -> run_service_pb2.InitialModelHeader:
-    """The message that opens the upload of a model to begin with."""
+    """Return the header of an initial model's upload."""
     return run_service_pb2.InitialModelHeader(blob=blob_to_proto(blob), name=name)
 
 
 def initial_model_from_proto(message: run_service_pb2.InitialModelHeader) -> tuple[BlobRef, str]:
-    """The model that such a message announces, and what people call it."""
+    """Return the announced initial model and its name."""
     blob = blob_from_proto(message.blob)
     if blob.role != MODEL:
         raise malformed("role", f"{blob.role!r} is not the role {MODEL!r}")

@@ -1,4 +1,4 @@
-"""Clients."""
+"""Documents of clients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run may be configured with, and whether a configuration is right."""
+"""Documents of configurations: the possible methods, models and keys, and the check of one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the JSON documents have in common."""
+"""Basis of the JSON documents."""
 
 from __future__ import annotations
 

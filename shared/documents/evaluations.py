@@ -1,4 +1,4 @@
-"""What clients reported."""
+"""Documents of evaluation reports."""
 
 from __future__ import annotations
 

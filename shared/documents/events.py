@@ -1,4 +1,4 @@
-"""The history."""
+"""Documents of the history."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a process is there and has what it needs."""
+"""Documents of the health endpoints."""
 
 from __future__ import annotations
 

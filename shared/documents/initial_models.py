@@ -1,4 +1,4 @@
-"""Models that runs can begin with."""
+"""Documents of initial models."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Errors."""
+"""Documents of errors (RFC 9457)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Maps of prototypes."""
+"""Documents of prototype maps."""
 
 from __future__ import annotations
 

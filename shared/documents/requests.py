@@ -1,4 +1,4 @@
-"""What is sent to steer a run."""
+"""Bodies of requests that control a run."""
 
 from __future__ import annotations
 

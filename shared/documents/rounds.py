@@ -1,4 +1,4 @@
-"""Rounds, and what they computed."""
+"""Documents of rounds and their results."""
 
 from __future__ import annotations
 

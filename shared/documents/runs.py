@@ -1,4 +1,4 @@
-"""Runs."""
+"""Documents of runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The methods, one file each; README.md in this folder says how to add one."""
+"""Federated methods, one file each; README.md in this folder says how to add one."""
 
 from __future__ import annotations
 
@@ -11,4 +11,4 @@ from shared.methods.base import Method
 METHODS: Mapping[str, Method] = MappingProxyType(
     {module.METHOD.name: module.METHOD for module in (fedavg, fedprox, moon, fedproto, fpl, fedplvm, fedplcc, fedccl)}
 )
-"""Every method by name."""
+"""Methods by name."""

@@ -1,9 +1,9 @@
-"""What a federated method is: a frozen record of a few pure functions, client half and server half side by side.
+"""Method: a frozen record of pure functions, client half and server half together.
 
-A method file imports the standard library, numpy, pydantic, `shared.methods.maths`, `shared.methods.finch`,
-`shared.types`, this module, the shared parts in prototypes.py and other methods, nothing else. Its client half is
-written with operators, `.sum()` and `.mean()`, which torch tensors and numpy arrays share; what operators cannot say
-comes through `Ops`. So the same loss runs in a trainer and, in tests, on plain numpy.
+A method file imports only the standard library, numpy, pydantic, `shared.methods.maths`, `shared.methods.finch`,
+`shared.types`, this module, prototypes.py and other methods. Its client half uses operators, `.sum()` and `.mean()`, which
+torch tensors and numpy arrays share, and `Ops` for everything else. The same loss therefore runs on torch in a trainer and
+on numpy in tests.
 
 Shape legend: B batch, N samples of a client, D feature size, M classes, G prototypes, K clients.
 """
@@ -27,16 +27,15 @@ Block = npt.NDArray[Any]
 """A piece of one tensor, flattened: float32, or int64 for integer buffers."""
 
 Coefficient = Annotated[float, Field(ge=0, le=1e6)]
-"""A hyper-parameter: what a term of the loss is multiplied by. Zero leaves the term out."""
+"""Factor of a term of the loss. Zero leaves the term out."""
 Temperature = Annotated[float, Field(ge=1e-3, le=100)]
-"""A hyper-parameter: what similarities are divided by before their exponentials are compared."""
+"""Divisor of similarities before their exponentials are taken."""
 
-# The aggregator's clustering costs n^2 D for n rows of a class, and an update's sample counts are what its sender claims:
-# so the rows themselves are bounded. FINCH joins every row to a neighbour, so a cluster has two members or more (or is a
-# class of one sample): 8192 samples of a class give at most 4096 rows even in the finest partition; the last has tens.
-# The dearest set within both limits has 16 full classes, 16 * 4096^2 * D products: seconds for D = 512.
-# A class's rows over all clients have no limit of their own: they are at most the number of clients times this one, and
-# the roster is the operator's.
+# The aggregator's clustering costs n^2 D for n rows of a class, and sample counts are only claims of the sender: the rows
+# themselves are therefore bounded. FINCH joins every row to a neighbour, so a cluster has at least two members (or is a
+# class of one sample): 8192 samples of a class give at most 4096 rows in the finest partition, and tens in the last one.
+# The most expensive set within both limits has 16 full classes: 16 * 4096^2 * D products, seconds for D = 512.
+# A class's rows over all clients are at most this limit times the number of clients, which the operator chooses.
 MAX_ROWS_PER_CLASS = 4096
 """Most prototypes of one class in an uploaded set."""
 MAX_ROWS = 65536
@@ -44,16 +43,16 @@ MAX_ROWS = 65536
 
 
 class MethodConfig(BaseModel):
-    """Hyper-parameters that every method has. Subclasses add theirs, defaulted to the paper's values."""
+    """Hyper-parameters of every method. Subclasses add their own, with the paper's values as defaults."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, strict=True)
 
     averaging: Literal["weighted", "equal"] = "weighted"
-    """Weight of a client in the fold: its number of samples, or one."""
+    """Weight of a client in the fold: its number of samples (weighted), or 1 (equal)."""
 
     younger: ClassVar[frozenset[str]] = frozenset()
-    """Keys that came after the method's first release. Where they have their default they are not written down, so that the
-    hash of a run that does not set them stays what it was."""
+    """Keys added after the method's first release. Keys at their default are not written, so that runs that do not set
+    them keep their hash."""
 
     @model_serializer(mode="wrap")
     def _without_younger_defaults(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -65,10 +64,10 @@ class MethodConfig(BaseModel):
 
 
 class Ops(Protocol):
-    """What operators cannot say, in float32 even where the model runs in less.
+    """Operations beyond operators, in float32 even if the model runs in lower precision.
 
-    Masks are boolean arrays that broadcast to the shape of `x`; reductions are over the last axis. Integer, float and
-    boolean arrays are compared, indexed and broadcast with operators.
+    Masks are boolean arrays that broadcast to the shape of `x`; reductions are over the last axis. Arrays are compared,
+    indexed and broadcast with operators.
     """
 
     def cosine(self, x_BD: Array, y_GD: Array) -> Array:
@@ -81,7 +80,7 @@ class Ops(Protocol):
         """Euclidean norm of each row, `[B]`, without gradient."""
 
     def clamp_min(self, x: Array, minimum: float) -> Array:
-        """Elementwise maximum with a constant; the gradient is 0 where it acts."""
+        """Elementwise maximum with a constant; the gradient is 0 where the constant wins."""
 
     def log(self, x: Array) -> Array:
         """Natural logarithm, elementwise."""
@@ -107,7 +106,7 @@ class Ops(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prototypes:
-    """The round's global prototypes on the training device, as constants."""
+    """Global prototypes of the round on the training device, as constants."""
 
     vectors_GD: Array
     class_ids_G: Array
@@ -115,14 +114,14 @@ class Prototypes:
     class_sizes_M: Array
     """Prototypes per class, `[M]` whole numbers in float64, so that a share of them (a top-k) is exact to 1e-9."""
     group_ids_G: Array
-    """Whose each prototype is, where the method says so, else -1."""
+    """Owner of each prototype if the method sets one, else -1."""
     class_means_MD: Array
-    """Plain mean of each class's prototypes, zeros for a class without; computed once a round in float64."""
+    """Plain mean of each class's prototypes, zeros for a class without any; computed once per round in float64."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientStep:
-    """Everything that a client loss may look at for one mini-batch."""
+    """Inputs of a client loss for one mini-batch."""
 
     ops: Ops
     features_BD: Array
@@ -133,41 +132,41 @@ class ClientStep:
     params: Mapping[str, Array]
     """Trainable parameters by name."""
     start: Mapping[str, Array]
-    """The same parameters as training started from them, constants: the received ones, or those of `Method.start_model`."""
+    """Parameters at the start of training, as constants: the received ones, or those of `Method.start_model`."""
     prototypes: Prototypes | None
-    """None before the first aggregation, or where the global set is empty."""
+    """Global prototypes; None before the first aggregation and for an empty global set."""
     round: int
     total_rounds: int
     reference_features: Mapping[str, Array] = field(default_factory=dict)
-    """Features `[B, D]` of the same images under the method's reference models, by their names; constants."""
+    """Features `[B, D]` of the same images under the method's reference models, by name, as constants."""
 
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """One term of a loss: the scalar as reported, and what it is multiplied by in the total."""
+    """Term of a loss: the reported scalar, and its coefficient in the total."""
 
     value: Array
     coefficient: float = 1.0
 
 
 LossTerms = Mapping[str, Term]
-"""Terms by name in a fixed order. A term whose coefficient is 0 is left out, not multiplied: that keeps FedAvg's bits."""
+"""Terms by name in a fixed order. A term with coefficient 0 is left out, not multiplied by 0: that keeps FedAvg's bits."""
 
 ModelArrays = Mapping[str, npt.NDArray[Any]]
-"""A whole model by tensor name, float32 or int64 arrays in host memory."""
+"""Whole model: float32 or int64 arrays in host memory, by tensor name."""
 
 ClientState = Mapping[str, npt.NDArray[Any]]
-"""What a client keeps from one of its updates to the next: float32 or int64 arrays by name. It never leaves the client."""
+"""State that a client keeps between its updates: float32 or int64 arrays by name. It never leaves the client."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientEnd:
-    """What a client has when its training of a round is over."""
+    """State of a client at the end of its training in a round."""
 
     received: ModelArrays
     trained: ModelArrays
     state: ClientState | None
-    """What it kept from its last committed update; None at its first participation."""
+    """State kept from its last committed update; None at its first participation."""
     round: int
 
 
@@ -178,11 +177,11 @@ Fold = Callable[[Block, Iterable[Block], Sequence[float], Any], Block]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """What leaves the client besides its model."""
+    """Data that leave the client besides its model."""
 
     prototypes: PrototypeSet
     num_excluded: int = 0
-    """Samples that no prototype stands for: zero features, clusters below the minimum size."""
+    """Samples that no prototype represents: zero features, clusters below the minimum size."""
 
 
 ClientReport = Callable[[FloatArray, IntArray, int, Any], Report]
@@ -252,7 +251,7 @@ class Method:
 
     @property
     def keeps_client_state(self) -> bool:
-        """Whether an update depends on what the client kept from the one before."""
+        """Whether an update depends on state that the client kept from its previous one."""
         return self.next_client_state is not None
 
     @property
@@ -261,9 +260,9 @@ class Method:
         return self.prototype_kind is not None
 
     def evaluated_models(self, config: MethodConfig) -> tuple[str, ...]:
-        """Which models a client's report is of: the global one if there is one, then its own if it has one.
+        """Return the models that a client's report covers: the global one if updates share it, then the client's own if any.
 
-        The first one's accuracy is the round's.
+        The accuracy of the first is the round's accuracy.
         """
         is_local = self.local_model is not None and self.has_local_model(config)
         return (*((GLOBAL_MODEL,) if self.shares_model(config) else ()), *((LOCAL_MODEL,) if is_local else ()))
@@ -274,17 +273,17 @@ class Method:
 
 
 def fold_weights(num_examples: Sequence[int], config: MethodConfig) -> list[float]:
-    """Weight of each client's blocks, in the same order; whole numbers, so float64 products of float32 are exact."""
+    """Return the weight of each client in the fold; whole numbers, so that float64 products with float32 are exact."""
     return [1.0 if config.averaging == "equal" else float(count) for count in num_examples]
 
 
 def per_class_counts(class_ids: IntArray, num_classes: int) -> IntArray:
-    """How many entries each class has, int64 `[M]`."""
+    """Return the number of entries of each class, int64 `[M]`."""
     return np.bincount(class_ids, minlength=num_classes).astype(np.int64)
 
 
 def class_means(prototypes: PrototypeSet, num_classes: int) -> FloatArray:
-    """Return the plain mean of each class's prototypes, float32 `[M, D]` rounded once; zeros for a class without."""
+    """Return the plain mean of each class's prototypes, float32 `[M, D]` rounded once; zeros for a class without any."""
     means_MD = np.zeros((num_classes, prototypes.vectors.shape[1]))
     for class_id in np.unique(prototypes.class_ids):
         means_MD[class_id] = prototypes.vectors[prototypes.class_ids == class_id].mean(0, dtype=np.float64)
@@ -292,7 +291,7 @@ def class_means(prototypes: PrototypeSet, num_classes: int) -> FloatArray:
 
 
 def excess_rows(prototypes: PrototypeSet, num_classes: int) -> str | None:
-    """Say how a set has too many prototypes to be uploaded, or None where it has not.
+    """Return the sentence for a set with too many prototypes to upload, or None.
 
     Args:
         prototypes: The set; its class ids lie in [0, M).

@@ -1,4 +1,4 @@
-"""FINCH and FINCH*: parameter-free clustering by first neighbours, exact, in blocks and with the same result everywhere.
+"""FINCH and FINCH*: parameter-free clustering by first neighbours, exact, in blocks, with equal results on every machine.
 
 Sarfraz, Sharma, Stiefelhagen, "Efficient Parameter-free Clustering Using First Neighbor Relations", CVPR 2019,
 https://arxiv.org/abs/1902.11266, Algorithm 1 without its optional last steps: neither an early exit nor a requested number
@@ -9,8 +9,8 @@ The first neighbour of row i, by cosine similarity, is
     kappa(i) = the lowest j != i with cos(x_i, x_j) >= max_j cos(x_i, x_j) - 1e-12,
 
 where the similarities are those of `_exact_cosines`: float64, every addition in a fixed order. A matrix product rounds
-differently for each block shape, thread count and processor, so here it only ever proposes. Its rounding error has a proven
-bound; what lies within that bound of the best is computed again in the fixed order. So the labels depend on the rows alone.
+differently for each block shape, thread count and processor, so it only proposes candidates. Its rounding error has a proven
+bound; similarities within that bound of the best are computed again in the fixed order. The labels depend only on the rows.
 
 Differs from the paper: rows that are zero have no direction; they get the label -1 and join no cluster. A zero row that
 appears as the mean of a cluster has similarity 0 to everything, as in the published code.
@@ -57,7 +57,7 @@ _PARTITION = re.compile(r"last|first|index:(\d{1,6})")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Clusters:
-    """What FINCH* returns.
+    """Result of FINCH*.
 
     Attributes:
         centres_CD: float32, the mean of each cluster's rows; clusters are numbered by their first row.
@@ -79,15 +79,15 @@ def finch(
     merge_mean: MergeMean = "plain",
     block_rows: int = _BLOCK_ROWS,
 ) -> tuple[IntArray, ...]:
-    """Return the hierarchy of partitions P_0, P_1, ..., P_L, each coarser than the one before.
+    """Return the hierarchy of partitions P_0, P_1, ..., P_L, each coarser than the previous one.
 
-    Every partition has at least two clusters, unless P_0 itself is one cluster. Needs no N x N memory: besides the rows it
-    holds their float32 unit vectors and a few blocks.
+    Every partition has at least two clusters, unless P_0 itself is one cluster. Memory is linear in N: the rows, their
+    float32 unit vectors and a few blocks.
 
     Args:
         vectors: `[N, D]`, taken as float32, any scale.
         weights: Positive `[N]`, all 1 if not given; they matter with `merge_mean="weighted"` only.
-        merge_mean: How a cluster's rows are averaged before clusters are compared: each row alike, or by weight.
+        merge_mean: Mean of a cluster's rows by which clusters are compared: `plain`, or `weighted`.
         block_rows: Rows of a tile of the similarity matrix; changes memory and speed, never the result.
 
     Returns:
@@ -115,10 +115,10 @@ def finch_star(
 
     Args:
         vectors: `[N, D]`, taken as float32; not normalised before they are averaged.
-        weights: Positive `[N]`: numbers of samples that the rows stand for.
+        weights: Positive `[N]`: numbers of samples that the rows represent.
         partition: `last` (the coarsest with two clusters or more), `first` (P_0) or `index:<l>` (P_l, or the last where
             the hierarchy is shorter).
-        merge_mean: `plain` averages rows alike, `weighted` by weight; both for the centres and inside FINCH.
+        merge_mean: `plain` averages rows equally, `weighted` by weight; for the centres and inside FINCH.
         block_rows: As in `finch`.
 
     Raises:
@@ -144,7 +144,7 @@ def partition_level(partition: str) -> int:
     """Return the index of the partition that a configuration names; `last` is beyond any hierarchy.
 
     Raises:
-        ValueError: It is none of `last`, `first` and `index:<l>`.
+        ValueError: Not one of `last`, `first` and `index:<l>`.
     """
     match = _PARTITION.fullmatch(partition)
     if match is None:
@@ -198,10 +198,10 @@ def _hierarchy(rows_ND: FloatArray, weights_N: DoubleArray | None, block_rows: i
     while True:
         labels = partitions[-1]
         num_clusters = int(labels.max()) + 1
-        # A cluster has two members or more of the level below: fewer than four can only become one.
+        # A cluster has at least two members of the level below, so fewer than four can only become one.
         if num_clusters < 4:
             return partitions
-        # Means of the given rows, never of means.
+        # Means of the given rows, not of means.
         merged = _merge(_means(rows_ND, labels, weights_N), block_rows)
         if merged.max() == 0:
             return partitions
@@ -247,8 +247,8 @@ def _means(rows_ND: FloatArray, labels_N: IntArray, weights_N: DoubleArray | Non
 def first_neighbours(rows_ND: Rows, *, block_rows: int = _BLOCK_ROWS) -> IntArray:
     """Return kappa, the first neighbour of each of N >= 2 rows, int64 `[N]`; see the module's definition.
 
-    Three sieves, each exact by the error bound of the one before: a float32 product proposes candidates; rows with many of
-    them (duplicates, tight clusters) go through a float64 product; what is still undecided is computed in fixed order.
+    Three stages, each exact by the error bound of the previous one: a float32 product proposes candidates; rows with many
+    candidates (duplicates, tight clusters) go through a float64 product; undecided rows are computed in fixed order.
     """
     norms_N = _norms(rows_ND)
     norms_N[norms_N < MIN_NORM] = np.inf  # similarity 0 to everything
@@ -266,7 +266,7 @@ def first_neighbours(rows_ND: Rows, *, block_rows: int = _BLOCK_ROWS) -> IntArra
 
 
 class _Candidates:
-    """For each row the columns that may be its first neighbour, from tiles of float32 products seen in any order.
+    """Columns that may be a row's first neighbour, from tiles of float32 products in any order.
 
     The margin. Let u, v be unit rows in float64, U = 2^-24 the float32 unit roundoff. Rounding u and v to float32 changes
     u.v by at most 2U + U^2; summing D products in float32, in whatever order, fused or not, by at most
@@ -285,7 +285,7 @@ class _Candidates:
         self._parts: list[tuple[IntArray, IntArray, FloatArray]] = []
 
     def see(self, first_row: int, first_column: int, products_RS: FloatArray) -> None:
-        """Take in the tile of products of rows `first_row...` with rows `first_column...`."""
+        """Add the tile of products of rows `first_row...` with rows `first_column...`."""
         rows = slice(first_row, first_row + len(products_RS))
         tile_best_R = products_RS.max(axis=1)
         best_R = np.maximum(self._best_N[rows], tile_best_R)
@@ -304,7 +304,7 @@ class _Candidates:
         self._parts.append((hot[row_P] + first_row, column_P + first_column, products_RS[row_P, column_P]))
 
     def compact(self) -> None:
-        """Forget candidates that have fallen behind, and those of rows with too many."""
+        """Drop candidates below the margin, and those of rows with too many."""
         row_P, column_P, product_P = (np.concatenate(part) for part in zip(*self._parts, strict=True))
         is_near_P = product_P >= self._best_N[row_P] - self._margin
         is_crowded_P = np.bincount(row_P[is_near_P], minlength=len(self._best_N))[row_P] > _MAX_CANDIDATES
@@ -323,7 +323,7 @@ class _Candidates:
         return np.flatnonzero(is_crowded_N), row_P[order_P], column_P[order_P]
 
     def _drop(self, row_P: IntArray, product_P: FloatArray) -> None:
-        # A row is crowded in the end only if what was dropped still counts then: best values only rise.
+        # A row is crowded in the end only if a dropped product is still within the margin then: best values only rise.
         np.maximum.at(self._dropped_N, row_P, product_P)
 
 
@@ -348,10 +348,10 @@ def _propose(unit_ND: FloatArray, block_rows: int) -> _Candidates:
 
 
 def _multiply(left_RD: FloatArray, right_SD: FloatArray, products_RS: FloatArray) -> None:
-    """Write all products of rows; a small matrix of them piece by piece, each too small for a second thread.
+    """Write all products of rows; a small matrix in pieces that are too small for a second thread.
 
-    The features of one class make products of a few microseconds: there, threads that wait for each other take longer than
-    the work, and many times longer on a machine that does something else besides.
+    Products of one class's features take microseconds: threads that wait for each other would take longer than the work, and
+    many times longer on a busy machine.
     """
     num_rows = max(1, _LONE_PRODUCTS // max(1, right_SD.size))
     if num_rows < _FEWEST_ROWS:
@@ -364,8 +364,8 @@ def _compare_with_all(rows_ND: Rows, norms_N: DoubleArray, row_R: IntArray, neig
     """Write the first neighbours of a few rows after a float64 product with all rows.
 
     The product is within E = (D + 64) 2^-53 of `_exact_cosines`: at most D roundings in the product, log2 D + 1 in the fixed
-    order, and one for each of three scalings. So what is 2 E inside the tie's edge ties for certain, and what is 2 E outside
-    does not; a row is settled here unless something on the edge comes before its first certain tie.
+    order, and one for each of three scalings. A similarity 2 E inside the tie's edge ties for certain, and one 2 E outside
+    does not; a row is settled here unless an uncertain similarity comes before its first certain tie.
     """
     num_rows, dim = rows_ND.shape
     error = (dim + 64) * 2.0**-53
@@ -384,7 +384,7 @@ def _compare_with_all(rows_ND: Rows, norms_N: DoubleArray, row_R: IntArray, neig
     is_settled_R = is_near_RN.argmax(axis=1) == first_tie_R
     neighbours_N[row_R[is_settled_R]] = first_tie_R[is_settled_R]
 
-    # Up to the first certain tie everything near may win; beyond it only what may set the maximum matters.
+    # Up to the first certain tie every near column may win; beyond it only a possible maximum matters.
     open_R = np.flatnonzero(~is_settled_R)
     is_needed_RN = is_near_RN[open_R] & (np.arange(num_rows) <= first_tie_R[open_R, None])
     is_needed_RN |= cosines_RN[open_R] >= best_R1[open_R] - 2 * error
@@ -434,7 +434,7 @@ def _unit_rows(rows_ND: Rows, norms_N: DoubleArray) -> FloatArray:
 def _sum_rows(terms_ND: DoubleArray) -> DoubleArray:
     """Return the sum of each row, folding its halves onto each other; overwrites the terms.
 
-    Elementwise additions in an order given by D alone: no library's choice of blocks or lanes can change a bit.
+    The order of the elementwise additions depends only on D: no library's choice of blocks or lanes can change a bit.
     """
     width = terms_ND.shape[1]
     if width == 0:

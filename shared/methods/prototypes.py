@@ -1,4 +1,4 @@
-"""Parts that prototype methods are built from: summarisers of both halves, and terms of the local loss.
+"""Parts of prototype methods: summaries of clients and server, and terms of the local loss.
 
 Shape legend: B batch, N samples of a client, D feature size, M classes, G prototypes.
 """
@@ -22,7 +22,7 @@ def _known_partition(partition: str) -> str:
 
 
 Partition = Annotated[str, AfterValidator(_known_partition)]
-"""Which of FINCH's partitions gives the prototypes: `last`, `first` or `index:<l>`."""
+"""FINCH's partition that gives the prototypes: `last`, `first` or `index:<l>`."""
 
 
 MIN_FEATURE_NORM = 1e-8
@@ -32,7 +32,7 @@ SIMILARITY_FLOOR = 1e-4
 
 
 class PrototypeConfig(MethodConfig):
-    """Hyper-parameters that every method with prototypes has."""
+    """Hyper-parameters of every method with prototypes."""
 
     proto_staleness: Annotated[int, Field(ge=0, le=100_000)] = 0
     """Past rounds from which the last prototypes of a client of the run that gave no update this round stay in the pool: it
@@ -85,7 +85,7 @@ def local_clusters(features_ND: FloatArray, labels_N: IntArray, num_classes: int
 
 
 def local_means(features_ND: FloatArray, labels_N: IntArray, num_classes: int) -> Report:
-    """Return the mean feature of every class that is there, float32 rounded once, weighted by its number of samples.
+    """Return the mean feature of every class with samples, float32 rounded once, weighted by its number of samples.
 
     Zero features, which have no direction, are left out and count as excluded, as in `local_clusters`.
 
@@ -127,7 +127,7 @@ def pooled(sets: Sequence[PrototypeSet]) -> PrototypeSet:
 
 
 def mean_per_class(sets: Sequence[PrototypeSet], num_classes: int, *, by_counts: bool) -> PrototypeSet:
-    """Return one prototype of weight 1 per class that is there: the mean of the pooled ones, alike or by their weights."""
+    """Return one prototype of weight 1 per present class: the plain or weighted mean of the pooled ones."""
     pool = pooled(sets)
     if not len(pool):
         return pool

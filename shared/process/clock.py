@@ -1,4 +1,4 @@
-"""Times for people and files that a change of the wall clock cannot disturb."""
+"""Clocks whose differences are right even when somebody sets the wall clock."""
 
 from __future__ import annotations
 
@@ -6,20 +6,19 @@ import time
 from collections.abc import Callable
 
 Clock = Callable[[], float]
-"""Seconds since some moment."""
+"""A function that returns seconds since a fixed moment."""
 
 
 def since_boot() -> float:
-    """Seconds since this machine started, of a clock that nobody sets; asleep it goes on where the system can tell."""
+    """Return seconds since this machine started; includes time asleep where the system offers CLOCK_BOOTTIME."""
     boottime = getattr(time, "CLOCK_BOOTTIME", None)
     return time.monotonic() if boottime is None else time.clock_gettime(boottime)
 
 
 class SteadyClock:
-    """The wall clock as it was when this was made, and from then on a clock that nobody sets.
+    """A clock that starts at the wall clock's time and then follows a clock that nobody sets.
 
-    A difference of two of its times is how long something took, also where the wall clock was wrong at first, or jumped by
-    an hour in between.
+    A difference of two of its times is a true duration, even if the wall clock was wrong at the start or jumped in between.
     """
 
     def __init__(self, wall: Clock = time.time, steady: Clock = since_boot) -> None:
@@ -27,11 +26,11 @@ class SteadyClock:
         self._start = wall() - steady()
 
     def __call__(self) -> float:
-        """The time, in seconds since 1970."""
+        """Return the time in seconds since 1970."""
         return self._start + self._steady()
 
 
 def not_before(clock: Clock, earliest: float) -> Clock:
-    """The clock, moved on where it is behind a time that has been: after a restart under a clock that was set back."""
+    """Return the clock, advanced so that it starts at `earliest` or later: it may have been set back before a restart."""
     behind = earliest - clock()
     return clock if behind <= 0 else lambda: clock() + behind

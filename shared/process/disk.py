@@ -1,7 +1,7 @@
-"""What durable files need of the operating system, and what to say when it refuses.
+"""Durable changes of files and folders, and the sentence for a disk that refuses.
 
-Every change that aggregator and trainer make to their state directories goes through these functions: each is a step with a
-name, and has a failpoint before and after it (failpoints.py). A test holds both packages to that.
+Aggregator and trainer change their state directories only through these functions. Each is a named step with a failpoint
+before and after it (failpoints.py); a test checks that both packages use nothing else.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from shared.process.failpoints import passing
 
 
 def why_unusable(folder: Path, error: OSError) -> str:
-    """The sentence for a folder that a process cannot use, with what to do where that is known."""
+    """Return the sentence for a folder that a process cannot use, with a remedy where one is known."""
     sentence = f"cannot use the state directory {folder}: {error.strerror or error}"
     if isinstance(error, PermissionError):
-        # In a container this is a mounted folder of the host: its owner counts by number.
+        # In a container this is a mounted folder of the host: the owner's number decides.
         sentence += f"; make it writable for user id {os.geteuid()}, or choose another with --state-dir"
     return sentence
 
 
 def durable_step(*name: str) -> passing:
-    """A block that changes what is on the disk; there is a failpoint before and one after it."""
+    """Return a context manager with a failpoint before and after a change on the disk."""
     return passing(*name)
 
 
@@ -32,14 +32,14 @@ def fsync_file(descriptor: int, step: str) -> None:
     """Make a file's bytes durable.
 
     Raises:
-        OSError: The disk refuses; nobody knows then which of the bytes it has.
+        OSError: The disk refuses; any of the bytes may be missing on it.
     """
     with durable_step(step, "fsync"):
         os.fsync(descriptor)
 
 
 def fsync_folder(folder: Path, step: str = "folder") -> None:
-    """Make the names in a folder durable: a file that was renamed or linked is there after a power cut only then.
+    """Make the names in a folder durable: only then does a renamed or linked file survive a power cut.
 
     Raises:
         OSError: The folder cannot be opened, or the disk refuses.
@@ -53,7 +53,7 @@ def fsync_folder(folder: Path, step: str = "folder") -> None:
 
 
 def rename(source: Path, target: Path, step: str) -> None:
-    """Give a file another name, in place of what has it.
+    """Rename a file, replacing any file of the new name.
 
     Raises:
         OSError: The disk refuses.
@@ -66,7 +66,7 @@ def link(source: Path, target: Path, step: str) -> None:
     """Give a file a second name.
 
     Raises:
-        FileExistsError: There is a file of this name.
+        FileExistsError: A file of this name exists.
         OSError: The disk refuses.
     """
     with durable_step(step, "link"):
@@ -74,7 +74,7 @@ def link(source: Path, target: Path, step: str) -> None:
 
 
 def make_folder(folder: Path, step: str) -> None:
-    """Make a folder where there is none.
+    """Make a folder unless it exists.
 
     Raises:
         OSError: The disk refuses.
@@ -101,7 +101,7 @@ def make_state_folder(folder: Path, step: str) -> None:
 
 
 def remove(path: Path, step: str) -> None:
-    """Take a file away; one that is not there is fine.
+    """Remove a file; a missing file is fine.
 
     Raises:
         OSError: The disk refuses.
@@ -111,22 +111,22 @@ def remove(path: Path, step: str) -> None:
 
 
 def remove_tree(folder: Path, step: str) -> None:
-    """Take a folder away with everything in it, as far as the disk lets it go."""
+    """Remove a folder with its content, ignoring files that cannot be removed."""
     with durable_step(step, "remove_tree"):
         shutil.rmtree(folder, ignore_errors=True)
 
 
 def replace_file(path: Path, data: bytes, step: str, *, mode: int = 0o666) -> None:
-    """Give a file these bytes, all of them or none whatever happens: written beside it, fsynced, renamed.
+    """Replace a file's content atomically: write a temporary file, fsync it, rename it.
 
     Args:
         path: The file.
-        data: Its bytes.
-        step: Name of the failpoints' common beginning.
+        data: Its new content.
+        step: Prefix of the failpoints.
         mode: Permissions of a new file, before the process's umask.
 
     Raises:
-        OSError: The disk refuses; the file is as it was.
+        OSError: The disk refuses; the file is unchanged.
     """
     temporary = path.with_name(f"{path.name}.tmp")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)

@@ -1,17 +1,17 @@
-"""Named places at which a test may end or watch this process: before and after every durable write, call and transition.
+"""Failpoints: named places where a test may kill or watch a process, around every durable write, call and transition.
 
     failpoint("blob.link.before")
     with passing("blob.link"):  # a failpoint before the block, and one after it if it succeeds
         ...
 
-A failpoint costs one comparison while nothing is armed, which is always so in production. A test arms the whole process by
-the environment, before it starts, with a folder that test and process share:
+An unarmed failpoint, as always in production, costs one comparison. A test arms a process before it starts by an environment
+variable that names a shared folder:
 
     FEDPLCC_FAILPOINTS=FOLDER
 
-Every failpoint that is passed is appended to FOLDER/passed, one name a line; the process kills itself with SIGKILL at the
-one that FOLDER/armed names, `NAME COUNT`: at its COUNT-th passing since that line was written. Within one process a test
-may `install` any function instead.
+The process appends each failpoint that it passes to FOLDER/passed, one name a line. It kills itself with SIGKILL at the
+failpoint that FOLDER/armed names, `NAME COUNT`: at the COUNT-th pass since that line was written. A test may `install` any
+function in its own process instead.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ log = get_logger("failpoints")
 VARIABLE = "FEDPLCC_FAILPOINTS"
 """Environment variable that arms a process with a folder."""
 PASSED_FILE, ARMED_FILE = "passed", "armed"
-"""Files in that folder: what was passed, and where to die."""
+"""Files in that folder: the failpoints passed, and the one that kills."""
 
 Hook = Callable[[str], None]
-"""Told the name of every failpoint as it is passed, from any thread."""
+"""Function called with the name of every failpoint passed, from any thread."""
 
 _hook: Hook | None = None
 
 
 def failpoint(*name: str) -> None:
-    """Pass a named place, its parts joined by dots; nothing happens unless a test has armed this process."""
+    """Pass a failpoint, its name's parts joined by dots; does nothing in an unarmed process."""
     if _hook is not None:
         _hook(".".join(name))
 
 
 class passing:  # noqa: N801  # reads as a word: with passing("blob.link")
-    """A block with the failpoints NAME.before and, if it succeeds, NAME.after."""
+    """Context manager with the failpoints NAME.before and, if the block succeeds, NAME.after."""
 
     __slots__ = ("_name",)
 
@@ -60,18 +60,18 @@ class passing:  # noqa: N801  # reads as a word: with passing("blob.link")
 
 
 def is_armed() -> bool:
-    """Whether anything is told of the failpoints that are passed."""
+    """Whether a hook is installed."""
     return _hook is not None
 
 
 def install(hook: Hook | None) -> None:
-    """Have a function told of every failpoint, or nobody any more."""
+    """Install the function called at every failpoint; None removes it."""
     global _hook
     _hook = hook
 
 
 class _Killer:
-    """Writes down what is passed, and kills this process where it is told to."""
+    """Hook that records the failpoints passed and kills this process at the armed one."""
 
     def __init__(self, folder: Path) -> None:
         self._armed = folder / ARMED_FILE
@@ -97,7 +97,7 @@ class _Killer:
 
 
 def arm_from_environment() -> None:
-    """Arm this process if the environment says so, with a warning in its log."""
+    """Arm this process if the environment variable is set, with a warning in its log."""
     folder = os.environ.get(VARIABLE)
     if folder:
         install(_Killer(Path(folder)))

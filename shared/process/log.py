@@ -1,11 +1,11 @@
-"""Structured logging, set up once: JSON off a terminal, for people on one, always to stderr.
+"""Structured logging to stderr: text for people on a terminal, JSON elsewhere.
 
-An event is a short constant name with fields: `log.info("round_closed", run_id=..., round=3, duration_s=1.9)`. What holds
-for everything that follows in a thread or task is bound once with `bind`. Never weights, payloads, examples or tokens;
-so tracebacks come without the values of variables, and what slips into a field is cut or masked (`guarded`).
+An event is a short constant name with fields: `log.info("round_closed", run_id=..., round=3, duration_s=1.9)`. Fields common
+to the lines of a thread or task are bound once with `bind`. Weights, payloads, examples and tokens are never logged:
+tracebacks come without the values of variables, and `guarded` cuts or masks suspicious fields.
 
-Levels: debug is what repeats (polls, heartbeats, attempts after the first), info what was asked for and done, warning what
-was refused or failed while the work goes on, error what needs a person. deploy/logs.md lists every event.
+Levels: debug for repetitions (polls, heartbeats, attempts after the first), info for requested work that was done, warning
+for refusals and failures that work survives, error for failures that need a person. deploy/logs.md lists every event.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from structlog.typing import EventDict, Processor, WrappedLogger
 Level = Literal["debug", "info", "warning", "error"]
 
 OUR_LOGGERS = ("rpc", "aggregator", "gateway", "trainer", "fedplcc", "shared")
-"""Roots of the names of our loggers; all others are libraries'."""
+"""Roots of our loggers' names; all other loggers belong to libraries."""
 
 MAX_TEXT = 2000
-"""Most characters of a value; what is cut says how long it was."""
+"""Most characters of a value; a cut value ends with its full length."""
 MAX_TRACEBACK = 20_000
 """Most characters of a traceback."""
 MAX_ENTRIES = 64
-"""Most entries of a list or table; one that is longer is data, of which only the size is said."""
+"""Most entries of a list or table; of a longer one, which is data, only the size is logged."""
 MASK = "***"
-"""Stands for what is secret."""
+"""Replacement of a secret."""
 
 _FIRST = ("timestamp", "level", "event")
 _SECRET_NAME = re.compile(r"(?i)token|password|passphrase|secret|private_key|api_key|authorization|cookie")
@@ -42,15 +42,14 @@ _SECRET_TEXT = re.compile(
 )
 """A key or certificate as PEM, and name and password within a URL."""
 _COMMANDS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
-"""What a terminal takes for a command, within text that a peer may have made up."""
+"""Control characters, which a terminal would obey; a peer may have put them into a text."""
 
 
 def guarded(_logger: WrappedLogger | None, _method: str, event: EventDict) -> EventDict:
-    """The event without what no log may hold: secrets are masked by name and by form, of bytes and arrays only sizes stay,
-    and what would command a terminal is escaped.
+    """Return the event without forbidden content, its timestamp, level and name first.
 
-    The last line of defence. What is logged is chosen where it is logged. When, how bad and what come first, for those who
-    read the lines as they are.
+    Secrets are masked by name and by form, bytes and arrays are reduced to their sizes, control characters are escaped.
+    This is the last line of defence: callers choose what they log.
     """
     names = [*(name for name in _FIRST if name in event), *(name for name in event if name not in _FIRST)]
     return {name: _guarded(name, event[name], depth=3) for name in names}
@@ -90,8 +89,8 @@ _COMMON: tuple[Processor, ...] = (
     structlog.processors.TimeStamper(fmt="iso", utc=True),
 )
 
-# Everything goes through the standard library's logging from the start: without `set_up` only warnings are seen, on stderr,
-# and nothing ever lands on stdout, which belongs to results.
+# All events go through the standard library's logging: before `set_up` only warnings appear, on stderr. Stdout is for
+# results and never gets a log line.
 structlog.configure(
     processors=[
         structlog.stdlib.filter_by_level,
@@ -107,13 +106,13 @@ structlog.configure(
 def set_up(
     level: Level = "info", *, json: bool | None = None, stream: TextIO | None = None, silent: Collection[str] = ()
 ) -> None:
-    """Write our logs and those of the libraries to one place. Calling it again replaces what was set up.
+    """Write our logs and those of libraries to one stream. A second call replaces the first.
 
     Args:
-        level: The least level that is written; libraries write from warning on.
-        json: One JSON object a line, or text for people; what fits the stream if not given.
-        stream: Where to; stderr if not given.
-        silent: Loggers that write nothing, because a person is shown the same in another way.
+        level: Lowest level written; libraries write from warning on.
+        json: One JSON object a line, or text for people; by default text on a terminal and JSON elsewhere.
+        stream: Target; stderr if not given.
+        silent: Loggers that write nothing, because the same facts are shown in another way.
     """
     out = sys.stderr if stream is None else stream
     as_json = not out.isatty() if json is None else json
@@ -146,21 +145,21 @@ def set_up(
 
 
 def get_logger(name: str) -> BoundLogger:
-    """The logger of a module; may be made before `set_up`."""
+    """Return a module's logger; it may be created before `set_up`."""
     logger: BoundLogger = structlog.stdlib.get_logger(name)
     return logger
 
 
 def bind(**facts: object) -> AbstractContextManager[object]:
-    """Within the block, in this thread or task, every event carries these facts."""
+    """Return a context manager in which every event of this thread or task carries these facts."""
     return structlog.contextvars.bound_contextvars(**facts)
 
 
 def bind_task(**facts: object) -> None:
-    """From here on, in this task or thread and in what it starts, every event carries these facts; for its whole life."""
+    """Add facts to every further event of this task or thread and of the tasks that it starts."""
     structlog.contextvars.bind_contextvars(**facts)
 
 
 def bound() -> Mapping[str, object]:
-    """What is bound here."""
+    """Return the facts bound in this thread or task."""
     return structlog.contextvars.get_contextvars()

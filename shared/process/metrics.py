@@ -1,7 +1,7 @@
-"""What the metrics of every process have in common: prefix, buckets, build information, the port.
+"""Basics of every process's metrics: prefix, buckets, build information, HTTP port.
 
-Names are in base units with the prefix `fedplcc_`. Labels are few and bounded; never exception text. A process has one
-registry, made at its composition root and handed down, so that tests and simulations do not share counters.
+Names have the prefix `fedplcc_` and base units. Labels are few and bounded, and never hold exception text. The composition
+root of a process makes one registry and passes it down, so that tests and simulations share no counters.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from shared.version import VERSION
 
 PREFIX = "fedplcc"
 RPC_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
-"""Buckets of a call's duration."""
+"""Histogram buckets of a call's duration, in seconds."""
 PHASE_SECONDS = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 3600)
-"""Buckets of a round's and a phase's duration."""
+"""Histogram buckets of the duration of a round or a phase, in seconds."""
 OTHER = "other"
 """Label of clients and domains beyond the bound."""
 
 
 @dataclass(frozen=True, slots=True)
 class MetricsServer:
-    """A /metrics port that is being served."""
+    """HTTP server of /metrics."""
 
     server: WSGIServer
 
     @property
     def port(self) -> int:
-        """The port, also where any free one was asked for."""
+        """Port that it listens at."""
         return int(self.server.server_port)
 
     def close(self) -> None:
@@ -42,9 +42,9 @@ class MetricsServer:
 
 
 def new_registry(service: str) -> CollectorRegistry:
-    """A registry that already says which service and version this is, and on Linux how its process fares.
+    """Return a registry with the metrics of the service's build and, on Linux, of its process.
 
-    From now on no metric of this process says when it was made: that would be a series more for each counter and histogram.
+    It also switches off `_created` series for the whole process: they would add one for each counter and histogram.
     """
     disable_created_metrics()  # type: ignore[no-untyped-call]  # has no annotations
     registry = CollectorRegistry()

@@ -1,1 +1,1 @@
-"""gRPC for all processes: addresses, channels, servers, errors, transfers."""
+"""gRPC for all processes: addresses, channels, servers, statuses, chunk sizes."""

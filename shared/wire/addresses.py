@@ -1,4 +1,4 @@
-"""HOST:PORT, and the rule that plain text stays on this machine unless somebody asked for it. Loads in a moment."""
+"""HOST:PORT, and the rule that plain text stays on this machine without `--insecure`. Imports no gRPC."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from shared.errors import InvalidConfig
 
 
 def split_address(address: str, name: str = "aggregator") -> tuple[str, int]:
-    """Host and port of HOST:PORT or [IPV6]:PORT.
+    """Return host and port of HOST:PORT or [IPV6]:PORT.
 
     Args:
-        address: What a person wrote.
-        name: What it was written for, for the sentence.
+        address: Text that a person wrote.
+        name: Name of the setting, for the error's sentence.
 
     Raises:
-        InvalidConfig: It is no such address.
+        InvalidConfig: The text has neither form.
     """
     host, _, port = address.rpartition(":")
     if host.startswith("[") and host.endswith("]"):
@@ -29,7 +29,7 @@ def split_address(address: str, name: str = "aggregator") -> tuple[str, int]:
 
 
 def is_host(text: str) -> bool:
-    """Whether this is a host's name or an IP address, without a port and without brackets."""
+    """Whether the text is a host name or an IP address, without port and brackets."""
     if ":" not in text:
         return re.fullmatch(r"[A-Za-z0-9._-]+", text) is not None
     try:
@@ -40,12 +40,12 @@ def is_host(text: str) -> bool:
 
 
 def join_address(host: str, port: int) -> str:
-    """HOST:PORT, or [IPV6]:PORT."""
+    """Return HOST:PORT, or [IPV6]:PORT."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def is_loopback(host: str) -> bool:
-    """Whether nothing from another machine arrives at this address."""
+    """Whether only this machine can reach the address."""
     if host == "localhost":
         return True
     try:
@@ -55,7 +55,7 @@ def is_loopback(host: str) -> bool:
 
 
 def require_secure(host: str, *, insecure: bool, what: str) -> None:
-    """Refuse plain text off loopback unless somebody asked for it.
+    """Refuse plain text off loopback unless `insecure` is set.
 
     Raises:
         InvalidConfig: The host is not this machine and `insecure` is not set.

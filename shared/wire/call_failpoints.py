@@ -1,12 +1,12 @@
-"""The failpoints of calls, on both of their ends. Only an armed process has them: others make and answer calls without.
+"""Failpoints of RPCs, on both ends; only an armed process has them.
 
     aggregator.rpc.CommitUpdate.before      the request has arrived
-    aggregator.rpc.CommitUpdate.after       the handler is done, its answer not yet sent
-    trainer.rpc.CommitUpdate.before         about to call
-    trainer.rpc.CommitUpdate.after          the answer has arrived, nobody has seen it yet
+    aggregator.rpc.CommitUpdate.after       the handler has finished, its answer is not sent yet
+    trainer.rpc.CommitUpdate.before         the call is about to start
+    trainer.rpc.CommitUpdate.after          the answer has arrived, the caller has not seen it yet
 
-and for each message of a stream `.received.before` and `.received.after` (it has been dealt with: the next one is asked
-for), `.sent.before` and `.sent.after` (gRPC has it).
+Each message of a stream passes `.received.before` and `.received.after` (processed, the next one is requested), or
+`.sent.before` and `.sent.after` (handed to gRPC).
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ import grpc
 from shared.process.failpoints import failpoint, is_armed
 
 SERVER_SIDE = "aggregator.rpc"
-"""Only an aggregator answers calls."""
+"""Prefix on the server; only the aggregator is one."""
 
 
 @functools.cache
 def step_of(side: str, method: str | bytes) -> str:
-    """What the failpoints of a method begin with, "/fedplcc.v1.RoundService/Join" being Join."""
+    """Return the prefix of a method's failpoints: "trainer.rpc.Join" for side "trainer.rpc" and ".../Join"."""
     path = method.decode() if isinstance(method, bytes) else method
     return f"{side}.{path.rpartition('/')[2]}"
 
 
-def arriving(method: str, request: Any, *, is_stream: bool) -> Any:
-    """The request of a call that came in, or its messages with failpoints around what is done with each."""
+def with_failpoints(method: str, request: Any, *, is_stream: bool) -> Any:
+    """Return a received request unchanged; in an armed process, a stream with failpoints around each message."""
     return _received(request, step_of(SERVER_SIDE, method)) if is_stream and is_armed() else request
 
 
@@ -47,24 +47,24 @@ class CallFailpoints(
     grpc.UnaryStreamClientInterceptor,  # type: ignore[type-arg]
     grpc.StreamUnaryClientInterceptor,  # type: ignore[type-arg]
 ):
-    """Around every call of a channel for threads."""
+    """Client interceptor with failpoints around every call of a synchronous channel."""
 
     def __init__(self, side: str) -> None:
         self._side = side
 
     def intercept_unary_unary(self, continuation: Callable[..., Any], client_call_details: Any, request: Any) -> Any:
-        """See the module."""
+        """Pass `before`, then `after` when the answer has arrived."""
         return self._until_answered(continuation, client_call_details, request)
 
     def intercept_stream_unary(
         self, continuation: Callable[..., Any], client_call_details: Any, request_iterator: Iterable[Any]
     ) -> Any:
-        """See the module."""
+        """Pass the failpoints of the call and of each sent message."""
         step = step_of(self._side, client_call_details.method)
         return self._until_answered(continuation, client_call_details, _sent(request_iterator, step))
 
     def intercept_unary_stream(self, continuation: Callable[..., Any], client_call_details: Any, request: Any) -> Any:
-        """See the module."""
+        """Pass the failpoints of the call and of each received message."""
         step = step_of(self._side, client_call_details.method)
         failpoint(step, "before")
         return _Answers(continuation(client_call_details, request), step)
@@ -90,7 +90,7 @@ def _sent(messages: Iterable[Any], step: str) -> Iterator[Any]:
 
 
 class _Answers:
-    """A call that is answered by a stream, as its caller sees it."""
+    """Caller's view of a call with a streamed answer; passes failpoints around each message."""
 
     def __init__(self, call: Any, step: str) -> None:
         self._call, self._step, self._has_received = call, step, False

@@ -1,8 +1,8 @@
-"""What is said of calls: of one that is answered what it asks for and of whom, of one that is made why it failed.
+"""Log fields of RPCs: who called what (server), why a call failed (client).
 
-On the side that answers exactly one line, event "rpc", is written for each call, when it has ended. What the call names (its
-run, round, client, request) is bound from the moment that it is known, so that what else is logged on the way says it too.
-On the side that calls, each call that fails is a line, event "call_failed".
+The server writes one line, event "rpc", when a call has ended. The run, round, client and request that a call names are
+bound as soon as they are known, so that other lines logged during the call carry them too. The client writes one line,
+event "call_failed", for each call that fails.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from shared.errors import Code, FedplccError
 from shared.process.log import bind_task, bound, get_logger
 
 REQUEST_ID_KEY = "x-request-id"
-"""Metadata of a call that is made for an HTTP request: its id, so that the logs of both processes can be laid together."""
+"""Metadata key for the id of the HTTP request behind a call; it joins the logs of gateway and aggregator."""
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
 
 OURS = (Code.INTERNAL, Code.DATA_LOSS, Code.UNAVAILABLE)
-"""Failures of the side that answers; all others are refusals of what was asked for."""
+"""Codes of the server's own failures; all others refuse the request."""
 
 
 class Call:
-    """A call: what is known of it so far, and what has moved."""
+    """Log record of one call on the server: the facts known so far, messages and bytes."""
 
     def __init__(
         self,
@@ -37,13 +37,13 @@ class Call:
         is_response_stream: bool = False,
         metadata: Iterable[tuple[str, str | bytes]] = (),
     ) -> None:
-        """Begin to record.
+        """Start a record.
 
         Args:
             method: As on the wire: "/fedplcc.v1.RoundService/Join".
-            is_request_stream: Whether the caller sends a stream of messages.
-            is_response_stream: Whether it is answered by one.
-            metadata: What came with the call; an id of a request among it is kept and bound.
+            is_request_stream: Whether the request is a stream of messages.
+            is_response_stream: Whether the answer is a stream of messages.
+            metadata: Metadata of the call; a request id in it is kept and bound.
         """
         self.method = method
         self.is_request_stream, self.is_response_stream = is_request_stream, is_response_stream
@@ -54,12 +54,12 @@ class Call:
         if isinstance(request_id, str) and _REQUEST_ID.fullmatch(request_id):
             self._know({"request_id": request_id})
 
-    def came_from(self, peer: str) -> None:
-        """Note the other end, as gRPC names it: "ipv4:127.0.0.1:40312"."""
+    def set_peer(self, peer: str) -> None:
+        """Record the peer, as gRPC names it: "ipv4:127.0.0.1:40312"."""
         self.peer = unquote(peer).partition(":")[2]
 
     def decoder(self, decode: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
-        """The function that reads messages of this call, counting them and learning what they name."""
+        """Return `decode` wrapped: it counts received messages and records the facts that they name."""
 
         def counted(data: bytes) -> Any:
             self.received_messages += 1
@@ -71,20 +71,20 @@ class Call:
         return counted
 
     def encoder(self, encode: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
-        """The function that writes messages of this call, counting them."""
+        """Return `encode` wrapped: it counts sent messages and records the run that they name."""
 
         def counted(message: Any) -> bytes:
             data = encode(message)
             self.sent_messages += 1
             self.sent_bytes += len(data)
             run = getattr(message, "run", None)
-            self._know(_named(run))  # of a call that creates one, or finds it
+            self._know(_named(run))  # the request of CreateRun does not name it
             return data
 
         return counted
 
     def line(self, code: str, error: FedplccError | None, seconds: float) -> Mapping[str, object]:
-        """The fields of its log line."""
+        """Return the fields of the call's log line."""
         why = {} if error is None else {"reason": error.reason, "detail": error.detail, **error.metadata}
         return {
             **why,
@@ -106,30 +106,30 @@ class Call:
             bind_task(**new)
 
 
-class CallsMade:
-    """The calls that this process makes of another: those that work say nothing, each one that fails is a line.
+class OutgoingCalls:
+    """Logger of this process's calls to another: one line for each call that fails.
 
-    The first failure of a kind is said at level warning, those that follow until the method works again at level debug: a
-    peer that is away for an hour fills no log.
+    The first failure of a kind is logged at warning, its repetitions at debug until the method succeeds again: a peer that
+    is away for an hour does not fill the log.
     """
 
     def __init__(self, address: str, *, quiet: Iterable[str] = (), refusals_are_quiet: bool = False) -> None:
-        """Begin to listen.
+        """Create the logger of one peer.
 
         Args:
-            address: Of the peer.
-            quiet: Methods whose failures are all at level debug, because somebody else says what they amount to.
-            refusals_are_quiet: Whether what the peer refuses is at level debug, because it is said to whoever asked.
+            address: The peer's address.
+            quiet: Methods whose failures are always at debug, because their caller logs the consequence.
+            refusals_are_quiet: Whether refusals by the peer are at debug, because the requester is told.
         """
         self._address, self._quiet, self._refusals_are_quiet = address, frozenset(quiet), refusals_are_quiet
         self._failing: dict[str, str] = {}
         self._log = get_logger("rpc")
 
     @contextmanager
-    def telling(self, method: str, is_wanted: Callable[[], bool] = lambda: True) -> Iterator[None]:
-        """Within the block a call of the method, by its short name, is made; it fails with an error of shared/errors.py.
+    def logged(self, method: str, is_wanted: Callable[[], bool] = lambda: True) -> Iterator[None]:
+        """Log an error of shared/errors.py that leaves the block, which calls `method` (its short name).
 
-        One that fails when it is not wanted any more was ended by this side and says nothing.
+        No line is written when `is_wanted` returns false: this side ended the call itself.
         """
         begin = time.perf_counter()
         try:
@@ -148,7 +148,7 @@ class CallsMade:
             logging.DEBUG if is_quiet else logging.WARNING,
             "call_failed",
             **{
-                # A peer names its facts as it likes; these two are what the line itself has.
+                # The peer chooses the names of its facts; these two belong to the line itself.
                 **{name: fact for name, fact in error.metadata.items() if name not in ("event", "level")},
                 "method": method,
                 "code": error.code.name,
@@ -161,13 +161,16 @@ class CallsMade:
 
 
 def request_metadata() -> tuple[tuple[str, str], ...]:
-    """Metadata for a call that is made for the request at hand: its id, where one is bound."""
+    """Return the metadata that carries the bound request id, or none if no id is bound."""
     request_id = bound().get("request_id")
     return ((REQUEST_ID_KEY, request_id),) if isinstance(request_id, str) else ()
 
 
 def level_of(error: FedplccError | None, *, is_quiet: bool) -> int:
-    """The level of the line about a call: a person is needed, it was refused, it worked or asked for what is not there."""
+    """Return a call's log level: error for a server failure, warning for a refusal, info for success and NOT_FOUND.
+
+    A quiet method's success is at debug.
+    """
     if error is not None and error.code is not Code.NOT_FOUND:
         return logging.ERROR if error.code in OURS else logging.WARNING
     if error is not None:
@@ -176,7 +179,7 @@ def level_of(error: FedplccError | None, *, is_quiet: bool) -> int:
 
 
 def _named(message: Any) -> dict[str, object]:
-    """What a message names: run, round, client and blob, never anything else of it."""
+    """Return the run, round, client, blob and request id that a message names, and no other field."""
     named = getattr(message, "header", message)
     facts = {name: getattr(named, name, "") for name in ("run_id", "client_id", "sha256")}
     facts["sha256"] = facts["sha256"] or getattr(getattr(named, "blob", None), "sha256", "")

@@ -1,22 +1,22 @@
-"""Who is told of the calls that a server answers; knows nothing of gRPC, so that metrics need not either."""
+"""Observer of a server's calls; imports no gRPC, so that metrics need none."""
 
 from __future__ import annotations
 
 
 class CallObserver:
-    """Takes no note of calls; a subclass does. A method is named as on the wire: "/fedplcc.v1.RoundService/Join"."""
+    """Observer that ignores every call, for subclasses; a method is named "/fedplcc.v1.RoundService/Join"."""
 
     def serves(self, method: str, kind: str) -> None:
-        """A method will be served; `kind` is unary, client_stream, server_stream or bidi_stream."""
+        """Note a served method; `kind` is unary, client_stream, server_stream or bidi_stream."""
 
     def begun(self, method: str) -> None:
-        """A call begins."""
+        """Note the start of a call."""
 
     def received_message(self, method: str) -> None:
-        """A message of a call came; a stream has many."""
+        """Note a received message; a stream has many."""
 
     def sent_message(self, method: str) -> None:
-        """A message of a call goes."""
+        """Note a sent message."""
 
     def ended(self, method: str, code: str, seconds: float) -> None:
-        """A call ended with a status, of which this is the code's name."""
+        """Note the end of a call: the name of its status code, and its duration."""

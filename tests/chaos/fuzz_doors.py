@@ -14,7 +14,7 @@ from shared.convert.uploads import upload_header_from_proto
 from shared.errors import FedplccError, MalformedRequest
 from shared.gen.fedplcc.v1 import round_service_pb2 as pb2
 from shared.gen.fedplcc.v1 import run_service_pb2
-from shared.wire.rpc import translate
+from shared.wire.statuses import translate
 from tests.chaos.fuzz_attempt import Attempt, Sending
 from tests.support.federation.in_process import LocalFederation
 

@@ -15,7 +15,7 @@ import pytest
 import typer
 import yaml
 
-from aggregator.metrics.outcomes import WRONG_IN_THEMSELVES
+from aggregator.metrics.outcomes import CONTENT_REFUSALS
 from fedplcc.command.all_commands import app
 from tests.support import ROOT
 from tests.support.hosts.prometheus_server import FOLDER, RULES, faster, faster_rules, rules
@@ -253,7 +253,7 @@ def test_promtool_accepts(arguments: tuple[str | Path, ...]) -> None:
 def test_the_alert_about_refused_updates_counts_the_same_ones_with_a_run_and_without() -> None:
     (rule,) = (rule for rule in rules() if rule["alert"] == "FedplccUpdatesRejected")
     (outcomes,) = re.findall(r'outcome=~"([^"]+)"', rule["expr"])
-    assert sorted(outcomes.split("|")) == sorted(kind.reason.lower() for kind in WRONG_IN_THEMSELVES)
+    assert sorted(outcomes.split("|")) == sorted(kind.reason.lower() for kind in CONTENT_REFUSALS)
 
 
 def test_every_alert_has_a_test_of_its_rule() -> None:

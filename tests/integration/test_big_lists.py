@@ -10,7 +10,8 @@ from shared.convert.rounds import round_from_proto
 from shared.errors import MalformedRequest
 from shared.gen.fedplcc.v1 import run_service_pb2 as pb2
 from shared.types import EvaluationCounts, RoundPhase, RunStatus
-from shared.wire.rpc import MAX_MESSAGE_BYTES, translated
+from shared.wire.channels import MAX_MESSAGE_BYTES
+from shared.wire.statuses import translated
 from tests.support.federation.grpc_client import DEADLINE_S, RunControl
 from tests.support.federation.served_gateway import ServedGateway
 from tests.support.records.builders import a_blob, a_client, a_round, a_run, an_evaluation
@@ -125,7 +126,7 @@ def test_a_page_that_is_full_says_whether_it_was_the_last(control) -> None:
 
 
 def test_an_entry_larger_than_the_bound_comes_alone(control, monkeypatch) -> None:
-    monkeypatch.setattr("aggregator.servicer.services.MAX_PAGE_BYTES", 1000)
+    monkeypatch.setattr("aggregator.servicer.pages.MAX_PAGE_BYTES", 1000)
     request = pb2.ListRoundsRequest(run_id="big", after_round=3)
     answer = control.stub.ListRounds(request, timeout=DEADLINE_S)
     assert ([entry.round for entry in answer.rounds], answer.has_more) == ([4], True)

@@ -30,7 +30,8 @@ from shared.gen.fedplcc.v1 import run_service_pb2 as run_pb2
 from shared.gen.fedplcc.v1 import run_service_pb2_grpc as run_grpc
 from shared.tensors import to_bytes
 from shared.types import BlobRef
-from shared.wire.rpc import open_channel, translated
+from shared.wire.channels import open_channel
+from shared.wire.statuses import translated
 from tests.support.federation import tiny_federation
 from tests.support.federation.numpy_client import CLASSES, NumpyClient, a_document
 from tests.support.federation.processes import eventually

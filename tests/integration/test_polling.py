@@ -19,7 +19,7 @@ from shared.gen.fedplcc.v1 import round_service_pb2 as round_pb2
 from shared.gen.fedplcc.v1 import types_pb2
 from shared.process.metrics import new_registry
 from shared.types import Poll, TaskKey, TaskKind
-from shared.wire.rpc import translated
+from shared.wire.statuses import translated
 from tests.chaos.fault_proxy import FaultProxy
 from tests.support.federation import tiny_federation
 from tests.support.federation.grpc_client import DEADLINE_S, GrpcClient, RunControl

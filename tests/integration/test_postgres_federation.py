@@ -23,7 +23,7 @@ from shared.gen.fedplcc.v1.run_service_pb2 import (
 from shared.gen.fedplcc.v1.run_service_pb2_grpc import RunServiceStub
 from shared.gen.fedplcc.v1.types_pb2 import RUN_STATUS_COMPLETED as COMPLETED
 from shared.types import Task, TaskKind
-from shared.wire.rpc import open_channel
+from shared.wire.channels import open_channel
 from tests.support import ROOT
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import NumpyClient, a_document

@@ -10,7 +10,7 @@ import pytest
 
 from aggregator.coordinator.garbage import Keep
 from aggregator.coordinator.prototype_maps import PrototypeMaps
-from aggregator.servicer import services
+from aggregator.servicer import run_service
 from shared import documents
 from tests.support.federation.served_gateway import ServedGateway
 
@@ -101,7 +101,7 @@ def test_many_who_ask_at_once_are_answered_one_by_one_and_too_many_are_told_to_w
     with ThreadPoolExecutor(8) as pool:
         answers = list(pool.map(lambda number: get(gateway, run_id, round=3 + number % 3)[0], range(16)))
     assert (set(answers), most[0]) == ({200}, 1)
-    monkeypatch.setattr(services, "MAX_MAPS_ASKED", 0)
+    monkeypatch.setattr(run_service, "MAX_MAPS_ASKED", 0)
     status, document = get(gateway, run_id)
     assert (status, document["code"]) == (429, "OVERLOADED")
     assert "try again" in document["detail"]

@@ -21,7 +21,7 @@ from shared.gen.fedplcc.v1 import round_service_pb2 as round_pb2
 from shared.gen.fedplcc.v1 import run_service_pb2 as run_pb2
 from shared.types import Task, TaskKind
 from shared.version import VERSION
-from shared.wire.rpc import translated
+from shared.wire.statuses import translated
 from tests.support.federation.grpc_client import DEADLINE_S, GrpcClient, RunControl
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import NumpyClient, a_document

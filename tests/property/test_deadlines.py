@@ -74,7 +74,7 @@ class Scene:
         for name, script in self.scripts.items():
             if second not in script.away or second == 0:
                 self.live(name, moves=second in script.progress, finishes=script.done_at == second)
-        self.deadlines.look([self.run])
+        self.deadlines.observe([self.run])
         for session in self.sessions.expired():
             self.sessions.remove(session)
         there = self.deadlines.presence(self.run, deadline_s=DEADLINE_S, silence_s=SILENCE_S)
@@ -85,13 +85,15 @@ class Scene:
 
     def live(self, name: str, *, moves: bool, finishes: bool) -> None:
         session = self.sessions.join(a_client(name), "token")
-        self.sessions.given(session, self.task)
+        self.sessions.record_task(session, self.task)
         self.alive[name] = self.clock.now
         if moves:
             self.fractions[name] += 0.01
             self.moved[name] = self.clock.now
         fraction = self.fractions[name]
-        self.sessions.heard(session, Heartbeat(client_id=name, activity=ClientActivity.TRAINING, progress=fraction))
+        self.sessions.record_heartbeat(
+            session, Heartbeat(client_id=name, activity=ClientActivity.TRAINING, progress=fraction)
+        )
         if finishes and name not in self.done and not self.is_closed:
             self.done.add(name)
             if self.task.kind is TaskKind.TRAIN:
@@ -158,7 +160,7 @@ def test_without_a_deadline_a_phase_closes_with_its_whole_cohort_and_no_sooner(s
         for name, script in clients.items():
             if script.done_at == second:
                 scene.live(name, moves=False, finishes=True)
-        scene.deadlines.look([scene.run])
+        scene.deadlines.observe([scene.run])
         there = scene.deadlines.presence(scene.run, deadline_s=None, silence_s=SILENCE_S)
         after = machine.drop_absent(scene.run, absent=there.absent, moving=there.moving, now=scene.clock.now)
         assert after is scene.run

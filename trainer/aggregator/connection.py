@@ -10,7 +10,7 @@ import random
 from collections.abc import Iterator
 
 from shared.types import Task
-from shared.wire.rpc import KEEPALIVE_S
+from shared.wire.channels import KEEPALIVE_S
 from trainer.aggregator.round_service import RoundServiceCalls
 from trainer.aggregator.task_connection import TaskConnection
 from trainer.aggregator.task_stream import StreamEnd, TaskStream

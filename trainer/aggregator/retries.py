@@ -20,7 +20,7 @@ from shared.errors import (
     Unavailable,
 )
 from shared.process.log import get_logger
-from shared.wire.rpc import backoff
+from shared.wire.backoff import backoff
 from trainer.aggregator.round_service import RoundServiceCalls
 from trainer.aggregator.task_stream import TaskStream
 from trainer.cancellation import ShouldStop, check, pause

@@ -14,8 +14,9 @@ from shared.errors import FedplccError, Unavailable
 from shared.gen.fedplcc.v1 import round_service_pb2, round_service_pb2_grpc
 from shared.types import Client, Heartbeat, Membership
 from shared.version import VERSION
-from shared.wire.call_logs import CallsMade
-from shared.wire.rpc import KEEPALIVE_S, open_channel, translated
+from shared.wire.call_logs import OutgoingCalls
+from shared.wire.channels import KEEPALIVE_S, open_channel
+from shared.wire.statuses import translated
 from trainer.cancellation import Cancelled
 from trainer.readings.metrics import TrainerMetrics
 
@@ -24,7 +25,7 @@ CHUNK_BYTES = (1 << 20) - 64
 the encoder rounds its buffer."""
 ANSWER_S = 30.0
 """Deadline of unary calls. On a link with a delay of one second each way an answer takes two, and more where other traffic
-fills the link. A dead connection is noticed by its keepalive (shared/wire/rpc.py), not by this."""
+fills the link. A dead connection is noticed by its keepalive (shared/wire/channels.py), not by this."""
 FOLLOWING = "SyncRound"
 """The method by which tasks are followed."""
 
@@ -86,7 +87,7 @@ class RoundServiceCalls:
             for _ in range(2)
         ]
         self.stub, self.transfers = map(round_service_pb2_grpc.RoundServiceStub, self._channels)
-        self._made = CallsMade(address, quiet=("Join", FOLLOWING, "Heartbeat"))
+        self._made = OutgoingCalls(address, quiet=("Join", FOLLOWING, "Heartbeat"))
         self.is_closed = False
 
     def join(self, client: Client) -> Membership:
@@ -122,7 +123,7 @@ class RoundServiceCalls:
             method: Name of the method, for the log.
             is_wanted: Whether the call is still wanted when it fails; only then is the failure logged.
         """
-        with self._made.telling(method, is_wanted):
+        with self._made.logged(method, is_wanted):
             try:
                 with translated(self.address):
                     yield

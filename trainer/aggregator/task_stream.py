@@ -12,7 +12,7 @@ from shared.convert.tasks import poll_to_proto, task_from_proto
 from shared.errors import FedplccError, MalformedRequest
 from shared.gen.fedplcc.v1 import round_service_pb2
 from shared.types import Poll, Task, TaskKey
-from shared.wire.rpc import backoff
+from shared.wire.backoff import backoff
 from trainer.aggregator.round_service import FOLLOWING, RoundServiceCalls
 from trainer.cancellation import pause
 

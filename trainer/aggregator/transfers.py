@@ -14,7 +14,7 @@ from prometheus_client import Counter
 from shared.errors import AggregatorUnavailable, BlobCorrupt, MalformedRequest
 from shared.gen.fedplcc.v1 import round_service_pb2
 from shared.types import MODEL, BlobRef
-from shared.wire.chunk_size import Pace
+from shared.wire.chunk_size import ChunkSizes
 from trainer.aggregator.round_service import ANSWER_S, RoundServiceCalls
 from trainer.cancellation import POLL_S, ShouldStop, check
 
@@ -161,12 +161,12 @@ class Upload:
         """Yield the header, then chunks from this offset on."""
         sent_bytes = self._calls.metrics.transfer_bytes.labels("sent", self._kind)
         yield self._request(header=self._header)
-        pace = Pace(self._calls.chunk_bytes)
+        sizes = ChunkSizes(self._calls.chunk_bytes)
         while offset < len(self._data):
-            piece = self._data[offset : offset + pace.next_bytes]
+            piece = self._data[offset : offset + sizes.next_bytes]
             begin = guard.moved()
             yield self._request(chunk=round_service_pb2.Chunk(offset_bytes=offset, data=piece))
-            pace.moved(len(piece), time.monotonic() - begin)
+            sizes.record(len(piece), time.monotonic() - begin)
             sent_bytes.inc(len(piece))
             offset += len(piece)
             self._resent.moved(offset - len(piece), offset)

@@ -1,1 +1,1 @@
-"""Blobs on disk, named by SHA-256: stored, uploaded, held and collected."""
+"""Blobs on disk, named by SHA-256: storage, uploads, holds against garbage collection."""

@@ -1,14 +1,13 @@
 """Blobs on disk, named by SHA-256.
 
     blobs/ab/ab12...            complete, durable; a database row names it
-    initial/ab12...         complete, durable; a model that runs can begin with, whether one does or not
-    initial/ab12....name    what people call it
-    incoming/               what clients send, see uploads.py
+    initial/ab12...         complete, durable; an initial model that runs may name
+    initial/ab12....name    its name for people
+    incoming/               uploads of clients, see uploads.py
 
-A file is fsynced before it gets its name, and a folder after it got a new name; only then may a row name the blob. What a
-crash leaves behind is always either a whole blob or a part that the next upload continues. What is not needed any more
-leaves in the other order, the row first (see coordinator/garbage.py); a file that no row names is garbage, unless it is
-just being put away (see holds.py).
+A file is fsynced before it is renamed, and its folder afterwards; only then may a row name the blob. A crash leaves either a
+whole blob or a part that the next upload continues. Removal goes in the other order, the row first (see
+coordinator/garbage.py). A file that no row names is garbage, unless it is held (see holds.py).
 """
 
 from __future__ import annotations
@@ -33,13 +32,13 @@ from shared.types import MODEL, BlobRef
 log = get_logger(__name__)
 
 RESERVED_BYTES = 16 << 20
-"""What a model to begin with leaves free on the disk, so that the database and the runs' updates go on."""
+"""Free space that an upload of an initial model leaves for the database and the updates of runs."""
 MAX_VERIFIED = 1 << 15
-"""Names that are remembered of blobs that this process has hashed; beyond them it hashes again."""
+"""Most names of hashed blobs that are remembered; beyond that, blobs are hashed again."""
 
 
 class BlobStore(BlobFiles):
-    """Blobs, and the uploads that become blobs, below one folder."""
+    """Blobs and uploads below a state directory."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -48,9 +47,9 @@ class BlobStore(BlobFiles):
         self._durable: set[Path] = set()
         self._verified: set[str] = set()
         self.holds = Holds()
-        """Of blobs that are being put away; see there."""
+        """Holds on blobs against garbage collection."""
         self.uploads = Uploads(folder, on_whole=self._remember)
-        """What clients send, before it is kept."""
+        """Uploads of clients before their commit."""
         with disk_errors():
             disk.remove_tree(self._staging, "staging")
             for path in (self._blobs, self.uploads.folder, self._staging, self._initial):
@@ -58,7 +57,7 @@ class BlobStore(BlobFiles):
             disk.fsync_folder(folder, "state")
 
     def put(self, role: str, pieces: Iterable[bytes]) -> BlobRef:
-        """Make a blob of these bytes durable and return its name. The same bytes again only mend what was damaged."""
+        """Store these bytes durably and return their reference. Storing them again repairs a damaged blob."""
         digest, size = hashlib.sha256(), 0
         with disk_errors(), tempfile.NamedTemporaryFile(dir=self._staging, delete=False) as file:
             try:
@@ -75,13 +74,13 @@ class BlobStore(BlobFiles):
         return blob
 
     def verified_path(self, sha256: str) -> Path:
-        """The file of a blob that a row names, found to be what its name says, when it came or at the first call.
+        """Return the file of a blob whose SHA-256 this process has checked.
 
-        So what this process received or computed is not read for it, and what an earlier one left is read once: between the
-        two lie a crash, a restore, a copied disk.
+        Blobs that this process received or computed are not read again. Blobs of an earlier process are hashed once: a
+        crash, a restore or a copy of the disk may lie between.
 
         Raises:
-            PayloadCorrupt: It is gone, or damaged.
+            PayloadCorrupt: The file is missing or damaged.
         """
         if sha256 in self._verified:
             return self.stored_path(sha256)
@@ -90,10 +89,10 @@ class BlobStore(BlobFiles):
         return path
 
     def keep(self, client_id: str, blobs: Iterable[BlobRef]) -> None:
-        """Make complete uploads durable as blobs. They stay uploads too, until they are forgotten: a crash loses nothing.
+        """Store complete uploads as blobs. They also stay uploads until they are forgotten, so that a crash loses nothing.
 
         Raises:
-            BlobNotFound: A blob is neither an upload of this client nor stored; it may have been, before a `forget`.
+            BlobNotFound: A blob is neither an upload of this client nor stored; it may have been forgotten.
         """
         for blob in blobs:
             path = self.uploads.path(client_id, blob)
@@ -106,10 +105,10 @@ class BlobStore(BlobFiles):
                 raise BlobNotFound(f"the upload of blob {blob.role!r} is gone; send it again", sha256=blob.sha256)
 
     def begin_initial(self, blob: BlobRef) -> Upload:
-        """Receive a model to begin with, always from its first byte; what is left of it goes when the aggregator starts.
+        """Begin to receive an initial model, from its first byte; leftovers are removed at the aggregator's start.
 
         Raises:
-            StoreUnavailable: The disk has no room for it beside `RESERVED_BYTES`.
+            StoreUnavailable: The disk has too little space beside `RESERVED_BYTES`.
         """
         with disk_errors():
             free_bytes = shutil.disk_usage(self._staging).free
@@ -123,19 +122,19 @@ class BlobStore(BlobFiles):
             return Upload(Path(part), Path(part).with_suffix(".whole"), blob)
 
     def discard_initial(self, upload: Upload) -> None:
-        """Let go of what was received; a model that is held by now stays."""
+        """Remove the files of an upload; a model that was already kept stays."""
         upload.close()
         with disk_errors():
             for path in (upload.part_path, upload.complete_path):
                 disk.remove(path, "initial.discard")
 
     def hold_initial(self, source: Path, sha256: str, name: str) -> None:
-        """Make a model one that runs can begin with; the same again changes nothing but the name.
+        """Keep a file as an initial model; a repetition changes only the name.
 
         Args:
-            source: A durable file of these bytes.
-            sha256: Of the bytes.
-            name: What people call it.
+            source: A durable file.
+            sha256: SHA-256 of its bytes.
+            name: Name for people.
         """
         with disk_errors():
             label = self._initial / f"{sha256}.name"
@@ -147,7 +146,7 @@ class BlobStore(BlobFiles):
             self._link(source, self._initial / sha256, "initial")
 
     def find_initial(self, sha256: str) -> tuple[BlobRef, str] | None:
-        """A model that runs can begin with, and what people call it."""
+        """Return an initial model and its name, or None."""
         try:
             size_bytes = (self._initial / sha256).stat().st_size
             name = (self._initial / f"{sha256}.name").read_text(encoding="utf-8", errors="replace")
@@ -156,17 +155,17 @@ class BlobStore(BlobFiles):
         return BlobRef(MODEL, sha256, size_bytes), name
 
     def keep_initial(self, sha256: str) -> None:
-        """Make a model that runs can begin with durable as a blob; it counts as used now."""
+        """Store an initial model as a blob, and record its use."""
         with disk_errors():
             self._name(self._initial / sha256, sha256)
             with disk.durable_step("initial.used"):
                 os.utime(self._initial / f"{sha256}.name")
 
     def remove(self, names: Iterable[str]) -> int:
-        """Take away blobs that no row names and `holds` has claimed; says how many bytes they had.
+        """Remove claimed blobs that no row names; returns their size in bytes.
 
         Raises:
-            StoreUnavailable: The disk refuses; what is left is garbage still.
+            StoreUnavailable: The disk refuses; the remaining files are still garbage.
         """
         removed_bytes = 0
         with disk_errors():
@@ -179,9 +178,9 @@ class BlobStore(BlobFiles):
         return removed_bytes
 
     def expire_initial(self, before: float) -> int:
-        """Take away models to begin with that were neither brought nor used since a time; says the bytes.
+        """Remove initial models that were neither uploaded nor used since a time; returns the freed bytes.
 
-        A run that began with one keeps it as a blob.
+        Runs that began with one have it as a blob.
         """
         removed_bytes = 0
         with disk_errors():
@@ -205,7 +204,7 @@ class BlobStore(BlobFiles):
         self.holds.take(sha256)
         target = self.path(sha256)
         if target.parent not in self._durable:
-            # Also where it is there: whoever made it may have died, or may not have come to its fsync yet.
+            # Also for an existing folder: its creator may have died before its fsync, or may not have reached it yet.
             disk.make_folder(target.parent, "blob.folder")
             disk.fsync_folder(self._blobs, "blob.folder")
             self._durable.add(target.parent)

@@ -1,4 +1,4 @@
-"""What a disk refuses, as the error that its cause deserves: nobody's request was wrong."""
+"""Refusals of the disk as `StoreUnavailable`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from shared.errors import StoreUnavailable
 
 @contextmanager
 def disk_errors() -> Iterator[None]:
-    """Turn the operating system's refusals into an error that says so.
+    """Turn an OSError within the block into `StoreUnavailable`.
 
     Raises:
         StoreUnavailable: The disk is full or away.

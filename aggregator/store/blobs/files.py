@@ -1,4 +1,4 @@
-"""The files of stored blobs, to be read: where they are, and whether they are what their names say. Changes nothing."""
+"""Read-only access to the files of stored blobs: paths, checks of SHA-256, listing."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ class BlobFiles:
         self._blobs = folder / "blobs"
 
     def path(self, sha256: str) -> Path:
-        """Where a blob is, or would be."""
+        """Return the path of a blob, which may be missing."""
         return self._blobs / sha256[:2] / sha256
 
     def stored_path(self, sha256: str) -> Path:
-        """The file of a blob that a row names.
+        """Return the file of a blob that a row names.
 
         Raises:
-            PayloadCorrupt: It is gone.
+            PayloadCorrupt: The file is missing.
         """
         path = self.path(sha256)
         if not path.is_file():
@@ -38,10 +38,10 @@ class BlobFiles:
         return path
 
     def verified_path(self, sha256: str) -> Path:
-        """The file of a blob that a row names, read once and found to be what its name says.
+        """Return the file of a blob that a row names, after checking its SHA-256.
 
         Raises:
-            PayloadCorrupt: It is gone, or damaged.
+            PayloadCorrupt: The file is missing or damaged.
         """
         path = self.stored_path(sha256)
         if sha256_of(path) != sha256:
@@ -54,7 +54,7 @@ class BlobFiles:
         """Open a blob for reading.
 
         Raises:
-            BlobNotFound: There is none of this name.
+            BlobNotFound: There is no such blob.
         """
         try:
             return self.path(sha256).open("rb")
@@ -62,12 +62,12 @@ class BlobFiles:
             raise BlobNotFound("the blob is not stored", sha256=sha256) from None
 
     def read(self, sha256: str) -> bytes:
-        """A whole blob; for small ones."""
+        """Return the bytes of a small blob."""
         with self.open(sha256) as file:
             return file.read()
 
     def files(self) -> Iterator[tuple[str, int]]:
-        """Name and size in bytes of every blob on the disk, whether a row names it or not, by folder; others come and go."""
+        """Yield name and size in bytes of every blob on the disk, sorted; blobs may come and go meanwhile."""
         for folder in sorted(self._blobs.iterdir()):
             for path in sorted(folder.iterdir()) if folder.is_dir() else ():
                 if _NAME.fullmatch(path.name):
@@ -78,6 +78,6 @@ class BlobFiles:
 
 
 def sha256_of(path: Path) -> str:
-    """The SHA-256 of a file's bytes."""
+    """Return the SHA-256 of a file's bytes."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,7 +1,7 @@
-"""The lock between collections of garbage and those who read blobs for long: a backup, an examination.
+"""Lock between garbage collection and long readers of blobs, such as a backup or a check.
 
-A file's lock, so that it holds between processes and is gone with whoever held it. A collection takes it for one batch of
-blobs at a time and never waits; readers share it for as long as they need.
+It is a file lock: it works between processes, and ends with its holder's process. Garbage collection takes it for one batch
+of blobs at a time and never waits; readers share it for as long as they need.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from shared.errors import StoreUnavailable
 from shared.process.disk import why_unusable
 
 LOCK_FILE = "collection.lock"
-"""In the state directory."""
+"""Name of the lock's file in the state directory."""
 
 
 class BackupIsRunning(Exception):
-    """Somebody reads the blobs; collect later."""
+    """A reader holds the lock; collect later."""
 
 
 @contextmanager
 def collecting(folder: Path) -> Iterator[None]:
-    """Keep readers out for the time of the block.
+    """Hold the lock against readers within the block.
 
     Raises:
-        BackupIsRunning: There are some.
+        BackupIsRunning: A reader holds the lock.
         StoreUnavailable: The folder cannot be used.
     """
     with _opened(folder, os.O_RDWR | os.O_CREAT) as descriptor:
@@ -41,12 +41,12 @@ def collecting(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def no_collection(folder: Path) -> Iterator[None]:
-    """Have nothing collected for the time of the block; waits for a batch that is being removed.
+    """Prevent garbage collection within the block; waits for a batch that is being removed.
 
     Raises:
         StoreUnavailable: The folder cannot be used.
     """
-    # Who may only read the folder can share the lock too, once an aggregator has made its file.
+    # A process that may only read the folder can share the lock too, once an aggregator has created the file.
     flags = os.O_RDONLY if (folder / LOCK_FILE).exists() else os.O_RDWR | os.O_CREAT
     with _opened(folder, flags) as descriptor:
         fcntl.flock(descriptor, fcntl.LOCK_SH)

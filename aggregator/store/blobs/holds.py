@@ -1,14 +1,14 @@
-"""Which blobs a collection of garbage must leave alone: those that somebody is just putting away, before a row names them.
+"""Holds: blobs that garbage collection must not remove although no row names them yet.
 
-A blob is on the disk before a row names it. Between the two nothing says that it is wanted, the less so where the same bytes
-lay there before as garbage. So whoever puts blobs away does it within `holding`, until the rows are written:
+A blob is on the disk before a row names it. In between it looks like garbage, and may have been garbage before. A thread
+that stores blobs therefore holds them until their rows are written:
 
     with holds.holding():
-        holds.take(name)    # waits while a collection removes the blob of this name; from here on none does
-        ...                 # is it on the disk? else put it there
+        holds.take(name)    # waits while the blob is being removed; from here on it stays
+        ...                 # store it, unless it is on the disk
         ...                 # a transaction names it
 
-and a collection, which decides what is needed from rows that it has read, takes for needed whatever was held since.
+Garbage collection decides from rows that it has read, and also spares every blob that was held since it began.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from contextlib import contextmanager
 
 
 class Holds:
-    """Names of blobs that are being put away or taken away. Methods may be called from any thread."""
+    """Names of blobs that are being stored, read or removed. Methods may be called from any thread."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -30,9 +30,9 @@ class Holds:
 
     @contextmanager
     def holding(self) -> Iterator[None]:
-        """Hold what this thread takes within the block until its end, by which rows must name what is wanted."""
+        """Hold the blobs that this thread takes within the block until its end, when rows must name them."""
         if getattr(self._mine, "names", None) is not None:
-            yield  # within another block, which lasts longer
+            yield  # an outer block of this thread holds them
             return
         names: set[str] = set()
         with self._changed:
@@ -48,7 +48,7 @@ class Holds:
                     self._held_since |= names
 
     def take(self, name: str) -> None:
-        """Hold a blob; waits while it is being removed, which is a matter of milliseconds."""
+        """Hold a blob; waits for milliseconds while it is being removed."""
         names: set[str] | None = getattr(self._mine, "names", None)
         with self._changed:
             self._changed.wait_for(lambda: name not in self._leaving)
@@ -59,7 +59,7 @@ class Holds:
 
     @contextmanager
     def reading(self, name: str) -> Iterator[bool]:
-        """Keep a blob for a reader until the block ends, on whatever threads; gives whether it is not leaving already."""
+        """Hold a blob for a reader until the block ends, on any thread; yields False if it is being removed already."""
         names = {name}
         with self._changed:
             is_kept = name not in self._leaving
@@ -72,7 +72,7 @@ class Holds:
 
     @contextmanager
     def collecting(self) -> Iterator[None]:
-        """The time of one collection, from before it reads the first row; there is one at a time."""
+        """Mark one garbage collection, from before it reads its first row; only one runs at a time."""
         with self._changed:
             self._held_since = set()
         try:
@@ -82,7 +82,7 @@ class Holds:
                 self._held_since = None
 
     def claim(self, names: Iterable[str]) -> list[str]:
-        """Of these the ones that nobody holds or held since the collection began; they wait for `release`."""
+        """Return and claim the names without a hold since the collection began; `take` waits for their `release`."""
         with self._changed:
             assert self._held_since is not None, "only a collection claims"
             held = self._held_since.union(*self._held)
@@ -91,7 +91,7 @@ class Holds:
             return claimed
 
     def release(self, names: Iterable[str]) -> None:
-        """Say that claimed blobs are gone, or stay after all."""
+        """End the claim on blobs, removed or not."""
         with self._changed:
             self._leaving.difference_update(names)
             self._changed.notify_all()

@@ -1,9 +1,9 @@
-"""Uploads on disk: what clients send, piece by piece, until it is kept as blobs.
+"""Uploads of clients on disk, received chunk by chunk until a commit stores them as blobs.
 
     incoming/CLIENT/ab12...     complete upload of a client, not yet part of a committed update
-    incoming/CLIENT/ab12....part  an upload that goes on from its last byte
+    incoming/CLIENT/ab12....part  incomplete upload, resumed after its last byte
 
-A part whose bytes a power cut damaged fails its SHA-256 and starts again from nothing.
+A part that a power cut damaged fails its SHA-256 and starts again from its first byte.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from shared.process import disk
 from shared.types import BlobRef
 
 READ_BYTES = 1 << 20
-"""Piece in which files are read."""
+"""Bytes read from a file at a time."""
 MAX_UPLOADS = 16
-"""Uploads that one client may have beside each other; far more than an update has blobs."""
+"""Most uploads of one client; far more than an update has blobs."""
 
 
 class Uploads:
-    """What every client has sent and not committed yet, in a folder of a state directory, which must be there."""
+    """Uncommitted uploads of all clients, in an existing state directory."""
 
     def __init__(self, folder: Path, on_whole: Callable[[str], None]) -> None:
         """Prepare.
 
         Args:
             folder: The state directory.
-            on_whole: Told the SHA-256 of an upload that was found to have it.
+            on_whole: Called with the SHA-256 of each upload that matched it.
         """
         self.folder = folder / "incoming"
         self._on_whole = on_whole
@@ -47,22 +47,22 @@ class Uploads:
         return path is not None and path.stat().st_size == blob.size_bytes
 
     def path(self, client_id: str, blob: BlobRef) -> Path | None:
-        """The file of a complete upload of this client, if there is one."""
+        """Return the file of a complete upload of this client, or None."""
         path = self._complete(client_id, blob.sha256)
         return path if path.is_file() else None
 
     def received_bytes(self, client_id: str, blob: BlobRef) -> int:
-        """Bytes of the blob that this client has sent so far."""
+        """Return the number of bytes of the blob received from this client so far."""
         try:
             return min(self._part(client_id, blob.sha256).stat().st_size, blob.size_bytes)
         except FileNotFoundError:
             return 0
 
     def begin(self, client_id: str, blob: BlobRef) -> Upload:
-        """Go on with an upload from its last byte. An older stream of the same upload loses it.
+        """Resume an upload after its last byte; an older stream of the same upload is closed.
 
-        Of more than `MAX_UPLOADS` of one client the ones that lay longest are dropped: what a client begins and never
-        commits can fill neither the disk nor the table of open files.
+        A client's oldest uploads beyond `MAX_UPLOADS` are removed, so that uploads that are never committed fill neither the
+        disk nor the table of open files.
         """
         with self._lock:
             key = (client_id, blob.sha256)
@@ -76,7 +76,7 @@ class Uploads:
             return upload
 
     def end(self, client_id: str, upload: Upload) -> None:
-        """Close an upload, whether it is complete or goes on later."""
+        """Close an upload, complete or not."""
         upload.close()
         if upload.is_whole:
             self._on_whole(upload.blob.sha256)
@@ -86,9 +86,9 @@ class Uploads:
                 del self._uploads[key]
 
     def link(self, client_id: str, blob: BlobRef, stored: Path) -> bool:
-        """Make a stored blob a complete upload of this client, who need not send it; False where it is gone.
+        """Link a stored blob as a complete upload of this client, which need not send it; returns False if it is missing.
 
-        So the answer that a blob need not be sent holds until the client commits, whatever is collected meanwhile.
+        The client's commit then finds the blob even if garbage collection has removed the stored one.
         """
         with self._lock, disk_errors():
             disk.make_folder(self.folder / client_id, "upload.client")
@@ -101,11 +101,11 @@ class Uploads:
         return True
 
     def forget(self, client_id: str) -> None:
-        """Drop a client's uploads; what was kept stays."""
+        """Remove a client's uploads; stored blobs stay."""
         disk.remove_tree(self.folder / client_id, "upload.forget")
 
     def expire(self, before: float) -> int:
-        """Take away uploads that have not changed since a time (seconds since the epoch) and do not go on; says the size."""
+        """Remove inactive uploads without changes since a time (seconds since the epoch); returns the freed bytes."""
         removed_bytes = 0
         for folder in sorted(self.folder.iterdir()):
             with self._lock, disk_errors(), suppress(FileNotFoundError):  # committed and forgotten meanwhile
@@ -113,7 +113,7 @@ class Uploads:
                 stays = False
                 for path in folder.iterdir():
                     status = path.stat()
-                    # The time of the last change of the file itself or its names: a blob that was linked here is older.
+                    # st_ctime: creation of a link counts as a change, whatever the age of the linked blob.
                     if status.st_ctime >= before or path.name.removesuffix(".part") in busy:
                         stays = True
                         continue
@@ -144,10 +144,9 @@ class Uploads:
 
 
 class Upload:
-    """One client's upload of one blob: bytes in order, from where the last attempt ended.
+    """Upload of one blob by one client: bytes in order, resumed where the last attempt ended.
 
-    Bytes go to the file as they come, unbuffered: another stream that goes on from the file's end must find all of them, and
-    none may follow later.
+    Bytes are written unbuffered: a newer stream that resumes at the file's end must find all of them, and none may follow.
     """
 
     def __init__(self, part: Path, complete: Path, blob: BlobRef) -> None:
@@ -163,16 +162,16 @@ class Upload:
 
     @property
     def offset_bytes(self) -> int:
-        """Bytes received so far."""
+        """Number of bytes received so far."""
         return self._size
 
     def write(self, offset_bytes: int, data: bytes) -> None:
         """Append a chunk.
 
         Raises:
-            ChunkOutOfOrder: It does not begin where the bytes so far end, or runs past the end.
+            ChunkOutOfOrder: It does not begin where the received bytes end, or exceeds the announced size.
             FailedPrecondition: The upload was closed, or a newer stream has taken over.
-            StoreUnavailable: The disk is full or away; begin the upload again to go on.
+            StoreUnavailable: The disk is full or away; begin the upload again to resume it.
         """
         with self._lock:
             self._check_is_open()
@@ -186,12 +185,12 @@ class Upload:
                 self._append(data)
 
     def finish(self) -> None:
-        """Check the blob and give it its name.
+        """Check the blob and rename it to its final name.
 
         Raises:
-            BlobCorrupt: Bytes are missing (the part is kept) or do not have their SHA-256 (the part is dropped).
+            BlobCorrupt: Bytes are missing (the part is kept) or do not match the SHA-256 (the part is emptied).
             FailedPrecondition: The upload was closed, or a newer stream has taken over.
-            StoreUnavailable: The disk did not take the bytes.
+            StoreUnavailable: The disk refused the bytes.
         """
         with self._lock:
             self._check_is_open()
@@ -204,13 +203,13 @@ class Upload:
                 try:
                     disk.fsync_file(self._file.fileno(), "upload")
                 except OSError:
-                    self._start_over()  # after a failed fsync nobody knows which bytes are on the disk
+                    self._start_over()  # after a failed fsync any byte may be missing on the disk
                     raise
                 disk.rename(self.part_path, self.complete_path, "upload")
                 self.is_whole = True
 
     def close(self) -> None:
-        """Let go of the file; bytes that still come are refused. Waits for a chunk that is being written."""
+        """Close the file, after a chunk that is being written; later chunks are refused."""
         with self._lock, disk_errors():
             self._file.close()
 
@@ -225,13 +224,13 @@ class Upload:
                 while rest:
                     rest = rest[self._file.write(rest) :]
         except OSError:
-            self._file.close()  # what was written of the chunk is only known to the file
+            self._file.close()  # only the file's size tells how much of the chunk was written
             raise
         digest.update(data)
         self._size += len(data)
 
     def _digest(self) -> hashlib._Hash:
-        """The hash of the bytes so far; those of an earlier attempt are read when it is first needed."""
+        """Return the hash of the received bytes; reads those of an earlier attempt when first called."""
         if self._hashed is None:
             digest = hashlib.sha256()
             self._file.seek(0)

@@ -1,1 +1,1 @@
-"""Runs and events in a SQL database: SQLite or PostgreSQL."""
+"""Store in a SQL database: SQLite or PostgreSQL."""

@@ -1,4 +1,4 @@
-"""Types of columns that mean the same on SQLite and on PostgreSQL."""
+"""Column types with equal meaning on SQLite and PostgreSQL."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from sqlalchemy.types import TypeEngine
 from shared.errors import MalformedRequest
 
 Number = Integer().with_variant(BigInteger(), "postgresql")
-"""A whole number of up to 64 bits: a blob may be larger than 2 GiB. SQLite's INTEGER holds as much."""
+"""Integer of 64 bits, since a blob may be larger than 2 GiB; SQLite's INTEGER has as many."""
 
 
 class Text(TypeDecorator[str]):
-    """Characters, in the order of their code points, as Python sorts them.
+    """Text sorted by code points, as Python sorts it.
 
-    PostgreSQL would sort by a language's rules, and refuse what is longer than declared where SQLite does not look: there it
-    is VARCHAR COLLATE "C" of any length. U+0000 is refused on both, since PostgreSQL cannot keep it.
+    On PostgreSQL it is VARCHAR COLLATE "C" of any length: otherwise PostgreSQL would sort by a language's rules, and enforce
+    a length that SQLite ignores. U+0000 is refused on both, since PostgreSQL cannot store it.
     """
 
     impl = String
@@ -29,16 +29,16 @@ class Text(TypeDecorator[str]):
         self.length = length
 
     def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
-        """The database's own type."""
+        """Return the database's type."""
         if dialect.name == "postgresql":
             return dialect.type_descriptor(String(collation="C"))
         return dialect.type_descriptor(LongText() if self.length is None else String(self.length))
 
     def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
-        """The value, if it can be kept.
+        """Return the value unchanged.
 
         Raises:
-            MalformedRequest: It cannot.
+            MalformedRequest: It contains U+0000.
         """
         if value is not None and "\0" in value:
             raise MalformedRequest(f"{value[:40]!a} has the character U+0000, which no name or text may have")

@@ -1,4 +1,4 @@
-"""What a store needs of a database: connections that read, and one that writes at a time."""
+"""Protocol of a database: many reading connections, one writing transaction at a time; its errors."""
 
 from __future__ import annotations
 
@@ -15,37 +15,37 @@ from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, ProgrammingErr
 from shared.errors import FedplccError, StoreUnavailable
 
 NOT_ALLOWED = "42501"
-"""What PostgreSQL calls a lack of privileges."""
+"""SQLSTATE of PostgreSQL for a lack of privileges."""
 
 
 class Database(Protocol):
     """SQLite (sqlite.py) or PostgreSQL (postgres.py)."""
 
     engine: Engine
-    """For reading: what a connection reads is one state, and it waits for no writer."""
+    """Engine for reading: a connection reads one consistent state and waits for no writer."""
     file: Path | None
-    """Where it is kept, if that is a file."""
+    """File of the database; None on a server."""
     name: str
-    """For people: where it is, without user and password."""
+    """Name for people: the location, without user and password."""
     state: str
-    """Drawn when a database on a server was made, known once it is claimed; empty for a file in the state directory."""
+    """Random identity of a database on a server, known once it is claimed; empty for a file in the state directory."""
 
     def undivided(self, *, migrating: bool = False) -> AbstractContextManager[Connection]:
-        """One transaction in which nobody else writes; with `migrating`, tables that others refer to may be replaced."""
+        """Open a transaction that excludes other writers; with `migrating`, referenced tables may be replaced."""
 
     def claim(self) -> None:
-        """Make this process the writer, once the tables are those of schema.py."""
+        """Make this process the writer; the tables are those of schema.py."""
 
     def transaction(self) -> AbstractContextManager[Connection]:
-        """As `undivided`, for a writer that has claimed the database; threads take turns."""
+        """Open a transaction as `undivided`, after `claim`; threads take turns."""
 
     def close(self) -> None:
-        """Let go of all connections."""
+        """Close all connections."""
 
 
 @contextmanager
 def database_errors(failure: str) -> Iterator[None]:
-    """A database that is full, locked, damaged or away is `StoreUnavailable`; a wrong statement stays the bug it is.
+    """Turn errors of a full, locked, damaged or unreachable database into `StoreUnavailable`; wrong statements pass.
 
     `failure` begins the sentence.
     """
@@ -61,12 +61,12 @@ def database_errors(failure: str) -> Iterator[None]:
         raise StoreUnavailable(f"{failure}: {one_line(error)}{_advice(error)}") from error
     except StatementError as error:
         if isinstance(error.orig, FedplccError):
-            raise error.orig from None  # a value that no column takes: see columns.py
+            raise error.orig from None  # a value that a column refuses: see columns.py
         raise
 
 
 def _advice(error: DBAPIError) -> str:
-    """What helps where SQLite's own words do not say it."""
+    """Return advice for errors of SQLite that give none."""
     code = getattr(error.orig, "sqlite_errorcode", 0) & 0xFF
     if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
         return "; restore a backup"
@@ -74,5 +74,5 @@ def _advice(error: DBAPIError) -> str:
 
 
 def one_line(error: DBAPIError) -> str:
-    """What the database says, on one line."""
+    """Return the database's message on one line."""
     return " ".join(str(error.orig).split())

@@ -1,4 +1,4 @@
-"""Write the next migration: what it takes to bring a database of the newest revision to the tables of schema.py.
+"""Write the next migration, from the newest revision to the tables of schema.py.
 
 python -m aggregator.store.database.new_revision "add a column"
 """
@@ -16,10 +16,10 @@ from aggregator.store.database import revisions
 
 
 def write_revision(message: str, migrations: Path = revisions.MIGRATIONS) -> Path:
-    """Compare and write a file below `migrations/versions`; returns it.
+    """Compare the tables and write a file below `migrations/versions`; returns its path.
 
     Args:
-        message: What the migration does, in a few words of one line.
+        message: Summary of the migration, a few words on one line.
         migrations: Folder of env.py and the migrations.
     """
     from alembic import command
@@ -41,7 +41,7 @@ def write_revision(message: str, migrations: Path = revisions.MIGRATIONS) -> Pat
 
 
 def main() -> None:
-    """Write it, and say what is left to do."""
+    """Write the migration and print the remaining steps."""
     parser = argparse.ArgumentParser(prog="python -m aggregator.store.database.new_revision", description=__doc__)
     parser.add_argument("message", help="what the migration does, in a few words")
     message = parser.parse_args().message.strip().rstrip(".")

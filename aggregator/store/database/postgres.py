@@ -1,14 +1,14 @@
-"""A PostgreSQL database that one aggregator at a time writes to.
+"""PostgreSQL database with one writing aggregator at a time.
 
-Its transactions all run on one connection, the writer, which holds an advisory lock as long as it lives: a second aggregator
-on the same database is refused. Each transaction also counts itself in the one row of the table `writer`, under a token
-that this process put there when it claimed the database. The row says two things that a lock cannot:
+All its transactions use one connection, the writer, which holds an advisory lock while it is open: a second aggregator on
+the same database is refused. Each transaction also increments a count in the only row of the table `writer`, next to a token
+that this process wrote when it claimed the database. The row answers two questions that a lock cannot:
 
-- After the writer was lost in the middle of a COMMIT, the count tells whether the change is in the database.
-- After the lock was lost, the token tells whether another aggregator has written since. If one has, what this process
-  has in memory is no longer true: it writes nothing any more, and says so once through `on_lost`.
+- If the connection breaks during COMMIT, the count tells whether the change is in the database.
+- If the lock was lost, the token tells whether another aggregator has written since. If so, this process's memory is out of
+  date: it stops writing, and reports that once through `on_lost`.
 
-Everything else that goes wrong passes: the next transaction makes a new writer.
+After any other failure the next transaction opens a new writer.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ CONNECTING = {
     "keepalives_count": "3",
     "tcp_user_timeout": "20000",  # ms
 }
-"""What libpq is told unless the URL says otherwise: a server that vanished is given up after seconds, not after hours."""
+"""Parameters of libpq unless the URL sets them; a vanished server is given up after seconds, not hours."""
 SESSION = (
     "SET lock_timeout = '30s'",
-    # The server's side: a lock of a machine that vanished is free again after a minute.
+    # On the server: the lock of a vanished machine is free again after a minute.
     "SET tcp_keepalives_idle = 30",
     "SET tcp_keepalives_interval = 10",
     "SET tcp_keepalives_count = 3",
@@ -55,14 +55,14 @@ SESSION = (
     "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'",
 )
 TURN_S = 30.0
-"""How long a thread waits for the transactions of others."""
+"""Longest wait of a thread for the transactions of other threads."""
 LOCK_WAIT_S = 5
-"""How long the lock is waited for: a process that was killed a moment ago may still hold it."""
+"""Longest wait for the lock; a process killed a moment ago may still hold it."""
 ANSWER_S = 5.0
-"""How long a commit whose answer was lost is asked after at once."""
+"""Longest time in which the outcome of a commit with a lost answer is queried at once."""
 ASK_AGAIN_S = 0.1
 NUM_IDLE = 4
-"""Reading connections that are kept open; as many as there are threads may be open."""
+"""Reading connections that stay open; each thread may open one more."""
 
 NO_PSYCOPG = "PostgreSQL needs psycopg: pip install 'fedplcc[postgres]'"
 _LOCK = "737001, 1"
@@ -72,7 +72,7 @@ HOLDER = text(
     "AND pg_locks.database = (SELECT oid FROM pg_database WHERE datname = current_database()) "
     f"AND (classid, objid) = ({_LOCK})"
 )
-"""Who has the lock."""
+"""Query for the holder of the lock."""
 _COUNT = (
     update(schema.writer)
     .where(schema.writer.c.token == bindparam("claimed"), schema.writer.c.transactions == bindparam("before"))
@@ -81,7 +81,7 @@ _COUNT = (
 
 
 class Postgres:
-    """A `Database` (see database.py) on a server."""
+    """A `Database` (see connections.py) on a server."""
 
     file: Path | None = None
 
@@ -89,12 +89,12 @@ class Postgres:
         """Connect and take the lock.
 
         Args:
-            url: As `FORM`; parameters of libpq may follow, for instance `?sslmode=verify-full`.
-            on_lost: Told why this process must end, from any thread.
+            url: A URL as `FORM`; parameters of libpq may follow, for instance `?sslmode=verify-full`.
+            on_lost: Called from any thread with the reason why this process must end.
 
         Raises:
-            InvalidConfig: The URL is no such URL, psycopg is not installed, or another aggregator uses the database.
-            StoreUnavailable, DBAPIError: It cannot be reached.
+            InvalidConfig: The URL is wrong, psycopg is not installed, or another aggregator uses the database.
+            StoreUnavailable, DBAPIError: The database cannot be reached.
         """
         parsed = parse_url(url)
         self.name, self.state = public_name(parsed), ""
@@ -136,7 +136,7 @@ class Postgres:
 
     @contextmanager
     def undivided(self, *, migrating: bool = False) -> Iterator[Connection]:
-        """See `Database.undivided`; a migration can drop and make foreign keys within it."""
+        """See `Database.undivided`; a migration may drop and create foreign keys in it."""
         with self._in_turn():
             connection = self._held()
             try:
@@ -153,7 +153,7 @@ class Postgres:
             try:
                 yield connection
             except BaseException:
-                with suppress(DBAPIError):  # it is lost: then nothing of it stays either
+                with suppress(DBAPIError):  # a lost connection rolls back by itself
                     connection.rollback()
                 self._forget_if_broken()
                 raise
@@ -178,7 +178,7 @@ class Postgres:
             self._turn.release()
 
     def _begun(self) -> Connection:
-        """The writer, in a transaction that has counted itself."""
+        """Return the writer in a new transaction that has incremented the count."""
         had_one = self._writer is not None
         try:
             return self._counted(self._held())
@@ -186,7 +186,7 @@ class Postgres:
             self._forget()
             if not (had_one and error.connection_invalidated):
                 raise
-        # The server was started again since the last transaction; nothing was written yet.
+        # The server has restarted since the last transaction; nothing is written yet.
         try:
             return self._counted(self._held())
         except DBAPIError:
@@ -214,7 +214,7 @@ class Postgres:
         self._count += 1
 
     def _was_committed(self) -> bool:
-        """Ask after a commit whose answer was lost. If nobody answers, the next transaction finds out by counting."""
+        """Return whether a commit with a lost answer succeeded; False if the server is away: the next count tells then."""
         deadline = time.monotonic() + ANSWER_S
         while not self._lost and time.monotonic() < deadline:
             try:
@@ -229,7 +229,7 @@ class Postgres:
         return False
 
     def _held(self) -> Connection:
-        """The connection that holds the lock; a new one if it was lost."""
+        """Return the connection that holds the lock, a new one if it was lost."""
         if self._writer is None:
             connection = self.engine.connect()
             try:
@@ -242,7 +242,7 @@ class Postgres:
         return self._writer
 
     def _take_lock(self, connection: Connection) -> None:
-        """Take the lock. The former connection of this very process, whose end the server has not noticed, is ended."""
+        """Take the lock; ends an earlier connection of this process whose loss the server has not noticed."""
         connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{LOCK_WAIT_S}s'")
         try:
             connection.exec_driver_sql(f"SELECT pg_advisory_lock({_LOCK})")
@@ -268,14 +268,14 @@ class Postgres:
             self._forget()
 
     def _forget(self) -> None:
-        """Close the writer and with it give the lock back."""
+        """Close the writer, which releases the lock."""
         connection, self._writer = self._writer, None
         if connection is not None:
             connection.invalidate()
             connection.close()
 
     def _lose(self, why: str) -> NoReturn:
-        """Write nothing any more: memory and database have parted."""
+        """Stop writing for good: memory and database disagree."""
         self._lost = (
             f"{self.name} is not as this process left it: {why}; it ends, and its next start reads what is there"
         )
@@ -301,10 +301,10 @@ class Postgres:
 
 
 def parse_url(url: str) -> URL:
-    """A URL for SQLAlchemy, with psycopg 3 as its driver.
+    """Return a URL for SQLAlchemy, with psycopg 3 as its driver.
 
     Raises:
-        InvalidConfig: It is none of a PostgreSQL database. The sentence holds nothing of it.
+        InvalidConfig: The text is no URL of a PostgreSQL database. The sentence does not repeat it.
     """
     try:
         parsed = make_url(url)
@@ -320,7 +320,7 @@ def parse_url(url: str) -> URL:
 
 
 def public_name(url: URL) -> str:
-    """What may stand in logs."""
+    """Return the database's location for logs, without user and password."""
     host = url.query.get("host", "") if not url.host else url.host
     where = f"{host}:{url.port}" if url.port else f"{host}"
     return f"postgresql://{where}/{url.database}"

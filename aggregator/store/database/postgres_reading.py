@@ -1,4 +1,4 @@
-"""Looking at a PostgreSQL database beside its aggregator: nothing is written to it, and its lock is left alone."""
+"""Read-only access to a PostgreSQL database that an aggregator may be using; takes no lock."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ ROWS_AT_ONCE = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Server:
-    """What there is to know of a database."""
+    """Properties of a database and its server."""
 
     name: str
-    """Without user and password."""
+    """Location, without user and password."""
     version: str
     encoding: str
     is_durable: bool
     """Whether the server waits for its disk."""
     revision: str
-    """Of its tables; `revisions.NEW` if there are none."""
+    """Revision of its tables; `revisions.NEW` if there are none."""
     may_make_tables: bool
     holder: str
-    """The aggregator that uses it; empty if none does."""
+    """Label of the aggregator that uses it; empty if none does."""
 
 
 def look_at(url: str) -> Server:
-    """Connect and ask.
+    """Return the properties of a database.
 
     Raises:
         InvalidConfig: The URL is wrong, or psycopg is not installed.
@@ -66,12 +66,12 @@ def look_at(url: str) -> Server:
 
 
 def copy_to_sqlite(url: str, state: str, file: Path) -> None:
-    """Copy all rows as of one moment; an aggregator may go on writing meanwhile.
+    """Copy a consistent snapshot of all rows; an aggregator may write meanwhile.
 
     Args:
-        url: Of the PostgreSQL database.
-        state: What its state directory says that its `writer.state` is.
-        file: The SQLite file to write; not there yet.
+        url: URL of the PostgreSQL database.
+        state: `writer.state` as recorded in the state directory.
+        file: SQLite file to create.
 
     Raises:
         InvalidConfig: The URL is wrong, or it is another database than the one of the state directory.
@@ -90,7 +90,7 @@ def copy_to_sqlite(url: str, state: str, file: Path) -> None:
         try:
             with copy.database.undivided() as target:
                 for table in schema.metadata.sorted_tables:
-                    if table is not schema.writer:  # who writes to a SQLite file is said by its folder's lock
+                    if table is not schema.writer:  # SQLite needs no row: the folder's lock names the writer
                         rows = source.execution_options(yield_per=ROWS_AT_ONCE).execute(select(table))
                         for part in rows.mappings().partitions():
                             target.execute(insert(table), [dict(row) for row in part])
@@ -102,7 +102,7 @@ def copy_to_sqlite(url: str, state: str, file: Path) -> None:
 
 @contextmanager
 def _reading(url: str) -> Iterator[Connection]:
-    """A connection that sees the database as of one moment."""
+    """Open a connection to a consistent snapshot of the database."""
     parsed = parse_url(url)
     options = {name: value for name, value in CONNECTING.items() if name not in parsed.query}
     try:

@@ -1,12 +1,12 @@
-"""Bringing a database to the revision of this version, once at the start.
+"""Migration of a database to the revision of this version, once at the start.
 
-    nothing in it          the tables of schema.py are made and stamped with their revision
-    at the revision        nothing is done; Alembic is not even loaded
-    at an older one        a copy is kept, and migrations/ change the tables in one transaction
-    at an unknown one      refused: a newer version of fedplcc wrote it
+    no tables              the tables of schema.py are created and stamped with their revision
+    this revision          nothing is done; Alembic is not even imported
+    an older one           a copy is kept, and migrations/ change the tables in one transaction
+    an unknown one         refused: a newer version of fedplcc wrote it
 
-The transaction is the one that writes wait for, so nothing is written between the copy and the change. A process that dies
-in between leaves the old database, and the next start does it all again.
+The transaction excludes all writers, so nothing is written between the copy and the change. A process that dies in between
+leaves the old database, and the next start migrates again.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ log = get_logger("aggregator.store")
 
 MIGRATIONS = Path(__file__).parents[1] / "migrations"
 BASELINE = "0001"
-"""Revision of databases that were written before they had one."""
+"""Revision of databases written before revisions were recorded."""
 NEW = ""
-"""In place of a revision: a database without tables."""
+"""Stands for the revision of a database without tables."""
 
 stamp = Table(
     "alembic_version",
@@ -56,14 +56,14 @@ stamp = Table(
     Column("version_num", String(32), nullable=False),
     PrimaryKeyConstraint("version_num", name="alembic_version_pkc"),
 )
-"""Alembic's own table, as it makes it: one row, the revision."""
+"""Alembic's table with one row, the revision."""
 
 
 def prepare(database: Database) -> None:
-    """Make the tables of a new database, and migrate an old one; of one that is a file a copy is kept beside it before.
+    """Create the tables of a new database, or migrate an old one; a copy of a file is kept beside it.
 
     Raises:
-        StoreUnavailable: The revision is unknown here, or the migration failed and has changed nothing.
+        StoreUnavailable: The revision is unknown, or the migration failed and has changed nothing.
         SQLAlchemyError: The database cannot be read or written.
     """
     with passing("store.prepare"), database.undivided() as connection:
@@ -77,10 +77,10 @@ def prepare(database: Database) -> None:
 
 
 def revision_of(connection: Connection) -> str:
-    """The revision that a database is at; `NEW` if it has no tables yet.
+    """Return the revision of a database; `NEW` if it has no tables.
 
     Raises:
-        StoreUnavailable: It is none that this version knows how to name.
+        StoreUnavailable: The revision has an unknown form.
     """
     tables = inspect(connection).get_table_names()
     if stamp.name in tables:
@@ -94,7 +94,7 @@ def revision_of(connection: Connection) -> str:
 
 
 def alembic_config(connection: Connection, migrations: Path = MIGRATIONS) -> Config:
-    """What Alembic's commands need to work on a connection; there is no alembic.ini."""
+    """Return the configuration with which Alembic works on a connection; there is no alembic.ini."""
     from alembic.config import Config
 
     config = Config(attributes={"connection": connection})
@@ -104,12 +104,12 @@ def alembic_config(connection: Connection, migrations: Path = MIGRATIONS) -> Con
 
 
 def copy_name(file: Path, revision: str) -> Path:
-    """Where the copy of a database at a revision is kept."""
+    """Return the path of the copy of a database at a revision."""
     return file.with_name(f"{file.name}.revision-{revision}")
 
 
 def _migrate(database: Database) -> None:
-    # A tenth of a second to load: only a database that needs it waits for it.
+    # Alembic takes a tenth of a second to import: only a migration waits for it.
     from alembic import command
     from alembic.script import ScriptDirectory
     from alembic.util import CommandError
@@ -147,7 +147,7 @@ def _stamp(connection: Connection, revision: str) -> None:
 
 def _check_references(connection: Connection) -> None:
     if connection.dialect.name != "sqlite":
-        return  # others look while they change
+        return  # PostgreSQL checks references itself
     dangling = connection.exec_driver_sql("PRAGMA foreign_key_check").first()
     if dangling is not None:
         raise StoreUnavailable(
@@ -157,7 +157,7 @@ def _check_references(connection: Connection) -> None:
 
 
 def _keep_copy(file: Path, revision: str) -> Path:
-    """Copy the database as it was committed; a copy that a crash left of the same revision is replaced."""
+    """Copy the committed database; replaces a copy of the same revision that a crash left."""
     target = copy_name(file, revision)
     temporary = target.with_name(f"{target.name}.tmp")
     try:

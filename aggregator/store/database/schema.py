@@ -1,7 +1,6 @@
-"""Tables of the store at the present revision, each column with its meaning.
+"""Tables of the store at the present revision, with the meaning of each column.
 
-A change here needs a migration: README.md beside this file says how. It also shows these tables as a picture and in words,
-both generated from here.
+A change needs a migration: the store's README.md says how. Its diagram and its tables are generated from this module.
 """
 
 from __future__ import annotations
@@ -11,10 +10,10 @@ from sqlalchemy import JSON, Boolean, Column, Float, ForeignKey, Index, MetaData
 from aggregator.store.database.columns import Number, Text
 
 REVISION = "0003"
-"""Name of the newest migration: what the tables below are the result of."""
+"""Name of the newest migration, which results in the tables below."""
 
 metadata = MetaData(
-    # SQLite changes a table by copying it: only what has a name can be left out or changed in the copy.
+    # SQLite changes a table by copying it: only named constraints can be dropped or changed in the copy.
     naming_convention={
         "uq": "uq_%(table_name)s_%(column_0_N_name)s",
         "fk": "fk_%(table_name)s_%(column_0_N_name)s",

@@ -1,6 +1,6 @@
-"""The store on a SQL database through SQLAlchemy: SQLite (sqlite.py) or PostgreSQL (postgres.py).
+"""Store in a SQL database through SQLAlchemy: SQLite (sqlite.py) or PostgreSQL (postgres.py).
 
-Records are kept in columns where the store asks for them, and as JSON where it only hands them back.
+Fields that queries use are columns; records that are only returned are JSON.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class SqlStore:
     """A `Store` (see base.py) on one database."""
 
     def __init__(self, database: Database) -> None:
-        """Open the database; a new one gets its tables, and an old one is brought to the present revision.
+        """Open the database; creates the tables of a new one, migrates an old one.
 
         Raises:
             StoreUnavailable: It cannot be opened or migrated, or a newer version wrote it.
@@ -61,16 +61,16 @@ class SqlStore:
 
     @classmethod
     def in_folder(cls, folder: Path) -> SqlStore:
-        """The SQLite store of a state directory."""
+        """Open the SQLite store of a state directory."""
         return cls(Sqlite(folder / "aggregator.sqlite"))
 
     @classmethod
     def at(cls, url: str, *, on_lost: Callable[[str], None] = lambda _why: None) -> SqlStore:
-        """The store in a PostgreSQL database, which no other aggregator may use.
+        """Open the store in a PostgreSQL database, which no other aggregator may use.
 
         Args:
             url: See postgres.py.
-            on_lost: Told why this process must end, from any thread: another aggregator has taken the database over.
+            on_lost: Called from any thread with the reason why this process must end: another aggregator took the database.
 
         Raises:
             InvalidConfig: The URL is wrong, psycopg is not installed, or another aggregator uses the database.
@@ -84,7 +84,7 @@ class SqlStore:
 
     @property
     def database(self) -> Database:
-        """Where it is all kept."""
+        """The store's database."""
         return self._database
 
     @contextmanager
@@ -325,7 +325,7 @@ class SqlTransaction:
         self._connection.execute(statement, values)
 
 
-# Statements of every round are built once, with their values as parameters: building one costs more than running it.
+# Frequent statements are built once, with values as parameters: building one costs more than running it.
 
 
 @functools.cache
@@ -335,7 +335,7 @@ def _insert_into(table: Table) -> Any:
 
 @functools.cache
 def _upsert_into(table: Table, names: tuple[str, ...], dialect: str) -> Any:
-    """Insert a row, or give the one with its primary key these values; both databases say it alike, SQL does not."""
+    """Return INSERT ... ON CONFLICT DO UPDATE for these columns; standard SQL has none, both databases the same."""
     statement: Any = (sqlite if dialect == "sqlite" else postgresql).insert(table)
     key = table.primary_key.columns
     changed = {name: statement.excluded[name] for name in names if name not in key}
@@ -349,7 +349,7 @@ _ADD_UPDATE = insert(schema.updates).values(
     commit_order=select(func.coalesce(func.max(schema.updates.c.commit_order), 0) + 1).scalar_subquery()
 )
 _ADD_EVENT = insert(schema.events).values(
-    # A sequence of PostgreSQL would leave holes. Only one transaction is open at a time, and no event is ever deleted.
+    # A sequence of PostgreSQL would leave gaps. Only one transaction is open at a time, and no event is ever deleted.
     sequence=select(func.coalesce(func.max(schema.events.c.sequence), 0) + 1).scalar_subquery()
 )
 _CLIENT_BLOB = select(schema.client_blobs).where(
@@ -361,7 +361,7 @@ _BLOB_SIZE = select(schema.blobs.c.size_bytes).where(schema.blobs.c.sha256 == bi
 _ADAPTERS: dict[type[Any], TypeAdapter[Any]] = {
     kind: TypeAdapter(kind) for kind in (BlobRef, ClientProblem, Environment, Evaluation, Rejections, Update)
 }
-"""Records that are kept as JSON."""
+"""Adapters of the records that are stored as JSON."""
 
 
 def _dump(record: Any) -> Any:

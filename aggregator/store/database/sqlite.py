@@ -1,4 +1,4 @@
-"""A SQLite file in WAL mode with synchronous FULL: a commit is on the disk before it is answered."""
+"""SQLite database in WAL mode with synchronous FULL: a commit returns when it is on the disk."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from sqlalchemy import URL, create_engine, event
 from sqlalchemy.engine import Connection
 
 BUSY_TIMEOUT_S = 30
-"""How long a transaction waits for a lock that another process (a backup, a reader) holds."""
+"""Longest wait of a transaction for a lock of another process (a backup, a reader)."""
 
 
 class Sqlite:
-    """A `Database` (see database.py) in one file; the state directory's lock keeps other aggregators out."""
+    """A `Database` (see connections.py) in one file; the state directory's lock excludes other aggregators."""
 
     def __init__(self, file: Path) -> None:
         self.file: Path | None = file
@@ -36,7 +36,7 @@ class Sqlite:
                 yield connection
         finally:
             if migrating:
-                self.engine.dispose()  # the next connection looks at foreign keys again
+                self.engine.dispose()  # the next connection enforces foreign keys again
 
     def claim(self) -> None:
         """See `Database.claim`."""

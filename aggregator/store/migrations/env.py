@@ -1,4 +1,4 @@
-"""Run by Alembic, on the connection that it is given: revisions.py upgrades through it, and new_revision.py compares."""
+"""Alembic's environment, run on a given connection: revisions.py upgrades through it, new_revision.py compares."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from aggregator.store.database.schema import metadata
 
 
 def render(kind: str, item: Any, autogenerate: Any) -> str | Literal[False]:
-    """Our own types of columns, as new_revision.py writes them."""
+    """Return the source text of our column types for a new migration, or False for other types."""
     if kind != "type" or type(item).__module__ != columns.__name__:
         return False
     autogenerate.imports.add("from aggregator.store.database import columns")

@@ -19,7 +19,8 @@ from shared.gen.fedplcc.v1 import run_service_pb2 as run_pb2
 from shared.gen.fedplcc.v1 import run_service_pb2_grpc as run_grpc
 from shared.gen.fedplcc.v1 import types_pb2
 from shared.types import MODEL, BlobRef, ClientActivity, Heartbeat, Task, TaskKind
-from shared.wire.rpc import open_channel, translated
+from shared.wire.channels import open_channel
+from shared.wire.statuses import translated
 from tests.support.federation.numpy_client import NumpyClient
 
 DEADLINE_S = 20.0

@@ -21,7 +21,7 @@ from typing import Any, Self, TypeVar
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from shared.wire.rpc import open_channel
+from shared.wire.channels import open_channel
 from tests.support import ROOT
 
 START_S = 60.0

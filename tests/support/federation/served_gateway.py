@@ -16,13 +16,14 @@ from typing import Any, Self, TypeVar
 import httpx
 
 from aggregator.coordinator.service import Limits
-from aggregator.servicer.services import RunServicer, Wakeups
+from aggregator.servicer.run_service import RunServicer
+from aggregator.servicer.wakeups import Wakeups
 from gateway.app import serve
 from gateway.http.server import Server
 from gateway.routes.handlers import Services
 from shared.config.settings import GatewaySettings
 from shared.gen.fedplcc.v1 import run_service_pb2, run_service_pb2_grpc
-from shared.wire.rpc import RpcServer
+from shared.wire.server import RpcServer
 from tests.support.federation.in_process import Clock, LocalFederation
 from tests.support.federation.numpy_client import NumpyClient, a_document
 

@@ -18,7 +18,7 @@ import pytest
 
 from aggregator.coordinator.initial_models import InitialModelReceiver
 from aggregator.coordinator.service import Limits
-from aggregator.servicer.services import MAX_MODEL_UPLOADS, RunServicer
+from aggregator.servicer.run_service import MAX_MODEL_UPLOADS, RunServicer
 from aggregator.store.blobs.blob_store import RESERVED_BYTES
 from shared import errors
 from shared.config.run import parse_run_config

@@ -15,7 +15,7 @@ import pytest
 from aggregator.coordinator import prototype_maps
 from aggregator.coordinator.garbage import Keep
 from aggregator.coordinator.prototype_maps import PrototypeMaps
-from aggregator.servicer.services import RunServicer
+from aggregator.servicer.run_service import RunServicer
 from shared.convert.prototype_maps import prototype_map_from_proto, prototype_map_to_proto
 from shared.errors import BlobNotFound, FedplccError, NoPrototypes, PayloadCorrupt, RoundNotFound, RunNotFound
 from shared.gen.fedplcc.v1 import run_service_pb2 as run_pb2

@@ -28,7 +28,7 @@ class Scene:
 
     def join(self, client_id: str, **readings: float) -> Session:
         session = self.sessions.join(Client(client_id=client_id, domain="city"), f"token of {client_id}")
-        self.sessions.heard(session, Heartbeat(client_id=client_id, readings=readings))
+        self.sessions.record_heartbeat(session, Heartbeat(client_id=client_id, readings=readings))
         return session
 
     def leave(self, client_id: str) -> None:
@@ -66,7 +66,7 @@ def test_a_reading_that_is_not_told_any_more_is_gone() -> None:
     scene = Scene()
     ann = scene.join("ann", batch_seconds=0.5, samples_per_second=7.0)
     scene.follow()
-    scene.sessions.heard(ann, Heartbeat(client_id="ann", readings={"samples_per_second": 8.0}))
+    scene.sessions.record_heartbeat(ann, Heartbeat(client_id="ann", readings={"samples_per_second": 8.0}))
     assert scene.shown("batch_seconds") == {}
     assert scene.shown("training_samples_per_second") == {"ann": 8.0}
 

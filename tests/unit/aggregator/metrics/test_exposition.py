@@ -254,7 +254,7 @@ def test_what_is_looked_up_at_the_scrape_is_found_by_its_name_and_is_there_once(
     for name in ("round_age_seconds", "client_connected", "data_free_bytes"):
         with pytest.raises(ValueError, match=f"fedplcc_{name}"):
             Gauge(f"fedplcc_{name}", "Another one of this name.", registry=registry)
-    metrics.storage.disk.follow(Path("/"))
+    metrics.disk.file_system.follow(Path("/"))
     one = registry.restricted_registry(["fedplcc_data_free_bytes"])
     assert [family.name for family in one.collect()] == ["fedplcc_data_free_bytes"]
 

@@ -42,10 +42,10 @@ def test_every_phase_has_its_time() -> None:
     for client, fetched, uploads, done in (("ann", 103.0, 110.0, 112.0), ("bob", 105.0, 117.0, 130.0)):
         times.fetched(client, fetched - 0.5)
         times.fetched(client, fetched)
-        times.heard(client, ClientActivity.TRAINING, fetched + 1)
-        times.heard(client, ClientActivity.SUMMARISING, uploads - 1)
+        times.record_activity(client, ClientActivity.TRAINING, fetched + 1)
+        times.record_activity(client, ClientActivity.SUMMARISING, uploads - 1)
         times.uploads(client, uploads)
-        times.heard(client, ClientActivity.UPLOADING, uploads + 1)
+        times.record_activity(client, ClientActivity.UPLOADING, uploads + 1)
         times.has_updates([client], done)
     times.folded(136.0)
     assert seconds(times, the_round("ann", "bob")) == {
@@ -68,7 +68,7 @@ def test_a_client_that_fetches_nothing_begins_to_train_when_it_says_so() -> None
     """It has the model, for it evaluated it."""
     times = opened()
     times.task_taken(100.0)
-    times.heard("ann", ClientActivity.TRAINING, 104.0)
+    times.record_activity("ann", ClientActivity.TRAINING, 104.0)
     times.uploads("ann", 120.0)
     assert seconds(times, the_round("ann")) | {"broadcast": 4, "train": 16, "collect": 10} == seconds(
         times, the_round("ann")
@@ -97,7 +97,7 @@ def test_a_client_that_is_dropped_delays_collecting_alone() -> None:
 def test_a_client_that_begins_again_has_not_begun_later() -> None:
     times = opened()
     times.fetched("ann", 102.0)
-    times.heard("ann", ClientActivity.TRAINING, 103.0)
+    times.record_activity("ann", ClientActivity.TRAINING, 103.0)
     times.fetched("ann", 110.0)
     times.uploads("ann", 120.0)
     times.uploads("ann", 125.0)
@@ -110,7 +110,7 @@ def test_what_clients_did_before_the_aggregator_was_started_is_part_of_their_tra
         a_round(1, updates={"ann": an_update("ann")}, phase_started_at={"collecting": 100.0}), is_found=True
     )
     times.task_taken(118.0)
-    times.heard("bob", ClientActivity.TRAINING, 119.0)
+    times.record_activity("bob", ClientActivity.TRAINING, 119.0)
     times.has_updates(["ann"], 118.0)
     times.uploads("bob", 124.0)
     times.has_updates(["ann", "bob"], 130.0)
@@ -169,7 +169,7 @@ def test_whatever_was_seen_the_phases_are_never_negative_and_sum_to_the_age(
             case "fetched":
                 times.fetched(client, at)
             case "heard":
-                times.heard(client, list(ClientActivity)[index % len(ClientActivity)], at)
+                times.record_activity(client, list(ClientActivity)[index % len(ClientActivity)], at)
             case "uploads":
                 times.uploads(client, at)
             case "updated":

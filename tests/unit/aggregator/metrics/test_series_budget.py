@@ -52,7 +52,7 @@ def a_busy_aggregator(
     names = [f"client-{index:03}" for index in range(clients)]
     for name in names:
         session = sessions.join(Client(client_id=name, domain="city"), "token")
-        sessions.heard(session, Heartbeat(client_id=name, readings=dict.fromkeys(READINGS, 1.0)))
+        sessions.record_heartbeat(session, Heartbeat(client_id=name, readings=dict.fromkeys(READINGS, 1.0)))
     open_runs = [_a_run(f"run-{index}", tuple(names), domains, terms) for index in range(runs)]
     metrics.runs.follow(open_runs, now=clock.now)
     for run in open_runs:

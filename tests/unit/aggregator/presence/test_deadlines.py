@@ -218,13 +218,13 @@ def test_a_wall_clock_that_is_set_drops_nobody_and_holds_nobody(skew_s: float) -
     monotonic, wall = Clock(), Clock()
     sessions = Sessions(10.0, monotonic)
     deadlines = Deadlines(sessions, wall_clock=wall, monotonic_clock=monotonic)
-    deadlines.look([])
+    deadlines.observe([])
     run = a_run(round=a_round(phase_started_at={"collecting": wall.now}))
     absent = []
     for second in range(80):
         for name in ("ann", "bob"):
             sessions.join(a_client(name), "token")
-        deadlines.look([run])
+        deadlines.observe([run])
         found = deadlines.presence(run, deadline_s=DEADLINE_S, silence_s=SILENCE_S)
         absent += [second] if found.absent else []
         wall.now += TICK_S + (skew_s if second == 30 else 0.0)

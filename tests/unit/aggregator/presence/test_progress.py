@@ -18,16 +18,16 @@ def test_a_client_that_was_given_nothing_has_not_come_anywhere() -> None:
 
 def test_a_task_is_new_once() -> None:
     progress = Progress()
-    progress.given(TRAIN, 1.0)
-    progress.given(TRAIN, 2.0)
+    progress.record_task(TRAIN, 1.0)
+    progress.record_task(TRAIN, 2.0)
     assert progress.at == 1.0
-    progress.given(EVALUATE, 3.0)
+    progress.record_task(EVALUATE, 3.0)
     assert progress.at == 3.0
 
 
 def test_a_heartbeat_counts_if_it_says_something_new() -> None:
     progress = Progress()
-    progress.given(TRAIN, 0.0)
+    progress.record_task(TRAIN, 0.0)
     for now, activity, fraction, at in [
         (1.0, DOWNLOADING, 0.0, 1.0),
         (2.0, DOWNLOADING, 0.0, 1.0),
@@ -38,50 +38,50 @@ def test_a_heartbeat_counts_if_it_says_something_new() -> None:
         (7.0, UPLOADING, 0.0, 7.0),
         (8.0, UPLOADING, 0.0, 7.0),
     ]:
-        progress.said(activity, fraction, now)
+        progress.record_report(activity, fraction, now)
         assert progress.at == at
 
 
 def test_bytes_count_without_any_heartbeat() -> None:
     progress = Progress()
-    progress.given(TRAIN, 0.0)
-    progress.received(1.0)
+    progress.record_task(TRAIN, 0.0)
+    progress.record_download(1.0)
     assert progress.at == 1.0
-    progress.sent(2.0)
+    progress.record_upload(2.0)
     assert progress.at == 2.0
 
 
 def test_a_trainer_that_is_restarted_in_its_task_gets_on_from_the_beginning() -> None:
     progress = Progress()
-    progress.given(TRAIN, 0.0)
-    progress.said(TRAINING, 0.9, 1.0)
-    progress.said(IDLE, 0.0, 2.0)
-    progress.received(3.0)
+    progress.record_task(TRAIN, 0.0)
+    progress.record_report(TRAINING, 0.9, 1.0)
+    progress.record_report(IDLE, 0.0, 2.0)
+    progress.record_download(3.0)
     assert progress.at == 3.0
-    progress.said(TRAINING, 0.1, 4.0)
+    progress.record_report(TRAINING, 0.1, 4.0)
     assert progress.at == 4.0
 
 
 def test_a_trainer_that_crashes_at_the_same_point_again_and_again_gets_nowhere() -> None:
     progress = Progress()
-    progress.given(TRAIN, 0.0)
+    progress.record_task(TRAIN, 0.0)
     now = 0.0
     seen = []
     for _ in range(3 * MAX_SETBACKS):
         for activity, fraction in ((IDLE, 0.0), (DOWNLOADING, 0.0), (TRAINING, 0.1), (TRAINING, 0.5)):
             now += 1.0
-            progress.said(activity, fraction, now)
-            progress.given(TRAIN, now)
+            progress.record_report(activity, fraction, now)
+            progress.record_task(TRAIN, now)
             if activity is DOWNLOADING:
-                progress.received(now)
+                progress.record_download(now)
             seen.append(progress.at == now)
     loops = [any(seen[first : first + 4]) for first in range(0, len(seen), 4)]
     assert loops == [True] * (MAX_SETBACKS + 1) + [False] * (2 * MAX_SETBACKS - 1)
-    progress.said(TRAINING, 0.51, now + 1)
+    progress.record_report(TRAINING, 0.51, now + 1)
     assert progress.at == now + 1, "it has come further than ever before"
-    progress.said(IDLE, 0.0, now + 2)
-    progress.sent(now + 3)
+    progress.record_report(IDLE, 0.0, now + 2)
+    progress.record_upload(now + 3)
     assert progress.at == now + 3, "what it sends was not here before"
-    progress.given(EVALUATE, now + 4)
-    progress.said(DOWNLOADING, 0.0, now + 5)
+    progress.record_task(EVALUATE, now + 4)
+    progress.record_report(DOWNLOADING, 0.0, now + 5)
     assert progress.at == now + 5, "another task is a new beginning"

@@ -125,10 +125,10 @@ def test_connected_clients_come_sorted(sessions: Sessions) -> None:
 
 def test_a_download_that_moves_keeps_the_lease_of_its_own_instance_alone(sessions: Sessions, clock: Clock) -> None:
     clock.now += LEASE_S
-    sessions.received_bytes("ann", "first")
+    sessions.record_download("ann", "first")
     clock.now += LEASE_S
-    sessions.received_bytes("ann", "another")
-    sessions.received_bytes("bob", "unknown")
+    sessions.record_download("ann", "another")
+    sessions.record_download("bob", "unknown")
     assert sessions.connected() == ["ann"]
     clock.now += 0.1
     assert sessions.connected() == []

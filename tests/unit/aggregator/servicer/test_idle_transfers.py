@@ -11,16 +11,19 @@ from pathlib import Path
 
 import pytest
 
-from aggregator.servicer.services import RoundServicer, RunServicer, Wakeups
+from aggregator.servicer.round_service import RoundServicer
+from aggregator.servicer.run_service import RunServicer
+from aggregator.servicer.wakeups import Wakeups
 from shared.errors import Code, TransferIdle
 from shared.gen.fedplcc.v1 import round_service_pb2 as round_pb2
 from shared.gen.fedplcc.v1 import round_service_pb2_grpc as round_grpc
 from shared.gen.fedplcc.v1 import run_service_pb2 as run_pb2
 from shared.gen.fedplcc.v1 import run_service_pb2_grpc as run_grpc
 from shared.types import Task, TaskKind
-from shared.wire import rpc
+from shared.wire import statuses
 from shared.wire.call_observer import CallObserver
-from shared.wire.rpc import translated
+from shared.wire.server import RpcServer
+from shared.wire.statuses import translated
 from tests.support.federation.grpc_client import DEADLINE_S, GrpcClient
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import NumpyClient
@@ -53,7 +56,7 @@ class Served:
 
     async def _serve(self) -> None:
         self._loop, self._closing = asyncio.get_running_loop(), asyncio.Event()
-        server = rpc.RpcServer("127.0.0.1", 0, observer=Ends(self.ended), idle_s=IDLE_S)
+        server = RpcServer("127.0.0.1", 0, observer=Ends(self.ended), idle_s=IDLE_S)
         servicer = RoundServicer(
             self._federation.coordinator, Wakeups(self._loop), lease_check_s=DEADLINE_S, idle_s=IDLE_S
         )
@@ -149,7 +152,7 @@ def test_an_upload_without_even_a_header_ends(served: Served, ann: GrpcClient) -
 def test_a_download_that_nobody_reads_is_let_go_and_goes_on_from_its_last_byte(
     federation: LocalFederation, served: Served, ann: GrpcClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rpc, "STATUS_S", IDLE_S)
+    monkeypatch.setattr(statuses, "STATUS_S", IDLE_S)
     federation.step()
     task = present_task(federation)
     assert task.kind is TaskKind.TRAIN
@@ -170,7 +173,7 @@ def test_a_download_that_nobody_reads_is_let_go_and_goes_on_from_its_last_byte(
 def test_an_artifact_that_nobody_reads_is_let_go(
     federation: LocalFederation, served: Served, ann: GrpcClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rpc, "STATUS_S", IDLE_S)
+    monkeypatch.setattr(statuses, "STATUS_S", IDLE_S)
     federation.step()
     (run,) = federation.coordinator.list_runs(limit=1)
     request = run_pb2.FetchArtifactRequest(run_id=run.run_id, round=0, kind=run_pb2.ARTIFACT_KIND_MODEL)

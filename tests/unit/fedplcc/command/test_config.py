@@ -18,7 +18,7 @@ from fedplcc.command.all_commands import app
 from fedplcc.runs.configuration import demo_file
 from fedplcc.runs.configuration_check import judge
 from fedplcc.runs.configuration_text import range_of, run_text, template
-from shared.config.key_descriptions import meanings
+from shared.config.key_descriptions import key_descriptions
 from shared.config.run import (
     ClientSection,
     DataSection,
@@ -91,13 +91,14 @@ def test_every_meaning_and_range_stands_above_its_key(file: Path) -> None:
     flat = " ".join(line.removeprefix("# ") for line in text.splitlines())
     kinds: list[type[BaseModel]] = [*SECTIONS.values(), ClientSection, METHODS["fedplcc"].config]
     for kind in kinds:
-        said = meanings(kind)
+        said = key_descriptions(kind)
         assert said, kind
         for key, meaning in said.items():
             assert meaning in flat, f"{kind.__name__}.{key}"
         for key, field in kind.model_fields.items():
             assert range_of(field) in flat, f"{kind.__name__}.{key}"
-    assert "Processor threads of local training; other numbers give other last bits. (1 to 256)\nthreads = 1" in text
+    meaning = "Processor threads of local training; another number changes the last bits of results."
+    assert f"{meaning} (1 to 256)\nthreads = 1" in text
 
 
 EXCLUDED = {"min_clients": "clients = ", "local_epochs": "local_steps = "}

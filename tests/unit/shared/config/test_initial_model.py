@@ -51,7 +51,7 @@ def test_anything_else_is_refused_with_the_forms(text: str) -> None:
 def test_a_run_without_one_keeps_the_hash_that_it_had_before_there_were_any() -> None:
     plain = parse_run_config(a_document())
     assert "initial_model" not in plain.canonical_json
-    begun = plain.begun_with(SHA256)
+    begun = plain.with_initial_model(SHA256)
     assert begun.run.initial_model == f"sha256:{SHA256}"
     assert begun.hash != plain.hash
     assert begun == parse_run_config(a_document(run={"initial_model": f"sha256:{SHA256}"}))

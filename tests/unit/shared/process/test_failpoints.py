@@ -19,7 +19,7 @@ from shared.gen.fedplcc.v1 import round_service_pb2_grpc as round_grpc
 from shared.process import failpoints
 from shared.process.failpoints import failpoint, passing
 from shared.wire import call_failpoints
-from shared.wire.rpc import open_channel
+from shared.wire.channels import open_channel
 from tests.support import ROOT
 
 
@@ -152,4 +152,4 @@ def test_a_process_that_is_not_armed_makes_its_calls_as_if_there_were_no_failpoi
     with open_channel(address, failpoints="trainer.rpc") as channel:
         assert type(channel).__module__ == "grpc._channel"
     request = object()
-    assert call_failpoints.arriving("/fedplcc.v1.RoundService/UploadModel", request, is_stream=True) is request
+    assert call_failpoints.with_failpoints("/fedplcc.v1.RoundService/UploadModel", request, is_stream=True) is request

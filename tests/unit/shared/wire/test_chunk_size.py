@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.wire.chunk_size import LEAST_BYTES, Pace
+from shared.wire.chunk_size import LEAST_BYTES, ChunkSizes
 
 MOST = (1 << 20) - 64
 STANDSTILL_S = 60.0
@@ -14,10 +14,10 @@ STANDSTILL_S = 60.0
 
 def sizes(bytes_per_s: float, num_bytes: int, most: int = MOST) -> list[int]:
     """The pieces in which so many bytes move over a link."""
-    pace, rest, found = Pace(most), num_bytes, []
+    sizes, rest, found = ChunkSizes(most), num_bytes, []
     while rest:
-        piece = min(pace.next_bytes, rest)
-        pace.moved(piece, piece / bytes_per_s)
+        piece = min(sizes.next_bytes, rest)
+        sizes.record(piece, piece / bytes_per_s)
         found.append(piece)
         rest -= piece
     return found
@@ -36,23 +36,23 @@ def test_at_50_kilobytes_a_second_a_piece_takes_half_a_second() -> None:
 
 
 def test_a_link_that_changes_is_followed() -> None:
-    pace = Pace(MOST)
+    sizes = ChunkSizes(MOST)
     for _ in range(10):
-        pace.moved(pace.next_bytes, 0.01)
-    assert pace.next_bytes == MOST
+        sizes.record(sizes.next_bytes, 0.01)
+    assert sizes.next_bytes == MOST
     for _ in range(10):
-        pace.moved(pace.next_bytes, 10.0)
-    assert pace.next_bytes == LEAST_BYTES - 64
+        sizes.record(sizes.next_bytes, 10.0)
+    assert sizes.next_bytes == LEAST_BYTES - 64
     for _ in range(10):
-        pace.moved(pace.next_bytes, 0.01)
-    assert pace.next_bytes == MOST
+        sizes.record(sizes.next_bytes, 0.01)
+    assert sizes.next_bytes == MOST
 
 
 def test_a_small_rest_that_moves_quickly_changes_nothing() -> None:
-    pace = Pace(MOST)
-    before = pace.next_bytes
-    pace.moved(10, 0.001)
-    assert pace.next_bytes == before
+    sizes = ChunkSizes(MOST)
+    before = sizes.next_bytes
+    sizes.record(10, 0.001)
+    assert sizes.next_bytes == before
 
 
 @given(st.floats(1e3, 1e9), st.integers(1, 1 << 21))

@@ -23,9 +23,13 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from shared import errors
 from shared.gen.fedplcc.v1 import round_service_pb2, round_service_pb2_grpc
 from shared.process import log
-from shared.wire import rpc
-from shared.wire.call_logs import CallsMade
+from shared.wire.backoff import backoff
+from shared.wire.call_logs import OutgoingCalls
 from shared.wire.call_observer import CallObserver
+from shared.wire.channels import MAX_MESSAGE_BYTES, open_aio_channel, open_channel
+from shared.wire.interceptor import INTERNAL_TEXT
+from shared.wire.server import RpcServer
+from shared.wire.statuses import MAX_DETAIL, translated
 
 SERVICE = round_service_pb2.DESCRIPTOR.services_by_name["RoundService"]
 
@@ -60,10 +64,10 @@ class Servicer(round_service_pb2_grpc.RoundServiceServicer):
 
 @asynccontextmanager
 async def serving(servicer, **options):
-    server = rpc.RpcServer("127.0.0.1", 0, **options)
+    server = RpcServer("127.0.0.1", 0, **options)
     server.add(round_service_pb2_grpc.add_RoundServiceServicer_to_server, servicer, SERVICE)
     port = await server.start()
-    channel = rpc.open_aio_channel(f"127.0.0.1:{port}")
+    channel = open_aio_channel(f"127.0.0.1:{port}")
     try:
         yield round_service_pb2_grpc.RoundServiceStub(channel), channel, port
     finally:
@@ -94,7 +98,7 @@ KINDS = sorted(set(errors.BY_REASON.values()), key=lambda kind: kind.reason)
 
 async def error_of(call, error):
     async with serving(Servicer(error)) as (stub, _, _):
-        with pytest.raises(errors.FedplccError) as raised, rpc.translated():
+        with pytest.raises(errors.FedplccError) as raised, translated():
             await call(stub)
         return raised.value
 
@@ -113,7 +117,7 @@ def test_every_error_of_the_tree_arrives_as_itself() -> None:
         async with serving(servicer) as (stub, _, _):
             for kind in KINDS:
                 servicer.error = kind("why not: ä", run_id="r")
-                with pytest.raises(kind, match="why not: ä") as raised, rpc.translated():
+                with pytest.raises(kind, match="why not: ä") as raised, translated():
                     await call_unary(stub)
                 assert type(raised.value) is kind
                 assert raised.value.metadata == {"run_id": "r"}
@@ -125,19 +129,19 @@ def test_every_error_of_the_tree_arrives_as_itself() -> None:
 def test_a_bug_arrives_without_its_text(call) -> None:
     error = asyncio.run(error_of(call, KeyError("/secret/path")))
     assert type(error) is errors.Internal
-    assert error.detail == rpc.INTERNAL_TEXT
+    assert error.detail == INTERNAL_TEXT
 
 
 def test_a_very_long_sentence_still_arrives_as_its_error() -> None:
     error = asyncio.run(error_of(call_unary, errors.InvalidConfig("ä" * 100_000)))
     assert type(error) is errors.InvalidConfig
-    assert error.detail == "ä" * rpc.MAX_DETAIL
+    assert error.detail == "ä" * MAX_DETAIL
 
 
 def test_a_very_long_fact_still_arrives_with_its_error() -> None:
     error = asyncio.run(error_of(call_unary, errors.RunNotFound("there is no such run", run_id="ä" * 100_000)))
     assert type(error) is errors.RunNotFound
-    assert error.metadata == {"run_id": "ä" * rpc.MAX_DETAIL}
+    assert error.metadata == {"run_id": "ä" * MAX_DETAIL}
 
 
 def test_a_synchronous_channel_translates_the_same_way() -> None:
@@ -153,9 +157,9 @@ def test_a_synchronous_channel_translates_the_same_way() -> None:
     thread.start()
     try:
         assert started.wait(20)
-        with rpc.open_channel(f"127.0.0.1:{ports[0]}") as channel:
+        with open_channel(f"127.0.0.1:{ports[0]}") as channel:
             stub = round_service_pb2_grpc.RoundServiceStub(channel)
-            with pytest.raises(errors.RoundClosed, match="too late") as raised, rpc.translated():
+            with pytest.raises(errors.RoundClosed, match="too late") as raised, translated():
                 stub.Heartbeat(round_service_pb2.HeartbeatRequest(), timeout=20)
             assert raised.value.metadata == {"round": "3"}
     finally:
@@ -171,16 +175,16 @@ def free_port():
 
 def test_no_aggregator_there_is_said_with_the_address() -> None:
     address = f"127.0.0.1:{free_port()}"
-    with rpc.open_channel(address) as channel:
+    with open_channel(address) as channel:
         stub = round_service_pb2_grpc.RoundServiceStub(channel)
-        with pytest.raises(errors.AggregatorUnavailable, match=address), rpc.translated(address):
+        with pytest.raises(errors.AggregatorUnavailable, match=address), translated(address):
             stub.Heartbeat(round_service_pb2.HeartbeatRequest(), timeout=20)
 
 
 def test_an_answer_that_does_not_come_is_unavailable() -> None:
     async def wait_in_vain() -> None:
         async with serving(Servicer()) as (stub, _, _):
-            with pytest.raises(errors.Unavailable, match="in time") as raised, rpc.translated():
+            with pytest.raises(errors.Unavailable, match="in time") as raised, translated():
                 await stub.Join(round_service_pb2.JoinRequest(), timeout=0.05)
             assert type(raised.value) is errors.Unavailable
 
@@ -190,8 +194,8 @@ def test_an_answer_that_does_not_come_is_unavailable() -> None:
 def test_a_message_over_the_limit_is_refused_on_its_way() -> None:
     async def send_too_much() -> None:
         async with serving(Servicer()) as (stub, _, _):
-            huge = round_service_pb2.HeartbeatRequest(run_id="x" * (rpc.MAX_MESSAGE_BYTES + 1))
-            with pytest.raises(errors.ResourceExhausted), rpc.translated():
+            huge = round_service_pb2.HeartbeatRequest(run_id="x" * (MAX_MESSAGE_BYTES + 1))
+            with pytest.raises(errors.ResourceExhausted), translated():
                 await stub.Heartbeat(huge, timeout=20)
 
     asyncio.run(send_too_much())
@@ -200,7 +204,7 @@ def test_a_message_over_the_limit_is_refused_on_its_way() -> None:
 def test_a_method_that_the_server_does_not_have_is_another_version() -> None:
     async def call_unknown() -> None:
         async with serving(Servicer()) as (_, channel, _):
-            with pytest.raises(errors.FailedPrecondition, match="another version"), rpc.translated():
+            with pytest.raises(errors.FailedPrecondition, match="another version"), translated():
                 await channel.unary_unary("/fedplcc.v1.RoundService/Dance")(b"", timeout=20)
 
     asyncio.run(call_unknown())
@@ -321,7 +325,7 @@ def test_the_line_about_a_call_says_who_asked_for_what_and_what_moved(lines) -> 
 def test_a_call_of_a_method_that_is_not_there_leaves_its_line_too(lines) -> None:
     async def call() -> None:
         async with serving(Servicer()) as (_, channel, _):
-            with pytest.raises(errors.FailedPrecondition), rpc.translated():
+            with pytest.raises(errors.FailedPrecondition), translated():
                 await channel.unary_unary("/fedplcc.v1.RoundService/Dance")(b"", timeout=20)
 
     asyncio.run(call())
@@ -343,7 +347,7 @@ def test_bytes_that_are_no_message_are_the_callers_mistake_and_leave_no_stack_tr
             yield b"\xff\xff\xff"
 
         answer = method(parts() if kind == "stream_unary" else b"\xff\xff\xff", timeout=20)
-        with pytest.raises(errors.MalformedRequest, match="not a message of this call"), rpc.translated():
+        with pytest.raises(errors.MalformedRequest, match="not a message of this call"), translated():
             await (answer.read() if kind == "unary_stream" else answer)
 
     async def body() -> None:
@@ -384,10 +388,10 @@ def test_a_caller_that_goes_away_is_no_error(lines) -> None:
 
 def test_health_and_reflection_are_served_and_health_ends_before_the_server() -> None:
     async def ask():
-        server = rpc.RpcServer("127.0.0.1", 0)
+        server = RpcServer("127.0.0.1", 0)
         server.add(round_service_pb2_grpc.add_RoundServiceServicer_to_server, Servicer(), SERVICE)
         port = await server.start()
-        async with rpc.open_aio_channel(f"127.0.0.1:{port}") as channel:
+        async with open_aio_channel(f"127.0.0.1:{port}") as channel:
             health = health_pb2_grpc.HealthStub(channel)
             request = health_pb2.HealthCheckRequest(service="fedplcc.v1.RoundService")
             before = (await health.Check(request, timeout=20)).status
@@ -409,35 +413,35 @@ def test_a_taken_port_is_said_in_a_sentence() -> None:
     async def start_twice() -> None:
         async with serving(Servicer()) as (_, _, port):
             with pytest.raises(errors.InvalidConfig, match=f"127.0.0.1:{port}: the port is taken"):
-                await rpc.RpcServer("127.0.0.1", port).start()
+                await RpcServer("127.0.0.1", port).start()
 
     asyncio.run(start_twice())
 
 
 def test_plain_text_off_loopback_is_refused_on_both_ends() -> None:
     with pytest.raises(errors.InvalidConfig, match="--insecure"):
-        rpc.RpcServer("0.0.0.0", 0)
+        RpcServer("0.0.0.0", 0)
     with pytest.raises(errors.InvalidConfig, match="--insecure"):
-        rpc.open_channel("example.org:50051")
-    rpc.open_channel("example.org:50051", insecure=True).close()
+        open_channel("example.org:50051")
+    open_channel("example.org:50051", insecure=True).close()
 
 
 def test_waiting_grows_to_its_bound_and_is_never_the_same_for_two() -> None:
-    first = list(itertools.islice(rpc.backoff(random.Random(1)), 12))
-    second = list(itertools.islice(rpc.backoff(random.Random(2)), 12))
+    first = list(itertools.islice(backoff(random.Random(1)), 12))
+    second = list(itertools.islice(backoff(random.Random(2)), 12))
     limits = [min(0.2 * 2**attempt, 5.0) for attempt in range(12)]
     for wait, limit in zip(first, limits, strict=True):
         assert limit / 2 <= wait <= limit
     assert first != second
-    assert first == list(itertools.islice(rpc.backoff(random.Random(1)), 12))
+    assert first == list(itertools.islice(backoff(random.Random(1)), 12))
 
 
 def test_calls_that_are_made_say_each_failure_once_loudly_and_nothing_of_what_works(lines) -> None:
     log.set_up("debug", json=True, stream=lines)
-    made = CallsMade("127.0.0.1:1", quiet=["Heartbeat"])
+    made = OutgoingCalls("127.0.0.1:1", quiet=["Heartbeat"])
 
     def call(method, error=None, is_wanted=True) -> None:
-        with contextlib.suppress(errors.FedplccError), made.telling(method, lambda: is_wanted):
+        with contextlib.suppress(errors.FedplccError), made.logged(method, lambda: is_wanted):
             if error is not None:
                 raise error
 
@@ -463,7 +467,7 @@ def test_calls_that_are_made_say_each_failure_once_loudly_and_nothing_of_what_wo
 def test_no_fact_that_a_peer_sends_makes_a_failed_call_fail_otherwise(lines) -> Never:
     log.set_up("debug", json=True, stream=lines)
     foreign = errors.from_reason("NEW_REASON", "no", {"event": "e", "level": "l", "method": "m", "round": "3"}, 5)
-    with pytest.raises(type(foreign)), CallsMade("127.0.0.1:1").telling("GetRun"):
+    with pytest.raises(type(foreign)), OutgoingCalls("127.0.0.1:1").logged("GetRun"):
         raise foreign
     line = json.loads(lines.getvalue())
     assert line | {"event": "call_failed", "level": "warning", "method": "GetRun", "round": "3"} == line
@@ -471,9 +475,9 @@ def test_no_fact_that_a_peer_sends_makes_a_failed_call_fail_otherwise(lines) -> 
 
 def test_what_a_peer_refuses_is_said_quietly_by_who_only_passes_it_on(lines) -> Never:
     log.set_up("debug", json=True, stream=lines)
-    made = CallsMade("127.0.0.1:1", refusals_are_quiet=True)
+    made = OutgoingCalls("127.0.0.1:1", refusals_are_quiet=True)
     for error in (errors.RunNotFound("there is no such run"), errors.AggregatorUnavailable("nobody answers")):
-        with pytest.raises(type(error)), made.telling("GetRun"):
+        with pytest.raises(type(error)), made.logged("GetRun"):
             raise error
     levels = [json.loads(line)["level"] for line in lines.getvalue().splitlines()]
     assert levels == ["debug", "warning"]
@@ -482,7 +486,9 @@ def test_what_a_peer_refuses_is_said_quietly_by_who_only_passes_it_on(lines) -> 
 def test_connections_that_end_put_no_lines_of_grpcs_own_between_those_of_the_log() -> None:
     program = """
 import asyncio, sys
-from shared import log, rpc
+from shared.process import log
+from shared.wire.channels import open_aio_channel
+from shared.wire.server import RpcServer
 from shared.gen.fedplcc.v1 import round_service_pb2 as pb2, round_service_pb2_grpc as pb2_grpc
 
 class Servicer(pb2_grpc.RoundServiceServicer):
@@ -491,10 +497,10 @@ class Servicer(pb2_grpc.RoundServiceServicer):
         await asyncio.Event().wait()
 
 async def once():
-    server = rpc.RpcServer("127.0.0.1", 0)
+    server = RpcServer("127.0.0.1", 0)
     server.add(pb2_grpc.add_RoundServiceServicer_to_server, Servicer(), pb2.DESCRIPTOR.services_by_name["RoundService"])
     port = await server.start()
-    async with rpc.open_aio_channel(f"127.0.0.1:{port}") as channel:
+    async with open_aio_channel(f"127.0.0.1:{port}") as channel:
         calls = [pb2_grpc.RoundServiceStub(channel).SyncRound(pb2.SyncRoundRequest()) for _ in range(2)]
         for call in calls:
             await call.read()

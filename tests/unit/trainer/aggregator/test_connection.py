@@ -22,7 +22,9 @@ from shared.gen.fedplcc.v1 import round_service_pb2_grpc as pb_grpc
 from shared.process.metrics import new_registry
 from shared.tensors import blob_ref
 from shared.types import MODEL, Client, Membership, Payload, Poll, RunSpec, Task, TaskKind, Update
-from shared.wire.rpc import SERVER_OPTIONS, backoff, to_status
+from shared.wire.backoff import backoff
+from shared.wire.channels import SERVER_OPTIONS
+from shared.wire.statuses import to_status
 from tests.support.federation.processes import eventually
 from trainer.aggregator import retries, task_stream, transfers
 from trainer.aggregator.connection import AggregatorConnection

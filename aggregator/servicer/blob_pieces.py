@@ -1,0 +1,35 @@
+"""Bytes of a stored blob, sent in pieces whose size follows the receiver's speed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncGenerator
+from pathlib import Path
+
+from aggregator.coordinator.service import Coordinator
+from aggregator.servicer.calls import call
+from shared.types import BlobRef
+from shared.wire.chunk_size import ChunkSizes
+
+SEND_BYTES = (1 << 20) - 64
+"""Largest piece. The encoder rounds its buffer up to a power of two: piece and message header together fit into 1 MiB."""
+
+
+async def pieces_of(coordinator: Coordinator, blob: BlobRef, offset_bytes: int) -> AsyncGenerator[bytes, None]:
+    """Yield a blob's bytes from an offset on; a piece grows while the receiver takes it quickly."""
+    sizes = ChunkSizes(min(SEND_BYTES, coordinator.transfers.max_chunk_bytes))
+    with coordinator.transfers.reading(blob) as path:
+        # Each piece opens the file again, so that a call cancelled at any moment leaves no file open.
+        while offset_bytes < blob.size_bytes and (
+            data := await call(_read_piece, path, offset_bytes, sizes.next_bytes)
+        ):
+            begin = time.monotonic()
+            yield data
+            sizes.record(len(data), time.monotonic() - begin)
+            offset_bytes += len(data)
+
+
+def _read_piece(path: Path, offset_bytes: int, num_bytes: int) -> bytes:
+    with path.open("rb", buffering=0) as file:
+        file.seek(offset_bytes)
+        return file.read(num_bytes)

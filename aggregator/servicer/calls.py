@@ -1,0 +1,33 @@
+"""Steps of an RPC: calls of the blocking coordinator in threads, and waits that have a limit."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, ParamSpec, TypeAlias, TypeVar
+
+import grpc.aio
+
+from shared.errors import TransferIdle
+
+Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+
+async def call(function: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
+    """Call blocking code of the coordinator in a thread; the event loop only moves bytes and wakes streams."""
+    return await asyncio.to_thread(function, *args, **kwargs)
+
+
+async def in_time(step: Awaitable[_T], what: str, idle_s: float) -> _T:
+    """Wait for one step of a transfer, for `idle_s` seconds at most; a transfer's total time has no limit.
+
+    Raises:
+        TransferIdle: the step took longer.
+    """
+    try:
+        async with asyncio.timeout(idle_s):
+            return await step
+    except TimeoutError as error:
+        raise TransferIdle(f"{what} nothing for {idle_s:g} s") from error

@@ -1,0 +1,240 @@
+"""RoundService, which trainers call: decode, call the coordinator, encode."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from typing import Any
+
+from aggregator.coordinator.service import Coordinator
+from aggregator.coordinator.transfers import Receiver
+from aggregator.servicer.blob_pieces import pieces_of
+from aggregator.servicer.calls import Context, call, in_time
+from aggregator.servicer.wakeups import Wakeups, first_of
+from shared.convert.clients import heartbeat_from_proto
+from shared.convert.evaluations import evaluation_from_report
+from shared.convert.membership import client_from_join, membership_to_proto
+from shared.convert.tasks import poll_from_proto, task_to_proto
+from shared.convert.updates import committed_to_proto, update_from_commit
+from shared.convert.uploads import UploadHeader, upload_header_from_proto
+from shared.errors import MalformedRequest, NotAMember
+from shared.gen.fedplcc.v1 import round_service_pb2 as round_pb2
+from shared.gen.fedplcc.v1 import round_service_pb2_grpc as round_grpc
+from shared.wire.channels import IDLE_S
+
+MAX_HOLD_S = 20.0
+"""Longest time that a poll is held. Common proxies close a connection that is idle for 30 to 60 s."""
+
+_End = round_pb2.StreamEnd.Reason
+
+
+class RoundServicer(round_grpc.RoundServiceServicer):
+    """Servicer of the RPCs that trainers call."""
+
+    def __init__(
+        self,
+        coordinator: Coordinator,
+        wakeups: Wakeups,
+        lease_check_s: float,
+        *,
+        idle_s: float = IDLE_S,
+        max_hold_s: float = MAX_HOLD_S,
+    ) -> None:
+        self._coordinator, self._wakeups, self._lease_check_s = coordinator, wakeups, lease_check_s
+        self._idle_s, self._max_hold_s = idle_s, max_hold_s
+        self._streams: dict[str, asyncio.Event] = {}
+
+    async def Join(self, request: round_pb2.JoinRequest, context: Context) -> round_pb2.JoinResponse:
+        """See RoundService.Join."""
+        client = client_from_join(request)
+        membership = await call(self._coordinator.join, client, request.instance_token)
+        return membership_to_proto(membership)
+
+    async def SyncRound(
+        self, request: round_pb2.SyncRoundRequest, context: Context
+    ) -> AsyncIterator[round_pb2.SyncRoundResponse]:
+        """See RoundService.SyncRound."""
+        client_id, token = request.client_id, request.instance_token
+        poll = poll_from_proto(request.poll) if request.HasField("poll") else None
+        known = None if poll is None else poll.known
+        held_until = math.inf if poll is None else time.monotonic() + min(poll.hold_s, self._max_hold_s)
+        superseded = asyncio.Event()
+        changed = self._wakeups.tasks()
+        task = await call(self._coordinator.task, client_id, token)
+        if client_id in self._streams:
+            self._streams[client_id].set()
+        self._streams[client_id] = superseded
+        try:
+            while True:
+                if task.key != known:
+                    yield round_pb2.SyncRoundResponse(task=task_to_proto(task))
+                    known = task.key
+                    if poll is not None:
+                        yield _stream_end(_End.REASON_POLL_ANSWERED)
+                        return
+                rest_s = max(0.0, held_until - time.monotonic())
+                await first_of(changed, superseded, timeout_s=min(self._lease_check_s, rest_s))
+                reason = self._end_reason(superseded, held_until)
+                if reason is not None:
+                    yield _stream_end(reason)
+                    return
+                changed = self._wakeups.tasks()
+                try:
+                    task = await call(self._coordinator.task_if_connected, client_id, token)
+                except NotAMember:
+                    yield _stream_end(_End.REASON_LEASE_EXPIRED)
+                    return
+        finally:
+            if self._streams.get(client_id) is superseded:
+                del self._streams[client_id]
+
+    async def Heartbeat(self, request: round_pb2.HeartbeatRequest, context: Context) -> round_pb2.HeartbeatResponse:
+        """See RoundService.Heartbeat."""
+        heartbeat = heartbeat_from_proto(request)
+        is_wanted = await call(self._coordinator.heartbeat, heartbeat, request.instance_token)
+        directive = round_pb2.HeartbeatResponse.Directive
+        return round_pb2.HeartbeatResponse(
+            directive=directive.DIRECTIVE_CONTINUE if is_wanted else directive.DIRECTIVE_STOP
+        )
+
+    async def DownloadBlob(
+        self, request: round_pb2.DownloadBlobRequest, context: Context
+    ) -> AsyncIterator[round_pb2.DownloadBlobResponse]:
+        """See RoundService.DownloadBlob."""
+        blob, kind, _path = await call(
+            self._coordinator.transfers.open_download, request.client_id, request.instance_token, request.sha256
+        )
+        if not 0 <= request.offset_bytes <= blob.size_bytes:
+            raise MalformedRequest(f"offset_bytes = {request.offset_bytes}: the blob has {blob.size_bytes} bytes")
+        if request.offset_bytes:
+            self._coordinator.transfers.count_resumed(direction="sent")
+        offset = request.offset_bytes
+        async with aclosing(pieces_of(self._coordinator, blob, offset)) as pieces:
+            async for data in pieces:
+                yield round_pb2.DownloadBlobResponse(chunk=round_pb2.Chunk(offset_bytes=offset, data=data))
+                offset += len(data)
+                self._coordinator.transfers.count_transfer(
+                    len(data),
+                    direction="sent",
+                    kind=kind,
+                    client_id=request.client_id,
+                    sha256=blob.sha256,
+                    offset_bytes=offset - len(data),
+                )
+                self._coordinator.transfers.note_received(
+                    request.client_id, request.instance_token, is_whole=offset == blob.size_bytes
+                )
+
+    async def GetUploadStatus(
+        self, request: round_pb2.GetUploadStatusRequest, context: Context
+    ) -> round_pb2.GetUploadStatusResponse:
+        """See RoundService.GetUploadStatus."""
+        header = upload_header_from_proto(request.header)
+        offset, is_complete = await call(
+            self._coordinator.transfers.upload_status,
+            header.client_id,
+            header.instance_token,
+            header.run_id,
+            header.round,
+            header.blob,
+        )
+        return round_pb2.GetUploadStatusResponse(offset_bytes=offset, is_complete=is_complete)
+
+    async def UploadModel(
+        self, request_iterator: AsyncIterator[round_pb2.UploadModelRequest], context: Context
+    ) -> round_pb2.UploadModelResponse:
+        """See RoundService.UploadModel."""
+        return round_pb2.UploadModelResponse(offset_bytes=await self._receive(request_iterator, "model"))
+
+    async def UploadPrototypes(
+        self, request_iterator: AsyncIterator[round_pb2.UploadPrototypesRequest], context: Context
+    ) -> round_pb2.UploadPrototypesResponse:
+        """See RoundService.UploadPrototypes."""
+        return round_pb2.UploadPrototypesResponse(offset_bytes=await self._receive(request_iterator, "prototypes"))
+
+    async def CommitUpdate(
+        self, request: round_pb2.CommitUpdateRequest, context: Context
+    ) -> round_pb2.CommitUpdateResponse:
+        """See RoundService.CommitUpdate."""
+        update = update_from_commit(request)
+        committed = await call(
+            self._coordinator.commit_update,
+            request.client_id,
+            request.instance_token,
+            request.run_id,
+            request.round,
+            update,
+        )
+        return round_pb2.CommitUpdateResponse(committed=committed_to_proto(committed))
+
+    async def ReportEvaluation(
+        self, request: round_pb2.ReportEvaluationRequest, context: Context
+    ) -> round_pb2.ReportEvaluationResponse:
+        """See RoundService.ReportEvaluation."""
+        evaluation = evaluation_from_report(request, domain="")
+        await call(
+            self._coordinator.report_evaluation,
+            request.client_id,
+            request.instance_token,
+            request.run_id,
+            request.round,
+            evaluation,
+        )
+        return round_pb2.ReportEvaluationResponse()
+
+    async def _receive(self, parts: AsyncIterator[Any], kind: str) -> int:
+        """Receive one upload, header first; returns the blob's size in bytes."""
+        header: UploadHeader | None = None
+        receiver: Receiver | None = None
+        try:
+            stream = aiter(parts)
+            while (part := await in_time(anext(stream, None), "the client sends", self._idle_s)) is not None:
+                which = part.WhichOneof("part")
+                if header is None:
+                    if which != "header":
+                        raise MalformedRequest("an upload begins with its header")
+                    header = upload_header_from_proto(part.header)
+                    receiver = await call(
+                        self._coordinator.transfers.begin_upload,
+                        header.client_id,
+                        header.instance_token,
+                        header.run_id,
+                        header.round,
+                        header.blob,
+                    )
+                    if receiver is None:
+                        return header.blob.size_bytes
+                    continue
+                if which != "chunk":
+                    raise MalformedRequest("an upload has one header")
+                assert receiver is not None
+                await call(receiver.write, part.chunk.offset_bytes, part.chunk.data)
+                self._coordinator.transfers.count_transfer(
+                    len(part.chunk.data),
+                    direction="received",
+                    kind=kind,
+                    client_id=header.client_id,
+                    sha256=header.blob.sha256,
+                    offset_bytes=part.chunk.offset_bytes,
+                )
+            if header is None or receiver is None:
+                raise MalformedRequest("an upload has a header")
+            await call(receiver.finish)
+            return header.blob.size_bytes
+        finally:
+            if receiver is not None:
+                receiver.close()
+
+    def _end_reason(self, superseded: asyncio.Event, held_until: float) -> round_pb2.StreamEnd.Reason | None:
+        if self._wakeups.is_closing:
+            return _End.REASON_SHUTTING_DOWN
+        if superseded.is_set():
+            return _End.REASON_SUPERSEDED
+        return _End.REASON_POLL_ANSWERED if time.monotonic() >= held_until else None
+
+
+def _stream_end(reason: round_pb2.StreamEnd.Reason) -> round_pb2.SyncRoundResponse:
+    return round_pb2.SyncRoundResponse(end=round_pb2.StreamEnd(reason=reason))

@@ -1,0 +1,253 @@
+"""RunService, which the gateway calls: decode, call the coordinator, encode."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import aclosing, contextmanager
+from typing import Any
+
+from aggregator.coordinator.service import Coordinator
+from aggregator.rounds.events import FINAL_EVENTS
+from aggregator.servicer.blob_pieces import pieces_of
+from aggregator.servicer.calls import Context, call, in_time
+from aggregator.servicer.pages import MAX_PAGE, cut_page, listing, page_size, report_cursor
+from aggregator.servicer.wakeups import Wakeups
+from shared.config.run import canonical_json
+from shared.convert.clients import client_to_proto
+from shared.convert.evaluations import evaluation_to_proto
+from shared.convert.events import event_to_proto
+from shared.convert.payloads import blob_to_proto
+from shared.convert.prototype_maps import prototype_map_to_proto
+from shared.convert.rounds import round_to_proto
+from shared.convert.runs import run_to_proto
+from shared.convert.uploads import initial_model_from_proto
+from shared.errors import MalformedRequest, Overloaded
+from shared.gen.fedplcc.v1 import run_service_pb2 as run_pb2
+from shared.gen.fedplcc.v1 import run_service_pb2_grpc as run_grpc
+from shared.types import EventQuery, Run
+from shared.wire.channels import IDLE_S
+
+MAX_MODEL_UPLOADS = 4
+"""Initial models that are received at the same time; each may take as much disk as the largest blob."""
+MAX_MAPS_ASKED = 32
+"""Requests for prototype maps at the same time: one map is computed, the other requests wait."""
+
+
+class RunServicer(run_grpc.RunServiceServicer):
+    """Servicer of the RPCs that the gateway calls."""
+
+    def __init__(self, coordinator: Coordinator, wakeups: Wakeups, *, idle_s: float = IDLE_S) -> None:
+        self._coordinator, self._wakeups, self._idle_s = coordinator, wakeups, idle_s
+        self._model_uploads = self._maps_asked = 0
+        self._drawing = ThreadPoolExecutor(1, "prototype-maps")
+
+    async def CreateRun(self, request: run_pb2.CreateRunRequest, context: Context) -> run_pb2.CreateRunResponse:
+        """See RunService.CreateRun."""
+        document = _json_object(request.config_json)
+        run = await call(self._coordinator.create_run, request.request_id, document)
+        return run_pb2.CreateRunResponse(run=await self._encode(run))
+
+    async def UploadInitialModel(
+        self, request_iterator: AsyncIterator[run_pb2.UploadInitialModelRequest], context: Context
+    ) -> AsyncIterator[run_pb2.UploadInitialModelResponse]:
+        """See RunService.UploadInitialModel."""
+        stream = aiter(request_iterator)
+        first = await in_time(anext(stream, None), "the caller sends", self._idle_s)
+        if first is None or first.WhichOneof("part") != "header":
+            raise MalformedRequest("an upload begins with its header")
+        blob, name = initial_model_from_proto(first.header)
+        receiver = await call(self._coordinator.initial_models.begin_upload, blob, name)
+        if receiver is None:
+            yield run_pb2.UploadInitialModelResponse(is_stored=True)
+            return
+        try:
+            with self._place_for_model():
+                yield run_pb2.UploadInitialModelResponse(is_stored=False)
+                while (part := await in_time(anext(stream, None), "the caller sends", self._idle_s)) is not None:
+                    if part.WhichOneof("part") != "data":
+                        raise MalformedRequest("an upload has one header")
+                    await call(receiver.write, part.data)
+                await call(receiver.finish)
+        finally:
+            receiver.close()
+        yield run_pb2.UploadInitialModelResponse(is_stored=True)
+
+    @contextmanager
+    def _place_for_model(self) -> Iterator[None]:
+        if self._model_uploads >= MAX_MODEL_UPLOADS:
+            raise Overloaded(f"{MAX_MODEL_UPLOADS} initial models are being uploaded; try again when one has arrived")
+        self._model_uploads += 1
+        try:
+            yield
+        finally:
+            self._model_uploads -= 1
+
+    async def GetRun(self, request: run_pb2.GetRunRequest, context: Context) -> run_pb2.GetRunResponse:
+        """See RunService.GetRun."""
+        return run_pb2.GetRunResponse(run=await self._encode(await call(self._coordinator.get_run, request.run_id)))
+
+    async def ListRuns(self, request: run_pb2.ListRunsRequest, context: Context) -> run_pb2.ListRunsResponse:
+        """See RunService.ListRuns."""
+        limit = page_size(request.page_size, default=50, most=200)
+        runs = listing(
+            lambda last, most: self._coordinator.list_runs(before=last, limit=most),
+            request.page_token,
+            lambda run: run.run_id,
+        )
+        page, is_cut = await call(cut_page, map(run_to_proto, runs), limit)
+        return run_pb2.ListRunsResponse(runs=page, next_page_token=page[-1].run_id if is_cut else "")
+
+    async def ListRounds(self, request: run_pb2.ListRoundsRequest, context: Context) -> run_pb2.ListRoundsResponse:
+        """See RunService.ListRounds."""
+        limit = page_size(request.page_size, default=MAX_PAGE, most=MAX_PAGE)
+        rounds = listing(
+            lambda last, most: self._coordinator.list_rounds(request.run_id, after=last, limit=most),
+            request.after_round,
+            lambda current: current.number,
+        )
+        page, is_cut = await call(cut_page, map(round_to_proto, rounds), limit)
+        return run_pb2.ListRoundsResponse(rounds=page, has_more=is_cut)
+
+    async def ListEvaluations(
+        self, request: run_pb2.ListEvaluationsRequest, context: Context
+    ) -> run_pb2.ListEvaluationsResponse:
+        """See RunService.ListEvaluations."""
+        limit = page_size(request.page_size, default=MAX_PAGE, most=MAX_PAGE)
+        number = None if request.round < 0 else request.round
+        reports = listing(
+            lambda last, most: self._coordinator.list_evaluations(request.run_id, number, after=last, limit=most),
+            report_cursor(request.page_token),
+            lambda entry: (entry[0], entry[1].client_id),
+        )
+        page, is_cut = await call(cut_page, (evaluation_to_proto(*entry) for entry in reports), limit)
+        token = f"{page[-1].round}:{page[-1].client_id}" if is_cut else ""
+        return run_pb2.ListEvaluationsResponse(evaluations=page, next_page_token=token)
+
+    async def PauseRun(self, request: run_pb2.PauseRunRequest, context: Context) -> run_pb2.PauseRunResponse:
+        """See RunService.PauseRun."""
+        run = await call(self._coordinator.pause, request.run_id, now=request.now, request_id=request.request_id)
+        return run_pb2.PauseRunResponse(run=await self._encode(run))
+
+    async def ResumeRun(self, request: run_pb2.ResumeRunRequest, context: Context) -> run_pb2.ResumeRunResponse:
+        """See RunService.ResumeRun."""
+        run = await call(self._coordinator.resume, request.run_id, request_id=request.request_id)
+        return run_pb2.ResumeRunResponse(run=await self._encode(run))
+
+    async def StopRun(self, request: run_pb2.StopRunRequest, context: Context) -> run_pb2.StopRunResponse:
+        """See RunService.StopRun."""
+        run = await call(self._coordinator.stop, request.run_id, reason=request.reason, request_id=request.request_id)
+        return run_pb2.StopRunResponse(run=await self._encode(run))
+
+    async def QuarantineClient(
+        self, request: run_pb2.QuarantineClientRequest, context: Context
+    ) -> run_pb2.QuarantineClientResponse:
+        """See RunService.QuarantineClient."""
+        run = await call(
+            self._coordinator.quarantine,
+            request.run_id,
+            request.client_id,
+            reason=request.reason,
+            request_id=request.request_id,
+        )
+        return run_pb2.QuarantineClientResponse(run=await self._encode(run))
+
+    async def ReleaseClient(
+        self, request: run_pb2.ReleaseClientRequest, context: Context
+    ) -> run_pb2.ReleaseClientResponse:
+        """See RunService.ReleaseClient."""
+        run = await call(self._coordinator.release, request.run_id, request.client_id, request_id=request.request_id)
+        return run_pb2.ReleaseClientResponse(run=await self._encode(run))
+
+    async def WatchRun(
+        self, request: run_pb2.WatchRunRequest, context: Context
+    ) -> AsyncIterator[run_pb2.WatchRunResponse]:
+        """See RunService.WatchRun."""
+        if request.follow and (request.before_sequence or request.newest_first):
+            raise MalformedRequest(
+                "before_sequence, newest_first: not with follow, which gives events in order and without an end"
+            )
+        cursor, run_id = request.after_sequence, request.run_id
+        limit = MAX_PAGE if request.follow else page_size(request.page_size, default=MAX_PAGE, most=MAX_PAGE)
+        while True:
+            changed = self._wakeups.events()
+            has_ended = bool(run_id) and await call(self._coordinator.has_ended, run_id)
+            events = await call(
+                self._coordinator.list_events,
+                EventQuery(
+                    run_id=run_id,
+                    after=cursor,
+                    before=request.before_sequence,
+                    types=tuple(request.types),
+                    client_id=request.client_id,
+                    newest_first=request.newest_first,
+                    limit=limit,
+                ),
+            )
+            for event in events:
+                cursor = event.sequence
+                yield run_pb2.WatchRunResponse(event=event_to_proto(event))
+            is_last = bool(run_id) and bool(events) and events[-1].type in FINAL_EVENTS
+            if not request.follow or is_last or (has_ended and not events) or self._wakeups.is_closing:
+                return
+            if not events:
+                await changed.wait()
+
+    async def ListClients(self, request: run_pb2.ListClientsRequest, context: Context) -> run_pb2.ListClientsResponse:
+        """See RunService.ListClients."""
+        limit = page_size(request.page_size, default=MAX_PAGE, most=MAX_PAGE)
+        clients = listing(
+            lambda last, most: self._coordinator.list_clients(after=last, limit=most),
+            request.page_token,
+            lambda client: client.client_id,
+        )
+        page, is_cut = await call(cut_page, map(client_to_proto, clients), limit)
+        return run_pb2.ListClientsResponse(clients=page, next_page_token=page[-1].client_id if is_cut else "")
+
+    async def FetchArtifact(
+        self, request: run_pb2.FetchArtifactRequest, context: Context
+    ) -> AsyncIterator[run_pb2.FetchArtifactResponse]:
+        """See RunService.FetchArtifact."""
+        kinds = {run_pb2.ARTIFACT_KIND_MODEL: "model", run_pb2.ARTIFACT_KIND_PROTOTYPES: "prototypes"}
+        kind = kinds.get(request.kind)
+        if kind is None:
+            raise MalformedRequest("kind: model or prototypes")
+        blob, _path = await call(self._coordinator.artifact, request.run_id, request.round, kind)
+        if not 0 <= request.offset_bytes <= blob.size_bytes:
+            raise MalformedRequest(f"offset_bytes = {request.offset_bytes}: the blob has {blob.size_bytes} bytes")
+        yield run_pb2.FetchArtifactResponse(blob=blob_to_proto(blob))
+        async with aclosing(pieces_of(self._coordinator, blob, request.offset_bytes)) as pieces:
+            async for data in pieces:
+                yield run_pb2.FetchArtifactResponse(data=data)
+
+    async def GetPrototypeMap(
+        self, request: run_pb2.GetPrototypeMapRequest, context: Context
+    ) -> run_pb2.GetPrototypeMapResponse:
+        """See RunService.GetPrototypeMap."""
+        if self._maps_asked >= MAX_MAPS_ASKED:
+            raise Overloaded(f"{MAX_MAPS_ASKED} prototype maps are being asked for; try again in a moment")
+        self._maps_asked += 1
+        try:
+            # Its own thread: one map at a time, and a caller that gives up occupies no thread that trainers need.
+            draw = self._coordinator.prototype_maps.of
+            found = await asyncio.get_running_loop().run_in_executor(self._drawing, draw, request.run_id, request.round)
+            return await call(prototype_map_to_proto, found)
+        finally:
+            self._maps_asked -= 1
+
+    async def _encode(self, run: Run) -> Any:
+        manifest = await call(self._coordinator.manifest, run)
+        return run_to_proto(run, manifest_json=canonical_json(manifest))
+
+
+def _json_object(text: str) -> dict[str, Any]:
+    try:
+        document = json.loads(text)
+        json.dumps(document, ensure_ascii=False).encode()
+    except (ValueError, RecursionError) as error:  # also a lone surrogate, which no database can hold
+        raise MalformedRequest("config_json is not JSON of Unicode text, or too deep") from error
+    if not isinstance(document, dict):
+        raise MalformedRequest("config_json is not a JSON object")
+    return document

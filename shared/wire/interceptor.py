@@ -1,0 +1,191 @@
+"""Server interceptor: turns errors into statuses, writes one log line per call, reports calls to an observer.
+
+An exception that is not of shared/errors.py becomes INTERNAL with a fixed sentence; its traceback stays in the log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import aclosing, asynccontextmanager
+from typing import Any, TypeVar
+
+import grpc
+import grpc.aio
+from google.protobuf.message import DecodeError
+
+from shared.errors import FailedPrecondition, FedplccError, Internal, MalformedRequest, TransferIdle
+from shared.process.failpoints import failpoint, passing
+from shared.process.log import get_logger
+from shared.version import VERSION
+from shared.wire.call_failpoints import SERVER_SIDE, step_of, with_failpoints
+from shared.wire.call_logs import Call, level_of
+from shared.wire.call_observer import CallObserver
+from shared.wire.channels import IDLE_S
+from shared.wire.statuses import abort
+
+PACKAGE = "/fedplcc."
+"""Prefix of the methods of our services; others (health, reflection) are left alone."""
+INTERNAL_TEXT = "internal error; the log of the process that answered says more"
+"""Public sentence for a bug."""
+VERSION_KEY = "fedplcc-version"
+"""Key in the trailing metadata of every unary answer: the answering process's version, for `fedplcc doctor`."""
+
+_In = TypeVar("_In")
+_Out = TypeVar("_Out")
+
+
+class ErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # generic in the stubs only
+    """Interceptor of every call of our services; see the module."""
+
+    def __init__(
+        self,
+        *,
+        observer: CallObserver | None = None,
+        quiet: Sequence[str] = (),
+        idle_s: float = IDLE_S,
+    ) -> None:
+        self._observer, self._quiet, self._idle_s = observer or CallObserver(), frozenset(quiet), idle_s
+        self._log = get_logger("rpc")
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> Any:
+        """Wrap the method's handler."""
+        handler = await continuation(handler_call_details)
+        method = handler_call_details.method
+        if not method.startswith(PACKAGE):
+            return handler
+        if handler is None:
+            unknown = FailedPrecondition("this version has no such method")
+            self._write_line(Call(method), grpc.StatusCode.UNIMPLEMENTED.name, unknown, 0.0)
+            return None
+        call = Call(
+            method,
+            is_request_stream=handler.request_streaming,
+            is_response_stream=handler.response_streaming,
+            metadata=handler_call_details.invocation_metadata,
+        )
+        encode = _observed(self._observer.sent_message, method, call.encoder(handler.response_serializer))
+        decoder = _decoder(handler.request_deserializer, is_stream=handler.request_streaming)
+        decode = _observed(self._observer.received_message, method, call.decoder(decoder))
+        behaviour = next(
+            found
+            for found in (handler.unary_unary, handler.unary_stream, handler.stream_unary, handler.stream_stream)
+            if found is not None
+        )
+
+        step = step_of(SERVER_SIDE, method)
+
+        async def answer(request: Any, context: Any) -> bytes:
+            context.set_trailing_metadata(((VERSION_KEY, VERSION),))  # an error's metadata replaces it
+            async with self._around(call, context):
+                _require_decoded(request)
+                with passing(step):
+                    arrived = with_failpoints(method, request, is_stream=handler.request_streaming)
+                    response = await behaviour(arrived, context)
+                # Encoded here: gRPC would encode after the log line of the call is written.
+                return encode(response)
+
+        async def stream(request: Any, context: Any) -> None:
+            async with self._around(call, context):
+                _require_decoded(request)
+                with passing(step):
+                    arrived = with_failpoints(method, request, is_stream=handler.request_streaming)
+                    # Closed with the call, not by the garbage collector: the handler's resources are released at once.
+                    async with aclosing(behaviour(arrived, context)) as responses:
+                        async for response in responses:
+                            failpoint(step, "sent.before")
+                            await self._write(context, response)
+                            failpoint(step, "sent.after")
+
+        make: Callable[..., Any] = {
+            (False, False): grpc.unary_unary_rpc_method_handler,
+            (False, True): grpc.unary_stream_rpc_method_handler,
+            (True, False): grpc.stream_unary_rpc_method_handler,
+            (True, True): grpc.stream_stream_rpc_method_handler,
+        }[handler.request_streaming, handler.response_streaming]
+        return make(
+            stream if handler.response_streaming else answer,
+            request_deserializer=decode,
+            response_serializer=encode if handler.response_streaming else None,
+        )
+
+    async def _write(self, context: Any, response: Any) -> None:
+        """Send one message of a stream within `idle_s`; a plain `yield` would wait for the reader without a limit."""
+        try:
+            async with asyncio.timeout(self._idle_s):
+                await context.write(response)
+        except TimeoutError as error:
+            raise TransferIdle(f"the other end reads nothing for {self._idle_s:g} s") from error
+
+    @asynccontextmanager
+    async def _around(self, call: Call, context: Any) -> AsyncIterator[None]:
+        self._observer.begun(call.method)
+        call.set_peer(context.peer())
+        begin = time.perf_counter()
+        code, error = "OK", None
+        try:
+            try:
+                yield
+            except FedplccError as raised:
+                code, error = raised.code.name, raised
+                await abort(context, raised)
+            except (asyncio.CancelledError, GeneratorExit):
+                code = "CANCELLED"
+                raise
+            except grpc.aio.AbortError:
+                raise
+            except Exception as raised:
+                if context.cancelled():
+                    code = "CANCELLED"
+                    raise
+                code, error = "INTERNAL", Internal(INTERNAL_TEXT)
+                self._log.exception("rpc_crashed", method=call.method, error=type(raised).__name__)
+                await abort(context, error)
+        finally:
+            seconds = time.perf_counter() - begin
+            self._write_line(call, code, error, seconds)
+            self._observer.ended(call.method, code, seconds)
+
+    def _write_line(self, call: Call, code: str, error: FedplccError | None, seconds: float) -> None:
+        level = level_of(error, is_quiet=call.method.rpartition("/")[2] in self._quiet)
+        self._log.log(level, "rpc", **call.line(code, error, seconds))
+
+
+def _observed(tell: Callable[[str], None], method: str, convert: Callable[[_In], _Out]) -> Callable[[_In], _Out]:
+    """Return `convert`, preceded by a call of `tell` with the method's name."""
+
+    def told(message: _In) -> _Out:
+        tell(method)
+        return convert(message)
+
+    return told
+
+
+def _decoder(decode: Callable[[bytes], Any], *, is_stream: bool) -> Callable[[bytes], Any]:
+    """Return `decode`, with MalformedRequest for bytes that are no message: the sender's mistake, not a bug.
+
+    gRPC decodes a stream's messages when the handler asks for them, inside `_around`. It decodes a single request before the
+    handler runs, where an exception would reach the caller as UNKNOWN and the log as a stack trace: that refusal is returned
+    in place of the message, and `_require_decoded` raises it.
+    """
+
+    def decoded(data: bytes) -> Any:
+        try:
+            return decode(data)
+        except DecodeError as error:
+            refusal = MalformedRequest("the bytes are not a message of this call")
+            if is_stream:
+                raise refusal from error
+            return refusal
+
+    return decoded
+
+
+def _require_decoded(request: Any) -> None:
+    if isinstance(request, MalformedRequest):
+        raise request
