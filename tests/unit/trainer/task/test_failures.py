@@ -6,7 +6,6 @@ import importlib
 import types
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Never
 
 import numpy as np
 import pytest
@@ -109,7 +108,7 @@ def test_what_the_models_code_raises_names_its_line_and_keeps_its_text_at_home(h
     assert "patient" not in refused.value.detail
 
 
-def test_an_error_of_other_code_stays_what_it_is(hospital) -> Never:
+def test_an_error_of_other_code_stays_what_it_is(hospital) -> None:
     with pytest.raises(ZeroDivisionError), site_failures(FACTORY):
         1 / 0  # noqa: B018
     with (
