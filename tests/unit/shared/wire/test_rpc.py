@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 from contextlib import asynccontextmanager
+from typing import Any
 
 import grpc
 import pytest
@@ -221,8 +222,11 @@ class Notes(CallObserver):
     """Writes down what it is told."""
 
     def __init__(self) -> None:
-        self.kinds = {}
-        self.started, self.received, self.sent, self.observed = [], [], [], []
+        self.kinds: dict[str, str] = {}
+        self.started: list[Any] = []
+        self.received: list[Any] = []
+        self.sent: list[Any] = []
+        self.observed: list[Any] = []
 
     def serves(self, method, kind) -> None:
         self.kinds[method] = kind

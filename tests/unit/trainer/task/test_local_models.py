@@ -41,7 +41,7 @@ class Counting(MemoryCoordinator):
 
     def __init__(self, **fields) -> None:
         super().__init__(**fields)
-        self.fetched = []
+        self.fetched: list[str] = []
 
     def fetch(self, blob):
         self.fetched.append(blob.role)
