@@ -9,10 +9,10 @@ SITE := build/site
 BUILD_SITE = $(BIN)/sphinx-build -E -W -n --keep-going -q -c docs/site -d build/doctrees . $(SITE)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test chaos lint format proto docs bench screenshots clean
+.PHONY: help setup demo test test-fast chaos lint format proto docs bench screenshots clean
 
 help: ## Show the targets
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):[^#]*## /\1\t/' | awk -F '\t' '{printf "  %-11s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /\1\t/' | awk -F '\t' '{printf "  %-11s %s\n", $$1, $$2}'
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' \
@@ -36,6 +36,9 @@ demo: $(VENV)/.demo ## Train FedPLCC with six processes on this machine; ARGS="-
 
 test: $(VENV)/.dev ## Run every test, two files at a time; ARGS="-k words" for some, WORKERS=0 for one at a time
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
+
+test-fast: $(VENV)/.dev ## Run the unit, contract and property tests that take less than a few seconds each
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not slow" tests/unit tests/contract tests/property $(ARGS)
 
 chaos: $(VENV)/.dev ## Inject every fault at full size; ARGS="sweep fuzz" for some parts
 	@$(BIN)/python -m tests.chaos $(ARGS)

@@ -5,15 +5,14 @@ from __future__ import annotations
 import csv
 import re
 import shlex
-from pathlib import Path
 
 import pytest
 
 from shared.methods import METHODS
 from shared.methods.base import MethodConfig
 from shared.methods.prototypes import ClusterConfig, PrototypeConfig
+from tests.support import ROOT
 
-ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 RESULTS = ROOT / "experiments" / "results"
 SHARED_KEYS = (MethodConfig, PrototypeConfig, ClusterConfig)

@@ -25,13 +25,13 @@ NUM_RUNS = 12
 CORRECT = tuple(range(2**27, 2**27 + 1500))
 
 
-def timings_line(number):
+def timings_line(number: int):
     """What 400 clients measured, about 500 bytes each."""
     measured = {f"measurement_{index:02}_seconds": number + index / 7 for index in range(12)}
     return json.dumps({"clients": dict.fromkeys(COHORT, measured), "round": number})
 
 
-def metrics_line(number):
+def metrics_line(number: int):
     line = {
         "round": number,
         "accuracy": {f"{name}-domain": number / NUM_ROUNDS for name in COHORT},
@@ -45,19 +45,19 @@ def metrics_line(number):
     return json.dumps(line)
 
 
-def committed(number):
+def committed(number: int):
     lines = {"metrics_json": metrics_line(number), "timings_json": timings_line(number)} if number else {}
     return a_round(number, RoundPhase.COMMITTED, cohort=COHORT, **lines)
 
 
-def report(name):
+def report(name: str):
     """Counts of 1,500 classes: 400 of these are more than one message holds."""
     counts = EvaluationCounts("test", "global", CORRECT, tuple(range(2**28, 2**28 + 1500)))
     return replace(an_evaluation(name), counts=(counts,))
 
 
 @pytest.fixture(scope="module")
-def big(tmp_path_factory):
+def big(tmp_path_factory: pytest.TempPathFactory):
     """A gateway in front of big runs and many clients, and the id of the run with rounds; tests only read."""
     with ServedGateway(tmp_path_factory.mktemp("big")) as gateway:
         run = a_run(RunStatus.COMPLETED, run_id="big", roster=COHORT, total_rounds=NUM_ROUNDS)
@@ -125,7 +125,7 @@ def test_a_page_that_is_full_says_whether_it_was_the_last(control) -> None:
         assert answer.has_more is has_more
 
 
-def test_an_entry_larger_than_the_bound_comes_alone(control, monkeypatch) -> None:
+def test_an_entry_larger_than_the_bound_comes_alone(control, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("aggregator.servicer.pages.MAX_PAGE_BYTES", 1000)
     request = pb2.ListRoundsRequest(run_id="big", after_round=3)
     answer = control.stub.ListRounds(request, timeout=DEADLINE_S)
@@ -133,7 +133,7 @@ def test_an_entry_larger_than_the_bound_comes_alone(control, monkeypatch) -> Non
 
 
 @pytest.mark.parametrize(("name", "line"), [("metrics", metrics_line), ("timings", timings_line)])
-def test_lines_of_a_run_of_many_clients_are_complete(big, name, line) -> None:
+def test_lines_of_a_run_of_many_clients_are_complete(big, name: str, line) -> None:
     answer = big.http.get(f"/v1/runs/big/{name}.jsonl")
     assert answer.status_code == 200
     assert answer.text.splitlines() == [line(number) for number in range(1, NUM_ROUNDS + 1)]

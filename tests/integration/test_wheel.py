@@ -100,7 +100,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installed]:
         shutil.rmtree(environment, ignore_errors=True)
 
 
-def test_the_wheel_holds_the_packages_with_their_data_and_nothing_else(installed) -> None:
+def test_the_wheel_holds_the_packages_with_their_data_and_nothing_else(installed: Installed) -> None:
     names = installed.file_names()
     tops = {name.partition("/")[0] for name in names}
     assert {top for top in tops if not top.endswith(".dist-info")} == PACKAGES
@@ -109,7 +109,7 @@ def test_the_wheel_holds_the_packages_with_their_data_and_nothing_else(installed
     assert {name for name in sources if name.startswith("gateway/console/static/")} <= set(names)
 
 
-def test_every_module_is_imported_from_the_installed_wheel(installed) -> None:
+def test_every_module_is_imported_from_the_installed_wheel(installed: Installed) -> None:
     modules = [
         name.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
         for name in installed.file_names()
@@ -122,13 +122,13 @@ def test_every_module_is_imported_from_the_installed_wheel(installed) -> None:
     assert elsewhere == {}
 
 
-def test_the_console_is_served_from_the_installed_wheel(installed) -> None:
+def test_the_console_is_served_from_the_installed_wheel(installed: Installed) -> None:
     output = installed.run("python", "-I", "-c", ASK_FOR_PAGE)
     for path in ("/", "/console/app.js", "/console/styles/console.css"):
         assert f"{path} 200 True\n" in output
 
 
-def test_the_demo_runs_from_a_foreign_folder(installed) -> None:
+def test_the_demo_runs_from_a_foreign_folder(installed: Installed) -> None:
     assert installed.run("fedplcc", "--version") == f"fedplcc {VERSION}\n"
     output = installed.run("fedplcc", "demo", "--rounds", "1", "--samples-per-class", "5", "--json")
     summary = json.loads(output.splitlines()[-1])

@@ -122,7 +122,7 @@ def test_with_one_class_the_contrast_is_zero(batch, config) -> None:
 
 @unhurried
 @given(SEEDS, st.integers(1, 4), st.floats(0.02, 2))
-def test_with_even_weights_and_plain_cosines_the_contrast_is_fpls(seed, class_size, tau) -> None:
+def test_with_even_weights_and_plain_cosines_the_contrast_is_fpls(seed: int, class_size, tau) -> None:
     """FPL's cluster prototypes contrastive loss: no weights, every class with as many prototypes."""
     rng = np.random.default_rng(seed)
     class_ids = np.repeat(np.arange(3), class_size)
@@ -144,7 +144,7 @@ clients_features = hnp.arrays(
 
 @unhurried
 @given(clients_features, st.integers(1, 4), st.integers(1, 4), SEEDS)
-def test_an_upload_stands_for_every_sample_once(features, num_classes, min_cluster_size, seed) -> None:
+def test_an_upload_stands_for_every_sample_once(features, num_classes: int, min_cluster_size, seed: int) -> None:
     labels = np.random.default_rng(seed).integers(0, num_classes, size=len(features))
     report = client_report(features, labels, num_classes, Config(min_cluster_size=min_cluster_size))
     prototypes = report.prototypes
@@ -163,7 +163,7 @@ def test_an_upload_stands_for_every_sample_once(features, num_classes, min_clust
 @given(
     st.lists(clients_features, min_size=1, max_size=5), st.integers(1, 3), SEEDS, st.sampled_from(["plain", "weighted"])
 )
-def test_a_download_weighs_every_class_one(clients, num_classes, seed, merge_mean) -> None:
+def test_a_download_weighs_every_class_one(clients, num_classes: int, seed: int, merge_mean) -> None:
     rng = np.random.default_rng(seed)
     config = Config(merge_mean=merge_mean)
     sets = [
@@ -187,7 +187,7 @@ def test_a_download_weighs_every_class_one(clients, num_classes, seed, merge_mea
 
 @unhurried
 @given(st.lists(clients_features, min_size=1, max_size=4), SEEDS)
-def test_how_classes_are_interleaved_in_an_upload_changes_no_byte(clients, seed) -> None:
+def test_how_classes_are_interleaved_in_an_upload_changes_no_byte(clients, seed: int) -> None:
     rng = np.random.default_rng(seed)
     sets = [PrototypeSet.of(rows, rng.integers(0, 3, len(rows)), rng.integers(1, 99, len(rows))) for rows in clients]
     by_class = []
@@ -205,7 +205,7 @@ prototype_settings = st.sampled_from([setting for setting in SETTINGS if setting
 @unhurried
 @given(prototype_settings, st.lists(clients_features, min_size=1, max_size=4), st.integers(1, 3), st.booleans(), SEEDS)
 def test_whatever_clients_hold_the_aggregator_takes_it_and_every_loss_is_finite(
-    setting, clients, num_classes, is_far, seed
+    setting, clients, num_classes: int, is_far, seed: int
 ) -> None:
     """Zero, equal, opposite and huge features; classes that nobody has; through the aggregator's own check."""
     method, config = setting.method, setting.config
@@ -238,7 +238,7 @@ def test_whatever_clients_hold_the_aggregator_takes_it_and_every_loss_is_finite(
 
 @unhurried
 @given(prototype_settings, st.lists(clients_features, min_size=2, max_size=4), SEEDS)
-def test_a_client_with_nothing_to_report_changes_no_byte_of_any_method(setting, clients, seed) -> None:
+def test_a_client_with_nothing_to_report_changes_no_byte_of_any_method(setting, clients, seed: int) -> None:
     method, config = setting.method, setting.config
     assert method.client_report is not None
     assert method.server_prototypes is not None

@@ -16,18 +16,18 @@ SEEDS = st.integers(0, 2**31 - 1)
 LABELS = st.lists(st.integers(0, 5), min_size=1, max_size=200).map(lambda labels: np.array(labels, np.int64))
 
 
-def every_sample_once(parts, num_samples):
+def every_sample_once(parts: list[np.ndarray], num_samples: int) -> bool:
     return np.array_equal(np.sort(np.concatenate(parts)), np.arange(num_samples))
 
 
-def is_sorted(parts):
+def is_sorted(parts: list[np.ndarray]) -> bool:
     return all(np.all(np.diff(part) > 0) for part in parts)
 
 
 @given(LABELS, st.integers(1, 8), st.floats(0.05, 100), st.integers(1, 10), SEEDS)
 @example(np.zeros(10, np.int64), 1, 0.05, 10, 0)
 def test_dirichlet_gives_every_sample_to_one_client_and_no_client_too_few(
-    labels, num_clients, alpha, min_size, seed
+    labels: np.ndarray, num_clients: int, alpha: float, min_size: int, seed: int
 ) -> None:
     assume(len(labels) >= num_clients * min_size)
     try:
@@ -70,7 +70,7 @@ def test_impossible_dirichlet_requests_end_in_a_sentence() -> None:
 
 @given(LABELS, LABELS, st.integers(1, 8), st.integers(1, 4), SEEDS)
 def test_sharding_deals_every_client_as_many_shards_and_no_sample_twice(
-    labels, test_labels, num_clients, shards, seed
+    labels: np.ndarray, test_labels: np.ndarray, num_clients: int, shards: int, seed: int
 ) -> None:
     present, sizes = np.unique(labels, return_counts=True)
     per_class = shards * num_clients // len(present)
@@ -116,7 +116,7 @@ def test_impossible_sharding_requests_end_in_a_sentence() -> None:
 
 
 @given(st.lists(st.integers(1, 30), min_size=1, max_size=8), st.integers(0, 50), SEEDS)
-def test_domain_draws_the_sizes_asked_for_without_replacement(sizes, rest, seed) -> None:
+def test_domain_draws_the_sizes_asked_for_without_replacement(sizes: list[int], rest: int, seed: int) -> None:
     parts = partition.domain(sum(sizes) + rest, sizes, seed=seed)
     assert [len(part) for part in parts] == sizes
     assert is_sorted(parts)
@@ -131,7 +131,9 @@ def test_a_domain_that_is_too_small_ends_in_a_sentence() -> None:
 
 
 @given(st.integers(0, 200), st.integers(1, 20), SEEDS)
-def test_an_even_cut_gives_every_sample_once_in_parts_of_almost_one_size(num_samples, num_clients, seed) -> None:
+def test_an_even_cut_gives_every_sample_once_in_parts_of_almost_one_size(
+    num_samples: int, num_clients: int, seed: int
+) -> None:
     parts = partition.even_cut(num_samples, num_clients, seed=seed)
     assert len(parts) == num_clients
     assert every_sample_once(parts, num_samples)
@@ -139,7 +141,7 @@ def test_an_even_cut_gives_every_sample_once_in_parts_of_almost_one_size(num_sam
 
 
 @given(LABELS, st.floats(0.001, 1), SEEDS)
-def test_a_long_tail_keeps_the_published_number_of_each_class(labels, imbalance, seed) -> None:
+def test_a_long_tail_keeps_the_published_number_of_each_class(labels: np.ndarray, imbalance: float, seed: int) -> None:
     kept = partition.long_tail(labels, 6, imbalance=imbalance, seed=seed)
     assert is_sorted([kept])
     counts = np.bincount(labels, minlength=6)
@@ -155,7 +157,7 @@ def test_the_ends_of_a_long_tail() -> None:
     assert len(partition.long_tail(np.zeros(7, np.int64), 1, imbalance=0.1)) == 7
 
 
-def all_rules(seed):
+def all_rules(seed: int) -> list[np.ndarray]:
     labels = np.random.default_rng(0).integers(10, size=1000)
     return [
         *partition.dirichlet(labels, 5, alpha=0.3, seed=seed),
@@ -167,7 +169,7 @@ def all_rules(seed):
 
 
 def test_every_rule_is_a_function_of_its_seed_in_any_process() -> None:
-    def digest(seed):
+    def digest(seed: int):
         import hashlib
 
         return hashlib.sha256(b"|".join(part.tobytes() for part in all_rules(seed))).hexdigest()

@@ -1,8 +1,10 @@
 import asyncio
+from typing import Any
 
 import httpx
 import pytest
 from fastapi import FastAPI
+from httpx import Response
 from starlette.middleware import Middleware
 
 from gateway.app import create_app
@@ -15,12 +17,12 @@ from shared.config.settings import GatewaySettings
 
 
 @pytest.fixture
-def calls():
+def calls() -> list[Any]:
     return []
 
 
 @pytest.fixture
-def app(calls):
+def app(calls: list[Any]) -> FastAPI:
     app = FastAPI(
         middleware=[Middleware(RequestContext), Middleware(BrowserGuard)], exception_handlers=dict(problem.HANDLERS)
     )
@@ -34,7 +36,7 @@ def app(calls):
     return app
 
 
-def send(app, method, headers, path="/thing"):
+def send(app: FastAPI, method: str, headers: dict[str, str], path: str = "/thing") -> Response:
     async def exchange():
         async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://gateway:8080") as client:
             return await client.request(method, path, headers=headers)
@@ -64,14 +66,18 @@ FROM_ELSEWHERE = [
 
 @pytest.mark.parametrize("headers", FROM_HERE)
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE"])
-def test_the_gateways_own_pages_and_programs_may_change_things(app, calls, method, headers) -> None:
+def test_the_gateways_own_pages_and_programs_may_change_things(
+    app: FastAPI, calls: list[Any], method: str, headers: dict[str, str]
+) -> None:
     assert send(app, method, headers).status_code == 200
     assert calls == ["called"]
 
 
 @pytest.mark.parametrize("headers", FROM_ELSEWHERE)
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE"])
-def test_a_page_of_another_origin_changes_nothing(app, calls, method, headers) -> None:
+def test_a_page_of_another_origin_changes_nothing(
+    app: FastAPI, calls: list[Any], method: str, headers: dict[str, str]
+) -> None:
     answer = send(app, method, headers)
     assert (answer.status_code, answer.json()["code"]) == (403, "CROSS_ORIGIN")
     assert answer.headers["content-type"] == "application/problem+json"
@@ -79,11 +85,11 @@ def test_a_page_of_another_origin_changes_nothing(app, calls, method, headers) -
 
 
 @pytest.mark.parametrize("headers", FROM_ELSEWHERE)
-def test_links_from_other_sites_lead_here(app, calls, headers) -> None:
+def test_links_from_other_sites_lead_here(app: FastAPI, calls: list[Any], headers: dict[str, str]) -> None:
     assert send(app, "GET", headers).status_code == 200
 
 
-def test_no_answer_lets_another_site_read_or_embed_it(app) -> None:
+def test_no_answer_lets_another_site_read_or_embed_it(app: FastAPI) -> None:
     for answer in (
         send(app, "GET", FROM_ELSEWHERE[0]),
         send(app, "POST", FROM_ELSEWHERE[0]),
@@ -94,7 +100,7 @@ def test_no_answer_lets_another_site_read_or_embed_it(app) -> None:
         assert not [name for name in answer.headers if name.startswith("access-control-")]
 
 
-def test_a_refused_request_is_counted_and_has_an_id(app) -> None:
+def test_a_refused_request_is_counted_and_has_an_id(app: FastAPI) -> None:
     answer = send(app, "POST", {**FROM_ELSEWHERE[0], "X-Request-ID": "seven"})
     assert answer.headers["x-request-id"] == answer.json()["request_id"] == "seven"
     labels = {"route": "unknown", "method": "POST", "status": "403"}
@@ -108,7 +114,7 @@ def test_a_refused_request_is_counted_and_has_an_id(app) -> None:
     "host",
     ["127.0.0.1:8080", "127.0.0.1", "127.8.8.8:1", "[::1]:8080", "localhost", "LOCALHOST:80", "a.localhost.:80", ""],
 )
-def test_names_of_loopback_are_known(host) -> None:
+def test_names_of_loopback_are_known(host: str) -> None:
     assert is_named(host, frozenset())
 
 
@@ -129,12 +135,12 @@ def test_names_of_loopback_are_known(host) -> None:
         ":",
     ],
 )
-def test_other_names_are_not(host) -> None:
+def test_other_names_are_not(host: str) -> None:
     assert not is_named(host, frozenset())
 
 
 @pytest.mark.parametrize("method", ["GET", "POST"])
-def test_a_gateway_on_loopback_answers_to_names_of_loopback_only(app, calls, method) -> None:
+def test_a_gateway_on_loopback_answers_to_names_of_loopback_only(app: FastAPI, calls: list[Any], method: str) -> None:
     app.state.services.host_names = frozenset()
     same_origin = {"Host": "evil.example:8080", "Origin": "http://evil.example:8080", "Sec-Fetch-Site": "same-origin"}
     answer = send(app, method, same_origin)
@@ -143,11 +149,11 @@ def test_a_gateway_on_loopback_answers_to_names_of_loopback_only(app, calls, met
     assert send(app, method, {"Host": "127.0.0.1:8080"}).status_code == 200
 
 
-def test_a_gateway_that_others_reach_answers_to_any_name(app) -> None:
+def test_a_gateway_that_others_reach_answers_to_any_name(app: FastAPI) -> None:
     assert send(app, "GET", {"Host": "federation.example"}).status_code == 200
 
 
-def test_a_gateway_that_knows_its_names_answers_to_those_and_to_names_of_loopback(app) -> None:
+def test_a_gateway_that_knows_its_names_answers_to_those_and_to_names_of_loopback(app: FastAPI) -> None:
     app.state.services.host_names = GatewaySettings(
         host="0.0.0.0", insecure=True, allowed_hosts="gateway,FL.example.org"
     ).host_names
@@ -158,12 +164,12 @@ def test_a_gateway_that_knows_its_names_answers_to_those_and_to_names_of_loopbac
 
 
 @pytest.mark.parametrize("names", ["", "a,,b", "a b", ",a", "http://a/", "a:8080", "[::1]:80"])
-def test_names_that_are_none_are_refused(names) -> None:
+def test_names_that_are_none_are_refused(names: str) -> None:
     with pytest.raises(ValueError, match="write names or addresses without ports"):
         GatewaySettings(allowed_hosts=names)
 
 
 @pytest.mark.parametrize(("host", "names"), [("127.0.0.1", frozenset()), ("localhost", frozenset()), ("0.0.0.0", None)])
-def test_the_address_that_it_listens_at_decides(host, names) -> None:
+def test_the_address_that_it_listens_at_decides(host: str, names: frozenset[Any] | None) -> None:
     services = create_app(GatewaySettings(host=host, insecure=True)).state.services
     assert services.host_names == names

@@ -3,6 +3,7 @@ import gzip
 import posixpath
 import re
 from html.parser import HTMLParser
+from typing import Any
 
 import httpx
 import pytest
@@ -45,7 +46,8 @@ class Markup(HTMLParser):
 
     def __init__(self, text) -> None:
         super().__init__()
-        self.elements, self.code, self._within = [], "", ""
+        self.elements: list[Any] = []
+        self.code, self._within = "", ""
         self.feed(text)
 
     def handle_starttag(self, tag, attrs) -> None:

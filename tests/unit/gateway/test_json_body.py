@@ -1,5 +1,6 @@
 import contextlib
 import json
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -16,12 +17,12 @@ JSON = st.recursive(
 
 
 @given(st.dictionaries(st.text(), JSON, max_size=4))
-def test_any_json_object_is_read_as_it_was_written(document) -> None:
+def test_any_json_object_is_read_as_it_was_written(document: dict[str, Any]) -> None:
     assert parse_json_object(json.dumps(document).encode()) == document
 
 
 @given(st.binary(max_size=60))
-def test_any_bytes_are_an_object_or_are_refused(text) -> None:
+def test_any_bytes_are_an_object_or_are_refused(text: bytes) -> None:
     with contextlib.suppress(MalformedRequest):
         assert isinstance(parse_json_object(text), dict)
 
@@ -43,7 +44,7 @@ def test_any_bytes_are_an_object_or_are_refused(text) -> None:
         (b'{"a": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", "nested deeper"),
     ],
 )
-def test_what_readers_would_understand_differently_is_refused(text, words) -> None:
+def test_what_readers_would_understand_differently_is_refused(text: bytes, words: str) -> None:
     with pytest.raises(MalformedRequest, match=words):
         parse_json_object(text)
 

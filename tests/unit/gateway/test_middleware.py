@@ -3,7 +3,7 @@ import io
 import json
 import logging
 from contextlib import contextmanager
-from typing import Never
+from typing import Any, Never
 
 import httpx
 import pytest
@@ -69,7 +69,7 @@ def app():
     return app
 
 
-def send(app, method, path, **options):
+def send(app, method, path, **options: Any):
     async def exchange():
         async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://gateway") as client:
             return await client.request(method, path, **options)

@@ -4,6 +4,7 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 
 import httpx
 import pytest
@@ -17,12 +18,12 @@ from shared.errors import InvalidConfig
 
 
 @pytest.fixture
-def taken_port():
+def taken_port() -> Iterator[int]:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         yield taken.getsockname()[1]
 
 
-def test_a_taken_port_is_one_clear_sentence(taken_port) -> None:
+def test_a_taken_port_is_one_clear_sentence(taken_port: int) -> None:
     with pytest.raises(InvalidConfig, match=rf"^cannot listen at 127.0.0.1, port {taken_port}: address already in use"):
         listen("127.0.0.1", taken_port)
 
@@ -43,7 +44,7 @@ def test_any_free_port_can_be_asked_for() -> None:
 
 
 @pytest.fixture
-def own_logs():
+def own_logs() -> Iterator[None]:
     """What a process sets up for itself is taken back."""
     root, configured = logging.getLogger(), structlog.get_config()
     handlers, level = list(root.handlers), root.level
@@ -53,7 +54,7 @@ def own_logs():
 
 
 @pytest.mark.usefixtures("own_logs")
-def test_the_process_ends_with_2_when_its_port_is_taken(taken_port, capfd) -> None:
+def test_the_process_ends_with_2_when_its_port_is_taken(taken_port: int, capfd: pytest.CaptureFixture[str]) -> None:
     assert app.run(GatewaySettings(port=taken_port)) == app.EXIT_CONFIG
     written = capfd.readouterr().err
     assert "address already in use" in written
@@ -70,7 +71,9 @@ def test_the_process_ends_with_2_when_its_port_is_taken(taken_port, capfd) -> No
         (["--config", "/no/such/file.toml"], "cannot read"),
     ],
 )
-def test_settings_that_do_not_work_are_one_sentence_and_2(arguments, words, capsys) -> None:
+def test_settings_that_do_not_work_are_one_sentence_and_2(
+    arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(arguments) == app.EXIT_CONFIG
     written = capsys.readouterr().err
     assert written.startswith("python -m gateway: ")
@@ -84,7 +87,7 @@ def test_plain_text_off_this_machine_can_be_asked_for() -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_the_process_answers_without_an_aggregator_and_ends_with_0_on_a_signal(number, taken_port) -> None:
+def test_the_process_answers_without_an_aggregator_and_ends_with_0_on_a_signal(number: int, taken_port: int) -> None:
     command = [sys.executable, "-m", "gateway", "--port", "0", "--aggregator", f"127.0.0.1:{taken_port}"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None

@@ -1,6 +1,7 @@
 import asyncio
 import json
 from contextlib import aclosing
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -35,7 +36,7 @@ class ScriptedHistory:
         self.events = [Event(type="tick", run_id="r-1", sequence=2 * index + 1) for index in range(count)]
         self.cuts, self.failures = list(cuts), list(failures)
         self.statuses = list(runs)
-        self.calls = []
+        self.calls: list[Any] = []
 
     async def follow_events(self, run_id, *, after):
         self.calls.append(after)

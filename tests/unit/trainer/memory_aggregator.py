@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from shared.tensors import blob_ref
-from shared.types import CommittedUpdate, Membership
+from shared.types import BlobRef, Client, CommittedUpdate, Evaluation, Membership, Update
 
 
 @dataclass
@@ -21,7 +21,7 @@ class MemoryAggregator:
     num_joined: int = 0
     open_runs: tuple[str, ...] = ("run-1",)
 
-    def announce(self, client):
+    def announce(self, client: Client) -> Membership:
         self.num_joined += 1
         committed = None
         if self.updates:
@@ -36,28 +36,28 @@ class MemoryAggregator:
             open_runs=self.open_runs,
         )
 
-    def offer(self, role, data):
+    def offer(self, role: str, data: bytes) -> BlobRef:
         blob = blob_ref(role, data)
         self.blobs[blob.sha256] = data
         return blob
 
-    def fetch(self, blob):
+    def fetch(self, blob: BlobRef) -> bytes:
         self._fail("fetch")
         return self.blobs[blob.sha256]
 
-    def store(self, run_id, round_number, blob, data, *, is_prototypes) -> None:
+    def store(self, run_id: str, round_number: int, blob: BlobRef, data: bytes, *, is_prototypes: bool) -> None:
         self._fail("store")
         assert hashlib.sha256(data).hexdigest() == blob.sha256
         self.stored[blob.sha256] = (data, is_prototypes)
 
-    def commit_update(self, run_id, round_number, update):
+    def commit_update(self, run_id: str, round_number: int, update: Update) -> CommittedUpdate:
         self._fail("commit")
         self.updates.append((round_number, update))
         return CommittedUpdate(run_id, round_number, tuple(blob.sha256 for blob in update.payload.blobs))
 
-    def report_evaluation(self, run_id, round_number, evaluation) -> None:
+    def report_evaluation(self, run_id: str, round_number: int, evaluation: Evaluation) -> None:
         self.evaluations.append((round_number, evaluation))
 
-    def _fail(self, where) -> None:
+    def _fail(self, where: str) -> None:
         if self.failures.get(where):
             raise self.failures[where].pop(0)

@@ -77,7 +77,7 @@ def test_a_long_tail_comes_before_the_division() -> None:
 @pytest.mark.parametrize(
     "text", ["dirichlet(alpha=0.25,min_size=1,seed=9)", "domain(count=[3,4],seed=0)", "domain(seed=2)"]
 )
-def test_a_rule_that_is_written_reads_as_it_was(text) -> None:
+def test_a_rule_that_is_written_reads_as_it_was(text: str) -> None:
     assert parse_rule(text, RULES).text == text
 
 
@@ -119,7 +119,7 @@ SLIPS: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("what", SLIPS)
-def test_a_slip_is_named_with_what_to_write(what) -> None:
+def test_a_slip_is_named_with_what_to_write(what: str) -> None:
     changes, sentence = SLIPS[what]
     values = {key: value for key, value in {**GOOD, **changes}.items() if value is not None}
     assert sentence in problem(**values)

@@ -16,7 +16,7 @@ RIGHT: dict[str, Any] = {
 }
 
 
-def changed(**sections):
+def changed(**sections: dict[str, Any] | int | list[Any]) -> dict[str, Any]:
     document = copy.deepcopy(RIGHT)
     for name, table in sections.items():
         document[name] = {**document.get(name, {}), **table} if isinstance(table, dict) else table
@@ -72,14 +72,16 @@ MISSHAPEN = [
 
 
 @pytest.mark.parametrize(("document", "locations"), WRONG + MISSHAPEN)
-def test_each_problem_is_said_at_its_key(document, locations) -> None:
+def test_each_problem_is_said_at_its_key(document: dict[str, dict[str, Any]], locations: list[str]) -> None:
     assert [problem.location for problem in run_problems(document)] == locations
     with pytest.raises(InvalidConfig):
         parse_run_config(document)
 
 
 @pytest.mark.parametrize(("document", "locations"), WRONG)
-def test_what_has_problems_is_refused_in_the_same_words(document, locations) -> None:
+def test_what_has_problems_is_refused_in_the_same_words(
+    document: dict[str, dict[str, Any]], locations: list[str]
+) -> None:
     with pytest.raises(InvalidConfig) as refusal:
         parse_run_config(document)
     assert refusal.value.detail.split("; ")[0] in "; ".join(problem.detail for problem in run_problems(document))

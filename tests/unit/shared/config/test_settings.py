@@ -1,5 +1,6 @@
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,7 +19,7 @@ TRAINER = {"client": "mnist", "data": "digits:mnist"}
 
 
 @pytest.fixture(autouse=True)
-def _clean_environment(monkeypatch) -> None:
+def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in os.environ if name.startswith("FEDPLCC_")]:
         monkeypatch.delenv(name)
 
@@ -30,7 +31,7 @@ def test_everything_but_client_and_data_has_a_default() -> None:
     assert (trainer.domain, trainer.state_dir) == ("mnist", Path("fedplcc-state/trainer-mnist"))
 
 
-def test_flags_win_over_the_environment_and_that_over_the_file(tmp_path, monkeypatch) -> None:
+def test_flags_win_over_the_environment_and_that_over_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "settings.toml"
     file.write_text("[aggregator]\nport = 1\nlease_heartbeats = 7\nheartbeat_interval_s = 9.0\n")
     monkeypatch.setenv("FEDPLCC_PORT", "2")
@@ -41,13 +42,13 @@ def test_flags_win_over_the_environment_and_that_over_the_file(tmp_path, monkeyp
 
 
 @pytest.mark.parametrize("off", ["off", "none", ""])
-def test_a_metrics_port_can_be_switched_off(monkeypatch, off) -> None:
+def test_a_metrics_port_can_be_switched_off(monkeypatch: pytest.MonkeyPatch, off: str) -> None:
     monkeypatch.setenv("FEDPLCC_METRICS_PORT", off)
     assert load(AggregatorSettings).metrics_port is None
 
 
 @pytest.mark.parametrize("off", ["0", "false", "no", "off"])
-def test_a_trainer_tells_its_readings_unless_it_is_told_not_to(monkeypatch, off) -> None:
+def test_a_trainer_tells_its_readings_unless_it_is_told_not_to(monkeypatch: pytest.MonkeyPatch, off: str) -> None:
     assert load(TrainerSettings, TRAINER).send_readings
     flags = [f"--{name}={value}" for name, value in TRAINER.items()]
     assert not from_command_line(TrainerSettings, "trainer", "", [*flags, "--no-send-readings"]).send_readings
@@ -56,7 +57,9 @@ def test_a_trainer_tells_its_readings_unless_it_is_told_not_to(monkeypatch, off)
     assert from_command_line(TrainerSettings, "trainer", "", [*flags, "--send-readings"]).send_readings
 
 
-def test_allowed_code_is_a_list_from_flags_the_environment_and_the_file(tmp_path, monkeypatch) -> None:
+def test_allowed_code_is_a_list_from_flags_the_environment_and_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert load(TrainerSettings, TRAINER).allow_code == ()
     file = tmp_path / "settings.toml"
     file.write_text('[trainer]\nallow_code = ["a.b:c"]\n')
@@ -77,7 +80,9 @@ def test_allowed_code_is_a_list_from_flags_the_environment_and_the_file(tmp_path
     ("value", "seen"),
     [("", ()), ("0", ("0",)), (" GPU-a , MIG-b,", ("GPU-a", "MIG-b"))],
 )
-def test_what_cuda_may_see_is_read_entry_by_entry(monkeypatch, value, seen) -> None:
+def test_what_cuda_may_see_is_read_entry_by_entry(
+    monkeypatch: pytest.MonkeyPatch, value: str, seen: tuple[str, ...]
+) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", value)
     assert visible_cuda_devices() == seen
 
@@ -107,7 +112,9 @@ def test_what_cuda_may_see_is_read_entry_by_entry(monkeypatch, value, seen) -> N
         (TrainerSettings, {**TRAINER, "aggregator": "10.0.0.1:50051"}, ["10.0.0.1", "--insecure"]),
     ],
 )
-def test_a_wrong_setting_is_named_with_its_value_and_what_it_may_be(kind, flags, says) -> None:
+def test_a_wrong_setting_is_named_with_its_value_and_what_it_may_be(
+    kind: type[AggregatorSettings | GatewaySettings | TrainerSettings], flags: dict[str, Any], says: list[str]
+) -> None:
     with pytest.raises(InvalidConfig) as error:
         load(kind, flags)
     for word in says:
@@ -115,7 +122,7 @@ def test_a_wrong_setting_is_named_with_its_value_and_what_it_may_be(kind, flags,
 
 
 @pytest.mark.parametrize("text", ["[aggregator]\ncolour = 1\n", "aggregator = 3", "not toml"])
-def test_a_wrong_file_is_named(tmp_path, text) -> None:
+def test_a_wrong_file_is_named(tmp_path: Path, text: str) -> None:
     file = tmp_path / "settings.toml"
     file.write_text(text)
     with pytest.raises(InvalidConfig, match=r"settings\.toml"):
@@ -128,13 +135,13 @@ def test_plain_text_off_loopback_is_accepted_when_asked_for() -> None:
     assert load(AggregatorSettings, {"host": "0.0.0.0", "insecure": True}).host == "0.0.0.0"
 
 
-def test_libraries_are_told_their_threads_before_they_load(monkeypatch) -> None:
+def test_libraries_are_told_their_threads_before_they_load(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "64")
     config.limit_threads(2)
     assert os.environ["OMP_NUM_THREADS"] == "2"
 
 
-def test_every_field_has_a_flag_and_its_docstring_is_the_help(capsys) -> None:
+def test_every_field_has_a_flag_and_its_docstring_is_the_help(capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["--client", "mnist", "--data", "digits:mnist", "--metrics-port", "off", "--threads", "2"]
     settings = config.from_command_line(TrainerSettings, "python -m trainer", "Trains.", arguments)
     assert (settings.client, settings.metrics_port, settings.threads) == ("mnist", None, 2)
@@ -149,14 +156,14 @@ def test_every_field_has_a_flag_and_its_docstring_is_the_help(capsys) -> None:
     assert "Undefined" not in text
 
 
-def test_a_flag_that_does_not_exist_ends_with_code_2(capsys) -> None:
+def test_a_flag_that_does_not_exist_ends_with_code_2(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         config.from_command_line(TrainerSettings, "python -m trainer", "Trains.", ["--colour", "red"])
     assert ended.value.code == 2
     assert "--colour" in capsys.readouterr().err
 
 
-def test_the_url_of_a_database_is_shown_nowhere(tmp_path, monkeypatch) -> None:
+def test_the_url_of_a_database_is_shown_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     url = "postgresql://u:secret@h/d"
     monkeypatch.setenv("FEDPLCC_DATABASE_URL", url)
     settings = load(AggregatorSettings)

@@ -47,7 +47,7 @@ class TestValues:
         assert Config().mu == 0.01
 
     @pytest.mark.parametrize("mu", [-1, float("inf"), 1e7])
-    def test_a_mu_out_of_range_is_refused(self, mu) -> None:
+    def test_a_mu_out_of_range_is_refused(self, mu: float) -> None:
         with pytest.raises(ValidationError):
             Config(mu=mu)
 

@@ -16,11 +16,11 @@ from tests.support.oracles.client_losses import Situation, a_point, assert_torch
 CLUSTERS = PrototypeSet.of([(1, 0), (0.6, 0.8), (0, 3)], [0, 0, 1], [0.75, 0.25, 1])
 
 
-def of(labels, prototypes=CLUSTERS, num_classes=3):
+def of(labels: list[int], prototypes: PrototypeSet = CLUSTERS, num_classes: int = 3) -> Situation:
     return Situation(labels_B=labels, num_classes=num_classes, prototypes=prototypes)
 
 
-def by_torch(features, labels, prototypes, tau):
+def by_torch(features: np.ndarray, labels: list[int], prototypes: PrototypeSet, tau: float) -> tuple[float, float]:
     """Eq. 8 as the cross-entropy of a softmax whose classes are prototypes, its probabilities summed over the positives;
     eq. 6 and 10 from means of the rows."""
     total, distance = [], []
@@ -47,7 +47,7 @@ class TestValues:
 
     @pytest.mark.parametrize("tau", [0.02, 0.2, 2.0])
     @pytest.mark.parametrize("seed", range(3))
-    def test_terms_are_the_papers_by_another_road(self, seed, tau) -> None:
+    def test_terms_are_the_papers_by_another_road(self, seed: int, tau: float) -> None:
         rng = np.random.default_rng(seed)
         prototypes = PrototypeSet.of(rng.uniform(0, 1, (7, 5)), [0, 0, 0, 1, 1, 3, 3], np.ones(7))
         features, labels = rng.uniform(0, 1, (6, 5)), [0, 1, 2, 3, 0, 1]
@@ -98,7 +98,7 @@ class TestValues:
         ("lambda1", "lambda2", "names"),
         [(0, 0, ["ce"]), (1, 0, ["ce", "cpcl"]), (0, 1, ["ce", "upcr"]), (1, 1, ["ce", "cpcl", "upcr"])],
     )
-    def test_a_term_with_coefficient_zero_is_left_out(self, lambda1, lambda2, names) -> None:
+    def test_a_term_with_coefficient_zero_is_left_out(self, lambda1: int, lambda2: int, names: list[str]) -> None:
         config = Config(lambda1=lambda1, lambda2=lambda2)
         assert list(values(client_loss, config, a_point([(1, 0)], 3), of([0]))) == names
 
@@ -116,12 +116,12 @@ class TestValues:
 class TestGradient:
     @pytest.mark.parametrize("config", [Config(tau=0.1), Config(tau=0.5, upcr_reduction="sum")])
     @pytest.mark.parametrize("seed", range(2))
-    def test_autograd_agrees_with_finite_differences_of_the_numpy_loss(self, seed, config) -> None:
+    def test_autograd_agrees_with_finite_differences_of_the_numpy_loss(self, seed: int, config: Config) -> None:
         features = np.random.default_rng(seed).uniform(0.1, 1, (4, 2))
         assert_torch_agrees_with_numpy(client_loss, config, a_point(features, 3), of([0, 1, 2, 0]))
 
 
-def on_circle(degrees, radii=1.0):
+def on_circle(degrees: list[int], radii=1.0) -> np.ndarray:
     angles = np.deg2rad(np.asarray(degrees, float))
     return np.stack([np.cos(angles), np.sin(angles)], axis=1) * np.broadcast_to(radii, len(angles))[:, None]
 
@@ -139,7 +139,7 @@ class TestServer:
         )
 
     @pytest.mark.parametrize("num_clients", [1, 2, 3])
-    def test_with_three_clients_or_fewer_a_class_has_one_prototype_their_mean(self, num_clients) -> None:
+    def test_with_three_clients_or_fewer_a_class_has_one_prototype_their_mean(self, num_clients: int) -> None:
         rows = on_circle([0, 80, 170][:num_clients])
         merged = server_prototypes([PrototypeSet.of([row], [0], [7]) for row in rows], 1, Config())
         np.testing.assert_allclose(merged.vectors, [rows.astype(np.float32).mean(0)], atol=1e-7)

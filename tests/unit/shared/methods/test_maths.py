@@ -25,7 +25,7 @@ def updates(draw, dtype=np.float32, max_clients=6):
 
 @settings(deadline=None)
 @given(updates())
-def test_the_mean_lies_between_its_inputs(update) -> None:
+def test_the_mean_lies_between_its_inputs(update: tuple[list[np.ndarray], list[float]]) -> None:
     blocks, weights = update
     mean = weighted_mean(blocks, weights)
     assert mean.dtype == np.float32
@@ -35,7 +35,7 @@ def test_the_mean_lies_between_its_inputs(update) -> None:
 
 @settings(deadline=None)
 @given(updates(), st.integers(1, 12))
-def test_any_cut_gives_the_same_bytes(update, cut) -> None:
+def test_any_cut_gives_the_same_bytes(update: tuple[list[np.ndarray], list[float]], cut: int) -> None:
     blocks, weights = update
     pieces = [
         weighted_mean([block[start : start + cut] for block in blocks], weights)
@@ -46,19 +46,19 @@ def test_any_cut_gives_the_same_bytes(update, cut) -> None:
 
 @settings(deadline=None)
 @given(hnp.arrays(np.float32, 5, elements=finite), counts)
-def test_the_mean_of_one_client_is_its_own_values(block, count) -> None:
+def test_the_mean_of_one_client_is_its_own_values(block: np.ndarray, count: int) -> None:
     np.testing.assert_array_equal(weighted_mean([block], [float(count)]), block)
 
 
 @settings(deadline=None)
 @given(hnp.arrays(np.float32, 5, elements=finite), st.lists(counts.map(float), min_size=1, max_size=6))
-def test_clients_that_agree_change_nothing(block, weights) -> None:
+def test_clients_that_agree_change_nothing(block: np.ndarray, weights: list[float]) -> None:
     np.testing.assert_array_equal(weighted_mean([block] * len(weights), weights), block)
 
 
 @settings(deadline=None)
 @given(updates(dtype=np.int64))
-def test_integers_take_the_maximum(update) -> None:
+def test_integers_take_the_maximum(update: tuple[list[np.ndarray], list[float]]) -> None:
     blocks, weights = update
     largest = weighted_mean(blocks, weights)
     assert largest.dtype == np.int64
@@ -89,13 +89,13 @@ def test_blocks_may_come_from_a_generator_and_are_not_changed() -> None:
 
 
 @pytest.mark.parametrize("weights", [[], [0.0], [-1.0], [float("nan")], [float("inf")], [1.0, 0.0]])
-def test_weights_must_be_positive_finite_and_at_least_one(weights) -> None:
+def test_weights_must_be_positive_finite_and_at_least_one(weights: list[float]) -> None:
     with pytest.raises(ValueError, match="weights"):
         weighted_mean([np.zeros(2, np.float32)] * len(weights), weights)
 
 
 @pytest.mark.parametrize(("num_blocks", "num_weights"), [(0, 1), (1, 2), (2, 1)])
-def test_there_must_be_as_many_blocks_as_weights(num_blocks, num_weights) -> None:
+def test_there_must_be_as_many_blocks_as_weights(num_blocks: int, num_weights: int) -> None:
     with pytest.raises(ValueError, match="argument"):
         weighted_mean([np.zeros(2, np.float32)] * num_blocks, [1.0] * num_weights)
 

@@ -53,7 +53,7 @@ def torch_contrast(
 
 class TestValues:
     @pytest.mark.parametrize("tau", [0.5, 1.0])
-    def test_it_is_the_papers_equation(self, tau) -> None:
+    def test_it_is_the_papers_equation(self, tau: float) -> None:
         a, b = 0.6 / tau, 0.8 / tau  # cosines of the diagonal with right and up
         expected = -math.log(math.exp(a) / (math.exp(a) + math.exp(b)))
         assert contrast_of([DIAGONAL], [RIGHT], [UP], Config(tau=tau)) == pytest.approx(expected, rel=1e-12)
@@ -83,7 +83,7 @@ class TestValues:
 class TestGradient:
     @pytest.mark.parametrize("seed", range(3))
     @pytest.mark.parametrize("config", [Config(), Config(tau=0.1)])
-    def test_autograd_agrees_with_finite_differences_of_the_numpy_loss(self, seed, config) -> None:
+    def test_autograd_agrees_with_finite_differences_of_the_numpy_loss(self, seed: int, config: Config) -> None:
         features, received, previous = np.random.default_rng(seed).normal(size=(3, 5, 4))
         _, gradient = torch_contrast(features, received, previous, config, torch.float64)
         step = 1e-6
@@ -124,7 +124,7 @@ def previous() -> Any:
 
 
 class TestLocalTraining:
-    def test_without_its_term_it_has_the_bytes_of_fedavg(self, previous) -> None:
+    def test_without_its_term_it_has_the_bytes_of_fedavg(self, previous: Any) -> None:
         fedavg, _ = trained("fedavg")
         neutral, result = trained(state=previous, mu=0)
         assert neutral == fedavg
@@ -143,14 +143,14 @@ class TestLocalTraining:
         assert result.client_state.keys() == expected.keys()
         assert all(np.array_equal(result.client_state[name], expected[name]) for name in expected)
 
-    def test_what_was_kept_changes_the_result_and_the_same_gives_the_same_bytes(self, previous) -> None:
+    def test_what_was_kept_changes_the_result_and_the_same_gives_the_same_bytes(self, previous: Any) -> None:
         first, _ = trained()
         (left, result), (right, _) = trained(state=previous), trained(state=previous)
         assert left == right != first
         assert result.losses["contrast"] > 0
         assert trained(state=previous, mu=5.0)[0] != left
 
-    def test_reference_models_move_no_statistic_and_draw_no_random_number(self, previous) -> None:
+    def test_reference_models_move_no_statistic_and_draw_no_random_number(self, previous: Any) -> None:
         # Dropout and batch statistics would tell: with a coefficient too small to matter the bytes are FedAvg's.
         config = a_config("moon", method={"mu": 1e-30}, model={"name": "resnet10"})
         model = a_model(config)

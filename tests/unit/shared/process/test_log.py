@@ -2,7 +2,9 @@ import asyncio
 import io
 import json
 import logging
-from typing import Never
+from _io import StringIO
+from collections.abc import Iterator
+from typing import Any, Never
 
 import numpy as np
 import pytest
@@ -11,7 +13,7 @@ from shared.process import log
 
 
 @pytest.fixture(autouse=True)
-def _logging_as_it_was():
+def _logging_as_it_was() -> Iterator[None]:
     root = logging.getLogger()
     handlers, level = list(root.handlers), root.level
     yield
@@ -19,7 +21,7 @@ def _logging_as_it_was():
     root.setLevel(level)
 
 
-def events(stream):
+def events(stream: StringIO) -> list[dict[str, Any]]:
     return [json.loads(line) for line in stream.getvalue().splitlines()]
 
 
@@ -59,7 +61,7 @@ def test_levels_hold_for_ours_and_libraries_write_from_warning_on() -> None:
 
 
 @pytest.mark.parametrize("as_json", [True, False])
-def test_a_traceback_shows_no_values(as_json) -> None:
+def test_a_traceback_shows_no_values(as_json: bool) -> None:
     stream = io.StringIO()
     log.set_up("info", json=as_json, stream=stream)
     token = "a-secret-token"
@@ -138,7 +140,7 @@ def test_secrets_payloads_and_endless_values_do_not_reach_a_log() -> None:
 
 
 @pytest.mark.parametrize("as_json", [True, False])
-def test_secrets_in_the_text_of_an_exception_are_masked_and_an_endless_one_is_cut(as_json) -> None:
+def test_secrets_in_the_text_of_an_exception_are_masked_and_an_endless_one_is_cut(as_json: bool) -> None:
     stream = io.StringIO()
     log.set_up("info", json=as_json, stream=stream)
     try:
@@ -151,7 +153,7 @@ def test_secrets_in_the_text_of_an_exception_are_masked_and_an_endless_one_is_cu
 
 
 @pytest.mark.parametrize("as_json", [True, False])
-def test_nobody_commands_the_terminal_of_who_reads_a_log(as_json) -> None:
+def test_nobody_commands_the_terminal_of_who_reads_a_log(as_json: bool) -> None:
     stream = io.StringIO()
     log.set_up("info", json=as_json, stream=stream)
     log.get_logger("rpc").info("rpc", client_id="\x1b[2Jann\x9b31m", names=["\u202egnp.exe"])

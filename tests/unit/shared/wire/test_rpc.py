@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 from contextlib import asynccontextmanager
-from typing import Never
+from typing import Any
 
 import grpc
 import pytest
@@ -226,8 +226,11 @@ class Notes(CallObserver):
     """Writes down what it is told."""
 
     def __init__(self) -> None:
-        self.kinds = {}
-        self.started, self.received, self.sent, self.observed = [], [], [], []
+        self.kinds: dict[str, str] = {}
+        self.started: list[Any] = []
+        self.received: list[Any] = []
+        self.sent: list[Any] = []
+        self.observed: list[Any] = []
 
     def serves(self, method, kind) -> None:
         self.kinds[method] = kind
@@ -464,7 +467,7 @@ def test_calls_that_are_made_say_each_failure_once_loudly_and_nothing_of_what_wo
     assert all(line["duration_s"] >= 0 for line in written)
 
 
-def test_no_fact_that_a_peer_sends_makes_a_failed_call_fail_otherwise(lines) -> Never:
+def test_no_fact_that_a_peer_sends_makes_a_failed_call_fail_otherwise(lines) -> None:
     log.set_up("debug", json=True, stream=lines)
     foreign = errors.from_reason("NEW_REASON", "no", {"event": "e", "level": "l", "method": "m", "round": "3"}, 5)
     with pytest.raises(type(foreign)), OutgoingCalls("127.0.0.1:1").logged("GetRun"):
@@ -473,7 +476,7 @@ def test_no_fact_that_a_peer_sends_makes_a_failed_call_fail_otherwise(lines) -> 
     assert line | {"event": "call_failed", "level": "warning", "method": "GetRun", "round": "3"} == line
 
 
-def test_what_a_peer_refuses_is_said_quietly_by_who_only_passes_it_on(lines) -> Never:
+def test_what_a_peer_refuses_is_said_quietly_by_who_only_passes_it_on(lines) -> None:
     log.set_up("debug", json=True, stream=lines)
     made = OutgoingCalls("127.0.0.1:1", refusals_are_quiet=True)
     for error in (errors.RunNotFound("there is no such run"), errors.AggregatorUnavailable("nobody answers")):

@@ -1,5 +1,7 @@
 """Digit-Five in the forms in which copies are passed around."""
 
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,11 +22,11 @@ NUM_TRAIN, NUM_TEST = 20, 10
 SHARED = ROOT.parent / "shared" / "data" / "digit5"
 
 
-def one_hot(digits):
+def one_hot(digits: np.ndarray) -> np.ndarray:
     return np.eye(10)[digits]
 
 
-def write_mnist(folder, size=28) -> None:
+def write_mnist(folder: Path, size: int = 28) -> None:
     arrays: dict[str, Any] = {}
     for split, count in (("train", NUM_TRAIN), ("test", NUM_TEST)):
         images = shades(count, size)
@@ -33,7 +35,7 @@ def write_mnist(folder, size=28) -> None:
     scipy.io.savemat(folder / "mnist_data.mat", arrays)
 
 
-def write_usps(folder) -> None:
+def write_usps(folder: Path) -> None:
     cells = np.empty((2, 2), dtype=object)
     for row, count in enumerate((NUM_TRAIN, NUM_TEST)):
         cells[row, 0] = shades(count, 28)[:, None] / 255
@@ -41,7 +43,7 @@ def write_usps(folder) -> None:
     scipy.io.savemat(folder / "usps_28x28.mat", {"dataset": cells})
 
 
-def write_x_and_y(folder, prefix, zero) -> None:
+def write_x_and_y(folder: Path, prefix: str, zero: int) -> None:
     for split, count in (("train", NUM_TRAIN), ("test", NUM_TEST)):
         digits = labels(count)
         scipy.io.savemat(
@@ -50,14 +52,14 @@ def write_x_and_y(folder, prefix, zero) -> None:
         )
 
 
-def write_syn_number(folder) -> None:
+def write_syn_number(folder: Path) -> None:
     arrays: dict[str, Any] = {}
     for split, count in (("train", NUM_TRAIN), ("test", NUM_TEST)):
         arrays |= {f"{split}_data": shades(count, 32, 3), f"{split}_label": labels(count)[:, None]}
     scipy.io.savemat(folder / "syn_number.mat", arrays)
 
 
-def write_mnistm(folder) -> None:
+def write_mnistm(folder: Path) -> None:
     arrays: dict[str, Any] = {}
     for split, count in (("train", NUM_TRAIN), ("test", NUM_TEST)):
         arrays |= {split: shades(count, 28, 3), f"label_{split}": one_hot(labels(count)).astype(np.uint8)}
@@ -76,7 +78,7 @@ MATS = {
 
 
 @pytest.mark.parametrize("what", MATS)
-def test_a_domain_is_read_from_the_usual_matlab_files(what, tmp_path) -> None:
+def test_a_domain_is_read_from_the_usual_matlab_files(what: str, tmp_path: Path) -> None:
     domain, write = MATS[what]
     write(tmp_path)
     spec = f"digit5:{domain}:{tmp_path}"
@@ -87,12 +89,12 @@ def test_a_domain_is_read_from_the_usual_matlab_files(what, tmp_path) -> None:
         assert np.array_equal(images.images_NSS3, shades(count, 32, 3))
 
 
-def test_pixels_are_read_when_the_first_image_is_asked_for(tmp_path, monkeypatch) -> None:
+def test_pixels_are_read_when_the_first_image_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_mnistm(tmp_path)
     read = []
     loadmat = scipy.io.loadmat
 
-    def noted(file, *, variable_names):
+    def noted(file: str, *, variable_names: list[str]) -> dict[str, Any]:
         read.extend(variable_names)
         return loadmat(file, variable_names=variable_names)
 
@@ -104,7 +106,7 @@ def test_pixels_are_read_when_the_first_image_is_asked_for(tmp_path, monkeypatch
     assert read == ["label_train", "label_test", "train"]
 
 
-def test_matlab_files_come_before_npz_files_and_those_before_folders(tmp_path) -> None:
+def test_matlab_files_come_before_npz_files_and_those_before_folders(tmp_path: Path) -> None:
     classes = np.array(list("0123456789"))
     arrays: dict[str, Any] = {f"x_{split}": shades(10, 8, 3) for split in ("train", "test")}
     np.savez(tmp_path / "usps.npz", **arrays, y_train=labels(10), y_test=labels(10), classes=classes)
@@ -114,14 +116,14 @@ def test_matlab_files_come_before_npz_files_and_those_before_folders(tmp_path) -
     assert len(open_source(f"digit5:usps:{tmp_path}", 5).train) == NUM_TRAIN
 
 
-def put(path, shade=0) -> None:
+def put(path: Path, shade: int = 0) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     Image.new("L", (8, 8), shade).save(path)
 
 
 @pytest.mark.parametrize(("domain", "folder"), [("mnistm", "mnist_m"), ("synth", "SYN"), ("mnistm", "MNIST-M")])
 @pytest.mark.parametrize(("train", "test"), [("train", "test"), ("imgs_train", "imgs_valid")])
-def test_a_domain_is_read_from_class_folders(domain, folder, train, test, tmp_path) -> None:
+def test_a_domain_is_read_from_class_folders(domain: str, folder: Path, train: str, test: str, tmp_path: Path) -> None:
     put(tmp_path / folder / train / "3/a.png")
     put(tmp_path / folder / train / "3/b.png")
     put(tmp_path / folder / test / "7/a.png")
@@ -130,13 +132,13 @@ def test_a_domain_is_read_from_class_folders(domain, folder, train, test, tmp_pa
     assert (source.train.labels_N.tolist(), source.test.labels_N.tolist()) == ([0, 0], [1])
 
 
-def test_class_folders_without_a_split_follow_the_runs_test_every(tmp_path) -> None:
+def test_class_folders_without_a_split_follow_the_runs_test_every(tmp_path: Path) -> None:
     for i in range(6):
         put(tmp_path / f"svhn/4/{i}.png")
     assert len(open_source(f"digit5:svhn:{tmp_path}", 3).test) == 2
 
 
-def test_a_domain_is_read_from_files_that_end_in_their_label(tmp_path) -> None:
+def test_a_domain_is_read_from_files_that_end_in_their_label(tmp_path: Path) -> None:
     for i, digit in enumerate((5, 0, 9)):
         put(tmp_path / f"syn/train_images/{i + 1:06}_{digit}.jpg", 100 + i)
     put(tmp_path / "syn/test_images/000001_2.jpg")
@@ -152,20 +154,20 @@ def test_a_domain_is_read_from_files_that_end_in_their_label(tmp_path) -> None:
 
 
 @pytest.mark.parametrize("file", ["usps_28x28.pkl", "USPS/train.pkl", "USPS/partitions/train_part0.pkl"])
-def test_pickles_are_refused_with_a_sentence(file, tmp_path) -> None:
+def test_pickles_are_refused_with_a_sentence(file: str, tmp_path: Path) -> None:
     (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
     (tmp_path / file).write_bytes(b"cos\nsystem\n(S'exit 1'\ntR.")
     with pytest.raises(InvalidData, match=rf"{file} is a pickle, which could run anything .* use a copy in .mat files"):
         open_source(f"digit5:usps:{tmp_path}", 5)
 
 
-def test_a_pickle_of_another_domain_is_not_blamed(tmp_path) -> None:
+def test_a_pickle_of_another_domain_is_not_blamed(tmp_path: Path) -> None:
     (tmp_path / "usps_28x28.pkl").write_bytes(b"")
     with pytest.raises(InvalidData, match="holds nothing of the domain 'svhn'"):
         open_source(f"digit5:svhn:{tmp_path}", 5)
 
 
-def damage(path, change) -> None:
+def damage(path: Path, change: Callable[..., Any]) -> None:
     arrays = {name: value for name, value in scipy.io.loadmat(path).items() if not name.startswith("__")}
     change(arrays)
     scipy.io.savemat(path, arrays)
@@ -213,7 +215,7 @@ DAMAGED = {
 
 
 @pytest.mark.parametrize("what", DAMAGED)
-def test_a_damaged_matlab_file_is_explained(what, tmp_path) -> None:
+def test_a_damaged_matlab_file_is_explained(what: str, tmp_path: Path) -> None:
     write, domain, change, sentence = DAMAGED[what]
     write(tmp_path)
     change(next(tmp_path.glob("*.mat")))
@@ -221,7 +223,7 @@ def test_a_damaged_matlab_file_is_explained(what, tmp_path) -> None:
         load_dataset(f"digit5:{domain}:{tmp_path}", contract=CONTRACT)
 
 
-def test_what_is_looked_for_is_named_where_nothing_is_found(tmp_path) -> None:
+def test_what_is_looked_for_is_named_where_nothing_is_found(tmp_path: Path) -> None:
     with pytest.raises(
         InvalidData,
         match=r"holds nothing of the domain 'synth': neither synth_train_32x32.mat with synth_test_32x32.mat, "
@@ -245,7 +247,7 @@ def test_the_evaluation_data_are_a_copy_of_digit_five(domain) -> None:
 
 
 @pytest.mark.parametrize("wrong", [-1.0, 256.0, np.nan])
-def test_pixels_that_are_no_brightness_are_refused(wrong, tmp_path) -> None:
+def test_pixels_that_are_no_brightness_are_refused(wrong: float, tmp_path: Path) -> None:
     write_mnist(tmp_path, 32)
     arrays = {name: value for name, value in scipy.io.loadmat(tmp_path / "mnist_data.mat").items() if name[0] != "_"}
     arrays["train_32"][0, 0, 0] = wrong
@@ -254,7 +256,7 @@ def test_pixels_that_are_no_brightness_are_refused(wrong, tmp_path) -> None:
         load_dataset(f"digit5:mnist:{tmp_path}", contract=CONTRACT)
 
 
-def test_another_form_of_the_usps_file_is_named(tmp_path) -> None:
+def test_another_form_of_the_usps_file_is_named(tmp_path: Path) -> None:
     write_usps(tmp_path)
     cells = scipy.io.loadmat(tmp_path / "usps_28x28.mat")["dataset"]
     cells[0, 0] = cells[0, 0][:, 0]

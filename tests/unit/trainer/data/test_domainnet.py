@@ -1,6 +1,8 @@
 """DomainNet's layout, with and without its lists."""
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from PIL import Image
@@ -35,7 +37,7 @@ def write_lists(root: Path, folder: str = "", domain: str = "clipart") -> None:
 
 
 @pytest.mark.parametrize("place", ["", "splits", "lists", "clipart"])
-def test_the_published_lists_divide_a_domain(place, tmp_path) -> None:
+def test_the_published_lists_divide_a_domain(place: str, tmp_path: Path) -> None:
     write(tmp_path)
     write_lists(tmp_path, place)
     data = load_dataset(f"domainnet:clipart:{tmp_path}", contract=DataSection(classes=NAMES, image_size=8))
@@ -43,7 +45,7 @@ def test_the_published_lists_divide_a_domain(place, tmp_path) -> None:
     assert data.test.labels_N.tolist() == [3, 3, 2, 2, 1, 1, 0, 0]
 
 
-def test_without_lists_the_runs_test_every_divides_a_domain(tmp_path) -> None:
+def test_without_lists_the_runs_test_every_divides_a_domain(tmp_path: Path) -> None:
     write(tmp_path, "real")
     assert describe(f"domainnet:real:{tmp_path}", test_every=3) == dict.fromkeys(NAMES, 4)
     assert describe(f"domainnet:real:{tmp_path}", test_every=5) == dict.fromkeys(NAMES, 4)
@@ -51,7 +53,7 @@ def test_without_lists_the_runs_test_every_divides_a_domain(tmp_path) -> None:
 
 
 @pytest.mark.parametrize("has_lists", [True, False])
-def test_domainnet10_has_the_usual_ten_classes_with_images_or_without(has_lists, tmp_path) -> None:
+def test_domainnet10_has_the_usual_ten_classes_with_images_or_without(has_lists: bool, tmp_path: Path) -> None:
     write(tmp_path)
     if has_lists:
         write_lists(tmp_path)
@@ -61,7 +63,7 @@ def test_domainnet10_has_the_usual_ten_classes_with_images_or_without(has_lists,
     assert len(source.train) == (6 if has_lists else 8)
 
 
-def test_no_image_is_opened_or_looked_for_to_count_it(tmp_path, monkeypatch) -> None:
+def test_no_image_is_opened_or_looked_for_to_count_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path)
     write_lists(tmp_path)
     for path in (tmp_path / "clipart").rglob("*.png"):
@@ -71,7 +73,7 @@ def test_no_image_is_opened_or_looked_for_to_count_it(tmp_path, monkeypatch) -> 
     assert describe(f"domainnet:clipart:{tmp_path}") == dict.fromkeys(NAMES, 3)
 
 
-def test_listed_images_that_are_gone_count_as_unreadable(tmp_path) -> None:
+def test_listed_images_that_are_gone_count_as_unreadable(tmp_path: Path) -> None:
     write(tmp_path)
     write_lists(tmp_path)
     (tmp_path / "clipart/tiger/clipart_002_000000.png").unlink()
@@ -105,7 +107,7 @@ def no_text(root: Path) -> None:
         (no_text, r"cannot read \S+clipart_train.txt"),
     ],
 )
-def test_damaged_lists_are_explained(change, sentence, tmp_path) -> None:
+def test_damaged_lists_are_explained(change: Callable[..., Any], sentence: str, tmp_path: Path) -> None:
     write(tmp_path)
     write_lists(tmp_path)
     change(tmp_path)
@@ -113,7 +115,7 @@ def test_damaged_lists_are_explained(change, sentence, tmp_path) -> None:
         open_source(f"domainnet:clipart:{tmp_path}", 5)
 
 
-def test_a_copy_that_lacks_a_domain_says_which_archive_to_unpack(tmp_path) -> None:
+def test_a_copy_that_lacks_a_domain_says_which_archive_to_unpack(tmp_path: Path) -> None:
     with pytest.raises(InvalidData, match=r"has no folder sketch/; unpack sketch.zip there"):
         open_source(f"domainnet:sketch:{tmp_path}", 5)
     (tmp_path / "sketch").mkdir()
@@ -124,7 +126,7 @@ def test_a_copy_that_lacks_a_domain_says_which_archive_to_unpack(tmp_path) -> No
     assert len(DOMAINS) == 6
 
 
-def test_lists_without_an_image_of_the_classes_are_named(tmp_path) -> None:
+def test_lists_without_an_image_of_the_classes_are_named(tmp_path: Path) -> None:
     write(tmp_path)
     for split in ("train", "test"):
         (tmp_path / f"clipart_{split}.txt").write_text("clipart/aircraft_carrier/clipart_001_000000.png 1\n")

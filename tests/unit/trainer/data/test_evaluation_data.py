@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from _pytest.mark.structures import MarkDecorator
 
 from shared.config.run import DataSection
 from shared.errors import InvalidData
@@ -12,7 +13,7 @@ DATA = ROOT.parent / "shared" / "data"
 OFFICE = ("backpack", "bike", "calculator", "headphones", "keyboard", "laptop", "monitor", "mouse", "mug", "projector")
 
 
-def needs(folder):
+def needs(folder: str) -> MarkDecorator:
     return pytest.mark.skipif(
         not (DATA / folder).is_dir(), reason=f"needs ../shared/data/{folder} beside the repository"
     )

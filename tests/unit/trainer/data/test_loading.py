@@ -1,6 +1,7 @@
 import subprocess
 import sys
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from trainer.data import describe, load_dataset, load_split, loading
 CONTRACT = a_contract()
 
 
-def test_a_split_is_read_whole_and_alone(tmp_path) -> None:
+def test_a_split_is_read_whole_and_alone(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     x_train, x_test = (rng.integers(256, size=(n, 16, 16, 3), dtype=np.uint8) for n in (3, 2))
     path = tmp_path / "data.npz"
@@ -26,7 +27,7 @@ def test_a_split_is_read_whole_and_alone(tmp_path) -> None:
 
 
 @pytest.fixture
-def spec(tmp_path) -> str:
+def spec(tmp_path: Path) -> str:
     """30 cats, 20 dogs and 4 owls; every image is a different shade pair."""
     labels = np.repeat([0, 1, 2], [30, 20, 4])
     images = np.zeros((54, 16, 16, 3), np.uint8)
@@ -42,11 +43,11 @@ def spec(tmp_path) -> str:
     return f"npz:{tmp_path / 'data.npz'}"
 
 
-def chosen(spec, **kwargs):
+def chosen(spec: str, **kwargs: int) -> list[int]:
     return load_dataset(spec, contract=CONTRACT, **kwargs).train.images_NSS3[:, 0, 0, 0].tolist()
 
 
-def test_a_subset_is_balanced_and_a_class_with_fewer_keeps_what_it_has(spec) -> None:
+def test_a_subset_is_balanced_and_a_class_with_fewer_keeps_what_it_has(spec: str) -> None:
     data = load_dataset(spec, contract=CONTRACT, samples_per_class=6)
     assert data.class_counts == (6, 6, 4)
     assert len(data.test) == 54
@@ -54,27 +55,27 @@ def test_a_subset_is_balanced_and_a_class_with_fewer_keeps_what_it_has(spec) -> 
     assert describe(spec) == {"cat": 30, "dog": 20, "owl": 4}
 
 
-def test_a_split_gives_the_training_images_of_a_client_with_the_same_subset(spec) -> None:
+def test_a_split_gives_the_training_images_of_a_client_with_the_same_subset(spec: str) -> None:
     images, _ = load_split(spec, contract=CONTRACT, split="train", samples_per_class=6, seed=5)
     assert images.images_NSS3[:, 0, 0, 0].tolist() == chosen(spec, samples_per_class=6, seed=5)
     assert len(load_split(spec, contract=CONTRACT, split="all", samples_per_class=6)[0]) == 2 * (6 + 6 + 4)
 
 
-def test_a_subset_is_drawn_by_its_seed_and_kept_in_order(spec) -> None:
+def test_a_subset_is_drawn_by_its_seed_and_kept_in_order(spec: str) -> None:
     first = chosen(spec, samples_per_class=6, seed=1)
     assert first == sorted(first) == chosen(spec, samples_per_class=6, seed=1)
     assert first != chosen(spec, samples_per_class=6, seed=2)
     assert first[:6] != [0, 1, 2, 3, 4, 5]
 
 
-def test_a_larger_subset_contains_a_smaller_one(spec) -> None:
+def test_a_larger_subset_contains_a_smaller_one(spec: str) -> None:
     sizes = [chosen(spec, samples_per_class=size) for size in (2, 5, 19, 100)]
     for smaller, larger in pairwise(sizes):
         assert set(smaller) < set(larger)
     assert sizes[-1] == chosen(spec) == list(range(54))
 
 
-def test_the_images_of_a_class_do_not_depend_on_the_other_classes(spec, tmp_path) -> None:
+def test_the_images_of_a_class_do_not_depend_on_the_other_classes(spec: str, tmp_path: Path) -> None:
     with np.load(spec[4:]) as arrays:
         is_dog = arrays["y_train"] == 1
         np.savez(
@@ -114,7 +115,7 @@ def test_the_images_of_a_class_do_not_depend_on_the_other_classes(spec, tmp_path
         ("no_such_package:make", "cannot import 'no_such_package'"),
     ],
 )
-def test_an_unknown_specification_is_answered_with_the_nearest_known(spec, sentence) -> None:
+def test_an_unknown_specification_is_answered_with_the_nearest_known(spec: str, sentence: str) -> None:
     with pytest.raises(InvalidData, match=sentence):
         describe(spec)
     with pytest.raises(InvalidData, match=sentence):

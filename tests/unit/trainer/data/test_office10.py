@@ -44,7 +44,7 @@ def write(place: Path, names: tuple[str, ...], each: int = 3) -> None:
 
 @pytest.mark.parametrize("what", COPIES)
 @pytest.mark.parametrize("levels", ["{0}", "images/{0}", "{0}/images"])
-def test_a_domain_of_any_copy_has_the_same_ten_class_names(what, levels, tmp_path) -> None:
+def test_a_domain_of_any_copy_has_the_same_ten_class_names(what: str, levels: str, tmp_path: Path) -> None:
     folder, names = COPIES[what]
     write(tmp_path / levels.format(folder), names)
     (tmp_path / levels.format(folder) / "stapler").mkdir()  # Office-31 has 31 classes
@@ -63,7 +63,7 @@ def test_names_are_the_ten_of_the_registry() -> None:
     assert tuple(CLASSES) == NAMES
 
 
-def test_a_copy_that_lacks_a_domain_or_a_class_is_named(tmp_path) -> None:
+def test_a_copy_that_lacks_a_domain_or_a_class_is_named(tmp_path: Path) -> None:
     with pytest.raises(InvalidData, match=r"has no folder amazon/, directly or under images/"):
         open_source(f"office10:amazon:{tmp_path}", 5)
     write(tmp_path / "amazon", NAMES[:-1])

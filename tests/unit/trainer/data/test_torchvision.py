@@ -41,7 +41,9 @@ def write(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(SETS))
-def test_a_set_is_read_from_torchvisions_layout_with_its_official_class_names(name, tmp_path, monkeypatch) -> None:
+def test_a_set_is_read_from_torchvisions_layout_with_its_official_class_names(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write(name, tmp_path, monkeypatch)
     classes, spec = CLASSES[name], f"{name}:{tmp_path}"
     assert tuple(describe(spec)) == classes
@@ -53,13 +55,15 @@ def test_a_set_is_read_from_torchvisions_layout_with_its_official_class_names(na
         assert np.abs(images.images_NSS3.astype(int) - wanted).max() <= (1 if name == "usps" else 0)
 
 
-def test_svhn_names_its_label_10_the_digit_0(tmp_path, monkeypatch) -> None:
+def test_svhn_names_its_label_10_the_digit_0(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write("svhn", tmp_path, monkeypatch)
     assert describe(f"svhn:{tmp_path}") == {digit: 2 for digit in DIGITS}
 
 
 @pytest.mark.parametrize("name", sorted(SETS))
-def test_a_set_that_is_not_there_is_answered_with_the_command_that_fetches_it(name, tmp_path, monkeypatch) -> None:
+def test_a_set_that_is_not_there_is_answered_with_the_command_that_fetches_it(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(socket.socket, "connect", lambda *_: pytest.fail("a trainer downloads nothing"))
     folder = tmp_path / "with space"
     with pytest.raises(InvalidData, match=rf"no whole \w+ in .*; fetch it with: fedplcc data fetch {name} '{folder}'"):
@@ -67,7 +71,7 @@ def test_a_set_that_is_not_there_is_answered_with_the_command_that_fetches_it(na
     assert not folder.exists()
 
 
-def test_a_damaged_set_is_not_half_read(tmp_path, monkeypatch) -> None:
+def test_a_damaged_set_is_not_half_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, file in (
         ("cifar10", "cifar-10-batches-py/data_batch_2"),
         ("svhn", "test_32x32.mat"),
@@ -115,7 +119,9 @@ def server(tmp_path: Path) -> Iterator[tuple[Path, str]]:
         thread.join(10)
 
 
-def test_mnist_is_fetched_and_unpacked_once(server, tmp_path, monkeypatch) -> None:
+def test_mnist_is_fetched_and_unpacked_once(
+    server: tuple[Path, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder, address = server
     public_sets.write_mnist(folder, monkeypatch)
     served(monkeypatch, address)
@@ -127,7 +133,9 @@ def test_mnist_is_fetched_and_unpacked_once(server, tmp_path, monkeypatch) -> No
     assert asked[0] == asked[1] > 0
 
 
-def test_cifar_is_fetched_and_unpacked(server, tmp_path, monkeypatch) -> None:
+def test_cifar_is_fetched_and_unpacked(
+    server: tuple[Path, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder, address = server
     public_sets.write_cifar(folder, monkeypatch)
     public_sets.pack_cifar(folder, monkeypatch)
@@ -135,7 +143,9 @@ def test_cifar_is_fetched_and_unpacked(server, tmp_path, monkeypatch) -> None:
     assert fetch("cifar10", tmp_path / "data").class_names == CIFAR10
 
 
-def test_what_arrives_damaged_is_told_as_such(server, tmp_path, monkeypatch) -> None:
+def test_what_arrives_damaged_is_told_as_such(
+    server: tuple[Path, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder, address = server
     public_sets.write_usps(folder)
     served(monkeypatch, address)  # the MD5s are the published ones
@@ -143,7 +153,9 @@ def test_what_arrives_damaged_is_told_as_such(server, tmp_path, monkeypatch) -> 
         fetch("usps", tmp_path / "data")
 
 
-def test_archives_that_lie_in_place_are_unpacked_without_a_network(tmp_path, monkeypatch) -> None:
+def test_archives_that_lie_in_place_are_unpacked_without_a_network(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     public_sets.write_mnist(tmp_path / "FashionMNIST" / "raw", monkeypatch, "FashionMNIST")
     served(monkeypatch, "http://127.0.0.1:1")
     with pytest.raises(InvalidData, match="fedplcc data fetch fashionmnist"):
@@ -152,7 +164,9 @@ def test_archives_that_lie_in_place_are_unpacked_without_a_network(tmp_path, mon
 
 
 @pytest.mark.parametrize("name", ["mnist", "usps", "cifar100"])
-def test_a_server_that_is_out_of_reach_is_told_as_such(name, tmp_path, monkeypatch) -> None:
+def test_a_server_that_is_out_of_reach_is_told_as_such(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     served(monkeypatch, "http://127.0.0.1:1")
     with pytest.raises(
         Unavailable, match=r"cannot fetch .* where there is no way out, fetch it elsewhere and copy the folder"
@@ -161,13 +175,13 @@ def test_a_server_that_is_out_of_reach_is_told_as_such(name, tmp_path, monkeypat
     assert socket.getdefaulttimeout() is None
 
 
-def test_a_folder_that_cannot_be_written_is_told_as_such(tmp_path, monkeypatch) -> None:
+def test_a_folder_that_cannot_be_written_is_told_as_such(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("no folder")
     with pytest.raises(StoreUnavailable, match="cannot write MNIST to"):
         fetch("mnist", tmp_path / "file")
 
 
-def test_what_is_in_place_but_damaged_is_not_called_fetched(tmp_path, monkeypatch) -> None:
+def test_what_is_in_place_but_damaged_is_not_called_fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     public_sets.write_usps(tmp_path)
     (tmp_path / "usps.bz2").write_bytes(b"cut short")
     with pytest.raises(

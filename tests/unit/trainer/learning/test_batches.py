@@ -1,4 +1,5 @@
 from itertools import chain, islice
+from typing import Any
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ from trainer.learning.batches import batches, batches_per_pass, num_steps
 WHO = {"seed": 0, "client_id": "a", "round": 1}
 
 
-def first(count, num_examples=12, batch_size=4, **who):
+def first(count, num_examples=12, batch_size=4, **who: Any):
     return [batch.tolist() for batch in islice(batches(num_examples, batch_size, **{**WHO, **who}), count)]
 
 

@@ -12,7 +12,7 @@ from trainer.learning.training import RoundInputs, local_train
 CONTRACT = a_contract(mean=(0.1, 0.5, 0.9), std=(0.5, 0.25, 1.0))
 
 
-def normalised(images):
+def normalised(images: np.ndarray) -> np.ndarray:
     values = (images / 255.0 - np.array(CONTRACT.mean)) / np.array(CONTRACT.std)
     return values.transpose(0, 3, 1, 2).astype(np.float32)
 
@@ -59,12 +59,14 @@ class Counted(DeviceImages):
 
     moved: list[tuple[str, int]] = field(default_factory=list)
 
-    def _moved(self, images_BSS3):
+    def _moved(self, images_BSS3: torch.Tensor) -> torch.Tensor:
         self.moved.append((str(images_BSS3.device), len(images_BSS3)))
         return super()._moved(images_BSS3)
 
 
-def test_a_set_stays_in_host_memory_where_it_would_take_more_than_half_of_what_is_free(monkeypatch) -> None:
+def test_a_set_stays_in_host_memory_where_it_would_take_more_than_half_of_what_is_free(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     asked = []
 
     def noted(tensor, *where):
@@ -80,7 +82,7 @@ def test_a_set_stays_in_host_memory_where_it_would_take_more_than_half_of_what_i
     assert asked == [(CPU,)]
 
 
-def test_a_device_that_is_full_after_all_leaves_the_set_in_host_memory(monkeypatch) -> None:
+def test_a_device_that_is_full_after_all_leaves_the_set_in_host_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     def is_full(tensor, *where) -> Never:
         raise torch.OutOfMemoryError("somebody was faster")
 
@@ -154,7 +156,7 @@ def test_a_flip_mirrors_about_half_of_the_images_left_to_right() -> None:
 
 
 @pytest.mark.parametrize("names", [("crop",), ("flip",), ("crop", "flip")])
-def test_augmentation_is_a_function_of_its_seed(names) -> None:
+def test_augmentation_is_a_function_of_its_seed(names: tuple[str, ...]) -> None:
     images = torch.from_numpy(some_images(30).images_NSS3)
     draws = [[Augmentation(names, seed).apply(images) for _ in range(2)] for seed in (1, 1, 2)]
     assert torch.equal(draws[0][0], draws[1][0])

@@ -1,4 +1,6 @@
 import threading
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -40,10 +42,10 @@ class Naming(nn.Module):
 
     feature_dim = 1
 
-    def features(self, x):
+    def features(self, x: torch.Tensor) -> torch.Tensor:
         return x[:, 0, 0, :1]
 
-    def classifier(self, z):
+    def classifier(self, z: torch.Tensor) -> torch.Tensor:
         class_ids = (z * 255).round().long()[:, 0]
         logits = nn.functional.one_hot(class_ids.clamp(max=2), 3).float()
         return logits.masked_fill((class_ids > 100)[:, None], torch.nan)
@@ -52,7 +54,7 @@ class Naming(nn.Module):
 PLAIN = a_config(data={"mean": [0, 0, 0], "std": [1, 1, 1]}, training={"evaluation_batch_size": 4})
 
 
-def named(first_pixels, labels):
+def named(first_pixels: list[int], labels: list[int]) -> DeviceImages:
     images = some_images(len(labels)).images_NSS3
     images[:, 0, 0, 0] = first_pixels
     return DeviceImages.put(ImageSet(images, np.array(labels, dtype=np.int64)), PLAIN.data, CPU)
@@ -72,7 +74,7 @@ def test_an_image_without_finite_logits_is_not_named_right_whatever_its_label() 
     assert counts.total == (1, 2, 1)
 
 
-def test_scores_are_made_of_as_many_images_at_once_as_there_is_memory_for(monkeypatch) -> None:
+def test_scores_are_made_of_as_many_images_at_once_as_there_is_memory_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(evaluation, "SCORED_ELEMENTS", 8)
     sizes: list[int] = []
 
@@ -94,7 +96,7 @@ def test_an_empty_evaluation_set_counts_nothing() -> None:
 
 
 @pytest.mark.parametrize("work", [collect_features, evaluate])
-def test_a_stop_ends_the_pass_before_the_next_batch(work) -> None:
+def test_a_stop_ends_the_pass_before_the_next_batch(work: Callable[..., Any]) -> None:
     config = a_config(training={"evaluation_batch_size": 4})
     model, data = a_model(config), some_data(12, config)
     answers = iter([False, False, True])
@@ -104,7 +106,7 @@ def test_a_stop_ends_the_pass_before_the_next_batch(work) -> None:
 
 
 @pytest.mark.parametrize("work", [collect_features, evaluate])
-def test_a_pass_says_after_every_batch_how_far_it_is(work) -> None:
+def test_a_pass_says_after_every_batch_how_far_it_is(work: Callable[..., Any]) -> None:
     config = a_config(training={"evaluation_batch_size": 4})
     shares: list[float] = []
     work(a_model(config), some_data(10, config), config, on_share=shares.append)

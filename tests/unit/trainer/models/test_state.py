@@ -1,3 +1,6 @@
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -65,7 +68,7 @@ def _retyped(arrays) -> None:
         (_retyped, r"'classifier.bias' is float64\[3\], but the model has float32\[3\]"),
     ],
 )
-def test_a_state_that_does_not_fit_is_refused_and_changes_nothing(change, sentence) -> None:
+def test_a_state_that_does_not_fit_is_refused_and_changes_nothing(change: Callable[..., Any], sentence: str) -> None:
     model, arrays = a_model(), state_arrays(a_model(OTHER))
     change(arrays)
     before = digest(model)
@@ -75,7 +78,7 @@ def test_a_state_that_does_not_fit_is_refused_and_changes_nothing(change, senten
 
 
 class Holding(nn.Module):
-    def __init__(self, **buffers) -> None:
+    def __init__(self, **buffers: torch.Tensor) -> None:
         super().__init__()
         for name, buffer in buffers.items():
             self.register_buffer(name, buffer)
@@ -93,7 +96,7 @@ FLAT = torch.arange(10.0)
         Holding(a=FLAT, b=FLAT[3:4]),
     ],
 )
-def test_two_names_for_one_memory_are_refused(model) -> None:
+def test_two_names_for_one_memory_are_refused(model: Holding) -> None:
     with pytest.raises(InvalidModel, match="share memory"):
         state_arrays(model)
 
@@ -104,7 +107,7 @@ def test_neighbours_in_one_memory_are_not_aliases() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64, torch.int32, torch.bool])
-def test_a_dtype_that_the_contract_does_not_carry_is_refused(dtype) -> None:
+def test_a_dtype_that_the_contract_does_not_carry_is_refused(dtype: torch.dtype) -> None:
     with pytest.raises(InvalidModel, match=f"is {str(dtype)[6:]}; convert it to float32 or int64"):
         state_arrays(Holding(value=torch.zeros(2, dtype=dtype)))
 

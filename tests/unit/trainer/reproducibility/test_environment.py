@@ -6,12 +6,12 @@ from shared.errors import InvalidConfig
 from trainer.reproducibility.environment import environment, resolve_device
 
 
-def with_devices(monkeypatch, count) -> None:
+def with_devices(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: count > 0)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
 
 
-def test_auto_is_the_first_cuda_device_or_the_processor(monkeypatch) -> None:
+def test_auto_is_the_first_cuda_device_or_the_processor(monkeypatch: pytest.MonkeyPatch) -> None:
     with_devices(monkeypatch, 2)
     assert resolve_device("auto") == resolve_device("cuda") == torch.device("cuda", 0)
     assert resolve_device("cuda:1") == torch.device("cuda", 1)
@@ -21,14 +21,16 @@ def test_auto_is_the_first_cuda_device_or_the_processor(monkeypatch) -> None:
 
 
 @pytest.mark.parametrize(("count", "seen"), [(0, "no CUDA device"), (1, "cuda:0 to cuda:0")])
-def test_a_device_that_is_not_there_is_named_with_those_that_are(monkeypatch, count, seen) -> None:
+def test_a_device_that_is_not_there_is_named_with_those_that_are(
+    monkeypatch: pytest.MonkeyPatch, count: int, seen: str
+) -> None:
     with_devices(monkeypatch, count)
     with pytest.raises(InvalidConfig, match=f"'cuda:7' is not there: .* sees {seen}"):
         resolve_device("cuda:7")
 
 
 @pytest.mark.parametrize("name", ["gpu", "cuda:", "cuda:x", "CPU", "", "cuda:-1", "cpu "])
-def test_another_name_is_refused_with_the_names_there_are(name) -> None:
+def test_another_name_is_refused_with_the_names_there_are(name: str) -> None:
     with pytest.raises(InvalidConfig, match="write auto, cpu, or cuda:N"):
         resolve_device(name)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -76,17 +76,17 @@ class TestRule:
     AFTER = Promoted(update=STAGED.committed, state=STAGED.state)
 
     @pytest.mark.parametrize("wanted", [("run-a", "run-a 2"), ("run-a", "run-a 3"), ("run-b", "run-b 1")])
-    def test_what_is_the_newest_committed_is_promoted_whatever_is_wanted_now(self, wanted) -> None:
+    def test_what_is_the_newest_committed_is_promoted_whatever_is_wanted_now(self, wanted: tuple[str, str]) -> None:
         run_id, identity = wanted
         after = settled(self.KEPT, a_membership(self.STAGED.committed), run_id=run_id, identity=identity)
         assert after == Manifest(promoted={"run-a": self.AFTER})
 
     @pytest.mark.parametrize("committed", [None, BEFORE.update, an_entry(5, "run-b")[0].committed])
-    def test_what_is_not_committed_stays_while_exactly_it_is_wanted(self, committed) -> None:
+    def test_what_is_not_committed_stays_while_exactly_it_is_wanted(self, committed: CommittedUpdate | None) -> None:
         assert settled(self.KEPT, a_membership(committed), run_id="run-a", identity="run-a 2") == self.KEPT
 
     @pytest.mark.parametrize("identity", ["run-a 3", "run-a 2 on other data", "run-a 1"])
-    def test_what_is_not_committed_goes_where_its_run_wants_something_else(self, identity) -> None:
+    def test_what_is_not_committed_goes_where_its_run_wants_something_else(self, identity: str) -> None:
         after = settled(self.KEPT, a_membership(self.BEFORE.update), run_id="run-a", identity=identity)
         assert after == Manifest(promoted={"run-a": self.BEFORE})
 
@@ -129,26 +129,28 @@ class TestRule:
             (None, 1, True),
         ],
     )
-    def test_a_state_counts_only_as_that_of_the_last_committed_update(self, committed, round_number, outdated) -> None:
+    def test_a_state_counts_only_as_that_of_the_last_committed_update(
+        self, committed: CommittedUpdate | None, round_number: int, outdated: bool
+    ) -> None:
         assert is_outdated(self.AFTER, committed, round=round_number) is outdated
 
 
 class TestFolder:
-    def test_nothing_is_made_before_there_is_something_to_keep(self, tmp_path) -> None:
+    def test_nothing_is_made_before_there_is_something_to_keep(self, tmp_path: Path) -> None:
         states = ClientStates(tmp_path / "deep" / "er")
         assert (states.manifest, states.state("run-a"), states.finished("x")) == (Manifest(), None, None)
         states.drop()
         states.promote()
         assert not (tmp_path / "deep").exists()
 
-    def test_what_is_staged_is_found_by_the_next_process_with_its_bytes(self, tmp_path) -> None:
+    def test_what_is_staged_is_found_by_the_next_process_with_its_bytes(self, tmp_path: Path) -> None:
         staged, blobs = an_entry()
         ClientStates(tmp_path / "kept").stage(staged, blobs)
         assert ClientStates(tmp_path / "kept").finished(staged.identity) == (staged, blobs)
         assert ClientStates(tmp_path / "kept").finished("other work") is None
         assert ClientStates(tmp_path / "kept").state("run-a") is None
 
-    def test_a_promoted_state_is_read_and_its_update_let_go_of(self, tmp_path) -> None:
+    def test_a_promoted_state_is_read_and_its_update_let_go_of(self, tmp_path: Path) -> None:
         staged, blobs = an_entry(4)
         states = ClientStates(tmp_path)
         states.stage(staged, blobs)
@@ -159,14 +161,14 @@ class TestFolder:
         assert len(names(tmp_path)) == 2
         assert again.manifest == states.manifest
 
-    def test_a_state_that_is_the_model_is_kept_once(self, tmp_path) -> None:
+    def test_a_state_that_is_the_model_is_kept_once(self, tmp_path: Path) -> None:
         staged, blobs = an_entry()
         (group,) = staged.update.payload.tensor_groups
         states = ClientStates(tmp_path)
         states.stage(replace(staged, state=BlobRef(CLIENT_STATE, group.sha256, group.size_bytes)), blobs)
         assert names(tmp_path) == {MANIFEST, group.sha256}
 
-    def test_one_update_and_one_state_of_each_run_are_all_that_it_ever_holds(self, tmp_path) -> None:
+    def test_one_update_and_one_state_of_each_run_are_all_that_it_ever_holds(self, tmp_path: Path) -> None:
         states = ClientStates(tmp_path)
         for round_number in range(1, 6):
             for run_id in ("run-a", "run-b"):
@@ -176,7 +178,7 @@ class TestFolder:
         states.settle(a_membership(open_runs=()), run_id="run-c", identity="run-c 1")
         assert names(tmp_path) == set()
 
-    def test_staging_twice_writes_once(self, tmp_path, monkeypatch) -> None:
+    def test_staging_twice_writes_once(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         staged, blobs = an_entry()
         states = ClientStates(tmp_path)
         states.stage(staged, blobs)
@@ -184,7 +186,7 @@ class TestFolder:
         states.stage(staged, {})
         assert (tmp_path / MANIFEST).stat().st_mtime_ns == written
 
-    def test_others_cannot_read_what_is_kept(self, tmp_path) -> None:
+    def test_others_cannot_read_what_is_kept(self, tmp_path: Path) -> None:
         ClientStates(tmp_path).stage(*an_entry())
         assert {path.stat().st_mode & 0o077 for path in tmp_path.iterdir()} == {0}
 
@@ -201,7 +203,7 @@ def flip(path: Path, position: int = -1) -> None:
 
 class TestDamage:
     @pytest.fixture
-    def folder(self, tmp_path):
+    def folder(self, tmp_path: Path) -> Path:
         states = ClientStates(tmp_path)
         states.stage(*an_entry(1))
         states.promote()
@@ -209,7 +211,9 @@ class TestDamage:
         return tmp_path
 
     @pytest.mark.parametrize("damage", [flip, Path.unlink, lambda path: path.write_bytes(b"")])
-    def test_a_damaged_update_is_trained_again_and_the_state_before_it_is_there(self, folder, damage) -> None:
+    def test_a_damaged_update_is_trained_again_and_the_state_before_it_is_there(
+        self, folder: Path, damage: Callable[..., Any]
+    ) -> None:
         staged, _ = an_entry(2)
         for sha256 in Manifest(staged=staged).sha256s:
             ClientStates(folder).stage(*an_entry(2))
@@ -220,7 +224,9 @@ class TestDamage:
             assert (states.state("run-a") or {})["weight"][0] == 1
 
     @pytest.mark.parametrize("damage", [flip, Path.unlink])
-    def test_a_damaged_state_begins_anew_and_the_finished_update_is_there(self, folder, damage) -> None:
+    def test_a_damaged_state_begins_anew_and_the_finished_update_is_there(
+        self, folder: Path, damage: Callable[..., Any]
+    ) -> None:
         (sha256,) = promote(Manifest(staged=an_entry(1)[0])).sha256s
         damage(folder / sha256)
         states = ClientStates(folder)
@@ -231,21 +237,21 @@ class TestDamage:
     @pytest.mark.parametrize(
         "content", [b"", b"{}", b"[]", b"\xff", b'{"version": 2}', b'{"version": 1, "content": {}, "sha256": "0"}']
     )
-    def test_a_damaged_manifest_means_that_nothing_is_kept(self, folder, content) -> None:
+    def test_a_damaged_manifest_means_that_nothing_is_kept(self, folder: Path, content: bytes) -> None:
         (folder / MANIFEST).write_bytes(content)
         states = ClientStates(folder)
         assert states.manifest == Manifest()
         states.stage(*an_entry(3))
         assert ClientStates(folder).finished(an_entry(3)[0].identity) is not None
 
-    def test_every_flipped_bit_of_the_manifest_is_noticed(self, folder) -> None:
+    def test_every_flipped_bit_of_the_manifest_is_noticed(self, folder: Path) -> None:
         whole, kept = (folder / MANIFEST).read_bytes(), ClientStates(folder).manifest
         for position in range(0, len(whole), 7):
             flip(folder / MANIFEST, position)
             assert ClientStates(folder).manifest in (Manifest(), kept), position
             (folder / MANIFEST).write_bytes(whole)
 
-    def test_a_manifest_that_says_something_impossible_means_that_nothing_is_kept(self, folder) -> None:
+    def test_a_manifest_that_says_something_impossible_means_that_nothing_is_kept(self, folder: Path) -> None:
         document = json.loads((folder / MANIFEST).read_bytes())
         document["content"]["staged"]["round"] = "one"
         (folder / MANIFEST).write_text(json.dumps(document))
@@ -277,7 +283,7 @@ def killed_at() -> Iterator[Any]:
 
 
 def test_a_process_that_is_killed_at_any_step_of_staging_promoting_and_dropping_loses_nothing(
-    tmp_path, killed_at
+    tmp_path: Path, killed_at: Any
 ) -> None:
     """After the kill the folder is as before the operation or as after it, and the operation done again ends as if alone."""
     first, second = an_entry(1), an_entry(2)
@@ -319,7 +325,9 @@ def test_a_process_that_is_killed_at_any_step_of_staging_promoting_and_dropping_
 
 
 class TestFullDisk:
-    def test_what_was_kept_stays_and_no_half_file_takes_room(self, tmp_path, monkeypatch) -> None:
+    def test_what_was_kept_stays_and_no_half_file_takes_room(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         states = ClientStates(tmp_path)
         states.stage(*an_entry(1))
         states.promote()
@@ -340,7 +348,7 @@ class TestFullDisk:
         states.stage(*an_entry(2))
         assert ClientStates(tmp_path).finished(an_entry(2)[0].identity) is not None
 
-    def test_a_folder_that_cannot_be_made_is_an_error_of_the_store(self, tmp_path) -> None:
+    def test_a_folder_that_cannot_be_made_is_an_error_of_the_store(self, tmp_path: Path) -> None:
         (tmp_path / "file").write_text("in the way")
         states = ClientStates(tmp_path / "file" / "kept")
         with pytest.raises(

@@ -6,7 +6,6 @@ import importlib
 import types
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Never
 
 import numpy as np
 import pytest
@@ -101,7 +100,9 @@ def test_memory_that_was_asked_for_and_not_got_is_known_as_that(allocate) -> Non
         ("shapes", "RuntimeError", "return torch.zeros(2, 3) @ torch.zeros(2, 3)"),
     ],
 )
-def test_what_the_models_code_raises_names_its_line_and_keeps_its_text_at_home(hospital, function, kind, line) -> None:
+def test_what_the_models_code_raises_names_its_line_and_keeps_its_text_at_home(
+    hospital: types.ModuleType, function, kind, line
+) -> None:
     with pytest.raises(ModelFailed) as refused, site_failures(FACTORY):
         getattr(hospital, function)()
     place = f"hospital_net:{line_of(line)}"
@@ -109,7 +110,7 @@ def test_what_the_models_code_raises_names_its_line_and_keeps_its_text_at_home(h
     assert "patient" not in refused.value.detail
 
 
-def test_an_error_of_other_code_stays_what_it_is(hospital) -> Never:
+def test_an_error_of_other_code_stays_what_it_is(hospital: types.ModuleType) -> None:
     with pytest.raises(ZeroDivisionError), site_failures(FACTORY):
         1 / 0  # noqa: B018
     with (
@@ -122,7 +123,7 @@ def test_an_error_of_other_code_stays_what_it_is(hospital) -> Never:
             raise ours
 
 
-def test_a_model_that_does_not_fit_into_memory_is_no_wrong_model(hospital) -> None:
+def test_a_model_that_does_not_fit_into_memory_is_no_wrong_model(hospital: types.ModuleType) -> None:
     section = ModelSection(name="hospital_net:too_large")
     with pytest.raises(OutOfMemory, match="not enough memory for the run's model"), site_failures(section):
         build_model(section, 2, 8, 0, consent=Consent.to(section))
@@ -131,6 +132,6 @@ def test_a_model_that_does_not_fit_into_memory_is_no_wrong_model(hospital) -> No
         build_model(wrong, 2, 8, 0, consent=Consent.to(wrong))
 
 
-def test_data_code_that_raises_when_its_arrays_are_read_is_wrong_data(hospital) -> None:
+def test_data_code_that_raises_when_its_arrays_are_read_is_wrong_data(hospital: types.ModuleType) -> None:
     with pytest.raises(InvalidData, match="'hospital_net:Lazy' cannot be made: RuntimeError: the archive is locked"):
         open_factory("hospital_net:Lazy")

@@ -42,7 +42,7 @@ class Counting(MemoryAggregator):
 
     def __init__(self, **fields) -> None:
         super().__init__(**fields)
-        self.fetched = []
+        self.fetched: list[str] = []
 
     def fetch(self, blob):
         self.fetched.append(blob.role)

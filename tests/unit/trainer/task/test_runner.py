@@ -3,6 +3,7 @@
 import contextlib
 import itertools
 import resource
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Never
@@ -61,7 +62,6 @@ from trainer.task.runner import TaskRunner
 from trainer.task.site import ClientSite
 
 CLASSES = ("a", "b", "c")
-ROOT: Path
 
 
 @pytest.fixture(scope="module")
@@ -88,19 +88,9 @@ def a_run(method_name="fedplcc", /, **sections):
     return RunSpec(run_id="run-1", config_json=config.canonical_json, config_hash=config.hash)
 
 
-NUMBERS = itertools.count()
-
-
-@pytest.fixture(scope="module", autouse=True)
-def root(tmp_path_factory) -> None:
-    """Where this module's runners keep what outlives them."""
-    global ROOT
-    ROOT = tmp_path_factory.mktemp("states")
-
-
 def a_runner(data, folder=None, device="cpu", **options):
-    """A client's runner on a state folder, a new one if none is given."""
-    states = ClientStates(folder or ROOT / str(next(NUMBERS)))
+    """A client's runner on a state folder; a new one beside the data if none is given."""
+    states = ClientStates(folder or Path(tempfile.mkdtemp(dir=Path(data.partition(":")[2]).parent)))
     facts = {name: options.pop(name) for name in ("samples_per_class", "consent") if name in options}
     return TaskRunner(ClientSite.at("ann", "hospital", data, device=device, **facts), states, **options)
 
