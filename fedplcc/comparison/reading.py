@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+import zipfile
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -28,6 +30,9 @@ TRAIN_AGAIN = "restore the file, or remove the folder to train the cell again"
 DO_WITHOUT = "restore or remove the file; the report does without it"
 """What to do about another one."""
 
+ARCHIVE_SUFFIX = ".zip"
+Files = Path | zipfile.Path
+"""A file or a folder, on the disk or in an archive."""
 Counts = tuple[int, int]
 """Correct and total predictions."""
 
@@ -109,39 +114,61 @@ class MissingCell:
 
 
 def read_cell(cell: Cell, failure: str | None = None) -> CellResult | MissingCell:
-    """Read what a cell's training left.
+    """Read the files of a cell: those in its folder, else those in its data set's archive.
 
     Args:
         cell: Which one.
         failure: Why it could not be trained the last time, if so.
     """
-    if cell.folder.is_dir():
+    with ExitStack() as opened:
         try:
-            unusable = difference_to(cell)
-            if unusable is None and is_whole(cell):
-                return _read(cell)
+            files = _files_of(cell, opened)
+            unusable = None if files is None else _difference(cell, files)
+            if files is not None and unusable is None and _is_whole(files):
+                return _read(cell, files)
         except _Unreadable as error:
-            unusable = f"{cell.folder}: {error}"
-        if unusable is not None:
-            return MissingCell(cell=cell, absence=Absence.UNUSABLE, reason=unusable)
-        if failure is None and (cell.folder / FEDERATION).exists():
-            reason = "begun and not finished; the same command goes on with it"
-            return MissingCell(cell=cell, absence=Absence.BEGUN, reason=reason)
+            unusable = str(error)
+    if unusable is not None:
+        return MissingCell(cell=cell, absence=Absence.UNUSABLE, reason=unusable)
+    if failure is None and (cell.folder / FEDERATION).exists():
+        reason = "begun and not finished; the same command goes on with it"
+        return MissingCell(cell=cell, absence=Absence.BEGUN, reason=reason)
     if failure is None:
         return MissingCell(cell=cell, absence=Absence.NOT_TRAINED, reason="not trained yet")
     return MissingCell(cell=cell, absence=Absence.FAILED, reason=failure)
 
 
-def is_whole(cell: Cell) -> bool:
+def archive_path(out: Path, dataset: str) -> Path:
+    """The archive of a data set's cells: a ZIP file that holds ROW/seed-SEED/FILE."""
+    return out / f"{dataset}{ARCHIVE_SUFFIX}"
+
+
+def _files_of(cell: Cell, opened: ExitStack) -> Files | None:
+    """The folder of a cell's files, in its archive where the disk has none; None if it is in neither.
+
+    Raises:
+        _Unreadable: The archive cannot be opened.
+    """
+    archive = archive_path(cell.folder.parents[2], cell.dataset)
+    if cell.folder.is_dir() or not archive.is_file():
+        return cell.folder if cell.folder.is_dir() else None
+    try:
+        folder = zipfile.Path(opened.enter_context(zipfile.ZipFile(archive)), f"{cell.row}/seed-{cell.seed}/")
+    except (OSError, zipfile.BadZipFile) as error:
+        raise _Unreadable(f"{archive}: cannot be read ({error}); restore the file") from error
+    return folder if folder.exists() else None
+
+
+def _is_whole(files: Files) -> bool:
     """Whether a cell's run has committed all its rounds and its files are there; False where training goes on with it.
 
     Raises:
         _Unreadable: It has ended, and lost something since.
     """
-    manifest, metrics = cell.folder / MANIFEST, cell.folder / METRICS
+    manifest, metrics = files / MANIFEST, files / METRICS
     if not manifest.exists():
         return False
-    goes_on = RunFolder(cell.folder, False).state.exists()
+    goes_on = isinstance(files, Path) and RunFolder(files, False).state.exists()
     try:
         with _reading(manifest, TRAIN_AGAIN):
             num_rounds = _object(manifest)["total_rounds"]
@@ -152,18 +179,24 @@ def is_whole(cell: Cell) -> bool:
             return False  # its files are written anew
         raise
     if not has_all and not goes_on:
-        raise _Unreadable(f"there is a {MANIFEST} but not a line for each round in {METRICS}; {TRAIN_AGAIN}")
+        raise _Unreadable(
+            f"{_name(files)}: there is a {MANIFEST} but not a line for each round in {METRICS}; {TRAIN_AGAIN}"
+        )
     return has_all
 
 
 def strays(out: Path, cells: Iterable[Cell]) -> list[str]:
-    """Names of runs that lie in a comparison's folder and are none of its cells, sorted."""
+    """Names of runs in a comparison's folder and its archives that are none of its cells, sorted."""
     planned = {cell.name for cell in cells}
     found = {path.parent.relative_to(out).as_posix() for path in out.glob(f"*/*/seed-*/{MANIFEST}")}
+    for archive in out.glob(f"*{ARCHIVE_SUFFIX}"):
+        with suppress(OSError, zipfile.BadZipFile), zipfile.ZipFile(archive) as opened:
+            names = [name.rpartition("/") for name in opened.namelist()]
+            found |= {f"{archive.stem}/{folder}" for folder, _, file in names if file == MANIFEST}
     return sorted(found - planned)
 
 
-def difference_to(cell: Cell) -> str | None:
+def _difference(cell: Cell, files: Files) -> str | None:
     """What to do about a folder that holds another configuration's run; None if it holds this one's or none.
 
     Both federation.json, which need not be kept, and the hash in run.json must be of the configuration.
@@ -171,16 +204,18 @@ def difference_to(cell: Cell) -> str | None:
     Raises:
         _Unreadable: federation.json cannot be read.
     """
-    path = cell.folder / FEDERATION
+    path = files / FEDERATION
     try:
         held = path.read_text(encoding="utf-8", errors="replace")
     except FileNotFoundError:
-        return _difference_of_hash(cell)
+        return _difference_of_hash(cell, files)
     except OSError as error:
-        raise _Unreadable(f"cannot read {FEDERATION} ({error.strerror or error}); see that it can be read") from error
+        raise _Unreadable(
+            f"{_name(files)}: cannot read {FEDERATION} ({error.strerror or error}); see that it can be read"
+        ) from error
     wanted = federation_json(cell.federation)
     if held == wanted:
-        return _difference_of_hash(cell)
+        return _difference_of_hash(cell, files)
     try:
         keys = _differing(json.loads(held), json.loads(wanted))
     except ValueError:
@@ -188,22 +223,22 @@ def difference_to(cell: Cell) -> str | None:
     if "run.method" in keys:
         keys = [key for key in keys if not key.startswith("method.")]  # another method's are others anyway
     named = ", ".join(keys[:MAX_NAMED_KEYS]) + (" and more" if len(keys) > MAX_NAMED_KEYS else "")
-    return _of_another_configuration(cell, f" ({named})" if named else "")
+    return _of_another_configuration(files, f" ({named})" if named else "")
 
 
-def _difference_of_hash(cell: Cell) -> str | None:
+def _difference_of_hash(cell: Cell, files: Files) -> str | None:
     try:
-        found = _object(cell.folder / MANIFEST).get("config_hash")
+        found = _object(files / MANIFEST).get("config_hash")
     except (OSError, ValueError):
         return None  # not there yet, or whoever reads more of it says what is wrong
     if found in (None, cell.federation.config.hash):
         return None
-    return _of_another_configuration(cell, f" (by the config_hash in {MANIFEST})")
+    return _of_another_configuration(files, f" (by the config_hash in {MANIFEST})")
 
 
-def _of_another_configuration(cell: Cell, how: str) -> str:
+def _of_another_configuration(files: Files, how: str) -> str:
     return (
-        f"{cell.folder} holds a run of another configuration than the file has now{how}; "
+        f"{_name(files)} holds a run of another configuration than the file has now{how}; "
         "remove that folder to train the cell again, or choose another with --out"
     )
 
@@ -219,30 +254,35 @@ def worst_of(accuracy: Mapping[str, float | None]) -> float | None:
     return min((value for value in accuracy.values() if value is not None), default=None)
 
 
+def _name(files: object) -> str:
+    return str(files).rstrip("/")
+
+
 class _Unreadable(Exception):
     """Files of a cell that cannot be used, as a sentence that says what to do."""
 
 
 @contextmanager
-def _reading(path: Path, remedy: str) -> Iterator[None]:
+def _reading(path: Files, remedy: str) -> Iterator[None]:
     """Within the block, whatever is wrong with the content of a file names it, and says what to do."""
     try:
         yield
     except OSError as error:
-        raise _Unreadable(f"cannot read {path.name} ({error.strerror or error}); {remedy}") from error
+        raise _Unreadable(
+            f"{_name(path.parent)}: cannot read {path.name} ({error.strerror or error}); {remedy}"
+        ) from error
     except KeyError as error:
-        raise _Unreadable(f"{path.name} does not say {error}; {remedy}") from error
-    except (ValueError, TypeError, AttributeError, IndexError) as error:
-        raise _Unreadable(f"{path.name} is damaged ({error}); {remedy}") from error
+        raise _Unreadable(f"{_name(path.parent)}: {path.name} does not say {error}; {remedy}") from error
+    except (ValueError, TypeError, AttributeError, IndexError, zipfile.BadZipFile, zlib.error) as error:
+        raise _Unreadable(f"{_name(path.parent)}: {path.name} is damaged ({error}); {remedy}") from error
 
 
-def _read(cell: Cell) -> CellResult:
+def _read(cell: Cell, folder: Files) -> CellResult:
     """Read a whole cell.
 
     Raises:
         _Unreadable: One of its files cannot be used.
     """
-    folder = cell.folder
     with _reading(folder / TIMINGS, DO_WITHOUT):
         measured = {line["round"]: _measured(line) for line in _lines(folder / TIMINGS, is_optional=True)}
     with _reading(folder / EVALUATIONS, DO_WITHOUT):
@@ -255,7 +295,9 @@ def _read(cell: Cell) -> CellResult:
         rounds = [_round(line, measured.get(line["round"], {}), counts.get(line["round"], {})) for line in metrics]
         hashes = {"model": metrics[-1]["model_sha256"], "prototypes": metrics[-1]["prototypes_sha256"]}
     drawn = [
-        path for path in sorted((folder / PICTURES).glob("*")) if path.suffix in (".png", ".svg") and path.is_file()
+        path
+        for path in sorted((cell.folder / PICTURES).glob("*"))
+        if path.suffix in (".png", ".svg") and path.is_file()
     ]
     return CellResult(cell=cell, rounds=rounds, manifest=manifest, hashes=hashes, pictures=[*map(_picture, drawn)])
 
@@ -321,7 +363,7 @@ def _counts(reports: Iterable[Mapping[str, Any]]) -> dict[int, dict[tuple[str, s
     return pooled
 
 
-def _lines(path: Path, *, is_optional: bool = False) -> list[dict[str, Any]]:
+def _lines(path: Files, *, is_optional: bool = False) -> list[dict[str, Any]]:
     """The objects of a file that holds one in each line."""
     if is_optional and not path.exists():
         return []
@@ -331,7 +373,7 @@ def _lines(path: Path, *, is_optional: bool = False) -> list[dict[str, Any]]:
     ]
 
 
-def _object(path: Path) -> dict[str, Any]:
+def _object(path: Files) -> dict[str, Any]:
     return _parsed(path.read_text(encoding="utf-8"), "it is no JSON object")
 
 

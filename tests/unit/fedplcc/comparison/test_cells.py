@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import shutil
+import zipfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from fedplcc.command.exit_codes import ExitCode
+from fedplcc.comparison.archive import KEPT, pack
 from fedplcc.comparison.csv_tables import tables
-from fedplcc.comparison.reading import CellResult, MissingCell, read_cell
+from fedplcc.comparison.file import Comparison
+from fedplcc.comparison.reading import CellResult, MissingCell, read_cell, strays
 from tests.support.records.comparisons import (
+    COMPARISON,
     ROUNDS,
     RUN,
     cells_of,
@@ -162,3 +168,65 @@ def test_a_cell_that_ended_and_has_lost_rounds_since_is_not_called_unfinished(pa
         assert isinstance(found, MissingCell)
         assert found.reason == "begun and not finished; the same command goes on with it"
         assert found.can_be_trained, "training writes its files anew"
+
+
+def test_archived_cells_are_read_byte_for_byte_and_not_trained_again(path: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    fill(path, out)
+    folders = tables(*_of(path, out))
+    assert pack(out, "digits") == 9
+    archived = (out / "digits.zip").read_bytes()
+    shutil.rmtree(out / "digits")
+    assert tables(*_of(path, out)) == folders
+    code, told, said = compare("--config", path, "--out", out)
+    assert (code, said) == (ExitCode.OK, "")
+    assert "0 of 9 cells are to be trained" in told
+    assert not (out / "digits").exists()
+    assert pack(out, "digits") == 9, "what it holds already stays"
+    assert (out / "digits.zip").read_bytes() == archived, "equal files give equal archives"
+
+
+def test_an_archive_holds_finished_cells_alone_and_a_folder_is_read_before_it(path: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    cell, unfinished = cells_of(path, out)[:2]
+    write_cell(cell, ROUNDS)
+    (cell.folder / "model.safetensors").write_bytes(b"large")
+    write_cell(unfinished, ROUNDS)
+    (unfinished.folder / "state").mkdir()
+    assert pack(out, "digits") == 1
+    with zipfile.ZipFile(out / "digits.zip") as archive:
+        assert sorted(archive.namelist()) == sorted(f"average/seed-0/{name}" for name in KEPT)
+    write_cell(cell, [*ROUNDS[:2], {"mnist": 0.9, "svhn": 0.9}])
+    found = read_cell(cell)
+    assert isinstance(found, CellResult)
+    assert found.rounds[-1].accuracy["global"]["mnist"] == 0.9
+
+
+def test_an_archive_that_is_damaged_or_of_another_configuration_is_named(path: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    fill(path, out)
+    pack(out, "digits")
+    shutil.rmtree(out / "digits")
+    longer = write_comparison(tmp_path, run=RUN.replace("rounds = 3", "rounds = 4"))
+    found = read_cell(cells_of(longer, out)[0])
+    assert isinstance(found, MissingCell)
+    assert found.reason.startswith(f"{out}/digits.zip/average/seed-0 holds a run of another configuration")
+    assert not found.can_be_trained
+    (out / "digits.zip").write_bytes(b"PK")
+    found = read_cell(cells_of(longer, out)[0])
+    assert isinstance(found, MissingCell)
+    assert found.reason == f"{out}/digits.zip: cannot be read (File is not a zip file); restore the file"
+
+
+def test_runs_in_an_archive_that_the_file_has_no_row_for_are_named(path: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    fill(path, out)
+    pack(out, "digits")
+    shutil.rmtree(out / "digits")
+    path.write_text(COMPARISON.replace("[rows.all]", "[rows.every]"))
+    assert strays(out, cells_of(path, out)) == [f"digits/all/seed-{seed}" for seed in (0, 1, 2)]
+
+
+def _of(path: Path, out: Path) -> tuple[Comparison, Sequence[CellResult], Sequence[MissingCell]]:
+    findings = findings_of(path, cells_of(path, out))
+    return findings.comparison, findings.results, findings.missing
