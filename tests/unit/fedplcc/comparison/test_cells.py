@@ -1,19 +1,17 @@
-"""What a cell's folder is taken for: whole, begun, damaged or of another configuration, in one sentence."""
+"""States of a cell's folder or archive: whole, begun, damaged or of another configuration, each in one sentence."""
 
 from __future__ import annotations
 
 import shutil
 import zipfile
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from fedplcc.command.exit_codes import ExitCode
 from fedplcc.comparison.archive import KEPT, pack
-from fedplcc.comparison.csv_tables import tables
-from fedplcc.comparison.file import Comparison
 from fedplcc.comparison.reading import CellResult, MissingCell, read_cell, strays
+from fedplcc.comparison.writing import csv_tables
 from tests.support.records.comparisons import (
     COMPARISON,
     ROUNDS,
@@ -38,7 +36,7 @@ def test_a_run_without_counts_keeps_its_accuracies(path: Path, tmp_path: Path) -
     write_cell(cell, ROUNDS)
     (cell.folder / "evaluations.jsonl").unlink()
     findings = findings_of(path, [cell])
-    lines = lines_of(tables(findings.comparison, findings.results, findings.missing)["evaluations.csv"])
+    lines = lines_of(csv_tables(findings)["evaluations.csv"])
     assert [(line["correct"], line["total"]) for line in lines] == [("", "")] * 6
     assert [float(line["accuracy"]) for line in lines] == [0.2, 0.1, 0.8, 0.4, 0.7, 0.3]
 
@@ -154,9 +152,9 @@ def test_a_cell_that_ended_and_has_lost_rounds_since_is_not_called_unfinished(pa
     cell = cells_of(path, out)[0]
     metrics = cell.folder / "metrics.jsonl"
     metrics.write_text("".join(metrics.read_text().splitlines(keepends=True)[:-1]))
-    code, told, said = compare("--config", path, "--out", out)
+    code, printed, said = compare("--config", path, "--out", out)
     assert code == ExitCode.FAILED
-    assert "0 of 9 cells are to be trained" in told, "its folder says that it has ended, so nothing would go on"
+    assert "0 of 9 cells are to be trained" in printed, "its folder says that it has ended, so nothing would go on"
     assert said == (
         f"fedplcc: digits/average/seed-0: {cell.folder}: there is a run.json but not a line for each round in "
         "metrics.jsonl; restore the file, or remove the folder to train the cell again\n"
@@ -173,14 +171,14 @@ def test_a_cell_that_ended_and_has_lost_rounds_since_is_not_called_unfinished(pa
 def test_archived_cells_are_read_byte_for_byte_and_not_trained_again(path: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     fill(path, out)
-    folders = tables(*_of(path, out))
+    folders = csv_tables(findings_of(path, cells_of(path, out)))
     assert pack(out, "digits") == 9
     archived = (out / "digits.zip").read_bytes()
     shutil.rmtree(out / "digits")
-    assert tables(*_of(path, out)) == folders
-    code, told, said = compare("--config", path, "--out", out)
+    assert csv_tables(findings_of(path, cells_of(path, out))) == folders
+    code, printed, said = compare("--config", path, "--out", out)
     assert (code, said) == (ExitCode.OK, "")
-    assert "0 of 9 cells are to be trained" in told
+    assert "0 of 9 cells are to be trained" in printed
     assert not (out / "digits").exists()
     assert pack(out, "digits") == 9, "what it holds already stays"
     assert (out / "digits.zip").read_bytes() == archived, "equal files give equal archives"
@@ -227,6 +225,18 @@ def test_runs_in_an_archive_that_the_file_has_no_row_for_are_named(path: Path, t
     assert strays(out, cells_of(path, out)) == [f"digits/all/seed-{seed}" for seed in (0, 1, 2)]
 
 
-def _of(path: Path, out: Path) -> tuple[Comparison, Sequence[CellResult], Sequence[MissingCell]]:
-    findings = findings_of(path, cells_of(path, out))
-    return findings.comparison, findings.results, findings.missing
+@pytest.mark.parametrize("name", ["federation.json", "run.json", "metrics.jsonl", "timings.jsonl"])
+def test_a_damaged_file_of_an_archive_is_named(name: str, path: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    fill(path, out)
+    pack(out, "digits")
+    shutil.rmtree(out / "digits")
+    archive = out / "digits.zip"
+    with zipfile.ZipFile(archive) as opened:
+        entry = opened.getinfo(f"average/seed-0/{name}")
+    content = bytearray(archive.read_bytes())
+    content[entry.header_offset + 30 + len(entry.filename)] ^= 0xFF  # the first byte behind the entry's header
+    archive.write_bytes(content)
+    found = read_cell(cells_of(path, out)[0])
+    assert isinstance(found, MissingCell)
+    assert found.reason.startswith(f"{archive}/average/seed-0: {name} is damaged (")

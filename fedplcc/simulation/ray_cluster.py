@@ -1,7 +1,7 @@
-"""Workers that are actors of a Ray cluster: for more machines than this one.
+"""A Ray cluster and its workers, for simulations that outgrow one machine.
 
-Without an address a cluster of this machine alone is started, on loopback, without a dashboard, and ended with the
-simulation. On one that `ray start` has started, fedplcc of this version and the clients' data have to be on every machine.
+Without an address this module starts a cluster of this machine alone, on loopback and without a dashboard, and ends it with
+the simulation. A cluster that `ray start` has started needs this version of fedplcc and the clients' data on every machine.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from fedplcc.simulation import ray_cleanup
-from fedplcc.simulation.link import LinkLost
+from fedplcc.simulation.messages import LinkLost
 from fedplcc.simulation.ray_worker import RayWorker, load_ray
 from shared.config.settings import thread_limits
 from shared.errors import InvalidConfig, Unavailable
@@ -30,17 +30,17 @@ from shared.version import VERSION
 
 LOOPBACK = "127.0.0.1"
 STORE_BYTES = 512 << 20
-"""Memory of a cluster's store of our own, for models on their way; what does not fit goes to its folder."""
+"""Memory of the store of a cluster that we start, for models in transit; the rest goes to its folder."""
 ANSWER_S = 5.0
-"""How long a cluster may take to answer."""
+"""Deadline for a cluster's answer."""
 KEPT_BLOBS = 4
 """Blobs that stay in the cluster's store: the models and prototypes of two rounds."""
 FOLDER_PREFIX = "fedplcc-ray-"
-"""Short: Ray's sockets are in that folder, and their names may have about a hundred characters."""
+"""Short, because paths of Ray's sockets in that folder may have about a hundred characters."""
 
 
 class RayCluster:
-    """A connection to a Ray cluster, and what hires workers there."""
+    """A connection to a Ray cluster; starts workers there."""
 
     def __init__(self, address: str | None, *, threads: int, cores: int, device: str) -> None:
         """Connect, or start a cluster of this machine alone.
@@ -48,8 +48,8 @@ class RayCluster:
         Args:
             address: HOST:PORT, or anything that Ray takes for one; None to start one.
             threads: Processor threads of a worker.
-            cores: Processor cores that a cluster of this machine alone is to have.
-            device: The clients' device; where it may be an accelerator, the cluster's are shared out among the workers.
+            cores: Processor cores of a cluster of this machine alone.
+            device: The clients' device; if it may be an accelerator, the workers share those of the cluster.
 
         Raises:
             InvalidConfig: Ray cannot be used as it is.
@@ -57,7 +57,7 @@ class RayCluster:
         """
         self._threads, self._device = threads, device
         self._folder: str | None = None
-        self._undertaker: subprocess.Popen[bytes] | None = None
+        self._cleanup: subprocess.Popen[bytes] | None = None
         ray = self._ray = load_ray()
         quietly: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR, "configure_logging": False}
         if ray.is_initialized():
@@ -66,7 +66,7 @@ class RayCluster:
             _require_answer(address)
         else:
             self._folder = tempfile.mkdtemp(prefix=FOLDER_PREFIX)
-            self._undertaker = _undertaker_of(self._folder)
+            self._cleanup = _cleanup_process(self._folder)
             quietly |= {
                 "num_cpus": max(cores, threads),
                 "include_dashboard": False,
@@ -98,16 +98,16 @@ class RayCluster:
 
     @property
     def num_cores(self) -> int:
-        """Processor cores of the whole cluster."""
+        """Number of processor cores of the whole cluster."""
         return int(self._resources.get("CPU", 0))
 
     @property
     def num_gpus(self) -> int:
-        """Accelerators of the whole cluster that the clients may use."""
+        """Number of the cluster's accelerators that the clients may use."""
         return 0 if self._device == "cpu" else int(self._resources.get("GPU", 0))
 
-    def hirer(self, num_workers: int) -> Callable[[], RayHire]:
-        """Return what hires one of so many workers."""
+    def starter(self, num_workers: int) -> Callable[[], RayPoolWorker]:
+        """Return a function that starts one of so many workers."""
         share = 0.0
         if self.num_gpus:
             # A worker uses one; Ray shares one out in equal parts.
@@ -122,10 +122,10 @@ class RayCluster:
         start = partial(
             actor.remote, self._threads, level, str(Path.cwd()), [str(Path(path).absolute()) for path in sys.path]
         )
-        return lambda: RayHire(ray, start(), self.put)
+        return lambda: RayPoolWorker(ray, start(), self.put)
 
     def put(self, sha256: str, path: Path) -> Any:
-        """A reference to a blob in the cluster's store."""
+        """Return a reference to a blob in the cluster's store."""
         with self._lock:
             if sha256 not in self._blobs:
                 self._blobs[sha256] = self._ray.put(path.read_bytes())
@@ -135,16 +135,16 @@ class RayCluster:
             return self._blobs[sha256]
 
     def close(self) -> None:
-        """Leave the cluster; one of our own ends."""
+        """Leave the cluster, and end it if this process started it."""
         self._ray.shutdown()
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
-        if self._undertaker is not None:
-            self._undertaker.communicate()
+        if self._cleanup is not None:
+            self._cleanup.communicate()
 
 
-class RayHire:
-    """One worker, as its crew sees it."""
+class RayPoolWorker:
+    """One worker on the cluster, as its pool sees it."""
 
     def __init__(self, ray: Any, actor: Any, put: Callable[[str, Path], Any]) -> None:
         self._ray, self._actor, self._put = ray, actor, put
@@ -154,7 +154,7 @@ class RayHire:
         self._has_version = False
 
     def send(self, message: object) -> None:
-        """See `HiredWorker`, as for the others; messages go with the next exchange."""
+        """See `PoolWorker`, as for the others; messages go with the next exchange."""
         self._to_send.append(message)
 
     def receive(self) -> Any:
@@ -167,7 +167,7 @@ class RayHire:
         return self._received.pop(0)
 
     def blob(self, sha256: str, path: Path) -> Any:
-        """A reference to it in the cluster's store."""
+        """Return a reference to the blob in the cluster's store."""
         return self._put(sha256, path)
 
     def end(self) -> None:
@@ -175,11 +175,11 @@ class RayHire:
         self._ray.kill(self._actor)
 
     def why_ended(self) -> str:
-        """How it ended."""
+        """Return how it ended."""
         return self._why_ended
 
     def _check_version(self) -> None:
-        """Two versions do not understand each other's messages.
+        """Refuse a machine with another version, whose messages would differ.
 
         Raises:
             InvalidConfig: The worker's machine has another one.
@@ -196,7 +196,7 @@ class RayHire:
 
     @contextmanager
     def _lost(self) -> Iterator[None]:
-        """Within the block, an actor that is gone is a link that is lost."""
+        """Within the block, an actor that is gone raises `LinkLost`."""
         try:
             yield
         except self._ray.exceptions.RayTaskError:
@@ -206,8 +206,8 @@ class RayHire:
             raise LinkLost from error
 
 
-def _undertaker_of(folder: str) -> subprocess.Popen[bytes]:
-    """A process that tidies up when this one has ended without doing so."""
+def _cleanup_process(folder: str) -> subprocess.Popen[bytes]:
+    """Start a process that removes the cluster if this one is killed before it can do so."""
     command = [sys.executable, "-I", "-S", str(Path(ray_cleanup.__file__)), folder]
     return subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
@@ -215,7 +215,7 @@ def _undertaker_of(folder: str) -> subprocess.Popen[bytes]:
 
 
 def _require_answer(address: str) -> None:
-    """See that somebody listens at HOST:PORT, which Ray itself would find out after minutes.
+    """Refuse a HOST:PORT at which nobody listens; Ray itself would notice after minutes.
 
     Raises:
         Unavailable: Nobody does.
@@ -234,6 +234,6 @@ def _nobody_answers(address: str) -> Unavailable:
 
 
 def _said(error: BaseException) -> str:
-    """What an error of Ray's says in one line; where it tells of another error, that one."""
+    """Return an error of Ray as one line: the error that caused it, if its text has one."""
     lines = str(error).strip().splitlines() or [type(error).__name__]
     return (lines[-1] if "Error: " in lines[-1] else lines[0]).rstrip(".")
