@@ -1,4 +1,4 @@
-"""`fedplcc compare`: methods x seeds x data sets from one file, trained and told side by side."""
+"""`fedplcc compare`: training of methods x seeds x data sets from one file, and the report of them."""
 
 from __future__ import annotations
 
@@ -20,9 +20,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from fedplcc.comparison.file import Comparison
-    from fedplcc.comparison.findings import Findings
     from fedplcc.comparison.plan import Cell
-    from fedplcc.comparison.reading import CellResult
+    from fedplcc.comparison.reading import CellResult, Findings
 
 EXAMPLES = examples(
     "fedplcc compare --config compare.toml --out results --jobs 2",
@@ -30,9 +29,9 @@ EXAMPLES = examples(
     "fedplcc compare --config compare.toml --out results --report-only",
 )
 FOLDERS = Path("fedplcc-comparisons")
-"""Where comparisons are put if nobody says where, below the present folder."""
+"""Default folder of comparisons, below the present folder."""
 MOST_NAMED = 5
-"""Most runs that are named where several are no cells."""
+"""Most names in the note on runs that are no cells."""
 
 
 @explains_errors
@@ -103,11 +102,11 @@ def compare(
         raise InvalidConfig(f"there is no folder {folder} to report on; name it with --out, or leave out --report-only")
     make_folder(folder)
     console = console_for(json=as_json)
-    was_interrupted = not report_only and _train_what_is_missing(cells, folder, console, jobs=jobs, device=device)
-    findings, names = _told(comparison, config, cells, folder)
-    # The report is there before anything is drawn: whoever interrupts that has it all the same.
+    was_interrupted = not report_only and _train_missing(cells, folder, console, jobs=jobs, device=device)
+    findings, names = _write_report(comparison, config, cells, folder)
+    # The report is written before anything is drawn, so that an interruption does not cost it.
     if pictures and not was_interrupted and _draw(findings.results, console, device=device):
-        findings, names = _told(comparison, config, cells, folder)
+        findings, names = _write_report(comparison, config, cells, folder)
     console.print(
         f"{len(findings.results)} of {len(cells)} cells are in the report: {folder / REPORT_PAGE} ({len(names)} files)"
     )
@@ -126,44 +125,43 @@ def compare(
     return ExitCode.FAILED if untrained else ExitCode.OK
 
 
-def _train_what_is_missing(cells: Sequence[Cell], folder: Path, console: Console, *, jobs: int, device: str) -> bool:
-    """Train the chosen cells that are not there, and keep why some could not be; returns whether somebody interrupted."""
-    from fedplcc.comparison.data_check import what_cannot_be_opened
-    from fedplcc.comparison.running import train
-    from fedplcc.comparison.training_display import CellsShown
-    from fedplcc.comparison.writing import read_cells, read_failures, write_failures
+def _train_missing(cells: Sequence[Cell], folder: Path, console: Console, *, jobs: int, device: str) -> bool:
+    """Train the chosen cells that are missing, and record failures; returns whether it was interrupted."""
+    from fedplcc.comparison.reading import MissingCell, read_cell
+    from fedplcc.comparison.training import CellsShown, data_problems, train
+    from fedplcc.comparison.writing import read_failures, write_failures
 
     chosen = [cell for cell in cells if cell.is_chosen]
-    _, missing = read_cells(chosen, {})
-    to_train = [each.cell for each in missing if each.can_be_trained]
+    to_train = [cell for cell in chosen if isinstance(found := read_cell(cell), MissingCell) and found.can_be_trained]
     console.print(f"{len(to_train)} of {len(chosen)} cells are to be trained; results in {folder}")
-    for sentence in what_cannot_be_opened(to_train).values():
-        say(sentence)  # now, where somebody is still looking; the other data sets are trained all the same
+    for sentence in data_problems(to_train).values():
+        say(sentence)  # now, before a long training; the other data sets are trained all the same
     failures, was_interrupted = dict[str, str](), False
-    outdated = {cell.name for cell in chosen}  # of these it counts no more why they failed before
+    outdated = {cell.name for cell in chosen}  # their earlier failures no longer count
     if to_train:
         with CellsShown(console, total=len(to_train)) as shown, interruptible() as wished:
             failures = train(to_train, shown, jobs=jobs, device=device, should_stop=wished.is_set)
             was_interrupted = wished.is_set()
         outdated -= {cell.name for cell in to_train} - shown.begun
-    # Read only now: another command may have trained other cells of this folder meanwhile.
+    # Read late: another command may have trained other cells of this folder meanwhile.
     before = {name: why for name, why in read_failures(folder).items() if name not in outdated}
     write_failures(folder, before | failures)
     return was_interrupted
 
 
-def _told(comparison: Comparison, file: Path, cells: Sequence[Cell], folder: Path) -> tuple[Findings, list[str]]:
-    """Write the report of what is there; returns what it tells, and the names of its files."""
-    from fedplcc.comparison.findings import Findings
-    from fedplcc.comparison.writing import read_cells, read_failures, write_findings
+def _write_report(
+    comparison: Comparison, file: Path, cells: Sequence[Cell], folder: Path
+) -> tuple[Findings, list[str]]:
+    """Write the report of the trained cells; returns its content, and the names of its files."""
+    from fedplcc.comparison.reading import read_findings
+    from fedplcc.comparison.writing import read_failures, write_findings
 
-    results, missing = read_cells(cells, read_failures(folder))
-    findings = Findings(comparison=comparison, file=file, results=results, missing=missing)
+    findings = read_findings(comparison, file, cells, read_failures(folder))
     return findings, write_findings(folder, findings)
 
 
 def _draw(results: Sequence[CellResult], console: Console, *, device: str) -> int:
-    """Draw the first chosen seed of each chosen row on each data set that has no pictures yet; returns of how many."""
+    """Draw the first chosen seed of each chosen row on each data set, unless it is drawn; returns the number of cells."""
     from fedplcc.comparison.reading import PICTURES
     from fedplcc.runs.artifacts import MODEL
     from shared.config.settings import limit_threads
@@ -178,7 +176,7 @@ def _draw(results: Sequence[CellResult], console: Console, *, device: str) -> in
         if cell not in to_draw:
             say(f"{cell.name} has no pictures: its {MODEL} was not kept in {cell.folder}; draw where it was trained")
     if to_draw:
-        limit_threads(to_draw[0].federation.config.training.threads)  # torch looks when it loads, which is below
+        limit_threads(to_draw[0].federation.config.training.threads)  # before torch loads below
         from fedplcc.pictures.cell import pictures_for_cell
     for cell in to_draw:
         console.print(f"{cell.name}: drawing")
@@ -190,7 +188,7 @@ def _draw(results: Sequence[CellResult], console: Console, *, device: str) -> in
 
 
 def _is_drawn(result: CellResult) -> bool:
-    """Whether all of a cell's pictures are there."""
+    """Whether all pictures of a cell are in its folder."""
     from fedplcc.pictures import CLUSTERS, MAP
 
     wanted = {MAP, CLUSTERS} if result.cell.federation.config.algorithm.has_prototypes else {MAP}
@@ -198,20 +196,20 @@ def _is_drawn(result: CellResult) -> bool:
 
 
 def _check_that_pictures_can_be_drawn() -> None:
-    """Say that a package is missing before a night of training, and not after it."""
+    """Refuse missing packages before a night of training, not after it."""
     for package in ("matplotlib", "sklearn"):
         if find_spec(package) is None:
             raise ModuleNotFoundError(f"No module named {package!r}", name=package)
 
 
 def _listed(names: Sequence[str]) -> str:
-    """The names, or the first of many."""
+    """Return the names, or the first few of them."""
     more = len(names) - MOST_NAMED
     return ", ".join(names[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def _numbers(text: str | None) -> list[int]:
-    """Seeds from 0,1,2."""
+    """Return the seeds of a text such as 0,1,2."""
     try:
         numbers = [] if text is None else [int(part) for part in text.split(",")]
     except ValueError:

@@ -1,6 +1,6 @@
-"""Methods x seeds x data sets from one file, side by side: `fedplcc compare`.
+"""Comparison of methods over seeds and data sets from one file: `fedplcc compare`.
 
-Read in this order: `file` (what a person writes), `plan` (the cells that it means), `running` (training them),
-`reading` (what their folders hold), `outcomes` (numbers over rounds and seeds), `report` (what is told of them, of which
-each part has a module of its own), `writing` (the files).
+Read in this order: `file` (the comparison's file), `plan` (its cells), `training`, `reading` (the files of trained cells),
+`outcomes` (numbers over rounds and seeds), `report` with `tables` and `drawings`, `document` (Markdown and HTML), `writing`
+(all files of a report) and `archive` (trained cells in one file for each data set).
 """

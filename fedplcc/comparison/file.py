@@ -1,4 +1,4 @@
-"""The file of a comparison as a person writes it: seeds, data sets and rows. Pure but for reading it.
+"""The file of a comparison: seeds, data sets and rows. Pure except for reading it.
 
     [compare]
     name = "digit5"
@@ -43,7 +43,7 @@ KEPT_FOR_THE_TABLES = {
     "run.method": "a row's method is its key 'method'",
     "run.name": "a cell is named by its data set, row and seed",
 }
-"""What a row or a data set must not set, and why."""
+"""Keys that a row or a data set must not set, and why."""
 
 
 def _as_list(value: Any) -> Any:
@@ -57,7 +57,7 @@ def _each_once(names: tuple[str, ...]) -> tuple[str, ...]:
 Texts = Annotated[tuple[str, ...], BeforeValidator(_as_list), Field(strict=False)]
 """One text, or a list of them."""
 Names = Annotated[tuple[Name, ...], BeforeValidator(_as_list), AfterValidator(_each_once), Field(strict=False)]
-"""One name, or a list of them; one that is given twice counts once."""
+"""One name, or a list of them without repetitions."""
 Seed = Annotated[int, Field(ge=0, lt=2**31)]
 Seeds = Annotated[tuple[Seed, ...], Field(strict=False, min_length=1)]
 Settings = Mapping[str, Any]
@@ -75,7 +75,7 @@ class CompareSection(Section):
     seeds: Seeds = (0,)
     """Seeds of every cell; a data set may have its own."""
     baseline: Names = ()
-    """Row, or rows, that the others are compared with, seed by seed."""
+    """Rows that the others are compared with, seed by seed."""
 
 
 class DatasetSection(Section):
@@ -88,7 +88,7 @@ class DatasetSection(Section):
     published: Texts = ()
     """Tables of published numbers with the same set-up, by their keys in published.toml."""
     differs: Texts = ()
-    """Sentences that say what differs from the published set-up."""
+    """Sentences on the differences from the published set-up."""
     seeds: Seeds | None = None
     """Instead of the comparison's."""
     set: Settings = Field(default_factory=dict)
@@ -105,7 +105,7 @@ class RowSection(Section):
     published: Texts = ()
     """The method's names in the tables of published numbers."""
     group: Names = (DEFAULT_GROUP,)
-    """In which tables of the report the row stands, one or more."""
+    """Groups of the report that show the row."""
     datasets: Names | None = None
     """Data sets that it is trained on; all if not set."""
     set: Settings = Field(default_factory=dict)
@@ -115,12 +115,12 @@ class RowSection(Section):
 
 
 class GroupSection(Section):
-    """`[groups.NAME]`: what the report says of a group of rows."""
+    """`[groups.NAME]`: title and notes of a group of rows."""
 
     title: str | None = None
     notes: Texts = ()
     datasets: Names | None = None
-    """Data sets whose part of the report has the group; all on which any of its rows is trained if not set."""
+    """Data sets whose part of the report shows the group; if not set, all on which any of its rows is trained."""
 
 
 class Comparison(Section):
@@ -132,16 +132,16 @@ class Comparison(Section):
     groups: Mapping[str, GroupSection] = Field(default_factory=dict)
 
     def seeds_of(self, dataset: str) -> tuple[int, ...]:
-        """Seeds of a data set's cells, sorted."""
+        """Return the seeds of a data set's cells, sorted."""
         seeds = self.datasets[dataset].seeds
         return tuple(sorted(set(self.compare.seeds if seeds is None else seeds)))
 
     def rows_of(self, dataset: str) -> list[str]:
-        """Rows that are trained on a data set, in the order of the file."""
+        """Return the rows that are trained on a data set, in the order of the file."""
         return [name for name, row in self.rows.items() if row.datasets is None or dataset in row.datasets]
 
     def groups_of(self, dataset: str) -> dict[str, list[str]]:
-        """Rows of each group on a data set; groups in the order of their first row."""
+        """Return the rows of each group on a data set; groups in the order of their first row."""
         groups: dict[str, list[str]] = {}
         for row in self.rows_of(dataset):
             for group in self.rows[row].group:
@@ -151,7 +151,7 @@ class Comparison(Section):
         return groups
 
     def settings_of(self, dataset: str, row: str) -> dict[str, Any]:
-        """What a row's cells on a data set change of its file, by dotted key."""
+        """Return the settings that a row changes in a data set's configuration, by dotted key."""
         section = self.rows[row]
         return {
             **flat(self.datasets[dataset].set),
@@ -160,25 +160,25 @@ class Comparison(Section):
         }
 
     def label_of_dataset(self, name: str) -> str:
-        """The data set's name for people."""
+        """Return the data set's name in the report."""
         return self.datasets[name].label or name
 
     def label_of_row(self, name: str) -> str:
-        """The row's name for people."""
+        """Return the row's name in the report."""
         return self.rows[name].label or name
 
     def title_of_group(self, name: str) -> str:
-        """The group's name for people."""
+        """Return the group's name in the report."""
         section = self.groups.get(name)
         return (section and section.title) or name[:1].upper() + name[1:]
 
     def published_for(self, dataset: str) -> list[PublishedTable]:
-        """Tables of published numbers that a data set names."""
+        """Return the tables of published numbers that a data set names."""
         tables = published_tables()
         return [tables[key] for key in self.datasets[dataset].published]
 
     def published_as(self, row: str, table: PublishedTable) -> str | None:
-        """The name that a row has in a table of published numbers, if any."""
+        """Return the name of a row in a table of published numbers, if it has one."""
         return next((name for name in self.rows[row].published if name in table.accuracy), None)
 
 
@@ -186,7 +186,7 @@ def read_comparison(path: Path) -> Comparison:
     """Read a comparison's file.
 
     Raises:
-        InvalidConfig: It cannot be read or is not TOML, or with everything that is wrong in it, one sentence each.
+        InvalidConfig: It cannot be read or is not TOML; or all problems in it, one sentence each.
     """
     document = read_document(path)
     if "run" in document and "datasets" not in document:
@@ -198,13 +198,13 @@ def read_comparison(path: Path) -> Comparison:
     if problems:
         raise InvalidConfig("; ".join(problems))
     comparison = Comparison.model_validate(document)
-    if problems := list(_of_rows_without_a_place(comparison)):
+    if problems := list(_rows_without_a_group(comparison)):
         raise InvalidConfig("; ".join(problems))
     return comparison
 
 
 def flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Settings by dotted key, whether they were written so or as tables within tables."""
+    """Return settings by dotted key, whether they are written so or as nested tables."""
     found: dict[str, Any] = {}
     for key, value in settings.items():
         if isinstance(value, Mapping) and value:
@@ -215,7 +215,7 @@ def flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def assignments(settings: Mapping[str, Any]) -> list[str]:
-    """Settings as `--set` takes them: KEY=VALUE, the value as TOML writes it."""
+    """Return settings as `--set` takes them: KEY=VALUE, the value as in TOML."""
     return [f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in settings.items()]
 
 
@@ -223,7 +223,7 @@ def _problems(document: Mapping[str, Any]) -> Iterator[str]:
     for section in document:
         if section not in Comparison.model_fields:
             yield unknown("section", str(section), Comparison.model_fields)
-    yield from _of_table("compare", document.get("compare", {}), CompareSection)
+    yield from _table_problems("compare", document.get("compare", {}), CompareSection)
     kinds = {"datasets": DatasetSection, "rows": RowSection, "groups": GroupSection}
     tables: dict[str, dict[str, Any]] = {}
     for section, kind in kinds.items():
@@ -233,17 +233,17 @@ def _problems(document: Mapping[str, Any]) -> Iterator[str]:
             written = {}
         elif not written and section != "groups":
             yield f"there is no table [{section}.NAME]; a comparison needs at least one"
-        yield from _of_alike(section, written)
+        yield from _indistinct_names(section, written)
         tables[section] = {name: table for name, table in written.items() if isinstance(table, Mapping)}
         for name, table in written.items():
             if not re.fullmatch(NAME_PATTERN, name):
                 yield f"{section}.{name}: a name is up to 64 letters, digits, '.', '_' or '-'"
-            yield from _of_table(f"{section}.{name}", table, kind)
-    yield from _of_references(document.get("compare", {}), **tables)
+            yield from _table_problems(f"{section}.{name}", table, kind)
+    yield from _unknown_references(document.get("compare", {}), **tables)
 
 
-def _of_alike(section: str, names: Iterable[str]) -> Iterator[str]:
-    """Names of folders and files that many a disk would not tell apart."""
+def _indistinct_names(section: str, names: Iterable[str]) -> Iterator[str]:
+    """Yield names that some file systems do not distinguish."""
     known: dict[str, str] = {}
     for name in names:
         other = known.setdefault(name.lower(), name)
@@ -251,21 +251,21 @@ def _of_alike(section: str, names: Iterable[str]) -> Iterator[str]:
             yield f"{section}.{name}: {section}.{other} differs from it in upper and lower case alone; rename one of them"
 
 
-def _of_table(name: str, table: Any, kind: Any) -> Iterator[str]:
+def _table_problems(name: str, table: Any, kind: Any) -> Iterator[str]:
     return (problem.detail for problem in table_problems(name, table, kind))
 
 
-def _of_references(
+def _unknown_references(
     compare: Any, datasets: Mapping[str, Any], rows: Mapping[str, Any], groups: Mapping[str, Any]
 ) -> Iterator[str]:
-    """Names that nothing has."""
+    """Yield references to rows, data sets, groups, methods and tables that do not exist."""
     for baseline in _texts(compare.get("baseline", ())) if isinstance(compare, Mapping) else ():
         if baseline not in rows:
             yield f"compare.baseline: {unknown('row', baseline, rows)}"
     published = published_tables()
     known_methods: set[str] = set()
     for name, table in datasets.items():
-        yield from _of_settings(f"datasets.{name}.set", table.get("set", {}))
+        yield from _setting_problems(f"datasets.{name}.set", table.get("set", {}))
         for key in _texts(table.get("published", ())):
             if key not in published:
                 yield f"datasets.{name}.published: {unknown('table of published numbers', key, published)}"
@@ -279,33 +279,33 @@ def _of_references(
         method = table.get("method")
         if isinstance(method, str) and method not in METHODS:
             yield f"rows.{name}.method: {unknown('method', method, METHODS)}"
-        yield from _of_settings(f"rows.{name}.set", table.get("set", {}))
+        yield from _setting_problems(f"rows.{name}.set", table.get("set", {}))
         set_for = table.get("set_for", {})
         set_for = set_for if isinstance(set_for, Mapping) else {}
         for dataset, settings in set_for.items():
-            yield from _of_settings(f"rows.{name}.set_for.{dataset}", settings)
-        yield from _of_datasets(f"rows.{name}.datasets", _texts(table.get("datasets", ())), datasets)
-        yield from _of_datasets(f"rows.{name}.set_for", set_for, datasets)
+            yield from _setting_problems(f"rows.{name}.set_for.{dataset}", settings)
+        yield from _unknown_datasets(f"rows.{name}.datasets", _texts(table.get("datasets", ())), datasets)
+        yield from _unknown_datasets(f"rows.{name}.set_for", set_for, datasets)
         for published_name in _texts(table.get("published", ())):
             if published_name not in known_methods:
                 yield f"rows.{name}.published: {unknown('published method', published_name, known_methods)}"
         named_groups |= dict.fromkeys(_texts(table.get("group", ())))
-    yield from _of_alike("groups", named_groups)
+    yield from _indistinct_names("groups", named_groups)
     for name, table in groups.items():
         if name not in named_groups:
             yield f"groups.{name}: {unknown('group', name, named_groups)}"
-        yield from _of_datasets(f"groups.{name}.datasets", _texts(table.get("datasets", ())), datasets)
+        yield from _unknown_datasets(f"groups.{name}.datasets", _texts(table.get("datasets", ())), datasets)
 
 
-def _of_datasets(where: str, named: Iterable[str], datasets: Mapping[str, Any]) -> Iterator[str]:
-    """Data sets that are named and that nothing has."""
+def _unknown_datasets(where: str, named: Iterable[str], datasets: Mapping[str, Any]) -> Iterator[str]:
+    """Yield references to data sets that do not exist."""
     for dataset in named:
         if dataset not in datasets:
             yield f"{where}: {unknown('data set', str(dataset), datasets)}"
 
 
-def _of_rows_without_a_place(comparison: Comparison) -> Iterator[str]:
-    """Rows that would be trained on a data set and told nowhere."""
+def _rows_without_a_group(comparison: Comparison) -> Iterator[str]:
+    """Yield rows that would be trained on a data set without being shown in its report."""
     for dataset in comparison.datasets:
         placed = {row for rows in comparison.groups_of(dataset).values() for row in rows}
         for row in comparison.rows_of(dataset):
@@ -316,7 +316,7 @@ def _of_rows_without_a_place(comparison: Comparison) -> Iterator[str]:
                 )
 
 
-def _of_settings(where: str, settings: Any) -> Iterator[str]:
+def _setting_problems(where: str, settings: Any) -> Iterator[str]:
     for key, value in flat(settings).items() if isinstance(settings, Mapping) else ():
         if key in KEPT_FOR_THE_TABLES:
             yield f"{where}: leave out {key!r}: {KEPT_FOR_THE_TABLES[key]}"

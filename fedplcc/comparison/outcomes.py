@@ -1,4 +1,4 @@
-"""What a run came to, seen in four ways, and the mean and standard deviation of that over seeds. Pure.
+"""Outcomes of runs in four views, and their mean and standard deviation over seeds. Pure.
 
 Each view takes some of a run's rounds and averages every domain's accuracy over them; "mean" is the mean of these over the
 domains and "worst" the lowest of them. Of a single round they are what metrics.jsonl says.
@@ -21,16 +21,16 @@ VIEWS: Mapping[View, str] = {
     "last5": "Mean of the last 5 rounds",
     "last10": "Mean of the last 10 rounds",
 }
-"""Titles of the views."""
+"""Views with their titles."""
 LENGTHS: Mapping[View, int] = {"last": 1, "last5": 5, "last10": 10}
 MEAN, WORST = "mean", "worst"
 SUMMARIES = (MEAN, WORST)
-"""Columns behind the domains'."""
+"""Columns after those of the domains."""
 
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Values of some seeds: their mean, and their sample standard deviation (divisor n - 1) where there are two or more."""
+    """Mean and sample standard deviation (divisor n - 1) of the values of some seeds; no deviation of a single value."""
 
     mean: float
     std: float | None
@@ -39,10 +39,10 @@ class Spread:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """A run, or several seeds of it, in one view.
+    """A run in one view.
 
     Attributes:
-        rounds: Which rounds it is of.
+        rounds: Its rounds.
         accuracy: Fractions by domain, and "mean" and "worst"; None where nobody reported.
     """
 
@@ -51,7 +51,7 @@ class Outcome:
 
 
 def spread(values: Sequence[float]) -> Spread | None:
-    """Mean and sample standard deviation; None of no values."""
+    """Return the spread of values; None if there are none."""
     if not values:
         return None
     std = statistics.stdev(values) if len(values) > 1 else None
@@ -59,10 +59,10 @@ def spread(values: Sequence[float]) -> Spread | None:
 
 
 def outcome(rounds: Sequence[RoundValues], view: View, model: str = GLOBAL_MODEL) -> Outcome | None:
-    """What a run came to under a model; None if that model was never evaluated.
+    """Return the outcome of a run under a model; None if that model was never evaluated.
 
-    A run of fewer rounds than the view takes is seen by all of them. The best round is the first of those with the highest
-    mean over domains.
+    A view of more rounds than the run has takes all of them. The best round is the first one with the highest mean over
+    domains.
     """
     having = [current for current in rounds if mean_of(current.accuracy.get(model, {})) is not None]
     if not having:
@@ -83,7 +83,7 @@ def outcome(rounds: Sequence[RoundValues], view: View, model: str = GLOBAL_MODEL
 
 
 def over_seeds(results: Sequence[CellResult], view: View, model: str = GLOBAL_MODEL) -> dict[str, Spread]:
-    """Accuracy of one row by domain, and "mean" and "worst", over its seeds; fractions."""
+    """Return the accuracy of one row over its seeds by domain, "mean" and "worst"; fractions."""
     outcomes = [found for result in results if (found := outcome(result.rounds, view, model)) is not None]
     columns = dict.fromkeys(column for found in outcomes for column in found.accuracy)
     spreads = {
@@ -94,24 +94,24 @@ def over_seeds(results: Sequence[CellResult], view: View, model: str = GLOBAL_MO
 
 
 def gains(results: Sequence[CellResult], baseline: Sequence[CellResult], view: View, column: str) -> dict[int, float]:
-    """By how much a row is above another, by seed, of the seeds that both have; fractions."""
+    """Return how much higher a row is than a baseline, by common seed; fractions."""
     ours, theirs = (_by_seed(each, view, column) for each in (results, baseline))
     return {seed: ours[seed] - theirs[seed] for seed in sorted(ours.keys() & theirs.keys())}
 
 
 def ranks(values: Mapping[str, float]) -> dict[str, int]:
-    """The rank of each, the highest first; equal ones share theirs, and the next one is as many below."""
+    """Return the rank of each value, 1 for the highest; equal values share a rank, and the next ranks are skipped."""
     return {name: 1 + sum(other > value for other in values.values()) for name, value in values.items()}
 
 
 def total_of(result: CellResult, name: str) -> float | None:
-    """Sum over the rounds of something that was measured; None if it never was."""
+    """Return the sum of a measured quantity over the rounds; None if it was never measured."""
     values = [current.measured[name] for current in result.rounds if name in current.measured]
     return sum(values) if values else None
 
 
 def curve(results: Sequence[CellResult], column: str, model: str = GLOBAL_MODEL) -> dict[int, Spread]:
-    """By round: a domain's accuracy, or "mean" or "worst", over the seeds that have that round."""
+    """Return the spread over seeds of a column (a domain, "mean" or "worst") by round."""
     by_round: dict[int, list[float]] = {}
     for result in results:
         for current in result.rounds:

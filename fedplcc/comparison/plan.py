@@ -1,6 +1,6 @@
-"""The cells of a comparison: (data set, row, seed), each a simulation of its own. Every configuration is checked here.
+"""The cells of a comparison: one simulation for each data set, row and seed. Every configuration is checked here.
 
-A cell lies in OUT/DATASET/ROW/seed-SEED and is what this leaves there, so that either command goes on with the other's:
+A cell's folder OUT/DATASET/ROW/seed-SEED is that of the following command, and either command goes on with the other's:
 
     fedplcc simulate --config FILE --method METHOD --seed SEED --set KEY=VALUE ... --out OUT/DATASET/ROW/seed-SEED
 """
@@ -29,10 +29,10 @@ class Cell:
     Attributes:
         dataset: Name of its data set.
         row: Name of its row.
-        seed: Everything random in it derives from this.
+        seed: Seed of everything random in it.
         federation: Its configuration with its clients.
-        folder: Where it is trained.
-        is_chosen: Whether it is to be trained if it is not there.
+        folder: Folder of its training.
+        is_chosen: Whether to train it if it is missing.
     """
 
     dataset: str
@@ -44,7 +44,7 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """Its name for people, and its folder below that of the comparison."""
+        """Its name, which is also its folder below that of the comparison."""
         return f"{self.dataset}/{self.row}/seed-{self.seed}"
 
 
@@ -56,19 +56,17 @@ def plan(
     only: Sequence[str] = (),
     seeds: Sequence[int] = (),
 ) -> list[Cell]:
-    """Every cell of a comparison: data sets as in the file, within one seed by seed, within a seed row by row.
-
-    So the first cells that end make a whole table of one seed.
+    """Return all cells by data set, seed and row, in the order of the file, so that a first table is soon complete.
 
     Args:
-        comparison: What the file says.
-        file: Where it lies; data sets' files are found from there.
+        comparison: The content of its file.
+        file: Path of that file; paths of data sets' files are relative to its folder.
         out: Folder of the results.
-        only: Rows, or DATASET/ROW, that are chosen to be trained; all if none.
-        seeds: Seeds that are chosen; those that the file does not have are added. All of the file's if none.
+        only: Rows, or DATASET/ROW, that are chosen for training; all if empty.
+        seeds: Chosen seeds; those that the file lacks are added. All of the file if empty.
 
     Raises:
-        InvalidConfig: With every problem in the cells' configurations, one sentence each; or something chosen is not there.
+        InvalidConfig: All problems of the cells' configurations, one sentence each; or a chosen row does not exist.
     """
     _check_choice(comparison, only)
     return [
@@ -87,7 +85,7 @@ def plan(
 
 
 def command_of(comparison: Comparison, file: Path, dataset: str, row: str) -> str:
-    """The `fedplcc simulate` command that trains a row's cells, for any seed and folder."""
+    """Return the `fedplcc simulate` command that trains a row's cells."""
     words = ["fedplcc", "simulate", "--config", str(file.parent / comparison.datasets[dataset].config)]
     words += ["--method", comparison.rows[row].method]
     for assignment in assignments(comparison.settings_of(dataset, row)):
@@ -96,10 +94,10 @@ def command_of(comparison: Comparison, file: Path, dataset: str, row: str) -> st
 
 
 def _documents(comparison: Comparison, file: Path) -> dict[str, dict[str, Any]]:
-    """The data sets' files.
+    """Return the data sets' configurations.
 
     Raises:
-        InvalidConfig: With everything that is wrong with them, or with what rows change of them.
+        InvalidConfig: All problems in them, and in the changes that rows make.
     """
     documents: dict[str, dict[str, Any]] = {}
     problems: list[str] = []
@@ -137,7 +135,7 @@ def _overridden(
 def _federation(
     comparison: Comparison, dataset: str, row: str, seed: int, document: Mapping[str, Any]
 ) -> FederationFile:
-    """The cell's configuration.
+    """Return a cell's configuration.
 
     Raises:
         InvalidConfig: It is wrong.
@@ -155,7 +153,7 @@ def _federation(
 
 
 def _problems(comparison: Comparison, documents: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
-    """What is wrong with any cell's configuration; what is wrong with a data set's file itself is said once."""
+    """Yield the problems of all cells' configurations; those of a data set's file itself only once."""
     for dataset, document in documents.items():
         seed = comparison.seeds_of(dataset)[0]
         own = judge(_with_a_method(comparison, dataset, document)).problems
@@ -171,7 +169,7 @@ def _problems(comparison: Comparison, documents: Mapping[str, Mapping[str, Any]]
 
 
 def _with_a_method(comparison: Comparison, dataset: str, document: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A data set's file; with its first row's method where it names none, because rows do."""
+    """Return a data set's configuration, with the method of its first row if it names none itself."""
     run, rows = document.get("run"), comparison.rows_of(dataset)
     if not rows or not isinstance(run, Mapping) or "method" in run:
         return document

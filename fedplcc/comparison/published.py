@@ -15,28 +15,28 @@ from shared.types import GLOBAL_MODEL, LOCAL_MODEL
 
 Percent = Annotated[float, Field(ge=0, le=100)]
 MEAN = "mean"
-"""The column of the printed average."""
+"""Column of the printed average."""
 LOCAL = "local "
-"""Before the name of a column that is of the clients' own models."""
+"""Prefix of the columns of clients' own models."""
 
 
 class PublishedTable(Section):
-    """Accuracies of one paper's methods in one set-up."""
+    """Accuracies of the methods of one paper in one set-up."""
 
     title: str
     source: str
-    """Paper, year, address and number of the table."""
+    """Paper, year, address and number of the printed table."""
     view: Literal["last", "last5", "last10"]
-    """Which of our numbers is of the same kind."""
+    """View of our numbers that corresponds to the printed ones."""
     notes: tuple[str, ...] = Field((), strict=False)
-    """What a reader should know of the numbers."""
+    """Notes on the numbers."""
     differs: tuple[str, ...] = Field((), strict=False)
-    """What is never the same here, whatever the configuration says."""
+    """Differences from the set-up that no configuration can remove."""
     columns: tuple[str, ...] = Field(strict=False)
-    """Domains, and "mean", the average as it is printed; with `LOCAL` before them, of the clients' own models."""
+    """Domains, and "mean", the printed average; those of clients' own models begin with `LOCAL`."""
     labels: tuple[str, ...] = Field(strict=False)
     accuracy: Mapping[str, Annotated[tuple[Percent, ...], Field(strict=False)]]
-    """By the method's name in the paper, in the order of the columns; in percent."""
+    """Percent in the order of the columns, by the method's name in the paper."""
 
     @model_validator(mode="after")
     def _a_value_for_each_column(self) -> Self:
@@ -49,25 +49,25 @@ class PublishedTable(Section):
 
     @property
     def domains(self) -> dict[str, str]:
-        """Labels of the domains among the columns, in order."""
+        """Labels of the domains, in the order of the columns."""
         labels = zip(self.kinds, self.labels, strict=True)
         return {domain: label for (_, domain), label in labels if domain != MEAN}
 
     @property
     def kinds(self) -> list[tuple[str, str]]:
-        """Of each column the model that it is of, and the domain or "mean"."""
+        """Model, and domain or "mean", of each column."""
         return [
             (LOCAL_MODEL if name.startswith(LOCAL) else GLOBAL_MODEL, name.removeprefix(LOCAL)) for name in self.columns
         ]
 
     def of(self, method: str) -> dict[str, float] | None:
-        """A method's accuracies in percent by column; None if the table does not have it."""
+        """Return a method's accuracies in percent by column; None if the table lacks it."""
         values = self.accuracy.get(method)
         return None if values is None else dict(zip(self.columns, values, strict=True))
 
 
 @functools.cache
 def published_tables() -> Mapping[str, PublishedTable]:
-    """Every table of published numbers, by its key."""
+    """Return all tables of published numbers by their keys."""
     text = (resources.files("fedplcc.comparison") / "published.toml").read_text(encoding="utf-8")
     return TypeAdapter(Mapping[str, PublishedTable]).validate_python(tomllib.loads(text))

@@ -1,16 +1,19 @@
-"""What a cell's folder holds: whole cells with every round's values, or why a cell is missing."""
+"""Reading of cells, from their folders or archives: every round's values, or the reason why a cell is missing."""
 
 from __future__ import annotations
 
 import json
 import re
+import zipfile
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 from typing import Any
 
+from fedplcc.comparison.file import Comparison
 from fedplcc.comparison.plan import Cell
 from fedplcc.runs.artifacts import EVALUATIONS, MANIFEST, METRICS, TIMINGS
 from fedplcc.runs.configuration import federation_json
@@ -20,14 +23,17 @@ from shared.types import GLOBAL_MODEL, LOCAL_MODEL
 
 TEST_SET = "test"
 PICTURES = "pictures"
-"""Folder below a cell's: PNG and SVG files in it are shown in the report, NAME.png with the caption of NAME-facts.json."""
+"""Folder of a cell's pictures: the report shows its PNG and SVG files, NAME.png with the caption of NAME-facts.json."""
 MAX_NAMED_KEYS = 3
-"""Most keys that are named where two configurations differ."""
+"""Most differing keys that a message names."""
 TRAIN_AGAIN = "restore the file, or remove the folder to train the cell again"
-"""What to do about a damaged file that a report needs."""
+"""Advice on a damaged file that a report needs."""
 DO_WITHOUT = "restore or remove the file; the report does without it"
-"""What to do about another one."""
+"""Advice on another damaged file."""
 
+ARCHIVE_SUFFIX = ".zip"
+Files = Path | zipfile.Path
+"""A file or a folder, on the disk or in an archive."""
 Counts = tuple[int, int]
 """Correct and total predictions."""
 
@@ -38,10 +44,10 @@ class RoundValues:
 
     Attributes:
         number: Its number, from 1.
-        accuracy: By model (GLOBAL_MODEL, and LOCAL_MODEL where clients have one), then domain: fraction of the domain's test
-            samples that are named right; None where nobody reported.
-        counts: The integers behind them where they are known.
-        computed: Losses, prototypes and the like, by name; the same on every run.
+        accuracy: By model (GLOBAL_MODEL, and LOCAL_MODEL where clients have one), then domain: fraction of correct
+            predictions on the domain's test samples; None where nobody reported.
+        counts: The numbers of predictions behind them, where they are known.
+        computed: Losses, numbers of prototypes and the like, by name; equal on every run.
         measured: Seconds and bytes, by name.
     """
 
@@ -58,8 +64,8 @@ class CellPicture:
 
     Attributes:
         path: Its file.
-        caption: What it shows.
-        alternative: What it says, for those who do not see it.
+        caption: Its content.
+        alternative: Its text for people who do not see it.
     """
 
     path: Path
@@ -75,28 +81,28 @@ class CellResult:
     rounds: Sequence[RoundValues]
     manifest: Mapping[str, Any]
     hashes: Mapping[str, str]
-    """SHA-256 of the last model and prototypes: model, prototypes."""
+    """SHA-256 of the last `model` and `prototypes`."""
     pictures: Sequence[CellPicture] = ()
 
     @property
     def domains(self) -> list[str]:
-        """Domains of the accuracies."""
+        """Domains of the accuracies, sorted."""
         return sorted({domain for accuracy in self.rounds[-1].accuracy.values() for domain in accuracy})
 
 
 class Absence(Enum):
-    """What has become of a cell that is not there."""
+    """State of a missing cell."""
 
     NOT_TRAINED = "not trained"
     BEGUN = "begun"
     FAILED = "failed"
     UNUSABLE = "unusable"
-    """What lies there is damaged, or of another configuration: somebody has to remove it first."""
+    """Its files are damaged, or of another configuration; they have to be removed first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MissingCell:
-    """A cell that is not there, and why."""
+    """A cell without results, and why."""
 
     cell: Cell
     absence: Absence
@@ -104,44 +110,124 @@ class MissingCell:
 
     @property
     def can_be_trained(self) -> bool:
-        """Whether training begins, or goes on from what lies there."""
+        """Whether training can begin, or go on from the files that are there."""
         return self.absence is not Absence.UNUSABLE
 
 
-def read_cell(cell: Cell, failure: str | None = None) -> CellResult | MissingCell:
-    """Read what a cell's training left.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Findings:
+    """A comparison and its cells, as every part of a report uses them.
+
+    Attributes:
+        comparison: The content of its file.
+        file: The path of that file, as it was named.
+        results: The trained cells.
+        missing: The other cells.
+    """
+
+    comparison: Comparison
+    file: Path
+    results: Sequence[CellResult]
+    missing: Sequence[MissingCell]
+    _by_row: dict[tuple[str, str], list[CellResult]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for result in self.results:
+            self._by_row.setdefault((result.cell.dataset, result.cell.row), []).append(result)
+
+    def cells(self, dataset: str, row: str) -> list[CellResult]:
+        """Return the trained cells of a row on a data set, by seed."""
+        return self._by_row.get((dataset, row), [])
+
+    def heading(self, dataset: str, title: str) -> str:
+        """Return the heading of a data set's part, with the data set's name unless it is the only part."""
+        is_alone = len(self.comparison.datasets) == 1 and len(self.comparison.groups_of(dataset)) == 1
+        return title if is_alone else f"{self.comparison.label_of_dataset(dataset)}: {title}"
+
+
+def seeds_by_reason(missing: Iterable[MissingCell]) -> dict[tuple[str, str, str], list[str]]:
+    """Return the seeds of missing cells by data set, row and reason."""
+    seeds: dict[tuple[str, str, str], list[str]] = {}
+    for each in missing:
+        reason = f"failed: {each.reason}" if each.absence is Absence.FAILED else each.reason
+        seeds.setdefault((each.cell.dataset, each.cell.row, reason), []).append(str(each.cell.seed))
+    return seeds
+
+
+def read_findings(comparison: Comparison, file: Path, cells: Sequence[Cell], failures: Mapping[str, str]) -> Findings:
+    """Read all cells of a comparison.
 
     Args:
-        cell: Which one.
+        comparison: The content of its file.
+        file: The path of that file, as it was named.
+        cells: Its cells.
+        failures: Reasons of cells that could not be trained the last time, by their names.
+    """
+    read = [read_cell(cell, failures.get(cell.name)) for cell in cells]
+    return Findings(
+        comparison=comparison,
+        file=file,
+        results=[each for each in read if isinstance(each, CellResult)],
+        missing=[each for each in read if isinstance(each, MissingCell)],
+    )
+
+
+def read_cell(cell: Cell, failure: str | None = None) -> CellResult | MissingCell:
+    """Read the files of a cell: those in its folder, else those in its data set's archive.
+
+    Args:
+        cell: The cell.
         failure: Why it could not be trained the last time, if so.
     """
-    if cell.folder.is_dir():
+    with ExitStack() as opened:
         try:
-            unusable = difference_to(cell)
-            if unusable is None and is_whole(cell):
-                return _read(cell)
+            files = _files_of(cell, opened)
+            unusable = None if files is None else _difference(cell, files)
+            if files is not None and unusable is None and _is_whole(files):
+                return _read(cell, files)
         except _Unreadable as error:
-            unusable = f"{cell.folder}: {error}"
-        if unusable is not None:
-            return MissingCell(cell=cell, absence=Absence.UNUSABLE, reason=unusable)
-        if failure is None and (cell.folder / FEDERATION).exists():
-            reason = "begun and not finished; the same command goes on with it"
-            return MissingCell(cell=cell, absence=Absence.BEGUN, reason=reason)
+            unusable = str(error)
+    if unusable is not None:
+        return MissingCell(cell=cell, absence=Absence.UNUSABLE, reason=unusable)
+    if failure is None and (cell.folder / FEDERATION).exists():
+        reason = "begun and not finished; the same command goes on with it"
+        return MissingCell(cell=cell, absence=Absence.BEGUN, reason=reason)
     if failure is None:
         return MissingCell(cell=cell, absence=Absence.NOT_TRAINED, reason="not trained yet")
     return MissingCell(cell=cell, absence=Absence.FAILED, reason=failure)
 
 
-def is_whole(cell: Cell) -> bool:
+def archive_path(out: Path, dataset: str) -> Path:
+    """Return the path of a data set's archive: a ZIP file that holds ROW/seed-SEED/FILE."""
+    return out / f"{dataset}{ARCHIVE_SUFFIX}"
+
+
+def _files_of(cell: Cell, opened: ExitStack) -> Files | None:
+    """Return the folder of a cell's files, on the disk or else in the archive; None if it is in neither.
+
+    Raises:
+        _Unreadable: The archive cannot be opened.
+    """
+    archive = archive_path(cell.folder.parents[2], cell.dataset)
+    if cell.folder.is_dir() or not archive.is_file():
+        return cell.folder if cell.folder.is_dir() else None
+    try:
+        folder = zipfile.Path(opened.enter_context(zipfile.ZipFile(archive)), f"{cell.row}/seed-{cell.seed}/")
+    except (OSError, zipfile.BadZipFile) as error:
+        raise _Unreadable(f"{archive}: cannot be read ({error}); restore the file") from error
+    return folder if folder.exists() else None
+
+
+def _is_whole(files: Files) -> bool:
     """Whether a cell's run has committed all its rounds and its files are there; False where training goes on with it.
 
     Raises:
         _Unreadable: It has ended, and lost something since.
     """
-    manifest, metrics = cell.folder / MANIFEST, cell.folder / METRICS
+    manifest, metrics = files / MANIFEST, files / METRICS
     if not manifest.exists():
         return False
-    goes_on = RunFolder(cell.folder, False).state.exists()
+    goes_on = isinstance(files, Path) and RunFolder(files, False).state.exists()
     try:
         with _reading(manifest, TRAIN_AGAIN):
             num_rounds = _object(manifest)["total_rounds"]
@@ -149,113 +235,124 @@ def is_whole(cell: Cell) -> bool:
             has_all: bool = len(metrics.read_text(encoding="utf-8").splitlines()) == num_rounds
     except _Unreadable:
         if goes_on:
-            return False  # its files are written anew
+            return False  # training writes its files again
         raise
     if not has_all and not goes_on:
-        raise _Unreadable(f"there is a {MANIFEST} but not a line for each round in {METRICS}; {TRAIN_AGAIN}")
+        raise _Unreadable(
+            f"{_name(files)}: there is a {MANIFEST} but not a line for each round in {METRICS}; {TRAIN_AGAIN}"
+        )
     return has_all
 
 
 def strays(out: Path, cells: Iterable[Cell]) -> list[str]:
-    """Names of runs that lie in a comparison's folder and are none of its cells, sorted."""
+    """Return the names of runs in a comparison's folder and archives that are none of its cells, sorted."""
     planned = {cell.name for cell in cells}
     found = {path.parent.relative_to(out).as_posix() for path in out.glob(f"*/*/seed-*/{MANIFEST}")}
+    for archive in out.glob(f"*{ARCHIVE_SUFFIX}"):
+        with suppress(OSError, zipfile.BadZipFile), zipfile.ZipFile(archive) as opened:
+            names = [name.rpartition("/") for name in opened.namelist()]
+            found |= {f"{archive.stem}/{folder}" for folder, _, file in names if file == MANIFEST}
     return sorted(found - planned)
 
 
-def difference_to(cell: Cell) -> str | None:
-    """What to do about a folder that holds another configuration's run; None if it holds this one's or none.
+def _difference(cell: Cell, files: Files) -> str | None:
+    """Return a sentence if a folder holds the run of another configuration; None otherwise.
 
     Both federation.json, which need not be kept, and the hash in run.json must be of the configuration.
 
     Raises:
-        _Unreadable: federation.json cannot be read.
+        _Unreadable: A file cannot be read.
     """
-    path = cell.folder / FEDERATION
-    try:
+    path = files / FEDERATION
+    if not path.exists():
+        return _difference_of_hash(cell, files)
+    with _reading(path, "see that it can be read"):
         held = path.read_text(encoding="utf-8", errors="replace")
-    except FileNotFoundError:
-        return _difference_of_hash(cell)
-    except OSError as error:
-        raise _Unreadable(f"cannot read {FEDERATION} ({error.strerror or error}); see that it can be read") from error
     wanted = federation_json(cell.federation)
     if held == wanted:
-        return _difference_of_hash(cell)
+        return _difference_of_hash(cell, files)
     try:
         keys = _differing(json.loads(held), json.loads(wanted))
     except ValueError:
         keys = []
     if "run.method" in keys:
-        keys = [key for key in keys if not key.startswith("method.")]  # another method's are others anyway
+        keys = [key for key in keys if not key.startswith("method.")]  # another method has other keys
     named = ", ".join(keys[:MAX_NAMED_KEYS]) + (" and more" if len(keys) > MAX_NAMED_KEYS else "")
-    return _of_another_configuration(cell, f" ({named})" if named else "")
+    return _of_another_configuration(files, f" ({named})" if named else "")
 
 
-def _difference_of_hash(cell: Cell) -> str | None:
+def _difference_of_hash(cell: Cell, files: Files) -> str | None:
     try:
-        found = _object(cell.folder / MANIFEST).get("config_hash")
-    except (OSError, ValueError):
-        return None  # not there yet, or whoever reads more of it says what is wrong
+        found = _object(files / MANIFEST).get("config_hash")
+    except (OSError, ValueError, zipfile.BadZipFile, zlib.error):
+        return None  # missing, or damaged: reading the whole file reports that
     if found in (None, cell.federation.config.hash):
         return None
-    return _of_another_configuration(cell, f" (by the config_hash in {MANIFEST})")
+    return _of_another_configuration(files, f" (by the config_hash in {MANIFEST})")
 
 
-def _of_another_configuration(cell: Cell, how: str) -> str:
+def _of_another_configuration(files: Files, how: str) -> str:
     return (
-        f"{cell.folder} holds a run of another configuration than the file has now{how}; "
+        f"{_name(files)} holds a run of another configuration than the file has now{how}; "
         "remove that folder to train the cell again, or choose another with --out"
     )
 
 
 def mean_of(accuracy: Mapping[str, float | None]) -> float | None:
-    """Mean over the domains that have an accuracy, as metrics.jsonl has it."""
+    """Return the mean over the domains that have an accuracy, as in metrics.jsonl."""
     known = [value for value in accuracy.values() if value is not None]
     return sum(known) / len(known) if known else None
 
 
 def worst_of(accuracy: Mapping[str, float | None]) -> float | None:
-    """The lowest accuracy of a domain."""
+    """Return the lowest accuracy of a domain."""
     return min((value for value in accuracy.values() if value is not None), default=None)
 
 
+def _name(files: object) -> str:
+    return str(files).rstrip("/")
+
+
 class _Unreadable(Exception):
-    """Files of a cell that cannot be used, as a sentence that says what to do."""
+    """A file of a cell cannot be used; the sentence says what to do."""
 
 
 @contextmanager
-def _reading(path: Path, remedy: str) -> Iterator[None]:
-    """Within the block, whatever is wrong with the content of a file names it, and says what to do."""
+def _reading(path: Files, remedy: str) -> Iterator[None]:
+    """Within the block, name the file of an error, and what to do about it."""
     try:
         yield
     except OSError as error:
-        raise _Unreadable(f"cannot read {path.name} ({error.strerror or error}); {remedy}") from error
+        raise _Unreadable(
+            f"{_name(path.parent)}: cannot read {path.name} ({error.strerror or error}); {remedy}"
+        ) from error
     except KeyError as error:
-        raise _Unreadable(f"{path.name} does not say {error}; {remedy}") from error
-    except (ValueError, TypeError, AttributeError, IndexError) as error:
-        raise _Unreadable(f"{path.name} is damaged ({error}); {remedy}") from error
+        raise _Unreadable(f"{_name(path.parent)}: {path.name} does not say {error}; {remedy}") from error
+    except (ValueError, TypeError, AttributeError, IndexError, zipfile.BadZipFile, zlib.error) as error:
+        raise _Unreadable(f"{_name(path.parent)}: {path.name} is damaged ({error}); {remedy}") from error
 
 
-def _read(cell: Cell) -> CellResult:
+def _read(cell: Cell, folder: Files) -> CellResult:
     """Read a whole cell.
 
     Raises:
         _Unreadable: One of its files cannot be used.
     """
-    folder = cell.folder
     with _reading(folder / TIMINGS, DO_WITHOUT):
         measured = {line["round"]: _measured(line) for line in _lines(folder / TIMINGS, is_optional=True)}
     with _reading(folder / EVALUATIONS, DO_WITHOUT):
         counts = _counts(_lines(folder / EVALUATIONS, is_optional=True))
     with _reading(folder / MANIFEST, TRAIN_AGAIN):
         manifest = _object(folder / MANIFEST)
-        _ = manifest["config_hash"]  # which the report names
+        _ = manifest["config_hash"]  # the report needs it
     with _reading(folder / METRICS, TRAIN_AGAIN):
         metrics = _lines(folder / METRICS)
         rounds = [_round(line, measured.get(line["round"], {}), counts.get(line["round"], {})) for line in metrics]
         hashes = {"model": metrics[-1]["model_sha256"], "prototypes": metrics[-1]["prototypes_sha256"]}
     drawn = [
-        path for path in sorted((folder / PICTURES).glob("*")) if path.suffix in (".png", ".svg") and path.is_file()
+        path
+        for path in sorted((cell.folder / PICTURES).glob("*"))
+        if path.suffix in (".png", ".svg") and path.is_file()
     ]
     return CellResult(cell=cell, rounds=rounds, manifest=manifest, hashes=hashes, pictures=[*map(_picture, drawn)])
 
@@ -263,7 +360,7 @@ def _read(cell: Cell) -> CellResult:
 def _round(
     line: Mapping[str, Any], measured: Mapping[str, float], counts: Mapping[tuple[str, str], Counts]
 ) -> RoundValues:
-    """A line of metrics.jsonl, with what else is known of its round."""
+    """Return the values of a line of metrics.jsonl, with the measurements and counts of its round."""
     accuracy = {line.get("accuracy_of", GLOBAL_MODEL): line["accuracy"]}
     if "accuracy_local" in line:
         accuracy[LOCAL_MODEL] = line["accuracy_local"]
@@ -284,7 +381,7 @@ def _round(
 
 
 def _picture(path: Path) -> CellPicture:
-    """A picture with what its facts say of it; without any its name has to do."""
+    """Return a picture with its caption; without NAME-facts.json that is its name."""
     words = path.stem.replace("-", " ").replace("_", " ")
     try:
         facts = json.loads(path.with_name(f"{path.stem}-facts.json").read_bytes())
@@ -294,7 +391,7 @@ def _picture(path: Path) -> CellPicture:
 
 
 def _measured(timing: Mapping[str, Any]) -> dict[str, float]:
-    """Seconds by phase, and bytes that the clients sent and received: a round's model twice, to train and to evaluate."""
+    """Return the seconds by phase and the bytes that clients sent and received, to train and to evaluate."""
     seconds = {f"seconds.{phase}": value for phase, value in sorted(timing.get("seconds", {}).items())}
     clients = list(timing.get("clients", {}).values())
     if not clients:
@@ -309,7 +406,7 @@ def _measured(timing: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _counts(reports: Iterable[Mapping[str, Any]]) -> dict[int, dict[tuple[str, str], Counts]]:
-    """Correct and total predictions on the test sets by round, then domain and model; pooled over a domain's clients."""
+    """Return the correct and total test predictions by round, then domain and model, summed over a domain's clients."""
     pooled: dict[int, dict[tuple[str, str], Counts]] = {}
     for report in reports:
         of_round = pooled.setdefault(report["round"], {})
@@ -321,8 +418,8 @@ def _counts(reports: Iterable[Mapping[str, Any]]) -> dict[int, dict[tuple[str, s
     return pooled
 
 
-def _lines(path: Path, *, is_optional: bool = False) -> list[dict[str, Any]]:
-    """The objects of a file that holds one in each line."""
+def _lines(path: Files, *, is_optional: bool = False) -> list[dict[str, Any]]:
+    """Return the objects of a JSON Lines file."""
     if is_optional and not path.exists():
         return []
     return [
@@ -331,7 +428,7 @@ def _lines(path: Path, *, is_optional: bool = False) -> list[dict[str, Any]]:
     ]
 
 
-def _object(path: Path) -> dict[str, Any]:
+def _object(path: Files) -> dict[str, Any]:
     return _parsed(path.read_text(encoding="utf-8"), "it is no JSON object")
 
 
@@ -346,7 +443,7 @@ def _parsed(text: str, complaint: str) -> dict[str, Any]:
 
 
 def _differing(held: Any, wanted: Any, prefix: str = "") -> list[str]:
-    """Dotted keys whose values differ."""
+    """Return the dotted keys whose values differ."""
     if not (isinstance(held, Mapping) and isinstance(wanted, Mapping)):
         return [] if held == wanted else [re.sub(r"^config\.", "", prefix)]
     found: list[str] = []

@@ -1,27 +1,35 @@
-"""What is told of a comparison, part by part. Pure but for drawing and for reading pictures that lie in cells' folders.
+"""The report of a comparison, part by part. Pure but for drawing and for reading pictures in cells' folders.
 
-Everything above the last heading, `measured.MEASURED`, is computed: equal cells give the same bytes. Seconds and bytes stand
-below it.
+Everything above the last heading, `tables.MEASURED`, is computed: equal cells give equal bytes. Measured seconds and bytes
+stand below it.
 """
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Sequence
 
-from fedplcc.comparison.accuracy_tables import standing, tables_of_views
-from fedplcc.comparison.document import Bullets, Heading, Paragraph, Part
+from fedplcc.comparison.document import Bullets, Code, Heading, Line, Paragraph, Part, Table, Value
 from fedplcc.comparison.drawings import cell_pictures, curve_drawings
-from fedplcc.comparison.findings import Findings, seeds_by_reason
-from fedplcc.comparison.measured import what_was_measured
+from fedplcc.comparison.file import assignments
 from fedplcc.comparison.outcomes import over_seeds
-from fedplcc.comparison.provenance import what_was_run
-from fedplcc.comparison.published_beside import beside_published
-from fedplcc.comparison.reading import Absence
+from fedplcc.comparison.plan import command_of
+from fedplcc.comparison.reading import Absence, Findings, MissingCell, seeds_by_reason
+from fedplcc.comparison.tables import (
+    NOTHING,
+    counted,
+    measurements,
+    published_comparison,
+    ranking,
+    tables_of_views,
+)
 from shared.types import GLOBAL_MODEL, LOCAL_MODEL
+
+HASH_CHARACTERS = 12
 
 
 def report(findings: Findings) -> list[Part]:
-    """All of the report."""
+    """Return all parts of the report."""
     comparison = findings.comparison
     parts: list[Part] = [Heading(1, comparison.compare.title or comparison.compare.name)]
     parts += [Paragraph(note) for note in comparison.compare.notes]
@@ -34,19 +42,19 @@ def report(findings: Findings) -> list[Part]:
     )
     for dataset in comparison.datasets:
         parts += _of_dataset(findings, dataset)
-    parts += what_was_run(findings)
-    parts += what_was_measured(findings)
+    parts += provenance(findings)
+    parts += measurements(findings)
     return parts
 
 
 def _state(findings: Findings) -> str:
     total = len(findings.results) + len(findings.missing)
-    told = f"{len(findings.results)} of {total} cells (data set, row, seed) are trained"
+    text = f"{len(findings.results)} of {total} cells (data set, row, seed) are trained"
     if not findings.missing:
-        return told + "."
+        return text + "."
     num_failed = sum(each.absence is Absence.FAILED for each in findings.missing)
     failed = f", {num_failed} failed" if num_failed else ""
-    return f"{told}{failed}; those that are missing are listed under the heading What was run."
+    return f"{text}{failed}; those that are missing are listed under the heading What was run."
 
 
 def _of_dataset(findings: Findings, dataset: str) -> Iterator[Part]:
@@ -63,7 +71,7 @@ def _of_dataset(findings: Findings, dataset: str) -> Iterator[Part]:
         if group in comparison.groups:
             yield from (Paragraph(note) for note in comparison.groups[group].notes)
         having = [row for row in rows if findings.cells(dataset, row)]
-        yield from standing(findings, dataset, having)
+        yield from ranking(findings, dataset, having)
         yield from tables_of_views(findings, dataset, having, domains, GLOBAL_MODEL)
         without = [row for row in having if not over_seeds(findings.cells(dataset, row), "last")]
         if without:
@@ -71,13 +79,13 @@ def _of_dataset(findings: Findings, dataset: str) -> Iterator[Part]:
             yield Paragraph(f"No global model, so only in the tables of local models: {names}.")
         yield from _absent(findings, dataset, rows)
         yield from tables_of_views(findings, dataset, having, domains, LOCAL_MODEL)
-        yield from beside_published(findings, dataset, group, having)
+        yield from published_comparison(findings, dataset, group, having)
         yield from curve_drawings(findings, dataset, group, having)
     yield from cell_pictures(findings, dataset)
 
 
 def _absent(findings: Findings, dataset: str, rows: Sequence[str], *, names_untouched: bool = True) -> Iterator[Part]:
-    """What is not in the tables of these rows: not trained, or why not."""
+    """Yield the rows and seeds that are missing in these rows' tables, with the reasons."""
     comparison = findings.comparison
     missing = [each for each in findings.missing if each.cell.dataset == dataset and each.cell.row in rows]
     touched = {each.cell.row for each in missing if each.absence is not Absence.NOT_TRAINED}
@@ -97,7 +105,7 @@ def _absent(findings: Findings, dataset: str, rows: Sequence[str], *, names_unto
 
 
 def _domains(findings: Findings, dataset: str) -> dict[str, str]:
-    """Domains of a data set with their labels: as the first published table has them, then others by name."""
+    """Return the domains of a data set with their labels: in the order of the published tables, then by name."""
     present = {domain for each in findings.results if each.cell.dataset == dataset for domain in each.domains}
     labels: dict[str, str] = {}
     for table in findings.comparison.published_for(dataset):
@@ -105,3 +113,78 @@ def _domains(findings: Findings, dataset: str) -> dict[str, str]:
             if domain in present:
                 labels.setdefault(domain, label)
     return labels | {domain: domain for domain in sorted(present - labels.keys())}
+
+
+def provenance(findings: Findings) -> Iterator[Part]:
+    """Yield the part that others need to repeat the comparison: commands, hashes, missing cells, machines."""
+    comparison = findings.comparison
+    yield Heading(2, "What was run")
+    yield Paragraph("All of it, and this report; it goes on where it stopped:")
+    yield Code(f"{shlex.join(['fedplcc', 'compare', '--config', str(findings.file)])} --out FOLDER")
+    yield Paragraph("One cell by itself:")
+    commands = [
+        command_of(comparison, findings.file, dataset, row)
+        for dataset in comparison.datasets
+        for row in comparison.rows_of(dataset)
+    ]
+    yield Code("\n".join(commands))
+    yield from _whole_cells(findings)
+    if findings.missing:
+        yield Table(
+            caption="Missing cells",
+            heads=("row", "seeds", "why"),
+            lines=tuple(_missing_lines(findings.missing)),
+            is_numeric=False,
+        )
+    environments = _environments(findings)
+    if environments:
+        yield Paragraph("Computed with:" if len(environments) == 1 else "Computed on several types of machine:")
+        yield Bullets(tuple(f"{name} ({counted(number, 'cell')})" for name, number in environments.items()))
+    if len(environments) > 1:
+        yield Paragraph("On another type of machine last bits differ, and accuracies with them.")
+
+
+def _whole_cells(findings: Findings) -> Iterator[Part]:
+    comparison = findings.comparison
+    lines = []
+    for dataset in comparison.datasets:
+        for row in comparison.rows_of(dataset):
+            for result in findings.cells(dataset, row):
+                values = (
+                    comparison.rows[row].method,
+                    " ".join(assignments(comparison.settings_of(dataset, row))) or NOTHING,
+                    str(len(result.rounds)),
+                    str(result.manifest["config_hash"])[:HASH_CHARACTERS],
+                    result.hashes["model"][:HASH_CHARACTERS],
+                )
+                lines.append(Line(result.cell.name, tuple(map(Value, values))))
+    if lines:
+        yield Table(
+            caption="Cells: on one type of machine the same configuration gives the same model",
+            heads=("cell", "method", "settings", "rounds", "configuration", "model"),
+            lines=tuple(lines),
+            is_numeric=False,
+        )
+        yield Paragraph("Whole hashes (SHA-256) are in cells.csv; every evaluation is in evaluations.csv.")
+
+
+def _missing_lines(missing: Sequence[MissingCell]) -> Iterator[Line]:
+    """Yield one line for all seeds of a row that are missing for the same reason."""
+    for (dataset, row, reason), numbers in seeds_by_reason(missing).items():
+        yield Line(f"{dataset}/{row}", (Value(", ".join(numbers)), Value(reason)))
+
+
+def _environments(findings: Findings) -> dict[str, int]:
+    """Return machine types and versions, each with its number of cells."""
+    found: dict[str, int] = {}
+    for result in findings.results:
+        aggregator = result.manifest.get("aggregator", {})
+        clients = [client.get("environment", {}) for client in result.manifest.get("clients", {}).values()]
+        names = {
+            f"torch {each.get('packages', {}).get('torch', NOTHING)}, {each.get('cpu', '')}, device {each.get('device', '')}"
+            for each in clients
+        }
+        versions = f"fedplcc {aggregator.get('fedplcc', NOTHING)}, Python {aggregator.get('python', NOTHING)}"
+        name = ", ".join((versions, *sorted(names)))
+        found[name] = found.get(name, 0) + 1
+    return found

@@ -1,44 +1,44 @@
-"""The files that a comparison leaves beside its cells.
+"""The files that `fedplcc compare` writes beside its cells.
 
-report.md, report.html      the report; curves-*.svg are its drawings
-evaluations.csv, ...        see csv_tables.py
-failures.json               why cells could not be trained the last time, by their names
+    report.md, report.html   the report; curves-*.svg are its drawings
+    evaluations.csv          every evaluation: cell, round, domain, model, correct, total, accuracy
+    rounds.csv               every other computed value of a round, by name: losses, prototypes, samples
+    summary.csv              mean and standard deviation over seeds, by view and column
+    differences.csv          differences from each baseline over the seeds that both rows have, and how many are above 0
+    cells.csv                every cell: its settings, state and hashes
+    measured.csv             seconds and bytes of a round, by name
+    failures.json            reasons of cells that could not be trained the last time, by their names
+
+CSV files have one value, or one evaluation, in a line; accuracies are fractions. All but measured.csv hold computed values
+only, so equal cells give equal bytes.
 """
 
 from __future__ import annotations
 
+import csv
+import io
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedplcc.comparison import csv_tables
-from fedplcc.comparison.document import Drawing
+from fedplcc.comparison.document import Drawing, markdown, page
 from fedplcc.comparison.drawings import drawing_patterns
-from fedplcc.comparison.findings import Findings
-from fedplcc.comparison.markdown import markdown
-from fedplcc.comparison.outcomes import SUMMARIES, VIEWS, over_seeds
-from fedplcc.comparison.page import page
-from fedplcc.comparison.plan import Cell
-from fedplcc.comparison.reading import Absence, CellResult, MissingCell, read_cell
+from fedplcc.comparison.file import assignments
+from fedplcc.comparison.outcomes import SUMMARIES, VIEWS, gains, over_seeds, spread
+from fedplcc.comparison.reading import Absence, CellResult, Findings, MissingCell
 from fedplcc.comparison.report import report
 from fedplcc.runs.atomic_file import disk_errors, write_text
+from shared.types import GLOBAL_MODEL, LOCAL_MODEL
 
+Value = str | int | float | None
+CELL = ("dataset", "row", "method", "seed")
 REPORT_MARKDOWN, REPORT_PAGE = "report.md", "report.html"
 FAILURES = "failures.json"
 
 
-def read_cells(cells: Sequence[Cell], failures: Mapping[str, str]) -> tuple[list[CellResult], list[MissingCell]]:
-    """Cells that are whole, and those that are not."""
-    read = [read_cell(cell, failures.get(cell.name)) for cell in cells]
-    return (
-        [each for each in read if isinstance(each, CellResult)],
-        [each for each in read if isinstance(each, MissingCell)],
-    )
-
-
 def write_findings(out: Path, findings: Findings) -> list[str]:
-    """Write everything that is told of a comparison; returns the names of the files.
+    """Write the report and its tables; returns the names of the files.
 
     Raises:
         StoreUnavailable: The folder cannot be written.
@@ -46,20 +46,20 @@ def write_findings(out: Path, findings: Findings) -> list[str]:
     parts = report(findings)
     drawings = {part.name: part.svg for part in parts if isinstance(part, Drawing)}
     files = {
-        **csv_tables.tables(findings.comparison, findings.results, findings.missing),
+        **csv_tables(findings),
         **drawings,
         REPORT_MARKDOWN: markdown(parts),
         REPORT_PAGE: page(parts),
     }
     for name, text in files.items():
         write_text(out / name, text)
-    if drawings:  # without matplotlib there are none, and earlier ones stay
+    if drawings:  # without matplotlib earlier drawings stay
         _remove_others(out, drawing_patterns(findings.comparison.datasets), drawings)
     return list(files)
 
 
 def _remove_others(out: Path, patterns: Iterable[str], drawings: Mapping[str, str]) -> None:
-    """Remove drawings of groups that the comparison no longer has, or has under another name.
+    """Remove the drawings of former groups.
 
     Raises:
         StoreUnavailable: The folder cannot be written.
@@ -72,7 +72,7 @@ def _remove_others(out: Path, patterns: Iterable[str], drawings: Mapping[str, st
 
 
 def read_failures(out: Path) -> dict[str, str]:
-    """Why cells could not be trained the last time; nothing where that is not known."""
+    """Return the reasons of cells that could not be trained the last time; none from a damaged file."""
     try:
         kept = json.loads((out / FAILURES).read_bytes())
     except (OSError, ValueError):
@@ -81,7 +81,7 @@ def read_failures(out: Path) -> dict[str, str]:
 
 
 def write_failures(out: Path, failures: Mapping[str, str]) -> None:
-    """Keep them.
+    """Write the reasons of cells that could not be trained.
 
     Raises:
         StoreUnavailable: The folder cannot be written.
@@ -90,21 +90,21 @@ def write_failures(out: Path, failures: Mapping[str, str]) -> None:
 
 
 def summary(out: Path, findings: Findings) -> dict[str, Any]:
-    """What `compare --json` ends with."""
+    """Return the last line of `compare --json`."""
     comparison = findings.comparison
     results: dict[str, Any] = {}
     for dataset in comparison.datasets:
         for row in comparison.rows_of(dataset):
             cells = findings.cells(dataset, row)
             views = {view: over_seeds(cells, view) for view in VIEWS}
-            told: dict[str, Any] = {"seeds": [cell.cell.seed for cell in cells]}
+            row_summary: dict[str, Any] = {"seeds": [cell.cell.seed for cell in cells]}
             for view, found in views.items():
-                told[view] = {
+                row_summary[view] = {
                     column: {"mean": found[column].mean, "std": found[column].std}
                     for column in SUMMARIES
                     if column in found
                 }
-            results.setdefault(dataset, {})[row] = told
+            results.setdefault(dataset, {})[row] = row_summary
     return {
         "name": comparison.compare.name,
         "directory": str(out.resolve()),
@@ -113,3 +113,101 @@ def summary(out: Path, findings: Findings) -> dict[str, Any]:
         "failed": [each.cell.name for each in findings.missing if each.absence is Absence.FAILED],
         "results": results,
     }
+
+
+def csv_tables(findings: Findings) -> dict[str, str]:
+    """Return the content of each CSV file by its name."""
+    return {
+        "evaluations.csv": _csv(
+            (*CELL, "round", "domain", "model", "correct", "total", "accuracy"), _evaluations(findings.results)
+        ),
+        "rounds.csv": _csv((*CELL, "round", "quantity", "value"), _named(findings.results, "computed")),
+        "summary.csv": _csv(
+            ("dataset", "row", "method", "view", "model", "column", "mean", "std", "seeds"),
+            _summary(findings),
+        ),
+        "differences.csv": _csv(
+            ("dataset", "row", "method", "baseline", "view", "column", "mean", "std", "seeds", "higher"),
+            _differences(findings),
+        ),
+        "cells.csv": _csv(
+            (*CELL, "settings", "state", "reason", "rounds", "config_hash", "model_sha256", "prototypes_sha256"),
+            _cells(findings),
+        ),
+        "measured.csv": _csv((*CELL, "round", "quantity", "value"), _named(findings.results, "measured")),
+    }
+
+
+def _evaluations(results: Iterable[CellResult]) -> Iterator[tuple[Value, ...]]:
+    for result in results:
+        for current in result.rounds:
+            for model, by_domain in current.accuracy.items():
+                for domain, accuracy in by_domain.items():
+                    correct, total = current.counts.get((domain, model), (None, None))
+                    yield (*_key(result), current.number, domain, model, correct, total, accuracy)
+
+
+def _named(results: Iterable[CellResult], which: str) -> Iterator[tuple[Value, ...]]:
+    for result in results:
+        for current in result.rounds:
+            values: Mapping[str, float] = getattr(current, which)
+            for name, value in values.items():
+                yield (*_key(result), current.number, name, value)
+
+
+def _summary(findings: Findings) -> Iterator[tuple[Value, ...]]:
+    comparison = findings.comparison
+    for dataset in comparison.datasets:
+        for row in comparison.rows_of(dataset):
+            cells = findings.cells(dataset, row)
+            for view in VIEWS:
+                for model in (GLOBAL_MODEL, LOCAL_MODEL):
+                    for column, found in over_seeds(cells, view, model).items():
+                        method = comparison.rows[row].method
+                        yield dataset, row, method, view, model, column, found.mean, found.std, found.count
+
+
+def _differences(findings: Findings) -> Iterator[tuple[Value, ...]]:
+    comparison = findings.comparison
+    for dataset in comparison.datasets:
+        for baseline in comparison.compare.baseline:
+            theirs = findings.cells(dataset, baseline)
+            for row in comparison.rows_of(dataset) if theirs else ():
+                ours, method = findings.cells(dataset, row), comparison.rows[row].method
+                for view in VIEWS if row != baseline else ():
+                    for column in over_seeds(ours, view):
+                        by_seed = gains(ours, theirs, view, column)
+                        found, higher = spread([*by_seed.values()]), sum(value > 0 for value in by_seed.values())
+                        if found is not None:
+                            numbers = (found.mean, found.std, found.count, higher)
+                            yield (dataset, row, method, baseline, view, column, *numbers)
+
+
+def _cells(findings: Findings) -> Iterator[tuple[Value, ...]]:
+    cells: list[CellResult | MissingCell] = [*findings.results, *findings.missing]
+    for each in cells:
+        settings = " ".join(assignments(findings.comparison.settings_of(each.cell.dataset, each.cell.row)))
+        key = (*_key(each), settings)
+        config_hash = each.cell.federation.config.hash
+        if isinstance(each, MissingCell):
+            state = "failed" if each.absence is Absence.FAILED else "missing"
+            yield (*key, state, each.reason, 0, config_hash, None, None)
+        else:
+            yield (
+                *(*key, "whole", "", len(each.rounds), config_hash),
+                *(each.hashes["model"], each.hashes["prototypes"]),
+            )
+
+
+def _key(each: CellResult | MissingCell) -> tuple[Value, ...]:
+    cell = each.cell
+    return cell.dataset, cell.row, cell.federation.config.run.method, cell.seed
+
+
+def _csv(names: Sequence[str], rows: Iterable[Sequence[Value]]) -> str:
+    """Return rows as CSV (RFC 4180, but with plain line ends); numbers as Python writes them, None as an empty field."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(names)
+    writer.writerows(rows)
+    return text.getvalue()

@@ -1,4 +1,4 @@
-"""Every picture of one run's folder, for a report over many."""
+"""All pictures of one run's folder, for a report over many runs."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ def pictures_for_cell(run_folder: Path, out: Path, *, device: str = "cpu") -> li
     """Draw the map of a completed run before and after training and, where its method has prototypes, its clusters' sizes.
 
     The same folder gives the same bytes on the same machine. Of a Digit-5 run (5 clients, ResNet10) it takes about 20
-    seconds of one core. Data are read where the run's federation.json says, relative paths from the present folder.
+    seconds of one core. The run's federation.json names the data; relative paths begin at the present folder.
 
     Args:
-        run_folder: What a simulation left.
+        run_folder: Folder of a simulation.
         out: Folder for the files; is made.
-        device: Where features are computed; other devices give other last bits.
+        device: Device that computes the features; other devices give other last bits.
 
     Returns:
         The files written: map.png, map-points.csv, map-facts.json, and likewise clusters.png, clusters-sizes.csv and
-        clusters-facts.json. The facts hold `caption` and `alt_text` for whoever shows the picture.
+        clusters-facts.json. The facts hold `caption` and `alt_text`.
 
     Raises:
-        InvalidModel: The folder holds no completed run, or one that began with a model that it was given.
-        InvalidConfig, InvalidData: It does not say where its data lie, or they are not there.
+        InvalidModel: The folder holds no completed run, or one that began with a given model.
+        InvalidConfig, InvalidData: It does not name its data, or they are missing.
         StoreUnavailable: A file cannot be read or written.
         ImportError: matplotlib or scikit-learn is not installed.
     """

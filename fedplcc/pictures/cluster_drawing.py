@@ -1,6 +1,4 @@
-"""Drawing the sizes of clusters: a histogram of local and of global ones, and below how each client's and each class's
-samples divide among them.
-"""
+"""Drawing of cluster sizes: histograms of local and global ones, and bars of each client's and each class's clusters."""
 
 from __future__ import annotations
 
@@ -17,17 +15,17 @@ if TYPE_CHECKING:
     from matplotlib.ticker import MaxNLocator
 
 MOST_BARS = 24
-"""Owners that have a bar of their own; of more, those with the most samples."""
+"""Most owners with a bar; of more, those with the most samples."""
 MOST_BINS, FEWEST_BINS = 30, 8
 NEUTRAL = "#9fb0c3"
-"""Of clusters of all classes together."""
+"""Colour of clusters of all classes together."""
 
 
 def draw_clusters(sizes: ClusterSizes, suffix: str) -> bytes:
     """Draw the sizes of a model's clusters.
 
     Args:
-        sizes: What is drawn.
+        sizes: The sizes.
         suffix: Kind of file, see `style.SUFFIXES`.
 
     Raises:
@@ -53,7 +51,7 @@ def draw_clusters(sizes: ClusterSizes, suffix: str) -> bytes:
 
 
 def bin_edges(sizes_C: DoubleArray) -> DoubleArray:
-    """Return edges of bins of equal whole width, half a unit beside the whole numbers; fewer bins for fewer clusters."""
+    """Return edges of bins of equal whole width, between whole numbers; fewer bins for fewer clusters."""
     num_bins = min(MOST_BINS, max(FEWEST_BINS, round(2 * len(sizes_C) ** 0.5)))
     largest = float(np.ceil(sizes_C.max()))
     width = max(1.0, float(np.ceil(largest / num_bins)))
@@ -78,7 +76,7 @@ def _draw_histogram(axes: Axes, side: Sizes, name: str) -> None:
 
 
 def _draw_bars(axes: Axes, side: Sizes, owner_noun: str) -> None:
-    """A bar per owner, a segment per cluster."""
+    """Draw a bar for each owner, with a segment for each cluster."""
     axes.spines[["top", "right"]].set_visible(False)
     totals = np.bincount(side.owner_C, weights=side.sizes_C, minlength=len(side.owners))
     shown = np.sort(np.argsort(-totals, kind="stable")[:MOST_BARS]).tolist()

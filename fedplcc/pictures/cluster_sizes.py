@@ -1,7 +1,7 @@
-"""How many samples stand behind each prototype: the sizes of local and global clusters as data. Pure.
+"""Sizes of local and global clusters: the number of samples behind each prototype. Pure.
 
 FedPLCC weighs a prototype by the samples behind it (FedPLCC, eq. 9 to 11) because clusters differ much in size; these
-numbers say how much they do in a run.
+numbers show how much they differ in a run.
 
 Shape legend: C clusters, M classes.
 """
@@ -20,22 +20,21 @@ from fedplcc.pictures.points import DoubleArray
 from shared.types import IntArray, PrototypeSet
 
 SHARE_TOLERANCE = 1e-3
-"""How far float32 weights of a class may add up to other than 1 and still be shares."""
+"""Tolerance for the sum of the float32 shares of a class, which is 1."""
 SAMPLES, PERCENT, NOTHING = "samples", "% of its class", ""
-"""What sizes are counted in."""
+"""Units of sizes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Sizes:
-    """Clusters of one side, by owner: of clients by client, of the aggregator by class.
+    """Local clusters by client, or global clusters by class.
 
     Attributes:
         owners: Names of the owners.
-        owner_C: Whose each cluster is, an index into `owners`.
+        owner_C: Owner of each cluster, an index into `owners`.
         class_ids_C: Its class.
-        sizes_C: How large it is, in `unit`.
-        unit: `SAMPLES`, `PERCENT` where only its share is known, or `NOTHING` where every size is 1 because the method does
-            not say.
+        sizes_C: Its size, in `unit`.
+        unit: `SAMPLES`; `PERCENT` where only shares are known; `NOTHING` where the method gives no sizes and each is 1.
     """
 
     owners: tuple[str, ...]
@@ -49,7 +48,7 @@ class Sizes:
 
     @property
     def are_known(self) -> bool:
-        """Whether there are sizes to speak of."""
+        """Whether there are clusters with known sizes."""
         return self.unit != NOTHING and len(self) > 0
 
     def of(self, owner: int) -> DoubleArray:
@@ -69,8 +68,8 @@ class ClusterSizes:
     """The clusters of a run's model.
 
     Attributes:
-        title: Which model it is, for people.
-        facts: Which model it is, for programs.
+        title: Name of the model, for people.
+        facts: Description of the model, for programs.
         classes: The run's class names.
         local: Clusters of each client's training images.
         global_: Clusters of each class at the aggregator.
@@ -83,7 +82,7 @@ class ClusterSizes:
     global_: Sizes
 
     def table(self) -> str:
-        """Every cluster as CSV: side, client, class, size, unit. Where the method does not say how large, size is empty."""
+        """Return all clusters as CSV: side, client, class, size, unit. An unknown size is empty."""
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(["side", "client", "class", "size", "unit"])
@@ -95,7 +94,7 @@ class ClusterSizes:
         return text.getvalue()
 
     def as_json(self) -> dict[str, Any]:
-        """The sizes' facts for programs, without the single clusters."""
+        """Return the facts for programs, without single clusters."""
         return {
             "title": self.title,
             **self.facts,
@@ -106,13 +105,13 @@ class ClusterSizes:
         }
 
     def lines(self) -> Iterator[str]:
-        """What a person reads: a line for each side."""
+        """Yield a line for people on each side."""
         yield self.title
         for side, found in (("local", self.local), ("global", self.global_)):
             yield f"{side} prototypes: {summary(found)}"
 
     def caption(self) -> str:
-        """What belongs under the picture in a paper."""
+        """Return the caption of the picture in a paper."""
         return (
             f"Samples behind each prototype of {self.title}. Local prototypes: of the clients' training images under this "
             f"model; {summary(self.local)}. Global prototypes: {summary(self.global_)}. A segment is one prototype; "
@@ -120,7 +119,7 @@ class ClusterSizes:
         )
 
     def alt_text(self) -> str:
-        """What the picture shows, for those who do not see it."""
+        """Return a text for people who do not see the picture."""
         return (
             f"Histograms of the sizes of local and global clusters of {self.title}, and bars of how the samples of each "
             f"client and of each class divide among them. Local: {summary(self.local)}. Global: {summary(self.global_)}."
@@ -151,9 +150,9 @@ def global_sizes(classes: Sequence[str], prototypes: PrototypeSet, samples_M: In
 
     Args:
         classes: The run's class names.
-        prototypes: The global prototypes. Their weights are shares of their class's samples; or, for prototypes with a group
-            id, sample counts, beside which those without one are averages and left out.
-        samples_M: Samples of each class behind the pooled prototypes; None where that is not known.
+        prototypes: The global prototypes. Their weights are shares of their class's samples; or sample counts of prototypes
+            with a group id, where those without one are averages and left out.
+        samples_M: Samples of each class behind the pooled prototypes; None if unknown.
     """
     ids, weights_C = prototypes.class_ids, prototypes.weights.astype(np.float64)
     sums_M = np.bincount(ids, weights=weights_C, minlength=len(classes))
@@ -171,12 +170,12 @@ def global_sizes(classes: Sequence[str], prototypes: PrototypeSet, samples_M: In
 
 
 def variation(sizes_C: DoubleArray) -> float:
-    """Return the coefficient of variation: standard deviation over mean, 0 where all are of one size."""
+    """Return the coefficient of variation: standard deviation over mean, 0 if all sizes are equal."""
     return float(sizes_C.std() / sizes_C.mean())
 
 
 def summary(found: Sizes) -> str:
-    """What all clusters of a side come to, in words."""
+    """Return a summary of all clusters of a side, in words."""
     count = f"{len(found)} prototype{'' if len(found) == 1 else 's'}"
     if not len(found):
         return "none"

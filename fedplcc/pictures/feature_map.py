@@ -1,4 +1,4 @@
-"""A map of features and prototypes as data: what is drawn, the table behind it, and what it says in words. Pure.
+"""The map of features and prototypes as data, with its table and its descriptions. Pure.
 
 Shape legend: N points.
 """
@@ -18,12 +18,12 @@ from fedplcc.pictures.projection import LIBRARY, Silhouettes, project, silhouett
 from shared.types import IntArray
 
 DECIMALS = 4
-"""Of coordinates in the table: a picture has a thousand pixels over about two hundred units."""
+"""Decimals of coordinates in the table: a picture has a thousand pixels over about two hundred units."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Projection:
-    """How points are put on the plane; see `projection.project`."""
+    """Parameters of the projection to the plane; see `projection.project`."""
 
     perplexity: float = 30.0
     seed: int = 0
@@ -31,15 +31,15 @@ class Projection:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Panel:
-    """One model's part of a map.
+    """The part of a map that shows one model.
 
     Attributes:
         name: "before", "after", or "model" where there is one panel.
-        title: Which model it is, for people.
-        facts: Which model it is, for programs.
-        points: What is shown.
-        xy_N2: Where. Each panel has a plane of its own.
-        silhouettes: Of the images, in feature space.
+        title: Name of the model, for people.
+        facts: Description of the model, for programs.
+        points: Images and prototypes.
+        xy_N2: Their places on the plane; each panel has its own plane.
+        silhouettes: Silhouettes of the images in feature space.
     """
 
     name: str
@@ -52,14 +52,14 @@ class Panel:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class FeatureMap:
-    """One panel, or two to be compared.
+    """A map of one panel, or of two for comparison.
 
     Attributes:
-        panels: From left to right.
+        panels: The panels from left to right.
         classes: The run's class names.
         domains: Names of the domains shown.
         per_class: Most test images of each class and domain.
-        projection: How points were put on the plane.
+        projection: Parameters of the projection.
     """
 
     panels: tuple[Panel, ...]
@@ -69,7 +69,7 @@ class FeatureMap:
     projection: Projection
 
     def table(self) -> str:
-        """Every point as CSV: panel, x, y, class, domain, kind, weight. Images have no weight, global ones no domain."""
+        """Return all points as CSV. Images have no weight, global prototypes no domain."""
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(["panel", "x", "y", "class", "domain", "kind", "weight"])
@@ -91,7 +91,7 @@ class FeatureMap:
         return text.getvalue()
 
     def as_json(self) -> dict[str, Any]:
-        """The map's facts for programs, without the points."""
+        """Return the facts for programs, without the points."""
         return {
             "panels": [
                 {
@@ -115,7 +115,7 @@ class FeatureMap:
         }
 
     def lines(self) -> Iterator[str]:
-        """What a person reads: a line per panel with its numbers of points and its silhouettes."""
+        """Yield a table for people: the silhouettes of each panel."""
         heading = "silhouette of the test images"
         width = max(len(heading), *(len(panel.title) for panel in self.panels))
         yield f"{heading:<{width}}  {'by class':>8}  {'by domain':>9}  {'by domain in a class':>20}"
@@ -125,9 +125,9 @@ class FeatureMap:
             yield f"{panel.title:<{width}}  {columns[0]:>8}  {columns[1]:>9}  {columns[2]:>20}"
 
     def caption(self) -> str:
-        """What belongs under the picture in a paper."""
+        """Return the caption of the picture in a paper."""
         parts = [
-            f"{_capital(self._what())}, by t-SNE ({LIBRARY}, perplexity {self.projection.perplexity:g}, seed "
+            f"{_capital(self._content())}, by t-SNE ({LIBRARY}, perplexity {self.projection.perplexity:g}, seed "
             f"{self.projection.seed}) of unit features, so that near means a large cosine.",
             f"Colour is the class, shape the domain ({', '.join(self.domains)}); at most {self.per_class} test images of "
             "each class and domain.",
@@ -139,7 +139,7 @@ class FeatureMap:
             )
         if any(panel.facts.get("round") == 0 and panel.points.count(Kind.GLOBAL) for panel in self.panels):
             parts.append("At round 0 there are no prototypes yet; those shown are what the method makes of that model.")
-        parts += [f"{panel.title}: {_said(panel.silhouettes)}." for panel in self.panels]
+        parts += [f"{panel.title}: {_silhouettes_text(panel.silhouettes)}." for panel in self.panels]
         parts.append(
             "Silhouettes are of the test images in feature space, by cosine distance. Every panel has its own plane: "
             "neither directions nor distances between far groups mean anything."
@@ -147,25 +147,25 @@ class FeatureMap:
         return " ".join(parts)
 
     def alt_text(self) -> str:
-        """What the picture shows, for those who do not see it."""
+        """Return a text for people who do not see the picture."""
         panels = "; ".join(
             f"{panel.title}, {panel.points.count(Kind.IMAGE)} test images, {panel.points.count(Kind.LOCAL)} local and "
-            f"{panel.points.count(Kind.GLOBAL)} global prototypes, {_said(panel.silhouettes)}"
+            f"{panel.points.count(Kind.GLOBAL)} global prototypes, {_silhouettes_text(panel.silhouettes)}"
             for panel in self.panels
         )
         number = "Two scatter plots" if len(self.panels) > 1 else "Scatter plot"
         return (
-            f"{number} of {self._what()}, coloured by {len(self.classes)} classes and marked by {len(self.domains)} "
+            f"{number} of {self._content()}, coloured by {len(self.classes)} classes and marked by {len(self.domains)} "
             f"domains. {panels}."
         )
 
-    def _what(self) -> str:
+    def _content(self) -> str:
         has_prototypes = any(panel.points.count(Kind.LOCAL) for panel in self.panels)
         return "features of test images" + (" with local and global prototypes" if has_prototypes else "")
 
 
 def mapped(name: str, title: str, facts: Mapping[str, Any], shown: Points, projection: Projection) -> Panel:
-    """Return a panel: the points with their places and the silhouettes of the images.
+    """Return a panel with the places of its points and the silhouettes of its images.
 
     Raises:
         InvalidData, InvalidModel: As `projection.project`.
@@ -184,10 +184,10 @@ def mapped(name: str, title: str, facts: Mapping[str, Any], shown: Points, proje
 
 
 def label_spots(panel: Panel) -> dict[int, tuple[float, float]]:
-    """Return where the names of classes stand: on the image that has the most others of its class around it.
+    """Return the places of the classes' names: the image of each class with the nearest neighbours of its class.
 
-    A class that is nowhere among its own, so that most images around that spot are of other classes, has no such place: a
-    map of a model that has learnt nothing is not to be read by names.
+    A class has no place if most images around that image are of other classes: names would mislead on the map of a model
+    that has learnt nothing.
     """
     spots = {}
     is_image_N = panel.points.of(Kind.IMAGE)
@@ -204,18 +204,18 @@ def label_spots(panel: Panel) -> dict[int, tuple[float, float]]:
 
 
 def coloured_classes(panels: Sequence[Panel], num_classes: int, num_colours: int) -> IntArray:
-    """Return the classes that get a colour of their own, in order: all, or those with the most images on the map."""
+    """Return the classes with a colour of their own, in order: all, or those with the most images on the map."""
     ids = np.concatenate([panel.points.class_ids_N[panel.points.of(Kind.IMAGE)] for panel in panels])
     counts_M = np.bincount(ids, minlength=num_classes)
     return np.sort(np.argsort(-counts_M, kind="stable")[:num_colours])
 
 
 def signed(value: float | None) -> str:
-    """A silhouette with its sign and two digits after the point, or a dash."""
+    """Return a silhouette with its sign and two decimals, or a dash."""
     return "-" if value is None else f"{value:+.2f}".replace("-0.00", "+0.00")
 
 
-def _said(found: Silhouettes) -> str:
+def _silhouettes_text(found: Silhouettes) -> str:
     within = signed(found.by_domain_within_class)
     return f"silhouette by class {signed(found.by_class)}, by domain within a class {within}"
 

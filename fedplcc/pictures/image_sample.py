@@ -1,4 +1,4 @@
-"""Which test images a map shows: as many of every class in every domain, and the same ones every time.
+"""Choice of the test images on a map: equally many of each class and domain, the same on every call.
 
 Shape legend: N images.
 """
@@ -28,7 +28,7 @@ class ImageSample:
         images: N images with their classes.
         domain_ids_N: Their domains, indices into `domains`.
         domains: Names of the domains, sorted.
-        per_class: How many images of a class in a domain were asked for; a domain with fewer has all of its own here.
+        per_class: Wanted images of each class and domain; a domain with fewer has all of its images here.
     """
 
     images: ImageSet
@@ -38,16 +38,16 @@ class ImageSample:
 
 
 def images_per_class(wanted: int, *, num_domains: int, num_classes: int) -> int:
-    """Return how many images of each class and domain are shown: as wanted, or fewer so that all are `MOST_IMAGES`."""
+    """Return the number of images of each class and domain: as wanted, or fewer so that the total is `MOST_IMAGES`."""
     return min(wanted, max(1, MOST_IMAGES // (num_domains * num_classes)))
 
 
 def balanced(labels_N: IntArray, sources_N: IntArray, per_class: int) -> IntArray:
-    """Return the numbers of at most `per_class` images of each class, in order, as evenly from the sources as they have.
+    """Return the indices of at most `per_class` images of each class, in order, as evenly from the sources as possible.
 
     Args:
         labels_N: Class of each image.
-        sources_N: Which data set of the domain each is from.
+        sources_N: Data set of the domain that each image is from.
         per_class: Most images of a class.
     """
     chosen = []
@@ -64,9 +64,9 @@ def read_sample(clients: Sequence[ShownClient], contract: DataSection, *, per_cl
     """Read the test images that a map of these clients shows.
 
     Args:
-        clients: Whose; clients of one domain share its images.
+        clients: The clients; those of one domain share its images.
         contract: The run's data contract.
-        per_class: Images of each class and domain that are wanted; see `images_per_class`.
+        per_class: Wanted images of each class and domain; see `images_per_class`.
 
     Raises:
         InvalidData: Data cannot be read, or there is no test image at all.

@@ -1,4 +1,4 @@
-"""Making a picture from a run's folder: models and images in, files out."""
+"""Making of pictures from models and images, and writing of their files."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from fedplcc.runs.atomic_file import atomic_file, write_text
 from shared.errors import InvalidConfig
 
 OnStep = Callable[[str], None]
-"""Told what begins and may take a while."""
+"""Takes the name of a step that may take a while, when it begins."""
 PER_CLASS = 40
-"""Test images of each class and domain, if nobody says how many."""
+"""Default number of test images of each class and domain."""
 
 
 def make_map(
@@ -32,15 +32,15 @@ def make_map(
     projection: Projection | None = None,
     on_step: OnStep = lambda what: None,
 ) -> FeatureMap:
-    """Return the map of a model, beside that of another one.
+    """Return the map of a model, with another one for comparison.
 
     Args:
-        trained: The model that the map is about.
-        before: What it is compared with, of the same data contract; None for a map of one panel.
-        clients: Whose test images are shown, and whose training images give the local prototypes.
+        trained: The model.
+        before: Another model of the same data contract; None for a map of one panel.
+        clients: Clients whose test images are shown, and whose training images give the local prototypes.
         per_class: Test images of each class and domain.
-        projection: How points are put on the plane.
-        on_step: Told what begins.
+        projection: Parameters of the projection.
+        on_step: Callback for progress.
 
     Raises:
         InvalidData, InvalidModel: As `read_sample`, `points_of` and `project`.
@@ -67,7 +67,7 @@ def make_map(
 
 
 def write_map(feature_map: FeatureMap, out: Path) -> list[Path]:
-    """Draw a map into a file, and write beside it its points as CSV and its facts as JSON; returns the files.
+    """Write a map as a picture, its points as CSV and its facts as JSON; returns the files.
 
     Raises:
         StoreUnavailable: They cannot be written.
@@ -84,8 +84,8 @@ def make_clusters(
 
     Args:
         trained: The run's model.
-        clients: Whose training images give the local prototypes.
-        on_step: Told what begins.
+        clients: Clients whose training images give the local prototypes.
+        on_step: Callback for progress.
 
     Raises:
         InvalidConfig: The run's method has no prototypes.
@@ -112,7 +112,7 @@ def make_clusters(
 
 
 def write_clusters(sizes: ClusterSizes, out: Path) -> list[Path]:
-    """Draw the sizes into a file, and write beside it every size as CSV and the facts as JSON; returns the files.
+    """Write the sizes as a picture and as CSV, and the facts as JSON; returns the files.
 
     Raises:
         StoreUnavailable: They cannot be written.
@@ -121,13 +121,13 @@ def write_clusters(sizes: ClusterSizes, out: Path) -> list[Path]:
     return _write(out, draw_clusters(sizes, out.suffix), "sizes", sizes.table(), sizes.as_json())
 
 
-def beside(out: Path, what: str, suffix: str) -> Path:
-    """The name of a file that goes with a picture: map.png has map-points.csv."""
-    return out.with_name(f"{out.stem}-{what}{suffix}")
+def companion(out: Path, content: str, suffix: str) -> Path:
+    """Return the path of a file that goes with a picture: map.png has map-points.csv."""
+    return out.with_name(f"{out.stem}-{content}{suffix}")
 
 
 def _write(out: Path, picture: bytes, table_name: str, table: str, facts: object) -> list[Path]:
-    files = [out, beside(out, table_name, ".csv"), beside(out, "facts", ".json")]
+    files = [out, companion(out, table_name, ".csv"), companion(out, "facts", ".json")]
     with atomic_file(files[0]) as file:
         file.write(picture)
     write_text(files[1], table)
@@ -136,7 +136,7 @@ def _write(out: Path, picture: bytes, table_name: str, table: str, facts: object
 
 
 def _titles(models: Sequence[TrainedModel]) -> list[str]:
-    """A short name for each model that tells it from the others."""
+    """Return a short, distinct name for each model."""
     configs = [model.config for model in models]
     names = []
     for model in models:

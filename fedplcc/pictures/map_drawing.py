@@ -1,7 +1,7 @@
-"""Drawing a map of features and prototypes.
+"""Drawing of a map of features and prototypes.
 
-Colour is the class and shape the domain; a local prototype has a dark outline, a global one is a star. The names of the
-classes stand on the map as well, so that nobody needs the colours alone.
+Colour is the class and shape the domain; a local prototype has a dark outline, a global one is a star. The map also shows
+the names of the classes, for people who cannot use the colours.
 
 Shape legend: N points.
 """
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 
 PANEL_INCHES = 4.7
 ROW_INCHES = 0.2
-"""Height of a line of a legend."""
+"""Height of a legend's line."""
 IMAGE_AREA, LOCAL_AREA = 11.0, 30.0
-"""In square points."""
+"""Areas of images and local prototypes, in square points."""
 GLOBAL_AREAS = (70.0, 330.0)
-"""Of a star with no share of its class and with all of it."""
+"""Areas of a star with no share of its class and with all of it, in square points."""
 MAX_NAME_ON_MAP = 14
 """Longest name of a class on the map; a longer one is cut."""
 EDGE = 0.12
@@ -50,7 +50,7 @@ def draw_map(feature_map: FeatureMap, suffix: str) -> bytes:
     """Draw a map.
 
     Args:
-        feature_map: What is drawn.
+        feature_map: The map.
         suffix: Kind of file, see `style.SUFFIXES`.
 
     Raises:
@@ -99,7 +99,7 @@ def _draw_panel(axes: Axes, panel: Panel, classes: Sequence[str], colours: Seque
 
 
 def _draw_domain(axes: Axes, panel: Panel, domain_id: int, marker: str, colour_N: npt.NDArray[np.str_]) -> None:
-    """Draw a domain's images, and above them the local prototypes of its clients."""
+    """Draw a domain's images, and the local prototypes of its clients over them."""
     x_N, y_N = panel.xy_N2.T
     is_domain_N = panel.points.domain_ids_N == domain_id
     looks: dict[Kind, dict[str, Any]] = {
@@ -119,7 +119,7 @@ def _draw_stars(axes: Axes, panel: Panel, colour_N: npt.NDArray[np.str_]) -> Non
         return
     smallest, largest = GLOBAL_AREAS
     areas = smallest + (largest - smallest) * panel.points.shares_N[stars]
-    # A white rim under the dark one keeps a star apart from what it lies on.
+    # A white rim under the dark one separates a star from its background.
     axes.scatter(x_N[stars], y_N[stars], s=areas * 1.7, c="white", marker="*", linewidths=0, zorder=4)
     axes.scatter(
         x_N[stars], y_N[stars], s=areas, c=colour_N[stars], marker="*", linewidths=1.1, edgecolors=INK, zorder=5
@@ -127,7 +127,7 @@ def _draw_stars(axes: Axes, panel: Panel, colour_N: npt.NDArray[np.str_]) -> Non
 
 
 def _name_classes(axes: Axes, panel: Panel, classes: Sequence[str], colours: Sequence[str]) -> None:
-    """Write the name of each class above its densest spot, where most of its points are, unless another one stands there."""
+    """Write the name of each class above its densest spot, unless another name is there."""
     from matplotlib.patheffects import withStroke
 
     named = {class_id: spot for class_id, spot in label_spots(panel).items() if colours[class_id] != OTHER_COLOUR}
@@ -162,7 +162,7 @@ def _name_classes(axes: Axes, panel: Panel, classes: Sequence[str], colours: Seq
 
 
 def _colours(feature_map: FeatureMap) -> list[str]:
-    """A colour for each class."""
+    """Return a colour for each class."""
     colours = [OTHER_COLOUR] * len(feature_map.classes)
     own = coloured_classes(feature_map.panels, len(feature_map.classes), len(CLASS_COLOURS))
     for colour, class_id in zip(CLASS_COLOURS, own.tolist(), strict=False):
@@ -171,7 +171,7 @@ def _colours(feature_map: FeatureMap) -> list[str]:
 
 
 def _markers(num_domains: int) -> list[str]:
-    """A marker for each domain; the same for all where there are more than eyes tell apart."""
+    """Return a marker for each domain; the same for all if there are more domains than distinct markers."""
     return [MARKERS[i] if num_domains <= len(MARKERS) else MARKERS[0] for i in range(num_domains)]
 
 
@@ -179,7 +179,7 @@ _Legend = tuple[str, list[Any], list[str]]
 
 
 def _legends(feature_map: FeatureMap, colours: Sequence[str], marks: Sequence[str]) -> list[_Legend]:
-    """Title, handles and labels of each legend."""
+    """Return title, handles and labels of each legend."""
     named = [
         (name, colour) for name, colour in zip(feature_map.classes, colours, strict=True) if colour != OTHER_COLOUR
     ]
@@ -210,7 +210,7 @@ def _mark(marker: str, size: float, colour: str, *, edge: str = "none") -> Any:
 
 
 def _draw_legends(axes: Axes, legends: Sequence[_Legend], height: float) -> None:
-    """Draw the legends one under the other."""
+    """Draw the legends below each other."""
     axes.axis("off")
     top = 1.0
     for title, handles, labels in legends:

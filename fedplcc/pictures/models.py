@@ -1,4 +1,4 @@
-"""A model's view of images: their features under it, and the prototypes that go with it.
+"""Features of images under a model, and the prototypes of that model.
 
 Shape legend: N images, D feature size, M classes.
 """
@@ -30,16 +30,16 @@ from trainer.models import FeatureModel, build_model, state_arrays
 from trainer.reproducibility.randomness import derive_seed
 
 FIRST, NOTHING = "first", "none"
-"""What `--before` takes besides a path: the model that the run began with, or no panel."""
+"""Values of `--before` besides a path: the run's initial model, or no panel."""
 
 
 def first_model(trained: TrainedModel) -> TrainedModel:
-    """Return the model that a run began with, made anew from (model specification, seed) as its first client made it.
+    """Return a run's initial model, built again from its specification and seed, as the first client built it.
 
     On the same type of machine it has the bytes of round 0's blob.
 
     Raises:
-        InvalidModel: The run began with a model that it was given.
+        InvalidModel: The run began with a given model.
     """
     config = trained.config
     if config.run.initial_model is not None:
@@ -60,14 +60,14 @@ def first_model(trained: TrainedModel) -> TrainedModel:
 
 
 def before_model(trained: TrainedModel, before: str) -> TrainedModel | None:
-    """Return the model to show beside a run's model, or None for no such panel.
+    """Return the model to compare a run's model with, or None for no second panel.
 
     Args:
         trained: The run's model.
         before: `first`, `none`, or the folder of another run or its model file.
 
     Raises:
-        InvalidModel, InvalidConfig, StoreUnavailable: There is no such model, or it cannot be compared.
+        InvalidModel, InvalidConfig, StoreUnavailable: The model does not exist, or cannot be compared.
     """
     if before == NOTHING:
         return None
@@ -83,10 +83,10 @@ def before_model(trained: TrainedModel, before: str) -> TrainedModel | None:
 
 
 def local_reports(trained: TrainedModel, clients: Sequence[ShownClient]) -> list[PrototypeSet]:
-    """Return the prototypes that each client's training images have under a model, by the method's own client half.
+    """Return the prototypes of each client's training images under a model, computed by the method's client half.
 
-    In a round a client does this under the weights that it has just trained; these are the weights of the model given. Empty
-    sets where the method has no prototypes.
+    In a round a client uses the weights that it has just trained; here they are those of the given model. The sets are empty
+    if the method has no prototypes.
 
     Raises:
         InvalidData: A client's data cannot be read or have no training image.
@@ -105,10 +105,10 @@ def local_reports(trained: TrainedModel, clients: Sequence[ShownClient]) -> list
 
 
 def pooled_samples(trained: TrainedModel) -> IntArray | None:
-    """Return how many samples of each class, `[M]`, stand behind a run's global prototypes; None where that is not known.
+    """Return the number of samples of each class, `[M]`, behind a run's global prototypes; None if unknown.
 
-    It is what the clients of the model's round have, by the run.json beside the model, if all of them are represented: none
-    of their samples was excluded, and no prototypes of an earlier round were in the pool.
+    By run.json beside the model, it is the number of samples of the clients in the model's round, provided that no sample
+    was excluded and no prototypes of an earlier round were in the pool.
     """
     try:
         manifest = json.loads(trained.file.with_name(MANIFEST).read_bytes())
@@ -124,11 +124,11 @@ def pooled_samples(trained: TrainedModel) -> IntArray | None:
             [sum(clients[name]["class_counts"].get(label, 0) for name in contributors) for label in classes]
         )
     except (OSError, ValueError, LookupError, TypeError, AttributeError):
-        return None  # then shares are drawn
+        return None  # the picture then shows shares
 
 
 def features(trained: TrainedModel, images: ImageSet) -> tuple[FloatArray, IntArray]:
-    """Return the features `[N, D]` of images under a model and their labels `[N]`, as a client collects them.
+    """Return the features `[N, D]` of images under a model and their labels `[N]`, as a client computes them.
 
     Raises:
         InvalidModel: A feature is not finite.
@@ -141,10 +141,10 @@ def features(trained: TrainedModel, images: ImageSet) -> tuple[FloatArray, IntAr
 
 
 def points_of(trained: TrainedModel, sample: ImageSample, clients: Sequence[ShownClient]) -> Points:
-    """Return what a panel of a model shows: the sample's images, and the local and global prototypes.
+    """Return the points of a model's panel: the sample's images, and the local and global prototypes.
 
-    Global prototypes are the run's own of the model's round. Round 0 has none, because no client had summarised
-    anything: what is shown with its model is what the method's server half makes of the local ones.
+    Global prototypes are those of the model's round in the run. Round 0 has none, because no client had summarised its
+    images; its panel shows those that the method's server half computes from the local ones.
 
     Raises:
         InvalidData, InvalidModel: As `local_reports`.
@@ -160,7 +160,7 @@ def points_of(trained: TrainedModel, sample: ImageSample, clients: Sequence[Show
 
 
 def _training_images(client: ShownClient, config: RunConfig) -> ImageSet:
-    """The images that the client trained on, as `trainer.task.runner` chooses them."""
+    """Return the images that the client trained on, as `trainer.task.runner` chooses them."""
     seed = derive_seed("subset", config.run.seed, client.name)
     with reading(client):
         images, _ = load_split(

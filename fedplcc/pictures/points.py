@@ -1,4 +1,4 @@
-"""What one panel of a map shows before it is put on a plane: images and prototypes in a model's feature space. Pure.
+"""Points of a map's panel: images and prototypes in a model's feature space. Pure.
 
 Shape legend: N points, D feature size, G prototypes.
 """
@@ -21,7 +21,7 @@ NO_DOMAIN = -1
 
 
 class Kind(IntEnum):
-    """What a point of a map is."""
+    """Kind of a map's point."""
 
     IMAGE = 0
     LOCAL = 1
@@ -29,7 +29,7 @@ class Kind(IntEnum):
 
     @property
     def label(self) -> str:
-        """As tables and legends call it."""
+        """Name in tables and legends."""
         return ("test image", "local prototype", "global prototype")[self]
 
 
@@ -38,12 +38,12 @@ class Points:
     """Points in a feature space.
 
     Attributes:
-        features_ND: float32.
+        features_ND: Features, float32.
         class_ids_N: Indices into the run's classes.
         domain_ids_N: Indices into the domains shown; `NO_DOMAIN` for global prototypes.
         kinds_N: Values of `Kind`.
-        weights_N: 1 for an image, a prototype's weight as its method gives it.
-        shares_N: Of a prototype's class in its set, see `shares_of_class`; 0 for an image.
+        weights_N: Weight of a prototype by its method; 1 for an image.
+        shares_N: Share of a prototype in its class, see `shares_of_class`; 0 for an image.
     """
 
     features_ND: FloatArray
@@ -62,7 +62,7 @@ class Points:
         return is_kind_N
 
     def count(self, kind: Kind) -> int:
-        """How many points are of a kind."""
+        """Return the number of points of a kind."""
         return int(self.of(kind).sum())
 
 
@@ -74,13 +74,13 @@ def points(
     local: Sequence[tuple[int, PrototypeSet]] = (),
     global_: PrototypeSet | None = None,
 ) -> Points:
-    """Return images, then local prototypes, then global ones.
+    """Return the points of images, then of local prototypes, then of global ones.
 
     Args:
         features_ND: Features of the images.
         class_ids_N: Their classes.
         domain_ids_N: Their domains.
-        local: Local prototypes of each client with the number of its domain.
+        local: Index of the domain and local prototypes of each client.
         global_: Global prototypes.
     """
     sets = [(domain_id, Kind.LOCAL, prototypes) for domain_id, prototypes in local if len(prototypes)]
@@ -110,8 +110,8 @@ def points(
 def shares_of_class(prototypes: PrototypeSet) -> DoubleArray:
     """Return each prototype's share of the weight of its class, `[G]`; the shares of a class sum to 1.
 
-    Where a set holds prototypes of two sorts, those with an owner or a cluster (a group id) and those without, each
-    sort is a whole of its own: FedCCL's averages beside the pool that they are averages of.
+    Prototypes with an owner or a cluster (a group id) and those without are summed apart: FedCCL's set holds averages and
+    the pool that they average.
     """
     sort_G = 2 * prototypes.class_ids + (prototypes.group_ids >= 0)
     weights_G = prototypes.weights.astype(np.float64)

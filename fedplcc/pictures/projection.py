@@ -1,7 +1,7 @@
-"""From feature space to a plane, and what the plane cannot say in numbers: t-SNE and silhouettes, both scikit-learn's.
+"""Projection from feature space to a plane by t-SNE, and silhouettes in feature space; both are scikit-learn's.
 
-The geometry is the cosine's, as in the methods' losses and in FINCH: rows are brought to unit length first, where squared
-Euclidean distance is 2 (1 - cos).
+Distances are cosine distances, as in the methods' losses and in FINCH: rows are scaled to unit length first, where the
+squared Euclidean distance is 2 (1 - cos).
 
 t-SNE: van der Maaten, Hinton, "Visualizing Data using t-SNE", JMLR 2008. Silhouette: Rousseeuw, "Silhouettes: a
 graphical aid to the interpretation and validation of cluster analysis", 1987.
@@ -26,22 +26,22 @@ from shared.types import FloatArray, IntArray
 
 LIBRARY = f"scikit-learn {sklearn.__version__}"
 FEWEST_POINTS = 5
-"""With fewer there is nothing to arrange."""
+"""Least number of points of a map."""
 MIN_NORM = 1e-12
 """A row with a smaller norm has no direction."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Silhouettes:
-    """Mean silhouettes of images, each in [-1, 1]: how much nearer an image is to its own group than to the next one.
+    """Mean silhouettes of images, each in [-1, 1]: high if images are nearer to their own group than to the next one.
 
-    None where there are not two groups of which one has two members.
+    None unless there are two groups and one of them has two members.
 
     Attributes:
-        by_class: Groups are classes; higher is better told apart.
+        by_class: Groups are classes; high if classes are well separated.
         by_domain: Groups are domains; near 0 or below, the domains are mixed.
         by_domain_within_class: Groups are the domains of one class, averaged over images. Unlike `by_domain` it does
-            not fall just because classes move apart, so it is the one that tells whether domains align.
+            not fall just because classes move apart, so it shows whether domains align.
     """
 
     by_class: float | None
@@ -50,13 +50,12 @@ class Silhouettes:
 
 
 def project(features_ND: FloatArray, *, perplexity: float, seed: int) -> DoubleArray:
-    """Return each point's place on a plane, `[N, 2]`, by t-SNE: the same for the same arguments on the same machine.
+    """Return each point's place on a plane, `[N, 2]`, by t-SNE; equal for equal arguments on one machine.
 
     Args:
-        features_ND: Points; zero rows have no direction and lie apart.
-        perplexity: About how many neighbours count as near; fewer points than three times that lower it, see
-            `usable_perplexity`.
-        seed: Of the few draws that t-SNE makes.
+        features_ND: Points; zero rows have no direction and are placed apart.
+        perplexity: Approximate number of near neighbours; see `usable_perplexity`.
+        seed: Seed of t-SNE's random numbers.
 
     Raises:
         InvalidData: There are too few points.
@@ -75,13 +74,13 @@ def project(features_ND: FloatArray, *, perplexity: float, seed: int) -> DoubleA
         random_state=seed,
         n_jobs=1,
     )
-    # Sums over threads would come in any order; one thread makes the same bytes every time.
+    # The order of sums over several threads varies; one thread gives equal bytes every time.
     with threadpool_limits(limits=1):
         return np.asarray(tsne.fit_transform(unit_ND), dtype=np.float64)
 
 
 def usable_perplexity(wanted: float, num_points: int) -> float:
-    """Return the perplexity as wanted, or a third of the neighbours that a point has where that is less."""
+    """Return the wanted perplexity, or a third of a point's neighbours if that is less."""
     return min(wanted, (num_points - 1) / 3)
 
 

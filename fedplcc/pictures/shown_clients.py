@@ -1,4 +1,4 @@
-"""Whose data a picture shows: the clients of a run, and where their images lie."""
+"""The clients in a picture, and the places of their images."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from trainer.data.specs import KINDS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShownClient:
-    """A client of which a picture shows images.
+    """A client whose images are in a picture.
 
     Attributes:
         name: Its id in the run.
@@ -40,8 +40,8 @@ def shown_clients(
 ) -> tuple[ShownClient, ...]:
     """Return the clients to show, in the order of their names.
 
-    They are those that the command line names; else those of the configuration file; else those that the run's folder says
-    the run was simulated with. A client that the command line names keeps its domain and its subset if the run knows it.
+    The command line names them, else the configuration file, else federation.json in the run's folder. A client of the
+    command line keeps its domain and its subset if the run knows it.
 
     Args:
         model_file: The run's model; its folder may hold federation.json.
@@ -50,7 +50,7 @@ def shown_clients(
         named: `NAME=SPECIFICATION` or `SPECIFICATION`, as `--data` takes them.
 
     Raises:
-        InvalidConfig: Nobody says where the clients' data lie, or what says so is wrong.
+        InvalidConfig: The places of the clients' data are unknown, or the file that names them is wrong.
         StoreUnavailable: A file cannot be read.
     """
     federation_file = model_file.with_name(FEDERATION)
@@ -59,7 +59,7 @@ def shown_clients(
         federation = load_federation(config_file)
         known = _shown(local_clients(federation)) if federation.clients else {}
     else:
-        # Who names the data anew needs no folder that does.
+        # Data on the command line need no federation.json.
         with suppress(InvalidConfig) if named else nullcontext():
             known = _recorded(federation_file, config)
     if named:
@@ -78,7 +78,7 @@ def shown_clients(
 
 @contextmanager
 def reading(client: ShownClient) -> Iterator[None]:
-    """Within the block, data that cannot be read name their client and what to do about it."""
+    """Within the block, errors of data name their client, and what to do about them."""
     try:
         yield
     except InvalidData as error:
@@ -101,7 +101,7 @@ def _shown(clients: Mapping[str, ClientSection]) -> dict[str, ShownClient]:
 
 
 def _recorded(path: Path, config: RunConfig) -> dict[str, ShownClient]:
-    """The clients in a run folder's federation.json; none where there is no such file."""
+    """Return the clients of a run folder's federation.json; none if there is no such file."""
     try:
         tables = json.loads(path.read_bytes())["clients"]
         sections = {
@@ -117,7 +117,7 @@ def _recorded(path: Path, config: RunConfig) -> dict[str, ShownClient]:
 
 
 def _named(texts: Sequence[str], known: Mapping[str, ShownClient]) -> tuple[ShownClient, ...]:
-    """The clients that somebody names, in the order of their names."""
+    """Return the clients of the command line, in the order of their names."""
     found: dict[str, ShownClient] = {}
     for text in texts:
         name, equals, data = text.partition("=")
@@ -133,14 +133,14 @@ def _named(texts: Sequence[str], known: Mapping[str, ShownClient]) -> tuple[Show
 
 
 def _label(data: str) -> str:
-    """A name for data that have none: what follows the kind, for a path its last part."""
+    """Return a name for data without one: the part after the kind, of a path its last part."""
     parts = data.split(":")
     last = parts[1] if len(parts) > 2 else parts[-1]
     return Path(last).stem or data
 
 
 def _refuse_code(client: ShownClient, path: Path) -> None:
-    """Refuse data of somebody's own code: a run's folder comes from anywhere and must not choose what code runs here."""
+    """Refuse data that name code: a run's folder may come from anywhere and must not choose the code that runs here."""
     if _names_code(client.data):
         raise InvalidConfig(
             f"{path} names the data {client.data!r} of client {client.name}, which would import code and run it; if you "

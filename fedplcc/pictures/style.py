@@ -1,4 +1,4 @@
-"""How every picture of this package looks, and how a figure becomes a file with the same bytes every time."""
+"""Style of all pictures of this package, and writing of a figure as a file with equal bytes every time."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ CLASS_COLOURS = (
     "#717581",
     "#92dadd",
 )
-"""Ten colours that people with any colour vision tell apart: Petroff, "Accessible Color Sequences for Data Visualization",
-2021, https://arxiv.org/abs/2107.02270."""
+"""Ten colours that people with any colour vision can distinguish: Petroff, "Accessible Color Sequences for Data
+Visualization", 2021, https://arxiv.org/abs/2107.02270."""
 OTHER_COLOUR = "#dfe2e6"
-"""Of classes beyond the ten."""
+"""Colour of classes beyond the ten."""
 INK, FAINT = "#1c1f24", "#6b7280"
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<")
-"""Of domains."""
+"""Markers of domains."""
 SUFFIXES = (".png", ".svg", ".pdf")
-"""Kinds of picture, by the ending of the file's name."""
+"""Kinds of pictures, by file suffix."""
 MAX_NAME_CHARACTERS = 22
-"""Longest name in a legend; a longer one is cut."""
+"""Longest name in a legend; longer ones are cut."""
 DPI = 200
 
 _RC: Any = {
-    "svg.hashsalt": "fedplcc",  # else ids in the file are drawn at random
+    "svg.hashsalt": "fedplcc",  # otherwise ids in the file are random
     "svg.fonttype": "path",
     "pdf.fonttype": 42,
     "text.parse_math": False,  # a class may be called "$5"
@@ -58,7 +58,7 @@ _RC: Any = {
 
 
 def check_suffix(path: Path) -> None:
-    """Refuse a name of which we do not know what kind of picture it is.
+    """Refuse a file name without a suffix of a picture.
 
     Raises:
         InvalidConfig: It ends in none of `SUFFIXES`.
@@ -71,7 +71,7 @@ def check_suffix(path: Path) -> None:
 
 @contextmanager
 def house_style() -> Iterator[None]:
-    """Draw within the block as all pictures here are drawn, whatever matplotlib's own configuration says.
+    """Within the block, use the common style in place of matplotlib's configuration.
 
     Raises:
         ImportError: matplotlib is not installed.
@@ -86,13 +86,13 @@ def house_style() -> Iterator[None]:
 
 
 def picture_bytes(figure: Figure, suffix: str, *, title: str, description: str) -> bytes:
-    """Return the figure as a file that holds its title and its alt text, and neither a date nor a program's name.
+    """Return the figure's file, with title and alternative text but without date and program name.
 
     Args:
-        figure: Drawn in `house_style`, in which this is called too.
+        figure: A figure drawn in `house_style`; call this within the same block.
         suffix: One of `SUFFIXES`.
-        title: What it is.
-        description: What it shows, for those who do not see it.
+        title: Its title.
+        description: Its text for people who do not see it.
     """
     metadata: dict[str, dict[str, str | None]] = {
         ".png": {"Software": None, "Title": title, "Description": description},
@@ -106,5 +106,5 @@ def picture_bytes(figure: Figure, suffix: str, *, title: str, description: str) 
 
 
 def shortened(name: str, most: int = MAX_NAME_CHARACTERS) -> str:
-    """The name in so many characters as there is room for."""
+    """Return the name, cut to at most so many characters."""
     return name if len(name) <= most else name[: most - 1] + "…"

@@ -1,11 +1,12 @@
-"""A whole federation without sockets, as far as one machine or a Ray cluster takes it.
+"""Simulation of a whole federation without sockets, on one machine or a Ray cluster.
 
-    federation.py     the aggregator's service and store, driven until the run has ended
-    engine.py         what does the clients' work; engines.py chooses among three:
-      in_process.py     here, one client after another
-      worker_pool.py    beside each other: in processes of this machine (processes.py) or of a Ray cluster (on_ray.py)
+    federation.py         the aggregator's service and store, driven until the run has ended
+    engine.py             the interface of engines, which do the clients' work; engines.py chooses one:
+      in_process.py         one client after another, in this process
+      parallel_clients.py   several at a time, by the workers of worker_pool.py: processes of this machine
+                            (worker_process.py) or of a Ray cluster (ray_cluster.py)
 
-Which engine works, and how many clients at a time, changes no byte of what the run leaves.
+The engine and the number of clients at a time change no byte of a run's results.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ __all__ = ["Observers", "Simulation", "simulate_in_folder"]
 
 
 def __getattr__(name: str) -> Any:
-    """Load what is asked for: a worker, which is in this package too, has no use for an aggregator and its database."""
+    """Load a name on first use: workers import this package too, and need no aggregator and no database."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module = "engine" if name == "Observers" else "federation"

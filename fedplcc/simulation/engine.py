@@ -1,8 +1,7 @@
-"""What does the clients' work in a simulation, as the federation sees it.
+"""The interface of engines, which do the clients' work in a simulation.
 
-An engine has all clients. It is asked to read their data, once, and then again and again to do some clients' tasks until the
-aggregator has acknowledged each. In which order and where it does them is its own affair: a task's result is a function of
-the task, the client's data and what the client keeps.
+An engine has all clients. It reads their data once, and then does tasks, pass by pass, until the aggregator has acknowledged
+each. Order and place are free: a task's result depends only on the task, the client's data and its kept state.
 """
 
 from __future__ import annotations
@@ -18,42 +17,42 @@ from shared.types import Client, ClientProblem, RunSpec, Task
 from trainer.cancellation import ShouldStop
 from trainer.consent import Consent
 
-if TYPE_CHECKING:  # workers are told of sites, and have neither
-    from fedplcc.simulation.in_process_aggregator import InProcessCoordinator
+if TYPE_CHECKING:  # workers use this module and load neither
+    from fedplcc.simulation.in_process_aggregator import InProcessAggregator
     from shared.documents import Event
 
 OnEvent: TypeAlias = "Callable[[Event], None]"
 OnProblem = Callable[[str, ClientProblem], None]
-"""Told the client id and what its operator should know."""
+"""Takes a client id and a problem that its operator should know of."""
 OnActivity = Callable[[str, str, float], None]
-"""Told the client id, what it does and which fraction of that is done."""
+"""Takes a client id, its activity and the fraction of it that is done."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observers:
-    """Who is told what happens, always in the thread that drives the simulation."""
+    """Callbacks for progress; all are called in the thread that drives the simulation."""
 
     on_event: OnEvent = lambda event: None
     on_problem: OnProblem = lambda client_id, problem: None
     on_activity: OnActivity = lambda client_id, activity, progress: None
     on_begin: Callable[[str], None] = lambda what: None
-    """Told what begins and may take a while."""
+    """Takes the name of a step that may take a while, when it begins."""
     on_note: Callable[[str], None] = lambda text: None
-    """Told what else a person should know."""
+    """Takes a sentence for people."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Site:
-    """Where one client's tasks are done.
+    """A client, its data and its device.
 
     Attributes:
         client_id: The client.
         domain: Label of the domain of its data.
         data: Data specification.
-        samples_per_class: Size of a class-balanced training subset; all samples if None.
+        samples_per_class: Size of a class-balanced training subset; None for all samples.
         device: auto, cpu, cuda or cuda:N.
-        states: Folder of what the client keeps.
-        consent: What the run may name: it is the configuration of the person who simulates it.
+        states: Folder of the client's kept state.
+        consent: Code and downloads that the run may name: those of the simulating person's own configuration.
     """
 
     client_id: str
@@ -67,18 +66,18 @@ class Site:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """One client's task, and its way to the aggregator."""
+    """One client's task, and its connection to the aggregator."""
 
     client_id: str
     task: Task
-    coordinator: InProcessCoordinator
+    aggregator: InProcessAggregator
 
 
 class Engine(Protocol):
-    """Does what the clients of one simulation have to do. For one thread."""
+    """Does the work of the clients of one simulation. For one thread."""
 
     def read(self, spec: RunSpec, should_stop: ShouldStop) -> Mapping[str, Client]:
-        """Let every client read its data; returns the clients by id, as they take part in the run.
+        """Let every client read its data; returns the clients of the run by id.
 
         Raises:
             Cancelled: `should_stop()` held.
@@ -94,17 +93,17 @@ class Engine(Protocol):
             on_done: Called whenever a task is done.
 
         Raises:
-            Cancelled: `should_stop()` held. What was acknowledged stays, and the engine can only be closed.
+            Cancelled: `should_stop()` held. Acknowledged tasks stay done, and the engine can only be closed.
             FedplccError: A client cannot do its task; the sentence names it. The engine can only be closed.
         """
 
     def close(self) -> None:
-        """End whatever still works, at once; what is not acknowledged is done again another time."""
+        """End all work at once; tasks that are not acknowledged are done again later."""
 
 
 @contextmanager
 def naming(client_id: str) -> Iterator[None]:
-    """Within the block, errors say which client they are about."""
+    """Within the block, prefix errors with the client's id."""
     try:
         yield
     except FedplccError as error:

@@ -1,4 +1,4 @@
-"""The engines by name. Each loads its own libraries: a crew's own process needs no torch."""
+"""Choice of a simulation's engine. Each engine loads its own libraries: the process of a worker pool needs no torch."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from fedplcc.simulation.engine import Engine, Observers, Site
 from fedplcc.simulation.parallelism import EngineName, num_workers, parse_engine
 from shared.config.settings import confine_ray_to_loopback, disable_ray_usage_reports
 
+CLIENT_WORKER = "fedplcc.simulation.client_worker"
 ON_ACCELERATOR = 4
-"""Clients that share an accelerator where nobody says how many: each has its own copy of the libraries' code there, hundreds
-of megabytes, and what is gained is that one computes while another reads and writes.
+"""Default number of clients that share an accelerator: one computes while another reads and writes, but each holds hundreds
+of megabytes of library code there.
 """
 
 
@@ -34,19 +35,19 @@ def make_engine(
 
     Args:
         sites: The clients.
-        observers: Who is told what happens.
+        observers: Callbacks for progress.
         threads: Processor threads of one client's training.
-        jobs: How many clients work at a time, at most; None for as many as there are processor cores for.
+        jobs: Most clients that work at a time; None for as many as the processor cores allow.
         engine: "local" for this machine: one after another in this process, or several in processes of their own. "ray"
             for a Ray cluster.
         ray_address: Which Ray cluster; one is started on this machine if None.
 
     Raises:
-        InvalidConfig: There is no such engine, nobody would work, or the cluster cannot be used.
+        InvalidConfig: There is no such engine, `jobs` is below 1, or the cluster cannot be used.
         ModuleNotFoundError: The engine's package is not installed.
     """
     if parse_engine(engine) == "ray":
-        return _crew_on_ray(sites, observers, threads, jobs, ray_address)
+        return _ray_engine(sites, observers, threads, jobs, ray_address)
     count = num_workers(jobs, num_clients=len(sites), threads=threads, num_cores=num_cores())
     if jobs is None and count > ON_ACCELERATOR and _is_accelerator(sites[0].device):
         count = ON_ACCELERATOR
@@ -54,37 +55,37 @@ def make_engine(
         from fedplcc.simulation.in_process import InProcess
 
         return InProcess(sites, observers)
-    if find_spec("torch") is None:  # which only the workers would say otherwise
+    if find_spec("torch") is None:  # otherwise only the workers would notice
         raise ModuleNotFoundError("No module named 'torch'", name="torch")
-    from fedplcc.simulation.processes import WorkerProcess
-    from fedplcc.simulation.worker_pool import Crew
+    from fedplcc.simulation.parallel_clients import ParallelClients
+    from fedplcc.simulation.worker_process import WorkerProcess
 
-    return Crew(sites, observers, count, partial(WorkerProcess, threads))
+    return ParallelClients(sites, observers, count, partial(WorkerProcess, CLIENT_WORKER, threads))
 
 
-def _crew_on_ray(
+def _ray_engine(
     sites: Sequence[Site], observers: Observers, threads: int, jobs: int | None, address: str | None
 ) -> Engine:
     disable_ray_usage_reports()
     if address is None:
         confine_ray_to_loopback()
     with _own_signals():
-        from fedplcc.simulation.on_ray import RayCluster
-        from fedplcc.simulation.worker_pool import Crew
+        from fedplcc.simulation.parallel_clients import ParallelClients
+        from fedplcc.simulation.ray_cluster import RayCluster
 
         observers.on_begin("starting Ray" if address is None else f"joining the Ray cluster at {address}")
         cluster = RayCluster(address, threads=threads, cores=num_cores(), device=sites[0].device)
-    # More workers than there are cores, or parts of accelerators, for would wait for ever.
+    # A worker without a free core, or a share of an accelerator, would wait for ever.
     most = num_workers(None, num_clients=len(sites), threads=threads, num_cores=cluster.num_cores)
     if cluster.num_gpus:
         most = min(most, ON_ACCELERATOR * cluster.num_gpus)
     count = min(most, num_workers(jobs, num_clients=len(sites), threads=threads, num_cores=cluster.num_cores))
-    return Crew(sites, observers, count, cluster.hirer(count), on_close=cluster.close)
+    return ParallelClients(sites, observers, count, cluster.starter(count), on_close=cluster.close)
 
 
 @contextmanager
 def _own_signals() -> Iterator[None]:
-    """Keep what loading and starting Ray would put in place of whoever handles signals here."""
+    """Within the block, keep the signal handlers that Ray would replace."""
     before = {number: signal.getsignal(number) for number in SIGNALS}
     try:
         yield
@@ -97,14 +98,14 @@ def _own_signals() -> Iterator[None]:
 def _is_accelerator(device: str) -> bool:
     if device != "auto":
         return device != "cpu"
-    from trainer.reproducibility.environment import resolve_device  # loads torch, which many workers are worth
+    from trainer.reproducibility.environment import resolve_device  # loads torch
 
     return resolve_device(device).type != "cpu"
 
 
 def num_cores() -> int:
-    """Processor cores that this process may use."""
+    """Return the number of processor cores that this process may use."""
     try:
         return len(os.sched_getaffinity(0))
-    except AttributeError:  # only Linux tells
+    except AttributeError:  # only Linux has it
         return os.cpu_count() or 1

@@ -1,8 +1,7 @@
-"""The aggregator's service and store in this process, driven until the run has ended.
+"""A federation in this process: the aggregator's service and store, driven until the run has ended.
 
-What travels is what would travel over gRPC, through the same checks and the same disk, so a simulation ends in the same
-bytes as six processes do on this type of machine. After a crash or Ctrl-C the same state directory goes on where it was,
-whatever engine works then.
+Updates pass the same checks and the same disk as over gRPC, so on one type of machine a simulation ends in the same bytes as
+a deployment. After a crash or Ctrl-C the same state directory goes on where it was, with any engine.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from fedplcc.runs.initial_model import PIECE_BYTES, model_blob
 from fedplcc.runs.run_folder import REQUEST_ID, RunFolder
 from fedplcc.simulation.engine import Observers, Site, Work
 from fedplcc.simulation.engines import make_engine
-from fedplcc.simulation.in_process_aggregator import CHUNK_BYTES, InProcessCoordinator
+from fedplcc.simulation.in_process_aggregator import CHUNK_BYTES, InProcessAggregator
 from fedplcc.simulation.parallelism import EngineName
 from fedplcc.terminal.progress import RunProgress
 from shared.config.run import FederationFile, canonical_json
@@ -41,7 +40,7 @@ ArtifactKind = Literal["model", "prototypes"]
 
 EVENTS_PER_READ = 1000
 TRAINERS_FOLDER = "trainers"
-"""Below the state directory: what each client keeps, as a trainer does in its own."""
+"""Folder of the clients' kept state, below the state directory."""
 
 
 class Simulation:
@@ -60,15 +59,15 @@ class Simulation:
         engine: EngineName = "local",
         ray_address: str | None = None,
     ) -> None:
-        """Open the state directory and let every client read its data and join; the run begins or goes on.
+        """Open the state directory, let every client read its data and join, and begin the run or go on with it.
 
         Args:
             federation: The run and its clients.
-            state_dir: Folder of the aggregator's database and blobs, and of what the clients keep; exists.
+            state_dir: Folder of the aggregator's database and blobs and of the clients' kept state; exists.
             request_id: Names the run in this directory.
-            device: On which all clients train.
-            observers: Who is told what happens.
-            should_stop: Asked while the data are read.
+            device: Device of all clients.
+            observers: Callbacks for progress.
+            should_stop: Asked while the clients read their data.
             jobs: See `make_engine`, as the two that follow.
             engine: Where the clients work.
             ray_address: Which Ray cluster.
@@ -113,9 +112,12 @@ class Simulation:
             # A trainer learns of its run from a task. Here the run is known, so wrong data ends it before it begins.
             spec = RunSpec(run_id="", config_json=config.canonical_json, config_hash=config.hash)
             clients = self._engine.read(spec, should_stop)
-            self._ways = {site.client_id: self._way(site.client_id) for site in sites}
-            for name, way in self._ways.items():
-                way.announce(clients[name])
+            self._aggregators = {
+                site.client_id: InProcessAggregator(self._service, site.client_id, token=uuid.uuid4().hex)
+                for site in sites
+            }
+            for name, aggregator in self._aggregators.items():
+                aggregator.announce(clients[name])
             if federation.initial_model_file is not None:
                 _hold(self._service, federation.initial_model_file)
             self._run_id = self._service.create_run(request_id, json.loads(config.canonical_json)).run_id
@@ -124,26 +126,29 @@ class Simulation:
             raise
 
     def close(self) -> None:
-        """End what still works, and let go of the state directory."""
+        """End all work, and close the state directory."""
         self._closing.close()
 
     def run_to_end(self, should_stop: ShouldStop = never) -> Run:
         """Train until the run has ended, and return it.
 
         Args:
-            should_stop: Asked before every batch, or many times a second where clients work beside each other. What was
-                committed stays, and the next simulation goes on from there.
+            should_stop: Asked before every batch, or many times a second where several clients work at a time.
+                Committed rounds stay, and the next simulation goes on from there.
 
         Raises:
             Cancelled: `should_stop()` held.
             FedplccError: A client cannot do its task; the sentence names it.
         """
         while not (run := self._service.get_run(self._run_id)).status.is_final:
-            self._tell()
-            # All are asked first: what one client's task opens, the others begin in the next pass, in the order of ids.
-            work = [Work(client_id=name, task=way.task(), coordinator=way) for name, way in self._ways.items()]
+            self._report_events()
+            # All tasks are collected first: a round that one task opens begins in the next pass, in the order of ids.
+            work = [
+                Work(client_id=name, task=aggregator.task(), aggregator=aggregator)
+                for name, aggregator in self._aggregators.items()
+            ]
             work = [each for each in work if each.task.kind not in (TaskKind.WAIT, TaskKind.STOP)]
-            self._engine.perform(work, should_stop, self._tell)
+            self._engine.perform(work, should_stop, self._report_events)
             has_moved = bool(work)
             while self._service.work():
                 has_moved = True
@@ -151,11 +156,11 @@ class Simulation:
             if self._service.collection.is_due() and not self._service.collection.wait_s():
                 self._service.collection.collect()
             assert has_moved, f"run {run.run_id} is {run.status} and nobody has anything to do"
-        self._tell()
+        self._report_events()
         return run
 
     def record(self) -> RunRecord:
-        """What the run has committed."""
+        """Return the record of the committed rounds."""
         run = self._service.get_run(self._run_id)
         rounds = self._committed_rounds()
         committed = {current.number for current in rounds}
@@ -175,14 +180,11 @@ class Simulation:
         )
 
     def artifact(self, kind: ArtifactKind) -> tuple[BlobRef, Path]:
-        """The global model or prototypes of the last committed round, and the file that holds them."""
+        """Return the global model or prototypes of the last committed round, and their file."""
         return self._service.artifact(self._run_id, -1, kind)
 
-    def _way(self, client_id: str) -> InProcessCoordinator:
-        return InProcessCoordinator(self._service, client_id, token=uuid.uuid4().hex)
-
-    def _tell(self) -> None:
-        """Pass on what has been added to the run's history."""
+    def _report_events(self) -> None:
+        """Report the events that were added to the run's history."""
         while events := self._service.list_events(
             EventQuery(run_id=self._run_id, after=self._cursor, limit=EVENTS_PER_READ)
         ):
@@ -208,16 +210,16 @@ def simulate_in_folder(
     engine: EngineName = "local",
     ray_address: str | None = None,
 ) -> RunRecord:
-    """Train until the run has ended, and write what it leaves into the folder.
+    """Train until the run has ended, and write its results into the folder.
 
     Args:
         federation: The run and its clients.
-        folder: Where it works; prepared.
-        progress: Shows what happens.
-        device: On which all clients train.
-        should_stop: Asked before every batch, or many times a second where clients work beside each other.
-        jobs: How many clients work at a time; None for as many as there are processor cores for. One is enough for
-            this process; more are worked for in processes of their own.
+        folder: Its folder; prepared.
+        progress: Shows progress to a person.
+        device: Device of all clients.
+        should_stop: Asked before every batch, or many times a second where several clients work at a time.
+        jobs: How many clients work at a time; None for as many as the processor cores allow. A single one works in
+            this process, several in processes of their own.
         engine: "local" for processes of this machine, "ray" for those of a Ray cluster.
         ray_address: Address of the Ray cluster; None to start one on this machine for this run.
 
@@ -262,7 +264,7 @@ def simulate_in_folder(
 
 
 def _hold(service: Coordinator, path: Path) -> None:
-    """Hand the file that a run begins with to the service, as an upload does."""
+    """Upload the file of the initial model to the service."""
     receiver = service.initial_models.begin_upload(model_blob(path), path.name)
     if receiver is None:
         return

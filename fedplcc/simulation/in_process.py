@@ -1,4 +1,4 @@
-"""The engine of one client after another, in this process, in the order that it is given."""
+"""The engine that does the clients' tasks one after another in this process."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from trainer.task.site import ClientSite
 
 
 def task_runner(site: Site, states: States, latest_model: LatestModel) -> TaskRunner:
-    """What does a client's tasks.
+    """Return the runner of a client's tasks.
 
     Args:
         site: The client.
-        states: What it keeps.
-        latest_model: The same for all clients of this process.
+        states: Its kept state.
+        latest_model: Shared by all clients of this process.
 
     Raises:
         InvalidConfig: There is no such device.
@@ -37,7 +37,7 @@ def task_runner(site: Site, states: States, latest_model: LatestModel) -> TaskRu
 
 
 class InProcess:
-    """Every client's task runner, used in turn."""
+    """Task runners of all clients, used in turn."""
 
     def __init__(self, sites: Iterable[Site], observers: Observers) -> None:
         self._sites, self._observers = tuple(sites), observers
@@ -71,7 +71,7 @@ class InProcess:
         with naming(work.client_id):
             self._runners[work.client_id].perform(
                 work.task,
-                work.coordinator,
+                work.aggregator,
                 should_stop,
                 lambda activity, progress: self._observers.on_activity(work.client_id, activity.value, progress),
             )

@@ -1,4 +1,4 @@
-"""One client's way to an aggregator that lives in the same process: no sockets, otherwise all that gRPC does."""
+"""One client's connection to the aggregator in this process: the calls that gRPC would make, without sockets."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from aggregator.metrics.transfers import Direction
 from shared.types import BlobRef, Client, CommittedUpdate, Evaluation, Membership, Task, Update
 
 CHUNK_BYTES = 1 << 20
-"""Piece in which an upload is handed over."""
+"""Size of one piece of an upload."""
 
 
-class InProcessCoordinator:
-    """The trainer's view of an aggregator's service. Clients may call theirs in threads of their own, as gRPC does."""
+class InProcessAggregator:
+    """The trainer's view of the aggregator's service. Each client may call its own from another thread."""
 
     retries: int = 0
 
@@ -22,7 +22,7 @@ class InProcessCoordinator:
         self._service, self._client_id, self._token = service, client_id, token
 
     def task(self) -> Task:
-        """The client's task now."""
+        """Return the client's present task."""
         return self._service.task(self._client_id, self._token)
 
     def announce(self, client: Client) -> Membership:
@@ -30,17 +30,17 @@ class InProcessCoordinator:
         return self._service.join(client, self._token)
 
     def fetch(self, blob: BlobRef) -> bytes:
-        """The bytes of a blob of the client's present task."""
+        """Return the bytes of a blob of the client's present task."""
         return self.locate(blob).read_bytes()
 
     def locate(self, blob: BlobRef) -> Path:
-        """The file of a blob of the client's present task, which will be read."""
+        """Return the file of a blob of the client's present task, and count it as sent."""
         _blob, kind, path = self._service.transfers.open_download(self._client_id, self._token, blob.sha256)
         self._count(blob, 0, blob.size_bytes, direction="sent", kind=kind)
         return path
 
     def store(self, run_id: str, round_number: int, blob: BlobRef, data: bytes, *, is_prototypes: bool) -> None:
-        """Store one blob of the client's update, chunk by chunk, from where an interrupted upload ended."""
+        """Store one blob of the client's update, piece by piece; an interrupted upload goes on where it ended."""
         names = (self._client_id, self._token, run_id, round_number, blob)
         receiver = self._service.transfers.begin_upload(*names)
         if receiver is None:

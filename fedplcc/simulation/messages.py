@@ -1,33 +1,54 @@
-"""What a crew and its workers say to each other, one record a message.
+"""Messages between a worker pool and its workers, one record a message, and the link that carries them.
 
-    crew                        worker
-    Read, Perform      ->
-                       <-       Ask           as often as the order needs the aggregator
+    pool                        worker
+    an order           ->                     Read, Perform, or a cell to train
+                       <-       Ask           a question to the aggregator or about a client's kept state
     Answer, Failed     ->
-                       <-       Told          what the client does, or what its operator should know
-                       <-       Answer, Failed, Crashed: the order is dealt with
+                       <-       Report        progress, or a problem that a person should know of
+                       <-       Answer, Failed, Crashed: the order's outcome
     Forget             ->                     is not answered
 
-Messages are pickled: both ends are this very program, and nobody else can reach what is between them.
+Messages are pickled: both ends are this very program, and nobody else can reach the link.
 """
 
 from __future__ import annotations
 
 import pickle
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from fedplcc.simulation.engine import Site
-from fedplcc.simulation.link import Link
 from shared.errors import FedplccError, from_reason
-from shared.types import ClientProblem, RunSpec, Task
+from shared.types import RunSpec, Task
+
+
+class LinkLost(Exception):
+    """The other end is gone."""
+
+
+class Link(Protocol):
+    """One end of a connection that carries messages in order, both ways. For one thread."""
+
+    def send(self, message: object) -> None:
+        """Send a message.
+
+        Raises:
+            LinkLost: The other end is gone.
+        """
+
+    def receive(self) -> Any:
+        """Wait for a message.
+
+        Raises:
+            LinkLost: The other end is gone.
+        """
 
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """Have a client read its data; answered with the `Client`."""
+    """Order to read a client's data; answered with the `Client`."""
 
     site: Site
     spec: RunSpec
@@ -35,7 +56,7 @@ class Read:
 
 @dataclass(frozen=True, slots=True)
 class Perform:
-    """Do a client's task; answered with None."""
+    """Order to do a client's task; answered with None."""
 
     site: Site
     task: Task
@@ -43,38 +64,52 @@ class Perform:
 
 @dataclass(frozen=True, slots=True)
 class Forget:
-    """Let go of a client: another worker has it now."""
+    """Order to release a client: another worker has taken it over."""
 
     client_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """A question to the aggregator, or to what the client keeps: a method's name and its arguments."""
+    """A question to the aggregator, or about a client's kept state: a method's name and its arguments."""
 
     method: str
     arguments: tuple[Any, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """What a client does and which fraction of that is done, or what its operator should know."""
+class Report:
+    """Progress for the pool's observers: an `Activity`, a `CommittedRound`, a client's problem, or a sentence."""
 
-    activity: str = ""
-    progress: float = 0.0
-    problem: ClientProblem | None = None
+    content: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Activity:
+    """A client's present activity and the fraction of it that is done."""
+
+    name: str
+    progress: float
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedRound:
+    """A committed round of a cell, and its mean accuracy over domains, a fraction."""
+
+    number: int
+    mean: float | None
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a question or an order came to."""
+    """The result of a question or an order."""
 
     value: Any = None
 
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """An error of the tree; classes that only one end knows become the nearest that both do."""
+    """An error of the error tree; a class that only one end knows becomes the nearest one that both know."""
 
     reason: str
     detail: str
@@ -83,17 +118,17 @@ class Failed:
 
     @classmethod
     def of(cls, error: FedplccError) -> Failed:
-        """The record of an error."""
+        """Return the record of an error."""
         return cls(error.reason, error.detail, dict(error.metadata), int(error.code))
 
     def error(self) -> FedplccError:
-        """The error of the record."""
+        """Return the error of the record."""
         return from_reason(self.reason, self.detail, self.metadata, self.code)
 
 
 @dataclass(frozen=True, slots=True)
 class Crashed:
-    """Any other error: a bug, or somebody's code."""
+    """Any other error: a bug, or an error of a user's own code."""
 
     pickled: bytes | None
     """The error, where it can be pickled."""
@@ -102,17 +137,17 @@ class Crashed:
 
     @classmethod
     def of(cls, error: BaseException) -> Crashed:
-        """The record of an error."""
+        """Return the record of an error."""
         text = "".join(traceback.format_exception(error))
         try:
             pickled = pickle.dumps(error)
-            pickle.loads(pickled)  # what cannot be read back is found out here, where it harms nobody
-        except Exception:  # whatever somebody's class raises
+            pickle.loads(pickled)  # an error that cannot be read back must not break the pool
+        except Exception:  # whatever a user's class raises
             pickled = None
         return cls(pickled, text)
 
     def error(self) -> BaseException:
-        """The error, caused by its traceback."""
+        """Return the error, caused by its traceback."""
         error = RuntimeError("a worker crashed") if self.pickled is None else pickle.loads(self.pickled)
         assert isinstance(error, BaseException)
         error.__cause__ = WorkerTraceback(f"\n{self.text}")
@@ -120,14 +155,30 @@ class Crashed:
 
 
 class WorkerTraceback(Exception):
-    """Where in a worker an error came from, as text."""
+    """The traceback of an error in a worker, as text."""
+
+
+def outcome(work: Callable[[], Any]) -> Answer | Failed | Crashed:
+    """Return the message that tells how a worker's order ended.
+
+    Raises:
+        LinkLost: The pool is gone.
+    """
+    try:
+        return Answer(work())
+    except LinkLost:
+        raise
+    except FedplccError as error:
+        return Failed.of(error)
+    except (Exception, SystemExit) as error:  # a bug, or an error of a user's own code
+        return Crashed.of(error)
 
 
 def ask(link: Link, method: str, *arguments: Any) -> Any:
-    """Ask the crew something.
+    """Ask the pool a question, and return its answer.
 
     Raises:
-        LinkLost: The crew is gone.
+        LinkLost: The pool is gone.
         FedplccError: It answered with an error.
     """
     link.send(Ask(method, arguments))

@@ -1,4 +1,4 @@
-"""How many clients of a simulation work at a time, and where, as people say it. Loads nothing heavy."""
+"""Options of a simulation's parallelism: `--jobs` and `--engine`. Loads nothing heavy."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Literal, get_args
 from shared.errors import InvalidConfig
 
 EngineName = Literal["local", "ray"]
-"""Where clients work: on this machine, or on a Ray cluster."""
+"""Place of the clients' work: this machine, or a Ray cluster."""
 AUTO = "auto"
 
 
 def parse_engine(text: str) -> EngineName:
-    """Where clients are to work, as a person writes it.
+    """Return the engine that `--engine` names.
 
     Raises:
         InvalidConfig: There is no such engine.
@@ -29,7 +29,7 @@ def parse_engine(text: str) -> EngineName:
 
 
 def parse_jobs(text: str) -> int | None:
-    """How many clients are to work at a time, as a person writes it; None for "auto".
+    """Return the number that `--jobs` gives; None for "auto".
 
     Raises:
         InvalidConfig: It is neither a number from 1 on nor "auto".
@@ -42,16 +42,16 @@ def parse_jobs(text: str) -> int | None:
 
 
 def num_workers(jobs: int | None, *, num_clients: int, threads: int, num_cores: int) -> int:
-    """How many clients work at a time.
+    """Return how many clients work at a time.
 
     Args:
-        jobs: How many were asked for, at most; None for as many as there are processor cores for.
-        num_clients: How many clients there are.
+        jobs: Upper limit; None for as many as the processor cores allow.
+        num_clients: Number of clients.
         threads: Processor threads of one client's training.
-        num_cores: Processor cores.
+        num_cores: Number of processor cores.
 
     Raises:
-        InvalidConfig: Nobody would work.
+        InvalidConfig: `jobs` is below 1.
     """
     if jobs is not None and jobs < 1:
         raise InvalidConfig(f"jobs = {jobs}: at least one client works at a time")

@@ -1,9 +1,9 @@
-"""Which worker does which client's work. Pure.
+"""Choice of the worker for each client's work. Pure.
 
-Every client has a home, the worker that holds its data; homes are dealt out in turn. A worker does its own clients' work,
-the longest first. One that has nothing left to do takes a waiting client over, for good, if it would be done sooner there,
-reading its data included: so clients of very different sizes, or a cohort that happens to live together, end up spread out,
-and clients that are alike stay where they are. What is expected is what was measured the last time.
+Every client has a home: the worker that holds its data. Homes are assigned in turn. A worker does the work of its own
+clients, the longest first. An idle worker takes over a waiting client, for good, if the work would be done sooner there, the
+time to read its data included. So clients of very different sizes, or a cohort whose clients share a home, end up spread
+out, and clients of equal size stay. Expected durations are those that were measured last.
 """
 
 from __future__ import annotations
@@ -12,12 +12,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 CAUTION = 2.0
-"""How much larger a gain must look than what it costs: estimates err, and a client that moves to and fro gains nothing."""
+"""Least ratio of expected gain to cost: estimates err, and a client that moves back and forth gains nothing."""
+READING = "reading"
+"""Kind of the work of reading a client's data; the other kinds are those of tasks."""
 
 
 @dataclass(frozen=True, slots=True)
 class Busy:
-    """What a worker is at, and since how many seconds."""
+    """A worker's present work, and for how many seconds it has been at it."""
 
     client_id: str
     kind: str
@@ -26,7 +28,7 @@ class Busy:
 
 @dataclass(slots=True)
 class Placement:
-    """Where the clients live, and how long what took.
+    """The home of each client, and how long its work took.
 
     Attributes:
         homes: The worker of each client.
@@ -40,20 +42,27 @@ class Placement:
 
     @classmethod
     def in_turn(cls, clients: Iterable[str], num_workers: int) -> Placement:
-        """Deal clients out to workers."""
+        """Assign clients to workers in turn."""
         return cls({client_id: number % num_workers for number, client_id in enumerate(clients)})
 
     def expected_s(self, client_id: str, kind: str) -> float:
-        """Seconds that a task will take; 0 where nobody knows."""
+        """Return the expected seconds of a task; 0 if it was never measured."""
         return self.seconds.get((client_id, kind), 0.0)
 
+    def note(self, client_id: str, kind: str, seconds: float) -> None:
+        """Note how long a client's work took."""
+        if kind == READING:
+            self.reading_s[client_id] = seconds
+        else:
+            self.seconds[client_id, kind] = seconds
+
     def choose(self, worker: int, waiting: Mapping[str, str], busy: Mapping[int, Busy]) -> str | None:
-        """The client whose work a worker should do now, or None.
+        """Return the client whose work a worker should do now, or None.
 
         Args:
-            worker: Who asks; it is idle.
-            waiting: What kind of work each waiting client has.
-            busy: What the other workers are at.
+            worker: The idle worker.
+            waiting: Kind of work by waiting client.
+            busy: The present work of the other workers.
         """
         at_home = self._at_home(worker, waiting)
         if at_home:
@@ -71,12 +80,12 @@ class Placement:
         return max(sorted(worthwhile), key=worthwhile.__getitem__, default=None)
 
     def _at_home(self, worker: int, waiting: Mapping[str, str]) -> Sequence[str]:
-        """The waiting clients that live with a worker, in the order in which it will do their work."""
+        """Return the waiting clients at home with a worker, in the order of their work."""
         mine = sorted(client_id for client_id in waiting if self.homes[client_id] == worker)
         return sorted(mine, key=lambda client_id: -self.expected_s(client_id, waiting[client_id]))
 
     def _backlog_s(self, owner: int, before: Sequence[str], waiting: Mapping[str, str], busy: Busy) -> float:
-        """Seconds until a worker comes to the last of its waiting clients."""
+        """Return the seconds until a worker begins with the last of its waiting clients."""
         rest_s = max(0.0, self.expected_s(busy.client_id, busy.kind) - busy.elapsed_s)
         return rest_s + sum(self.expected_s(client_id, waiting[client_id]) for client_id in before)
 

@@ -1,8 +1,8 @@
-"""Ends what is left of a Ray cluster of our own whose owner was killed, and removes its folder.
+"""Script that removes what is left of a Ray cluster when the process that started it was killed.
 
-Run as a script by its path, with the cluster's folder; standard input is a pipe that its owner holds and never writes to.
-Ray ends with its owner, but two of its processes first try for a minute to report that to those that are gone. Which
-processes are the cluster's is told by the files that they have open in its folder; only Linux tells.
+Its argument is the cluster's folder; its standard input is a pipe that the owner holds open and never writes to. Ray ends
+with its owner, but two of its processes first try for a minute to report to processes that are gone. The script finds the
+cluster's processes by the files that they have open in its folder; only Linux shows these.
 """
 
 import os
@@ -15,11 +15,11 @@ from contextlib import suppress
 from pathlib import Path
 
 ATTEMPTS, PAUSE_S = 50, 0.1
-"""How often it is looked for processes that are left: while they end, Ray may still start one."""
+"""Number of searches for remaining processes, and seconds between them: while they end, Ray may still start one."""
 
 
 def main() -> None:
-    """Wait for the owner's end; where it has left its folder, it had no time to put things in order."""
+    """Wait until the owner has ended; if its folder is still there, kill the cluster's processes and remove it."""
     sys.stdin.buffer.read()
     folder = Path(sys.argv[1]).resolve()
     if not folder.is_dir():
@@ -36,9 +36,9 @@ def main() -> None:
 
 
 def holders(folder: Path) -> Iterator[int]:
-    """Processes that have a file open below a folder."""
+    """Yield the processes that have a file open below a folder."""
     for process in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):  # it has just ended, or is somebody else's
+        with suppress(OSError):  # it has just ended, or belongs to another user
             if any(_is_below(folder, descriptor) for descriptor in (process / "fd").iterdir()):
                 yield int(process.name)
 

@@ -1,8 +1,8 @@
-"""A worker as an actor of a Ray cluster; what runs on the cluster's machines.
+"""A worker as an actor of a Ray cluster; this code runs on the cluster's machines.
 
-The actor's one method hands messages in and takes messages out, so both ways are in order and need no second caller. The
-worker itself is a thread beside it. What a client keeps stays with the crew, for the next simulation may find its clients on
-other machines: staged there before it is committed, like everywhere.
+One method of the actor takes messages in and hands messages out, so both directions are in order and need no second caller.
+The worker itself is a thread of the actor. Clients' kept state stays with the pool, because the next simulation may place
+its clients on other machines; an update is staged there before it is committed, as everywhere.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ from contextlib import suppress
 from typing import Any
 
 from fedplcc.simulation.engine import Site
-from fedplcc.simulation.link import Link
-from fedplcc.simulation.messages import Crashed, ask
+from fedplcc.simulation.messages import Crashed, Link, ask
 from shared.methods.base import ClientState
 from shared.process import log
 from shared.types import Membership
@@ -35,8 +34,8 @@ class RayWorker:
         Args:
             threads: Processor threads.
             level: The least level that is logged.
-            folder: Where relative paths of data begin, if this machine has it.
-            paths: Where else modules are looked for.
+            folder: Where relative paths of data begin, if this machine has that folder.
+            paths: Further places to look for modules.
         """
         with suppress(OSError):
             os.chdir(folder)
@@ -47,11 +46,11 @@ class RayWorker:
         threading.Thread(target=self._work, daemon=True).start()
 
     def version(self) -> str:
-        """The version of fedplcc on this machine."""
+        """Return the version of fedplcc on this machine."""
         return VERSION
 
     def exchange(self, messages: Sequence[object]) -> Sequence[object]:
-        """Hand messages to the worker, and wait for at least one of its own."""
+        """Pass messages to the worker, and wait for at least one of its own."""
         for message in messages:
             self._inbox.put(message)
         taken = [self._outbox.get()]
@@ -66,29 +65,29 @@ class RayWorker:
         self._outbox.put(message)
 
     def receive(self) -> Any:
-        """See `Link`; when the crew is gone, Ray ends this process."""
+        """See `Link`; when the pool is gone, Ray ends this process."""
         return self._inbox.get()
 
     def _work(self) -> None:
         try:
-            from fedplcc.simulation.worker import Means, Worker, warm_up  # torch: this class is loaded by the crew too
+            from fedplcc.simulation.client_worker import Access, Worker, warm_up  # loads torch; the pool does not
 
             log.set_up(self._level)
             warm_up(self._threads)
-            Worker(self, Means(states=RemoteStates, blob_bytes=_blob_bytes)).work()
-        except BaseException as error:  # whoever waits for a message hears of it
+            Worker(self, Access(states=RemoteStates, blob_bytes=_blob_bytes)).work()
+        except BaseException as error:  # the pool raises it
             self._outbox.put(Crashed.of(error))
 
 
 class RemoteStates:
-    """What a client keeps, at the other end of a link; see `trainer.task.client_state.States`."""
+    """A client's kept state, at the other end of a link; see `trainer.task.client_state.States`."""
 
     def __init__(self, site: Site, link: Link) -> None:
         self._link = link
 
     @property
     def manifest(self) -> Manifest:
-        """What is kept."""
+        """Return what is kept."""
         manifest: Manifest = ask(self._link, "manifest")
         return manifest
 
@@ -97,7 +96,7 @@ class RemoteStates:
         ask(self._link, "stage", staged, dict(blobs))
 
     def finished(self, identity: str) -> tuple[Staged, dict[str, bytes]] | None:
-        """The staged update that answers this work with its bytes by SHA-256, or None where there is none."""
+        """Return the staged update that answers this work with its bytes by SHA-256, or None where there is none."""
         found: tuple[Staged, dict[str, bytes]] | None = ask(self._link, "finished", identity)
         return found
 
@@ -106,29 +105,29 @@ class RemoteStates:
         ask(self._link, "promote")
 
     def drop(self) -> None:
-        """Let go of the staged update."""
+        """Remove the staged update."""
         ask(self._link, "drop")
 
     def settle(self, membership: Membership, *, run_id: str, identity: str | None) -> None:
-        """Promote or drop what is staged, and let go of runs that have ended."""
+        """Promote or drop what is staged, and remove the state of runs that have ended."""
         ask(self._link, "settle", membership, run_id, identity)
 
     def forget(self, run_id: str) -> None:
-        """Let go of a run's promoted state."""
+        """Remove a run's promoted state."""
         ask(self._link, "forget", run_id)
 
     def state(self, run_id: str) -> ClientState | None:
-        """The promoted state of a run; None where there is none, or none that can be read."""
+        """Return the promoted state of a run; None where there is none, or none that can be read."""
         state: ClientState | None = ask(self._link, "state", run_id)
         return state
 
 
 def _blob_bytes(reference: Any) -> bytes:
-    """The bytes of a blob that the crew has put into Ray's store; a machine gets it once for all its clients."""
+    """Return the bytes of a blob in Ray's store; each machine gets them once for all its clients."""
     data: bytes = load_ray().get(reference)
     return data
 
 
 def load_ray() -> Any:
-    """The package, which takes a second to load and has types for a part of itself."""
+    """Return the package: it takes a second to load, and only a part of it has types."""
     return importlib.import_module("ray")

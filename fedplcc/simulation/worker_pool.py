@@ -1,11 +1,10 @@
-"""The engine of clients beside each other: workers that each do one client's work at a time, and a thread here for each.
+"""Worker pool: spawned workers that each carry out one order at a time, and a thread of this process for each.
 
-A worker's thread gives it one order after another, and answers what it asks of the aggregator meanwhile, as gRPC's threads
-do. The thread that drives the simulation waits for all orders of a pass to be dealt with; observers are told from there.
+A worker's thread gives it one order after another and answers its questions meanwhile. The thread that calls
+`WorkerPool.carry_out` waits for the outcomes; everything that a worker reports is passed on from that thread.
 
-A worker holds nothing that is not on the disk as well: ending it at any moment loses only unfinished work. So all of them
-are killed where the simulation is to stop, and the order of one that ends by itself, for whatever reason, is given to a new
-one, once.
+A worker holds nothing that is not on the disk as well: killing it loses only unfinished work. So closing the pool kills all
+workers at once, and the order of a worker that ends by itself is given to a new worker, once.
 """
 
 from __future__ import annotations
@@ -13,130 +12,137 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
 from typing import Any, Protocol
 
-from fedplcc.simulation.engine import Observers, Site, Work, naming
-from fedplcc.simulation.in_process_aggregator import InProcessCoordinator
-from fedplcc.simulation.link import Link, LinkLost
-from fedplcc.simulation.messages import Answer, Ask, Crashed, Failed, Forget, Perform, Read, Told
+from fedplcc.simulation.messages import Answer, Ask, Crashed, Failed, Forget, Link, LinkLost, Report
 from fedplcc.simulation.placement import Busy, Placement
-from shared.errors import Code, FedplccError, StoreUnavailable
-from shared.types import BlobRef, Client, RunSpec
+from shared.errors import Code, FedplccError
 from trainer.cancellation import ShouldStop, check
-from trainer.task.client_state import ClientStates
 
 POLL_S = 0.05
-"""How often it is asked whether to stop, where nothing else happens."""
+"""Interval at which `should_stop` is asked while nothing else happens."""
 ATTEMPTS = 2
-"""How many workers may end by themselves over one order."""
-READING = "reading"
-"""Kind of the work of reading a client's data; the kinds of tasks are the others."""
-OF_STATES = frozenset({"manifest", "stage", "finished", "promote", "drop", "settle", "forget", "state"})
-"""Questions to what a client keeps, where its worker cannot reach that folder."""
+"""Most workers that may end by themselves over one order."""
 
 
 class WorkerEnded(FedplccError):
-    """A worker ended although nobody asked it to, and so did the one in its place."""
+    """A worker ended although nobody asked it to, and so did its replacement."""
 
     code = Code.INTERNAL
     reason = "WORKER_ENDED"
 
 
-class HiredWorker(Link, Protocol):
-    """A worker, as its crew sees it. `end` may be called from any thread, more than once; the others from one."""
+class PoolWorker(Link, Protocol):
+    """A worker as its pool sees it. `end` may be called from any thread, more than once; the others from one."""
 
-    def blob(self, sha256: str, path: Any) -> Any:
-        """What the worker needs to get at a blob's bytes."""
+    def blob(self, sha256: str, path: Path) -> Any:
+        """Return what the worker needs to read a blob: a path, or a reference to a shared store."""
 
     def end(self) -> None:
         """Kill it, if it still lives."""
 
     def why_ended(self) -> str:
-        """How it ended, to go behind "its worker"."""
+        """Return how it ended, as the end of a sentence that begins with "its worker"."""
 
 
-@dataclass(slots=True, eq=False)
-class _Slot:
-    """One place for a worker, and what is with it."""
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Order:
+    """Work for one worker.
 
-    number: int
-    worker: HiredWorker | None = None
-    busy: tuple[str, str, float] | None = None
-    """Client, kind of work, and when it began."""
-    foreign: set[str] = field(default_factory=set)
-    """Clients that it may still hold and that live elsewhere now."""
+    Attributes:
+        name: The client or cell that it is for; unique among the orders of one call.
+        message: What the worker is sent.
+        kind: The kind of work; a placement estimates durations by it.
+        threads: Processor threads that the worker needs.
+        on_begin: Called when a worker has taken the order.
+        on_report: Called with the content of each `Report`.
+        on_note: Called with a sentence for people when a worker was replaced.
+        answer: Answers the worker's questions, in the worker's thread.
+    """
+
+    name: str
+    message: object
+    kind: str = ""
+    threads: int = 1
+    on_begin: Callable[[], None] = lambda: None
+    on_report: Callable[[Any], None] = lambda content: None
+    on_note: Callable[[str], None] = lambda text: None
+    answer: Callable[[PoolWorker, Ask], Any] | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Order:
-    """Something for a worker to do, and who answers what it asks."""
+class Outcome:
+    """An order's result, or the error that ended it."""
 
-    site: Site
-    kind: str
-    message: Read | Perform
-    coordinator: InProcessCoordinator | None = None
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Ended:
-    """An order that is dealt with."""
-
-    client_id: str
+    order: Order
     value: Any = None
     error: BaseException | None = None
 
 
-class Crew:
-    """Workers, each with the clients that live with it."""
+@dataclass(slots=True, eq=False)
+class _Slot:
+    """A place for one worker; its thread alone starts and replaces the worker."""
+
+    number: int
+    worker: PoolWorker | None = None
+    threads: int = 0
+    busy: tuple[Order, float] | None = None
+    """The present order, and when it began."""
+    foreign: set[str] = field(default_factory=set)
+    """Clients that the worker may still hold although another one has taken them over."""
+
+
+class WorkerPool:
+    """Workers that carry out orders side by side."""
 
     def __init__(
-        self,
-        sites: Sequence[Site],
-        observers: Observers,
-        num_workers: int,
-        hire: Callable[[], HiredWorker],
-        *,
-        on_close: Callable[[], None] = lambda: None,
+        self, num_workers: int, start: Callable[[int], PoolWorker], *, placement: Placement | None = None
     ) -> None:
-        """Prepare; workers are hired when there is something to do.
+        """Prepare the pool; a worker is started when there is work for it.
 
         Args:
-            sites: The clients.
-            observers: Who is told what happens.
-            num_workers: How many clients are worked for at a time.
-            hire: Makes a worker; called in the thread that will talk to it.
-            on_close: Called when all workers have ended.
+            num_workers: How many orders are carried out at a time, at most.
+            start: Starts a worker with so many processor threads; called in the thread that will talk to it.
+            placement: Chooses the worker of each order; without one, any idle worker takes the first order.
         """
-        self._sites, self._observers, self._hire = {site.client_id: site for site in sites}, observers, hire
-        self._on_close = on_close
-        self._placement = Placement.in_turn(self._sites, num_workers)
-        self._states = {site.client_id: ClientStates(site.states) for site in sites}
+        self._start, self._placement = start, placement
         self._changed = threading.Condition()
-        self._waiting: dict[str, _Order] = {}
+        self._waiting: dict[str, Order] = {}
         self._is_closing = False
-        self._notices: queue.SimpleQueue[_Ended | Callable[[], None]] = queue.SimpleQueue()
+        self._notices: queue.SimpleQueue[Outcome | Callable[[], None]] = queue.SimpleQueue()
         self._slots = [_Slot(number) for number in range(num_workers)]
         self._threads = [threading.Thread(target=self._serve, args=[slot], daemon=True) for slot in self._slots]
         for thread in self._threads:
             thread.start()
 
-    def read(self, spec: RunSpec, should_stop: ShouldStop) -> Mapping[str, Client]:
-        """See `Engine`."""
-        orders = [_Order(site, READING, Read(site, spec)) for site in self._sites.values()]
-        return self._carry_out(orders, should_stop)
+    def carry_out(self, orders: Sequence[Order], should_stop: ShouldStop) -> Iterator[Outcome]:
+        """Have all orders carried out; yields their outcomes as they come.
 
-    def perform(self, work: Sequence[Work], should_stop: ShouldStop, on_done: Callable[[], None]) -> None:
-        """See `Engine`."""
-        orders = []
-        for each in work:
-            site = self._sites[each.client_id]
-            orders.append(_Order(site, each.task.kind.value, Perform(site, each.task), each.coordinator))
-        self._carry_out(orders, should_stop, on_done)
+        Raises:
+            Cancelled: `should_stop()` held; the pool can only be closed.
+        """
+        with self._changed:
+            self._waiting = {order.name: order for order in orders}
+            self._changed.notify_all()
+        num_left = len(orders)
+        while num_left:
+            check(should_stop)
+            try:
+                notice = self._notices.get(timeout=POLL_S)
+            except queue.Empty:
+                continue
+            if isinstance(notice, Outcome):
+                num_left -= 1
+                yield notice
+            else:
+                notice()
 
     def close(self) -> None:
-        """See `Engine`."""
+        """Kill all workers, and wait for their threads."""
         with self._changed:
             self._is_closing = True
             self._changed.notify_all()
@@ -145,84 +151,58 @@ class Crew:
             worker.end()
         for thread in self._threads:
             thread.join()
-        self._on_close()
-
-    # The thread that drives the simulation
-
-    def _carry_out(
-        self, orders: Sequence[_Order], should_stop: ShouldStop, on_done: Callable[[], None] = lambda: None
-    ) -> dict[str, Any]:
-        """Have orders dealt with; returns what each came to, by client."""
-        results: dict[str, Any] = {}
-        with self._changed:
-            self._waiting = {order.site.client_id: order for order in orders}
-            self._changed.notify_all()
-        while len(results) < len(orders):
-            check(should_stop)
-            try:
-                notice = self._notices.get(timeout=POLL_S)
-            except queue.Empty:
-                continue
-            if not isinstance(notice, _Ended):
-                notice()
-                continue
-            if notice.error is not None:
-                raise notice.error
-            results[notice.client_id] = notice.value
-            on_done()
-        return results
 
     # A worker's thread
 
     def _serve(self, slot: _Slot) -> None:
-        """Give a worker orders until the crew is dismissed."""
+        """Give a worker orders until the pool is closed."""
         while (order := self._next_order(slot)) is not None:
-            client_id, begin = order.site.client_id, time.monotonic()
+            begin = time.monotonic()
             try:
-                with naming(client_id):
-                    ended = _Ended(client_id, self._deal_with(slot, order))
-            except BaseException as error:  # told to whoever waits for it
-                ended = _Ended(client_id, error=error)
-            self._note_done(slot, order, time.monotonic() - begin)
-            self._notices.put(ended)
+                outcome = Outcome(order, self._carry_out(slot, order))
+            except BaseException as error:  # the thread in carry_out() learns of it
+                outcome = Outcome(order, error=error)
+            with self._changed:
+                slot.busy = None
+                if self._placement is not None:
+                    self._placement.note(order.name, order.kind, time.monotonic() - begin)
+            self._notices.put(outcome)
         if slot.worker is not None:
             slot.worker.end()
 
-    def _next_order(self, slot: _Slot) -> _Order | None:
-        """Wait for an order that this worker should deal with; None when there are no more."""
+    def _next_order(self, slot: _Slot) -> Order | None:
+        """Wait for an order that this worker should carry out; None when the pool is closed."""
         with self._changed:
             while not self._is_closing:
-                now = time.monotonic()
-                busy = {
-                    other.number: Busy(other.busy[0], other.busy[1], now - other.busy[2])
-                    for other in self._slots
-                    if other.busy is not None
-                }
-                waiting = {client_id: order.kind for client_id, order in self._waiting.items()}
-                client_id = self._placement.choose(slot.number, waiting, busy)
-                if client_id is not None:
-                    order = self._waiting.pop(client_id)
-                    home = self._placement.homes[client_id]
-                    if home != slot.number:
-                        self._slots[home].foreign.add(client_id)
-                        self._placement.homes[client_id] = slot.number
-                    slot.busy = (client_id, order.kind, now)
+                name = self._choose(slot)
+                if name is not None:
+                    order = self._waiting.pop(name)
+                    slot.busy = (order, time.monotonic())
                     return order
                 self._changed.wait()
         return None
 
-    def _note_done(self, slot: _Slot, order: _Order, seconds: float) -> None:
-        with self._changed:
-            slot.busy = None
-            if order.kind == READING:
-                self._placement.reading_s[order.site.client_id] = seconds
-            else:
-                self._placement.seconds[order.site.client_id, order.kind] = seconds
+    def _choose(self, slot: _Slot) -> str | None:
+        """Return the name of the order for an idle worker, if any."""
+        if self._placement is None:
+            return next(iter(self._waiting), None)
+        now = time.monotonic()
+        busy = {
+            other.number: Busy(other.busy[0].name, other.busy[0].kind, now - other.busy[1])
+            for other in self._slots
+            if other.busy is not None
+        }
+        name = self._placement.choose(slot.number, {key: order.kind for key, order in self._waiting.items()}, busy)
+        if name is not None and (home := self._placement.homes[name]) != slot.number:
+            self._slots[home].foreign.add(name)
+            self._placement.homes[name] = slot.number
+        return name
 
-    def _deal_with(self, slot: _Slot, order: _Order) -> Any:
-        """Have an order dealt with, by a second worker where the first one ends; returns what it came to."""
+    def _carry_out(self, slot: _Slot, order: Order) -> Any:
+        """Return an order's result; a second worker takes it over where the first one ends."""
+        self._notices.put(order.on_begin)
         for attempt in range(1, ATTEMPTS + 1):
-            worker = self._worker(slot)
+            worker = self._worker(slot, order.threads)
             try:
                 return self._converse(worker, slot, order)
             except LinkLost:
@@ -232,98 +212,49 @@ class Crew:
                     slot.worker, slot.foreign = None, set()
                 how = worker.why_ended()
                 worker.end()
-            if attempt == ATTEMPTS:
-                raise WorkerEnded(
-                    f"its worker {how}, and so did another one before it; where memory is short, give fewer --jobs: the "
-                    "same command goes on from what was committed"
-                )
-            self._note(f"client {order.site.client_id}: its worker {how}; another one takes its place")
-        raise AssertionError("it returns or raises")
+            if attempt < ATTEMPTS:
+                self._notices.put(partial(order.on_note, f"its worker {how}; another one takes its place"))
+        raise WorkerEnded(
+            f"its worker {how}, and another one ended before it; where memory is short, give fewer --jobs: the same "
+            "command goes on from what was committed"
+        )
 
-    def _worker(self, slot: _Slot) -> HiredWorker:
-        """The worker of a slot."""
+    def _worker(self, slot: _Slot, threads: int) -> PoolWorker:
+        """Return the slot's worker; a new one for another number of threads, which libraries read only when they load."""
         with self._changed:
             if self._is_closing:
                 raise LinkLost
+            if slot.worker is not None and slot.threads != threads:
+                slot.worker.end()
+                slot.worker = None
             if slot.worker is None:
-                slot.worker = self._hire()
+                slot.worker, slot.threads = self._start(threads), threads
             return slot.worker
 
-    def _converse(self, worker: HiredWorker, slot: _Slot, order: _Order) -> Any:
-        """Give an order, and answer questions until it is dealt with; returns what it came to."""
-        client_id = order.site.client_id
+    def _converse(self, worker: PoolWorker, slot: _Slot, order: Order) -> Any:
+        """Send an order, and answer questions until its result comes."""
         with self._changed:
             foreign, slot.foreign = slot.foreign, set()
         for name in foreign:
             worker.send(Forget(name))
-        if order.kind == READING:
-            self._notices.put(lambda: self._observers.on_begin(f"{client_id}: reading its data"))
         worker.send(order.message)
         while True:
             message = worker.receive()
             if isinstance(message, Ask):
-                worker.send(self._reply(worker, order, message))
-            elif isinstance(message, Told):
-                self._pass_on(client_id, message)
+                worker.send(_reply(worker, order, message))
+            elif isinstance(message, Report):
+                self._notices.put(partial(order.on_report, message.content))
             elif isinstance(message, Answer):
                 return message.value
             elif isinstance(message, Failed | Crashed):
                 raise message.error()
             else:
-                raise AssertionError(f"a worker says {message!r}")
-
-    def _reply(self, worker: HiredWorker, order: _Order, question: Ask) -> Answer | Failed:
-        try:
-            return Answer(self._answer(worker, order, question))
-        except FedplccError as error:
-            return Failed.of(error)
-
-    def _answer(self, worker: HiredWorker, order: _Order, question: Ask) -> Any:
-        coordinator, arguments = order.coordinator, question.arguments
-        if question.method in OF_STATES:
-            return _of_states(self._states[order.site.client_id], question)
-        assert coordinator is not None, "only tasks ask the aggregator"
-        if question.method == "fetch":
-            (blob,) = arguments
-            return worker.blob(blob.sha256, coordinator.locate(blob))
-        if question.method == "store":
-            run_id, number, blob, is_prototypes = arguments
-            data = _staged(order.site, blob)
-            return coordinator.store(run_id, number, blob, data, is_prototypes=is_prototypes)
-        assert question.method in ("announce", "commit_update", "report_evaluation")
-        return getattr(coordinator, question.method)(*arguments)
-
-    def _note(self, text: str) -> None:
-        self._notices.put(lambda: self._observers.on_note(text))
-
-    def _pass_on(self, client_id: str, told: Told) -> None:
-        observers, problem = self._observers, told.problem
-        if problem is not None:
-            self._notices.put(lambda: observers.on_problem(client_id, problem))
-        else:
-            self._notices.put(lambda: observers.on_activity(client_id, told.activity, told.progress))
+                raise AssertionError(f"unknown message of a worker: {message!r}")
 
 
-def _of_states(states: ClientStates, question: Ask) -> Any:
-    """What a client keeps, or what becomes of it."""
-    if question.method == "manifest":
-        return states.manifest
-    if question.method == "settle":
-        membership, run_id, identity = question.arguments
-        return states.settle(membership, run_id=run_id, identity=identity)
-    return getattr(states, question.method)(*question.arguments)
-
-
-def _staged(site: Site, blob: BlobRef) -> bytes:
-    """The bytes of a finished update's blob, where its client has staged it.
-
-    Raises:
-        StoreUnavailable: They cannot be read.
-    """
+def _reply(worker: PoolWorker, order: Order, question: Ask) -> Answer | Failed:
+    assert order.answer is not None, f"a worker of {order.name} asks {question.method}"
     try:
-        return (site.states / blob.sha256).read_bytes()
-    except OSError as error:
-        why = error.strerror or type(error).__name__
-        raise StoreUnavailable(
-            f"its finished update cannot be read: {why}; see that {site.states} can be read"
-        ) from error
+        return Answer(order.answer(worker, question))
+    except FedplccError as error:
+        return Failed.of(error)

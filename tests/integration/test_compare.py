@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import io
 import json
-import multiprocessing
 import os
 import re
 import shutil
@@ -11,19 +11,20 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner, Result
 
 from fedplcc.command.all_commands import app
 from fedplcc.command.exit_codes import ExitCode
 from fedplcc.comparison.file import read_comparison
-from fedplcc.comparison.measured import MEASURED
 from fedplcc.comparison.plan import Cell, plan
-from fedplcc.comparison.running import train
-from fedplcc.comparison.writing import read_cells
+from fedplcc.comparison.reading import read_findings
+from fedplcc.comparison.tables import MEASURED
+from fedplcc.comparison.training import CellsShown, train
 from fedplcc.runs.artifacts import EVALUATIONS, FILES
 from tests.support import ROOT
 from tests.support.federation import tiny_federation
@@ -97,7 +98,7 @@ def begun(arguments: list[str], folder: Path, log: Path) -> Iterator[subprocess.
             process.kill()
 
 
-def told(out: Path) -> dict[str, bytes]:
+def computed(out: Path) -> dict[str, bytes]:
     """Everything that is computed: all files but the one of seconds, and of the reports what stands above theirs."""
     files = {path.name: path.read_bytes() for path in out.iterdir() if path.is_file()}
     del files["measured.csv"]
@@ -134,14 +135,13 @@ def test_a_comparison_says_the_same_bytes_again_though_interrupted_and_one_at_a_
         assert process.wait(RUN_S) == ExitCode.INTERRUPTED
     said = log.read_text()
     assert said.endswith("fedplcc: interrupted; what was committed is kept: the same command goes on from there\n")
-    assert "stopping before the next batch" in said
     assert "Traceback" not in said
     assert re.search(r"[123] of 4 cells are in the report", said)
 
     done = compared(folder, out)
     assert done.exit_code == ExitCode.OK, done.stderr
     assert "average/seed-0: begins" not in done.stdout, "what is there is not trained again"
-    assert told(out) == told(whole)
+    assert computed(out) == computed(whole)
 
 
 def test_a_cell_is_an_ordinary_simulation(folder: Path, whole: Path, tmp_path: Path) -> None:
@@ -173,50 +173,74 @@ def test_pictures_of_each_row_are_drawn_once_and_shown(folder: Path, whole: Path
     assert "(stripes/average/seed-1/pictures/map.png)" in (out / "report.md").read_text()
 
 
-class Killer:
-    """Observes training, and kills the worker of the first cell in its first round."""
+def cell_workers() -> list[int]:
+    """The workers of this process that have not ended."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # it has just ended
+            state, parent = stat.read_text().rpartition(")")[2].split()[:2]
+            is_worker = b"fedplcc.comparison.training" in (stat.parent / "cmdline").read_bytes()
+            if is_worker and state != "Z" and int(parent) == os.getpid():
+                found.append(int(stat.parent.name))
+    return found
 
-    def __init__(self) -> None:
-        self.killed: str | None = None
+
+class Killer(CellsShown):
+    """Records training, and kills the worker of the first cell whenever one of its rounds commits, `times` at most."""
+
+    def __init__(self, times: int) -> None:
+        super().__init__(Console(file=io.StringIO()), total=1)
+        self.times_left = times
+        self.notes: list[str] = []
         self.ended: dict[str, str | None] = {}
 
     def begins(self, cell: Cell) -> None:
         assert cell.name not in self.ended
 
     def round(self, cell: Cell, number: int, mean: float | None) -> None:
-        if self.killed is None:
-            self.killed = cell.name
-            (worker,) = multiprocessing.active_children()
-            worker.kill()
+        if self.times_left and not self.ended:
+            self.times_left -= 1
+            (worker,) = cell_workers()
+            os.kill(worker, signal.SIGKILL)
 
     def note(self, cell: Cell, text: str) -> None:
-        raise AssertionError(f"{cell.name}: {text}")
+        self.notes.append(f"{cell.name}: {text}")
 
     def ends(self, cell: Cell, failure: str | None) -> None:
         self.ended[cell.name] = failure
 
-    def stops(self) -> None:
-        raise AssertionError("nobody asked for it")
 
-
-def test_a_cell_that_fails_and_a_worker_that_is_killed_stop_nothing_else(folder: Path, tmp_path: Path) -> None:
+def test_a_cell_that_fails_and_a_worker_that_is_killed_stop_nothing_else(
+    folder: Path, whole: Path, tmp_path: Path
+) -> None:
     path = folder / "broken-compare.toml"
     cells = plan(read_comparison(path), path, tmp_path, seeds=[0])
     chosen = [cell for cell in cells if cell.is_chosen and cell.name != "broken/average/seed-0"]
-    killer = Killer()
+    killer = Killer(times=1)
     failures = train(chosen, killer, jobs=1, device="cpu", should_stop=lambda: False)
-    assert list(killer.ended) == [
-        "stripes/average/seed-0",
-        "stripes/prototypes/seed-0",
-        "broken/prototypes/seed-0",
-    ]
-    assert killer.ended["stripes/prototypes/seed-0"] is None
+    assert list(killer.ended) == ["stripes/average/seed-0", "stripes/prototypes/seed-0", "broken/prototypes/seed-0"]
     assert {name: why for name, why in killer.ended.items() if why} == failures
-    assert failures[killer.killed or ""] == (
-        "the process that trained it was killed by SIGKILL; where memory is short train fewer cells at a time (--jobs); "
-        "the same command goes on with it"
-    )
+    assert [*failures] == ["broken/prototypes/seed-0"]
     assert re.match(r"client left: .*none\.npz", failures["broken/prototypes/seed-0"])
-    results, missing = read_cells(chosen, failures)
-    assert [result.cell.name for result in results] == ["stripes/prototypes/seed-0"]
-    assert [each.reason for each in missing] == [failures[each.cell.name] for each in missing]
+    assert killer.notes[:1] == [
+        "stripes/average/seed-0: its worker process was killed (SIGKILL); another one takes its place"
+    ]
+    assert hashed(tmp_path / "stripes/average/seed-0") == hashed(whole / "stripes/average/seed-0")
+    assert not cell_workers()
+
+
+def test_a_cell_whose_second_worker_is_killed_too_fails_and_goes_on_with_the_next_command(
+    folder: Path, tmp_path: Path
+) -> None:
+    path = folder / "compare.toml"
+    cells = plan(read_comparison(path), path, tmp_path, seeds=[0])[:2]
+    killer = Killer(times=2)
+    failures = train(cells, killer, jobs=1, device="cpu", should_stop=lambda: False)
+    assert failures == {
+        "stripes/average/seed-0": "its worker process was killed (SIGKILL), and another one ended before it; where memory "
+        "is short, give fewer --jobs: the same command goes on from what was committed"
+    }
+    assert killer.ended["stripes/prototypes/seed-0"] is None
+    findings = read_findings(read_comparison(path), path, cells, failures)
+    assert [result.cell.name for result in findings.results] == ["stripes/prototypes/seed-0"]
+    assert [each.reason for each in findings.missing] == [*failures.values()]

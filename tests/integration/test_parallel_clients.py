@@ -1,4 +1,4 @@
-"""Clients beside each other, in processes of their own: the bytes of one after another, whatever ends whom when."""
+"""Parallel clients, in processes of their own: the same bytes as one after another, even if processes are killed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fedplcc.command.exit_codes import ExitCode
 from fedplcc.interruption import Interrupted
 from fedplcc.simulation.messages import Forget
 from fedplcc.simulation.placement import Placement
-from fedplcc.simulation.processes import WorkerProcess
+from fedplcc.simulation.worker_process import WorkerProcess
 from shared.documents import Event
 from tests.support import ROOT
 from tests.support.federation import tiny_federation
@@ -91,7 +91,7 @@ def test_clients_beside_each_other_give_the_bytes_of_one_after_another_even_if_a
 def test_clients_that_change_hands_and_are_continued_one_after_another_give_the_same_bytes(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What a client keeps for its next round was kept by another process then, and by yet another one before."""
+    """A client's kept state passes from one process to another, and to a third."""
     large = tmp_path / "large"
     large.mkdir()
     tiny_federation.write_data(large, num_per_class=80)
@@ -130,7 +130,7 @@ def workers_of(pid: int) -> set[int]:
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
             state, parent = stat.read_text().rpartition(")")[2].split()[:2]
-            is_worker = b"fedplcc.simulation.worker" in (stat.parent / "cmdline").read_bytes()
+            is_worker = b"fedplcc.simulation.client_worker" in (stat.parent / "cmdline").read_bytes()
         except OSError:  # it has just ended
             continue
         if is_worker and state != "Z" and int(parent) == pid:
@@ -140,7 +140,7 @@ def workers_of(pid: int) -> set[int]:
 
 def is_running(pid: int) -> bool:
     try:
-        return b"fedplcc.simulation.worker" in Path(f"/proc/{pid}/cmdline").read_bytes()
+        return b"fedplcc.simulation.client_worker" in Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
         return False
 

@@ -13,10 +13,8 @@ from typer.testing import CliRunner
 
 from fedplcc.command.all_commands import app
 from fedplcc.comparison.file import read_comparison
-from fedplcc.comparison.findings import Findings
 from fedplcc.comparison.plan import Cell, plan
-from fedplcc.comparison.reading import CellResult, MissingCell
-from fedplcc.comparison.writing import read_cells
+from fedplcc.comparison.reading import CellResult, Findings, MissingCell, read_cell, read_findings
 from fedplcc.runs.artifacts import EVALUATIONS, MANIFEST, METRICS, TIMINGS
 from fedplcc.runs.configuration import federation_json
 from fedplcc.runs.run_folder import FEDERATION
@@ -96,7 +94,7 @@ def write_cell(
     has_global: bool = True,
     seconds: float = 2.0,
 ) -> None:
-    """What training the cell would have left, with these accuracies by round and domain.
+    """Write the files of a trained cell with these accuracies by round and domain.
 
     With `local` clients have models of their own; without `has_global` only these, and `accuracies` are theirs.
     """
@@ -147,14 +145,11 @@ def write_cell(
 
 
 def findings_of(path: Path, cells: Sequence[Cell], failures: Mapping[str, str] | None = None) -> Findings:
-    results, missing = read_cells(cells, failures or {})
-    return Findings(comparison=read_comparison(path), file=path, results=results, missing=missing)
+    return read_findings(read_comparison(path), path, cells, failures or {})
 
 
 def a_result(path: Path, out: Path, *accuracies: Mapping[str, float | None], **more: Any) -> CellResult:
     """The first cell, with these accuracies by round."""
-    from fedplcc.comparison.reading import read_cell
-
     cell = cells_of(path, out)[0]
     write_cell(cell, accuracies, **more)
     result = read_cell(cell)
@@ -192,7 +187,7 @@ def _summed(accuracy: Mapping[str, float | None]) -> dict[str, float | None]:
 
 
 def _counts(model: str, accuracy: float) -> dict[str, Any]:
-    """Of two classes, half of the images each."""
+    """Counts of two classes with half of the images each."""
     correct = round(accuracy * TOTAL)
     half = correct // 2
     return {"set_name": "test", "model": model, "correct": [half, correct - half], "total": [TOTAL // 2, TOTAL // 2]}

@@ -14,7 +14,7 @@ import pytest
 from fedplcc.command import compare as compare_command
 from fedplcc.command.exit_codes import ExitCode
 from fedplcc.comparison.plan import Cell
-from fedplcc.comparison.training_display import CellsShown
+from fedplcc.comparison.training import CellsShown
 from shared.errors import InvalidData
 from tests.support.records.comparisons import (
     COMPARISON,
@@ -82,9 +82,9 @@ def test_why_a_cell_has_no_pictures_is_one_sentence(
 def test_the_command_writes_the_report_of_what_is_there(path: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     fill(path, out, rows=("average",))
-    code, told, _ = compare("--config", path, "--out", out, "--report-only", "--json")
+    code, printed, _ = compare("--config", path, "--out", out, "--report-only", "--json")
     assert code == ExitCode.OK
-    summary = json.loads(told.splitlines()[-1])
+    summary = json.loads(printed.splitlines()[-1])
     assert summary["cells"] == {"whole": 3, "missing": 6}
     assert summary["results"]["digits"]["average"]["last"]["mean"]["mean"] == pytest.approx(0.51)
     assert summary["results"]["digits"]["all"] == {"seeds": [], "last": {}, "best": {}, "last5": {}, "last10": {}}
@@ -109,9 +109,9 @@ def test_cells_of_another_configuration_are_named_and_nothing_is_trained(path: P
     out = tmp_path / "out"
     fill(path, out)
     write_comparison(tmp_path, run=RUN.replace('classes = ["0", "1"]', 'classes = ["0", "2"]'))
-    code, told, said = compare("--config", path, "--out", out)
+    code, printed, said = compare("--config", path, "--out", out)
     assert code == ExitCode.FAILED
-    assert "0 of 9 cells are to be trained" in told
+    assert "0 of 9 cells are to be trained" in printed
     lines = said.splitlines()
     assert len(lines) == 9
     assert lines[0] == (
@@ -124,10 +124,10 @@ def test_whole_cells_are_not_trained_again(path: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     fill(path, out)
     before = (out / "digits/all/seed-0/run.json").stat().st_mtime_ns
-    code, told, said = compare("--config", path, "--out", out, "--only", "all")
+    code, printed, said = compare("--config", path, "--out", out, "--only", "all")
     assert (code, said) == (ExitCode.OK, "")
-    assert "0 of 3 cells are to be trained" in told
-    assert "9 of 9 cells are in the report" in told
+    assert "0 of 3 cells are to be trained" in printed
+    assert "9 of 9 cells are in the report" in printed
     assert (out / "digits/all/seed-0/run.json").stat().st_mtime_ns == before
 
 
@@ -156,15 +156,15 @@ def test_a_report_of_a_folder_that_is_not_there_is_refused(path: Path, tmp_path:
 def test_runs_that_the_file_has_no_row_or_seed_for_are_named(path: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     fill(path, out)
-    told = compare("--config", path, "--out", out, "--report-only")[1]
-    assert "not in the report" not in told
+    printed = compare("--config", path, "--out", out, "--report-only")[1]
+    assert "not in the report" not in printed
     write_cell(cells_of(path, out, seeds=[7])[-1], ROUNDS)
     (out / "digits/average").rename(out / "digits/mean")
-    told = compare("--config", path, "--out", out, "--report-only")[1]
+    printed = compare("--config", path, "--out", out, "--report-only")[1]
     assert (
         f"not in the report, because {path} has no such data set, row or seed now: digits/all/seed-7, digits/mean/seed-0, "
         "digits/mean/seed-1, digits/mean/seed-2 (seeds are added with --seeds)\n"
-    ) in told.replace("\n", " ").replace("--seeds) ", "--seeds)\n")
+    ) in printed.replace("\n", " ").replace("--seeds) ", "--seeds)\n")
     assert "digits/all/seed-7" not in compare("--config", path, "--out", out, "--report-only", "--seeds", "7")[1]
 
 
@@ -181,8 +181,8 @@ def test_failures_of_other_cells_and_of_those_whose_turn_did_not_come_stay(
         return {"digits/all/seed-1": "it diverged"}
 
     out = tmp_path / "out"
-    monkeypatch.setattr("fedplcc.comparison.running.train", train)
-    monkeypatch.setattr("fedplcc.comparison.data_check.what_cannot_be_opened", lambda cells: {})
+    monkeypatch.setattr("fedplcc.comparison.training.train", train)
+    monkeypatch.setattr("fedplcc.comparison.training.data_problems", lambda cells: {})
     code, _, said = compare("--config", path, "--out", out, "--only", "all")
     assert code == ExitCode.FAILED
     assert "fedplcc: digits/all/seed-1: it diverged\n" in said
@@ -244,7 +244,7 @@ def test_seeds_that_are_none_are_one_sentence(seeds: str, path: Path, tmp_path: 
     assert not (tmp_path / "out").exists()
 
 
-def test_a_wrong_file_is_told_before_a_folder_is_made(tmp_path: Path) -> None:
+def test_a_wrong_file_is_refused_before_a_folder_is_made(tmp_path: Path) -> None:
     path = write_comparison(tmp_path, COMPARISON.replace("method.phi", "method.phy"))
     code, _, said = compare("--config", path, "--out", tmp_path / "out")
     assert code == ExitCode.USAGE

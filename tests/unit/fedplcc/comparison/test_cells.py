@@ -1,15 +1,19 @@
-"""What a cell's folder is taken for: whole, begun, damaged or of another configuration, in one sentence."""
+"""States of a cell's folder or archive: whole, begun, damaged or of another configuration, each in one sentence."""
 
 from __future__ import annotations
 
+import shutil
+import zipfile
 from pathlib import Path
 
 import pytest
 
 from fedplcc.command.exit_codes import ExitCode
-from fedplcc.comparison.csv_tables import tables
-from fedplcc.comparison.reading import CellResult, MissingCell, read_cell
+from fedplcc.comparison.archive import KEPT, pack
+from fedplcc.comparison.reading import CellResult, MissingCell, read_cell, strays
+from fedplcc.comparison.writing import csv_tables
 from tests.support.records.comparisons import (
+    COMPARISON,
     ROUNDS,
     RUN,
     cells_of,
@@ -32,7 +36,7 @@ def test_a_run_without_counts_keeps_its_accuracies(path: Path, tmp_path: Path) -
     write_cell(cell, ROUNDS)
     (cell.folder / "evaluations.jsonl").unlink()
     findings = findings_of(path, [cell])
-    lines = lines_of(tables(findings.comparison, findings.results, findings.missing)["evaluations.csv"])
+    lines = lines_of(csv_tables(findings)["evaluations.csv"])
     assert [(line["correct"], line["total"]) for line in lines] == [("", "")] * 6
     assert [float(line["accuracy"]) for line in lines] == [0.2, 0.1, 0.8, 0.4, 0.7, 0.3]
 
@@ -148,9 +152,9 @@ def test_a_cell_that_ended_and_has_lost_rounds_since_is_not_called_unfinished(pa
     cell = cells_of(path, out)[0]
     metrics = cell.folder / "metrics.jsonl"
     metrics.write_text("".join(metrics.read_text().splitlines(keepends=True)[:-1]))
-    code, told, said = compare("--config", path, "--out", out)
+    code, printed, said = compare("--config", path, "--out", out)
     assert code == ExitCode.FAILED
-    assert "0 of 9 cells are to be trained" in told, "its folder says that it has ended, so nothing would go on"
+    assert "0 of 9 cells are to be trained" in printed, "its folder says that it has ended, so nothing would go on"
     assert said == (
         f"fedplcc: digits/average/seed-0: {cell.folder}: there is a run.json but not a line for each round in "
         "metrics.jsonl; restore the file, or remove the folder to train the cell again\n"
@@ -162,3 +166,77 @@ def test_a_cell_that_ended_and_has_lost_rounds_since_is_not_called_unfinished(pa
         assert isinstance(found, MissingCell)
         assert found.reason == "begun and not finished; the same command goes on with it"
         assert found.can_be_trained, "training writes its files anew"
+
+
+def test_archived_cells_are_read_byte_for_byte_and_not_trained_again(path: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    fill(path, out)
+    folders = csv_tables(findings_of(path, cells_of(path, out)))
+    assert pack(out, "digits") == 9
+    archived = (out / "digits.zip").read_bytes()
+    shutil.rmtree(out / "digits")
+    assert csv_tables(findings_of(path, cells_of(path, out))) == folders
+    code, printed, said = compare("--config", path, "--out", out)
+    assert (code, said) == (ExitCode.OK, "")
+    assert "0 of 9 cells are to be trained" in printed
+    assert not (out / "digits").exists()
+    assert pack(out, "digits") == 9, "what it holds already stays"
+    assert (out / "digits.zip").read_bytes() == archived, "equal files give equal archives"
+
+
+def test_an_archive_holds_finished_cells_alone_and_a_folder_is_read_before_it(path: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    cell, unfinished = cells_of(path, out)[:2]
+    write_cell(cell, ROUNDS)
+    (cell.folder / "model.safetensors").write_bytes(b"large")
+    write_cell(unfinished, ROUNDS)
+    (unfinished.folder / "state").mkdir()
+    assert pack(out, "digits") == 1
+    with zipfile.ZipFile(out / "digits.zip") as archive:
+        assert sorted(archive.namelist()) == sorted(f"average/seed-0/{name}" for name in KEPT)
+    write_cell(cell, [*ROUNDS[:2], {"mnist": 0.9, "svhn": 0.9}])
+    found = read_cell(cell)
+    assert isinstance(found, CellResult)
+    assert found.rounds[-1].accuracy["global"]["mnist"] == 0.9
+
+
+def test_an_archive_that_is_damaged_or_of_another_configuration_is_named(path: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    fill(path, out)
+    pack(out, "digits")
+    shutil.rmtree(out / "digits")
+    longer = write_comparison(tmp_path, run=RUN.replace("rounds = 3", "rounds = 4"))
+    found = read_cell(cells_of(longer, out)[0])
+    assert isinstance(found, MissingCell)
+    assert found.reason.startswith(f"{out}/digits.zip/average/seed-0 holds a run of another configuration")
+    assert not found.can_be_trained
+    (out / "digits.zip").write_bytes(b"PK")
+    found = read_cell(cells_of(longer, out)[0])
+    assert isinstance(found, MissingCell)
+    assert found.reason == f"{out}/digits.zip: cannot be read (File is not a zip file); restore the file"
+
+
+def test_runs_in_an_archive_that_the_file_has_no_row_for_are_named(path: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    fill(path, out)
+    pack(out, "digits")
+    shutil.rmtree(out / "digits")
+    path.write_text(COMPARISON.replace("[rows.all]", "[rows.every]"))
+    assert strays(out, cells_of(path, out)) == [f"digits/all/seed-{seed}" for seed in (0, 1, 2)]
+
+
+@pytest.mark.parametrize("name", ["federation.json", "run.json", "metrics.jsonl", "timings.jsonl"])
+def test_a_damaged_file_of_an_archive_is_named(name: str, path: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    fill(path, out)
+    pack(out, "digits")
+    shutil.rmtree(out / "digits")
+    archive = out / "digits.zip"
+    with zipfile.ZipFile(archive) as opened:
+        entry = opened.getinfo(f"average/seed-0/{name}")
+    content = bytearray(archive.read_bytes())
+    content[entry.header_offset + 30 + len(entry.filename)] ^= 0xFF  # the first byte behind the entry's header
+    archive.write_bytes(content)
+    found = read_cell(cells_of(path, out)[0])
+    assert isinstance(found, MissingCell)
+    assert found.reason.startswith(f"{archive}/average/seed-0: {name} is damaged (")

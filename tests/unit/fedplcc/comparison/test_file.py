@@ -16,7 +16,7 @@ from tests.support.records.comparisons import COMPARISON, RUN, cells_of, write_c
 
 
 def refusal(folder: Path, comparison: str, run: str = RUN) -> str:
-    """What is said against it."""
+    """The sentence that refuses it."""
     path = write_comparison(folder, comparison, run)
     with pytest.raises(InvalidConfig) as raised:
         cells_of(path, folder / "out")
@@ -103,7 +103,7 @@ def test_a_group_stands_on_the_data_sets_that_it_names(tmp_path: Path) -> None:
     assert comparison.rows_of("more") == ["average", "prototypes"]
 
 
-def test_a_row_that_would_be_trained_and_told_nowhere_is_refused(tmp_path: Path) -> None:
+def test_a_row_that_would_be_trained_and_shown_nowhere_is_refused(tmp_path: Path) -> None:
     text = COMPARISON.replace('title = "Open readings"\n', 'title = "Open readings"\ndatasets = "digits"\n')
     said = refusal(tmp_path, text + '\n[datasets.more]\nconfig = "run.toml"\n')
     assert said == (
@@ -230,7 +230,7 @@ def test_a_file_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
         read_comparison(tmp_path / "none.toml")
 
 
-def test_the_configuration_of_a_run_in_its_place_is_told_what_to_write(tmp_path: Path) -> None:
+def test_the_configuration_of_a_run_in_its_place_is_refused_with_what_to_write(tmp_path: Path) -> None:
     write_comparison(tmp_path)
     with pytest.raises(InvalidConfig, match=r'is the configuration of one run; .* config = "run\.toml" in it'):
         read_comparison(tmp_path / "run.toml")

@@ -141,7 +141,7 @@ def test_what_was_measured_is_summed_over_the_rounds(tmp_path: Path) -> None:
 
 
 def test_of_a_single_round_the_summaries_are_those_of_the_metrics(tmp_path: Path) -> None:
-    """To the last bit: the report and `simulate` must not tell two stories."""
+    """To the last bit: the report and `simulate` must agree."""
     path = write_comparison(tmp_path, run=RUN.replace("rounds = 3", "rounds = 1"))
     accuracy = {"mnist": 0.1, "svhn": 0.2, "usps": 0.7}
     result = a_result(path, tmp_path / "out", accuracy)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fedplcc.comparison.markdown import markdown
+from fedplcc.comparison.document import markdown
 from fedplcc.comparison.published import published_tables
 from fedplcc.comparison.report import report
 from tests.support.records.comparisons import (

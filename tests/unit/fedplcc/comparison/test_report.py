@@ -1,4 +1,4 @@
-"""What is told of a comparison: Markdown and an HTML page that say the same, whole or half filled."""
+"""The report of a comparison: Markdown and an HTML page with the same content, whole or half filled."""
 
 from __future__ import annotations
 
@@ -13,15 +13,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedplcc.comparison.csv_tables import tables
-from fedplcc.comparison.curves import COLOURS
-from fedplcc.comparison.document import Drawing, Heading, Paragraph, Report
-from fedplcc.comparison.drawings import drawing_name
-from fedplcc.comparison.markdown import markdown
-from fedplcc.comparison.measured import MEASURED
-from fedplcc.comparison.page import page
+from fedplcc.comparison.document import Drawing, Heading, Paragraph, Report, markdown, page
+from fedplcc.comparison.drawings import COLOURS, drawing_name
 from fedplcc.comparison.report import report
-from fedplcc.comparison.writing import write_findings
+from fedplcc.comparison.tables import MEASURED
+from fedplcc.comparison.writing import csv_tables, write_findings
 from tests.support.records.comparisons import (
     COMPARISON,
     ROUNDS,
@@ -35,7 +31,7 @@ from tests.support.records.comparisons import (
 
 
 class Page(HTMLParser):
-    """What a browser would make of the page: its tables, and everything that it would load."""
+    """A browser's view of the page: its tables, and everything that it would load."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -94,13 +90,13 @@ def path(tmp_path: Path) -> Path:
 
 
 def test_only_what_was_measured_differs_between_equal_cells(path: Path, tmp_path: Path) -> None:
-    told = []
+    written = []
     for name, seconds in (("one", 2.0), ("two", 3.0)):
         fill(path, tmp_path / name, seconds=seconds)
         findings = findings_of(path, cells_of(path, tmp_path / name))
         parts = report(findings)
-        told.append((tables(findings.comparison, findings.results, findings.missing), markdown(parts), page(parts)))
-    (files, text, web), (other_files, other_text, other_web) = told
+        written.append((csv_tables(findings), markdown(parts), page(parts)))
+    (files, text, web), (other_files, other_text, other_web) = written
     assert [name for name in files if files[name] != other_files[name]] == ["measured.csv"]
     assert text.partition(f"## {MEASURED}")[0] == other_text.partition(f"## {MEASURED}")[0]
     assert web.rpartition(f">{MEASURED}</h2>")[0] == other_web.rpartition(f">{MEASURED}</h2>")[0] != ""
@@ -147,7 +143,7 @@ def test_rows_are_ranked_with_their_differences_to_every_baseline_seed_by_seed(t
         f"+11.7 ± {deviation:.1f} | +11.7 ± {deviation:.1f} | 2 of 3 | +28.5 ± 9.2 | +28.5 ± 9.2 | 2 of 2 |"
     ) in methods
     assert "| FedPLCC, phi = 1 | 3 | 2 | 25.5 ± 0.7 |" in methods
-    lines = lines_of(tables(findings.comparison, findings.results, findings.missing)["differences.csv"])
+    lines = lines_of(csv_tables(findings)["differences.csv"])
     assert {(line["row"], line["baseline"]) for line in lines} == {
         (row, baseline)
         for row in ("average", "prototypes", "all")
@@ -165,7 +161,7 @@ def test_rows_are_ranked_with_their_differences_to_every_baseline_seed_by_seed(t
     assert (line["seeds"], line["higher"]) == ("3", "2")
 
 
-def test_rows_of_different_numbers_of_seeds_are_told_apart(path: Path, tmp_path: Path) -> None:
+def test_rows_of_different_numbers_of_seeds_are_named_as_provisional(path: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     fill(path, out)
     said = "The rows are of 1 to 3 seeds, so ranks and best values are provisional;"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fedplcc.command.exit_codes import ExitCode
-from fedplcc.comparison.csv_tables import tables
+from fedplcc.comparison.writing import csv_tables
 from tests.support import ROOT
 from tests.support.records.comparisons import (
     TOTAL,
@@ -32,7 +32,7 @@ def test_every_evaluation_stands_in_one_line_with_its_counts(path: Path, tmp_pat
     out = tmp_path / "out"
     fill(path, out)
     findings = findings_of(path, cells_of(path, out))
-    lines = lines_of(tables(findings.comparison, findings.results, findings.missing)["evaluations.csv"])
+    lines = lines_of(csv_tables(findings)["evaluations.csv"])
     assert len(lines) == 9 * 3 * 2 + 3 * 3 * 2  # cells x rounds x domains, and again with local models for one row
     assert len({tuple(line.values()) for line in lines}) == len(lines)
     for line in lines:
@@ -43,13 +43,11 @@ def test_every_evaluation_stands_in_one_line_with_its_counts(path: Path, tmp_pat
     assert {line["method"] for line in lines} == {"fedavg", "fedplcc"}
 
 
-def test_summaries_losses_and_cells_are_told_as_lines(path: Path, tmp_path: Path) -> None:
+def test_summaries_losses_and_cells_are_written_as_lines(path: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     fill(path, out, rows=("average", "prototypes"))
     findings = findings_of(path, cells_of(path, out), {"digits/all/seed-1": "it diverged, twice"})
-    files = {
-        name: lines_of(text) for name, text in tables(findings.comparison, findings.results, findings.missing).items()
-    }
+    files = {name: lines_of(text) for name, text in csv_tables(findings).items()}
     best = [line for line in files["summary.csv"] if (line["row"], line["view"]) == ("average", "best")]
     assert [line["column"] for line in best] == ["mnist", "svhn", "mean", "worst"]
     assert float(best[0]["mean"]) == pytest.approx(0.81)

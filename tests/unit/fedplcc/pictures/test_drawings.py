@@ -1,4 +1,4 @@
-"""What the pictures of a run show, on numbers made for it, and that they are drawn the same every time."""
+"""Content of a run's pictures, on made-up numbers; they are drawn with equal bytes every time."""
 
 from __future__ import annotations
 
@@ -328,7 +328,7 @@ def test_sizes_are_counts_at_the_clients_and_shares_of_the_class_at_the_aggregat
     assert facts["global"]["by_owner"]["plain"] == {"num_prototypes": 0}
 
 
-def test_where_samples_are_not_known_shares_are_told_and_where_shares_are_none_numbers() -> None:
+def test_where_samples_are_not_known_shares_are_shown_and_where_shares_are_none_numbers() -> None:
     shares = PrototypeSet.of(np.ones((2, 2)), [1, 1], [0.25, 0.75])
     assert global_sizes(tiny_federation.CLASSES, shares, None).unit == PERCENT
     assert global_sizes(tiny_federation.CLASSES, shares, None).sizes_C.tolist() == [25, 75]

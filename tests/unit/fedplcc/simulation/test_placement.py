@@ -1,4 +1,4 @@
-"""Which worker does which client's work: homes in turn, the longest first, and taking over only where that is sooner."""
+"""Choice of the worker for each client: homes in turn, the longest work first, taking over only where that is sooner."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_all_work_is_done_once_and_taking_over_never_makes_a_round_longer(
 
 
 def duration(placement: Placement, took: dict[str, float], num_workers: int, reading_s: float) -> float:
-    """Seconds of a round in which every worker does as it is told, as the estimates say."""
+    """Seconds of a round in which every worker follows the placement, by the estimates."""
     open_work, now = waiting(*took), 0.0
     running: dict[int, tuple[str, float, float]] = {}
     while True:

@@ -1,4 +1,4 @@
-"""What is left of a Ray cluster when its owner is killed: ended by the files that it has open, and nothing else is."""
+"""The rest of a Ray cluster whose owner is killed: its processes, known by their open files, are ended and no others."""
 
 from __future__ import annotations
 

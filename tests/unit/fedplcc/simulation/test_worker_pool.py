@@ -1,4 +1,4 @@
-"""A crew and its workers: real workers over real pipes, in threads of this process; and some that end at a bad moment."""
+"""The worker pool: real workers over real pipes, in threads of this process; and some that end at a bad moment."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ from typer.testing import CliRunner
 
 from fedplcc.command.all_commands import app
 from fedplcc.command.exit_codes import ExitCode, exit_code_of
+from fedplcc.simulation.client_worker import BY_FILES, Worker
 from fedplcc.simulation.engine import Observers, Site
 from fedplcc.simulation.engines import make_engine
-from fedplcc.simulation.link import LinkLost, PipeLink
-from fedplcc.simulation.messages import WorkerTraceback
+from fedplcc.simulation.messages import LinkLost, WorkerTraceback
+from fedplcc.simulation.parallel_clients import ParallelClients
 from fedplcc.simulation.parallelism import num_workers, parse_engine, parse_jobs
-from fedplcc.simulation.worker import BESIDE_THE_CREW, Worker
-from fedplcc.simulation.worker_pool import Crew, HiredWorker
+from fedplcc.simulation.worker_pool import PoolWorker
+from fedplcc.simulation.worker_process import PipeLink
 from shared.errors import FedplccError, InvalidConfig, InvalidData, Unavailable
 from shared.types import RunSpec
 from tests.support import ROOT
@@ -41,7 +42,7 @@ class InThread:
     def __init__(self) -> None:
         ours, theirs = multiprocessing.Pipe()
         self._link = PipeLink(ours)
-        self._thread = threading.Thread(target=Worker(PipeLink(theirs), BESIDE_THE_CREW).work, daemon=True)
+        self._thread = threading.Thread(target=Worker(PipeLink(theirs), BY_FILES).work, daemon=True)
         self._thread.start()
         self._ending = threading.Lock()
 
@@ -58,7 +59,7 @@ class InThread:
         with self._ending:
             self._link.close()
         self._thread.join(WAIT_S)
-        assert not self._thread.is_alive(), "a worker whose crew is gone ends"
+        assert not self._thread.is_alive(), "a worker whose pool is gone ends"
 
     def why_ended(self) -> str:
         return "ended"
@@ -114,25 +115,25 @@ def npz(folder: Path, name: str = "left") -> str:
 
 
 @contextmanager
-def crew(
-    clients: list[Site], hire: Callable[[], HiredWorker] = InThread, num_workers: int = 2, **observers: Any
-) -> Iterator[Crew]:
-    with closing(Crew(clients, Observers(**observers), num_workers, hire)) as made:
-        yield made
+def pool_of(
+    clients: list[Site], start: Callable[[], PoolWorker] = InThread, num_workers: int = 2, **observers: Any
+) -> Iterator[ParallelClients]:
+    with closing(ParallelClients(clients, Observers(**observers), num_workers, start)) as clients_at_work:
+        yield clients_at_work
 
 
-def test_every_client_reads_its_data_and_its_reading_is_told_once(tmp_path: Path, spec: RunSpec) -> None:
-    told: list[str] = []
+def test_every_client_reads_its_data_and_its_reading_is_reported_once(tmp_path: Path, spec: RunSpec) -> None:
+    begun: list[str] = []
     clients = sites(tmp_path, a=npz(tmp_path), b=npz(tmp_path, "right"), c=npz(tmp_path))
-    with crew(clients, on_begin=told.append) as workers:
+    with pool_of(clients, on_begin=begun.append) as workers:
         records = workers.read(spec, never)
     assert {name: record.num_examples for name, record in records.items()} == {"a": 24, "b": 24, "c": 24}
-    assert sorted(told) == [f"{name}: reading its data" for name in "abc"]
+    assert sorted(begun) == [f"{name}: reading its data" for name in "abc"]
 
 
 def test_an_error_of_a_client_names_it_and_keeps_its_class(tmp_path: Path, spec: RunSpec) -> None:
     clients = sites(tmp_path, a=npz(tmp_path), b="npz:/nowhere/at-all.npz")
-    with crew(clients) as workers, pytest.raises(InvalidData, match=r"^client b: .*at-all\.npz"):
+    with pool_of(clients) as workers, pytest.raises(InvalidData, match=r"^client b: .*at-all\.npz"):
         workers.read(spec, never)
 
 
@@ -157,7 +158,7 @@ def test_a_bug_in_a_worker_arrives_with_its_traceback(
 ) -> None:
     """One error that can be pickled, and one that cannot."""
     monkeypatch.setattr(Worker, "_read", bug)
-    with crew(sites(tmp_path, a=npz(tmp_path)), num_workers=1) as workers, pytest.raises(expected) as caught:
+    with pool_of(sites(tmp_path, a=npz(tmp_path)), num_workers=1) as workers, pytest.raises(expected) as caught:
         workers.read(spec, never)
     assert isinstance(caught.value.__cause__, WorkerTraceback)
     assert f"in {bug.__name__}" in str(caught.value.__cause__)
@@ -165,15 +166,18 @@ def test_a_bug_in_a_worker_arrives_with_its_traceback(
 
 def test_a_worker_that_ends_is_replaced_once(tmp_path: Path, spec: RunSpec) -> None:
     notes: list[str] = []
-    hired = iter([Gone, InThread])
-    with crew(sites(tmp_path, a=npz(tmp_path)), lambda: next(hired)(), 1, on_note=notes.append) as workers:
+    started = iter([Gone, InThread])
+    with pool_of(sites(tmp_path, a=npz(tmp_path)), lambda: next(started)(), 1, on_note=notes.append) as workers:
         assert workers.read(spec, never)["a"].num_examples == 24
     assert notes == ["client a: its worker ended; another one takes its place"]
 
 
 def test_a_worker_whose_replacement_ends_too_ends_it_with_a_sentence(tmp_path: Path, spec: RunSpec) -> None:
-    said = r"^client a: its worker ended, and so did .*; where memory is short, give fewer --jobs: the same command goes on"
-    with crew(sites(tmp_path, a=npz(tmp_path)), Gone, 1) as workers, pytest.raises(FedplccError, match=said) as caught:
+    said = "^client a: its worker ended, and another one ended before it; where memory is short, give fewer --jobs: the same"
+    with (
+        pool_of(sites(tmp_path, a=npz(tmp_path)), Gone, 1) as workers,
+        pytest.raises(FedplccError, match=said) as caught,
+    ):
         workers.read(spec, never)
     assert exit_code_of(caught.value) is ExitCode.FAILED
 
@@ -181,7 +185,7 @@ def test_a_worker_whose_replacement_ends_too_ends_it_with_a_sentence(tmp_path: P
 def test_whoever_wants_to_stop_waits_for_no_worker(tmp_path: Path, spec: RunSpec) -> None:
     wished_at = time.monotonic() + 0.2
     clients = sites(tmp_path, a=npz(tmp_path), b=npz(tmp_path))
-    with crew(clients, Silent) as workers, pytest.raises(Cancelled):
+    with pool_of(clients, Silent) as workers, pytest.raises(Cancelled):
         workers.read(spec, lambda: time.monotonic() > wished_at)
     assert time.monotonic() < wished_at + WAIT_S / 2
 
@@ -239,11 +243,11 @@ def test_a_ray_cluster_that_does_not_answer_is_said_at_once(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("modules", "unneeded"),
     [
-        (("worker", "ray_worker"), {"aggregator", "gateway", "sqlalchemy", "ray"}),
-        (("federation", "engines", "worker_pool", "processes", "on_ray"), {"torch", "ray"}),
+        (("client_worker", "ray_worker"), {"aggregator", "gateway", "sqlalchemy", "ray"}),
+        (("federation", "engines", "parallel_clients", "worker_process", "ray_cluster"), {"torch", "ray"}),
     ],
 )
-def test_a_worker_loads_no_aggregator_and_its_crew_no_torch(modules: tuple[str, ...], unneeded: set[str]) -> None:
+def test_a_worker_loads_no_aggregator_and_its_pool_no_torch(modules: tuple[str, ...], unneeded: set[str]) -> None:
     """Each would cost its process seconds and hundreds of megabytes."""
     program = "import importlib, sys\nfor name in sys.argv[1:]: importlib.import_module(f'fedplcc.simulation.{name}')\n"
     program += "print(*{name.partition('.')[0] for name in sys.modules})"

@@ -1,0 +1,276 @@
+"""Tables of a report: ranks, accuracies by domain, published numbers, and bytes and seconds. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from fedplcc.comparison.document import Bullets, Heading, Line, Paragraph, Part, Table, Value
+from fedplcc.comparison.file import Comparison
+from fedplcc.comparison.outcomes import (
+    LENGTHS,
+    MEAN,
+    SUMMARIES,
+    VIEWS,
+    Spread,
+    View,
+    gains,
+    outcome,
+    over_seeds,
+    ranks,
+    spread,
+    total_of,
+)
+from fedplcc.comparison.published import PublishedTable
+from fedplcc.comparison.reading import CellResult, Findings
+from shared.types import GLOBAL_MODEL
+
+NOTHING = "-"
+"""Text of a missing value."""
+
+
+def accuracy_value(found: Spread | None, best: float | None) -> Value:
+    """Return an accuracy in percent with its deviation, marked if it is the best of its column."""
+    if found is None:
+        return Value(NOTHING)
+    text = f"{100 * found.mean:.1f}" + ("" if found.std is None else f" ± {100 * found.std:.1f}")
+    return Value(text, is_best=best is not None and found.mean == best)
+
+
+def gain_text(found: Spread | None) -> str:
+    """Return a difference of accuracies in points, with sign and deviation."""
+    if found is None:
+        return NOTHING
+    return points_text(100 * found.mean) + ("" if found.std is None else f" ± {100 * found.std:.1f}")
+
+
+def points_text(points: float) -> str:
+    """Return points with their sign and one decimal."""
+    return f"{round(points, 1) + 0.0:+.1f}"  # the sum makes -0.0 plain
+
+
+def measure_text(found: Spread | None, digits: int) -> str:
+    """Return the mean of a measured quantity, with its deviation."""
+    if found is None:
+        return NOTHING
+    return f"{found.mean:.{digits}f}" + ("" if found.std is None else f" ± {found.std:.{digits}f}")
+
+
+def counted(number: int, what: str) -> str:
+    """Return a number with its noun, in the plural except for 1."""
+    return f"{number} {what}" + ("" if number == 1 else "s")
+
+
+def ranking(findings: Findings, dataset: str, rows: Sequence[str]) -> Iterator[Part]:
+    """Yield the rows' ranks in the last round, and their differences from the baselines on the seeds that both have."""
+    comparison = findings.comparison
+    spreads = {row: over_seeds(findings.cells(dataset, row), "last") for row in rows}
+    spreads = {row: found for row, found in spreads.items() if MEAN in found}
+    if len(spreads) < 2:
+        return
+    rank = ranks({row: found[MEAN].mean for row, found in spreads.items()})
+    baselines = [row for row in comparison.compare.baseline if row in spreads]
+    heads = ["", "rank", "seeds", *SUMMARIES]
+    for baseline in baselines:
+        label = comparison.label_of_row(baseline)
+        heads += [*(f"{column} vs {label}" for column in SUMMARIES), f"higher mean than {label}"]
+    lines = []
+    for row, found in spreads.items():
+        own = findings.cells(dataset, row)
+        texts = [str(found[MEAN].count), *(accuracy_value(found.get(column), None).text for column in SUMMARIES)]
+        for baseline in baselines:
+            texts += _versus(own, [] if row == baseline else findings.cells(dataset, baseline))
+        place = Value(str(rank[row]), is_best=rank[row] == 1)
+        lines.append(Line(comparison.label_of_row(row), (place, *map(Value, texts))))
+    yield Table(
+        caption=f"Rank by the mean of the last round, global model, {comparison.label_of_dataset(dataset)}",
+        heads=tuple(heads),
+        lines=tuple(lines),
+    )
+    counts = {found[MEAN].count for found in spreads.values()}
+    if len(counts) > 1:
+        yield Paragraph(
+            f"The rows are of {min(counts)} to {max(counts)} seeds, so ranks and best values are provisional; differences "
+            "are of the seeds that both rows have."
+        )
+
+
+def _versus(cells: Sequence[CellResult], baseline: Sequence[CellResult]) -> list[str]:
+    """Return the differences of mean and worst domain, and on how many common seeds the mean is higher."""
+    by_column = {column: gains(cells, baseline, "last", column) for column in SUMMARIES}
+    differences = [gain_text(spread([*by_seed.values()])) for by_seed in by_column.values()]
+    values = by_column[MEAN].values()
+    return [*differences, f"{sum(value > 0 for value in values)} of {len(values)}" if values else NOTHING]
+
+
+def tables_of_views(
+    findings: Findings, dataset: str, rows: Sequence[str], domains: Mapping[str, str], model: str
+) -> Iterator[Part]:
+    """Yield a table for each view of the rows that have such a model."""
+    having = [row for row in rows if over_seeds(findings.cells(dataset, row), "last", model)]
+    for view in VIEWS if having else ():
+        yield _table_of_view(findings, dataset, having, domains, view, model)
+
+
+def _table_of_view(
+    findings: Findings, dataset: str, rows: Sequence[str], domains: Mapping[str, str], view: View, model: str
+) -> Table:
+    """Return one view by row and domain; for the global model also the differences from the first baseline."""
+    comparison = findings.comparison
+    columns = [*domains, *SUMMARIES]
+    spreads = {row: over_seeds(findings.cells(dataset, row), view, model) for row in rows}
+    best = {column: _best([found[column].mean for found in spreads.values() if column in found]) for column in columns}
+    baselines = [row for row in comparison.compare.baseline if row in rows]
+    against = baselines[0] if baselines and model == GLOBAL_MODEL and len(rows) > 1 else None
+    heads = ["", *domains.values(), *SUMMARIES]
+    if against is not None:
+        heads += [f"{column} vs {comparison.label_of_row(against)}" for column in SUMMARIES]
+    heads.append("round" if view == "best" else "seeds")
+    lines = []
+    for row in rows:
+        found, cells = spreads[row], findings.cells(dataset, row)
+        values = [accuracy_value(found.get(column), best[column]) for column in columns]
+        for column in () if against is None else SUMMARIES:
+            others = [] if against is None or row == against else findings.cells(dataset, against)
+            values.append(Value(gain_text(spread([*gains(cells, others, view, column).values()]))))
+        values.append(Value(_rounds(cells, model) if view == "best" else str(len(cells))))
+        lines.append(Line(comparison.label_of_row(row), tuple(values)))
+    which = "global model" if model == GLOBAL_MODEL else "local models, each on its own domain"
+    title = _title_of(view, max(len(cell.rounds) for row in rows for cell in findings.cells(dataset, row)))
+    caption = f"{title}, {which}, {comparison.label_of_dataset(dataset)}"
+    return Table(caption=caption, heads=tuple(heads), lines=tuple(lines))
+
+
+def _title_of(view: View, num_rounds: int) -> str:
+    """Return the title of a view; it says so if the runs have fewer rounds than the view."""
+    if LENGTHS.get(view, 1) <= num_rounds:
+        return VIEWS[view]
+    return f"{VIEWS[view]} (of all, as there are only {num_rounds})"
+
+
+def _rounds(cells: Sequence[CellResult], model: str) -> str:
+    """Return the best round of each seed."""
+    found = [outcome(cell.rounds, "best", model) for cell in cells]
+    return ", ".join(str(each.rounds[0]) for each in found if each is not None)
+
+
+def _best(values: Sequence[float]) -> float | None:
+    """Return the highest of several values; a single value is not marked as the best."""
+    return max(values) if len(values) > 1 else None
+
+
+def published_comparison(findings: Findings, dataset: str, group: str, rows: Sequence[str]) -> Iterator[Part]:
+    """Yield our accuracies and those published for the same set-up, and the differences between the set-ups."""
+    comparison = findings.comparison
+    shown: list[tuple[PublishedTable, dict[str, str]]] = []
+    for table in comparison.published_for(dataset):
+        if group == _group_of(comparison, dataset, table):
+            named = {row: name for row in rows if (name := comparison.published_as(row, table)) is not None}
+            named = {row: name for row, name in named.items() if _ours(findings.cells(dataset, row), table)}
+            shown += [(table, named)] if named else []
+    if not shown:
+        return
+    yield Heading(4, "Beside the published numbers")
+    differs = dict.fromkeys(
+        (*comparison.datasets[dataset].differs, *(text for table, _ in shown for text in table.differs))
+    )
+    if differs:
+        yield Paragraph("What differs from the published set-up:")
+        yield Bullets(tuple(differs))
+    for table, named in shown:
+        yield _published_table(findings, dataset, named, table)
+        yield Paragraph(f"Published in: {table.source}. {' '.join(table.notes)}".strip())
+
+
+def _ours(cells: Sequence[CellResult], table: PublishedTable) -> dict[str, Spread]:
+    """Return a row's accuracies by the table's columns; a mean over other domains than the table's is left out."""
+    found = {model: over_seeds(cells, table.view, model) for model, _ in table.kinds}
+    ours: dict[str, Spread] = {}
+    for column, (model, name) in zip(table.columns, table.kinds, strict=True):
+        is_alike = name != MEAN or not table.domains or table.domains.keys() == found[model].keys() - {*SUMMARIES}
+        if name in found[model] and is_alike:
+            ours[column] = found[model][name]
+    return ours
+
+
+def _group_of(comparison: Comparison, dataset: str, table: PublishedTable) -> str:
+    """Return the group with the most rows of a published table."""
+    groups = comparison.groups_of(dataset)
+    return max(groups, key=lambda group: sum(comparison.published_as(row, table) is not None for row in groups[group]))
+
+
+def _published_table(findings: Findings, dataset: str, named: Mapping[str, str], table: PublishedTable) -> Table:
+    comparison = findings.comparison
+    columns = table.columns
+    lines = []
+    for row, name in named.items():
+        label = comparison.label_of_row(row)
+        published = dict(zip(columns, table.accuracy[name], strict=True))
+        ours = _ours(findings.cells(dataset, row), table)
+        differences = {column: 100 * ours[column].mean - published[column] for column in columns if column in ours}
+        lines += [
+            Line(
+                f"{label}, here ({counted(_most(ours), 'seed')})",
+                tuple(accuracy_value(ours.get(column), None) for column in columns),
+            ),
+            Line(f"{label}, published", tuple(Value(f"{published[column]:.2f}") for column in columns), is_aside=True),
+            Line(
+                f"{label}, difference",
+                tuple(
+                    Value(points_text(differences[column]) if column in differences else NOTHING) for column in columns
+                ),
+                is_aside=True,
+            ),
+        ]
+    view = VIEWS[table.view]
+    return Table(
+        caption=f"{table.title}: ours ({view[:1].lower() + view[1:]}) and the published numbers",
+        heads=("", *table.labels),
+        lines=tuple(lines),
+    )
+
+
+def _most(spreads: Mapping[str, Spread]) -> int:
+    """Return the number of seeds behind a row's values."""
+    return max(found.count for found in spreads.values())
+
+
+MEASURED = "Measured on this machine"
+"""The last heading: measurements below it differ from run to run."""
+MEGABYTE = 1_000_000
+
+
+def measurements(findings: Findings) -> Iterator[Part]:
+    """Yield the last part of the report: bytes and seconds."""
+    comparison = findings.comparison
+    yield Heading(2, MEASURED)
+    yield Paragraph(
+        "Whole runs, mean ± sample standard deviation over seeds. Seconds are of the machine that trained the cell, and of "
+        "what else it did meanwhile. Bytes are what all clients sent and received together, every model to train from and "
+        "to evaluate included; an interrupted run may have moved some twice."
+    )
+    for dataset in comparison.datasets:
+        lines = []
+        for row in comparison.rows_of(dataset):
+            cells = findings.cells(dataset, row)
+            if not cells:
+                continue
+            totals = [
+                _spread_of(cells, name, unit)
+                for name, unit in (("bytes.sent", MEGABYTE), ("bytes.received", MEGABYTE), ("seconds.total", 1))
+            ]
+            each = spread(
+                [value / len(cell.rounds) for cell in cells if (value := total_of(cell, "seconds.total")) is not None]
+            )
+            values = (*totals, measure_text(each, 2), str(len(cells)))
+            lines.append(Line(comparison.label_of_row(row), tuple(map(Value, values))))
+        if lines:
+            yield Table(
+                caption=f"Bytes and seconds, {comparison.label_of_dataset(dataset)}",
+                heads=("", "sent (MB)", "received (MB)", "seconds", "seconds a round", "seeds"),
+                lines=tuple(lines),
+            )
+
+
+def _spread_of(cells: Sequence[CellResult], name: str, unit: int) -> str:
+    values = [value / unit for cell in cells if (value := total_of(cell, name)) is not None]
+    return measure_text(spread(values), 1)

@@ -1,0 +1,225 @@
+"""Training of cells, several at a time, each by a worker of a pool, with progress for a person.
+
+On Ctrl-C the pool kills its workers; the next call goes on from the last committed round of each cell.
+"""
+
+from __future__ import annotations
+
+import io
+import sys
+import traceback
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, closing, suppress
+from functools import partial
+from multiprocessing.connection import Connection
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+from aggregator.coordinator import event_log
+from fedplcc.comparison.plan import Cell
+from fedplcc.runs.artifacts import ending_of
+from fedplcc.runs.run_folder import claimed_folder
+from fedplcc.simulation import simulate_in_folder
+from fedplcc.simulation.messages import CommittedRound, Link, LinkLost, Report, outcome
+from fedplcc.simulation.worker_pool import Order, WorkerPool
+from fedplcc.simulation.worker_process import PipeLink, WorkerProcess
+from fedplcc.terminal.printable import printable
+from fedplcc.terminal.progress import RunProgress, shows_bars
+from shared.documents import Event
+from shared.errors import FailedPrecondition, FedplccError, InvalidData
+from shared.process import log
+from trainer.cancellation import Cancelled
+from trainer.data.specs import open_source, opened_once
+
+WORKER_MODULE = "fedplcc.comparison.training"
+
+
+def train(
+    cells: Sequence[Cell],
+    shown: CellsShown,
+    *,
+    jobs: int,
+    device: str,
+    should_stop: Callable[[], bool],
+) -> dict[str, str]:
+    """Train cells until all have ended or `should_stop()` holds; returns the reasons of failed cells by their names.
+
+    Args:
+        cells: The cells, in the order of training.
+        shown: Shows their progress.
+        jobs: How many cells are trained at a time.
+        device: Device of their clients.
+        should_stop: Asked several times a second; the cells in training are then killed.
+    """
+    by_name, failures = {cell.name: cell for cell in cells}, dict[str, str]()
+    orders = [_order(cell, shown, device) for cell in cells]
+    pool = WorkerPool(min(jobs, len(cells)), partial(WorkerProcess, WORKER_MODULE))
+    with suppress(Cancelled), closing(pool):
+        for ended in pool.carry_out(orders, should_stop):
+            name = ended.order.name
+            if ended.error is not None:
+                failures[name] = _reason(name, ended.error)
+            shown.ends(by_name[name], failures.get(name))
+    return failures
+
+
+def data_problems(cells: Iterable[Cell]) -> dict[str, str]:
+    """Return a sentence by name of each data set that cannot be opened; opening reads headers and labels, no image.
+
+    It is asked before a night of training. Data that disappear later fail the cells that begin then.
+    """
+    problems: dict[str, str] = {}
+    opened: set[tuple[str, int]] = set()
+    with opened_once():
+        for cell in cells:
+            test_every = cell.federation.config.data.test_every
+            for client, section in cell.federation.clients.items():
+                if (section.data, test_every) in opened:
+                    continue
+                opened.add((section.data, test_every))
+                try:
+                    open_source(section.data, test_every)
+                except InvalidData as error:
+                    problems.setdefault(
+                        cell.dataset, f"{cell.dataset} cannot be trained: client {client}: {error.detail}"
+                    )
+    return problems
+
+
+class CellsShown(AbstractContextManager["CellsShown"]):
+    """Shows the progress of cells: a line when one begins or ends, and on a terminal a bar for each in training."""
+
+    def __init__(self, console: Console, *, total: int) -> None:
+        """Show `total` cells on a console."""
+        self._console, self._total = console, total
+        self.begun: set[str] = set()
+        """Names of the cells that a worker has taken."""
+        self._last: dict[str, float | None] = {}
+        self._bars: dict[str, TaskID] = {}
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=None),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+        )
+        self._progress = Progress(
+            *columns, console=console, transient=True, expand=True, disable=not shows_bars(console)
+        )
+
+    def __enter__(self) -> Self:
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._progress.stop()
+
+    def begins(self, cell: Cell) -> None:
+        """Print that a worker has taken the cell, and add a bar."""
+        self.begun.add(cell.name)
+        self._console.print(f"{cell.name}: begins, {len(self.begun)} of {self._total}")
+        self._bars[cell.name] = self._progress.add_task(cell.name, total=cell.federation.config.run.rounds)
+
+    def round(self, cell: Cell, number: int, mean: float | None) -> None:
+        """Move the bar of a cell whose round has committed, with this mean accuracy over domains."""
+        self._last[cell.name] = mean
+        self._progress.update(self._bars[cell.name], completed=number, description=f"{cell.name}, {_percent(mean)}")
+
+    def note(self, cell: Cell, text: str) -> None:
+        """Print a sentence on a cell."""
+        self._console.print(printable(f"{cell.name}: {text}"))
+
+    def ends(self, cell: Cell, failure: str | None) -> None:
+        """Print that a cell is trained, or why it cannot be, and remove its bar."""
+        self._progress.remove_task(self._bars.pop(cell.name))
+        ending = (
+            f"failed: {failure}" if failure else f"trained, {_percent(self._last.get(cell.name))} in the last round"
+        )
+        self._console.print(printable(f"{cell.name}: {ending}"))
+
+
+def _order(cell: Cell, shown: CellsShown, device: str) -> Order:
+    def report(content: CommittedRound | str) -> None:
+        if isinstance(content, CommittedRound):
+            shown.round(cell, content.number, content.mean)
+        else:
+            shown.note(cell, content)
+
+    return Order(
+        name=cell.name,
+        message=(cell, device),
+        threads=cell.federation.config.training.threads,
+        on_begin=partial(shown.begins, cell),
+        on_report=report,
+        on_note=partial(shown.note, cell),
+    )
+
+
+def _reason(name: str, error: BaseException) -> str:
+    """Return why a cell failed. A bug in one method must not stop the others; its traceback goes to stderr."""
+    if isinstance(error, FedplccError):
+        return error.detail
+    print(f"{name}:", file=sys.stderr)
+    traceback.print_exception(error, file=sys.stderr)
+    return f"{type(error).__name__}: {error} (its traceback is on stderr)"
+
+
+def _percent(mean: float | None) -> str:
+    return "mean accuracy -" if mean is None else f"mean accuracy {100 * mean:.1f}%"
+
+
+class CellProgress(RunProgress):
+    """Reports committed rounds, and sentences for people, to the pool."""
+
+    def __init__(self, link: Link) -> None:
+        super().__init__(Console(file=io.StringIO()), total_rounds=0)
+        self._link = link
+
+    def note(self, text: str) -> None:
+        """Report a sentence."""
+        self._link.send(Report(text))
+
+    def step(self, text: str) -> None:
+        """Ignore steps within a cell: a person sees its rounds."""
+
+    def event(self, event: Event) -> None:
+        """Report a committed round, and problems among the other events."""
+        if event.type != "round_committed":
+            super().event(event)
+        elif event.round is not None and event.data.get("metrics"):
+            self._link.send(Report(CommittedRound(event.round, event.data["metrics"]["accuracy"]["mean"])))
+
+
+def train_cell(cell: Cell, device: str, progress: RunProgress) -> None:
+    """Train a cell in this process, or go on with it.
+
+    Raises:
+        FedplccError: It cannot be trained.
+    """
+    with claimed_folder(cell.folder, cell.federation) as folder:
+        if folder.is_finished:
+            return
+        folder.prepare()
+        record = simulate_in_folder(cell.federation, folder, progress, device=device)
+        if record.status != "completed":
+            raise FailedPrecondition(ending_of(record.manifest["run_id"], record.status, record.reason))
+        folder.remove_state()
+
+
+def run_worker(descriptor: int) -> None:
+    """Train the cells that come through a pipe until its other end is gone."""
+    log.set_up("error", silent=[event_log.NAME])
+    link = PipeLink(Connection(descriptor))
+    progress = CellProgress(link)
+    with suppress(LinkLost):
+        while True:
+            cell, device = link.receive()
+            link.send(outcome(partial(train_cell, cell, device, progress)))
+
+
+if __name__ == "__main__":
+    run_worker(int(sys.argv[1]))
