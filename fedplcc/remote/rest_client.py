@@ -19,9 +19,9 @@ from typing import Any, BinaryIO, Literal, Self, TypeVar
 from urllib.parse import quote
 
 import httpx
+from httpx_sse import EventSource
 from pydantic import ValidationError
 
-from fedplcc.remote.sse import read_events
 from fedplcc.runs.initial_model import PIECE_BYTES, model_blob
 from shared.documents import Client, ClientList, Document, Event, InitialModel, Problem, Round, RoundPage, Run, RunPage
 from shared.errors import (
@@ -285,11 +285,13 @@ class Gateway:
                 async with self._stream("GET", _path(run_id, "events"), headers=headers, silence_s=SILENCE_S) as answer:
                     has_answered, failures, last_sign = True, 0, clock()
                     on_trouble("")
-                    async for item in read_events(answer.aiter_lines()):
+                    async for item in EventSource(answer).aiter_sse():
+                        if not item.data:
+                            continue  # by the standard a frame without data is no event; the library yields it
                         last_sign = clock()
-                        if item.name == "problem":
+                        if item.event == "problem":
                             raise _error_of(item.data, answer)
-                        if item.name == "end":
+                        if item.event == "end":
                             yield _parsed(Run, item.data)
                             return
                         event = _parsed(Event, item.data)
