@@ -114,7 +114,7 @@ def list_runs(
     as_json: Json = False,
 ) -> int:
     """List runs, newest first; with --json a line each."""
-    from fedplcc.terminal.progress import run_lines
+    from fedplcc.terminal.run_lines import run_lines
 
     runs = _ask(gateway, insecure, lambda there: there.list_runs(limit=limit))
     if as_json:
@@ -133,14 +133,9 @@ def status(
     run: MaybeRunId = None, gateway: GatewayUrl = DEFAULT_GATEWAY, insecure: Insecure = False, as_json: Json = False
 ) -> int:
     """Show a run: where it stands, whom it waits for, who is left out, whose updates were refused, its last accuracy."""
-    from fedplcc.terminal.progress import (
-        OWN_MODELS,
-        RoundTable,
-        admission_lines,
-        awaited_lines,
-        console_for,
-        dropped_lines,
-    )
+    from fedplcc.terminal.progress import console_for
+    from fedplcc.terminal.round_table import OWN_MODELS, RoundTable
+    from fedplcc.terminal.run_lines import awaited_lines, dropped_lines, refusal_lines
     from shared.config.run import canonical_json
 
     async def ask(there: Gateway) -> tuple[Run, list[Round], list[Client], float | None]:
@@ -159,7 +154,7 @@ def status(
         return ExitCode.OK
     console = console_for(json=False)
     console.print(_sentence(found))
-    for line in (*awaited_lines(found, rounds, clients), *dropped_lines(rounds), *admission_lines(found)):
+    for line in (*awaited_lines(found, rounds, clients), *dropped_lines(rounds), *refusal_lines(found)):
         console.print(line)
     if metrics is not None:
         table = RoundTable.of(metrics, has_time=seconds is not None)
@@ -394,14 +389,16 @@ async def _watch_lines(gateway: Gateway, run: Run, *, as_json: bool) -> Run:
 async def _watch_screen(gateway: Gateway, run: Run) -> Run:
     import os
 
-    from fedplcc.terminal.progress import console_for, last_lines
-    from fedplcc.terminal.watch.live import LiveWatch, screen_console
+    from fedplcc.terminal.progress import console_for
+    from fedplcc.terminal.round_table import last_lines
+    from fedplcc.terminal.watch.console import screen_console
+    from fedplcc.terminal.watch.live import LiveWatch
 
-    watch = LiveWatch(gateway, run, screen_console(), os.environ)
+    watch = LiveWatch(gateway, run, screen_console(os.environ))
     try:
         return await watch.until_end()
     finally:
-        # The screen is gone; what a person saw last stays where the next command is typed.
+        # The screen is gone; its last rounds stay above the next prompt.
         console = console_for(json=False)
         for line in last_lines(watch.watched.rounds, list(watch.watched.seconds), console.width):
             console.print(line)
