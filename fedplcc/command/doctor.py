@@ -83,9 +83,9 @@ def doctor(
 
     checks: Sequence[Check] = CHECKS
     if state_dir is not None:
-        from fedplcc.doctor import state as of_state
+        from fedplcc.doctor import aggregator_state
 
-        checks = of_state.CHECKS
+        checks = aggregator_state.CHECKS
     subject = Subject(
         state=state_dir or state,
         host=host,

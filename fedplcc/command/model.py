@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from fedplcc.command import pictures
+from fedplcc.command import model_pictures
 from fedplcc.command.examples import examples
 from fedplcc.command.exit_codes import HELP, ExitCode, explains_errors, say
 from fedplcc.command.model_options import AsJson, Device, Model
@@ -195,5 +195,5 @@ def export(
     return ExitCode.OK
 
 
-app.command("map", epilog=pictures.MAP_EXAMPLES)(pictures.draw_map)
-app.command("clusters", epilog=pictures.CLUSTERS_EXAMPLES)(pictures.draw_clusters)
+app.command("map", epilog=model_pictures.MAP_EXAMPLES)(model_pictures.draw_map)
+app.command("clusters", epilog=model_pictures.CLUSTERS_EXAMPLES)(model_pictures.draw_clusters)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from fedplcc.doctor import database, machine, network, python, storage
+from fedplcc.doctor import database, machine, network, python, state_folder
 from fedplcc.doctor.findings import Check, Finding, Subject, problem
 
 CHECKS: Sequence[Check] = (
@@ -17,8 +17,8 @@ CHECKS: Sequence[Check] = (
     machine.open_files,
     machine.clock,
     machine.ports,
-    storage.folder,
-    storage.aggregator_state,
+    state_folder.folder,
+    state_folder.aggregator_state,
     database.server,
     network.aggregator,
     network.gateway,

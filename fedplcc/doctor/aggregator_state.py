@@ -15,7 +15,7 @@ from aggregator.store.blobs.garbage_lock import no_collection
 from aggregator.store.opening import SQLITE
 from fedplcc.doctor.database import server
 from fedplcc.doctor.findings import Finding, Subject, in_bytes, ok, problem, warning
-from fedplcc.doctor.storage import aggregator_state, room
+from fedplcc.doctor.state_folder import aggregator_state, room
 from fedplcc.doctor.trainer_state import examine_trainer_state, is_trainer_state
 from fedplcc.state.backup import MANIFEST
 from fedplcc.state.snapshot import require_state, snapshot
