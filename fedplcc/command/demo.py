@@ -23,7 +23,7 @@ from fedplcc.command.local_training import (
 )
 from fedplcc.interruption import run_interruptibly
 
-# torch, numpy and gRPC take seconds to load: only a command that needs them does, so that --help answers at once.
+# torch, numpy and gRPC take seconds to load: a command imports them itself, so that --help answers at once.
 if TYPE_CHECKING:
     from fedplcc.runs.artifacts import RunRecord
     from fedplcc.runs.run_folder import RunFolder

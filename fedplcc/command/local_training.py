@@ -12,7 +12,7 @@ from fedplcc.command import completion
 from fedplcc.command.exit_codes import ExitCode, say
 from fedplcc.interruption import Interrupted, end_if_interrupted
 
-# torch, numpy and gRPC take seconds to load: only a command that needs them does, so that --help answers at once.
+# torch, numpy and gRPC take seconds to load: a command imports them itself, so that --help answers at once.
 if TYPE_CHECKING:
     from fedplcc.runs.artifacts import RunRecord
     from fedplcc.runs.run_folder import RunFolder

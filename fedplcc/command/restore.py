@@ -25,9 +25,9 @@ def restore(
         ),
     ],
 ) -> int:
-    """Make an aggregator's state directory of a backup; start the aggregator on it as ever, and its runs go on.
+    """Make an aggregator's state directory from a backup; an aggregator started on it continues its runs.
 
-    Rounds that were committed after the backup are trained again, to the same bytes.
+    Rounds committed after the backup are trained again, to the same bytes.
     """
     from fedplcc.doctor.findings import in_bytes
     from fedplcc.state.backup import restore as restored

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from fedplcc.runs.artifacts import RunRecord
     from shared.documents import Client, Round, Run
 
-app = typer.Typer(help="Start and steer runs through a gateway.", epilog=HELP, no_args_is_help=True)
+app = typer.Typer(help="Start and control runs through a gateway.", epilog=HELP, no_args_is_help=True)
 
 Result = TypeVar("Result")
 
@@ -132,7 +132,7 @@ def list_runs(
 def status(
     run: MaybeRunId = None, gateway: GatewayUrl = DEFAULT_GATEWAY, insecure: Insecure = False, as_json: Json = False
 ) -> int:
-    """Show a run: where it stands, whom it waits for, who is left out, whose updates were refused, its last accuracy."""
+    """Show a run: its round, awaited, dropped and quarantined clients, refused updates, and the last accuracy."""
     from fedplcc.terminal.progress import console_for
     from fedplcc.terminal.round_table import OWN_MODELS, RoundTable
     from fedplcc.terminal.run_lines import awaited_lines, dropped_lines, refusal_lines
@@ -176,9 +176,9 @@ def watch(
 ) -> int:
     """Follow a run to its end, through restarts of gateway and aggregator. Ctrl-C ends watching, not the run.
 
-    On a terminal a full screen shows rounds, accuracies, clients and what happened; elsewhere there is a line per round, and
-    one now and then that says what a round waits for. With --json a line per event of the run's history, and the run itself
-    at the end.
+    On a terminal a full screen shows rounds, accuracies, clients and notes; elsewhere there is a line per round, and
+    now and then a line with the clients that a round waits for. With --json there is a line per event of the run's history,
+    and the run itself at the end.
     """
     return _ask(gateway, insecure, lambda there: _watch(there, run, as_lines=as_lines, as_json=as_json))
 
@@ -297,14 +297,14 @@ def fetch(
     return ExitCode.OK
 
 
-# Parts of the above
+# Shared parts
 
 
 def _key(request_id: str | None) -> str:
-    """What names a request: as given, or a random one.
+    """A request's id: as given, or a random one.
 
     Raises:
-        InvalidConfig: The gateway does not take it. An empty one is refused too: it is a variable that is not set.
+        InvalidConfig: The gateway would refuse it; an empty id too, which is a variable that is not set.
     """
     from shared.documents import REQUEST_ID
     from shared.errors import InvalidConfig
@@ -317,7 +317,7 @@ def _key(request_id: str | None) -> str:
 
 
 def _ask(url: str, insecure: bool, question: Callable[[Gateway], Coroutine[Any, Any, Result]]) -> Result:
-    """Ask a gateway something."""
+    """Run a coroutine with a connected gateway; returns its result."""
     from fedplcc.remote.rest_client import Gateway
 
     async def ask() -> Result:

@@ -161,7 +161,7 @@ def _option(name: str, field: Any) -> Any:
 
 
 def _metavar(name: str, field: Any) -> str:
-    """A short word for the value: the help's columns are narrow."""
+    """A short word for the value: columns of the help are narrow."""
     for ending, word in (
         ("port", "PORT"),
         ("host", "HOST"),

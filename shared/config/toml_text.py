@@ -1,4 +1,7 @@
-"""Values and tables as TOML writes them. Pure."""
+"""TOML text of values and tables. Pure.
+
+Libraries write long lists over one line or over one line a value; a list of 345 classes is readable in neither.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ WIDTH = 100
 
 
 def toml_value(value: Any) -> str:
-    """A value as TOML writes it; long lists go over several lines."""
+    """A value in TOML; long lists are wrapped."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
@@ -30,17 +33,17 @@ def toml_value(value: Any) -> str:
 
 
 def toml_key(name: str) -> str:
-    """A key as TOML writes it: bare where that is allowed."""
+    """A key in TOML, without quotes where that is allowed."""
     return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else toml_value(name)
 
 
 def toml_assignment(key: str, value: Any) -> str:
-    """A line, or several, that give a key its value."""
+    """The assignment of a value to a key, in one or several lines."""
     return f"{toml_key(key)} = {toml_value(value)}"
 
 
 def toml_tables(tables: Mapping[str, Mapping[str, Any]]) -> str:
-    """A document of one table each, in their order; keys without a value are left out, and so are tables without keys."""
+    """A TOML document with these tables in their order, without keys whose value is None and without empty tables."""
     texts = []
     for name, table in tables.items():
         lines = [toml_assignment(key, value) for key, value in table.items() if value is not None]

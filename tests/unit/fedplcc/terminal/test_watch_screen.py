@@ -19,7 +19,7 @@ from shared.types import ClientActivity, RunStatus
 from tests.support.records.run_history import BEGIN, DOMAINS, ROUND_S, a_client, a_run_history, an_event, the_clients
 from tests.unit.fedplcc.records import a_run_document
 
-GOLDEN = Path(__file__).parents[2] / "golden" / "watch-80x24.txt"
+GOLDEN = Path(__file__).parents[3] / "golden" / "watch-80x24.txt"
 NOW = BEGIN + timedelta(seconds=12 * ROUND_S + 14)
 WHERE = "http://127.0.0.1:8080"
 
