@@ -1,6 +1,6 @@
 """Federated prototype learning over many owners' data from different domains.
 
-`load_model` gives the result of a run to torch; everything else is the command's.
+`load_model` returns the result of a run as a torch module; all other modules serve the command.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["load_model"]
 def load_model(
     path: str | os.PathLike[str], *, config: str | os.PathLike[str] | None = None, device: str = "cpu"
 ) -> nn.Module:
-    """Return the model that a run left, in eval mode.
+    """Return a run's model in eval mode.
 
     Called with images `[N, 3, S, S]`, normalised as the run's `[data]` says (pixels in [0, 1], minus `mean`, over `std`), it
     gives logits `[N, M]` in the order of the run's classes; its `features` gives feature vectors, its `classifier` logits
@@ -30,9 +30,9 @@ def load_model(
         device: auto, cpu, cuda or cuda:N.
 
     Raises:
-        shared.errors.FedplccError: With one sentence that says what is wrong.
+        shared.errors.FedplccError: The model or its configuration is missing or wrong.
     """
-    # Every command imports this package; only who loads a model waits for torch.
+    # Every command imports this package; only a caller of this function waits for torch.
     from pathlib import Path
 
     from fedplcc.models.trained_model import read_trained_model

@@ -1,7 +1,7 @@
-"""`fedplcc`, and `python -m fedplcc`: the command line from its first moment to its last.
+"""The entry point of `fedplcc` and `python -m fedplcc`.
 
-Only what waits for Ctrl-C is loaded here: the rest takes a tenth of a second, torch many, and whoever changes their mind
-meanwhile should read one word and not a traceback.
+It loads the handler of Ctrl-C first: all other modules take from a tenth of a second to many seconds, and Ctrl-C meanwhile
+should print one word and no traceback.
 """
 
 import signal
@@ -9,7 +9,7 @@ import sys
 
 
 def main() -> None:
-    """Run the command that the command line names; ends the process with its exit code."""
+    """Run the command named on the command line; ends the process with its exit code."""
     try:
         from fedplcc.interruption import note_interrupts, was_interrupted
 
@@ -27,7 +27,7 @@ def main() -> None:
             raise
         _end()
     finally:
-        # What is left to do is the interpreter's; Ctrl-C then ends it at once and silently.
+        # Only the interpreter's own work is left; Ctrl-C ends it at once and silently.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 

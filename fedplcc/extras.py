@@ -1,4 +1,4 @@
-"""Installable extras, and the modules that each of them brings."""
+"""Extras of the package and the modules that each installs."""
 
 from __future__ import annotations
 
@@ -10,4 +10,4 @@ EXTRAS = {
     "export": ("onnx", "onnxscript"),
     "ray": ("ray",),
 }
-"""Which extra installs which module; the rest comes with `demo`."""
+"""Modules of each extra; `demo` installs all others."""

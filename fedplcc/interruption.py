@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM as a wish to end: work stops at the next good moment, a second signal stops it at once."""
+"""Ctrl-C and SIGTERM: the first signal ends work in order, the second one at once."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _interrupted = threading.Event()
 
 
 class Interrupted(Exception):
-    """Somebody pressed Ctrl-C or sent SIGTERM; the text, if any, says what is left and how to go on."""
+    """Ctrl-C or SIGTERM ended the work; the text, if any, says what was kept and how to continue."""
 
 
 def note_interrupts() -> None:
-    """From here on Ctrl-C is remembered besides raising `KeyboardInterrupt`; for the main thread."""
+    """Have Ctrl-C remembered besides raising `KeyboardInterrupt`. Call it in the main thread."""
 
     def interrupt(number: int, frame: Any) -> None:
         _interrupted.set()
@@ -30,13 +30,28 @@ def note_interrupts() -> None:
 
 
 def was_interrupted() -> bool:
-    """Whether Ctrl-C came. Libraries that are just being loaded turn a `KeyboardInterrupt` into errors of their own."""
+    """Whether Ctrl-C came. A library that is being loaded may translate or drop the `KeyboardInterrupt`."""
     return _interrupted.is_set()
+
+
+def end_if_interrupted() -> None:
+    """Check, before work begins, that Ctrl-C did not come while libraries were loaded.
+
+    Raises:
+        Interrupted: It came.
+    """
+    if was_interrupted():
+        raise Interrupted
 
 
 @contextmanager
 def interruptible() -> Iterator[threading.Event]:
-    """Within the block, in the main thread, a signal sets the event; another one interrupts as signals do otherwise."""
+    """Yield an event that the first signal sets; a second signal has its usual effect. For the main thread.
+
+    Raises:
+        Interrupted: Ctrl-C came before the block.
+    """
+    end_if_interrupted()
     wished = threading.Event()
     before = {number: signal.getsignal(number) for number in SIGNALS}
 
@@ -57,10 +72,10 @@ def interruptible() -> Iterator[threading.Event]:
 
 
 def run_interruptibly(work: Coroutine[Any, Any, Result]) -> Result:
-    """Run a coroutine in an event loop of its own; a signal cancels it, so that it can put things in order.
+    """Run a coroutine in an event loop of its own; a signal cancels it, so that it can clean up.
 
     Raises:
-        Interrupted: A signal came before it had ended.
+        Interrupted: A signal came before the coroutine ended.
     """
     import asyncio  # not for --help
 
@@ -71,6 +86,9 @@ def run_interruptibly(work: Coroutine[Any, Any, Result]) -> Result:
         return await task
 
     try:
+        end_if_interrupted()
         return asyncio.run(main())
     except asyncio.CancelledError:
         raise Interrupted from None
+    finally:
+        work.close()

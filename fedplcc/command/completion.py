@@ -1,4 +1,4 @@
-"""Values that the shell offers where an option has a known set; found without loading what they name."""
+"""Values that the shell offers for options, found without loading heavy modules."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ DEVICES = ("auto", "cpu", "cuda", "cuda:0")
 
 
 def method_names() -> list[str]:
-    """Every method: the modules of shared/methods that end in one."""
+    """Names of the methods: modules of shared/methods that define METHOD."""
     spec = find_spec("shared")
     folders = spec.submodule_search_locations if spec is not None else None
     files = [file for folder in folders or () for file in sorted((Path(folder) / "methods").glob("*.py"))]
@@ -17,10 +17,10 @@ def method_names() -> list[str]:
 
 
 def methods(incomplete: str) -> list[str]:
-    """Methods that begin so."""
+    """Methods with this beginning."""
     return [name for name in method_names() if name.startswith(incomplete)]
 
 
 def devices(incomplete: str) -> list[str]:
-    """Devices that begin so."""
+    """Devices with this beginning."""
     return [name for name in DEVICES if name.startswith(incomplete)]

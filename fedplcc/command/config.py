@@ -1,4 +1,4 @@
-"""`fedplcc config ...`: write a configuration to start from, and check one."""
+"""`fedplcc config ...`: write and check configuration files."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ app = typer.Typer(help="Write and check configuration files.", epilog=HELP, no_a
 
 DEFAULT_METHOD = "fedplcc"
 CLIENT = "{client}"
-"""Stands for a client's name in a data specification."""
+"""Placeholder for a client's name in a data specification."""
 
 
 @app.command(
@@ -60,7 +60,7 @@ def init(
         ),
     ] = None,
 ) -> int:
-    """Write a whole configuration to start from: every key with its value, its range and what it means.
+    """Write a configuration to start from: every key with its value, range and meaning.
 
     Without options it trains on digits of four domains that need no download, so it can be simulated as it is.
     """
@@ -104,7 +104,7 @@ def check(
         typer.Option("--json", help="Print one JSON object: the canonical configuration, its hash, or the problems."),
     ] = False,
 ) -> int:
-    """Say what a configuration file will train, with the defaults filled in, or everything that is wrong with it."""
+    """Print a configuration with its defaults filled in, or all of its problems."""
     from fedplcc.runs.configuration import chosen_file
     from fedplcc.runs.configuration_check import judge
     from fedplcc.runs.initial_model import anchored
@@ -133,7 +133,7 @@ def _names(text: str | None) -> list[str]:
 
 
 def _document(method: str, clients: list[str], classes: list[str], data: str | None, file: Path) -> dict[str, Any]:
-    """The tables of a configuration of these clients; without any of them, the demo's."""
+    """Tables of a configuration for these clients, or the demo's tables without any."""
     from fedplcc.runs.configuration import demo_file
     from shared.config.run import read_document
     from shared.errors import InvalidConfig
@@ -160,7 +160,7 @@ def _document(method: str, clients: list[str], classes: list[str], data: str | N
 
 
 def _read_data(federation: FederationFile) -> tuple[dict[str, dict[str, int]], list[str]]:
-    """Read every client's data; returns what was found, and what is wrong."""
+    """Read every client's data; returns the findings and the problems."""
     from fedplcc.terminal.progress import console_for, shown_steps
     from shared.errors import FedplccError
     from trainer.data.loading import load_dataset

@@ -1,4 +1,4 @@
-"""`fedplcc data ...`: look at data before a trainer does, and fetch the sets that torchvision knows."""
+"""`fedplcc data ...`: describe data sets, and download those of torchvision."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ import typer
 from fedplcc.command.examples import examples
 from fedplcc.command.exit_codes import HELP, ExitCode, explains_errors, say
 
-# What loads numpy or torch is imported by the command that needs it, so that --help answers at once.
+# A command imports modules with numpy or torch itself, so that --help answers at once.
 
-app = typer.Typer(help="Look at data sets, and fetch public ones.", epilog=HELP, no_args_is_help=True)
+app = typer.Typer(help="Describe data sets, and download public ones.", epilog=HELP, no_args_is_help=True)
 
 
 class Fetchable(StrEnum):
-    """The data sets of torchvision that are known here."""
+    """Data sets that torchvision downloads."""
 
     mnist = "mnist"
     usps = "usps"
@@ -59,7 +59,7 @@ def describe(
     ] = 5,
     as_json: Json = False,
 ) -> int:
-    """Say what a data set holds: its classes, how many images of each there are, and of what size.
+    """Describe a data set: its classes, the number of images of each, and their sizes.
 
     Classes must be those of the run's data.classes, by name. Files are counted, not opened, unless --check is given.
     """
@@ -101,7 +101,7 @@ def fetch(
     from trainer.data.sets.torchvision_sets import fetch as download
 
     root = Path(os.path.expanduser(path))
-    with redirect_stdout(sys.stderr):  # torchvision tells of mirrors that it tries
+    with redirect_stdout(sys.stderr):  # torchvision prints the mirrors that it tries
         source = download(name.value, root)
     spec = f"{name.value}:{root}"
     console_for(json=as_json).print(f"{spec} is there: {len(source.train)} training and {len(source.test)} test images")
@@ -112,7 +112,7 @@ def fetch(
 
 @contextmanager
 def _shown_reading() -> Iterator[Callable[[int, int], None]]:
-    """A bar on stderr while images are read, where stderr is a terminal."""
+    """A bar on stderr while images are read, if stderr is a terminal."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 

@@ -1,4 +1,4 @@
-"""`fedplcc doctor`: whether this machine can do what fedplcc will ask of it, or whether a state directory is sound."""
+"""`fedplcc doctor`: an examination of this machine or of a state directory."""
 
 from __future__ import annotations
 
@@ -71,9 +71,9 @@ def doctor(
 ) -> int:
     """Examine this machine: Python, packages, GPU, processor, disk, database, ports, clock, and the way to other hosts.
 
-    Each line says what was found and, unless it is right, what to do. The exit code is 1 if there is a problem.
+    Each line is a finding and, unless it is fine, what to do. The exit code is 1 if there is a problem.
 
-    With STATE_DIR it examines what an aggregator keeps there, also while the aggregator runs, and changes nothing.
+    With STATE_DIR it examines an aggregator's or a trainer's state, also while the service runs, and changes nothing.
     """
     import json
 
@@ -83,9 +83,9 @@ def doctor(
 
     checks: Sequence[Check] = CHECKS
     if state_dir is not None:
-        from fedplcc.doctor import state as of_state
+        from fedplcc.doctor import aggregator_state
 
-        checks = of_state.CHECKS
+        checks = aggregator_state.CHECKS
     subject = Subject(
         state=state_dir or state,
         host=host,
@@ -116,7 +116,7 @@ def doctor(
 
 
 def _line(check: str, status: str, sentence: str, width: int) -> str:
-    """A finding for people; on a terminal its sentence stays beside its mark."""
+    """A finding as text; on a terminal its sentence is indented beside its mark."""
     import textwrap
 
     head = f"{MARKS[status]:<4}  {check:<11} "

@@ -1,4 +1,4 @@
-"""Examples under a command's help. A test parses each of them, so that none can rot."""
+"""Examples under a command's help. A test parses each of them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ LINE_END = "  \n"
 
 
 def examples(*lines: str) -> str:
-    """The end of a help text that shows these command lines, each as one would type it.
+    """The end of a help text with these command lines, as typed after a prompt.
 
     Give it to `app.command(epilog=...)`. Lines of more than 76 characters wrap on a terminal of 80.
     """
@@ -19,5 +19,5 @@ def examples(*lines: str) -> str:
 
 
 def examples_of(epilog: str) -> list[str]:
-    """The command lines in the end of a help text."""
+    """The command lines at the end of a help text."""
     return [line.removeprefix(PROMPT) for line in re.split(r" *\n+", epilog) if line.startswith(PROMPT)]

@@ -1,4 +1,4 @@
-"""What the command's exit code says, and the one place where an error becomes a sentence and a code."""
+"""Exit codes, and the one place that turns an error into a sentence and a code."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from shared.errors import FedplccError, InvalidArgument, StoreUnavailable, Unava
 
 
 class ExitCode(IntEnum):
-    """Codes of every `fedplcc` command; the services use 0, 2 and 4 alike."""
+    """Exit codes of every `fedplcc` command; the services use 0, 2 and 4 in the same sense."""
 
     OK = 0, "done"
     FAILED = 1, "the run failed or was stopped, a check found a problem, or the request was refused"
@@ -29,7 +29,7 @@ class ExitCode(IntEnum):
     INTERRUPTED = 130, "interrupted; the same command again goes on where that is possible"
 
     meaning: str
-    """What it says, for people."""
+    """Its meaning for people."""
 
     def __new__(cls, code: int, meaning: str) -> Self:
         """A code with its meaning."""
@@ -43,12 +43,12 @@ HELP = LINE_END.join(("Exit codes:", *(f"{code.value}: {code.meaning}" for code 
 """The codes at the end of a help text."""
 
 OURS = ("aggregator", "fedplcc", "gateway", "shared", "trainer")
-"""Packages that are always installed: one that misses a module is a bug."""
+"""Packages that are always installed: a missing module of theirs is a bug."""
 Arguments = ParamSpec("Arguments")
 
 
 def exit_code_of(error: FedplccError) -> ExitCode:
-    """The exit code of an error of the tree."""
+    """The exit code of an error from the tree of shared/errors.py."""
     if isinstance(error, InvalidArgument):
         return ExitCode.USAGE
     if isinstance(error, StoreUnavailable):
@@ -59,9 +59,9 @@ def exit_code_of(error: FedplccError) -> ExitCode:
 
 
 def explains_errors(command: Callable[Arguments, int | None]) -> Callable[Arguments, None]:
-    """Decorate a command: what it returns is the exit code, and what it raises becomes one sentence on stderr.
+    """Decorate a command: its result is the exit code, its error becomes one sentence on stderr.
 
-    A traceback is left to bugs, that is to exceptions that are in nobody's contract.
+    Only bugs keep their traceback: exceptions that no contract names.
     """
 
     @functools.wraps(command)
@@ -88,7 +88,7 @@ def explains_errors(command: Callable[Arguments, int | None]) -> Callable[Argume
 
 
 def say(sentence: str) -> None:
-    """Tell the person at the terminal what is wrong. Results go to stdout, so this goes to stderr, on one line."""
+    """Print an error or a warning on one line of stderr; stdout is for results."""
     print(f"fedplcc: {printable(sentence)}", file=sys.stderr, flush=True)
 
 

@@ -1,4 +1,4 @@
-"""`fedplcc health`: whether a service serves, for the health checks of containers and units, for scripts and for people."""
+"""`fedplcc health`: a health check of a service, for containers, systemd units, scripts and people."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the `fedplcc` command lists its parts, and how one that is slow to describe is made only when it is called."""
+"""The group of all `fedplcc` commands: its help has headings, and slow commands are built when they are called."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ PANELS = (TRY, PREPARE, SERVE, STEER, USE, KEEP)
 """Headings of the help, in this order."""
 
 
-class FrontDoor(TyperGroup):
-    """The group of all commands: listed by heading, and with commands that are made when they are called."""
+class AllCommands(TyperGroup):
+    """All commands, listed under headings; some are built only when they are called."""
 
-    made_when_called: ClassVar[dict[str, Callable[[], Any]]] = {}
-    """For a listed command, by its name, what makes the one with all its options."""
+    built_when_called: ClassVar[dict[str, Callable[[], Any]]] = {}
+    """By name: a function that builds the command with all its options, in place of the listed one."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """Names in the order of the headings; within one in the order in which they were added."""
+        """Names in the order of the headings; under one heading in the order of registration."""
 
         def place(name: str) -> int:
             panel = getattr(self.commands[name], "rich_help_panel", None)
@@ -33,7 +33,7 @@ class FrontDoor(TyperGroup):
         return sorted(super().list_commands(ctx), key=place)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
-        """The command that the arguments name, whole; also asked by the shell's completion."""
+        """The command that the arguments name, with all its options; the shell's completion asks too."""
         name, command, rest = super().resolve_command(ctx, args)
-        make = self.made_when_called.get(name or "")
-        return name, command if make is None else make(), rest
+        build = self.built_when_called.get(name or "")
+        return name, command if build is None else build(), rest

@@ -1,4 +1,4 @@
-"""`fedplcc model ...`: use the model that a run has left."""
+"""`fedplcc model ...`: use a run's model."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Annotated
 
 import typer
 
-from fedplcc.command import pictures
+from fedplcc.command import model_pictures
 from fedplcc.command.examples import examples
 from fedplcc.command.exit_codes import HELP, ExitCode, explains_errors, say
 from fedplcc.command.model_options import AsJson, Device, Model
 
-# Modules that load torch are imported by the command that needs them, so that --help answers at once.
+# A command imports modules with torch itself, so that --help answers at once.
 
-app = typer.Typer(help="Use the model that a run has left.", epilog=HELP, no_args_is_help=True)
+app = typer.Typer(help="Use the model of a run.", epilog=HELP, no_args_is_help=True)
 
 
 class SplitName(StrEnum):
@@ -49,17 +49,17 @@ def predict(
         list[Path],
         typer.Argument(metavar="IMAGES", help="Image files, and folders of them.", show_default=False),
     ],
-    top: Annotated[int, typer.Option(help="Number of classes to tell of each image.", min=1)] = 1,
+    top: Annotated[int, typer.Option(help="Number of classes to print for each image.", min=1)] = 1,
     config: Config = None,
     device: Device = "auto",
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object per image, a line each; everything else to stderr.")
     ] = False,
 ) -> int:
-    """Say what is on images: class, probability, and the nearest global prototype.
+    """Classify images: class, probability, and the nearest global prototype.
 
-    The nearest prototype is told by its class, its cosine with the image's features, and its weight: its share of the
-    samples of its class. A class that disagrees with the predicted one, or a low cosine, marks an image that is unlike the
+    The nearest prototype has a class, a cosine with the image's features, and a weight: its share of the samples of its
+    class. A class that disagrees with the predicted one, or a low cosine, marks an image that is unlike the
     training images. A file that cannot be read is named on stderr, the others are predicted, and the exit code is 2.
     """
     from fedplcc.models.prediction import PredictionTable, image_files, predictions
@@ -117,10 +117,10 @@ def evaluate(
     device: Device = "auto",
     as_json: AsJson = False,
 ) -> int:
-    """Judge a model by labelled images: accuracy, whole and per class, and what it takes for what.
+    """Evaluate a model on labelled images: accuracy, overall and per class, and the confusion matrix.
 
-    On the test images of one of the run's clients, on the same type of machine, it comes to exactly the accuracy in the
-    run's metrics.jsonl.
+    The test images of one of the run's clients, on the same type of machine, give exactly the accuracy in the run's
+    metrics.jsonl.
     """
     from fedplcc.models.evaluation import PICTURE, evaluate_model, evaluation_folder, write_evaluation
     from fedplcc.models.trained_model import read_trained_model
@@ -175,7 +175,7 @@ def export(
     if onnx.exists() and onnx.suffix != ".onnx":
         raise InvalidConfig(f"{onnx} is there already and is no .onnx file, so it is kept; name another with --onnx")
     trained = read_trained_model(model, config_file=config, device="cpu")
-    with atomic_file(onnx, option="--onnx") as file:  # first, so that a wrong place is told before the work
+    with atomic_file(onnx, option="--onnx") as file:  # first, so that a wrong path is reported before the work
         data, comparison = export_onnx(trained)
         file.write(data)
     console = console_for(json=as_json)
@@ -195,5 +195,5 @@ def export(
     return ExitCode.OK
 
 
-app.command("map", epilog=pictures.MAP_EXAMPLES)(pictures.draw_map)
-app.command("clusters", epilog=pictures.CLUSTERS_EXAMPLES)(pictures.draw_clusters)
+app.command("map", epilog=model_pictures.MAP_EXAMPLES)(model_pictures.draw_map)
+app.command("clusters", epilog=model_pictures.CLUSTERS_EXAMPLES)(model_pictures.draw_clusters)

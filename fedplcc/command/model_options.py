@@ -1,4 +1,4 @@
-"""What the commands on a run's model, those that draw included, are told alike."""
+"""Options that all `fedplcc model` commands share."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from fedplcc.runs.artifacts import RunRecord
     from shared.documents import Client, Round, Run
 
-app = typer.Typer(help="Start and steer runs through a gateway.", epilog=HELP, no_args_is_help=True)
+app = typer.Typer(help="Start and control runs through a gateway.", epilog=HELP, no_args_is_help=True)
 
 Result = TypeVar("Result")
 
@@ -114,7 +114,7 @@ def list_runs(
     as_json: Json = False,
 ) -> int:
     """List runs, newest first; with --json a line each."""
-    from fedplcc.terminal.progress import run_lines
+    from fedplcc.terminal.run_lines import run_lines
 
     runs = _ask(gateway, insecure, lambda there: there.list_runs(limit=limit))
     if as_json:
@@ -132,15 +132,10 @@ def list_runs(
 def status(
     run: MaybeRunId = None, gateway: GatewayUrl = DEFAULT_GATEWAY, insecure: Insecure = False, as_json: Json = False
 ) -> int:
-    """Show a run: where it stands, whom it waits for, who is left out, whose updates were refused, its last accuracy."""
-    from fedplcc.terminal.progress import (
-        OWN_MODELS,
-        RoundTable,
-        admission_lines,
-        awaited_lines,
-        console_for,
-        dropped_lines,
-    )
+    """Show a run: its round, awaited, dropped and quarantined clients, refused updates, and the last accuracy."""
+    from fedplcc.terminal.progress import console_for
+    from fedplcc.terminal.round_table import OWN_MODELS, RoundTable
+    from fedplcc.terminal.run_lines import awaited_lines, dropped_lines, refusal_lines
     from shared.config.run import canonical_json
 
     async def ask(there: Gateway) -> tuple[Run, list[Round], list[Client], float | None]:
@@ -159,7 +154,7 @@ def status(
         return ExitCode.OK
     console = console_for(json=False)
     console.print(_sentence(found))
-    for line in (*awaited_lines(found, rounds, clients), *dropped_lines(rounds), *admission_lines(found)):
+    for line in (*awaited_lines(found, rounds, clients), *dropped_lines(rounds), *refusal_lines(found)):
         console.print(line)
     if metrics is not None:
         table = RoundTable.of(metrics, has_time=seconds is not None)
@@ -181,9 +176,9 @@ def watch(
 ) -> int:
     """Follow a run to its end, through restarts of gateway and aggregator. Ctrl-C ends watching, not the run.
 
-    On a terminal a full screen shows rounds, accuracies, clients and what happened; elsewhere there is a line per round, and
-    one now and then that says what a round waits for. With --json a line per event of the run's history, and the run itself
-    at the end.
+    On a terminal a full screen shows rounds, accuracies, clients and notes; elsewhere there is a line per round, and
+    now and then a line with the clients that a round waits for. With --json there is a line per event of the run's history,
+    and the run itself at the end.
     """
     return _ask(gateway, insecure, lambda there: _watch(there, run, as_lines=as_lines, as_json=as_json))
 
@@ -302,14 +297,14 @@ def fetch(
     return ExitCode.OK
 
 
-# Parts of the above
+# Shared parts
 
 
 def _key(request_id: str | None) -> str:
-    """What names a request: as given, or a random one.
+    """A request's id: as given, or a random one.
 
     Raises:
-        InvalidConfig: The gateway does not take it. An empty one is refused too: it is a variable that is not set.
+        InvalidConfig: The gateway would refuse it; an empty id too, which is a variable that is not set.
     """
     from shared.documents import REQUEST_ID
     from shared.errors import InvalidConfig
@@ -322,7 +317,7 @@ def _key(request_id: str | None) -> str:
 
 
 def _ask(url: str, insecure: bool, question: Callable[[Gateway], Coroutine[Any, Any, Result]]) -> Result:
-    """Ask a gateway something."""
+    """Run a coroutine with a connected gateway; returns its result."""
     from fedplcc.remote.rest_client import Gateway
 
     async def ask() -> Result:
@@ -394,14 +389,16 @@ async def _watch_lines(gateway: Gateway, run: Run, *, as_json: bool) -> Run:
 async def _watch_screen(gateway: Gateway, run: Run) -> Run:
     import os
 
-    from fedplcc.terminal.progress import console_for, last_lines
-    from fedplcc.terminal.watch.live import LiveWatch, screen_console
+    from fedplcc.terminal.progress import console_for
+    from fedplcc.terminal.round_table import last_lines
+    from fedplcc.terminal.watch.console import screen_console
+    from fedplcc.terminal.watch.live import LiveWatch
 
-    watch = LiveWatch(gateway, run, screen_console(), os.environ)
+    watch = LiveWatch(gateway, run, screen_console(os.environ))
     try:
         return await watch.until_end()
     finally:
-        # The screen is gone; what a person saw last stays where the next command is typed.
+        # The screen is gone; its last rounds stay above the next prompt.
         console = console_for(json=False)
         for line in last_lines(watch.watched.rounds, list(watch.watched.seconds), console.width):
             console.print(line)

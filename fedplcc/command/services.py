@@ -1,8 +1,7 @@
 """`fedplcc aggregator`, `fedplcc trainer` and `fedplcc gateway`: the services, as `python -m PACKAGE` starts them.
 
-Their options are the settings of shared/config/settings.py themselves, so nothing is said twice. To read the settings
-takes a moment, so the list of commands shows stand-ins, and the commands with their options are made when one of them
-is meant.
+One module for the three: each is built from its settings in shared/config/settings.py by the same code. Loading the
+settings takes a moment, so the list of commands shows plain functions; a command with options is built when it is called.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ VALUES = {
     "metrics_host": ("127.0.0.1", "0.0.0.0"),
     "aggregator": ("127.0.0.1:50051",),
 }
-"""What the shell offers for settings that may have other values too."""
+"""Values that the shell offers; a setting may have others too."""
 
 
 def aggregator() -> None:
@@ -43,11 +42,11 @@ def gateway() -> None:
     """Run the gateway: run control by REST, progress by server-sent events."""
 
 
-STAND_INS = (aggregator, trainer, gateway)
+SERVICES = (aggregator, trainer, gateway)
 
 
 def aggregator_command() -> Any:
-    """Make the command with its options."""
+    """Build the command with its options."""
     from shared.config.settings import AggregatorSettings
 
     def serve(settings: AggregatorSettings) -> int:
@@ -65,7 +64,7 @@ def aggregator_command() -> Any:
 
 
 def trainer_command() -> Any:
-    """Make the command with its options."""
+    """Build the command with its options."""
     from shared.config.settings import TrainerSettings
 
     def serve(settings: TrainerSettings) -> int:
@@ -83,7 +82,7 @@ def trainer_command() -> Any:
 
 
 def gateway_command() -> Any:
-    """Make the command with its options."""
+    """Build the command with its options."""
     from shared.config.settings import GatewaySettings
 
     def serve(settings: GatewaySettings) -> int:
@@ -100,14 +99,14 @@ def gateway_command() -> Any:
     )
 
 
-MADE_WHEN_CALLED: dict[str, Callable[[], Any]] = {
+BUILDERS: dict[str, Callable[[], Any]] = {
     "aggregator": aggregator_command,
     "trainer": trainer_command,
     "gateway": gateway_command,
 }
 
 
-def _command(stand_in: Callable[[], None], kind: type[Settings], serve: Callable[[Any], int], *lines: str) -> Any:
+def _command(service: Callable[[], None], kind: type[Settings], serve: Callable[[Any], int], *lines: str) -> Any:
     """A command with an option for every setting of a service, and `--config` for a file."""
     from shared.config.settings import Settings, load
 
@@ -118,22 +117,22 @@ def _command(stand_in: Callable[[], None], kind: type[Settings], serve: Callable
     help_text = f"TOML file with a table `[{kind.table}]` of these settings."
     config = Annotated[Path | None, typer.Option(help=help_text, dir_okay=False)]
     parameters = [inspect.Parameter("config", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=config)]
-    # What a service has of its own comes first.
+    # A service's own settings come first.
     for name in sorted(kind.model_fields, key=lambda name: name in Settings.model_fields):
         annotation = _option(name, kind.model_fields[name])
         parameters.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation))
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     explanation = (
-        f"{stand_in.__doc__}\n\nEvery setting may also stand in a file or in the environment, in capitals after FEDPLCC_: "
+        f"{service.__doc__}\n\nEvery setting may also stand in a file or in the environment, in capitals after FEDPLCC_: "
         "flags win over the environment, the environment over the file."
     )
     made = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="markdown")
-    made.command(stand_in.__name__, help=explanation, epilog=examples(*lines))(explains_errors(command))
+    made.command(service.__name__, help=explanation, epilog=examples(*lines))(explains_errors(command))
     return typer.main.get_command(made)
 
 
 def _option(name: str, field: Any) -> Any:
-    """A setting as an option; its value is checked with the settings, whatever it came from."""
+    """A setting as an option; the settings themselves check its value."""
     has_default = not field.is_required() and field.default is not None and field.default is not False
     from shared.config.settings import is_list
 
@@ -162,7 +161,7 @@ def _option(name: str, field: Any) -> Any:
 
 
 def _metavar(name: str, field: Any) -> str:
-    """A short word for the value: the help's columns are narrow."""
+    """A short word for the value: columns of the help are narrow."""
     for ending, word in (
         ("port", "PORT"),
         ("host", "HOST"),

@@ -1,10 +1,10 @@
-"""The examination of a machine before fedplcc is deployed on it: a list of checks, each small and for itself."""
+"""The examination of a machine before a deployment: a list of independent checks."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from fedplcc.doctor import database, machine, network, python, storage
+from fedplcc.doctor import database, machine, network, python, state_folder
 from fedplcc.doctor.findings import Check, Finding, Subject, problem
 
 CHECKS: Sequence[Check] = (
@@ -17,8 +17,8 @@ CHECKS: Sequence[Check] = (
     machine.open_files,
     machine.clock,
     machine.ports,
-    storage.folder,
-    storage.aggregator_state,
+    state_folder.folder,
+    state_folder.aggregator_state,
     database.server,
     network.aggregator,
     network.gateway,
@@ -26,10 +26,10 @@ CHECKS: Sequence[Check] = (
 
 
 def examine(subject: Subject, checks: Sequence[Check] = CHECKS) -> Iterator[Finding]:
-    """Yield what every check finds, as it finds it. One that breaks is a finding itself and stops no other."""
+    """Yield every check's findings at once. A check that fails is a finding itself and stops no other."""
     for check in checks:
         try:
             yield from check(subject)
-        except Exception as error:  # the doctor must not fall ill: whatever a machine comes up with is told
+        except Exception as error:  # machines differ: any exception of a check is reported
             name = getattr(check, "__name__", "check").replace("_", " ")
             yield problem(name, f"the check itself failed ({type(error).__name__}: {error}); please report it")

@@ -1,4 +1,4 @@
-"""The PostgreSQL database of an aggregator: whether it is there and can be used. It is only looked at."""
+"""The check of an aggregator's PostgreSQL database; it only reads."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ BELONGING = "database.json"
 
 
 def server(subject: Subject) -> Iterator[Finding]:
-    """What the server says, or where a state's database is."""
+    """The server's answer, or the place of a state directory's database."""
     if subject.database_url is None:
         yield from _belonging(subject)
         return

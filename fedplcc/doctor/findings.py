@@ -1,4 +1,4 @@
-"""What a check finds, and what it may look at."""
+"""Findings of a check, and its access to the machine."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 
 
 class Status(StrEnum):
-    """How bad it is: nothing, something to know, something that will not work."""
+    """Severity of a finding: fine, worth knowing, or will not work."""
 
     OK = "ok"
     WARNING = "warning"
@@ -26,7 +26,7 @@ class Status(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was looked at. Unless it is right, the sentence says what to do."""
+    """One result of a check. Unless it is fine, the sentence says what to do."""
 
     check: str
     status: Status
@@ -49,7 +49,7 @@ def _read(path: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probes:
-    """How the machine is asked; tests answer in its place."""
+    """Access to the machine; tests replace it."""
 
     version_of: Callable[[str], str | None] = _version_of
     """Version of an installed package, or None."""
@@ -68,7 +68,7 @@ class Probes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """What is examined."""
+    """The subject of an examination."""
 
     state: Path
     """Folder of the state; need not be there yet."""
@@ -91,17 +91,17 @@ Check: TypeAlias = Callable[[Subject], Iterable[Finding]]
 
 
 def ok(check: str, sentence: str) -> Finding:
-    """Something that is right."""
+    """A finding that is fine."""
     return Finding(check, Status.OK, sentence)
 
 
 def warning(check: str, sentence: str) -> Finding:
-    """Something to know of."""
+    """A finding worth knowing."""
     return Finding(check, Status.WARNING, sentence)
 
 
 def problem(check: str, sentence: str) -> Finding:
-    """Something that will not work."""
+    """A finding that will not work."""
     return Finding(check, Status.PROBLEM, sentence)
 
 

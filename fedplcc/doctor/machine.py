@@ -1,4 +1,4 @@
-"""Processor, memory, limits, clock and ports of this machine."""
+"""Checks of processor, memory, limits, clock and ports."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FIRST_YEAR_S = 1_767_225_600
 """2026: a clock before it was never set."""
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 STA_UNSYNC = 0x40
-"""Bit of the kernel's clock status: nobody keeps it right."""
+"""Bit of the kernel's clock status: not synchronised."""
 
 
 def processor(subject: Subject, threads: int | None = None) -> Iterator[Finding]:
@@ -50,7 +50,7 @@ def processor(subject: Subject, threads: int | None = None) -> Iterator[Finding]
 
 
 def memory(subject: Subject) -> Iterator[Finding]:
-    """Whether there is memory to work in, and the shared memory that containers are often short of."""
+    """Memory, and the shared memory that containers often lack."""
     sizes = dict(line.split(":", 1) for line in subject.probes.read("/proc/meminfo").splitlines() if ":" in line)
     available, total = (int(sizes.get(name, "0 kB").split()[0]) * 1024 for name in ("MemAvailable", "MemTotal"))
     limit = subject.probes.read("/sys/fs/cgroup/memory.max").strip()
@@ -74,7 +74,7 @@ def memory(subject: Subject) -> Iterator[Finding]:
 
 
 def open_files(subject: Subject, limits: Callable[[int], tuple[int, int]] = resource.getrlimit) -> Iterator[Finding]:
-    """Whether enough files and connections may be open at once."""
+    """The limit of open files and connections."""
     soft, _hard = limits(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY and soft < ENOUGH_FILES:
         yield warning(
@@ -86,7 +86,7 @@ def open_files(subject: Subject, limits: Callable[[int], tuple[int, int]] = reso
 
 
 def clock(subject: Subject, status: Callable[[], int | None] | None = None) -> Iterator[Finding]:
-    """Whether the clock is right: nothing is computed from it, but certificates, logs and histories go by it."""
+    """The clock: certificates, logs and histories depend on it, results do not."""
     if subject.probes.wall_clock() < FIRST_YEAR_S:
         yield problem("clock", "the clock is years behind: certificates will be refused; set it, and turn on NTP")
         return
@@ -98,7 +98,7 @@ def clock(subject: Subject, status: Callable[[], int | None] | None = None) -> I
 
 
 def ports(subject: Subject) -> Iterator[Finding]:
-    """Whether services may listen where they would."""
+    """The services' ports."""
     for port, flag in subject.ports.items():
         family = socket.AF_INET6 if ":" in subject.host else socket.AF_INET
         with socket.socket(family, socket.SOCK_STREAM) as listener:
@@ -131,7 +131,7 @@ def _quota(text: str) -> float | None:
 
 
 def _clock_status() -> int | None:
-    """The kernel's status word of its clock; None where it does not tell."""
+    """The kernel's status word of its clock; None if unknown."""
 
     class Timex(ctypes.Structure):
         # The first fields of struct timex; the rest is left out but for its room.

@@ -1,4 +1,4 @@
-"""Whether an aggregator and a gateway can be reached from here, step by step."""
+"""Checks of the way to an aggregator and to a gateway, step by step."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from shared.wire.addresses import split_address
 TIMEOUT_S = 3.0
 """Longest wait for each step."""
 SKEW_S = 30.0
-"""Difference of two hosts' clocks that is told."""
+"""Least difference of two hosts' clocks that is reported."""
 CHEAP_CALL = "/fedplcc.v1.RunService/ListClients"
 """A call that changes nothing and takes an empty message."""
 
@@ -71,7 +71,7 @@ def gateway(subject: Subject) -> Iterator[Finding]:
 
 
 class _Unreached(Exception):
-    """A step towards a service failed; the later ones need not be tried."""
+    """A step towards a service failed, and with it all later ones."""
 
     def __init__(self, finding: Finding) -> None:
         super().__init__(finding.sentence)
@@ -99,7 +99,7 @@ def _reached(subject: Subject, what: str, host: str, port: int) -> Iterator[Find
 
 
 def _version_of(address: str) -> str | None:
-    """The version that an aggregator says beside an answer."""
+    """The aggregator's version, from the metadata of an answer."""
     import grpc
 
     from shared.wire.interceptor import VERSION_KEY

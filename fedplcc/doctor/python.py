@@ -1,4 +1,4 @@
-"""Python, the packages, torch and what it computes on."""
+"""Checks of Python, the packages, torch and its device."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ WORKSPACES = (":4096:8", ":16:8")
 
 
 def python_version(subject: Subject, version: tuple[int, int] = sys.version_info[:2]) -> Iterator[Finding]:
-    """Whether this Python is one that fedplcc is made for."""
+    """The version of Python."""
     oldest, newest = (".".join(map(str, limit)) for limit in PYTHONS)
     text = f"fedplcc {VERSION} on Python {platform.python_version()}, {platform.machine()}, {sys.prefix}"
     if not PYTHONS[0] <= version <= PYTHONS[1]:
@@ -42,7 +42,7 @@ def python_version(subject: Subject, version: tuple[int, int] = sys.version_info
 
 
 def packages(subject: Subject) -> Iterator[Finding]:
-    """Which packages are here, and whether they fit each other."""
+    """The installed packages and their versions."""
     probes = subject.probes
     versions = {package: probes.version_of(package) for package in CORE}
     yield ok("packages", ", ".join(f"{package} {version or 'missing'}" for package, version in versions.items()))
@@ -71,7 +71,7 @@ def packages(subject: Subject) -> Iterator[Finding]:
 
 
 def torch_and_device(subject: Subject) -> Iterator[Finding]:
-    """Whether torch works here, and on what."""
+    """Torch and its device."""
     probes = subject.probes
     if not probes.is_installed("torch"):
         yield ok("torch", "not installed: fine for an aggregator or a gateway; a trainer needs 'fedplcc[trainer]'")
@@ -107,7 +107,7 @@ def torch_and_device(subject: Subject) -> Iterator[Finding]:
 
 
 def determinism(subject: Subject) -> Iterator[Finding]:
-    """Whether this host will compute the same last bits as others of its type."""
+    """Settings that change the last bits of results."""
     environment = subject.probes.environment
     workspace = environment.get("CUBLAS_WORKSPACE_CONFIG")
     if workspace is not None and workspace not in WORKSPACES:
@@ -144,7 +144,7 @@ def _cuda_device(torch: Any, index: int) -> Finding:
 
 
 def _unmet(subject: Subject) -> Iterator[tuple[str, str]]:
-    """Installed packages of a version that fedplcc does not take, as (requirement, version)."""
+    """Installed packages with an unsupported version, as (requirement, version)."""
     try:
         from packaging.requirements import Requirement
 

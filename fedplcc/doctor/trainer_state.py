@@ -1,7 +1,7 @@
-"""What a trainer keeps over its restarts, examined: also while it runs, and changing nothing.
+"""The examination of a trainer's state directory, also while the trainer runs; it changes nothing.
 
-Nothing in it can be a loss: what is damaged is trained again or begins anew. But a client state that begins anew (MOON's)
-gives other bytes than the undisturbed run, and a damaged disk should be known of.
+Damage there loses no result: the trainer trains a damaged update again, and a damaged client state (MOON's) begins anew. But
+the run then has other bytes than an undisturbed one, and the disk may be failing.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def is_trainer_state(state: Path) -> bool:
 
 
 def examine_trainer_state(state: Path) -> Iterator[Finding]:
-    """Whether each update and client state that is kept has its SHA-256, for every client that the trainer acted for."""
+    """Check the SHA-256 of each kept update and client state, for every client of the trainer."""
     folders = sorted(path for path in (state / STATES_FOLDER).glob("*") if path.is_dir())
     if not folders:
         yield ok("trainer", "it keeps no finished update and no client state")
@@ -31,7 +31,7 @@ def examine_trainer_state(state: Path) -> Iterator[Finding]:
 
 
 def _examined(folder: Path) -> Finding:
-    """What is kept of one client."""
+    """The finding for one client."""
     try:
         kept = manifest_in(folder)
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""The demo: six processes on this machine, a run started through REST and watched to its end, its results fetched."""
+"""The demo: a federation of local processes whose run is started, followed and fetched through the gateway."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from shared.errors import Code, FailedPrecondition, FedplccError, RoundNotFound,
 from trainer.consent import Consent
 
 PROBLEM_POLL_S = 1.0
-"""How often the clients are asked whether one cannot go on."""
+"""Time between two checks for a client with a fatal problem."""
 
 
 class Demo:
@@ -34,13 +34,13 @@ class Demo:
         device: str = "auto",
         gateway_port: int = 0,
     ) -> None:
-        """Say what is to be done; nothing starts yet."""
+        """Prepare the demo; nothing starts yet."""
         self._federation, self._folder, self._progress = federation, folder, progress
         self._clients = local_clients(federation)
         self._device, self._gateway_port = device, gateway_port
 
     async def run(self, *, keep: bool = False) -> RunRecord:
-        """Train until the run has ended and write what it leaves; every process has ended when this returns.
+        """Train until the run has ended and write its results; every process has ended when this returns.
 
         Args:
             keep: Whether the processes stay until this is cancelled; the results are returned all the same.
@@ -94,7 +94,7 @@ class Demo:
         raise AssertionError("the events of a run end with the run")
 
     async def _blocked(self, gateway: Gateway) -> FedplccError:
-        """Wait until a client says that it cannot go on; here nobody could mend it, so the run would wait for ever."""
+        """Wait until a client reports a fatal problem, for which the run would wait for ever; returns it as an error."""
         while True:
             for client in await gateway.list_clients():
                 problem = client.problem

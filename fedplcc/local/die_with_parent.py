@@ -1,7 +1,7 @@
-"""Become another program that the kernel ends together with the process that started it.
+"""Start a program that the kernel kills when the parent process ends.
 
 Run as a script by its path, with the parent's process id and the program's command line. Only Linux can do this; elsewhere
-the program simply starts, and whoever started it has to end it.
+the program starts without it.
 """
 
 import ctypes
@@ -10,7 +10,7 @@ import signal
 import sys
 
 PR_SET_PDEATHSIG = 1
-"""From linux/prctl.h; the setting outlives execve, so the program that is started need not know of it."""
+"""From linux/prctl.h; the setting outlives execve, so the program needs no change."""
 
 
 def main() -> None:
@@ -18,7 +18,7 @@ def main() -> None:
     parent, command = int(sys.argv[1]), sys.argv[2:]
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:  # it ended before the kernel was asked
+        if os.getppid() != parent:  # the parent ended before the call
             sys.exit(1)
     os.execv(command[0], command)
 

@@ -1,8 +1,7 @@
 """A whole federation on this machine: an aggregator, its trainers and a gateway, each a process of its own on loopback.
 
-Processes choose free ports themselves and say them in their logs; what they can do is asked of them (gRPC health, /readyz),
-never guessed from time. Whatever ends the federation ends every process, by the process ids that it started; where the
-kernel can do that, also when this process is killed.
+Processes choose free ports and log them; their readiness is asked for (gRPC health, /readyz), never guessed from time. The
+end of the federation ends every process that it started, by process id; on Linux also when this process is killed.
 """
 
 from __future__ import annotations
@@ -32,19 +31,19 @@ from trainer.consent import NO_CONSENT, Consent
 
 HOST = "127.0.0.1"
 START_S = 120.0
-"""Longest start of a process; importing torch on a busy machine takes its time."""
+"""Longest start of a process; importing torch on a busy machine is slow."""
 POLL_S = 0.05
-"""How often a starting process is looked at."""
+"""Time between two looks at a starting process."""
 END_S = 10.0
-"""What a process has to end in after SIGTERM, before SIGKILL."""
+"""Time between SIGTERM and SIGKILL."""
 ALARM_S = 1.0
-"""How long work that failed waits for a process that may have made it fail to be found dead."""
+"""Time that failed work waits for the end of a process, which would be the better explanation."""
 
 Result = TypeVar("Result")
 
 
 class ProcessEnded(FedplccError):
-    """A process of the federation ended although nobody asked it to."""
+    """A process of the federation ended by itself."""
 
     code = Code.INTERNAL
     reason = "PROCESS_ENDED"
@@ -66,7 +65,7 @@ class LocalProcess:
         return self._process.pid
 
     async def start(self) -> None:
-        """Start it; a former run's log is kept, and this one's follows it."""
+        """Start it; its output is appended to the log."""
         command = [sys.executable, "-P", "-m", *self._arguments]
         guard = [sys.executable, "-I", "-S", str(Path(die_with_parent.__file__)), str(os.getpid())]
         with disk_errors(self.log), self.log.open("ab") as log:
@@ -88,7 +87,7 @@ class LocalProcess:
         return await self._process.wait()
 
     async def failed(self) -> FedplccError:
-        """Wait for its end; returns why it came."""
+        """Wait for its end; returns the error for it."""
         return self.failure(await self.ended())
 
     def signal(self, number: signal.Signals) -> None:
@@ -97,7 +96,7 @@ class LocalProcess:
             self._process.send_signal(number)
 
     def log_text(self) -> str:
-        """What it has written since it was started."""
+        """Its output since the start."""
         with disk_errors(self.log), self.log.open("rb") as log:
             log.seek(self._log_begin)
             return log.read().decode(errors="replace")
@@ -107,10 +106,10 @@ class LocalProcess:
         return next((line for line in self._log_lines() if line.get("event") == event), None)
 
     def failure(self, code: int) -> FedplccError:
-        """Why it ended, in its own words if it said any."""
+        """The error for its end, with its last logged error if there is one."""
         said = [line["detail"] for line in self._log_lines() if line.get("level") == "error" and "detail" in line]
         reason = said[-1] if said else f"with exit code {code}; what it did before is in {self.log}"
-        # The services' exit codes for what their settings or their disk are to blame for.
+        # Exit codes of the services for wrong settings and for a failing disk.
         kind = {2: InvalidConfig, 4: StoreUnavailable}.get(code, ProcessEnded) if said else ProcessEnded
         return kind(f"{self.name} ended: {reason}" if said else f"{self.name} ended {reason}")
 
@@ -138,7 +137,7 @@ class LocalFederation:
         device: str = "auto",
         gateway_port: int = 0,
     ) -> None:
-        """Say what is to run; nothing starts yet.
+        """Prepare the processes; nothing starts yet.
 
         Args:
             clients: One trainer is started for each.
@@ -174,7 +173,7 @@ class LocalFederation:
         await self._end()
 
     async def guard(self, work: Coroutine[Any, Any, Result]) -> Result:
-        """Do something that needs every process.
+        """Await work that needs every process.
 
         Raises:
             ProcessEnded, InvalidConfig, StoreUnavailable: A process ended; the work was cancelled.
@@ -216,7 +215,7 @@ class LocalFederation:
         self._processes.append(process)
 
     async def _ready(self, process: LocalProcess, event: str) -> Mapping[str, Any]:
-        """Wait for a process to say that it is ready; returns the fields of what it says."""
+        """Wait for a process to log that it is ready; returns the fields of that line."""
 
         async def said() -> Mapping[str, Any]:
             while (fields := process.logged(event)) is None:
@@ -226,7 +225,7 @@ class LocalFederation:
         return await self.guard(_in_time(said(), process.name))
 
     async def _end(self) -> None:
-        """End every process: whoever asks something of another one first."""
+        """End every process: the aggregator, on which all others depend, at last."""
         for group in (self._processes[1:], self._processes[:1]):
             for process in group:
                 process.signal(signal.SIGTERM)
@@ -234,16 +233,16 @@ class LocalFederation:
 
 
 async def unless(work: Coroutine[Any, Any, Result], *alarms: Coroutine[Any, Any, FedplccError]) -> Result:
-    """Do something, unless one of the alarms goes off before it is done: that cancels it and is raised.
+    """Await work, unless an alarm returns an error first: the error cancels the work and is raised.
 
     Raises:
-        FedplccError: What an alarm returned.
+        FedplccError: The error of an alarm.
     """
     working, watching = asyncio.ensure_future(work), [asyncio.ensure_future(alarm) for alarm in alarms]
     try:
         await asyncio.wait({working, *watching}, return_when=asyncio.FIRST_COMPLETED)
         if working.done() and working.exception() is not None:
-            # What broke the work may be about to ring: that is the better sentence.
+            # The cause may be about to set off an alarm, whose sentence is the better one.
             await asyncio.wait(watching, timeout=ALARM_S, return_when=asyncio.FIRST_COMPLETED)
         elif working.done():
             return working.result()
@@ -273,7 +272,7 @@ async def _in_time(work: Coroutine[Any, Any, Result], name: str) -> Result:
 
 
 async def _healthy(address: str) -> None:
-    """Wait for the aggregator's gRPC health to say that it serves."""
+    """Wait until the aggregator's gRPC health is SERVING."""
 
     async def serving() -> None:
         async with open_aio_channel(address) as channel:
@@ -294,7 +293,7 @@ async def _healthy(address: str) -> None:
 
 
 async def _answering(url: str) -> None:
-    """Wait for the gateway to say that it and its aggregator serve."""
+    """Wait until the gateway and its aggregator serve."""
 
     async def ready() -> None:
         async with Gateway(url) as gateway:
@@ -305,7 +304,7 @@ async def _answering(url: str) -> None:
 
 
 def _environment() -> dict[str, str]:
-    """The processes' environment: settings come as flags alone, and this very copy of the packages is found first."""
+    """The processes' environment: without settings, which are flags, and with this copy of the packages first."""
     environment = environment_without_settings()
     packages = str(Path(__file__).parents[2])
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, (packages, environment.get("PYTHONPATH"))))

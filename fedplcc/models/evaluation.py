@@ -1,6 +1,6 @@
-"""How good a model is on labelled images: accuracy, whole and per class, and what is taken for what.
+"""Evaluation of a model on labelled images: accuracy, overall and per class, and the confusion matrix.
 
-It runs the code that evaluated the model in its run, so on a client's own data it comes to the same accuracy.
+It runs the same code as the run's own evaluation, so a client's own data give the same accuracy.
 
 Shape legend: N images, M classes.
 """
@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 
+from fedplcc.models.confusion_matrix import confusion_matrix
 from fedplcc.models.trained_model import TrainedModel
 from fedplcc.runs.atomic_file import atomic_file, write_text
-from fedplcc.runs.plots import confusion_matrix
 from shared.errors import InvalidData
 from shared.tensors import sha256_hex
 from shared.types import IntArray
@@ -33,7 +33,7 @@ EVALUATIONS = "evaluations"
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ModelEvaluation:
-    """A model judged by labelled images.
+    """Results of a model on labelled images.
 
     Attributes:
         title: What the model is, for people.
@@ -58,21 +58,21 @@ class ModelEvaluation:
 
     @property
     def num_examples(self) -> int:
-        """Images that were judged."""
+        """Number of images."""
         return int(self.total_M.sum())
 
     @property
     def num_correct(self) -> int:
-        """Those that were given their class."""
+        """Number of images with the right class."""
         return int(self.confusion_MM.trace())
 
     @property
     def accuracy(self) -> float:
-        """The fraction of them."""
+        """Fraction of images with the right class."""
         return self.num_correct / self.num_examples
 
     def as_json(self) -> dict[str, Any]:
-        """What evaluation.json and `--json` hold."""
+        """The content of evaluation.json and `--json`."""
         return {
             **self.facts,
             "data": self.data,
@@ -89,7 +89,7 @@ class ModelEvaluation:
         }
 
     def lines(self) -> Iterator[str]:
-        """What a person reads: the accuracy, and a line per class with its commonest mistake."""
+        """Lines of text: the accuracy, and each class with its commonest mistake."""
         part = {"all": "images", "test": "test images", "train": "training images"}[self.split]
         yield f"{self.title}: {self.num_examples} {part} of {self.data}"
         yield f"accuracy {100 * self.accuracy:.1f}% ({self.num_correct} of {self.num_examples})"
@@ -110,7 +110,7 @@ class ModelEvaluation:
 
 
 def evaluate_model(trained: TrainedModel, data: str, split: Split = "test") -> ModelEvaluation:
-    """Let the model name every image of one part of a data set.
+    """Classify every image of one part of a data set.
 
     Raises:
         InvalidData: The data set cannot be opened, breaks the run's data contract, or has no image in that part.
@@ -139,9 +139,9 @@ def evaluate_model(trained: TrainedModel, data: str, split: Split = "test") -> M
 
 
 def evaluation_folder(trained: TrainedModel, data: str, split: Split) -> Path:
-    """Where an evaluation is written if nobody says where: below the model's folder, a folder per data set and part.
+    """The usual folder of an evaluation: below the model's folder, one per data set and part.
 
-    A specification that is no name for a folder as it stands is told from its likes by its SHA-256.
+    A specification that is no valid folder name gets a part of its SHA-256.
     """
     name = re.sub(r"[^A-Za-z0-9._]+", "-", data).strip("-.")[-80:]
     if name != data:

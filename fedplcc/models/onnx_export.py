@@ -36,7 +36,7 @@ TRIED_BATCHES = (1, 3)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """How far ONNX Runtime's outputs are from torch's, on random images.
+    """Largest differences of ONNX Runtime's outputs from torch's, on random images.
 
     Attributes:
         logits: Largest absolute difference.
@@ -50,12 +50,12 @@ class Comparison:
 
     @property
     def agrees(self) -> bool:
-        """Whether the differences are what another order of summation makes."""
+        """Whether the differences are as small as another order of summation makes them."""
         return max(self.logits, self.features) <= 1e-3 * self.scale + 1e-6
 
 
 class _Outputs(nn.Module):
-    """The model with both of its results."""
+    """The model with both outputs."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
@@ -69,7 +69,7 @@ class _Outputs(nn.Module):
 
 
 def export_onnx(trained: TrainedModel) -> tuple[bytes, Comparison | None]:
-    """Return the model as the bytes of an ONNX file, and try them.
+    """Return the model as the bytes of an ONNX file, compared with torch.
 
     Returns:
         The file, and how ONNX Runtime's results compare with torch's; None where it is not installed.
@@ -107,7 +107,7 @@ def _graph(trained: TrainedModel) -> ModelProto:
                 external_data=False,
                 verbose=False,
             )
-    # The exporter raises whatever it meets in a model, which may be somebody's own.
+    # The exporter may raise any exception, and the model may be code of the user.
     except Exception as cause:
         first = (str(cause).strip().splitlines() or [type(cause).__name__])[0]
         raise InvalidModel(f"torch cannot export model {trained.config.model.name!r} to ONNX: {first}") from cause
@@ -121,7 +121,7 @@ def _graph(trained: TrainedModel) -> ModelProto:
 
 
 def metadata(trained: TrainedModel) -> dict[str, str]:
-    """What the file says of itself."""
+    """The file's metadata."""
     data = trained.config.data
     values: dict[str, Any] = {
         "classes": data.classes,
@@ -156,7 +156,7 @@ def _compared(trained: TrainedModel, data: bytes) -> Comparison | None:
 
 @contextmanager
 def _quietly() -> Iterator[None]:
-    """Within the block, the exporter's own reports stay away from the person's terminal."""
+    """Keep the exporter's own output off the terminal within the block."""
     logging.disable(logging.WARNING)
     try:
         with warnings.catch_warnings():

@@ -1,4 +1,4 @@
-"""What a model says of images without labels: classes with probabilities, and the global prototype that is nearest.
+"""Predictions for images without labels: classes with probabilities, and the nearest global prototype.
 
 Shape legend: N images, B batch, S image size, D feature size, M classes, G prototypes.
 """
@@ -52,7 +52,7 @@ class NearestPrototype:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prediction:
-    """What the model says of one image.
+    """The prediction for one image.
 
     Attributes:
         image: The file.
@@ -79,7 +79,7 @@ class Prediction:
 
 
 def image_files(paths: Iterable[Path], on_problem: OnProblem) -> Iterator[Path]:
-    """Yield the files that somebody means: files as they are named, and the images in folders, sorted by path.
+    """Yield the named files, and the images in named folders, sorted by path.
 
     In a folder only names that end as images do count, at any depth; names that begin with a dot are ignored.
     """
@@ -114,7 +114,7 @@ def _walk(folder: Path, on_problem: OnProblem) -> Iterator[tuple[str, list[str],
 def predictions(
     trained: TrainedModel, files: Iterable[Path], *, top: int = 1, on_problem: OnProblem
 ) -> Iterator[Prediction]:
-    """Yield what the model says of each image that can be read, in order.
+    """Yield the prediction for each readable image, in order.
 
     Images are fitted and normalised as the run's training images were, and held in memory a batch at a time.
 
@@ -122,7 +122,7 @@ def predictions(
         trained: The model.
         files: Image files.
         top: Number of classes to tell of each image.
-        on_problem: Told of files that cannot be read as images.
+        on_problem: Called with a sentence for each file that cannot be read as an image.
 
     Raises:
         InvalidModel: The model gives an image no probabilities, or cannot be computed deterministically on the device.
@@ -171,7 +171,7 @@ def _nearest(trained: TrainedModel, features_BD: Tensor) -> Sequence[NearestProt
     return [
         NearestPrototype(
             class_name=trained.config.data.classes[int(prototypes.class_ids[row])],
-            similarity=min(1.0, max(-1.0, similarity)),  # rounding may pass 1 by a last bit
+            similarity=min(1.0, max(-1.0, similarity)),  # rounding may exceed 1 by a last bit
             weight=float(prototypes.weights[row]),
         )
         for row, similarity in zip(best_B.indices.tolist(), best_B.values.tolist(), strict=True)
@@ -196,7 +196,7 @@ class PredictionTable:
         return "  ".join([*columns, "image"])
 
     def lines(self, prediction: Prediction) -> Iterator[str]:
-        """A line for the image, and one for each further class."""
+        """The image's line, and a line for each further class."""
         for number, (name, probability) in enumerate(prediction.top):
             columns = [_cut(name, self._width), f"{100 * probability:10.1f}%"]
             if number == 0:
@@ -215,5 +215,5 @@ class PredictionTable:
 
 
 def _cut(name: str, width: int) -> str:
-    """The name in so many columns."""
+    """The name in exactly `width` columns."""
     return (name if len(name) <= width else name[: width - 1] + "…").ljust(width)

@@ -1,7 +1,7 @@
-"""A run's result as a torch model: what a run leaves, read back.
+"""A run's model and prototypes, read from its files.
 
 The configuration in run.json says which model it is; model.safetensors holds its weights, prototypes.safetensors the global
-prototypes. A model file away from its run.json is read with the run's configuration file. So is a model of somebody's own
+prototypes. A model file away from its run.json is read with the run's configuration file. So is a model of a user's own
 code: a run's folder comes from anywhere, and must not choose what code runs here.
 """
 
@@ -30,7 +30,7 @@ from trainer.reproducibility.environment import resolve_device
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TrainedModel:
-    """A model with everything that is needed to use it.
+    """A model with its configuration and prototypes.
 
     Attributes:
         model: Keeps `trainer.models.FeatureModel`; in eval mode, on `device`.
@@ -54,26 +54,26 @@ class TrainedModel:
 
     @property
     def title(self) -> str:
-        """What the model is, for people."""
+        """The model's run and round as text."""
         name = f"run {self.run_id}" if self.run_id else str(self.file)
         return name if self.round is None else f"{name}, round {self.round}"
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What the model is, for programs."""
+        """The model's run, round and SHA-256."""
         return {"run_id": self.run_id, "round": self.round, "model_sha256": self.sha256}
 
 
 def read_trained_model(
     path: Path, *, config_file: Path | None = None, device: str = "auto", trusted_factory: str | None = None
 ) -> TrainedModel:
-    """Read a model and what belongs to it.
+    """Read a model with its configuration and prototypes.
 
     Args:
         path: Folder of a run, or a model file in one.
         config_file: The run's configuration file, instead of the run.json beside the model.
         device: auto, cpu, cuda or cuda:N.
-        trusted_factory: A model of somebody's own code that run.json may name, because a person has named it already.
+        trusted_factory: A model of a user's own code that run.json may name, because the user has named it too.
 
     Raises:
         InvalidModel: There is no model, it is none, it is of another configuration, clients of its run keep theirs, or
@@ -120,7 +120,7 @@ def read_trained_model(
 
 
 def _model_file(path: Path) -> Path:
-    """The model file that somebody means."""
+    """The model file at a path."""
     if path.is_file():
         return path
     if not path.exists():
@@ -170,7 +170,7 @@ def _config(manifest: Mapping[str, Any], file: Path, trusted_factory: str | None
 
 
 def _finite(arrays: Mapping[str, Array]) -> Mapping[str, Array]:
-    """Refuse values that no training leaves, and that would make every answer nonsense."""
+    """Refuse values that are not finite: every output would be meaningless."""
     for name, array in arrays.items():
         if array.dtype.kind == "f" and not np.isfinite(array).all():
             raise InvalidModel(f"tensor {name!r} holds values that are not finite")
@@ -193,12 +193,12 @@ def _prototypes(path: Path, feature_dim: int, config: RunConfig) -> PrototypeSet
 
 
 def _round_of(sha256: str, metrics: Path) -> int | None:
-    """The last round whose model has this SHA-256, if the lines beside the model know it."""
+    """The last round whose model has this SHA-256, from the metrics.jsonl beside the model."""
     try:
         lines = [json.loads(line) for line in metrics.read_text(encoding="utf-8").splitlines()]
         return max((int(line["round"]) for line in lines if line["model_sha256"] == sha256), default=None)
     except (OSError, ValueError, LookupError, TypeError):
-        return None  # a fact for people, not worth an error
+        return None  # only information for people, not worth an error
 
 
 def _read(path: Path) -> bytes:

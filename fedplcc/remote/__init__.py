@@ -1,1 +1,1 @@
-"""The gateway and other services as the command sees them."""
+"""Clients of the gateway and of services' health."""

@@ -1,4 +1,4 @@
-"""Fetching what a run leaves from a gateway."""
+"""Download of a run's results from a gateway."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ OnBytes = Callable[[str, int, int], None]
 async def fetch_run(
     gateway: Gateway, run_id: str, folder: Path, on_bytes: OnBytes = lambda name, count, total: None
 ) -> RunRecord:
-    """Write what a run has committed so far into a folder.
+    """Write a run's committed results into a folder.
 
     Raises:
         RunNotFound, RoundNotFound: There is no such run, or it has committed nothing.

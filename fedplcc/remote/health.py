@@ -109,7 +109,7 @@ async def _ask_gateway(address: str, *, timeout_s: float, insecure: bool) -> Non
 
 
 def _judge(url: str, status: int, body: bytes) -> None:
-    """Return if this is the answer of a gateway that serves; it says `"status": "ok"`, or in a problem document why not."""
+    """Check that this is the answer of a serving gateway: a document with `"status": "ok"`."""
     try:
         document = json.loads(body)
     except ValueError:

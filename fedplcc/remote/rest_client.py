@@ -1,4 +1,4 @@
-"""A typed asyncio client of the gateway: documents of gateway/schemas in and out, errors of shared/errors.py.
+"""A typed asyncio client of the gateway: documents of shared/documents in and out, errors of shared/errors.py.
 
 Every operation may be done twice, so a request whose answer was lost is sent again; what a gateway refuses for now (503,
 429) is asked again a few times. A gateway that is not there at all is said at once. An event stream that breaks goes on
@@ -19,9 +19,9 @@ from typing import Any, BinaryIO, Literal, Self, TypeVar
 from urllib.parse import quote
 
 import httpx
+from httpx_sse import EventSource
 from pydantic import ValidationError
 
-from fedplcc.remote.sse import read_events
 from fedplcc.runs.initial_model import PIECE_BYTES, model_blob
 from shared.documents import Client, ClientList, Document, Event, InitialModel, Problem, Round, RoundPage, Run, RunPage
 from shared.errors import (
@@ -38,17 +38,17 @@ from shared.types import BlobRef, RoundPhase
 from shared.wire.addresses import is_loopback, require_secure
 
 CONNECT_S, ANSWER_S = 10.0, 45.0
-"""Longest wait for a connection, and for an answer to go on: longer than the gateway waits for its aggregator."""
+"""Longest wait for a connection, and for the next bytes of an answer: longer than the gateway waits for its aggregator."""
 SILENCE_S = 45.0
-"""Silence after which an event stream counts as broken; the gateway says that it is alive every 15 s."""
+"""Silence after which an event stream counts as broken; the gateway sends a comment every 15 s."""
 ATTEMPTS = 4
-"""How often a request is sent."""
+"""Most attempts of a request."""
 STORE_BYTES_PER_S = 20e6
-"""How fast a federation checks and stores a model at least."""
+"""Least speed at which a federation checks and stores a model."""
 BUFFERED_BYTES, LINK_BYTES_PER_S = 4 << 20, 50e3
-"""How much of what was sent may still be in this system's buffers, and how fast a link brings it to the gateway at least."""
+"""Most sent bytes that this system's buffers may still hold, and the least speed of the link to the gateway."""
 PATIENCE_S = 300.0
-"""How long a gateway that has answered may be away before following its events is given up."""
+"""Longest absence of a gateway before `follow` gives up."""
 PAUSE_S = (0.25, 5.0)
 """First and longest pause between attempts; each lasts between half and all of it."""
 PAGE_SIZE = 200
@@ -110,11 +110,11 @@ class Gateway:
         return _document(Run, await self._request("POST", "/v1/runs", json=dict(config), headers=headers))
 
     async def store_model(self, file: Path, *, on_bytes: Callable[[int], None] = lambda count: None) -> BlobRef:
-        """Have the federation hold a model that runs can begin with; returns its name.
+        """Upload a model that runs can begin with; returns its name.
 
         Args:
             file: A safetensors file.
-            on_bytes: Told how many bytes are on their way, after each piece; those of a second attempt come again.
+            on_bytes: Called with the number of bytes of each sent piece; a second attempt counts again.
 
         Raises:
             InvalidConfig: The file cannot be read, or is no safetensors file.
@@ -190,7 +190,7 @@ class Gateway:
         return (await self._request("GET", _path(run_id, f"{name}.jsonl"), params={"after": after})).text.splitlines()
 
     async def seconds_of(self, run_id: str, number: int) -> float | None:
-        """How long a committed round took; None where its line of timings.jsonl does not say."""
+        """Duration of a committed round; None if its line of timings.jsonl has none."""
         for line in await self.lines(run_id, "timings", after=number - 1):
             timings = json.loads(line)
             if timings.get("round") == number:
@@ -238,7 +238,7 @@ class Gateway:
             blob: What `results` named; its role says which of the two it is.
             file: Empty, to be written to.
             round_number: Of which round.
-            on_bytes: Told how many bytes came, after each piece.
+            on_bytes: Called with the number of bytes of each piece.
         """
         received, failures = 0, 0
         while received < blob.size_bytes:
@@ -272,7 +272,7 @@ class Gateway:
         Args:
             run_id: Of which run.
             after: The last event that is known already.
-            on_trouble: Told why the events stopped coming, at each attempt to go on; and "" when they may come again.
+            on_trouble: Called with the reason at each attempt to reconnect, and with "" when events may come again.
 
         Raises:
             FedplccError: The gateway refuses; or it was not there at first, or was away for longer than `PATIENCE_S`.
@@ -285,11 +285,13 @@ class Gateway:
                 async with self._stream("GET", _path(run_id, "events"), headers=headers, silence_s=SILENCE_S) as answer:
                     has_answered, failures, last_sign = True, 0, clock()
                     on_trouble("")
-                    async for item in read_events(answer.aiter_lines()):
+                    async for item in EventSource(answer).aiter_sse():
+                        if not item.data:
+                            continue  # by the standard a frame without data is no event; the library yields it
                         last_sign = clock()
-                        if item.name == "problem":
+                        if item.event == "problem":
                             raise _error_of(item.data, answer)
-                        if item.name == "end":
+                        if item.event == "end":
                             yield _parsed(Run, item.data)
                             return
                         event = _parsed(Event, item.data)
@@ -307,18 +309,18 @@ class Gateway:
     # The federation and the gateway itself
 
     async def list_clients(self, *, attempts: int = ATTEMPTS) -> list[Client]:
-        """Every client that ever joined, and what it is doing; whoever asks every few seconds needs one attempt only."""
+        """Every client that ever joined, with its activity; a caller that polls needs one attempt only."""
         return _document(ClientList, await self._request("GET", "/v1/clients", attempts=attempts)).clients
 
     async def is_ready(self) -> bool:
-        """Whether the gateway and its aggregator serve, asked once."""
+        """Whether the gateway and its aggregator serve; one request."""
         try:
             answer = await self._http.get("/readyz")
         except httpx.TransportError:
             return False
         return answer.status_code == httpx.codes.OK
 
-    # Parts of the above
+    # Shared parts
 
     async def _steer(self, run_id: str, action: str, request_id: str, **parts: Any) -> Run:
         headers = {"Idempotency-Key": request_id or uuid.uuid4().hex}
@@ -376,7 +378,7 @@ class Gateway:
 
 
 class GatewayAbsent(Unavailable):
-    """Nobody listens at the address."""
+    """No process listens at the address."""
 
 
 def _checked(url: str, insecure: bool) -> str:
@@ -393,19 +395,19 @@ def _checked(url: str, insecure: bool) -> str:
 
 
 def _path(run_id: str, part: str = "") -> str:
-    # Whatever somebody types as a run's id stays one part of the path.
+    # Any text given as a run's id stays one part of the path.
     return f"/v1/runs/{quote(run_id, safe='')}/{part}".rstrip("/")
 
 
 def _successful(answer: httpx.Response) -> httpx.Response:
-    """The answer, or the error that it stands for."""
+    """The answer if it is a success; raises its error otherwise."""
     if answer.is_success:
         return answer
     raise _error_of(answer.text, answer)
 
 
 def _error_of(text: str, answer: httpx.Response) -> FedplccError:
-    """The error that the gateway met, from its problem document."""
+    """The error in a problem document."""
     try:
         problem = Problem.model_validate_json(text)
     except ValidationError:

@@ -1,1 +1,1 @@
-"""A run's configuration and the folder of its results."""
+"""A run's configuration, and the files and folder of its results."""

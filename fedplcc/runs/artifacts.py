@@ -1,4 +1,4 @@
-"""What a run leaves in a folder, the same for a demo, a simulation and a deployed run fetched through the gateway.
+"""The files of a run, equal for a demo, a simulation and a deployed run fetched through the gateway.
 
     run.json                 configuration, seed, versions and machine types
     metrics.jsonl            a line per committed round: computed values only, so equal federations give equal bytes
@@ -38,7 +38,7 @@ EVALUATIONS = "evaluations.jsonl"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRecord:
-    """A run as far as it has committed.
+    """A run's committed results.
 
     Attributes:
         manifest: The content of run.json.
@@ -48,7 +48,7 @@ class RunRecord:
         timings_lines: Lines of timings.jsonl, likewise.
         model: The global model of the last committed round.
         prototypes: Its global prototypes.
-        evaluations_lines: Lines of evaluations.jsonl, likewise; none where nobody kept them.
+        evaluations_lines: Lines of evaluations.jsonl, likewise; none if they were not kept.
     """
 
     manifest: Mapping[str, Any]
@@ -67,7 +67,7 @@ class RunRecord:
 
 
 def claim_folder(folder: Path, run_id: str) -> None:
-    """Make the folder in which a run's files are to be; one that holds another run's files is left alone.
+    """Make the folder for a run's files; a folder with another run's files is refused.
 
     Raises:
         InvalidConfig: It holds another run.
@@ -115,12 +115,12 @@ def write_record(folder: Path, record: RunRecord) -> None:
     if record.evaluations_lines:
         write_text(folder / EVALUATIONS, _lines(record.evaluations_lines))
     _draw(folder / PICTURE, record)
-    # Last: a folder with a run.json is complete.
+    # Last: a run.json marks a complete folder.
     write_text(folder / MANIFEST, json.dumps(record.manifest, sort_keys=True, indent=2, allow_nan=False) + "\n")
 
 
 def read_record(folder: Path) -> RunRecord:
-    """Read back what a completed run left.
+    """Read the results of a completed run.
 
     Raises:
         InvalidConfig: The folder does not hold all of it.
@@ -146,7 +146,7 @@ def read_record(folder: Path) -> RunRecord:
 
 
 def summary(record: RunRecord, folder: Path) -> dict[str, Any]:
-    """What `demo --json` and `simulate --json` end with: the last line of metrics.jsonl, and where the rest is."""
+    """The last line of `demo --json` and `simulate --json`: the last line of metrics.jsonl, and the folder."""
     nothing = {
         "round": 0,
         "accuracy": {"mean": None, "worst": None},
@@ -166,7 +166,7 @@ def summary(record: RunRecord, folder: Path) -> dict[str, Any]:
 
 
 def describe(record: RunRecord, folder: Path) -> list[str]:
-    """Lines that tell a person what the run came to and where it is."""
+    """Lines of text: the run's state, its accuracies and its files."""
     manifest, lines = record.manifest, record.metrics
     told = [f"run {manifest['run_id']}: {len(lines)} of {manifest['total_rounds']} rounds, {record.status}"]
     if lines:
@@ -179,7 +179,7 @@ def describe(record: RunRecord, folder: Path) -> list[str]:
 
 
 def _accuracies(line: Mapping[str, Any]) -> list[str]:
-    """How good the models of a round are: a sentence for the global one, and one for the clients' own."""
+    """Accuracies of a round: a sentence for the global model, and one for the clients' own models."""
     kinds = {"accuracy": "accuracy", "accuracy_local": "accuracy of the clients' own models"}
     if line.get("accuracy_of"):
         del kinds["accuracy"]
@@ -195,7 +195,7 @@ def _accuracies(line: Mapping[str, Any]) -> list[str]:
 
 
 def ending_of(run_id: str, status: str, reason: str) -> str:
-    """A sentence that says how a run ended."""
+    """A sentence with a run's end and its reason."""
     words = {"completed": "has completed", "failed": "has failed", "stopped": "was stopped"}
     return f"run {run_id} {words.get(status, f'is {status}')}" + (f": {reason}" if reason else "")
 

@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all."""
+"""Files that exist whole or not at all."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from shared.process.disk import fsync_folder
 
 @contextmanager
 def atomic_file(path: Path, *, option: str = "--out") -> Iterator[BinaryIO]:
-    """Write a file beside its place; it takes its name when the block ends well, and is gone if it raises.
+    """Write a temporary file that takes its name when the block succeeds, and is deleted when it raises.
 
     Args:
         path: Its place.
-        option: Of the command line, that names another place.
+        option: The command-line option for another place, for the error.
 
     Raises:
         StoreUnavailable: The folder cannot be written, or the disk is full.
@@ -48,7 +48,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder that can be written to, with its parents.
+    """Make a writable folder with its parents.
 
     Raises:
         StoreUnavailable: It cannot be made or written to.
@@ -61,7 +61,7 @@ def make_folder(path: Path) -> None:
 
 @contextmanager
 def disk_errors(path: Path, *, option: str = "--out") -> Iterator[None]:
-    """Within the block, what the operating system refuses becomes one of our errors."""
+    """Turn errors of the operating system within the block into StoreUnavailable."""
     try:
         yield
     except OSError as error:

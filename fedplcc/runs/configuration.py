@@ -1,4 +1,4 @@
-"""Configuration files with what the command line changes of them. Pure but for reading the file."""
+"""Configuration files with the overrides of the command line. Pure but for reading the file."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from shared.errors import InvalidConfig
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overrides:
-    """What the command line says instead of the file; None means not given."""
+    """Values of the command line in place of the file's; None means not given."""
 
     method: str | None = None
     rounds: int | None = None
@@ -30,11 +30,11 @@ class Overrides:
 
 
 DEFAULT_FILE = Path("run.toml")
-"""The configuration file of the present folder."""
+"""The usual configuration file, in the present folder."""
 
 
 def chosen_file(file: Path | None) -> Path:
-    """The file that somebody named, or `run.toml` of the present folder.
+    """The given file, or `run.toml` of the present folder.
 
     Raises:
         InvalidConfig: There is no such file.
@@ -48,7 +48,7 @@ def chosen_file(file: Path | None) -> Path:
                 f"write one with: fedplcc config init {shlex.quote(str(file))}"
             ) from None
         except OSError:
-            pass  # whoever reads the file says it better
+            pass  # reading the file gives the better error
     elif not DEFAULT_FILE.exists():
         raise InvalidConfig(
             f"there is no {DEFAULT_FILE} here; name a configuration file, or write one with: fedplcc config init"
@@ -104,7 +104,7 @@ def override(document: Mapping[str, Any], overrides: Overrides) -> dict[str, Any
 
 
 def local_clients(federation: FederationFile) -> dict[str, ClientSection]:
-    """The clients that a demo or a simulation makes: those of the roster, or all where it names none. In id order.
+    """The clients of a demo or a simulation, in id order: the roster's, or all tables' without a roster.
 
     Raises:
         InvalidConfig: A client of the roster has no table, or there are fewer clients than the run waits for.
@@ -125,7 +125,7 @@ def domain_of(name: str, client: ClientSection) -> str:
 
 
 def federation_json(federation: FederationFile) -> str:
-    """The configuration with its clients as canonical JSON: equal text means that the same is trained on the same."""
+    """The configuration with its clients as canonical JSON: equal texts mean equal training on equal data."""
     clients = {name: client.model_dump(mode="json") for name, client in federation.clients.items()}
     return canonical_json({"config": json.loads(federation.config.canonical_json), "clients": clients})
 
@@ -145,7 +145,7 @@ def _assigned(document: Mapping[str, Any], assignment: str) -> dict[str, Any]:
 
 
 def _value(text: str) -> Any:
-    """What TOML makes of the text; text that TOML does not understand is meant as it stands."""
+    """The text as a TOML value; a string if it is none."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:

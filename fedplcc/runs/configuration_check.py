@@ -1,6 +1,6 @@
-"""Everything that is wrong with a configuration file, in one go: see `shared.config.problems` for a run's own sections.
+"""All problems of a configuration file at once; `shared.config.problems` checks the run's sections.
 
-Pure but for the model that a run may begin with.
+Pure but for reading the initial model's file.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from shared.errors import InvalidConfig
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """A configuration, or what is wrong with it: one sentence for each problem."""
+    """A configuration, or its problems in one sentence each."""
 
     federation: FederationFile | None
     problems: tuple[str, ...] = ()

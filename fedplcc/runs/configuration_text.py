@@ -1,6 +1,6 @@
-"""Configurations as text: what a run will be, and a file to start from with what every key means. Pure.
+"""Configurations as TOML: a run with its defaults, and a template that explains every key. Pure.
 
-Both are TOML, and both are made from the records that check a configuration, so no key can be forgotten or misdescribed.
+Both are generated from the records that check a configuration, so they have every key.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ EXAMPLES: Mapping[str, Any] = {
 
 
 def run_text(federation: FederationFile, written: Mapping[str, Any]) -> str:
-    """What a run will be, as TOML with the defaults filled in.
+    """A run's configuration as TOML, with the defaults filled in.
 
     Args:
         federation: The checked file.
@@ -69,7 +69,7 @@ def run_text(federation: FederationFile, written: Mapping[str, Any]) -> str:
 
 
 def template(federation: FederationFile) -> str:
-    """A configuration file to start from: every key with its value, its range and what it means."""
+    """A configuration file to start from: every key with its value, range and meaning."""
     lines = [
         "# A configuration of fedplcc. Everything but the method, the clients and the classes has a default, and keys that",
         "# are left out take it. Check a change with:  fedplcc config check FILE",
@@ -97,7 +97,7 @@ def template(federation: FederationFile) -> str:
 
 
 def range_of(field: FieldInfo) -> str:
-    """Which values a field takes, if its record bounds them: "1 to 100", "more than 0", "one of a, b"."""
+    """The range of a field, if it has one: "1 to 100", "more than 0", "one of a, b"."""
     parts = [*_parts(field.annotation), *field.metadata]
     choices = next((part for part in parts if get_origin(part) is Literal), None)
     if choices is not None:
@@ -138,7 +138,7 @@ def _heading(name: str, section: BaseModel) -> str:
 
 
 def _explained(place: str, kind: type[BaseModel], key: str, value: Any, *, is_used: bool = True) -> list[str]:
-    """A key with a comment above it; one that is not set stands in a comment itself."""
+    """A key below its comment; a key without a value is commented out."""
     field = kind.model_fields[key]
     said = [key_descriptions(kind).get(key, ""), f"({range_of(field)})" if range_of(field) else ""]
     comment = " ".join(filter(None, said))

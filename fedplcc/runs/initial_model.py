@@ -1,4 +1,4 @@
-"""The file that a run begins with: found, checked and hashed on this machine, before anything is sent or started."""
+"""The file of a run's initial model: found, checked and hashed before anything is sent or started."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ HOW_TO_WRITE = "write it with safetensors.torch.save_file(model.state_dict(), PA
 
 _KEY = "run.initial_model"
 _PICKLES = (b"PK\x03\x04", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
-"""How torch.save and pickle begin a file."""
+"""First bytes of files by torch.save and pickle."""
 
 
 def anchored(document: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """A configuration whose initial model, if it is a file, is found from `folder`."""
+    """The configuration with the path of its initial model, if that is a file, resolved from `folder`."""
     run = document.get("run")
     text = run.get("initial_model") if isinstance(run, Mapping) else None
     if not isinstance(run, Mapping) or not isinstance(text, str):
@@ -31,14 +31,14 @@ def anchored(document: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     try:
         model = parse_initial_model(text)
     except ValueError:
-        return dict(document)  # what is wrong with it is said where all of the configuration is checked
+        return dict(document)  # the check of the whole configuration reports it
     if isinstance(model, ModelFile):
         text = str(ModelFile(str(folder / Path(model.path).expanduser())))
     return {**document, "run": {**run, "initial_model": text}}
 
 
 def with_model_file(federation: FederationFile) -> FederationFile:
-    """The federation with the SHA-256 of the file that it begins with in the file's place; as it is if there is none.
+    """The federation with the SHA-256 of its initial model's file in place of the path; unchanged without one.
 
     Raises:
         InvalidConfig: The file is not there, or no model.
@@ -53,7 +53,7 @@ def with_model_file(federation: FederationFile) -> FederationFile:
 
 
 def require_file(federation: FederationFile) -> None:
-    """Check that a federation that this machine makes anew begins with a file or a new model.
+    """Check that a local federation begins with a file or a new model.
 
     Raises:
         InvalidConfig: It names a run or a SHA-256, which only an aggregator that has run before may know.
@@ -67,7 +67,7 @@ def require_file(federation: FederationFile) -> None:
 
 
 def model_blob(path: Path) -> BlobRef:
-    """The name of the model in a file; nothing of the file is believed, and nothing in it is run.
+    """The blob reference of a model file; the file is checked, and no code in it is run.
 
     Raises:
         InvalidConfig: The file cannot be read, or is no safetensors file of float32 and int64 tensors.

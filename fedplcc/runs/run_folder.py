@@ -1,4 +1,4 @@
-"""The folder that a demo or a simulation works in: which one it is, that nobody else uses it, and what it holds.
+"""The folder of a demo or a simulation: its choice, its lock and its content.
 
     federation.json     what is trained on what: the configuration and the clients' tables, defaults filled in
     state/              the aggregator's database and blobs, the trainers' state; gone when the run has completed
@@ -27,10 +27,10 @@ from shared.config.run import FederationFile
 from shared.errors import InvalidConfig
 
 RUNS = Path("fedplcc-runs")
-"""Where runs are put if nobody says where, below the present folder."""
+"""The usual folder of runs, below the present folder."""
 FEDERATION = "federation.json"
 REQUEST_ID = "run"
-"""Request id of the one run of a folder: sent again, it means the same run."""
+"""Request id of a folder's one run: the same id again means the same run."""
 
 
 class _Content(Enum):
@@ -43,7 +43,7 @@ class _Content(Enum):
 
 @dataclass(frozen=True, slots=True)
 class RunFolder:
-    """A folder that this process works in."""
+    """A run's folder, held by this process."""
 
     path: Path
     is_finished: bool
@@ -51,12 +51,12 @@ class RunFolder:
 
     @property
     def state(self) -> Path:
-        """Folder of what is needed to go on."""
+        """Folder of the state, for continuing the run."""
         return self.path / "state"
 
     @property
     def aggregator_state(self) -> Path:
-        """The aggregator's part of it; a demo and a simulation have it in the same place."""
+        """Folder of the aggregator's state, in the same place for demo and simulation."""
         return self.state / "aggregator"
 
     @property
@@ -73,7 +73,7 @@ class RunFolder:
         make_folder(self.aggregator_state)
 
     def remove_state(self) -> None:
-        """Let go of what is only needed to go on: every round's models."""
+        """Delete the state, with every round's models."""
         with disk_errors(self.state):
             shutil.rmtree(self.state, ignore_errors=True)
 
@@ -83,7 +83,7 @@ def claimed_folder(out: Path | None, federation: FederationFile) -> Iterator[Run
     """Choose the folder for a run and hold it for this process while the block lasts.
 
     Args:
-        out: The folder that somebody asked for. If None it is `fedplcc-runs/NAME`, or with -2, -3, ... behind it where that
+        out: The folder. If None it is `fedplcc-runs/NAME`, or with -2, -3, ... behind it where that
             one is taken; an unfinished run of the same configuration is gone on with.
         federation: What is to be trained.
 
@@ -102,7 +102,7 @@ def claimed_folder(out: Path | None, federation: FederationFile) -> Iterator[Run
                 raise InvalidConfig(problem)
             if content is _Content.NOTHING:
                 write_text(path / FEDERATION, federation_json(federation))
-            # A run that was stopped or has failed keeps its state: whoever asks again hears why from the aggregator.
+            # A stopped or failed run keeps its state: when it is started again, the aggregator gives the reason.
             has_state = RunFolder(path, False).state.exists()
             yield RunFolder(path, content is _Content.ENDED and not has_state)
             return
@@ -120,7 +120,7 @@ def _candidates(out: Path | None, name: str) -> Iterator[Path]:
 
 
 def _try(path: Path, descriptor: int, federation: FederationFile) -> tuple[str, _Content]:
-    """Why the folder cannot be used, or nothing; and what it holds."""
+    """The reason why the folder cannot be used, or an empty one, and its content."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -1,1 +1,1 @@
-"""An aggregator's state directory from outside: copied, verified, computed again, also while the aggregator runs on it."""
+"""Backup, restore and replay of an aggregator's state directory, also while the aggregator runs."""

@@ -34,16 +34,16 @@ from shared.version import VERSION
 
 MANIFEST = "backup.json"
 FORMAT = 1
-"""Of the backup's folder; a newer one is refused."""
+"""Version of the folder's format; a newer one is refused."""
 PIECE_BYTES = 1 << 20
 
 OnBlob = Callable[[int, int], None]
-"""Told how many blobs are done, and how many there are."""
+"""Called with the number of copied blobs and of all blobs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backup:
-    """What a backup holds."""
+    """The content of a backup, as its manifest says."""
 
     database_sha256: str
     num_blobs: int
@@ -62,14 +62,14 @@ def make_backup(
     hard_links: bool = False,
     on_blob: OnBlob = lambda done, total: None,
 ) -> Backup:
-    """Back up a state directory, also while its aggregator runs. A database on a server is put into the backup as SQLite.
+    """Back up a state directory, also while its aggregator runs. A database on a server becomes a SQLite file in the backup.
 
     Args:
         state: The state directory.
         folder: Where the backup goes: a new folder, or an empty one.
         url: Of its database, if that is on a server.
         hard_links: Whether blobs get a second name in place of a second copy: at once and for no room, but on the same disk.
-        on_blob: Told of every blob that is done.
+        on_blob: Called after every copied blob.
 
     Raises:
         InvalidConfig: `state` is no state directory, or `folder` is not empty or lies within it.
@@ -101,12 +101,12 @@ def make_backup(
 
 
 def restore(folder: Path, state: Path, *, on_blob: OnBlob = lambda done, total: None) -> Backup:
-    """Make a state directory of a backup. What went wrong half-way is taken away again.
+    """Make a state directory from a backup. A failure leaves nothing behind.
 
     Args:
         folder: The backup.
         state: The new state directory: one that is not there, or an empty one.
-        on_blob: Told of every blob that is done.
+        on_blob: Called after every copied blob.
 
     Raises:
         InvalidConfig: `folder` is no complete backup, or `state` is not empty or lies within it.
@@ -118,7 +118,7 @@ def restore(folder: Path, state: Path, *, on_blob: OnBlob = lambda done, total: 
         raise PayloadCorrupt(f"{folder / SQLITE} is not what was backed up: use another backup")
     _apart(state, folder, "an aggregator would write into the backup")
     _claim(state, "a restored state")
-    with _writing(state), _locked(state):  # no aggregator may begin on half of it
+    with _writing(state), _locked(state):  # no aggregator may start on an incomplete state
         try:
             named = named_blobs(folder / SQLITE)
             source, target = BlobFiles(folder), BlobFiles(state)
@@ -127,7 +127,7 @@ def restore(folder: Path, state: Path, *, on_blob: OnBlob = lambda done, total: 
                 on_blob(done, len(named))
             _copy_initial(folder, state, hard_link=False)
             _fsync_folders(state)
-            # Last: an aggregator finds either nothing here or all of it.
+            # Last: an aggregator finds either no state or a complete one.
             shutil.copyfile(folder / SQLITE, state / f"{SQLITE}.tmp")
             _fsync(state / f"{SQLITE}.tmp")
             (state / f"{SQLITE}.tmp").replace(state / SQLITE)
@@ -142,7 +142,7 @@ def restore(folder: Path, state: Path, *, on_blob: OnBlob = lambda done, total: 
 
 
 def read_manifest(folder: Path) -> Backup:
-    """What a backup says of itself.
+    """The manifest of a backup.
 
     Raises:
         InvalidConfig: It is none, not complete, or of a newer version.
@@ -166,13 +166,13 @@ def read_manifest(folder: Path) -> Backup:
 
 
 def _apart(target: Path, source: Path, why: str) -> None:
-    """Refuse to write a folder into the one that it is made of."""
+    """Refuse to write a folder into its own source."""
     if target.resolve().is_relative_to(source.resolve()):
         raise InvalidConfig(f"{target} lies within {source}: {why}; choose another folder")
 
 
 def _claim(folder: Path, what: str) -> None:
-    """Make the folder, which must be new or empty."""
+    """Make the folder, which must not exist or be empty."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         is_empty = next(folder.iterdir(), None) is None
@@ -196,7 +196,7 @@ def _writing(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def _locked(state: Path) -> Iterator[None]:
-    """Hold the lock that an aggregator has on its state directory."""
+    """Hold the lock of the aggregator that uses a state directory."""
     with (state / "lock").open("a") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -206,7 +206,7 @@ def _locked(state: Path) -> Iterator[None]:
 
 
 def _copy_blob(source: Path, target: Path, sha256: str, size_bytes: int, *, hard_link: bool) -> None:
-    """Copy a blob, or name it anew, and hash what was read."""
+    """Copy or hard-link a blob, and check its hash."""
     target.parent.mkdir(parents=True, exist_ok=True)
     found = sha256_of(target) if hard_link and _linked(source, target) else _copied(source, target)
     if found != sha256 or target.stat().st_size != size_bytes:
@@ -219,7 +219,7 @@ def _linked(source: Path, target: Path) -> bool:
     try:
         os.link(source, target)
     except OSError:
-        return False  # another file system: a copy does as well
+        return False  # another file system: a copy does
     return True
 
 

@@ -1,4 +1,4 @@
-"""A committed round computed once more from its stored updates, with the aggregator's own functions."""
+"""A committed round, computed again from its stored updates by the aggregator's own functions."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from shared.types import BlobRef, EventQuery, Round, RoundPhase, Run, Update
 
 
 class Collected(BlobNotFound):
-    """What the round was computed from is not kept any more."""
+    """Updates or the model of the round were collected as garbage."""
 
     reason = "COLLECTED"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replayed:
-    """What a round recorded, and what its updates give now."""
+    """Recorded and recomputed results of a round."""
 
     run_id: str
     number: int
@@ -39,7 +39,7 @@ class Replayed:
 
     @property
     def is_equal(self) -> bool:
-        """Whether both are the same bytes."""
+        """Whether the bytes are the same."""
         return self.recorded == self.computed
 
 
@@ -89,7 +89,7 @@ def replay(state: Path, run_id: str, number: int, *, url: str | None = None) -> 
 
 
 class _Scratch(BlobStore):
-    """Reads a state directory's blobs, each hashed before it is believed, and puts what is made from them elsewhere."""
+    """A blob store that reads a state directory's blobs, with their hashes checked, and writes new ones elsewhere."""
 
     def __init__(self, folder: Path, state: Path) -> None:
         super().__init__(folder)
@@ -120,7 +120,7 @@ def _as_it_was(store: Store, run: Run, record: Round) -> Run:
 
 
 def _quarantined_in(store: Store, run_id: str, number: int) -> dict[str, str]:
-    """Who was quarantined when the round was aggregated: prototypes of theirs are in no pool any more."""
+    """Clients in quarantine when the round was aggregated: the pool had none of their prototypes."""
     types = ("client_quarantined", "client_released", "round_aggregating")
     quarantined: dict[str, str] = {}
     page = store.list_events(EventQuery(run_id=run_id, types=types))

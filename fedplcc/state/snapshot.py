@@ -1,4 +1,4 @@
-"""One consistent view of an aggregator's database, whether an aggregator writes to it or not, and without disturbing it."""
+"""A consistent copy of an aggregator's database, also while the aggregator writes to it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
 def require_state(state: Path, url: str | None = None) -> Path:
-    """The folder itself, if it is the state directory of an aggregator.
+    """Return the folder if it is an aggregator's state directory.
 
     Args:
         state: The folder.
@@ -78,7 +78,7 @@ def copy_database(state: Path, target: Path, url: str | None = None) -> None:
 
 @contextmanager
 def snapshot(state: Path, url: str | None = None) -> Iterator[SqlStore]:
-    """The store of a state directory as of now: a copy, brought to this version's revision, gone after the block.
+    """The store of a state directory: a temporary copy, migrated to this version.
 
     Args:
         state: The state directory.
@@ -99,7 +99,7 @@ def snapshot(state: Path, url: str | None = None) -> Iterator[SqlStore]:
 
 
 def named_blobs(database: Path) -> dict[str, int]:
-    """The blobs that a copied database names, each with its size in bytes; of any revision.
+    """The blobs in a copied database of any revision, each with its size in bytes.
 
     Raises:
         StoreUnavailable: It cannot be read.
@@ -124,7 +124,7 @@ def _reader(file: Path) -> sqlite3.Connection:
     try:
         connection.execute("SELECT 1 FROM sqlite_master").fetchone()
     except sqlite3.OperationalError:
-        # Read-only folders cannot hold the files that a reader beside writers needs: then nobody writes either.
+        # A reader beside writers needs files of its own, which a read-only folder cannot hold; but then no process writes.
         connection.close()
         return sqlite3.connect(f"{address}?immutable=1", uri=True)
     return connection

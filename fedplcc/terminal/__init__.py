@@ -1,1 +1,1 @@
-"""Runs shown on a terminal."""
+"""Views of runs on a terminal."""

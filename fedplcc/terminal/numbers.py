@@ -1,4 +1,4 @@
-"""Numbers as a person reads them. Pure."""
+"""Numbers as text. Pure."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ def percent(value: float | None) -> str:
 
 
 def points(change: float | None) -> str:
-    """A difference of fractions in percentage points, with its sign; nothing where there is none."""
+    """A difference of fractions in percentage points, with its sign; empty for None."""
     return "" if change is None else f"{100 * change:+.1f}"
 
 
 def number(value: float | None) -> str:
-    """A loss."""
+    """A loss with three decimals."""
     return "-" if value is None else f"{value:.3f}"
 
 
 def exact(seconds: float) -> str:
-    """How long something took, with tenths of a second where they matter."""
+    """A past duration, below 10 s with tenths of a second."""
     return f"{seconds:.1f} s" if seconds < 10 else duration(seconds)
 
 
 def duration(seconds: float) -> str:
-    """How long something took, in the unit that fits."""
+    """A duration in seconds, minutes or hours."""
     if seconds < 60:
         return f"{seconds:.0f} s"
     if seconds < 3600:
@@ -33,10 +33,10 @@ def duration(seconds: float) -> str:
 
 
 def about(seconds: float) -> str:
-    """How long something will take."""
+    """An expected duration."""
     return "a moment" if seconds < 2 else f"about {duration(seconds)}"
 
 
 def for_so_long(seconds: float) -> str:
-    """How long something has lasted, to be put behind what it is; nothing below a second."""
+    """A suffix with the duration of a state; empty below a second."""
     return f", {duration(seconds)}" if seconds >= 1 else ""

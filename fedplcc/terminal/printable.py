@@ -1,4 +1,4 @@
-"""Text of others, such as file names, on its way to a terminal. Pure."""
+"""Safe printing of text from others, such as file names. Pure."""
 
 from __future__ import annotations
 
@@ -10,5 +10,5 @@ _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\
 
 
 def printable(text: str) -> str:
-    """The text on one line: what would move the cursor, turn text round or cannot be encoded is shown escaped."""
+    """The text on one line, with characters escaped that move the cursor, change the direction or cannot be encoded."""
     return _UNPRINTABLE.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)

@@ -1,4 +1,7 @@
-"""TOML text of values and tables. Pure."""
+"""TOML text of values and tables. Pure.
+
+Libraries write long lists over one line or over one line a value; a list of 345 classes is readable in neither.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +11,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 WIDTH = 100
-"""Longest line; a longer list goes over several lines."""
+"""Longest line, where a list can be cut."""
 
 
 def toml_value(value: Any) -> str:
-    """Return a value in TOML; long lists go over several lines."""
+    """A value in TOML; long lists are wrapped."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
@@ -30,17 +33,17 @@ def toml_value(value: Any) -> str:
 
 
 def toml_key(name: str) -> str:
-    """Return a key in TOML: bare where that is allowed, otherwise quoted."""
+    """A key in TOML, without quotes where that is allowed."""
     return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else toml_value(name)
 
 
 def toml_assignment(key: str, value: Any) -> str:
-    """Return the assignment of a value to a key, on one or more lines."""
+    """The assignment of a value to a key, in one or several lines."""
     return f"{toml_key(key)} = {toml_value(value)}"
 
 
 def toml_tables(tables: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return a document of tables, in their order, without keys that are None and without empty tables."""
+    """A TOML document with these tables in their order, without keys whose value is None and without empty tables."""
     texts = []
     for name, table in tables.items():
         lines = [toml_assignment(key, value) for key, value in table.items() if value is not None]
@@ -50,7 +53,7 @@ def toml_tables(tables: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def _filled(parts: Sequence[str]) -> Iterator[str]:
-    """Yield lines of several values each."""
+    """Several values on each line."""
     line = ""
     for part in parts:
         longer = f"{line}, {part}" if line else part

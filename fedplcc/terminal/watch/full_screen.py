@@ -1,27 +1,25 @@
-"""A terminal that shows one full screen for a while, and is afterwards as it was."""
+"""A full screen on a terminal that is restored afterwards."""
 
 from __future__ import annotations
 
 import os
 import sys
 import termios
-from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Any, Self
 
-from rich.console import Console, Group
+from rich.console import Console, RenderableType
 from rich.live import Live
-from rich.text import Text
 
 _LOCAL_MODES = 3
-"""Where the attributes of a terminal say what it does with typed characters."""
+"""Index of the local modes in a terminal's attributes."""
 
 
 class FullScreen(AbstractContextManager["FullScreen"]):
-    """Within the block the terminal shows what is drawn, in a screen of its own, without cursor and typed characters.
+    """The terminal's alternate screen within a block, without cursor and typed characters.
 
-    Ctrl-C and Ctrl-Z are signals as ever; `leave` and `enter` let the terminal be used in between.
+    Ctrl-C and Ctrl-Z stay signals; `leave` and `enter` free the terminal in between.
     """
 
     def __init__(self, console: Console) -> None:
@@ -39,34 +37,34 @@ class FullScreen(AbstractContextManager["FullScreen"]):
         self.leave()
 
     def enter(self) -> None:
-        """Begin to show."""
+        """Switch to the alternate screen."""
         self._attributes = _silenced()
-        # What others write meanwhile is theirs: redirecting it would write it into this screen.
+        # Redirected output of others would appear on this screen.
         self._live = Live(
             console=self._console, screen=True, auto_refresh=False, redirect_stdout=False, redirect_stderr=False
         )
         self._live.start()
 
     def leave(self) -> None:
-        """Give the terminal back as it was; doing it again changes nothing."""
+        """Restore the terminal; doing it again changes nothing."""
         if self._live is not None:
             self._live.stop()
             self._live = None
         if self._attributes is not None:
-            # What was typed at this screen is not meant for the shell.
+            # The flush drops what was typed at this screen: it is not meant for the shell.
             termios.tcsetattr(sys.stdin, termios.TCSAFLUSH, self._attributes)
             self._attributes = None
 
-    def draw(self, lines: Sequence[Text]) -> None:
-        """Show these lines."""
+    def draw(self, screen: RenderableType) -> None:
+        """Replace the content of the screen."""
         if self._live is not None:
-            self._live.update(Group(*lines), refresh=True)
+            self._live.update(screen, refresh=True)
 
 
 def _silenced() -> list[Any] | None:
-    """Have the terminal not show what is typed; returns how it was, None where that is not ours to change."""
+    """Switch off the echo of typed characters; returns the attributes before, None if this process may not change them."""
     if not sys.stdin.isatty() or os.tcgetpgrp(sys.stdin.fileno()) != os.getpgrp():
-        return None  # a job in the background would be stopped for it
+        return None  # the terminal would stop a background job for it
     attributes = termios.tcgetattr(sys.stdin)
     silent = [*attributes]
     silent[_LOCAL_MODES] &= ~termios.ECHO

@@ -1,64 +1,50 @@
-"""The shell of watching: follows a run through a gateway, asks now and then what its clients do, and redraws the screen."""
+"""A full screen that follows a run through a gateway: reads its events, polls its clients and redraws."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import signal
-from collections.abc import Mapping
 from contextlib import aclosing
 from datetime import UTC, datetime, timedelta
 
 from rich.console import Console
 
 from fedplcc.remote.rest_client import PATIENCE_S, Gateway
+from fedplcc.terminal.run_history import RunHistory
 from fedplcc.terminal.watch.full_screen import FullScreen
-from fedplcc.terminal.watch.glyphs import glyphs_for
-from fedplcc.terminal.watch.screen import Screen
-from fedplcc.terminal.watch.view import view
-from fedplcc.terminal.watch.watched_run import WatchedRun
+from fedplcc.terminal.watch.screen import WatchScreen
 from shared.documents import Run
 from shared.errors import FedplccError
 
 CLIENTS_S = 2.0
-"""How often the list of clients is asked for at most; a federation whose answer takes long is asked less often."""
+"""Shortest pause between two requests for the list of clients."""
 CLIENTS_SHARE = 0.1
-"""Most of the time that may go into asking for it."""
+"""Largest share of the time that such requests may take: a slow federation is asked less often."""
 REDRAW_S = 0.15
-"""Shortest time between two drawings: a history that is caught up with is not shown event by event."""
+"""Shortest time between two drawings: a past history is not shown event by event."""
 CLOCK_S = 1.0
-"""Longest time between two: what says how long something has lasted goes on."""
-
-
-def screen_console() -> Console:
-    """The terminal of stdout, for full screens, as wide and high as it is.
-
-    A shell or a parent process may have exported the size of an earlier moment, which no resizing would change.
-    """
-    environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
-    return Console(highlight=False, markup=False, emoji=False, _environ=environment)
+"""Longest time between two drawings: the durations on the screen go on."""
 
 
 class LiveWatch:
-    """One run that is watched on a terminal."""
+    """One run on a full screen."""
 
-    def __init__(self, gateway: Gateway, run: Run, console: Console, environment: Mapping[str, str]) -> None:
+    def __init__(self, gateway: Gateway, run: Run, console: Console) -> None:
         """Prepare to watch.
 
         Args:
             gateway: Where the run is.
             run: As it is now.
             console: A terminal.
-            environment: Variables of the process, for what the terminal can show.
         """
-        self.watched = WatchedRun.of(run)
+        self.watched = RunHistory.of(run)
         self._gateway, self._console = gateway, console
-        self._glyphs = glyphs_for(console.encoding, environment)
         self._changed = asyncio.Event()
         self._reconnecting = ""
 
     async def until_end(self) -> Run:
-        """Show the run until it has ended; returns it as it is then. When it is cancelled, the terminal is as it was too.
+        """Show the run until it has ended; returns its last document. The terminal is restored, also after a cancellation.
 
         Raises:
             FedplccError: The gateway refuses, or was away for too long.
@@ -96,9 +82,7 @@ class LiveWatch:
         self._draw(shown)
 
     def _draw(self, shown: FullScreen) -> None:
-        size = self._console.size
-        screen = Screen(size.width, size.height, self._glyphs)
-        shown.draw(view(self.watched, screen, now=datetime.now(UTC), where=self._gateway.url))
+        shown.draw(WatchScreen(run=self.watched, now=datetime.now(UTC), where=self._gateway.url))
 
     async def _follow(self) -> Run:
         run: Run | None = None
@@ -130,17 +114,17 @@ class LiveWatch:
             await asyncio.sleep(max(CLIENTS_S, (clock() - begin) / CLIENTS_SHARE))
 
     def _suspend(self, shown: FullScreen) -> None:
-        """Stop this process as Ctrl-Z does, with the terminal as it was, and show the run again when it goes on."""
+        """Restore the terminal, stop this process as Ctrl-Z does, and show the run again when the process continues."""
         loop = asyncio.get_running_loop()
         shown.leave()
         loop.remove_signal_handler(signal.SIGTSTP)
         os.kill(os.getpid(), signal.SIGTSTP)
-        # Here it goes on, after SIGCONT.
+        # After SIGCONT.
         loop.add_signal_handler(signal.SIGTSTP, self._suspend, shown)
         shown.enter()
         self._changed.set()
 
 
 def reconnecting(now: datetime) -> str:
-    """What is said while events do not come: since when, and until when that is put up with."""
+    """The beginning of the message while no events come: since when, and when watching gives up."""
     return f"reconnecting since {now:%H:%M:%S}, until {now + timedelta(seconds=PATIENCE_S):%H:%M}"

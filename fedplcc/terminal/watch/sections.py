@@ -1,4 +1,4 @@
-"""The parts of a view: each says how many lines it needs and would fill, and fills those that it gets. Pure."""
+"""The sections of a watched run's screen: each knows how many lines it needs and could fill. Pure."""
 
 from __future__ import annotations
 
@@ -8,170 +8,164 @@ from itertools import islice
 from typing import Protocol
 
 from rich.cells import cell_len
+from rich.console import Console, RenderableType
+from rich.progress_bar import ProgressBar
+from rich.table import Table
 from rich.text import Text
 
-from fedplcc.terminal.event_notes import PHASES_OF_CLIENTS
 from fedplcc.terminal.numbers import exact, number, percent, points
-from fedplcc.terminal.watch.glyphs import bar, sparkline
-from fedplcc.terminal.watch.layout import Wish
-from fedplcc.terminal.watch.screen import GAP, MARGIN, NARROW_NAME_WIDTH, Screen
-from fedplcc.terminal.watch.styles import FAINT, HEADING, TROUBLE, WORKS, WORST, change_style
-from fedplcc.terminal.watch.watched_run import Note, Series, WatchedRun
+from fedplcc.terminal.printable import printable
+from fedplcc.terminal.run_history import PHASES_OF_CLIENTS, Note, RunHistory, Series
+from fedplcc.terminal.watch.curves import Curve, curve
 from shared.documents import Client
+from shared.types import ClientActivity
 
+WORKS, TROUBLE, FAINT, HEADING, WORST = "cyan", "yellow", "bright_black", "bold", "bold yellow"
+"""Styles: of the sixteen colours that every terminal lets its owner choose. Nothing is said by colour alone."""
+LEAST_CHANGE = 0.0005
+"""Smaller changes of an accuracy are shown as zero."""
+WIDE, MIDDLE = 70, 54
+"""Columns from which on there is room for everything, and for more than the essentials."""
 LABEL_WIDTH = 12
-"""Of what stands left of a bar or of facts."""
 NUMBER_WIDTH = 6
-"""Of a percentage or a change."""
-DOING_WIDTH, BAR_WIDTH, SPEED_WIDTH = 12, 12, 7
-"""Of what a client does, of the bar of how far it is, and of how fast it is."""
-MAX_SPARK_WIDTH = 60
-LOSS_SPARK_WIDTHS = (16, 12, 8, 6, 0)
-"""Widths of the curves of losses that are tried."""
-PROBLEM_LINES = 2
-"""Most lines for what is wrong with one client."""
-NOTE_LINES = 2
-"""Most lines of a note."""
-LEAST_NOTES = 2
-"""Lines of notes that are shown also where there is little room."""
+"""Columns of a percentage or a change."""
+MAX_NAME_WIDTH, MIN_NAME_WIDTH = 18, 10
+"""Columns of a domain's or a client's name."""
+ACTIVITY_WIDTH, BAR_WIDTH, SPEED_WIDTH = 12, 12, 7
+MAX_LOSS_CURVE, MIN_LOSS_CURVE = 16, 6
+PROBLEM_LINES, NOTE_LINES = 2, 2
+"""Most lines of a client's problem and of a note."""
+PROBLEM_INDENT = 2
 
 
 class Section(Protocol):
-    """A part of a view."""
+    """A part of the screen."""
 
-    @property
-    def wish(self) -> Wish:
-        """The lines that it needs and would fill."""
+    least: int
+    """Lines that it needs at least; 0 if it has nothing to show."""
+    most: int
+    """Lines that it could fill."""
 
-    def lines(self, height: int) -> list[Text]:
-        """At most so many lines."""
+    def lines(self, height: int) -> Sequence[RenderableType]:
+        """Renderables of together at most `height` lines."""
 
 
-class Accuracy:
+class Accuracies:
     """A row for each domain, and for their mean and their worst."""
 
-    def __init__(self, run: WatchedRun, screen: Screen) -> None:
-        self._run, self._screen = run, screen
+    def __init__(self, run: RunHistory, width: int) -> None:
+        self._run, self._width = run, width
         self._domains, self._summaries = run.accuracies, run.summaries
-        most = 1 + len(self._domains) + len(self._summaries)
-        self.wish = Wish(min(most, 4), most) if run.rounds else Wish(0, 0)
+        self.most = 1 + len(self._domains) + len(self._summaries) if run.rounds else 0
+        self.least = min(self.most, 4)
 
-    def lines(self, height: int) -> list[Text]:
-        """As many rows as fit: those that matter most, in the order of their names."""
+    def lines(self, height: int) -> Sequence[RenderableType]:
+        """The rows that fit: the worst domains, in the order of their names."""
         room = height - 1 - len(self._summaries)
         domains = self._domains
         if room < len(domains):
-            # The worst ones matter most; what is left out is counted in a row of its own.
+            # One row counts the domains that are left out.
             lowest = sorted(domains, key=lambda series: (series.last is None, series.last or 0.0))
             kept = {series.name for series in lowest[: max(room - 1, 0)]}
             domains = [series for series in domains if series.name in kept]
         left_out = len(self._domains) - len(domains)
         values = [value for series in (*domains, *self._summaries) for value in series.values if value is not None]
         bounds = (min(values), max(values)) if values else None
-        lines = [self._heading(), *(self._row(series, bounds) for series in domains)]
+        table = self._table()
+        for series in domains:
+            self._add(table, series, bounds)
         if left_out and room > 0:
-            lines.append(Text(f"{MARGIN}and {left_out} better {'one' if left_out == 1 else 'ones'}", FAINT))
-        lines += [self._row(series, bounds, is_summary=True) for series in self._summaries]
-        return lines[:height]
+            table.add_row(Text(f"+{left_out} better", FAINT))
+        for series in self._summaries:
+            self._add(table, series, bounds, is_summary=True)
+        return [table]
 
-    def _heading(self) -> Text:
-        number = self._run.rounds[-1]["round"]
-        name = "own models" if self._run.are_own_models else "accuracy"
-        names = ["last", "change", *(["best"] if self._screen.is_middle else [])]
-        numbers = GAP.join(each.rjust(NUMBER_WIDTH) for each in names)
-        heading = f"{MARGIN}{self._screen.cell(name, self._name_width)}  {GAP}{numbers}{GAP}"
-        rounds = f"rounds {self._run.rounds[0]['round']} to {number}"
-        return Text(heading + (rounds if len(heading + rounds) < self._screen.width else f"round {number}"), HEADING)
-
-    @property
-    def _name_width(self) -> int:
-        names = (self._screen.clean(series.name) for series in (*self._domains, *self._summaries))
-        longest = max(map(cell_len, names), default=0)
-        return min(max(longest, NARROW_NAME_WIDTH), self._screen.name_width)
-
-    def _row(self, series: Series, bounds: tuple[float, float] | None, *, is_summary: bool = False) -> Text:
-        screen, is_worst = self._screen, not is_summary and series.name == self._run.worst_domain
-        mark = f" {screen.glyphs.mark}" if is_worst else "  "
-        name_style = WORST if is_worst else HEADING if is_summary else ""
-        line = Text.assemble(
-            MARGIN,
-            (screen.cell(screen.clean(series.name), self._name_width) + mark, name_style),
-            GAP,
-            (percent(series.last).rjust(NUMBER_WIDTH), name_style),
-            GAP,
-            (points(series.change).rjust(NUMBER_WIDTH), change_style(series.change)),
+    def _table(self) -> Table:
+        run, is_middle = self._run, self._width >= MIDDLE
+        table = Table.grid(padding=(0, 2 if is_middle else 1, 0, 0))
+        names = [series.name for series in (*self._domains, *self._summaries)]
+        table.add_column(width=_name_width(names, self._width), no_wrap=True)
+        table.add_column(width=1)
+        for _ in range(3 if is_middle else 2):
+            table.add_column(width=NUMBER_WIDTH, justify="right")
+        table.add_column()  # the curves: the one column that shrinks where there is no room
+        first, last = run.rounds[0]["round"], run.rounds[-1]["round"]
+        rounds = f"rounds {first} to {last}" if is_middle else f"round {last}"
+        table.add_row(
+            "own models" if run.are_own_models else "accuracy",
+            "",
+            "last",
+            "change",
+            *(["best"] if is_middle else []),
+            Text(rounds, no_wrap=True, overflow="ellipsis"),
+            style=HEADING,
         )
-        if screen.is_middle:
-            line.append(GAP + percent(series.best).rjust(NUMBER_WIDTH), FAINT)
-        width = min(screen.width - line.cell_len - len(GAP) - len(MARGIN), MAX_SPARK_WIDTH)
-        return line.append(GAP + sparkline(series.values, width, screen.glyphs, bounds), WORST if is_worst else WORKS)
+        return table
+
+    def _add(
+        self, table: Table, series: Series, bounds: tuple[float, float] | None, *, is_summary: bool = False
+    ) -> None:
+        is_worst = not is_summary and series.name == self._run.worst_domain
+        style = WORST if is_worst else HEADING if is_summary else ""
+        best = [Text(percent(series.best), FAINT)] if self._width >= MIDDLE else []
+        table.add_row(
+            Text(printable(series.name), style),
+            Text("◀" if is_worst else "", style),
+            Text(percent(series.last), style),
+            Text(points(series.change), _change_style(series.change)),
+            *best,
+            Curve(series.values, bounds, WORST if is_worst else WORKS),
+        )
 
 
-class Facts:
-    """Loss terms, prototypes and how long the last round took."""
+class Results:
+    """Loss terms, prototypes and the duration of the last round."""
 
-    def __init__(self, run: WatchedRun, screen: Screen) -> None:
-        self._run, self._screen = run, screen
-        self.wish = Wish(1, 2) if run.rounds else Wish(0, 0)
+    def __init__(self, run: RunHistory, width: int) -> None:
+        self._run, self._width = run, width
+        self.least, self.most = (1, 2) if run.rounds else (0, 0)
 
-    def lines(self, height: int) -> list[Text]:
-        """The losses, and where there is a second line the rest."""
-        return [self._losses(), self._counts()][:height]
+    def lines(self, height: int) -> Sequence[RenderableType]:
+        """The losses, and in a second line the rest."""
+        return [self._losses(), self._prototypes()][:height]
 
     def _losses(self) -> Text:
-        """Every term with as much of its curve as fits; terms that do not fit are counted."""
-        room = self._screen.width - len(MARGIN)
-        lines = (self._all_losses(width) for width in LOSS_SPARK_WIDTHS)
-        whole = next((line for line in lines if line.cell_len <= room), None)
-        return whole or self._some_losses(room)
-
-    def _all_losses(self, spark_width: int) -> Text:
-        line = self._label("loss")
-        for index, series in enumerate(self._run.losses):
-            line.append(GAP * (index > 0) + self._loss(series))
-            if spark_width:
-                line.append(" " + sparkline(series.values, spark_width, self._screen.glyphs), WORKS)
+        losses = self._run.losses
+        names = [f"{printable(series.name)} {number(series.last)}" for series in losses]
+        free = self._width - LABEL_WIDTH - sum(cell_len(name) + 2 for name in names) + 2
+        width = min(free // max(len(losses), 1) - 1, MAX_LOSS_CURVE)
+        line = _label("loss")
+        for index, (name, series) in enumerate(zip(names, losses, strict=True)):
+            line.append("  " * (index > 0) + name)
+            if width >= MIN_LOSS_CURVE:
+                line.append(" " + curve(series.values, width), WORKS)
         return line
 
-    def _some_losses(self, room: int) -> Text:
-        line, losses = self._label("loss"), self._run.losses
-        for index, series in enumerate(losses):
-            more = f"+{len(losses) - index} more"
-            if line.cell_len + cell_len(self._loss(series) + GAP + more) > room:
-                return line.append(more, FAINT)
-            line.append(self._loss(series) + GAP)
-        return line
-
-    def _loss(self, series: Series) -> str:
-        return f"{self._screen.clean(series.name)} {number(series.last)}"
-
-    def _label(self, name: str) -> Text:
-        return Text.assemble(MARGIN, (self._screen.cell(name, LABEL_WIDTH), HEADING))
-
-    def _counts(self) -> Text:
-        prototypes, glyphs = self._run.rounds[-1]["prototypes"], self._screen.glyphs
-        line = self._label("prototypes")
-        line.append(f"{prototypes['local']} local {glyphs.arrow} {prototypes['global']} global")
-        took = f"  {glyphs.dot}  the last round took {exact(self._run.seconds[-1])}" if self._run.seconds else ""
-        return line.append(took) if line.cell_len + len(took) < self._screen.width else line
+    def _prototypes(self) -> Text:
+        prototypes, took = self._run.rounds[-1]["prototypes"], self._run.last_round_s
+        line = _label("prototypes")
+        line.append(f"{prototypes['local']} local → {prototypes['global']} global")
+        return line if took is None else line.append(f"  ·  the last round took {exact(took)}")
 
 
 class Clients:
-    """A row for each client, those in trouble first, with what is wrong below it."""
+    """A row for each client with its problem below it; those in trouble come first."""
 
-    def __init__(self, run: WatchedRun, screen: Screen) -> None:
-        self._run, self._screen = run, screen
+    def __init__(self, run: RunHistory, width: int) -> None:
+        self._run, self._width = run, width
         self._known = {client.client_id: client for client in run.clients}
         self._names = sorted({*self._known, *run.roster}, key=self._rank)
+        self._name_width = _name_width(self._names, width)
         self._blocks = [self._block(name, PROBLEM_LINES) for name in self._names]
-        most = 1 + sum(map(len, self._blocks))
-        self.wish = Wish(min(most, 3), most) if self._blocks else Wish(0, 0)
+        self.most = 1 + sum(map(len, self._blocks)) if self._blocks else 0
+        self.least = min(self.most, 3)
 
-    def lines(self, height: int) -> list[Text]:
-        """As many clients as fit, and in the last line what the others do."""
-        if height >= self.wish.most:
+    def lines(self, height: int) -> Sequence[RenderableType]:
+        """The clients that fit, and the number of the others with their activities in the last line."""
+        if height >= self.most:
             return [self._heading(), *(line for block in self._blocks for line in block)]
-        lines, num_shown = [self._heading()], 0
+        lines: list[RenderableType] = [self._heading()]
+        num_shown = 0
         for name in self._names:
             block = self._block(name, 1)
             if len(lines) + len(block) > height - 1:
@@ -182,28 +176,30 @@ class Clients:
             lines += self._block(self._names[0], 1)[: height - 2]
             num_shown = 1
         left_out = self._names[num_shown:]
-        lines.append(Text(f"{MARGIN}and {len(left_out)} more: {self._counts(left_out)}", FAINT))
+        lines.append(_one_line(Text(f"and {len(left_out)} more: {self._counts(left_out)}", FAINT)))
         return lines[:height]
 
-    def _block(self, name: str, problem_lines: int) -> list[Text]:
+    def _block(self, name: str, problem_lines: int) -> list[RenderableType]:
         client = self._known.get(name)
-        return [self._row(name, client), *self._problem(client, problem_lines)]
+        problem = None if client is None else client.problem
+        if problem is None:
+            return [self._row(name, client)]
+        sentence = "; ".join(filter(None, (problem.detail, problem.hint)))
+        width = self._width - PROBLEM_INDENT
+        lines = [Text(" " * PROBLEM_INDENT) + line for line in wrapped(sentence, width, problem_lines, TROUBLE)]
+        return [self._row(name, client), *lines]
 
     def _heading(self) -> Text:
-        screen, text = self._screen, f"{MARGIN}{self._screen.cell('clients', self._name_width)}{GAP}"
-        text += self._counts(self._names)
-        if self._run.clients_trouble:
-            return Text.assemble((text, HEADING), (f"  {screen.glyphs.dot}  not up to date", TROUBLE))
-        return Text(text, HEADING)
+        heading = Text(f"{'clients'.ljust(self._name_width)}  {self._counts(self._names)}", HEADING)
+        return _one_line(heading.append("  ·  not up to date", TROUBLE) if self._run.clients_trouble else heading)
 
     def _counts(self, names: Sequence[str]) -> str:
-        words = (_doing(self._run, name, self._known.get(name)).partition(" since")[0] for name in names)
+        words = ("away" if self._is_away(name) else _doing(self._run, name, self._known.get(name)) for name in names)
         return ", ".join(f"{count} {word}" for word, count in Counter(words).most_common())
 
-    @property
-    def _name_width(self) -> int:
-        longest = max((cell_len(self._screen.clean(name)) for name in self._names), default=0)
-        return min(max(longest, NARROW_NAME_WIDTH), self._screen.name_width)
+    def _is_away(self, name: str) -> bool:
+        client = self._known.get(name)
+        return client is not None and not client.is_connected and name not in self._run.quarantined
 
     def _rank(self, name: str) -> tuple[bool, bool, str]:
         client = self._known.get(name)
@@ -211,66 +207,104 @@ class Clients:
         is_well = not is_away and (client is None or client.problem is None) and name not in self._run.quarantined
         return is_well, name not in self._run.cohort, name
 
-    def _row(self, name: str, client: Client | None) -> Text:
-        screen, doing = self._screen, _doing(self._run, name, client)
-        is_working = client is not None and doing == client.activity.value and doing != "idle"
-        is_away = self._run.has_clients and (client is None or not client.is_connected)
-        trouble = is_away or name in self._run.quarantined | self._run.dropped
-        style = TROUBLE if trouble else WORKS if is_working else ""
-        row = Text.assemble(MARGIN, (screen.cell(screen.clean(name), self._name_width)), GAP)
+    def _row(self, name: str, client: Client | None) -> Table:
+        doing = _doing(self._run, name, client)
+        is_here = client is not None and client.is_connected
+        is_working = client is not None and doing == client.activity.value and doing != ClientActivity.IDLE.value
+        trouble = (self._run.has_clients and not is_here) or name in self._run.quarantined | self._run.dropped
+        table = Table.grid(padding=(0, 2, 0, 0))
+        table.add_column(width=self._name_width, no_wrap=True)
+        table.add_column(width=ACTIVITY_WIDTH if is_here else None, no_wrap=True)
+        cells: list[RenderableType] = [
+            Text(printable(name)),
+            Text(doing, TROUBLE if trouble else WORKS if is_working else ""),
+        ]
         if client is None or not client.is_connected:
-            return row.append(doing, style)
-        row.append(screen.cell(doing, DOING_WIDTH), style)
-        if screen.is_middle:
-            done, rest = bar(client.progress, BAR_WIDTH, screen.glyphs) if is_working else ("", "")
-            row.append(GAP + done, WORKS).append(rest, FAINT).append(" " * (BAR_WIDTH - len(done + rest)))
-        row.append(f" {f'{100 * client.progress:.0f}%' if is_working else '':>4}")
+            table.add_row(*cells)
+            return table
+        if self._width >= MIDDLE:
+            table.add_column(width=BAR_WIDTH)
+            cells.append(bar(client.progress) if is_working else "")
+        table.add_column(width=4, justify="right")
+        table.add_column(width=SPEED_WIDTH, justify="right")
         speed = client.readings.get("samples_per_second", 0.0) if is_working else 0.0
-        row.append(GAP + (f"{speed:.0f}/s" if speed else "").rjust(SPEED_WIDTH))
-        if screen.is_wide and client.domain != name:
-            row.append(GAP + screen.clean(client.domain), FAINT)
-        return row
-
-    def _problem(self, client: Client | None, most: int) -> list[Text]:
-        if client is None or client.problem is None:
-            return []
-        sentence = "; ".join(filter(None, (client.problem.detail, client.problem.hint)))
-        return self._screen.wrapped(sentence, TROUBLE, most=most, indent="   ")
+        cells += [Text(f"{100 * client.progress:.0f}%" if is_working else ""), Text(f"{speed:.0f}/s" if speed else "")]
+        if self._width >= WIDE and client.domain != name:
+            table.add_column(no_wrap=True)
+            cells.append(Text(printable(client.domain), FAINT))
+        table.add_row(*cells)
+        return table
 
 
 class Notes:
-    """What happened last, newest at the bottom."""
+    """The latest notes, newest at the bottom."""
 
-    def __init__(self, run: WatchedRun, screen: Screen) -> None:
-        self._run, self._screen = run, screen
-        num_lines = sum(len(self._note(note)) for note in self._newest_first(screen.height))
-        self.wish = Wish(min(num_lines, LEAST_NOTES) + 1, num_lines + 1) if num_lines else Wish(0, 0)
+    def __init__(self, run: RunHistory, width: int) -> None:
+        self._run, self._width = run, width
+        num_lines = sum(len(self._note(note)) for note in islice(reversed(run.notes), 100))
+        self.most = num_lines + 1 if num_lines else 0
+        self.least = min(self.most, 3)
 
-    def lines(self, height: int) -> list[Text]:
-        """As many of the last notes as fit; of a note that does not fit whole its beginning."""
+    def lines(self, height: int) -> Sequence[RenderableType]:
+        """The newest notes that fit; of one that does not fit whole, its beginning."""
         blocks: list[list[Text]] = []
         room = height - 1
-        for note in self._newest_first(room):
-            block = self._note(note)[:room]
-            blocks.append(block)
-            room -= len(block)
+        for note in reversed(self._run.notes):
             if room <= 0:
                 break
-        return [Text(f"{MARGIN}notes", HEADING), *(line for block in reversed(blocks) for line in block)]
-
-    def _newest_first(self, most: int) -> list[Note]:
-        return list(islice(reversed(self._run.notes), max(most, 0)))
+            blocks.append(self._note(note)[:room])
+            room -= len(blocks[-1])
+        return [Text("notes", HEADING), *(line for block in reversed(blocks) for line in block)]
 
     def _note(self, note: Note) -> list[Text]:
-        time = note.time.astimezone().strftime("%H:%M:%S" if self._screen.is_middle else "%H:%M")
-        indent = MARGIN + " " * (len(time) + 1)
-        style = TROUBLE if note.is_trouble else ""
-        first, *others = self._screen.wrapped(note.text, style, most=NOTE_LINES, indent=indent)
-        return [Text.assemble(MARGIN, (time, FAINT), " ", (first.plain[len(indent) :], style)), *others]
+        time = note.time.astimezone().strftime("%H:%M:%S" if self._width >= MIDDLE else "%H:%M")
+        indent = len(time) + 1
+        first, *others = wrapped(note.text, self._width - indent, NOTE_LINES, TROUBLE if note.is_trouble else "")
+        return [Text.assemble((time, FAINT), " ", first), *(Text(" " * indent) + line for line in others)]
 
 
-def _doing(run: WatchedRun, name: str, client: Client | None) -> str:
-    """What a client is doing, in words."""
+def bar(fraction: float) -> ProgressBar:
+    """A bar as wide as there is room."""
+    return ProgressBar(
+        total=1.0, completed=fraction, style=FAINT, complete_style=WORKS, finished_style=WORKS, pulse_style=WORKS
+    )
+
+
+def wrapped(text: str, width: int, most: int, style: str) -> list[Text]:
+    """Text of others on at most `most` lines; an ellipsis ends what was cut."""
+    lines = list(Text(printable(text), style).wrap(Console(), max(width, 1)))
+    shown = lines[:most]
+    for line in shown:
+        line.rstrip()
+    if len(lines) > most:
+        shown[-1].truncate(max(width - 1, 0))
+        shown[-1].append("…")
+    return shown
+
+
+def _one_line(text: Text) -> Text:
+    text.no_wrap, text.overflow = True, "ellipsis"
+    return text
+
+
+def _label(name: str) -> Text:
+    return _one_line(Text.assemble((name.ljust(LABEL_WIDTH), HEADING)))
+
+
+def _name_width(names: Sequence[str], width: int) -> int:
+    """Columns for these names."""
+    longest = max((cell_len(printable(name)) for name in names), default=0)
+    return min(max(longest, MIN_NAME_WIDTH), MAX_NAME_WIDTH if width >= WIDE else MIN_NAME_WIDTH)
+
+
+def _change_style(change: float | None) -> str:
+    if change is None or abs(change) < LEAST_CHANGE:
+        return FAINT
+    return "green" if change > 0 else "red"
+
+
+def _doing(run: RunHistory, name: str, client: Client | None) -> str:
+    """A client's activity."""
     if name in run.quarantined:
         return "quarantined"
     if client is None:
@@ -280,7 +314,7 @@ def _doing(run: WatchedRun, name: str, client: Client | None) -> str:
         return "away" if seen is None else f"away since {seen.astimezone():%H:%M:%S}"
     if client.run_id not in (None, run.run_id):
         return "other run"
-    if client.activity.value != "idle":
+    if client.activity is not ClientActivity.IDLE:
         return client.activity.value
     if run.phase in PHASES_OF_CLIENTS and name in run.done:
         return "done"

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from fedplcc.doctor.aggregator_state import examine_state
 from fedplcc.doctor.findings import Status, Subject
-from fedplcc.doctor.state import examine_state
 from fedplcc.state.replay import replay
 from shared.config.run import parse_run_config
 from shared.errors import InvalidConfig, MalformedUpdate

@@ -71,3 +71,18 @@ def test_after_the_end_ctrl_c_is_silent(tmp_path: Path) -> None:
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == -signal.SIGINT
     assert done.stderr == ""
+
+
+@pytest.mark.parametrize("arguments", [("simulate",), ("run", "list")])
+def test_ctrl_c_that_a_library_swallows_while_loading_still_ends_the_command(
+    arguments: tuple[str, ...], tmp_path: Path
+) -> None:
+    swallowing = PROGRAM.replace(
+        "os.kill(os.getpid(), signal.SIGINT)",
+        "\n            try: os.kill(os.getpid(), signal.SIGINT)\n            except KeyboardInterrupt: pass",
+    )
+    assert swallowing != PROGRAM
+    command = [sys.executable, "-c", swallowing, "shared.types", *arguments]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stderr) == (130, "fedplcc: interrupted\n")
+    assert list(tmp_path.iterdir()) == []

@@ -20,7 +20,7 @@ from fedplcc.command.all_commands import app
 from fedplcc.command.completion import method_names
 from fedplcc.command.examples import examples, examples_of
 from fedplcc.command.exit_codes import ExitCode
-from fedplcc.command.services import MADE_WHEN_CALLED
+from fedplcc.command.services import BUILDERS
 from shared.config.settings import AggregatorSettings, GatewaySettings, Settings, TrainerSettings, load
 from shared.methods import METHODS
 
@@ -208,7 +208,7 @@ def test_the_methods_that_the_shell_offers_are_all_methods() -> None:
 
 
 def test_a_service_that_is_listed_is_made_when_it_is_called() -> None:
-    assert set(MADE_WHEN_CALLED) == set(SETTINGS)
+    assert set(BUILDERS) == set(SETTINGS)
     for name in SETTINGS:
         listed, called = ROOT.commands[name], LEAVES[(name,)]
         assert listed.name == called.name

@@ -19,11 +19,11 @@ from safetensors.numpy import load_file, save_file
 
 import fedplcc
 from fedplcc.models import onnx_export
+from fedplcc.models.confusion_matrix import confusion_matrix
 from fedplcc.models.evaluation import evaluation_folder
 from fedplcc.models.onnx_export import Comparison
 from fedplcc.models.prediction import NearestPrototype, Prediction, PredictionTable
 from fedplcc.models.trained_model import read_trained_model
-from fedplcc.runs.plots import confusion_matrix
 from shared.tensors import prototypes_from_bytes
 from tests.support.federation import tiny_federation
 from tests.unit.fedplcc.command.model_calls import called, refused

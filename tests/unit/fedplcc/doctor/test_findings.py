@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 from aggregator.store.database import schema
 from aggregator.store.database.sql_store import SqlStore
 from fedplcc.command.all_commands import app
-from fedplcc.doctor import CHECKS, examine, machine, network, python, storage
+from fedplcc.doctor import CHECKS, examine, machine, network, python, state_folder
 from fedplcc.doctor.findings import Check, Finding, Probes, Status, Subject, in_bytes
 from fedplcc.extras import EXTRAS
 from shared.version import VERSION
@@ -251,7 +251,7 @@ def test_ports_that_are_taken_or_not_ours_are_told() -> None:
 def test_a_folder_that_cannot_be_written_is_a_problem(folder: Path) -> None:
     (folder / "file").touch()
     text = found(
-        storage.folder, Status.PROBLEM, state=folder / "file" / "state", probes=probes(disk_usage=usage(50 * GIB))
+        state_folder.folder, Status.PROBLEM, state=folder / "file" / "state", probes=probes(disk_usage=usage(50 * GIB))
     )
     assert "cannot be written (Not a directory)" in text
     assert "--state-dir" in text
@@ -259,20 +259,22 @@ def test_a_folder_that_cannot_be_written_is_a_problem(folder: Path) -> None:
 
 def test_a_folder_is_left_as_it_was(folder: Path) -> None:
     (folder / "mine").write_text("mine")
-    findings = list(storage.folder(Subject(state=folder, probes=probes(disk_usage=usage(50 * GIB)))))
+    findings = list(state_folder.folder(Subject(state=folder, probes=probes(disk_usage=usage(50 * GIB)))))
     assert not [finding for finding in findings if finding.status is Status.PROBLEM]
     assert [path.name for path in folder.iterdir()] == ["mine"]
-    list(storage.folder(Subject(state=folder / "new" / "state")))
+    list(state_folder.folder(Subject(state=folder / "new" / "state")))
     assert not (folder / "new").exists(), "a folder that is to be made is not made"
 
 
 @pytest.mark.parametrize(("free", "status"), [(0, Status.PROBLEM), (5 * GIB, Status.WARNING), (50 * GIB, Status.OK)])
 def test_a_disk_without_room_is_told(folder: Path, free: int, status: Status) -> None:
     changed = probes(disk_usage=usage(free))
-    findings = list(storage.room(Subject(state=folder, probes=changed), folder))
+    findings = list(state_folder.room(Subject(state=folder, probes=changed), folder))
     assert [finding.status for finding in findings] == [status]
     gone = probes(disk_usage=failing(OSError(errno.EIO, "Input/output error")))
-    assert "Input/output error" in found(lambda subject: storage.room(subject, folder), Status.PROBLEM, probes=gone)
+    assert "Input/output error" in found(
+        lambda subject: state_folder.room(subject, folder), Status.PROBLEM, probes=gone
+    )
 
 
 MOUNTS = "/dev/sda / ext4 rw 0 0\nserver:/x /data nfs4 rw 0 0\ntmpfs /data/my\\040ram tmpfs rw 0 0\n"
@@ -281,11 +283,11 @@ MOUNTS = "/dev/sda / ext4 rw 0 0\nserver:/x /data nfs4 rw 0 0\ntmpfs /data/my\\0
 def test_disks_that_lose_databases_are_told() -> None:
     kinds = {"/home": "ext4", "/data/a/b": "nfs4", "/data/my ram/x": "tmpfs", "/database": "ext4"}
     for place, kind in kinds.items():
-        assert storage.file_system_of(Path(place), MOUNTS) == kind
+        assert state_folder.file_system_of(Path(place), MOUNTS) == kind
     changed = probes(read=lambda path: MOUNTS)
 
     def check(place: str) -> list[Finding]:
-        return list(storage.file_system(Subject(state=Path(), probes=changed), Path(place)))
+        return list(state_folder.file_system(Subject(state=Path(), probes=changed), Path(place)))
 
     assert check("/home") == []
     assert "on the network (nfs4)" in check("/data/a")[0].sentence
@@ -296,7 +298,7 @@ def test_a_slow_or_refusing_disk_is_told(folder: Path, monkeypatch: pytest.Monke
     ticks = iter(range(10**6))
 
     def check(_subject: Subject) -> Iterator[Finding]:
-        return storage.durability(_subject, folder)
+        return state_folder.durability(_subject, folder)
 
     assert "1000.0 ms" in found(check, Status.WARNING, probes=probes(clock=lambda: float(next(ticks))))
     assert "ms until 4 KiB" in found(check, Status.OK)
@@ -305,13 +307,13 @@ def test_a_slow_or_refusing_disk_is_told(folder: Path, monkeypatch: pytest.Monke
 
 
 def test_a_file_system_without_links_or_locks_is_a_problem(folder: Path) -> None:
-    assert storage.links(folder).status is Status.OK
+    assert state_folder.links(folder).status is Status.OK
     (folder / "two").unlink()
     denied = failing(PermissionError(errno.EPERM, "Operation not permitted"))
-    assert "no hard links (Operation not permitted)" in storage.links(folder, denied).sentence
-    assert storage.locks(folder).status is Status.OK
-    assert "no locks" in storage.locks(folder, failing(OSError(errno.ENOLCK, "No locks available"))).sentence
-    careless = storage.locks(folder, lambda descriptor, kind: None)
+    assert "no hard links (Operation not permitted)" in state_folder.links(folder, denied).sentence
+    assert state_folder.locks(folder).status is Status.OK
+    assert "no locks" in state_folder.locks(folder, failing(OSError(errno.ENOLCK, "No locks available"))).sentence
+    careless = state_folder.locks(folder, lambda descriptor, kind: None)
     assert careless.status is Status.PROBLEM
     assert "two processes" in careless.sentence
 
@@ -326,7 +328,7 @@ class NoLog(sqlite3.Connection):
 def test_a_folder_in_which_sqlite_cannot_work_is_a_problem(folder: Path) -> None:
     def check(**keywords: Any) -> Finding:
         with memory_folder() as scratch:
-            (finding,) = storage.database(Path(scratch), **keywords)
+            (finding,) = state_folder.database(Path(scratch), **keywords)
             return finding
 
     assert "the write-ahead log works" in check().sentence
@@ -347,12 +349,12 @@ def test_an_aggregators_state_is_looked_at_and_left_alone(folder: Path) -> None:
     SqlStore.in_folder(state).close()
     before = sorted((path.name, path.read_bytes()) for path in state.iterdir() if path.is_file())
     for name in (folder, state):
-        findings = list(storage.aggregator_state(Subject(state=name)))
+        findings = list(state_folder.aggregator_state(Subject(state=name)))
         assert [finding.status for finding in findings] == [Status.OK] * 2
         assert f"1 blobs of 2.0 KiB, runs: none, revision {schema.REVISION}" in findings[0].sentence
         assert "no aggregator runs" in findings[1].sentence
     assert sorted((path.name, path.read_bytes()) for path in state.iterdir() if path.is_file()) == before
-    assert list(storage.aggregator_state(Subject(state=folder / "blobs"))) == [], "there is none"
+    assert list(state_folder.aggregator_state(Subject(state=folder / "blobs"))) == [], "there is none"
 
 
 def test_an_old_a_newer_and_a_damaged_state_are_told_apart(folder: Path) -> None:
@@ -361,7 +363,7 @@ def test_an_old_a_newer_and_a_damaged_state_are_told_apart(folder: Path) -> None
     with closing(sqlite3.connect(file)) as connection:
         connection.executescript(old.read_text(encoding="utf-8"))
     assert f"the next start brings it to {schema.REVISION}" in found(
-        storage.aggregator_state, Status.WARNING, state=folder
+        state_folder.aggregator_state, Status.WARNING, state=folder
     )
     with closing(sqlite3.connect(file)) as connection:
         connection.executescript(
@@ -369,12 +371,12 @@ def test_an_old_a_newer_and_a_damaged_state_are_told_apart(folder: Path) -> None
         )
     (folder / "aggregator.sqlite.revision-0001").touch()
     assert "revision 9999, which this version does not know" in found(
-        storage.aggregator_state, Status.PROBLEM, state=folder
+        state_folder.aggregator_state, Status.PROBLEM, state=folder
     )
     file.write_bytes(file.read_bytes()[:8000])
-    assert "restore a backup" in found(storage.aggregator_state, Status.PROBLEM, state=folder)
+    assert "restore a backup" in found(state_folder.aggregator_state, Status.PROBLEM, state=folder)
     file.write_bytes(b"something else")
-    assert "restore a backup" in found(storage.aggregator_state, Status.PROBLEM, state=folder)
+    assert "restore a backup" in found(state_folder.aggregator_state, Status.PROBLEM, state=folder)
 
 
 # The way to other hosts

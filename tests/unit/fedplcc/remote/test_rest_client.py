@@ -66,6 +66,9 @@ class Recorded:
         return asyncio.run(asked())
 
 
+EVENTS = {"Content-Type": "text/event-stream"}
+
+
 def ok(document: Run | None = None) -> httpx.Response:
     return httpx.Response(200, text=(document or a_run_document()).model_dump_json())
 
@@ -224,10 +227,12 @@ def test_a_refusal_is_not_asked_again() -> None:
 
 def test_events_come_once_and_in_order_over_a_broken_connection() -> None:
     gateway = Recorded(
-        httpx.Response(200, stream=Breaking(frame(1).encode(), frame(2).encode(), b"id: 3\nevent: half\nda")),
+        httpx.Response(
+            200, headers=EVENTS, stream=Breaking(frame(1).encode(), frame(2).encode(), b"id: 3\nevent: half\nda")
+        ),
         httpx.ConnectError("the gateway restarts"),
-        httpx.Response(200, text=": the gateway stops\n\n"),
-        httpx.Response(200, text=frame(3) + END),
+        httpx.Response(200, headers=EVENTS, text=": the gateway stops\n\n"),
+        httpx.Response(200, headers=EVENTS, text=frame(3) + END),
     )
     assert follow(gateway) == [1, 2, 3, "completed"]
     assert [request.headers["Last-Event-ID"] for request in gateway.requests] == ["0", "2", "2", "2"]
@@ -235,10 +240,10 @@ def test_events_come_once_and_in_order_over_a_broken_connection() -> None:
 
 def test_who_follows_is_told_why_events_stopped_and_when_they_may_come_again() -> None:
     gateway = Recorded(
-        httpx.Response(200, stream=Breaking(frame(1).encode())),
+        httpx.Response(200, headers=EVENTS, stream=Breaking(frame(1).encode())),
         httpx.ConnectError("refused"),
-        httpx.Response(200, text=": the gateway stops\n\n"),
-        httpx.Response(200, text=frame(2) + END),
+        httpx.Response(200, headers=EVENTS, text=": the gateway stops\n\n"),
+        httpx.Response(200, headers=EVENTS, text=frame(2) + END),
     )
     told: list[str] = []
 
@@ -265,21 +270,21 @@ def test_a_gateway_that_was_never_there_is_not_waited_for() -> None:
 
 def test_a_gateway_that_stays_away_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rest_client, "PATIENCE_S", 0.0)
-    gateway = Recorded(httpx.Response(200, text=frame(1)), httpx.ConnectError("refused"))
+    gateway = Recorded(httpx.Response(200, headers=EVENTS, text=frame(1)), httpx.ConnectError("refused"))
     with pytest.raises(GatewayAbsent):
         follow(gateway)
 
 
 def test_a_problem_within_the_stream_is_raised() -> None:
     body = problem("RUN_NOT_FOUND", 404).text
-    gateway = Recorded(httpx.Response(200, text=f"{frame(1)}event: problem\ndata: {body}\n\n"))
+    gateway = Recorded(httpx.Response(200, headers=EVENTS, text=f"{frame(1)}event: problem\ndata: {body}\n\n"))
     with pytest.raises(RunNotFound):
         follow(gateway)
 
 
 def test_an_event_that_is_not_understood_is_said() -> None:
     with pytest.raises(Internal, match="not understood"):
-        follow(Recorded(httpx.Response(200, text="event: x\ndata: {}\n\n")))
+        follow(Recorded(httpx.Response(200, headers=EVENTS, text="event: x\ndata: {}\n\n")))
 
 
 # Downloads

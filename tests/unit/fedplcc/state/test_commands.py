@@ -149,7 +149,7 @@ def test_a_blob_that_is_not_what_its_row_says_is_named_with_its_round(
 def test_a_damaged_blob_is_named_with_its_round_however_many_rounds_there_are(
     state: Path, left: tuple[Path, Run, Run], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fedplcc.doctor.state.PAGE", 2)
+    monkeypatch.setattr("fedplcc.doctor.aggregator_state.PAGE", 2)
     damaged(model_of(state, left[1], 5))
     (sentence,) = findings(state)
     assert f"run {left[1].run_id}, round 5, global model" in sentence

@@ -10,20 +10,13 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from fedplcc.terminal.progress import (
-    MOST_AWAITED,
-    RoundTable,
-    RunProgress,
-    awaited_lines,
-    last_lines,
-    run_lines,
-    shown_transfers,
-    standing_line,
-)
+from fedplcc.terminal.progress import RunProgress, shown_transfers
+from fedplcc.terminal.round_table import RoundTable, last_lines
+from fedplcc.terminal.run_lines import MAX_AWAITED_LINES, awaited_lines, run_lines, status_line
 from shared.documents import Event, QuarantinedClient, Round
 from shared.types import ClientActivity, RoundPhase, RunStatus
 from tests.support.records import builders
-from tests.support.records.watched_run import CLIENTS, UNREADABLE, a_client, the_clients
+from tests.support.records.run_history import CLIENTS, UNREADABLE, a_client, the_clients
 from tests.unit.fedplcc.records import a_line, a_local_line, a_run_document
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
@@ -261,31 +254,31 @@ def test_a_run_that_is_pending_waits_for_those_of_its_roster_that_are_not_here()
 def test_of_many_that_a_run_waits_for_only_the_first_are_named() -> None:
     run = a_run_document(RunStatus.PENDING).model_copy(update={"roster": [f"site-{number:03}" for number in range(40)]})
     lines = awaited_lines(run, [], [])
-    assert (len(lines), lines[-1]) == (MOST_AWAITED + 1, f"waits for {40 - MOST_AWAITED} more")
+    assert (len(lines), lines[-1]) == (MAX_AWAITED_LINES + 1, f"waits for {40 - MAX_AWAITED_LINES} more")
 
 
 def test_who_has_heard_nothing_for_a_while_is_told_on_one_line_what_a_round_waits_for() -> None:
     run = a_run_document(RunStatus.RUNNING).model_copy(
         update={"cohort": list(CLIENTS), "done_clients": ["ward-1"], "phase": RoundPhase.COLLECTING, "round": 13}
     )
-    line = standing_line(run, [], the_clients(), since=750.0)
+    line = status_line(run, [], the_clients(), since=750.0)
     assert line.startswith("round 13: training, 12 min, 1 of 5 clients done; waits for ward-3 (training, 10% done; ")
     assert "; waits for ward-4 (away since " in line
     assert line.endswith("; waits for lab (training, 42% done); and for 1 more")
-    without = standing_line(run.model_copy(update={"reason": "round 13 has no quorum\n"}), [], [])
+    without = status_line(run.model_copy(update={"reason": "round 13 has no quorum\n"}), [], [])
     assert without.startswith("round 13: training, 1 of 5 clients done; round 13 has no quorum")
     assert "\n" not in without
-    assert standing_line(run.model_copy(update={"phase": RoundPhase.AGGREGATING}), [], [], 90.0) == (
+    assert status_line(run.model_copy(update={"phase": RoundPhase.AGGREGATING}), [], [], 90.0) == (
         "round 13: aggregating, 2 min"
     )
 
 
 def test_of_a_run_without_an_open_round_it_is_said_what_it_is_at() -> None:
     pending = a_run_document(RunStatus.PENDING).model_copy(update={"roster": ["lab", "ward-3"]})
-    assert standing_line(pending, [], [a_client("lab")]) == (
+    assert status_line(pending, [], [a_client("lab")]) == (
         "waiting for clients, 1 of 2 are here; waits for ward-3 (has not joined yet)"
     )
-    assert standing_line(pending.model_copy(update={"roster": [], "reason": "who comes"}), [], []) == (
+    assert status_line(pending.model_copy(update={"roster": [], "reason": "who comes"}), [], []) == (
         "the run is pending; who comes"
     )
-    assert standing_line(a_run_document(RunStatus.PAUSED), [], []) == "the run is paused"
+    assert status_line(a_run_document(RunStatus.PAUSED), [], []) == "the run is paused"

@@ -11,11 +11,11 @@ import pytest
 from rich.console import Console
 
 from fedplcc.terminal.progress import RunProgress
-from fedplcc.terminal.watch.lines import MINUTE_S, RAREST, LineWatch
+from fedplcc.terminal.watch.lines import MAX_MINUTES, MINUTE_S, LineWatch
 from shared.documents import Client, Event, Round, Run
 from shared.errors import Unavailable
 from shared.types import RoundPhase, RunStatus
-from tests.support.records.watched_run import CLIENTS, an_event, metrics_of, the_clients
+from tests.support.records.run_history import CLIENTS, an_event, metrics_of, the_clients
 from tests.unit.fedplcc.records import a_run_document
 
 OPEN = an_event("round_opened", 13, cohort=list(CLIENTS), phase="collecting")
@@ -118,7 +118,7 @@ def test_a_round_that_stands_still_is_told_of_after_1_3_7_and_15_minutes_and_the
 
     lines = watched(script).lines
     assert told == [1, 3, 7, 15, 30, 45, 60]
-    assert RAREST == 15
+    assert MAX_MINUTES == 15
     assert all(line.startswith("round 13: training, ") for line in lines)
     assert "0 of 5 clients done; waits for ward-3 (training, 10% done; " in lines[0]
 

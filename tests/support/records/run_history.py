@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from fedplcc.terminal.watch.watched_run import WatchedRun
+from fedplcc.terminal.run_history import RunHistory
 from shared.documents import Client, ClientEnvironment, ClientProblem, Event
-from shared.types import ClientActivity
+from shared.types import ClientActivity, RunStatus
 
 BEGIN = datetime(2026, 11, 21, 22, 0, tzinfo=UTC)
 ROUND_S = 21
@@ -97,8 +97,8 @@ def the_clients() -> list[Client]:
     ]
 
 
-def a_watched_run(num_rounds: int = 12, domains: Sequence[str] = DOMAINS) -> WatchedRun:
-    run = WatchedRun(run_id="digits-9", method="fedplcc", total_rounds=30, status="pending")
+def a_run_history(num_rounds: int = 12, domains: Sequence[str] = DOMAINS) -> RunHistory:
+    run = RunHistory(run_id="digits-9", method="fedplcc", total_rounds=30, status=RunStatus.PENDING)
     for event in history(num_rounds, domains):
         run.take(event)
     run.take_clients(the_clients())

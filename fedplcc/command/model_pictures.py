@@ -1,4 +1,4 @@
-"""`fedplcc model map` and `model clusters`: pictures of what a run has learnt."""
+"""`fedplcc model map` and `model clusters`: pictures of a run's features and prototypes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fedplcc.command.exit_codes import ExitCode, explains_errors, say
 from fedplcc.command.model_options import AsJson, Device, Model
 from fedplcc.pictures import CLUSTERS, MAP
 
-# Modules that load torch are imported by the command that needs them, so that --help answers at once.
+# A command imports modules with torch itself, so that --help answers at once.
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -37,8 +37,7 @@ Data = Annotated[
     typer.Option(
         "--data",
         metavar="NAME=DATA",
-        help="Where the data of a client lie, once for each client to show; as the run's folder or --config says if not "
-        "given.",
+        help="The data of a client, once for each client to show; as the run's folder or --config says if not given.",
         show_default=False,
     ),
 ]
@@ -84,7 +83,7 @@ def draw_map(
 ) -> int:
     """Draw features of test images with the prototypes, before and after training.
 
-    Colour is the class, shape the domain. An outlined point is a local prototype of a client's training images, a star a
+    Colours are classes, shapes are domains. An outlined point is a local prototype of a client's training images, a star a
     global one as large as its share of its class. t-SNE puts them on a plane, by cosine. Beside the picture are written its
     points (-points.csv) and facts (-facts.json): silhouettes, a caption and an alternative text.
     """
@@ -102,7 +101,7 @@ def draw_map(
     if other is not None and other.sha256 == trained.sha256:
         say("both panels show the same model; of a run whose updates carry no model, it is that of round 0")
     console = console_for(json=as_json)
-    with _telling(console) as on_step:
+    with _shown_steps(console) as on_step:
         found = make_map(
             trained,
             other,
@@ -112,7 +111,7 @@ def draw_map(
             on_step=on_step,
         )
         files = write_map(found, place)
-    return _tell(found, files, console, as_json=as_json)
+    return _report(found, files, console, as_json=as_json)
 
 
 @explains_errors
@@ -124,7 +123,7 @@ def draw_clusters(
     device: Device = "auto",
     as_json: AsJson = False,
 ) -> int:
-    """Draw how many samples stand behind each local and each global prototype.
+    """Draw the number of samples behind each local and each global prototype.
 
     Histograms of both, and how the samples of each client and of each class divide among clusters. Beside the picture are
     written the sizes (-sizes.csv) and facts (-facts.json). Local prototypes are those of the clients' training images under
@@ -139,14 +138,14 @@ def draw_clusters(
     clients = shown_clients(trained.file, trained.config, config_file=config, named=data or ())
     place = _place(out, trained.file.with_name(CLUSTERS))
     console = console_for(json=as_json)
-    with _telling(console) as on_step:
+    with _shown_steps(console) as on_step:
         found = make_clusters(trained, clients, on_step=on_step)
         files = write_clusters(found, place)
-    return _tell(found, files, console, as_json=as_json)
+    return _report(found, files, console, as_json=as_json)
 
 
 def _place(out: Path | None, usual: Path) -> Path:
-    """Where the picture goes; a place that cannot be written, and that nothing can draw, are told before the work."""
+    """The picture's file; checks before the work that it can be written and drawn."""
     from fedplcc.pictures.style import check_suffix
     from fedplcc.runs.atomic_file import make_folder
 
@@ -158,14 +157,14 @@ def _place(out: Path | None, usual: Path) -> Path:
 
 
 @contextmanager
-def _telling(console: Console) -> Iterator[Callable[[str], None]]:
-    """Within the block, a terminal shows what is being done."""
+def _shown_steps(console: Console) -> Iterator[Callable[[str], None]]:
+    """Show the present step on a terminal within the block."""
     with console.status("reading") as status:
         yield status.update
 
 
-def _tell(found: FeatureMap | ClusterSizes, files: list[Path], console: Console, *, as_json: bool) -> int:
-    """Say what was drawn, and into which files."""
+def _report(found: FeatureMap | ClusterSizes, files: list[Path], console: Console, *, as_json: bool) -> int:
+    """Print the picture's facts and files."""
     from shared.config.run import canonical_json
 
     for line in found.lines():

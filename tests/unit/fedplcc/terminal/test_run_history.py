@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from fedplcc.terminal.watch.watched_run import MAX_NOTES, WatchedRun
+from fedplcc.terminal.run_history import MAX_NOTES, RunHistory
 from shared.types import ClientActivity, RunStatus
-from tests.support.records.watched_run import (
+from tests.support.records.run_history import (
     CLIENTS,
     DOMAINS,
     a_client,
-    a_watched_run,
+    a_run_history,
     an_event,
     metrics_of,
     the_clients,
@@ -19,14 +19,14 @@ from tests.unit.fedplcc.records import a_local_line, a_run_document
 
 
 def test_a_runs_document_is_where_it_begins() -> None:
-    run = WatchedRun.of(a_run_document(RunStatus.PAUSED))
+    run = RunHistory.of(a_run_document(RunStatus.PAUSED))
     document = a_run_document(RunStatus.PAUSED)
     assert (run.run_id, run.method, run.total_rounds) == (document.run_id, document.method, document.total_rounds)
     assert run.status == "paused"
 
 
 def test_events_tell_round_phase_and_who_is_done() -> None:
-    run = a_watched_run()
+    run = a_run_history()
     assert (run.status, run.round, run.phase, run.done) == ("running", 13, "collecting", {"ward-1"})
     assert (run.num_committed, len(run.rounds)) == (12, 12)
     assert run.roster == frozenset(CLIENTS)
@@ -40,7 +40,7 @@ def test_events_tell_round_phase_and_who_is_done() -> None:
 
 
 def test_a_phase_is_as_far_as_its_clients_say() -> None:
-    run = a_watched_run()
+    run = a_run_history()
     # ward-1 is done, lab 42 %, ward-2 73 %, ward-3 10 %, ward-4 is away
     assert run.phase_fraction == pytest.approx((1 + 0.42 + 0.73 + 0.1 + 0) / 5)
     run.take_clients(
@@ -56,7 +56,7 @@ def test_a_phase_is_as_far_as_its_clients_say() -> None:
 
 
 def test_accuracies_are_series_with_their_last_change_and_best() -> None:
-    run = a_watched_run(2)
+    run = a_run_history(2)
     assert [series.name for series in run.accuracies] == list(DOMAINS)
     first, second = (metrics_of(number)["accuracy"]["mnist"] for number in (1, 2))
     mnist = run.accuracies[0]
@@ -68,7 +68,7 @@ def test_accuracies_are_series_with_their_last_change_and_best() -> None:
 
 
 def test_a_domain_without_a_report_is_a_gap_and_its_change_is_that_to_the_last_value() -> None:
-    run = a_watched_run(0)
+    run = a_run_history(0)
     for number, value in enumerate((0.5, None, 0.75), start=1):
         line = {**metrics_of(number), "accuracy": {"mnist": value, "mean": value, "worst": value}}
         run.take(an_event("round_committed", number, metrics=line))
@@ -78,14 +78,14 @@ def test_a_domain_without_a_report_is_a_gap_and_its_change_is_that_to_the_last_v
 
 
 def test_where_all_domains_are_alike_none_is_the_worst() -> None:
-    run = a_watched_run(0)
+    run = a_run_history(0)
     alike = dict.fromkeys(("mnist", "usps", "mean", "worst"), 1.0)
     run.take(an_event("round_committed", 1, metrics={**metrics_of(1), "accuracy": alike}))
     assert run.worst_domain is None
 
 
 def test_local_models_have_their_mean_beside_the_global_ones_or_in_its_place() -> None:
-    run = a_watched_run(0)
+    run = a_run_history(0)
     run.take(an_event("round_committed", 1, metrics=a_local_line(1, north=0.5, south=1.0)))
     assert ([series.name for series in run.summaries], run.are_own_models) == (["mean", "worst", "local mean"], False)
     assert run.summaries[-1].last == 0.75
@@ -94,14 +94,14 @@ def test_local_models_have_their_mean_beside_the_global_ones_or_in_its_place() -
 
 
 def test_what_is_left_is_reckoned_by_the_last_rounds() -> None:
-    run = a_watched_run()
+    run = a_run_history()
     assert run.left_s == pytest.approx(18 * 21)
     run.take(an_event("run_paused"))
     assert run.left_s is None
 
 
 def test_the_status_and_its_reason_follow_the_events() -> None:
-    run = a_watched_run()
+    run = a_run_history()
     for name, status in (("run_paused", "paused"), ("run_resumed", "running"), ("run_stopping", "stopping")):
         run.take(an_event(name, 13, reason="why"))
         assert (run.status, run.reason) == (status, "why")
@@ -116,7 +116,7 @@ def test_the_status_and_its_reason_follow_the_events() -> None:
 
 
 def test_only_the_runs_own_clients_are_kept() -> None:
-    run = a_watched_run()
+    run = a_run_history()
     run.clients_trouble = "no aggregator answers"
     run.take_clients([*the_clients(), a_client("stranger")])
     assert [client.client_id for client in run.clients] == list(CLIENTS)
@@ -124,7 +124,7 @@ def test_only_the_runs_own_clients_are_kept() -> None:
 
 
 def test_notes_are_kept_up_to_a_bound_and_know_trouble() -> None:
-    run = a_watched_run()
+    run = a_run_history()
     assert [(note.is_trouble, note.text.partition(",")[0]) for note in run.notes] == [
         (True, "round 7 goes on without client ward-4"),
         (True, "client ward-3: 2 of 1"),
@@ -136,7 +136,7 @@ def test_notes_are_kept_up_to_a_bound_and_know_trouble() -> None:
 
 
 def test_quarantine_and_release_are_remembered() -> None:
-    run = a_watched_run()
+    run = a_run_history()
     run.take(an_event("client_quarantined", 13, "lab", reason="3 updates were refused"))
     assert run.quarantined == {"lab"}
     run.take(an_event("client_released", 13, "lab"))

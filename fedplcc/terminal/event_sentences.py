@@ -1,4 +1,4 @@
-"""What a person wants to know of a run's history beside its rounds: a sentence for an event. Pure."""
+"""Sentences for the events of a run's history that matter to a person beside its rounds. Pure."""
 
 from __future__ import annotations
 
@@ -10,11 +10,8 @@ PHASES = {phase.value: phase.value for phase in RoundPhase} | {
     RoundPhase.INITIALISING.value: "first model",
     RoundPhase.COLLECTING.value: "training",
 }
-"""Phases as a person calls them."""
-PHASES_OF_CLIENTS = frozenset((RoundPhase.INITIALISING, RoundPhase.COLLECTING, RoundPhase.EVALUATING))
-"""Phases in which a round waits for clients; in the others the aggregator works."""
-
-NOTES = {
+"""Names of the phases for people."""
+SENTENCES = {
     "run_recovered": "the aggregator came back; the run goes on",
     "run_paused": "the run is paused",
     "run_resumed": "the run goes on",
@@ -36,16 +33,16 @@ TROUBLE = frozenset(
         "update_refused",
     )
 )
-"""Events that tell of something that went wrong."""
+"""Events that report a fault."""
 
 
-def note_of(event: Event) -> str | None:
-    """The sentence for an event, on one line; None if there is nothing to say of it."""
-    text = NOTES.get(event.type) or _sentence(event)
+def sentence_of(event: Event) -> str | None:
+    """The sentence for an event, on one line; None if it has none."""
+    text = SENTENCES.get(event.type) or _with_data(event)
     return None if text is None else printable(text)
 
 
-def _sentence(event: Event) -> str | None:
+def _with_data(event: Event) -> str | None:
     name, data = event.client_id, event.data
     match event.type:
         case "update_refused":

@@ -1,4 +1,4 @@
-"""The folder of the state: whether it may be written, is fast and large enough, and can do what the store needs of it."""
+"""Checks of the state's folder: access, speed, room, and the features of its file system that the store needs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pathlib import Path
 from fedplcc.doctor.findings import Finding, Subject, in_bytes, ok, problem, warning
 
 LITTLE_ROOM, NO_ROOM = 10 << 30, 1 << 30
-"""Bytes; every round of every client leaves its model."""
+"""Bytes; every round of every client stores a model."""
 SLOW_FSYNC_S = 0.05
 NUM_FSYNCS = 12
 NETWORKED = ("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "fuse.sshfs", "glusterfs", "ceph", "lustre", "afs")
@@ -25,7 +25,7 @@ DATABASE = "aggregator.sqlite"
 
 
 def folder(subject: Subject) -> Iterator[Finding]:
-    """Everything that is asked of the folder of the state, with files in it that go again."""
+    """All checks of the folder, with temporary files in it."""
     place = _nearest(subject.state)
     where = f"{subject.state}" if place == subject.state else f"{subject.state}, to be made below {place.resolve()},"
     yield from room(subject, place)
@@ -62,7 +62,7 @@ def room(subject: Subject, place: Path) -> Iterator[Finding]:
 
 
 def file_system(subject: Subject, place: Path) -> Iterator[Finding]:
-    """Whether the folder is on a kind of disk that keeps a database."""
+    """The kind of file system: network and memory file systems lose databases."""
     kind = file_system_of(place.resolve(), subject.probes.read("/proc/self/mounts"))
     if kind in NETWORKED:
         yield warning("disk", f"it is on the network ({kind}), where databases get damaged: choose a local disk")
@@ -71,7 +71,7 @@ def file_system(subject: Subject, place: Path) -> Iterator[Finding]:
 
 
 def durability(subject: Subject, scratch: Path) -> Iterator[Finding]:
-    """How long it takes until bytes are on the disk; every blob and every transaction waits for that."""
+    """The duration of fsync; every blob and every transaction waits for it."""
     seconds = []
     try:
         with (scratch / "fsync").open("wb", buffering=0) as file:
@@ -94,7 +94,7 @@ def durability(subject: Subject, scratch: Path) -> Iterator[Finding]:
 
 
 def links(scratch: Path, link: Callable[[Path, Path], None] = os.link) -> Finding:
-    """Whether a file may have two names: that is how an upload becomes a blob."""
+    """Hard links, by which an upload becomes a blob."""
     source = scratch / "one"
     source.touch()
     try:
@@ -107,7 +107,7 @@ def links(scratch: Path, link: Callable[[Path, Path], None] = os.link) -> Findin
 
 
 def locks(scratch: Path, lock: Callable[[int, int], None] = fcntl.flock) -> Finding:
-    """Whether a lock keeps a second process out of a state."""
+    """File locks, which keep a second process out of a state directory."""
     with (scratch / "lock").open("w") as first, (scratch / "lock").open("w") as second:
         try:
             lock(first.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -125,7 +125,7 @@ def database(
     connect: Callable[[Path], sqlite3.Connection] = sqlite3.connect,
     version: tuple[int, ...] = sqlite3.sqlite_version_info,
 ) -> Iterator[Finding]:
-    """Whether SQLite can keep a database with a write-ahead log here."""
+    """SQLite with a write-ahead log in this folder."""
     text = f"SQLite {'.'.join(map(str, version))}"
     if version < OLDEST_SQLITE:
         yield problem("database", f"{text} is too old: use a Python with {'.'.join(map(str, OLDEST_SQLITE))} or newer")
@@ -147,7 +147,7 @@ def database(
 
 
 def aggregator_state(subject: Subject) -> Iterator[Finding]:
-    """What an aggregator's state holds, where there is one; it is only looked at."""
+    """The content of an aggregator's state, if there is one; it is only read."""
     state = next((path for path in (subject.state, subject.state / "aggregator") if (path / DATABASE).is_file()), None)
     if state is None:
         return
@@ -155,7 +155,7 @@ def aggregator_state(subject: Subject) -> Iterator[Finding]:
     parts = [
         path for path in (file, *(file.with_name(f"{DATABASE}-{part}") for part in ("wal", "shm"))) if path.exists()
     ]
-    # Without a log beside it nobody writes, and then not even SQLite needs files of its own.
+    # Without a write-ahead log no process writes, and SQLite needs no files of its own.
     mode = "mode=ro" if len(parts) > 1 else "immutable=1"
     try:
         with closing(sqlite3.connect(f"file:{_quoted(file)}?{mode}", uri=True, timeout=2)) as connection:
@@ -183,7 +183,7 @@ def aggregator_state(subject: Subject) -> Iterator[Finding]:
 
 
 def file_system_of(place: Path, mounts: str) -> str:
-    """The kind of file system that a folder is on, from the text of /proc/self/mounts; empty if that does not say."""
+    """A folder's kind of file system, from the text of /proc/self/mounts; empty if unknown."""
     best, kind = "", ""
     for line in mounts.splitlines():
         fields = line.split()
@@ -217,7 +217,7 @@ def _revision(connection: sqlite3.Connection) -> str:
 
 
 def _nearest(folder: Path) -> Path:
-    """The folder, or the nearest one above it that is there."""
+    """The folder, or its nearest existing parent."""
     return next(path for path in (folder, *folder.absolute().parents) if path.exists())
 
 

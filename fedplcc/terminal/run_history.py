@@ -1,6 +1,6 @@
-"""What is known of a run that is being watched: made of its document, its events in order, and the list of clients.
+"""The state of a run, reduced from its document, its events in order and the list of clients. Pure.
 
-It decides nothing about how it looks and asks nobody anything; times come with the events.
+Every view of a run on a terminal reads this one record; times come with the events.
 """
 
 from __future__ import annotations
@@ -13,38 +13,40 @@ from statistics import mean
 from typing import Any
 
 from fedplcc.runs.plots import SUMMARIES
-from fedplcc.terminal.event_notes import PHASES_OF_CLIENTS, TROUBLE, note_of
-from shared.documents import Client, Event, Run
-from shared.types import ClientActivity
+from fedplcc.terminal.event_sentences import TROUBLE, sentence_of
+from shared.documents import Client, Event, Round, Run
+from shared.types import ClientActivity, RoundPhase, RunStatus
 
+PHASES_OF_CLIENTS = frozenset((RoundPhase.INITIALISING, RoundPhase.COLLECTING, RoundPhase.EVALUATING))
+"""Phases in which a round waits for clients; in the others the aggregator works."""
 MAX_NOTES = 200
 """Notes that are kept; a screen shows fewer."""
-PACE_ROUNDS = 5
-"""Of so many last rounds the time that is left is reckoned."""
+LAST_ROUNDS = 5
+"""Number of last rounds whose mean duration gives the time that is left."""
 
 STATUS_AFTER = {
-    "run_created": "pending",
-    "run_started": "running",
-    "run_paused": "paused",
-    "run_resumed": "running",
-    "run_stopping": "stopping",
-    "run_stopped": "stopped",
-    "run_completed": "completed",
-    "run_failed": "failed",
+    "run_created": RunStatus.PENDING,
+    "run_started": RunStatus.RUNNING,
+    "run_paused": RunStatus.PAUSED,
+    "run_resumed": RunStatus.RUNNING,
+    "run_stopping": RunStatus.STOPPING,
+    "run_stopped": RunStatus.STOPPED,
+    "run_completed": RunStatus.COMPLETED,
+    "run_failed": RunStatus.FAILED,
 }
 WORKING = {
     "initialising": frozenset((ClientActivity.INITIALISING,)),
     "collecting": frozenset((ClientActivity.TRAINING,)),
     "evaluating": frozenset((ClientActivity.EVALUATING,)),
 }
-"""What a client does in a phase while its progress is that of the phase."""
+"""The activity that belongs to a phase: only during it does a client's progress count for the phase."""
 NEARLY_DONE = frozenset((ClientActivity.SUMMARISING, ClientActivity.UPLOADING))
-"""What comes after it, before its part counts as done."""
+"""Activities after that one: the client's share counts as whole."""
 
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """Something that a person wants to know."""
+    """One event as a sentence."""
 
     time: datetime
     text: str
@@ -65,7 +67,7 @@ class Series:
 
     @property
     def change(self) -> float | None:
-        """By how much the last round's value differs from the one before it that there was."""
+        """The last round's value minus the latest value before it."""
         before = next((value for value in reversed(self.values[:-1]) if value is not None), None)
         return None if self.last is None or before is None else self.last - before
 
@@ -76,20 +78,20 @@ class Series:
 
 
 @dataclass(slots=True)
-class WatchedRun:
-    """A run as far as it is known."""
+class RunHistory:
+    """A run as its events, its document and its clients show it."""
 
-    run_id: str
-    method: str
-    total_rounds: int
-    status: str
+    run_id: str = ""
+    method: str = ""
+    total_rounds: int = 0
+    status: RunStatus = RunStatus.PENDING
     reason: str = ""
     round: int = -1
     """The latest round that opened; -1 before round 0."""
     phase: str = ""
     cohort: frozenset[str] = frozenset()
     done: set[str] = field(default_factory=set)
-    """Clients whose part in the present phase is done."""
+    """Clients that have done their part of the present phase."""
     dropped: set[str] = field(default_factory=set)
     """Clients that the open round goes on without."""
     quarantined: set[str] = field(default_factory=set)
@@ -97,8 +99,10 @@ class WatchedRun:
     phase_began_at: datetime | None = None
     rounds: list[Mapping[str, Any]] = field(default_factory=list)
     """Lines of metrics.jsonl of the rounds that have committed."""
-    seconds: deque[float] = field(default_factory=lambda: deque(maxlen=PACE_ROUNDS))
-    """How long the last rounds took."""
+    seconds: deque[float] = field(default_factory=lambda: deque(maxlen=LAST_ROUNDS))
+    """Durations of the last rounds."""
+    last_round_s: float | None = None
+    """Duration of the round that committed last; None if its beginning is unknown."""
     notes: deque[Note] = field(default_factory=lambda: deque(maxlen=MAX_NOTES))
     roster: frozenset[str] = frozenset()
     clients: Sequence[Client] = ()
@@ -112,27 +116,29 @@ class WatchedRun:
     _round_began_at: datetime | None = None
 
     @classmethod
-    def of(cls, run: Run) -> WatchedRun:
-        """What a run's document says of it."""
+    def of(cls, run: Run, rounds: Sequence[Round] = ()) -> RunHistory:
+        """The state in a run's document and in the documents of its last rounds."""
+        dropped = {client.client_id for each in rounds if each.round == run.round for client in each.dropped}
         return cls(
             run_id=run.run_id,
             method=run.method,
             total_rounds=run.total_rounds,
-            status=run.status.value,
+            status=run.status,
             reason=run.reason,
             round=run.round,
             phase=run.phase.value if run.phase is not None else "",
             cohort=frozenset(run.cohort),
             done=set(run.done_clients),
+            dropped=dropped,
             quarantined={client.client_id for client in run.quarantined},
             is_pause_requested=run.is_pause_requested,
             roster=frozenset(run.roster),
         )
 
-    # What comes in
+    # Inputs
 
-    def take(self, event: Event) -> None:
-        """Take the next event of the run's history."""
+    def take(self, event: Event) -> Note | None:
+        """Take the next event; returns its note, if a person should read one."""
         name, client = event.type, event.client_id or ""
         if name in STATUS_AFTER:
             self.status, self.reason = STATUS_AFTER[name], str(event.data.get("reason", ""))
@@ -164,17 +170,20 @@ class WatchedRun:
             self.is_pause_requested = False
         if name in ("run_started", "clients_admitted"):
             self.roster |= set(event.data.get("clients", ()))
-        text = note_of(event)
-        if text is not None:
-            self.notes.append(Note(event.time, text, name in TROUBLE))
+        text = sentence_of(event)
+        if text is None:
+            return None
+        note = Note(event.time, text, name in TROUBLE)
+        self.notes.append(note)
+        return note
 
     def take_clients(self, clients: Sequence[Client]) -> None:
-        """Take the list of all clients of the federation; those of this run are kept."""
+        """Take the list of the federation's clients; only those of this run are kept."""
         known = self.roster | self.cohort
         self.clients = [client for client in clients if client.client_id in known or client.run_id == self.run_id]
         self.has_clients, self.clients_trouble = True, ""
 
-    # What it amounts to
+    # Derived values
 
     @property
     def num_committed(self) -> int:
@@ -183,12 +192,23 @@ class WatchedRun:
 
     @property
     def expected(self) -> frozenset[str]:
-        """Clients that the open round waits for or has heard of."""
+        """Clients whose part in the open round has come or may still come."""
         return self.cohort - (self.dropped - self.done)
 
     @property
+    def awaited(self) -> frozenset[str]:
+        """Clients that an open run waits for now: to do their part of the phase, or to join."""
+        if self.status is RunStatus.RUNNING and self.phase in PHASES_OF_CLIENTS:
+            awaited = self.cohort - self.done - self.dropped
+        elif self.status is RunStatus.PENDING:
+            awaited = self.roster - {client.client_id for client in self.clients if client.is_connected}
+        else:
+            awaited = frozenset()
+        return awaited - self.quarantined
+
+    @property
     def phase_fraction(self) -> float | None:
-        """How much of the present phase is done, 0 to 1, by what its clients say; None where only the aggregator knows."""
+        """Share of the present phase that its clients report as done, 0 to 1; None where the aggregator works."""
         if self.phase not in PHASES_OF_CLIENTS or not self.expected:
             return None
         known = {client.client_id: client for client in self.clients}
@@ -198,8 +218,8 @@ class WatchedRun:
 
     @property
     def left_s(self) -> float | None:
-        """Seconds that the run needs for the rounds that are left, at the pace of the last ones; None if unknown."""
-        if not self.seconds or self.status != "running":
+        """Estimated seconds for the remaining rounds, from the last ones' durations; None if unknown."""
+        if not self.seconds or self.status is not RunStatus.RUNNING:
             return None
         return mean(self.seconds) * (self.total_rounds - self.num_committed)
 
@@ -211,7 +231,7 @@ class WatchedRun:
 
     @property
     def summaries(self) -> list[Series]:
-        """Mean and worst accuracy over the rounds, and the mean of clients' own models where they have some beside it."""
+        """Mean and worst accuracy over the rounds; also the mean of the clients' own models, if they have them beside it."""
         if not self.rounds:
             return []
         summaries = [self._series("accuracy", name) for name in SUMMARIES]
@@ -222,7 +242,7 @@ class WatchedRun:
 
     @property
     def worst_domain(self) -> str | None:
-        """The domain of the lowest accuracy in the last round; None where all are alike."""
+        """The domain with the lowest accuracy in the last round; None where all are equal."""
         known = {series.name: series.last for series in self.accuracies if series.last is not None}
         return min(known, key=lambda name: known[name]) if len(set(known.values())) > 1 else None
 
@@ -237,7 +257,7 @@ class WatchedRun:
         """Whether the accuracies are of the clients' own models, because the run shares none."""
         return bool(self.rounds) and bool(self.rounds[-1].get("accuracy_of"))
 
-    # Parts of the above
+    # Reduction
 
     def _opened(self, event: Event) -> None:
         self.round = event.round if event.round is not None else -1
@@ -251,15 +271,17 @@ class WatchedRun:
         if metrics is None:
             return
         self.rounds.append(metrics)
+        self.last_round_s = None
         if self._round_began_at is not None:
-            self.seconds.append((event.time - self._round_began_at).total_seconds())
+            self.last_round_s = (event.time - self._round_began_at).total_seconds()
+            self.seconds.append(self.last_round_s)
 
     def _begin(self, phase: str, time: datetime) -> None:
         self.phase, self.phase_began_at = phase, time
         self.done = set()
 
     def _part_of(self, client: Client) -> float:
-        """How much of its part in the present phase a client has done that is not done with it."""
+        """Share of the present phase that an unfinished client has done, 0 to 1."""
         if not client.is_connected or (client.run_id, client.round) != (self.run_id, self.round):
             return 0.0
         if client.activity in WORKING[self.phase]:

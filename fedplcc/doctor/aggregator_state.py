@@ -1,4 +1,4 @@
-"""What an aggregator has in its state directory, examined to the last byte: also while it runs, and changing nothing."""
+"""The examination of an aggregator's state directory, also while the aggregator runs; it changes nothing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from aggregator.store.blobs.garbage_lock import no_collection
 from aggregator.store.opening import SQLITE
 from fedplcc.doctor.database import server
 from fedplcc.doctor.findings import Finding, Subject, in_bytes, ok, problem, warning
-from fedplcc.doctor.storage import aggregator_state, room
+from fedplcc.doctor.state_folder import aggregator_state, room
 from fedplcc.doctor.trainer_state import examine_trainer_state, is_trainer_state
 from fedplcc.state.backup import MANIFEST
 from fedplcc.state.snapshot import require_state, snapshot
@@ -23,15 +23,15 @@ from shared.errors import FedplccError
 from shared.types import Event, EventQuery, Round, RoundPhase, Run, RunStatus
 
 LEAST = Keep(models=1, prototypes=0, updates=0)
-"""What every collection of garbage keeps, whatever an aggregator was told to."""
+"""The least that any garbage collection keeps."""
 MOST_NAMED = 5
-"""Findings of one kind that are named; the others are counted."""
+"""Findings of one kind that are named; others are counted."""
 PAGE = 1000
 RESTORE = "restore a backup of the state directory"
 
 
 def examine_state(subject: Subject) -> Iterator[Finding]:
-    """Everything that is to be said of a state directory."""
+    """All findings in a state directory."""
     state = subject.state
     if is_trainer_state(state):
         yield from examine_trainer_state(state)
@@ -54,7 +54,7 @@ def examine_state(subject: Subject) -> Iterator[Finding]:
 
 
 def blobs(state: Path, store: Store) -> Iterator[Finding]:
-    """Whether every blob that a row names is on the disk with its size and its SHA-256."""
+    """Check that every blob in the database is on the disk with its size and SHA-256."""
     files, damaged = BlobFiles(state), []
     num_blobs = num_bytes = 0
     for sha256, size_bytes in named(store):
@@ -69,7 +69,7 @@ def blobs(state: Path, store: Store) -> Iterator[Finding]:
 
 
 def named(store: Store) -> Iterator[tuple[str, int]]:
-    """Every blob that a row names, with its size in bytes."""
+    """Every blob in the database, with its size in bytes."""
     page = store.list_blobs(limit=PAGE)
     while page:
         yield from page
@@ -77,7 +77,7 @@ def named(store: Store) -> Iterator[tuple[str, int]]:
 
 
 def needed(store: Store) -> Iterator[Finding]:
-    """Whether what a run cannot do without is named: its first and its last model, and all that its open round needs."""
+    """Check that the database has each run's first and last model, and all blobs that its open round needs."""
     missing, num_collected = [], 0
     for run in all_runs(store):
         known = rounds_of(store, run, LEAST)
@@ -110,7 +110,7 @@ def all_rounds(store: Store, run_id: str) -> Iterator[Round]:
 
 
 def sequence(store: Store) -> Iterator[Finding]:
-    """Whether the history is without a hole: each event has the number after the last one, for ever."""
+    """Check that the events' numbers have no gap."""
     expected, holes, count = 1, [], 0
     for event in history(store):
         if event.sequence != expected:
@@ -131,7 +131,7 @@ def history(store: Store, run_id: str = "") -> Iterator[Event]:
 
 
 def runs(store: Store) -> Iterator[Finding]:
-    """Whether each run is what its history says."""
+    """Check each run against its history."""
     count, wrong = 0, []
     for run in all_runs(store):
         count += 1
@@ -143,7 +143,7 @@ def runs(store: Store) -> Iterator[Finding]:
 
 
 def contradictions(store: Store, run: Run) -> Iterator[str]:
-    """What a run's history says otherwise than its row and its rounds do."""
+    """Contradictions between a run's history and its row and rounds."""
     events = list(history(store, run.run_id))
     if not events or events[0].type != "run_created":
         yield "its history does not begin with its creation"
@@ -165,7 +165,7 @@ def contradictions(store: Store, run: Run) -> Iterator[str]:
 
 
 def _of_rounds(store: Store, run: Run, events: Sequence[Event]) -> Iterator[str]:
-    """What the history says of updates and reports, round by round, beside what is stored."""
+    """Updates and reports of each round: in the history and in the store."""
     told = Counter(
         (event.round, event.type) for event in events if event.type in ("update_committed", "evaluation_reported")
     )
@@ -184,7 +184,7 @@ def _of_rounds(store: Store, run: Run, events: Sequence[Event]) -> Iterator[str]
 
 
 def leftovers(state: Path, store: Store) -> Iterator[Finding]:
-    """Files that no row names: what a crash left, and uploads that go on."""
+    """Files that are not in the database: left by a crash, or uploads in progress."""
     names = {sha256 for sha256, _size in named(store)}
     unnamed = [(name, size) for name, size in BlobFiles(state).files() if name not in names]
     if unnamed:
@@ -217,7 +217,7 @@ KNOWN = (
     "database.json",
     MANIFEST,
 )
-"""What else is in a state directory than its database."""
+"""Other files of a state directory than its database."""
 
 
 def _sizes(folder: Path) -> Iterator[int]:
@@ -242,7 +242,7 @@ def _damage(path: Path, sha256: str, size_bytes: int) -> str:
 
 
 def _uses(store: Store, sha256: str) -> str:
-    """Which run and round a blob belongs to, for people."""
+    """The run and round of a blob, for people."""
     for run in all_runs(store):
         for each in all_rounds(store, run.run_id):
             where = f"run {run.run_id}, round {each.number}"
@@ -257,10 +257,10 @@ def _uses(store: Store, sha256: str) -> str:
 
 
 def _several(texts: Sequence[str]) -> str:
-    """A few texts, and how many more there are."""
+    """A few texts, and the number of the others."""
     more = len(texts) - MOST_NAMED
     return "; ".join(texts[:MOST_NAMED]) + (f"; and {more} more" if more > 0 else "")
 
 
 CHECKS: tuple[Callable[[Subject], Iterable[Finding]], ...] = (examine_state,)
-"""For `examine`, in place of those of a machine."""
+"""Checks of a state directory, for `examine`."""

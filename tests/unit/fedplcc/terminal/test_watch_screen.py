@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-import io
+import os
 import time
 from collections.abc import Iterator
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from fedplcc.terminal.watch.glyphs import ASCII, UNICODE
-from fedplcc.terminal.watch.screen import Screen
-from fedplcc.terminal.watch.view import view
-from fedplcc.terminal.watch.watched_run import WatchedRun
+from fedplcc.terminal.run_history import RunHistory
+from fedplcc.terminal.watch.console import ascii_file
+from fedplcc.terminal.watch.screen import WatchScreen
 from shared.types import ClientActivity, RunStatus
-from tests.support import ROOT
-from tests.support.records.watched_run import BEGIN, DOMAINS, ROUND_S, a_client, a_watched_run, an_event, the_clients
+from tests.support.records.run_history import BEGIN, DOMAINS, ROUND_S, a_client, a_run_history, an_event, the_clients
 from tests.unit.fedplcc.records import a_run_document
 
-GOLDEN = ROOT / "tests" / "golden" / "watch-80x24.txt"
+GOLDEN = Path(__file__).parents[3] / "golden" / "watch-80x24.txt"
 NOW = BEGIN + timedelta(seconds=12 * ROUND_S + 14)
 WHERE = "http://127.0.0.1:8080"
 
@@ -35,9 +34,10 @@ def _in_utc() -> Iterator[None]:
     time.tzset()
 
 
-def drawn(run: WatchedRun, width: int, height: int, *, ascii_only: bool = False, colour: bool = True) -> str:
-    """What rich writes of the view onto a terminal of this size."""
-    out = io.StringIO()
+def drawn(run: RunHistory, width: int, height: int, *, ascii_only: bool = False, colour: bool = True) -> str:
+    """What rich writes of the screen onto a terminal of this size."""
+    descriptor = os.memfd_create("terminal")
+    out = ascii_file(descriptor) if ascii_only else open(descriptor, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
     console = Console(
         file=out,
         force_terminal=True,
@@ -48,25 +48,27 @@ def drawn(run: WatchedRun, width: int, height: int, *, ascii_only: bool = False,
         highlight=False,
         _environ={},
     )
-    for line in view(run, Screen(width, height, ASCII if ascii_only else UNICODE), now=NOW, where=WHERE):
-        console.print(line, soft_wrap=True)
-    return out.getvalue()
+    console.print(WatchScreen(run=run, now=NOW, where=WHERE))
+    out.close()
+    written = os.pread(descriptor, 1 << 20, 0).decode()
+    os.close(descriptor)
+    return written
 
 
-def lines_of(run: WatchedRun, width: int = 80, height: int = 24, *, ascii_only: bool = False) -> list[str]:
+def lines_of(run: RunHistory, width: int = 80, height: int = 24, *, ascii_only: bool = False) -> list[str]:
     text = drawn(run, width, height, ascii_only=ascii_only, colour=False)
     return [line.rstrip() for line in text.splitlines()]
 
 
 def test_a_screen_of_80_columns_is_as_it_was_agreed() -> None:
     """To agree on another one: write what this draws into the file, look at it, and commit it."""
-    assert "\n".join(lines_of(a_watched_run())) + "\n" == GOLDEN.read_text(encoding="utf-8")
+    assert "\n".join(lines_of(a_run_history())) + "\n" == GOLDEN.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(("width", "height"), [(80, 24), (120, 40), (40, 20), (200, 60), (30, 10), (20, 3), (5, 1)])
 @pytest.mark.parametrize("ascii_only", [False, True])
 def test_no_line_is_wider_and_no_screen_higher_than_the_terminal(width: int, height: int, ascii_only: bool) -> None:
-    for run in (a_watched_run(), a_watched_run(0), a_watched_run(300, [f"domain-{k:02}" for k in range(40)])):
+    for run in (a_run_history(), a_run_history(0), a_run_history(300, [f"domain-{k:02}" for k in range(40)])):
         run.reason = "a reason that is long enough to need more than one line on any terminal that people use " * 2
         lines = lines_of(run, width, height, ascii_only=ascii_only)
         assert len(lines) == height
@@ -77,7 +79,7 @@ def test_no_line_is_wider_and_no_screen_higher_than_the_terminal(width: int, hei
 
 @pytest.mark.parametrize(("width", "height"), [(80, 24), (120, 40), (40, 20)])
 def test_what_matters_is_seen_in_every_size(width: int, height: int) -> None:
-    text = "\n".join(lines_of(a_watched_run(), width, height))
+    text = "\n".join(lines_of(a_run_history(), width, height))
     shown = (
         "digits-9",
         "running",
@@ -97,7 +99,7 @@ def test_what_matters_is_seen_in_every_size(width: int, height: int) -> None:
 
 
 def test_a_large_terminal_shows_everything() -> None:
-    text = "\n".join(lines_of(a_watched_run(), 120, 40))
+    text = "\n".join(lines_of(a_run_history(), 120, 40))
     hint = "2 of 1,204 files cannot be read; look at scans/a.png and remove or replace it"
     shown = ("alignment 0.025", *DOMAINS, "lab", "ward-1", "done", "1240/s", "away since 22:03:20", hint, WHERE)
     assert [part for part in shown if part not in text] == []
@@ -105,15 +107,15 @@ def test_a_large_terminal_shows_everything() -> None:
 
 
 def test_where_domains_do_not_fit_the_worst_ones_are_shown_and_the_others_counted() -> None:
-    text = lines_of(a_watched_run(3, [f"domain-{k:02}" for k in range(30)]), 80, 16)
+    text = lines_of(a_run_history(3, [f"domain-{k:02}" for k in range(30)]), 80, 16)
     shown = [line.split()[0] for line in text if line.strip().startswith("domain-")]
     assert shown == sorted(shown)
     assert shown[-1] == "domain-29"
-    assert f" and {30 - len(shown)} better ones" in text
+    assert f" +{30 - len(shown)} better" in text
 
 
 def test_where_clients_do_not_fit_those_in_trouble_are_shown_and_the_others_counted() -> None:
-    run = a_watched_run()
+    run = a_run_history()
     many = [a_client(f"site-{k:03}", ClientActivity.TRAINING, 0.5) for k in range(100)]
     run.roster |= {client.client_id for client in many}
     run.take_clients([*the_clients(), *many])
@@ -126,7 +128,7 @@ def test_where_clients_do_not_fit_those_in_trouble_are_shown_and_the_others_coun
 
 
 def test_before_the_first_round_it_says_for_whom_it_waits() -> None:
-    run = WatchedRun.of(a_run_document(RunStatus.PENDING))
+    run = RunHistory.of(a_run_document(RunStatus.PENDING))
     run.roster = frozenset({"ann", "bob"})
     run.reason = "waiting for bob"
     run.take_clients([a_client("ann")])
@@ -136,7 +138,7 @@ def test_before_the_first_round_it_says_for_whom_it_waits() -> None:
 
 
 def test_before_the_list_of_clients_has_come_nobody_is_said_to_be_away() -> None:
-    run = WatchedRun.of(a_run_document(RunStatus.PENDING))
+    run = RunHistory.of(a_run_document(RunStatus.PENDING))
     run.roster = frozenset({"ann", "bob"})
     text = "\n".join(lines_of(run))
     assert "clients     2 not known yet" in text
@@ -145,7 +147,7 @@ def test_before_the_list_of_clients_has_come_nobody_is_said_to_be_away() -> None
 
 
 def test_a_paused_run_says_how_it_goes_on() -> None:
-    run = a_watched_run()
+    run = a_run_history()
     run.take(an_event("pause_requested", 13))
     assert "pauses after this round" in lines_of(run)[0]
     run.take(an_event("run_paused", 13))
@@ -155,7 +157,7 @@ def test_a_paused_run_says_how_it_goes_on() -> None:
 
 
 def test_a_lost_connection_is_said_in_words_in_the_last_line() -> None:
-    run = a_watched_run()
+    run = a_run_history()
     run.connection_trouble = "reconnecting since 22:41:07, until 22:46: the connection to the gateway broke"
     assert lines_of(run)[-1] == f" {run.connection_trouble}"
     run.connection_trouble, run.clients_trouble = "", "no aggregator answers at 127.0.0.1:50051"
@@ -165,7 +167,7 @@ def test_a_lost_connection_is_said_in_words_in_the_last_line() -> None:
 
 
 def test_nothing_of_others_reaches_the_terminal_as_a_command() -> None:
-    run = a_watched_run(1, ["evil\x1b[2J", "mnist"])
+    run = a_run_history(1, ["evil\x1b[2J", "mnist"])
     run.reason = "\x1b]0;title\x07"
     run.roster |= {"cli\x1b[31ment"}
     run.take(an_event("quorum_missing", 2, reason="\x9b31m[bold]"))
@@ -177,12 +179,12 @@ def test_nothing_of_others_reaches_the_terminal_as_a_command() -> None:
 
 
 def test_colours_are_the_terminals_own_and_no_colour_is_respected() -> None:
-    assert "\x1b[" in drawn(a_watched_run(), 80, 24)
-    assert "\x1b[3" not in drawn(a_watched_run(), 80, 24, colour=False)
+    assert "\x1b[" in drawn(a_run_history(), 80, 24)
+    assert "\x1b[3" not in drawn(a_run_history(), 80, 24, colour=False)
 
 
 def test_a_client_that_has_a_long_name_or_wide_letters_keeps_the_columns() -> None:
-    run = a_watched_run()
+    run = a_run_history()
     names = ("数据数据数据数据数据", "a-client-with-a-very-long-name")
     run.roster |= set(names)
     run.take_clients([*the_clients(), *(a_client(name, ClientActivity.TRAINING, 0.5) for name in names)])

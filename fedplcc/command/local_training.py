@@ -1,0 +1,136 @@
+"""Options and steps that `demo` and `simulate` have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fedplcc.command import completion
+from fedplcc.command.exit_codes import ExitCode, say
+from fedplcc.interruption import Interrupted, end_if_interrupted
+
+# torch, numpy and gRPC take seconds to load: a command imports them itself, so that --help answers at once.
+if TYPE_CHECKING:
+    from fedplcc.runs.artifacts import RunRecord
+    from fedplcc.runs.run_folder import RunFolder
+    from fedplcc.terminal.progress import RunProgress
+    from shared.config.run import FederationFile
+
+Config = Annotated[
+    Path | None,
+    typer.Option(
+        help="Configuration file with a table [clients.NAME] for each client, or one table [partition]; digits of four "
+        "domains if not given.",
+        dir_okay=False,
+    ),
+]
+Method = Annotated[
+    str | None,
+    typer.Option(
+        help="Method, instead of the file's; it begins with its own defaults.", autocompletion=completion.methods
+    ),
+]
+Rounds = Annotated[int | None, typer.Option(help="Number of rounds, instead of the file's.")]
+Seed = Annotated[int | None, typer.Option(help="Seed, instead of the file's.")]
+SamplesPerClass = Annotated[
+    int | None, typer.Option(help="Training images per class of every client, instead of the file's.")
+]
+Assignments = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Any other key, for instance training.batch_size=16."),
+]
+Device = Annotated[
+    str,
+    typer.Option(help="Device of every client: auto, cpu, cuda or cuda:N.", autocompletion=completion.devices),
+]
+Out = Annotated[
+    Path | None,
+    typer.Option(
+        help="Folder for the results; fedplcc-runs/NAME if not given. The same command on the same folder goes on where "
+        "it stopped.",
+        file_okay=False,
+    ),
+]
+Json = Annotated[
+    bool, typer.Option("--json", help="End with one JSON object as the last line of stdout; the rest goes to stderr.")
+]
+
+
+def chosen_federation(
+    config: Path | None,
+    method: str | None,
+    rounds: int | None,
+    seed: int | None,
+    samples_per_class: int | None,
+    assignments: list[str] | None,
+) -> FederationFile:
+    """The configuration of a file, or of the demo, with the options in it."""
+    from fedplcc.runs.configuration import Overrides, demo_file, read_federation
+
+    overrides = Overrides(
+        method=method,
+        rounds=rounds,
+        seed=seed,
+        samples_per_class=samples_per_class,
+        assignments=assignments or (),
+    )
+    return read_federation(config or demo_file(), overrides)
+
+
+def train_in_folder(
+    federation: FederationFile,
+    out: Path | None,
+    train: Callable[[RunFolder, RunProgress], RunRecord],
+    *,
+    keep: bool,
+    as_json: bool,
+) -> int:
+    """Choose the folder, train unless its results are there already, and print them; returns the exit code."""
+    from aggregator.coordinator import event_log
+    from fedplcc.runs.artifacts import read_record
+    from fedplcc.runs.configuration import local_clients
+    from fedplcc.runs.initial_model import require_file
+    from fedplcc.runs.run_folder import claimed_folder
+    from fedplcc.terminal.progress import RunProgress, console_for
+    from shared.process.log import set_up
+
+    set_up("error", silent=[event_log.NAME])
+    local_clients(federation)  # their mistakes are reported before a folder is made
+    require_file(federation)
+    console = console_for(json=as_json)
+    end_if_interrupted()
+    with claimed_folder(out, federation) as folder:
+        if folder.is_finished:
+            console.print(f"{folder.path} holds this run already; choose another folder with --out to train it again")
+            return _conclude(read_record(folder.path), folder.path, as_json=as_json)
+        folder.prepare()
+        try:
+            with RunProgress(console, total_rounds=federation.config.run.rounds) as progress:
+                record = train(folder, progress)
+        except (Interrupted, KeyboardInterrupt):
+            raise Interrupted(
+                f"interrupted; what was committed is kept: the same command with --out {folder.path} goes on from there"
+            ) from None
+        if record.status == "completed" and not keep:
+            folder.remove_state()
+        return _conclude(record, folder.path, as_json=as_json)
+
+
+def _conclude(record: RunRecord, folder: Path, *, as_json: bool) -> int:
+    """Print the run's end, its accuracy and the folder of its results; returns the exit code."""
+    from fedplcc.runs.artifacts import describe, ending_of, summary
+    from fedplcc.terminal.progress import console_for
+    from shared.config.run import canonical_json
+
+    console = console_for(json=as_json)
+    for line in describe(record, folder):
+        console.print(line)
+    if as_json:
+        print(canonical_json(summary(record, folder)), flush=True)
+    if record.status != "completed":
+        say(ending_of(record.manifest["run_id"], record.status, record.reason))
+        return ExitCode.FAILED
+    return ExitCode.OK

@@ -1,0 +1,106 @@
+"""Rounds as lines of text under a heading. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+from fedplcc.runs.plots import SUMMARIES, domains_of
+from fedplcc.terminal.numbers import number, percent
+
+GAP = "  "
+LAST_LINES = 3
+"""Rounds of a run that are printed when its screen is gone."""
+DROPPED_FIRST = ("prototypes", "time", "loss", "local worst", "local mean")
+"""Columns in the order in which a narrow terminal loses them; the domains follow, from the right."""
+OWN_MODELS = "accuracies are of the clients' own models: this run shares none, its global model stays the first"
+
+
+@dataclass(frozen=True, slots=True)
+class _Column:
+    heading: str
+    width: int
+    value: Callable[[Mapping[str, Any], float | None], str]
+    """The cell for a line of metrics.jsonl and the round's seconds."""
+    is_domain: bool = False
+
+
+class RoundTable:
+    """Lines of text, one per round, under a heading that names the domains.
+
+    Columns that do not fit are left out whole. Round, mean and worst always stay.
+    """
+
+    def __init__(
+        self, domains: Sequence[str], width: int | None = None, *, has_local: bool = False, has_time: bool = True
+    ) -> None:
+        """Choose the columns.
+
+        Args:
+            domains: Names of the domains, in the order of their columns.
+            width: Characters of a line; None for no limit.
+            has_local: Whether clients have models of their own beside the global one.
+            has_time: Whether the duration of any round is known.
+        """
+        self.domains, self.has_local = tuple(domains), has_local
+        self._columns = list(_columns(domains, has_local=has_local, has_time=has_time))
+        others = {column.heading: column for column in self._columns if not column.is_domain}
+        droppable = [others[name] for name in DROPPED_FIRST if name in others]
+        droppable += reversed([column for column in self._columns if column.is_domain])
+        for column in droppable:
+            if width is None or len(self.heading()) <= width:
+                break
+            self._columns.remove(column)
+
+    @classmethod
+    def of(cls, metrics: Mapping[str, Any], width: int | None = None, *, has_time: bool = True) -> Self:
+        """A table for rounds like this one."""
+        has_local = bool(metrics.get("accuracy_local")) and not metrics.get("accuracy_of")
+        return cls(domains_of([metrics]), width, has_local=has_local, has_time=has_time)
+
+    def heading(self) -> str:
+        """The names of the columns."""
+        return GAP.join(column.heading.rjust(column.width) for column in self._columns)
+
+    def line(self, metrics: Mapping[str, Any], seconds: float | None = None) -> str:
+        """A round's accuracies in percent, its cross-entropy, its local and global prototypes, and its duration.
+
+        Where clients have models of their own, also the mean and the worst of those models' accuracies.
+        """
+        return GAP.join(column.value(metrics, seconds).rjust(column.width) for column in self._columns)
+
+
+def last_lines(
+    rounds: Sequence[Mapping[str, Any]], seconds: Sequence[float] = (), width: int | None = None
+) -> list[str]:
+    """The last few of these rounds under a heading; nothing of no rounds.
+
+    Args:
+        rounds: Lines of metrics.jsonl.
+        seconds: Durations of the last of them; the last duration belongs to the last round.
+        width: Characters of a line; None for no limit.
+    """
+    if not rounds:
+        return []
+    shown = rounds[-LAST_LINES:]
+    took = [*([None] * len(shown)), *seconds][-len(shown) :]
+    table = RoundTable.of(rounds[-1], width, has_time=bool(seconds))
+    return [table.heading(), *(table.line(*each) for each in zip(shown, took, strict=True))]
+
+
+def _columns(domains: Sequence[str], *, has_local: bool, has_time: bool) -> Iterator[_Column]:
+    yield _Column("round", 6, lambda line, _: str(line["round"]))
+    for name in (*domains, *SUMMARIES):
+        yield _Column(name, max(len(name), 6), _accuracy("accuracy", name), is_domain=name not in SUMMARIES)
+    if has_local:
+        yield _Column("local mean", 10, _accuracy("accuracy_local", "mean"))
+        yield _Column("local worst", 11, _accuracy("accuracy_local", "worst"))
+    yield _Column("loss", 7, lambda line, _: number(line["loss"].get("ce")))
+    yield _Column("prototypes", 13, lambda line, _: f"{line['prototypes']['local']} -> {line['prototypes']['global']}")
+    if has_time:
+        yield _Column("time", 7, lambda _, seconds: "-" if seconds is None else f"{seconds:.1f} s")
+
+
+def _accuracy(kind: str, name: str) -> Callable[[Mapping[str, Any], float | None], str]:
+    return lambda line, _: percent((line.get(kind) or {}).get(name))

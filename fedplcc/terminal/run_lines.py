@@ -1,0 +1,129 @@
+"""Runs, and the clients that they wait for, as lines of text. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fedplcc.terminal.event_sentences import PHASES
+from fedplcc.terminal.numbers import for_so_long
+from fedplcc.terminal.printable import printable
+from fedplcc.terminal.run_history import PHASES_OF_CLIENTS, RunHistory
+from shared.documents import Client, Round, Run
+from shared.types import ClientActivity, RunStatus
+
+MAX_AWAITED_LINES = 10
+"""Awaited clients that get a line each."""
+MAX_AWAITED_NAMES = 3
+"""Awaited clients that one line names."""
+
+
+def run_lines(runs: Sequence[Run]) -> list[str]:
+    """A heading, and a line for each run."""
+    rows = [("run", "method", "status", "round", "created", "reason")]
+    for run in runs:
+        created = run.created_at.astimezone().strftime("%Y-%m-%d %H:%M:%S")
+        round_text = f"{max(run.round, 0)}/{run.total_rounds}"
+        rows.append((run.run_id, run.method, run.status.value, round_text, created, run.reason))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
+def refusal_lines(run: Run) -> list[str]:
+    """A line for each quarantined client, and for each other client with refused updates."""
+    out = [
+        f"client {client.client_id} is quarantined: {client.reason}; let it in again with: "
+        f"fedplcc run release {run.run_id} {client.client_id}"
+        for client in run.quarantined
+    ]
+    quarantined = {client.client_id for client in run.quarantined}
+    for refused in run.rejections:
+        if refused.client_id not in quarantined:
+            what = "1 update was" if refused.count == 1 else f"{refused.count} updates were"
+            when = refused.last_at.astimezone().strftime("%Y-%m-%d %H:%M:%S %Z")
+            out.append(
+                f"client {refused.client_id}: {what} refused, the last one at {when} in round {refused.round}: "
+                f"{refused.detail}"
+            )
+    return [printable(line) for line in out]
+
+
+def dropped_lines(rounds: Sequence[Round]) -> list[str]:
+    """A line for each client that one of these rounds went on without; quarantined ones are in `refusal_lines`."""
+    return [
+        printable(f"round {each.round} went on without client {client.client_id}, {client.reason}: {client.detail}")
+        for each in rounds
+        for client in each.dropped
+        if client.reason != "quarantined"
+    ]
+
+
+def awaited_lines(run: Run, rounds: Sequence[Round], clients: Sequence[Client]) -> list[str]:
+    """A line for each client that an open run waits for, with its activity; those that make no progress come first.
+
+    Args:
+        run: The run.
+        rounds: Its last ones.
+        clients: All clients of the federation.
+    """
+    awaited = _awaited(_history(run, rounds, clients))
+    lines = [printable(f"waits for client {name}: {doing}") for name, doing in awaited[:MAX_AWAITED_LINES]]
+    return (
+        lines if len(awaited) <= MAX_AWAITED_LINES else [*lines, f"waits for {len(awaited) - MAX_AWAITED_LINES} more"]
+    )
+
+
+def status_line(run: Run, rounds: Sequence[Round], clients: Sequence[Client], since: float | None = None) -> str:
+    """The state of an open run and the clients that it waits for, on one line.
+
+    Args:
+        run: The run.
+        rounds: Its last ones.
+        clients: All clients of the federation.
+        since: Seconds since its present phase began; None if unknown.
+    """
+    history = _history(run, rounds, clients)
+    awaited = _awaited(history)
+    if run.status is RunStatus.RUNNING and run.phase is not None:
+        head = f"round {run.round}: {PHASES.get(run.phase, run.phase)}" + ("" if since is None else for_so_long(since))
+        if run.phase in PHASES_OF_CLIENTS:
+            head += f", {len(run.done_clients)} of {len(run.cohort)} clients done"
+    elif run.status is RunStatus.PENDING and run.roster:
+        head = f"waiting for clients, {len(run.roster) - len(awaited)} of {len(run.roster)} are here"
+    else:
+        head = f"the run is {run.status.value}"
+    parts = [
+        head,
+        *filter(None, (run.reason,)),
+        *(f"waits for {name} ({doing})" for name, doing in awaited[:MAX_AWAITED_NAMES]),
+    ]
+    if len(awaited) > MAX_AWAITED_NAMES:
+        parts.append(f"and for {len(awaited) - MAX_AWAITED_NAMES} more")
+    return printable("; ".join(parts))
+
+
+def _history(run: Run, rounds: Sequence[Round], clients: Sequence[Client]) -> RunHistory:
+    history = RunHistory.of(run, rounds)
+    history.take_clients(clients)
+    return history
+
+
+def _awaited(run: RunHistory) -> list[tuple[str, str]]:
+    """Awaited clients, each with its activity; those that make no progress come first."""
+    known = {client.client_id: client for client in run.clients}
+    moving = {client.client_id for client in run.clients if client.is_connected and client.problem is None}
+    return [(name, _doing(known.get(name))) for name in sorted(run.awaited, key=lambda name: (name in moving, name))]
+
+
+def _doing(client: Client | None) -> str:
+    """The activity of an awaited client, with its problem."""
+    if client is None:
+        return "has not joined yet"
+    if not client.is_connected:
+        seen = client.last_seen_at
+        doing = "away" if seen is None else f"away since {seen.astimezone():%Y-%m-%d %H:%M:%S %Z}"
+    elif client.activity is ClientActivity.IDLE:
+        doing = "idle"
+    else:
+        doing = f"{client.activity.value}, {100 * client.progress:.0f}% done"
+    problem = client.problem
+    return "; ".join(filter(None, (doing, *((problem.detail, problem.hint) if problem is not None else ()))))
