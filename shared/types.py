@@ -13,6 +13,8 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from shared.reasons import Dropped, Reason
+
 FloatArray = npt.NDArray[np.float32]
 IntArray = npt.NDArray[np.int64]
 
@@ -42,19 +44,6 @@ class RoundPhase(StrEnum):
     AGGREGATING = "aggregating"
     EVALUATING = "evaluating"
     COMMITTED = "committed"
-
-
-class DropReason(StrEnum):
-    """Why a round goes on without a client."""
-
-    LOST = "lost"
-    """It is not connected."""
-    SILENT = "silent"
-    """It is connected and does not come further."""
-    PROBLEM = "problem"
-    """It has said that it cannot do its task."""
-    QUARANTINED = "quarantined"
-    """It takes no part in the run any more."""
 
 
 class TaskKind(StrEnum):
@@ -259,6 +248,24 @@ class Evaluation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PrototypeCounts:
+    """Global prototypes of one round in numbers.
+
+    Attributes:
+        by_class: Prototypes of each class, `[M]`.
+        weights: Smallest, median and largest normalised weight; None without prototypes.
+    """
+
+    by_class: tuple[int, ...]
+    weights: tuple[float, float, float] | None = None
+
+    @property
+    def total(self) -> int:
+        """Prototypes of all classes."""
+        return sum(self.by_class)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Round:
     """One round; its mappings are keyed by client id."""
 
@@ -269,22 +276,20 @@ class Round:
     evaluations: Mapping[str, Evaluation] = field(default_factory=dict)
     model: BlobRef | None = None
     prototypes: BlobRef | None = None
-    metrics_json: str = ""
+    prototype_counts: PrototypeCounts | None = None
+    """Counts of `prototypes`; None until they are made, and where an older version made them."""
+    results_json: str = ""
+    """Its line of metrics.jsonl; empty until it has committed."""
     timings_json: str = ""
     phase_started_at: Mapping[str, float] = field(default_factory=dict)
-    dropped: Mapping[str, str] = field(default_factory=dict)
-    """Why the round goes on without a client of its cohort: a DropReason, a colon, and a sentence."""
+    dropped: Mapping[str, Dropped] = field(default_factory=dict)
+    """Clients of the cohort that the round does not wait for."""
 
     @property
     def done_clients(self) -> tuple[str, ...]:
         """Clients whose part in the present phase is done, sorted."""
         done = self.evaluations if self.phase is RoundPhase.EVALUATING else self.updates
         return tuple(sorted(done))
-
-    def why_dropped(self, client_id: str) -> tuple[str, str]:
-        """The reason why the round goes on without a client, and the sentence."""
-        reason, _, detail = self.dropped[client_id].partition(": ")
-        return reason, detail
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -326,11 +331,12 @@ class Run:
     total_rounds: int
     seed: int
     roster: tuple[str, ...] = ()
-    round: Round | None = None
+    current_round: Round | None = None
     model: BlobRef | None = None
     prototypes: BlobRef | None = None
     is_pause_requested: bool = False
-    reason: str = ""
+    reason: Reason | None = None
+    """Why it waits, was stopped or failed."""
     created_at: float = 0.0
     updated_at: float = 0.0
     quarantined: Mapping[str, str] = field(default_factory=dict)
@@ -341,7 +347,7 @@ class Run:
     @property
     def round_number(self) -> int:
         """The latest round that opened, -1 before round 0."""
-        return -1 if self.round is None else self.round.number
+        return -1 if self.current_round is None else self.current_round.number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -372,6 +378,11 @@ class Task:
     def key(self) -> TaskKey:
         """Names the work: equal keys mean the same work, whatever the text."""
         return (self.run.run_id if self.run else "", self.round, self.kind)
+
+    @property
+    def idle_reasons(self) -> Mapping[str, str]:
+        """Why runs that name the client have no work for it: an `IdleReason` by run id. Only WAIT carries them."""
+        return self.payload.metadata if self.kind is TaskKind.WAIT else {}
 
 
 @dataclass(frozen=True, slots=True)

@@ -103,7 +103,7 @@ class Attendance:
     def _record_environment_change(self, client: Client) -> None:
         """Say in the history of every open run of this client that its bytes may not repeat from here on."""
         for run in self._ledger.open_runs():
-            if client.client_id in run.roster and run.round is not None:
+            if client.client_id in run.roster and run.current_round is not None:
                 entry = results.roster_entry(client)["environment"]
                 self._ledger.record(
                     Event(

@@ -48,7 +48,7 @@ NAME = __name__
 log = get_logger(NAME)
 
 
-def tell(event: Event) -> None:
+def log_event(event: Event) -> None:
     """Write the line about an event."""
     if event.type in SAID_ELSEWHERE:
         return

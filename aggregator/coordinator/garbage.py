@@ -20,10 +20,11 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from aggregator.computation.aggregation import config_of, proto_staleness
+from aggregator.computation.aggregation import proto_staleness
 from aggregator.coordinator.ledger import Ledger
 from aggregator.metrics import AggregatorMetrics
 from aggregator.rounds import machine
+from aggregator.rounds.configuration import config_of
 from aggregator.store.base import Store
 from aggregator.store.blobs.blob_store import BlobStore
 from aggregator.store.blobs.garbage_lock import BackupIsRunning, collecting
@@ -207,7 +208,7 @@ class PrototypeNames:
         return {number: b"".join(map(bytes.fromhex, sorted(names))) for number, names in found.items()}
 
 
-class Collection:
+class GarbageCollection:
     """Collections of garbage of one aggregator, one after the other; call it from one thread."""
 
     def __init__(

@@ -12,10 +12,10 @@ from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from aggregator.computation.aggregation import config_of
 from aggregator.coordinator.garbage import Keep, kept_rounds
 from aggregator.coordinator.ledger import Ledger
 from aggregator.rounds import machine
+from aggregator.rounds.configuration import config_of
 from aggregator.store.base import Store
 from aggregator.store.blobs.blob_store import BlobStore
 from shared.config.run import RunConfig

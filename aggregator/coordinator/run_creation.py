@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import uuid
 from collections.abc import Callable, Mapping
@@ -13,9 +12,11 @@ from aggregator.coordinator.initial_models import Beginning, InitialModels
 from aggregator.coordinator.ledger import Ledger
 from aggregator.coordinator.request_ids import MAX_REQUEST_ID, Requests
 from aggregator.rounds import machine
+from aggregator.rounds.configuration import document_of
 from aggregator.store.blobs.blob_store import BlobStore
 from shared.config.run import RunConfig, parse_run_config
 from shared.errors import InvalidConfig, MalformedRequest
+from shared.reasons import WaitsForClients
 from shared.tensors import prototypes_to_bytes
 from shared.types import GLOBAL_CLUSTER, BlobRef, PrototypeSet, Run, RunStatus
 
@@ -76,7 +77,7 @@ class RunCreation:
                 roster=config.run.clients or (),
                 model=None if beginning is None else beginning.model,
                 prototypes=prototypes,
-                reason="waiting for clients to join",
+                reason=WaitsForClients(),
                 quarantined=dict.fromkeys(config.admission.quarantined, "the run's configuration says so"),
                 created_at=now,
                 updated_at=now,
@@ -101,7 +102,7 @@ class RunCreation:
             number = machine.last_committed(run)
         blob, path = self._artifact(run_id, -1 if number is None else number, "model")
         assert number is not None, "without a committed round there is no model"
-        theirs = json.loads(run.config_json)
+        theirs = document_of(run)
         made = (theirs["model"]["name"], theirs["model"].get("stem"), len(theirs["data"]["classes"]))
         wanted = (config.model.name, config.model.stem, len(config.data.classes))
         if made != wanted:

@@ -11,7 +11,6 @@ blob) is done outside the lock, by `work` and in the caller's thread.
 from __future__ import annotations
 
 import hashlib
-import json
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -21,7 +20,7 @@ from typing import Any
 from aggregator.computation.fold import BLOCK_ELEMENTS
 from aggregator.coordinator.attendance import Attendance
 from aggregator.coordinator.commits import Commits
-from aggregator.coordinator.garbage import Collection, Keep
+from aggregator.coordinator.garbage import GarbageCollection, Keep
 from aggregator.coordinator.initial_models import InitialModels
 from aggregator.coordinator.layouts import Layouts
 from aggregator.coordinator.ledger import Ledger, Listener
@@ -33,6 +32,7 @@ from aggregator.coordinator.transfers import Transfers
 from aggregator.metrics import AggregatorMetrics
 from aggregator.presence.sessions import Session, Sessions
 from aggregator.rounds import machine, results, tasks
+from aggregator.rounds.configuration import document_of
 from aggregator.rounds.machine import RunEvent
 from aggregator.store.base import ControlRequest, Store
 from aggregator.store.blobs.blob_store import BlobStore
@@ -122,7 +122,9 @@ class Coordinator:
             max_blob_bytes=self._limits.max_blob_bytes,
         )
         self.initial_models = InitialModels(blobs, max_blob_bytes=self._limits.max_blob_bytes)
-        self.collection = Collection(self._ledger, store, blobs, metrics, keep or Keep(), clock=monotonic_clock)
+        self.garbage_collection = GarbageCollection(
+            self._ledger, store, blobs, metrics, keep or Keep(), clock=monotonic_clock
+        )
         self.prototype_maps = PrototypeMaps(self._ledger, store, blobs, keep or Keep())
         self._requests = Requests(store)
         self._run_creation = RunCreation(
@@ -200,7 +202,7 @@ class Coordinator:
         """The content of run.json."""
         types = ("run_created", "run_started", "clients_admitted")
         events = self._store.list_events(EventQuery(run_id=run.run_id, types=types, limit=1000))
-        return results.manifest(run, json.loads(run.config_json), events)
+        return results.manifest(run, document_of(run), events)
 
     def pause(self, run_id: str, *, now: bool = False, request_id: str = "") -> Run:
         """Pause a run when its open round commits, or at once. Pausing a paused run changes nothing.
@@ -405,9 +407,9 @@ class Coordinator:
     # Parts of the above
 
     def _explained(self, run: Run) -> Run:
-        """The run with the reason why it waits where its storage fails, which the storage itself cannot take down."""
-        why = "" if run.status.is_final else self._ledger.storage.why_waiting()
-        return replace(run, reason=why) if why else run
+        """The run, with the reason if it waits for a disk or database that fails; that reason cannot be stored."""
+        fails = None if run.status.is_final else self._ledger.write_trouble.reason()
+        return run if fails is None else replace(run, reason=fails)
 
     def _steer(self, run_id: str, change: Callable[[Run], Run], request_id: str, **asked: object) -> Run:
         """Do what a person asked for, once for each request id; returns the run as it is then."""

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 
 from shared.errors import StoreUnavailable
 from shared.process.log import get_logger
+from shared.reasons import StoreFails
 
 log = get_logger(__name__)
 
@@ -19,7 +20,7 @@ FORGET_AFTER_S = 60.0
 """How long a failure counts that was not followed by another attempt; trainers and the aggregation try every few seconds."""
 
 
-class Storage:
+class WriteTrouble:
     """What the last attempts to write came to, by what was written; any thread may ask."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -47,9 +48,9 @@ class Storage:
         if is_proof and self._trouble.pop(what, None) is not None:
             log.info("storage_works_again", what=what)
 
-    def why_waiting(self) -> str:
-        """The sentence for a run that cannot go on now, with what to do; empty if nothing fails."""
+    def reason(self) -> StoreFails | None:
+        """Why a run cannot go on now; None if nothing fails."""
         last = max(self._trouble.values(), default=None)
         if last is None or self._clock() - last[0] > FORGET_AFTER_S:
-            return ""
-        return f"waits for storage: {last[1]}; make room or mend it there, and the run goes on by itself"
+            return None
+        return StoreFails(last[1])

@@ -188,7 +188,7 @@ def test_who_is_done_is_shown_by_the_phase() -> None:
             method="fedavg",
             total_rounds=2,
             seed=0,
-            round=current,
+            current_round=current,
         )
         assert list(run_to_proto(run).done_clients) == done
 

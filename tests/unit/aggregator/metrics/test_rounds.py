@@ -193,7 +193,7 @@ def test_a_round_that_commits_while_the_aggregator_starts_is_the_one_that_is_sho
     federation: LocalFederation,
 ) -> None:
     run, (ann, bob) = federation.create("fedplcc", run=ROUNDS), federation.clients.values()
-    while (current := federation.coordinator.get_run(run.run_id).round) is None or (
+    while (current := federation.coordinator.get_run(run.run_id).current_round) is None or (
         (current.number, current.phase) != (2, RoundPhase.EVALUATING)
     ):
         for client in (ann, bob):
@@ -241,9 +241,9 @@ def test_prototypes_that_cannot_be_read_to_be_shown_break_no_round(
     def then_damaged(self: Ledger, evaluated: Run, now: float) -> Run:
         """Commit the round, whose prototypes nobody can read from then on."""
         after = committed(self, evaluated, now)
-        assert after.round is not None
-        assert after.round.prototypes is not None
-        (path,) = federation.folder.rglob(f"{after.round.prototypes.sha256}*")
+        assert after.current_round is not None
+        assert after.current_round.prototypes is not None
+        (path,) = federation.folder.rglob(f"{after.current_round.prototypes.sha256}*")
         path.unlink()
         return after
 
@@ -393,8 +393,8 @@ def test_the_room_on_the_disk_is_that_of_the_state_directory(
 
 def test_round_0_is_measured_by_none_of_it(federation: LocalFederation) -> None:
     run = round_of(federation, federation.create(run=ROUNDS), 1)
-    assert run.round is not None
-    assert run.round.phase is RoundPhase.COLLECTING
+    assert run.current_round is not None
+    assert run.current_round.phase is RoundPhase.COLLECTING
     assert federation.metric("round_duration_seconds_count") == 0
     assert results(federation) == {}
 

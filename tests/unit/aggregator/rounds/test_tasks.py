@@ -19,7 +19,7 @@ IN_PHASE = {
 
 def in_phase(phase: RoundPhase, **changes: object) -> Run:
     number = 0 if phase is RoundPhase.INITIALISING else 1
-    return a_run(round=a_round(number, phase, model=a_blob("new"), **changes))
+    return a_run(current_round=a_round(number, phase, model=a_blob("new"), **changes))
 
 
 @pytest.mark.parametrize("phase", IN_PHASE)

@@ -115,7 +115,7 @@ def test_a_backup_of_a_living_aggregator_goes_on_in_sqlite_to_the_same_bytes(
     assert command("restore", tmp_path / "backup", tmp_path / "restored").exit_code == ExitCode.OK
     assert command("doctor", tmp_path / "restored").exit_code == ExitCode.OK
     with a_federation(tmp_path / "restored") as restored:
-        assert restored.coordinator.get_run(run.run_id).round == run.round
+        assert restored.coordinator.get_run(run.run_id).current_round == run.current_round
         restored.join()
         again = restored.run_to_end(run.run_id)
         assert (again.model, again.prototypes) == (ended.model, ended.prototypes)
