@@ -41,7 +41,7 @@ from shared.convert.updates import committed_from_proto, committed_to_proto, upd
 from shared.convert.uploads import UploadHeader, upload_header_from_proto, upload_header_to_proto
 from shared.errors import FedplccError, MalformedRequest, MalformedUpdate
 from shared.gen.fedplcc.v1 import round_service_pb2, run_service_pb2, types_pb2
-from shared.reasons import Dropped, DropReason
+from shared.reasons import Dropped, DropReason, Stated
 from shared.types import (
     BlobRef,
     Client,
@@ -188,9 +188,9 @@ RUN = st.builds(
     total_rounds=NUMBER,
     seed=st.just(7),
     roster=CLIENTS,
-    round=st.none() | st.builds(Round, number=NUMBER, phase=st.sampled_from(RoundPhase), cohort=CLIENTS),
+    current_round=st.none() | st.builds(Round, number=NUMBER, phase=st.sampled_from(RoundPhase), cohort=CLIENTS),
     is_pause_requested=st.booleans(),
-    reason=TEXT,
+    reason=st.none() | st.builds(Stated, SOME_TEXT),
     created_at=TIME,
     updated_at=TIME,
 )

@@ -8,6 +8,7 @@ import pytest
 
 from aggregator.rounds import machine
 from aggregator.rounds.events import FINAL_EVENTS, events_between
+from shared.reasons import Stated
 from shared.types import RoundPhase, Run, RunStatus
 from tests.support.records.builders import a_blob, a_round, a_run, an_evaluation, an_update
 
@@ -34,7 +35,7 @@ def test_nothing_happened_between_equal_states() -> None:
     ],
 )
 def test_every_status_has_its_event(before: RunStatus, after: RunStatus, name: str) -> None:
-    (event,) = events_between(a_run(before), a_run(after, reason="because"), now=5.0)
+    (event,) = events_between(a_run(before), a_run(after, reason=Stated("because")), now=5.0)
     assert (event.type, event.run_id, event.round, event.time) == (name, "test-0000", -1, 5.0)
     assert event.data == {"reason": "because"}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import shutil
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -28,6 +29,7 @@ from shared.reasons import (
 from shared.types import RoundPhase, Run, RunStatus
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import NumpyClient
+from tests.support.records.captured_logs import logged
 
 GOLDEN = Path(__file__).parents[3] / "golden"
 OLD = GOLDEN / "aggregator-0003.sql"
@@ -117,6 +119,16 @@ def test_a_run_whose_stored_prototypes_are_damaged_fails_by_name(old: Path) -> N
         runs = {run.name: run for run in taken_up.coordinator.list_runs(limit=9)}
     assert isinstance(runs["waits"].reason, AggregationFailed)
     assert (runs["waits"].status, runs["pending"].status) == (RunStatus.FAILED, RunStatus.PENDING)
+
+
+def test_a_committed_round_whose_prototypes_are_gone_is_not_shown_and_keeps_no_run_waiting(old: Path) -> None:
+    line = json.dumps(BLOBS_AND_RESULTS["metrics"][0])
+    change(old, "UPDATE rounds SET phase = 'committed', metrics_json = ? WHERE phase = 'evaluating'", line)
+    shutil.rmtree(old / "blobs")
+    with logged() as lines, LocalFederation(old, []) as taken_up:
+        runs = {run.name: run for run in taken_up.coordinator.list_runs(limit=9)}
+        assert [line["round"] for line in lines() if line["event"] == "last_round_not_shown"] == [1]
+    assert (runs["waits"].status, runs["waits"].round_number) == (RunStatus.RUNNING, 2)
 
 
 @pytest.mark.parametrize(
