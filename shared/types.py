@@ -1,4 +1,4 @@
-"""Frozen records of the domain: what a run, a round, an update and a client are.
+"""Frozen records of the domain: runs, rounds, updates, clients, tasks and events.
 
 Values only: no clock, no I/O. Counts are integers, sizes bytes, times seconds since the epoch (UTC).
 """
@@ -20,7 +20,7 @@ IntArray = npt.NDArray[np.int64]
 
 
 class RunStatus(StrEnum):
-    """Where a run stands; the transitions are in aggregator/rounds/machine.py."""
+    """State of a run; the transitions are in aggregator/rounds/machine.py."""
 
     PENDING = "pending"
     RUNNING = "running"
@@ -37,7 +37,7 @@ class RunStatus(StrEnum):
 
 
 class RoundPhase(StrEnum):
-    """Where a round stands, in order."""
+    """Phases of a round, in order."""
 
     INITIALISING = "initialising"
     COLLECTING = "collecting"
@@ -47,7 +47,7 @@ class RoundPhase(StrEnum):
 
 
 class TaskKind(StrEnum):
-    """What a trainer is asked to do."""
+    """Kinds of tasks for a trainer."""
 
     INIT = "init"
     TRAIN = "train"
@@ -57,7 +57,7 @@ class TaskKind(StrEnum):
 
 
 class ClientActivity(StrEnum):
-    """What a trainer is doing."""
+    """Activities of a trainer."""
 
     IDLE = "idle"
     DOWNLOADING = "downloading"
@@ -81,7 +81,7 @@ GLOBAL_CLUSTER = "global_cluster"
 Comparison = Literal["cosine", "distance"]
 """How a method compares prototypes: by the angle between them, or by the Euclidean distance."""
 GLOBAL_MODEL = "global"
-"""In a report: the model that the round came to."""
+"""In a report: the round's global model."""
 LOCAL_MODEL = "local"
 """In a report: the client's own model, of its last committed update."""
 
@@ -154,7 +154,7 @@ class PrototypeSet:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Environment:
-    """What a trainer computes on; equal environments give equal bytes."""
+    """Packages and machine of a trainer; equal environments give equal bytes."""
 
     packages: Mapping[str, str] = field(default_factory=dict)
     cpu: str = ""
@@ -164,7 +164,7 @@ class Environment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientProblem:
-    """Why a trainer cannot go on, or what its operator should know."""
+    """A problem of a trainer that its operator should know; a fatal one stops its work."""
 
     reason: str
     detail: str
@@ -193,7 +193,7 @@ class Client:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Heartbeat:
-    """What a trainer says of itself while it works; `progress` is the fraction of the activity that is done, 0 to 1."""
+    """A trainer's sign of life; `progress` is the fraction of the activity that is done, 0 to 1."""
 
     client_id: str
     activity: ClientActivity = ClientActivity.IDLE
@@ -203,12 +203,12 @@ class Heartbeat:
     readings: Mapping[str, float] = field(default_factory=dict)
     problem: ClientProblem | None = None
     left_out: Mapping[str, str] = field(default_factory=dict)
-    """Of one that arrived, why each reading that cannot be is not among `readings`, by its name."""
+    """Impossible readings that the receiver left out of `readings`: why, by name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Update:
-    """What one client committed for one round."""
+    """The committed update of one client for one round."""
 
     client_id: str
     payload: Payload
@@ -239,7 +239,7 @@ class EvaluationCounts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluation:
-    """What one client reported for one round: of the global model, and of its own where the method has such."""
+    """One client's report for one round: of the global model, and of its own where the method has one."""
 
     client_id: str
     domain: str
@@ -294,7 +294,7 @@ class Round:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rejections:
-    """Updates of one client in one run that were refused for what they are, not for when they came.
+    """Updates of one client in one run that were refused for their content, not for the time they came.
 
     Attributes:
         count: How many since the run began, or since the client was released from quarantine.
@@ -340,9 +340,9 @@ class Run:
     created_at: float = 0.0
     updated_at: float = 0.0
     quarantined: Mapping[str, str] = field(default_factory=dict)
-    """Why a client takes no part any more."""
+    """Quarantined clients: why each takes no part any more, by client id."""
     rejections: Mapping[str, Rejections] = field(default_factory=dict)
-    """What was refused of each client; at most one entry for each that a round has asked."""
+    """Refused updates by client id, for clients that a round has asked."""
 
     @property
     def round_number(self) -> int:
@@ -352,7 +352,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSpec:
-    """What a trainer needs to know of a run, the same for every round."""
+    """The specification of a run for trainers, the same for every round."""
 
     run_id: str
     config_json: str
@@ -431,7 +431,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventQuery:
-    """Which entries of the history are asked for, at most so many: in order, or the newest first."""
+    """A query of the history, with at most `limit` entries: in order, or the newest first."""
 
     run_id: str = ""
     """Only those of this run, if given."""

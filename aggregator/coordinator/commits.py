@@ -1,4 +1,4 @@
-"""How a client's results become part of its rounds: checked outside the ledger's lock, counted once, or refused."""
+"""Commits of updates and reports to their rounds: checked outside the ledger's lock, counted once, or refused."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class Commits:
             if current is not None and client_id in current.evaluations:
                 self._metrics.outcomes.taken("report", "duplicate")
                 return
-            after = machine.add_evaluation(run, number, evaluation)  # first: who was not asked has nothing to be judged
+            after = machine.add_evaluation(run, number, evaluation)  # first: a client that was not asked owes no report
             check_evaluation(evaluation, config_of(run))
             self._ledger.step(run, after, evaluation=evaluation)
             self._metrics.outcomes.taken("report", "accepted")
@@ -89,7 +89,7 @@ class Commits:
 
     @contextmanager
     def _turn_of(self, client_id: str, token: str) -> Iterator[None]:
-        """Let a client commit once at a time: a retry that comes too early must not find its blobs half put away."""
+        """Let a client commit once at a time: an early retry must not find its blobs half stored."""
         with self._ledger.lock:
             self._sessions.check(client_id, token)
             turn = self._turns.setdefault(client_id, threading.Lock())

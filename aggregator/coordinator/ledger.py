@@ -1,9 +1,8 @@
-"""The one way to change a run.
+"""The ledger: the one way to change a run.
 
-A pure step from rounds/machine.py gives the next state; what then happens by itself is settled; the state and the
-events that it all amounts to are written in one transaction; only then is the state in memory replaced and are those
-who wait told. A crash between any two lines loses nothing that was answered: the open runs are read back and settled by
-the same path.
+A pure step from rounds/machine.py gives the next state, and the run settles from there. The last state and the events
+between are written in one transaction; only then the state in memory is replaced and listeners are called. A crash between
+any two lines loses nothing that was answered: the next start reads the open runs back and settles them by the same path.
 """
 
 from __future__ import annotations
@@ -90,7 +89,7 @@ class Ledger:
             self._show_last_round(run.run_id)
 
     def _fail(self, run: Run, reason: Reason) -> None:
-        """End a run that cannot even be settled."""
+        """End a run that cannot be settled."""
         now = self.now()
         failed = replace(run, status=RunStatus.FAILED, reason=reason, updated_at=now)
         with self._transition(events_between(run, failed, now=now)) as transaction:
@@ -99,7 +98,7 @@ class Ledger:
         self._observe([run, failed])
 
     def _show_last_round(self, run_id: str) -> None:
-        """Show what the last committed round of an open run came to, which may be hours ago."""
+        """Show the results of the last committed round of an open run, which may be hours old."""
         run = self.find_open(run_id)
         number = None if run is None else machine.last_committed(run)
         if run is None or number is None:
@@ -166,7 +165,7 @@ class Ledger:
             return self.step(run, run)
 
     def record(self, event: Event, client: Client | None = None) -> None:
-        """Write something that changes no run, and what it changed of a client."""
+        """Write an event that changes no run, with the client that it changed."""
         with self.lock:
             with self._transition([event]) as transaction:
                 if client is not None:
@@ -179,7 +178,7 @@ class Ledger:
             self._listeners.append(listener)
 
     def let_time_pass(self) -> None:
-        """Drop clients that overdue rounds need not wait for, and say of runs that have no quorum that they have none."""
+        """Drop clients that overdue rounds need not wait for, and find the runs that have no quorum."""
         with self.lock:
             self._deadlines.look(self._runs.values())
             for run in self.open_runs():
@@ -205,7 +204,7 @@ class Ledger:
                 self.step(run, after)
 
     def quorum_of(self, run: Run) -> Quorum:
-        """What the open round of a run needs."""
+        """The quorum of a run's open round."""
         rule = config_of(run).quorum
         if rule.min_clients is None and not rule.every_domain:
             return WHOLE_COHORT
@@ -213,7 +212,7 @@ class Ledger:
         return Quorum(min_clients=rule.min_clients, domains=self._store.domains(cohort) if rule.every_domain else None)
 
     def settle(self) -> None:
-        """Let what happens by itself happen: a client that came may complete a roster."""
+        """Settle every open run: a client that joined may complete a roster."""
         with self.lock:
             for run in self.open_runs():
                 self.step(run, run)
@@ -238,7 +237,7 @@ class Ledger:
         request: ControlRequest | None = None,
         extra: Sequence[Event] = (),
     ) -> Run:
-        """Settle a changed run, write it with the events it amounts to, and tell those who wait."""
+        """Settle a changed run, write it with its events, and call the listeners."""
         now = self.now()
         states = [before, after]
         while (state := self._settled(states[-1], now)) is not states[-1]:
@@ -274,18 +273,18 @@ class Ledger:
         done = update or evaluation
         is_free = done is not None and self._is_wanted_elsewhere(done.client_id, final)
         self._notify(tasks_changed=is_free or any(_asks_differently(before, state) for state in states))
-        # Last: who waits must hear of what is written whatever comes of that.
+        # Last: listeners must hear of the change even if this fails.
         self._observe(states)
         return final
 
     def _is_wanted_elsewhere(self, client_id: str, run: Run) -> bool:
-        """Whether another run has work for a client, which it was not given while it did that of this one."""
+        """Whether another run has work for a client that has just done its part in this one."""
         others = (other for other in self._runs.values() if other.run_id != run.run_id)
         return any(task_in(other, client_id) is not None for other in others)
 
     @contextmanager
     def _transition(self, events: Sequence[Event]) -> Iterator[Transaction]:
-        """The transaction of what these events tell; they are written with it, and each has failpoints around it."""
+        """The transaction that writes these events with their changes; each event has failpoints around it."""
         for event in events:
             failpoint("transition", event.type, "before")
         with self.write_trouble.writing("history"), self._store.transaction() as transaction:
@@ -358,7 +357,7 @@ class Ledger:
 
 
 def _asks_differently(before: Run, after: Run) -> bool:
-    """Whether a client may have another task of this run now. A client's own update or report needs no telling."""
+    """Whether a client may have another task of this run now, beyond the client whose update or report it was."""
 
     def what(run: Run) -> tuple[RunStatus, Mapping[str, str], int, RoundPhase | None, tuple[str, ...]]:
         phase, cohort = (None, ()) if run.current_round is None else (run.current_round.phase, run.current_round.cohort)

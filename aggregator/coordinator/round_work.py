@@ -1,7 +1,7 @@
-"""The aggregator's own work: rounds whose updates are all there are aggregated, one at a time, outside the ledger's lock.
+"""Aggregation of rounds that have their updates, one at a time, outside the ledger's lock.
 
-Whatever keeps a round from that is told in its run: stored bytes that are damaged end it, a bug lets it wait for a mended
-version, and a disk that is away lets it wait for the disk.
+Damaged blobs end the run. After a bug the run waits, with the reason, for a mended version; without the disk it waits for
+the disk.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class RoundWork:
         self._attempts: dict[str, int] = {}
 
     def do(self) -> bool:
-        """Aggregate one round if one waits for it; says whether there was one. Call it from one thread at a time.
+        """Aggregate one round if one waits for it; return whether there was one. Call it from one thread at a time.
 
         Raises:
             StoreUnavailable: The disk or the database is away; the round still waits.
@@ -87,7 +87,7 @@ class RoundWork:
             # Else it was stopped meanwhile: what was computed is not wanted.
 
     def _aggregated(self, run: Run) -> Callable[[Run], Run]:
-        """Compute a round's result, outside the lock; returns the step that it amounts to, FAIL where it cannot be done."""
+        """Compute a round's result, outside the lock; return the step to take, which fails the run if that is impossible."""
         assert run.current_round is not None
         number = run.current_round.number
         try:
@@ -109,7 +109,7 @@ class RoundWork:
         )
 
     def _record_crash(self, run: Run) -> None:
-        """Say, once a round, why a run waits whose aggregation met a bug; it is tried again, by a mended version too."""
+        """Record, once a round, that a bug stopped the aggregation; it is tried again, by a mended version too."""
         if self._attempts[run.run_id] > 1:
             return
         reason = AggregationFailed(

@@ -1,4 +1,4 @@
-"""Making a run of a person's configuration: once for each request id, and with the model that it names to begin with."""
+"""Creation of runs: one for each request id, with the initial model that its configuration names."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class RunCreation:
             return self._ledger.create(run, request_id=request_id, request_hash=request_hash, facts=facts)
 
     def _beginning(self, config: RunConfig) -> Beginning | None:
-        """What a run is to begin with, durable as a blob; None where its first client makes a new model."""
+        """The initial model of a run, durable as a blob; None where its first client makes a new one."""
         if config.run.initial_model is None:
             return None
         beginning = self._initial_models.resolve(

@@ -1,8 +1,8 @@
 """The coordinator: runs, rounds and updates. It owns every transition and knows neither gRPC nor which store it has.
 
-The use cases of RunService and RoundService in domain types: who may do what, and which pure step of rounds/machine.py
-it is. How a step becomes durable is ledger.py; how bytes move, transfers.py; how a run is made, run_creation.py; how
-results become part of their rounds, commits.py; what the aggregator itself computes, round_work.py.
+The use cases of RunService and RoundService in domain types: permissions, and the pure step of rounds/machine.py for each.
+The parts: ledger.py makes steps durable, transfers.py moves bytes, run_creation.py makes runs, commits.py takes results,
+round_work.py aggregates.
 
 Methods may be called from any thread; the ledger's lock makes them take turns. Long work (the fold, clustering, checking a
 blob) is done outside the lock, by `work` and in the caller's thread.
@@ -72,7 +72,7 @@ log = get_logger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What the coordinator allows its trainers."""
+    """Limits for trainers."""
 
     heartbeat_interval_s: float = 2.0
     lease_heartbeats: int = 5
@@ -83,7 +83,7 @@ class Limits:
 
     @property
     def lease_s(self) -> float:
-        """How long a client id stays reserved after the last sign of life."""
+        """Seconds that a client id stays reserved after the last sign of life."""
         return self.heartbeat_interval_s * self.lease_heartbeats
 
 
@@ -194,7 +194,7 @@ class Coordinator:
         return self._store.list_events(query)
 
     def list_clients(self, *, after: str = "", limit: int | None = None) -> list[Client]:
-        """Clients that ever joined, by id, from the one after `after`, with what is known of them now."""
+        """Clients that ever joined, by id, from the one after `after`, with their present state."""
         with self._ledger.lock:
             return [self._attendance.shown(client) for client in self._store.list_clients(after=after, limit=limit)]
 
@@ -335,7 +335,7 @@ class Coordinator:
             return self._next_task(session)
 
     def heartbeat(self, heartbeat: Heartbeat, token: str) -> bool:
-        """Record a sign of life; says whether the work that the client does is still wanted."""
+        """Record a sign of life; return whether the client's work is still wanted."""
         with self._ledger.lock:
             session = self._sessions.check(heartbeat.client_id, token)
             self._sessions.heard(session, heartbeat)
@@ -375,7 +375,7 @@ class Coordinator:
     # Time and work, driven by app.py or by a simulation
 
     def tick(self) -> None:
-        """Let time pass: leases run out, overdue rounds drop clients, stopping runs end, gauges follow."""
+        """Let time pass: end leases and stopping runs, drop clients of overdue rounds, set gauges."""
         with self._ledger.lock:
             for session in self._sessions.expired():
                 self._attendance.lost(session)  # first: if the store is away, the next tick finds it again
@@ -389,7 +389,7 @@ class Coordinator:
             self._sessions.forget_progress(but_of={name for run in open_runs for name in run.roster})
 
     def work(self) -> bool:
-        """Aggregate one round if one waits for it; says whether there was one. Call it from one thread at a time.
+        """Aggregate one round if one waits for it; return whether there was one. Call it from one thread at a time.
 
         Raises:
             StoreUnavailable: The disk or the database is away; the round still waits.
@@ -412,7 +412,7 @@ class Coordinator:
         return run if fails is None else replace(run, reason=fails)
 
     def _steer(self, run_id: str, change: Callable[[Run], Run], request_id: str, **asked: object) -> Run:
-        """Do what a person asked for, once for each request id; returns the run as it is then."""
+        """Carry out a request once for each request id; return the run after it."""
         if len(request_id) > MAX_REQUEST_ID:
             raise MalformedRequest(f"a request id has at most {MAX_REQUEST_ID} characters")
         request = None
@@ -429,7 +429,7 @@ class Coordinator:
             return self._ledger.get(run_id)
 
     def _with_client(self, run: Run, client_id: str) -> Run:
-        """A run that goes on, if there is a client to speak of: a slip in its id must not pass for a wish fulfilled."""
+        """Return the run if it is open and the client is known: a mistyped id must not pass silently."""
         if run.status.is_final:
             raise InvalidTransition(f"the run is {run.status}; nobody takes part in it any more", run_id=run.run_id)
         is_known = client_id in run.roster or client_id in run.quarantined

@@ -1,4 +1,4 @@
-"""Bytes in and out: which blobs a client may fetch, and how its uploads grow, end and are refused."""
+"""Transfers of blobs: downloads that a client's task names, resumable uploads, and refusals."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Receiver:
             self._upload.finish()
 
     def close(self) -> None:
-        """Let go, whether the blob is complete or goes on later."""
+        """Release the upload, complete or not; an incomplete one may go on later."""
         self._blobs.uploads.end(self._client_id, self._upload)
 
 
@@ -166,7 +166,7 @@ class Transfers:
 
     @contextmanager
     def refusals(self, client_id: str, run_id: str, number: int, *, what: What = "update") -> Iterator[None]:
-        """Count a refused update or report, and name the client and the reason in the run's history, once each."""
+        """Count a refused update or report, and record client and reason in the run's history, once each."""
         try:
             yield
         except FedplccError as error:

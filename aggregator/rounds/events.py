@@ -1,4 +1,4 @@
-"""The events that a step of a run amounts to: pure, from the states before and after."""
+"""Events of a run's step, computed from the states before and after it. Pure."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ STATUS_EVENTS = {
 """Event of entering a status; RUNNING after PAUSED is "run_resumed"."""
 
 FINAL_EVENTS = frozenset(STATUS_EVENTS[status] for status in RunStatus if status.is_final)
-"""After one of these a run's history says no more."""
+"""Events that end a run's history."""
 
 
 def events_between(before: Run, after: Run, *, now: float) -> list[Event]:
-    """What happened between two states of one run, in order."""
+    """Events between two states of one run, in order."""
     events: list[Event] = []
 
     def happened(event_type: str, *, number: int = -1, client_id: str = "", **data: Any) -> None:

@@ -41,7 +41,7 @@ from shared.types import BlobRef, Evaluation, PrototypeCounts, Round, RoundPhase
 
 
 class RunEvent(StrEnum):
-    """What can happen to a run."""
+    """Events that move a run."""
 
     ROSTER_MET = "roster_met"
     PAUSE = "pause"
@@ -53,7 +53,7 @@ class RunEvent(StrEnum):
 
 
 class RoundEvent(StrEnum):
-    """What can happen to a round as a whole."""
+    """Events that move a round to its next phase."""
 
     COLLECTED = "collected"
     AGGREGATED = "aggregated"
@@ -75,7 +75,7 @@ RUN_TRANSITIONS: Mapping[tuple[RunStatus, RunEvent], RunStatus] = MappingProxyTy
         (RunStatus.STOPPING, RunEvent.ALL_IDLE): RunStatus.STOPPED,
     }
 )
-"""Every move of a run; what is not here is refused."""
+"""Every move of a run; any other is refused."""
 
 ROUND_TRANSITIONS: Mapping[tuple[RoundPhase, RoundEvent], RoundPhase] = MappingProxyType(
     {
@@ -337,10 +337,10 @@ def drop_absent(
     fails: bool = False,
     now: float,
 ) -> Run:
-    """Return the run after a look at who does the open phase's task.
+    """Return the run without the clients that the open phase need not wait for.
 
     Absent clients are dropped if the others, once they are done, make the quorum. If not, nobody more is dropped: the run
-    waits, and its reason says for whom and since when, or it fails. Clients that were dropped in this phase and move are
+    waits, with the missing clients in its reason, or it fails. Clients that were dropped in this phase and move are
     waited for again. A first model that does not come is asked of the next client, and the phase begins anew.
 
     Args:
@@ -401,12 +401,12 @@ _TAKING = (RoundPhase.INITIALISING, RoundPhase.COLLECTING, RoundPhase.EVALUATING
 
 
 def _done(current: Round) -> Collection[str]:
-    """Clients that have done what the present phase asks for."""
+    """Clients that have done their part in the present phase."""
     return current.evaluations.keys() if current.phase is RoundPhase.EVALUATING else current.updates.keys()
 
 
 def _owing(run: Run) -> list[str]:
-    """Clients whose part the open phase may be waiting for, sorted; who gave no update is not waited for to report."""
+    """Clients that owe the open phase their part, sorted; a client without an update owes no report."""
     current = run.current_round
     if current is None or current.phase not in _TAKING:
         return []
@@ -415,7 +415,7 @@ def _owing(run: Run) -> list[str]:
 
 
 def _lack(run: Run, here: Collection[str], quorum: Quorum) -> Lack | None:
-    """What the open phase lacks. A client without an update, just released from quarantine, is not needed to report."""
+    """Return what the open phase lacks for its quorum; a client without an update is not needed to report."""
     current = run.current_round
     assert current is not None
     asked = current.updates if current.phase is RoundPhase.EVALUATING else current.cohort
@@ -452,7 +452,7 @@ def _advance(current: Round, event: RoundEvent, now: float) -> Round:
 
 
 def _round_in(run: Run, number: int, phases: tuple[RoundPhase, ...], client_id: str, what: str) -> Round:
-    """The open round, if it takes this of this client: the run is asked first, then the round, the client, the phase."""
+    """Return the open round if it takes an update or report of a client; checks run, round, client, then phase."""
     current = run.current_round
     facts = {"run_id": run.run_id, "round": number}
     if run.status.is_final or run.status is RunStatus.STOPPING:

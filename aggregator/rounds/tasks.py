@@ -10,7 +10,7 @@ from shared.reasons import IdleReason
 from shared.types import BlobRef, Payload, RoundPhase, Run, RunSpec, RunStatus, Task, TaskKind
 
 MAX_IDLE_REASONS = 64
-"""Most runs of which a waiting client is told a reason."""
+"""Most runs for which a waiting client gets a reason."""
 
 
 def task_in(run: Run, client_id: str) -> Task | None:
@@ -42,7 +42,7 @@ def task_in(run: Run, client_id: str) -> Task | None:
 
 
 def next_task(runs: Iterable[Run], client_id: str, previous: Task | None) -> Task:
-    """The one task of a client: what it was given before if that is still wanted, else the oldest run's work.
+    """Return the one task of a client: its previous one if that is still wanted, else the oldest run's work.
 
     With nothing to do it is STOP where the run that it worked on is stopping, else WAIT. Each has a sentence for people in
     `detail`; WAIT also carries the reason of each run, see `Task.idle_reasons`.
@@ -62,7 +62,7 @@ def next_task(runs: Iterable[Run], client_id: str, previous: Task | None) -> Tas
 
 
 def spec_of(run: Run) -> RunSpec:
-    """What a trainer needs to know of the run."""
+    """The run's specification for trainers."""
     return RunSpec(run_id=run.run_id, config_json=run.config_json, config_hash=run.config_hash)
 
 

@@ -32,10 +32,11 @@ ALLOWED = {
 
 def sentences_read(source: str) -> list[int]:
     """Lines on which a program looks into a sentence, or splits a text where sentences are joined."""
-    return sorted({node.lineno for node in ast.walk(ast.parse(source)) if _reads(node)})
+    nodes = (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.expr))
+    return sorted({node.lineno for node in nodes if _reads(node)})
 
 
-def _reads(node: ast.AST) -> bool:
+def _reads(node: ast.expr) -> bool:
     match node:
         case ast.Call(func=ast.Attribute(attr=method, value=text), args=[_, *_] as arguments) if method in TAKING_APART:
             is_pattern = method in ("fullmatch", "match", "search")
@@ -50,7 +51,7 @@ def _reads(node: ast.AST) -> bool:
     return False
 
 
-def _is_sentence(text: ast.AST) -> bool:
+def _is_sentence(text: ast.expr) -> bool:
     match text:
         case ast.Name(id=name) | ast.Attribute(attr=name):
             return OF_A_SENTENCE.fullmatch(name) is not None

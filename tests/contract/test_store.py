@@ -546,7 +546,7 @@ def test_sizes_beyond_32_bits_are_kept(store: Store, size_bytes: int) -> None:
 def test_long_texts_are_kept_whole(store: Store) -> None:
     """The id of a run is its name and more, and may be longer than a name."""
     run = add_run(
-        store, a_run(run_id="r" * 100, name="n" * 64, reason="ü" * 100_000, config_json='{"a":1}' + " " * 10**6)
+        store, a_run(run_id="r" * 100, name="n" * 64, reason=Stated("ü" * 100_000), config_json='{"a":1}' + " " * 10**6)
     )
     assert store.find_run(run.run_id) == run
     with store.transaction() as transaction:
