@@ -30,7 +30,7 @@ from aggregator.rounds.settling import Surroundings, is_looked_at, settled
 from aggregator.rounds.tasks import task_in
 from aggregator.store.database.sql_store import SqlStore
 from shared.errors import FedplccError, InvalidTransition, RoundClosed
-from shared.reasons import Dropped, DropReason, Reason, Stated, sentence_of
+from shared.reasons import Dropped, DropReason, Reason, Stated, WaitsForClients, sentence_of
 from shared.types import PrototypeCounts, Round, RoundPhase, Run, RunStatus
 from tests.support.hosts.memory_folder import memory_folder
 from tests.support.records.builders import a_blob, a_run, an_evaluation, an_update
@@ -186,7 +186,7 @@ class Explorer:
             roster=rule.clients or (),
             total_rounds=self._small.num_rounds,
             model=None,
-            reason="waiting for clients to join",
+            reason=WaitsForClients(),
         )
         start = World(first, frozenset())
         queue = deque([self._visit(start)])
