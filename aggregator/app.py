@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import IO
 
-from aggregator.coordinator.garbage import Collection, Keep
+from aggregator.coordinator.garbage import GarbageCollection, Keep
 from aggregator.coordinator.service import Coordinator, Limits
 from aggregator.metrics import AggregatorMetrics
 from aggregator.servicer.round_service import RoundServicer
@@ -91,7 +91,7 @@ class Worker:
 class Collector:
     """The thread that collects garbage: when something has changed that may have left some, and now and then."""
 
-    def __init__(self, coordinator: Coordinator, collection: Collection) -> None:
+    def __init__(self, coordinator: Coordinator, collection: GarbageCollection) -> None:
         self._collection = collection
         self._wake, self._is_ending = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name="collection", daemon=True)
@@ -213,7 +213,7 @@ async def _serve(settings: AggregatorSettings) -> int:
         log.info("aggregator_ready", **where, version=VERSION)
         worker = Worker(coordinator)
         worker.start()
-        collector = Collector(coordinator, coordinator.collection)
+        collector = Collector(coordinator, coordinator.garbage_collection)
         collector.start()
         ticking = asyncio.create_task(_tick(coordinator, min(1.0, limits.heartbeat_interval_s)))
         await ending.wait()

@@ -1,4 +1,4 @@
-"""Frozen records of the domain: what a run, a round, an update and a client are.
+"""Frozen records of the domain: runs, rounds, updates, clients, tasks and events.
 
 Values only: no clock, no I/O. Counts are integers, sizes bytes, times seconds since the epoch (UTC).
 """
@@ -13,12 +13,14 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from shared.reasons import Dropped, Reason
+
 FloatArray = npt.NDArray[np.float32]
 IntArray = npt.NDArray[np.int64]
 
 
 class RunStatus(StrEnum):
-    """Where a run stands; the transitions are in aggregator/rounds/machine.py."""
+    """State of a run; the transitions are in aggregator/rounds/machine.py."""
 
     PENDING = "pending"
     RUNNING = "running"
@@ -35,7 +37,7 @@ class RunStatus(StrEnum):
 
 
 class RoundPhase(StrEnum):
-    """Where a round stands, in order."""
+    """Phases of a round, in order."""
 
     INITIALISING = "initialising"
     COLLECTING = "collecting"
@@ -44,21 +46,8 @@ class RoundPhase(StrEnum):
     COMMITTED = "committed"
 
 
-class DropReason(StrEnum):
-    """Why a round goes on without a client."""
-
-    LOST = "lost"
-    """It is not connected."""
-    SILENT = "silent"
-    """It is connected and does not come further."""
-    PROBLEM = "problem"
-    """It has said that it cannot do its task."""
-    QUARANTINED = "quarantined"
-    """It takes no part in the run any more."""
-
-
 class TaskKind(StrEnum):
-    """What a trainer is asked to do."""
+    """Kinds of tasks for a trainer."""
 
     INIT = "init"
     TRAIN = "train"
@@ -68,7 +57,7 @@ class TaskKind(StrEnum):
 
 
 class ClientActivity(StrEnum):
-    """What a trainer is doing."""
+    """Activities of a trainer."""
 
     IDLE = "idle"
     DOWNLOADING = "downloading"
@@ -92,7 +81,7 @@ GLOBAL_CLUSTER = "global_cluster"
 Comparison = Literal["cosine", "distance"]
 """How a method compares prototypes: by the angle between them, or by the Euclidean distance."""
 GLOBAL_MODEL = "global"
-"""In a report: the model that the round came to."""
+"""In a report: the round's global model."""
 LOCAL_MODEL = "local"
 """In a report: the client's own model, of its last committed update."""
 
@@ -165,7 +154,7 @@ class PrototypeSet:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Environment:
-    """What a trainer computes on; equal environments give equal bytes."""
+    """Packages and machine of a trainer; equal environments give equal bytes."""
 
     packages: Mapping[str, str] = field(default_factory=dict)
     cpu: str = ""
@@ -175,7 +164,7 @@ class Environment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientProblem:
-    """Why a trainer cannot go on, or what its operator should know."""
+    """A problem of a trainer that its operator should know; a fatal one stops its work."""
 
     reason: str
     detail: str
@@ -204,7 +193,7 @@ class Client:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Heartbeat:
-    """What a trainer says of itself while it works; `progress` is the fraction of the activity that is done, 0 to 1."""
+    """A trainer's sign of life; `progress` is the fraction of the activity that is done, 0 to 1."""
 
     client_id: str
     activity: ClientActivity = ClientActivity.IDLE
@@ -214,12 +203,12 @@ class Heartbeat:
     readings: Mapping[str, float] = field(default_factory=dict)
     problem: ClientProblem | None = None
     left_out: Mapping[str, str] = field(default_factory=dict)
-    """Of one that arrived, why each reading that cannot be is not among `readings`, by its name."""
+    """Impossible readings that the receiver left out of `readings`: why, by name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Update:
-    """What one client committed for one round."""
+    """The committed update of one client for one round."""
 
     client_id: str
     payload: Payload
@@ -250,12 +239,30 @@ class EvaluationCounts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluation:
-    """What one client reported for one round: of the global model, and of its own where the method has such."""
+    """One client's report for one round: of the global model, and of its own where the method has one."""
 
     client_id: str
     domain: str
     counts: tuple[EvaluationCounts, ...]
     timings: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrototypeCounts:
+    """Global prototypes of one round in numbers.
+
+    Attributes:
+        by_class: Prototypes of each class, `[M]`.
+        weights: Smallest, median and largest normalised weight; None without prototypes.
+    """
+
+    by_class: tuple[int, ...]
+    weights: tuple[float, float, float] | None = None
+
+    @property
+    def total(self) -> int:
+        """Prototypes of all classes."""
+        return sum(self.by_class)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -269,11 +276,14 @@ class Round:
     evaluations: Mapping[str, Evaluation] = field(default_factory=dict)
     model: BlobRef | None = None
     prototypes: BlobRef | None = None
-    metrics_json: str = ""
+    prototype_counts: PrototypeCounts | None = None
+    """Counts of `prototypes`; None until they are made, and where an older version made them."""
+    results_json: str = ""
+    """Its line of metrics.jsonl; empty until it has committed."""
     timings_json: str = ""
     phase_started_at: Mapping[str, float] = field(default_factory=dict)
-    dropped: Mapping[str, str] = field(default_factory=dict)
-    """Why the round goes on without a client of its cohort: a DropReason, a colon, and a sentence."""
+    dropped: Mapping[str, Dropped] = field(default_factory=dict)
+    """Clients of the cohort that the round does not wait for."""
 
     @property
     def done_clients(self) -> tuple[str, ...]:
@@ -281,15 +291,10 @@ class Round:
         done = self.evaluations if self.phase is RoundPhase.EVALUATING else self.updates
         return tuple(sorted(done))
 
-    def why_dropped(self, client_id: str) -> tuple[str, str]:
-        """The reason why the round goes on without a client, and the sentence."""
-        reason, _, detail = self.dropped[client_id].partition(": ")
-        return reason, detail
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rejections:
-    """Updates of one client in one run that were refused for what they are, not for when they came.
+    """Updates of one client in one run that were refused for their content, not for the time they came.
 
     Attributes:
         count: How many since the run began, or since the client was released from quarantine.
@@ -326,27 +331,28 @@ class Run:
     total_rounds: int
     seed: int
     roster: tuple[str, ...] = ()
-    round: Round | None = None
+    current_round: Round | None = None
     model: BlobRef | None = None
     prototypes: BlobRef | None = None
     is_pause_requested: bool = False
-    reason: str = ""
+    reason: Reason | None = None
+    """Why it waits, was stopped or failed."""
     created_at: float = 0.0
     updated_at: float = 0.0
     quarantined: Mapping[str, str] = field(default_factory=dict)
-    """Why a client takes no part any more."""
+    """Quarantined clients: why each takes no part any more, by client id."""
     rejections: Mapping[str, Rejections] = field(default_factory=dict)
-    """What was refused of each client; at most one entry for each that a round has asked."""
+    """Refused updates by client id, for clients that a round has asked."""
 
     @property
     def round_number(self) -> int:
         """The latest round that opened, -1 before round 0."""
-        return -1 if self.round is None else self.round.number
+        return -1 if self.current_round is None else self.current_round.number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSpec:
-    """What a trainer needs to know of a run, the same for every round."""
+    """The specification of a run for trainers, the same for every round."""
 
     run_id: str
     config_json: str
@@ -372,6 +378,11 @@ class Task:
     def key(self) -> TaskKey:
         """Names the work: equal keys mean the same work, whatever the text."""
         return (self.run.run_id if self.run else "", self.round, self.kind)
+
+    @property
+    def idle_reasons(self) -> Mapping[str, str]:
+        """Why runs that name the client have no work for it: an `IdleReason` by run id. Only WAIT carries them."""
+        return self.payload.metadata if self.kind is TaskKind.WAIT else {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -420,7 +431,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventQuery:
-    """Which entries of the history are asked for, at most so many: in order, or the newest first."""
+    """A query of the history, with at most `limit` entries: in order, or the newest first."""
 
     run_id: str = ""
     """Only those of this run, if given."""

@@ -34,6 +34,7 @@ from shared.errors import (
 )
 from shared.process.failpoints import passing
 from shared.process.log import bind, get_logger
+from shared.reasons import IdleReason
 from shared.types import Client, ClientActivity, ClientProblem, Heartbeat, Task, TaskKind
 from shared.wire.backoff import backoff
 from trainer.aggregator.connection import AggregatorConnection
@@ -129,7 +130,7 @@ class Worker:
         self._is_answered = False
         self._why_idle = ""
         self._worked_for = ""
-        self._hindrances = list[str]()
+        self._hindrances: Mapping[str, str] = {}
 
     @property
     def is_well(self) -> bool:
@@ -222,10 +223,9 @@ class Worker:
 
     def _say_idle(self, task: Task) -> None:
         """Log why there is nothing to do: quietly between the tasks of a run that goes on, which is so in every round."""
-        # One sentence a run. Only the level hangs on them: of an aggregator that words them otherwise there are lines more.
-        reasons = task.detail.split("; ")
-        is_at_work = any(why.startswith(f"run {self._worked_for}: round ") for why in reasons)
-        hindrances = [why for why in reasons if ": round " not in why]
+        # An older aggregator gives no reasons but in words: then there are more lines at level info.
+        is_at_work = task.idle_reasons.get(self._worked_for) == IdleReason.IN_ROUND
+        hindrances = {run_id: why for run_id, why in task.idle_reasons.items() if why != IdleReason.IN_ROUND}
         is_between = is_at_work and hindrances == self._hindrances
         level = logging.DEBUG if is_between or task.detail == self._why_idle else logging.INFO
         log.log(level, "idle", asked=task.kind.value, detail=task.detail)

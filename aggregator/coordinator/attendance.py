@@ -1,4 +1,4 @@
-"""Who is there, as the history and the list of clients tell it: joined, in trouble, lost.
+"""Attendance of clients in the history and the list of clients: joined, in trouble, lost.
 
 Sessions are in memory only (sessions.py); what of them outlives the aggregator is written here. Hold the ledger's lock.
 """
@@ -16,24 +16,24 @@ from shared.process.log import get_logger
 from shared.types import Client, ClientProblem, Event
 
 MAX_ANNOUNCED = 32
-"""Joins of one instance with other facts that the history tells of; it cannot fill the history."""
+"""Most joins of one instance, each with changed facts, that the history records."""
 MAX_PROBLEMS = 32
-"""Problems of one client that the history tells of until the client has done a task again; it cannot fill the history."""
+"""Most problems of one client that the history records until the client has done a task again."""
 
 MAX_LEFT_OUT = 32
-"""Readings of one instance that the log tells of because they cannot be; it cannot fill the log."""
+"""Most impossible readings of one instance that the log names."""
 
 log = get_logger(__name__)
 
 
 class Attendance:
-    """Writes down what clients' sessions amount to."""
+    """Records what happens to clients' sessions."""
 
     def __init__(self, ledger: Ledger, sessions: Sessions, store: Store, metrics: AggregatorMetrics) -> None:
         self._ledger, self._sessions, self._store, self._metrics = ledger, sessions, store, metrics
 
     def joined(self, session: Session) -> None:
-        """Write down who has joined, where it is news: a new client, another instance, other facts."""
+        """Record a join that brings news: a new client, another instance, changed facts."""
         client, now = session.client, self._ledger.now()
         known = self._store.find_client(client.client_id)
         record = replace(client, last_seen_at=now, problem=session.problem)
@@ -49,14 +49,14 @@ class Attendance:
                 self._record_environment_change(client)
 
     def reported(self, session: Session, problem: ClientProblem) -> None:
-        """Note what the operator of a client should know, and write it down."""
+        """Record a problem that the operator of a client should know."""
         self._metrics.clients.reported_problem()
         if session.num_problems < MAX_PROBLEMS:
             self._record_problem(session, problem)
         self._sessions.record_problem(session, problem)
 
     def measured(self, session: Session) -> None:
-        """Log readings of the last heartbeat that cannot be and were left out: each of them once."""
+        """Log each impossible reading that was left out of the last heartbeat, once."""
         told = session.logged_left_out
         for name, why in session.heartbeat.left_out.items():
             if name not in told and len(told) < MAX_LEFT_OUT:
@@ -64,14 +64,14 @@ class Attendance:
                 log.warning("reading_left_out", client_id=session.client.client_id, reading=name, reason=why)
 
     def lost(self, session: Session) -> None:
-        """Write down that a client's lease has run out."""
+        """Record that a client's lease has run out."""
         now, client_id = self._ledger.now(), session.client.client_id
         last_seen_at = now - self._sessions.silent_s(session)
         client = replace(session.client, last_seen_at=last_seen_at, problem=session.problem)
         self._ledger.record(Event(type="client_lost", client_id=client_id, time=now), client)
 
     def shown(self, client: Client) -> Client:
-        """A client that is written down, with what is known of it now."""
+        """Return a stored client with its present state."""
         session = self._sessions.find(client.client_id)
         if session is None or not self._sessions.is_connected(client.client_id):
             return client
@@ -101,9 +101,9 @@ class Attendance:
         self._ledger.record(event, client)
 
     def _record_environment_change(self, client: Client) -> None:
-        """Say in the history of every open run of this client that its bytes may not repeat from here on."""
+        """Record in every open run of this client that its bytes may not repeat from here on."""
         for run in self._ledger.open_runs():
-            if client.client_id in run.roster and run.round is not None:
+            if client.client_id in run.roster and run.current_round is not None:
                 entry = results.roster_entry(client)["environment"]
                 self._ledger.record(
                     Event(

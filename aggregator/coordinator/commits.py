@@ -1,4 +1,4 @@
-"""How a client's results become part of its rounds: checked outside the ledger's lock, counted once, or refused."""
+"""Commits of updates and reports to their rounds: checked outside the ledger's lock, counted once, or refused."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 from weakref import WeakValueDictionary
 
-from aggregator.computation.aggregation import config_of
 from aggregator.computation.update_checks import check_evaluation, check_first_model, check_update
 from aggregator.coordinator.layouts import Layouts
 from aggregator.coordinator.ledger import Ledger
@@ -16,6 +15,7 @@ from aggregator.coordinator.transfers import Transfers
 from aggregator.metrics import AggregatorMetrics
 from aggregator.presence.sessions import Sessions
 from aggregator.rounds import machine
+from aggregator.rounds.configuration import config_of
 from aggregator.store.base import Store
 from aggregator.store.blobs.blob_store import BlobStore
 from shared.types import Client, CommittedUpdate, Evaluation, Run, Update
@@ -56,7 +56,7 @@ class Commits:
                     run, number, update, now=self._ledger.now()
                 )  # refuses early, before any blob is read
             update = self._checked(run, number, update, session.client)
-            with self._ledger.storage.writing("uploads"):
+            with self._ledger.write_trouble.writing("uploads"):
                 self._blobs.keep(client_id, update.payload.blobs)
             with self._ledger.lock:
                 session = self._sessions.check(client_id, token)  # another instance may have taken over since
@@ -77,11 +77,11 @@ class Commits:
             session = self._sessions.check(client_id, token)
             run = self._ledger.get(run_id)
             evaluation = replace(evaluation, domain=session.client.domain)
-            current = run.round if run.round_number == number else self._store.find_round(run_id, number)
+            current = run.current_round if run.round_number == number else self._store.find_round(run_id, number)
             if current is not None and client_id in current.evaluations:
                 self._metrics.outcomes.taken("report", "duplicate")
                 return
-            after = machine.add_evaluation(run, number, evaluation)  # first: who was not asked has nothing to be judged
+            after = machine.add_evaluation(run, number, evaluation)  # first: a client that was not asked owes no report
             check_evaluation(evaluation, config_of(run))
             self._ledger.step(run, after, evaluation=evaluation)
             self._metrics.outcomes.taken("report", "accepted")
@@ -89,7 +89,7 @@ class Commits:
 
     @contextmanager
     def _turn_of(self, client_id: str, token: str) -> Iterator[None]:
-        """Let a client commit once at a time: a retry that comes too early must not find its blobs half put away."""
+        """Let a client commit once at a time: an early retry must not find its blobs half stored."""
         with self._ledger.lock:
             self._sessions.check(client_id, token)
             turn = self._turns.setdefault(client_id, threading.Lock())
@@ -98,7 +98,7 @@ class Commits:
 
     def _is_committed(self, run: Run, number: int, update: Update) -> bool:
         """Whether this very update was committed, in the open round or an earlier one."""
-        current = run.round if run.round_number == number else self._store.find_round(run.run_id, number)
+        current = run.current_round if run.round_number == number else self._store.find_round(run.run_id, number)
         known = None if current is None else current.updates.get(update.client_id)
         return known is not None and replace(known, num_prototypes=0, norm=None).same_content(update)
 

@@ -1,4 +1,4 @@
-"""The history of runs in the log: a line for each event once it is written, with what a person needs of it.
+"""The event log: one line in the log for each event of the history, once it is stored.
 
 The whole event stays in the history, which the gateway serves; the log has neither a cohort's names nor a round's metrics.
 """
@@ -12,7 +12,7 @@ from shared.process.log import bound, get_logger
 from shared.types import Event
 
 SAID = ("reason", "detail", "hint", "check", "domain", "num_examples", "config_hash", "update_norm")
-"""What is said of an event's details as it is."""
+"""Fields of an event's data that its line repeats unchanged."""
 QUIET = frozenset(
     (
         "client_asked",
@@ -40,15 +40,15 @@ WARNINGS = frozenset(
 )
 ERRORS = frozenset(("aggregation_failed", "run_failed"))
 SAID_ELSEWHERE = frozenset(("run_recovered",))
-"""Events whose line says more than the history: the ledger writes it."""
+"""Events whose line the ledger writes, with more than the history has."""
 
 NAME = __name__
-"""Of its logger."""
+"""Name of the logger."""
 
 log = get_logger(NAME)
 
 
-def tell(event: Event) -> None:
+def log_event(event: Event) -> None:
     """Write the line about an event."""
     if event.type in SAID_ELSEWHERE:
         return

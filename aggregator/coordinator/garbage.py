@@ -1,6 +1,6 @@
-"""The collection of garbage: which blobs are still needed, a pure function, and the thin shell that removes the others.
+"""Garbage collection: a pure function names the needed blobs, a thin shell removes the others.
 
-What stays:
+These stay:
 
 - of a run that has not ended, whatever its open round starts from, has received and has made;
 - of every run the model and the prototypes of its first round and of its last `Keep.models` committed ones, and what it
@@ -20,10 +20,11 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from aggregator.computation.aggregation import config_of, proto_staleness
+from aggregator.computation.aggregation import proto_staleness
 from aggregator.coordinator.ledger import Ledger
 from aggregator.metrics import AggregatorMetrics
 from aggregator.rounds import machine
+from aggregator.rounds.configuration import config_of
 from aggregator.store.base import Store
 from aggregator.store.blobs.blob_store import BlobStore
 from aggregator.store.blobs.garbage_lock import BackupIsRunning, collecting
@@ -36,21 +37,21 @@ log = get_logger(__name__)
 
 DAY_S = 86_400.0
 BATCH = 32
-"""Blobs that go in one transaction: a commit waits for no more than that."""
+"""Most blobs removed in one transaction, for which a commit may have to wait."""
 PAGE = 100
-"""Runs, and rounds, that are read at a time."""
+"""Runs and rounds read at a time."""
 PAGE_OF_UPDATES = 500
-"""Updates that are read at a time."""
+"""Updates read at a time."""
 REST = 20.0
-"""A collection is followed by this many times its own duration without one: at most a twentieth of a processor."""
+"""Pause after a collection, in multiples of its duration: at most a twentieth of a processor."""
 LEAST_REST_S = 1.0
 LONGEST_REST_S = 3600.0
-"""After this time there is a collection even where no round has committed: uploads grow old."""
+"""Seconds after which a collection is due although no round has committed: uploads grow old."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Keep:
-    """What stays although nothing needs it."""
+    """Blobs that stay although no open round needs them."""
 
     models: int | None = 5
     """Last committed rounds of each run whose global models and prototypes stay, beside the first round's; None for all."""
@@ -64,7 +65,7 @@ class Keep:
 
 @dataclass(frozen=True, slots=True)
 class KeptRounds:
-    """Rounds of one run of which something stays, besides its first: from these numbers on."""
+    """First numbers of the rounds of one run that keep blobs, besides round 0."""
 
     results_from: int
     """Models and prototypes."""
@@ -84,7 +85,7 @@ class KeptRounds:
 
 
 def kept_rounds(run: Run, keep: Keep) -> KeptRounds:
-    """Of which rounds of a run something stays; what a run that has ended left open is of no use any more."""
+    """Return which rounds of a run keep blobs; a round that an ended run left open keeps none."""
     last = machine.last_committed(run)
     committed = -1 if last is None else last
     end = committed + 1 if run.status.is_final else run.round_number + 1
@@ -207,7 +208,7 @@ class PrototypeNames:
         return {number: b"".join(map(bytes.fromhex, sorted(names))) for number, names in found.items()}
 
 
-class Collection:
+class GarbageCollection:
     """Collections of garbage of one aggregator, one after the other; call it from one thread."""
 
     def __init__(
@@ -235,7 +236,7 @@ class Collection:
         return self._seen != self._committed() or self._clock() >= self._rests_until + LONGEST_REST_S
 
     def collect(self, should_stop: Callable[[], bool] = lambda: False) -> int:
-        """Remove what is not needed any more; says how many bytes that were.
+        """Remove the blobs that are not needed any more; return their bytes.
 
         Nothing is removed while a backup is being made: the next collection does it.
 
@@ -279,7 +280,7 @@ class Collection:
         return needed
 
     def _sorted_out(self, needed: set[str]) -> tuple[int, list[str]]:
-        """Bytes of what is needed, and the names of what is not: files, since one that no row names is garbage too."""
+        """Return the bytes of needed blobs, and the names of the other files; a file without a row is garbage too."""
         kept_bytes, garbage = 0, []
         for name, size_bytes in self._blobs.files():
             if name in needed:
@@ -289,7 +290,7 @@ class Collection:
         return kept_bytes, garbage
 
     def _remove(self, batch: Sequence[str]) -> tuple[int, int]:
-        """Remove blobs, row first; returns how many went, and their bytes."""
+        """Remove blobs, row first; return their number and bytes."""
         claimed: list[str] = []
         with collecting(self._blobs.folder):
             try:

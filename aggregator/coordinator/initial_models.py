@@ -1,4 +1,4 @@
-"""Models that runs begin with: how they come in, and which one a configuration names.
+"""Initial models of runs: uploads, and the model that a configuration names.
 
 A model is held below its SHA-256 before any run names it. A crash between the two leaves a model that nobody uses yet,
 nothing else; only what was uploaded or what another run committed can be begun with, so that no configuration can get at
@@ -31,7 +31,7 @@ from shared.types import BlobRef
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Beginning:
-    """What a run begins with, and where that came from, for its history."""
+    """The initial model of a run, and its source for the history."""
 
     model: BlobRef
     source: Mapping[str, Any]

@@ -1,4 +1,4 @@
-"""What round 0 says of a run for good: how its model is laid out, and how many features it gives. Read once, then kept."""
+"""Model layouts and feature sizes of runs, which round 0 fixes: read once, then kept."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Layouts:
         return self._dims[run.run_id]
 
     def forget(self, *, but_of: Collection[str]) -> None:
-        """Let go of runs that are not named."""
+        """Forget the runs that are not named."""
         for run_id in self._tables.keys() - set(but_of):
             del self._tables[run_id]
             self._dims.pop(run_id, None)

@@ -1,9 +1,8 @@
-"""The one way to change a run.
+"""The ledger: the one way to change a run.
 
-A pure step from rounds/machine.py gives the next state; what then happens by itself is settled; the state and the
-events that it all amounts to are written in one transaction; only then is the state in memory replaced and are those
-who wait told. A crash between any two lines loses nothing that was answered: the open runs are read back and settled by
-the same path.
+A pure step from rounds/machine.py gives the next state, and the run settles from there. The last state and the events
+between are written in one transaction; only then the state in memory is replaced and listeners are called. A crash between
+any two lines loses nothing that was answered: the next start reads the open runs back and settles them by the same path.
 """
 
 from __future__ import annotations
@@ -15,13 +14,14 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from aggregator.computation.aggregation import config_of
-from aggregator.coordinator.event_log import tell
-from aggregator.coordinator.write_trouble import Storage
+from aggregator.computation.aggregation import count_prototypes
+from aggregator.coordinator.event_log import log_event
+from aggregator.coordinator.write_trouble import WriteTrouble
 from aggregator.metrics import AggregatorMetrics
 from aggregator.presence.deadlines import Deadlines
 from aggregator.presence.sessions import Sessions
 from aggregator.rounds import machine, results
+from aggregator.rounds.configuration import config_of
 from aggregator.rounds.events import events_between
 from aggregator.rounds.quorum import WHOLE_COHORT, Quorum
 from aggregator.rounds.settling import Surroundings, is_looked_at, settled
@@ -29,13 +29,13 @@ from aggregator.rounds.tasks import task_in
 from aggregator.store.base import ControlRequest, Store, Transaction
 from aggregator.store.blobs.blob_store import BlobStore
 from shared.config.run import canonical_json
-from shared.errors import FedplccError, InvalidConfig, RunNotFound
-from shared.methods.base import per_class_counts
+from shared.errors import FedplccError, InvalidConfig, PayloadCorrupt, RunNotFound
 from shared.process.clock import not_before
 from shared.process.failpoints import failpoint
 from shared.process.log import get_logger
+from shared.reasons import AggregationFailed, Reason, Stated
 from shared.tensors import prototypes_from_bytes
-from shared.types import Client, Evaluation, Event, Round, RoundPhase, Run, RunStatus, Update
+from shared.types import Client, Evaluation, Event, PrototypeCounts, Round, RoundPhase, Run, RunStatus, Update
 
 log = get_logger(__name__)
 
@@ -61,7 +61,7 @@ class Ledger:
     ) -> None:
         self.lock = threading.RLock()
         self._store, self._blobs, self._metrics, self._sessions = store, blobs, metrics, sessions
-        self.storage = Storage(monotonic_clock)
+        self.write_trouble = WriteTrouble(monotonic_clock)
         self._listeners: list[Listener] = []
         self._runs: dict[str, Run] = {run.run_id: run for run in store.open_runs()}
         # A run's times never go back, and so nothing in it took less than no time.
@@ -75,17 +75,21 @@ class Ledger:
         for run in list(self._runs.values()):
             event = Event(type="run_recovered", run_id=run.run_id, round=run.round_number, time=self.now())
             try:
-                self.step(run, run, extra=[event])
+                self.step(run, self._with_counts(run), extra=[event])
+            except PayloadCorrupt as error:
+                log.error("run_unreadable", run_id=run.run_id, detail=error.detail)
+                self._fail(run, AggregationFailed(round_number=run.round_number, detail=error.detail))
+                continue
             except InvalidConfig as error:
                 # Written by another version. It must not keep the other runs from going on.
                 log.error("run_unreadable", run_id=run.run_id, detail=error.detail)
-                self._fail(run, f"this version cannot read the run's configuration: {error.detail}")
+                self._fail(run, Stated(f"this version cannot read the run's configuration: {error.detail}"))
                 continue
             log.info("run_recovered", run_id=run.run_id, round=run.round_number, status=run.status.value)
             self._show_last_round(run.run_id)
 
-    def _fail(self, run: Run, reason: str) -> None:
-        """End a run that cannot even be settled."""
+    def _fail(self, run: Run, reason: Reason) -> None:
+        """End a run that cannot be settled."""
         now = self.now()
         failed = replace(run, status=RunStatus.FAILED, reason=reason, updated_at=now)
         with self._transition(events_between(run, failed, now=now)) as transaction:
@@ -94,14 +98,36 @@ class Ledger:
         self._observe([run, failed])
 
     def _show_last_round(self, run_id: str) -> None:
-        """Show what the last committed round of an open run came to, which may be hours ago."""
+        """Show the results of the last committed round of an open run, which may be hours old."""
         run = self.find_open(run_id)
         number = None if run is None else machine.last_committed(run)
         if run is None or number is None:
             return
-        current = run.round if number == run.round_number else self._store.find_round(run_id, number)
-        if current is not None:
-            self._show_results(run, current)
+        current = run.current_round if number == run.round_number else self._store.find_round(run_id, number)
+        if current is None:
+            return
+        try:
+            counts = current.prototype_counts or self._count_stored(run, current)
+        except (FedplccError, OSError) as error:
+            log.warning("last_round_not_shown", run_id=run.run_id, round=current.number, detail=str(error))
+            return
+        self._metrics.runs.committed(run, replace(current, prototype_counts=counts))
+
+    def _with_counts(self, run: Run) -> Run:
+        """The run, whose open round has counts of its prototypes also where an older version aggregated it.
+
+        Raises:
+            PayloadCorrupt: The stored prototypes are gone or damaged.
+        """
+        current = run.current_round
+        if current is None or current.phase is not RoundPhase.EVALUATING or current.prototype_counts is not None:
+            return run
+        return replace(run, current_round=replace(current, prototype_counts=self._count_stored(run, current)))
+
+    def _count_stored(self, run: Run, current: Round) -> PrototypeCounts:
+        assert current.prototypes is not None
+        prototypes = prototypes_from_bytes(self._blobs.verified_path(current.prototypes.sha256).read_bytes())
+        return count_prototypes(prototypes, len(config_of(run).data.classes))
 
     def get(self, run_id: str) -> Run:
         """One run.
@@ -139,7 +165,7 @@ class Ledger:
             return self.step(run, run)
 
     def record(self, event: Event, client: Client | None = None) -> None:
-        """Write something that changes no run, and what it changed of a client."""
+        """Write an event that changes no run, with the client that it changed."""
         with self.lock:
             with self._transition([event]) as transaction:
                 if client is not None:
@@ -152,7 +178,7 @@ class Ledger:
             self._listeners.append(listener)
 
     def let_time_pass(self) -> None:
-        """Drop clients that overdue rounds need not wait for, and say of runs that have no quorum that they have none."""
+        """Drop clients that overdue rounds need not wait for, and find the runs that have no quorum."""
         with self.lock:
             self._deadlines.observe(self._runs.values())
             for run in self.open_runs():
@@ -178,15 +204,15 @@ class Ledger:
                 self.step(run, after)
 
     def quorum_of(self, run: Run) -> Quorum:
-        """What the open round of a run needs."""
+        """The quorum of a run's open round."""
         rule = config_of(run).quorum
         if rule.min_clients is None and not rule.every_domain:
             return WHOLE_COHORT
-        cohort = () if run.round is None else run.round.cohort
+        cohort = () if run.current_round is None else run.current_round.cohort
         return Quorum(min_clients=rule.min_clients, domains=self._store.domains(cohort) if rule.every_domain else None)
 
     def settle(self) -> None:
-        """Let what happens by itself happen: a client that came may complete a roster."""
+        """Settle every open run: a client that joined may complete a roster."""
         with self.lock:
             for run in self.open_runs():
                 self.step(run, run)
@@ -211,7 +237,7 @@ class Ledger:
         request: ControlRequest | None = None,
         extra: Sequence[Event] = (),
     ) -> Run:
-        """Settle a changed run, write it with the events it amounts to, and tell those who wait."""
+        """Settle a changed run, write it with its events, and call the listeners."""
         now = self.now()
         states = [before, after]
         while (state := self._settled(states[-1], now)) is not states[-1]:
@@ -226,7 +252,9 @@ class Ledger:
         events = [*extra, *(event for old, new in pairs for event in self._events(old, new, now))]
         with self._transition(events) as transaction:
             for state in states[1:-1]:
-                if state.round is not None and (final.round is None or state.round.number != final.round.number):
+                if state.current_round is not None and (
+                    final.current_round is None or state.current_round.number != final.current_round.number
+                ):
                     transaction.save_run(state)
             transaction.save_run(final)
             if update is not None:
@@ -235,8 +263,8 @@ class Ledger:
                 transaction.add_evaluation(final.run_id, before.round_number, evaluation)
             if request is not None:
                 transaction.add_control_request(request)
-            if final.round is not None:
-                for blob in (final.round.model, final.round.prototypes):
+            if final.current_round is not None:
+                for blob in (final.current_round.model, final.current_round.prototypes):
                     if blob is not None:
                         transaction.add_blob(blob)
         self._runs[final.run_id] = final
@@ -245,27 +273,27 @@ class Ledger:
         done = update or evaluation
         is_free = done is not None and self._is_wanted_elsewhere(done.client_id, final)
         self._notify(tasks_changed=is_free or any(_asks_differently(before, state) for state in states))
-        # Last: who waits must hear of what is written whatever comes of that.
+        # Last: listeners must hear of the change even if this fails.
         self._observe(states)
         return final
 
     def _is_wanted_elsewhere(self, client_id: str, run: Run) -> bool:
-        """Whether another run has work for a client, which it was not given while it did that of this one."""
+        """Whether another run has work for a client that has just done its part in this one."""
         others = (other for other in self._runs.values() if other.run_id != run.run_id)
         return any(task_in(other, client_id) is not None for other in others)
 
     @contextmanager
     def _transition(self, events: Sequence[Event]) -> Iterator[Transaction]:
-        """The transaction of what these events tell; they are written with it, and each has failpoints around it."""
+        """The transaction that writes these events with their changes; each event has failpoints around it."""
         for event in events:
             failpoint("transition", event.type, "before")
-        with self.storage.writing("history"), self._store.transaction() as transaction:
+        with self.write_trouble.writing("history"), self._store.transaction() as transaction:
             yield transaction
             for event in events:
                 transaction.add_event(event)
         for event in events:
             failpoint("transition", event.type, "after")
-            tell(event)
+            log_event(event)
 
     def _settled(self, run: Run, now: float) -> Run:
         config = config_of(run)
@@ -279,18 +307,18 @@ class Ledger:
         return settled(run, around, now=now)
 
     def _committed(self, run: Run, now: float) -> Run:
-        current = run.round
+        current = run.current_round
         assert current is not None
-        assert current.prototypes is not None
+        assert current.prototype_counts is not None
         domains = self._store.domains(current.cohort)
         domains |= {client_id: evaluation.domain for client_id, evaluation in current.evaluations.items()}
-        num_global = len(prototypes_from_bytes(self._blobs.read(current.prototypes.sha256)))
         config = config_of(run)
         evaluated = config.algorithm.evaluated_models(config.method)
+        num_global = current.prototype_counts.total
         line = results.metrics_line(current, domains=domains, num_global_prototypes=num_global, evaluated=evaluated)
         timings = results.timings_line(current, now=now)
         return machine.commit_round(
-            run, metrics_json=canonical_json(line), timings_json=canonical_json(timings), now=now
+            run, results_json=canonical_json(line), timings_json=canonical_json(timings), now=now
         )
 
     def _events(self, before: Run, after: Run, now: float) -> list[Event]:
@@ -320,19 +348,8 @@ class Ledger:
         self._metrics.runs.follow(self._runs.values(), now=now)
         for before, after in itertools.pairwise(states):
             self._metrics.rounds.stepped(before, after, now=now)
-            if after.round is not None and machine.has_open_round(before) and not machine.has_open_round(after):
-                self._show_results(after, after.round)
-
-    def _show_results(self, run: Run, current: Round) -> None:
-        """Show what a committed round came to; one whose prototypes cannot be read has committed all the same."""
-        assert current.prototypes is not None
-        try:
-            prototypes = prototypes_from_bytes(self._blobs.read(current.prototypes.sha256))
-        except (FedplccError, OSError) as error:
-            log.warning("last_round_not_shown", run_id=run.run_id, round=current.number, detail=str(error))
-            return
-        counts = per_class_counts(prototypes.class_ids, len(config_of(run).data.classes)).tolist()
-        self._metrics.runs.committed(run, current, counts, prototypes.weights.tolist())
+            if after.current_round is not None and machine.has_open_round(before) and not machine.has_open_round(after):
+                self._metrics.runs.committed(after, after.current_round)
 
     def _notify(self, *, tasks_changed: bool) -> None:
         for listener in self._listeners:
@@ -340,10 +357,10 @@ class Ledger:
 
 
 def _asks_differently(before: Run, after: Run) -> bool:
-    """Whether a client may have another task of this run now. A client's own update or report needs no telling."""
+    """Whether a client may have another task of this run now, beyond the client whose update or report it was."""
 
     def what(run: Run) -> tuple[RunStatus, Mapping[str, str], int, RoundPhase | None, tuple[str, ...]]:
-        phase, cohort = (None, ()) if run.round is None else (run.round.phase, run.round.cohort)
+        phase, cohort = (None, ()) if run.current_round is None else (run.current_round.phase, run.current_round.cohort)
         return run.status, run.quarantined, run.round_number, phase, cohort
 
     return what(before) != what(after)

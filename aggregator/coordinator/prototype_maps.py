@@ -1,4 +1,4 @@
-"""Pictures of the prototypes of committed rounds, from what is kept of them.
+"""Prototype maps of committed rounds, drawn from the prototypes that are kept.
 
 A picture needs its own round's prototypes and, to be steady, the centres of a key round's picture (see
 shared/prototype_map.py). Those are remembered for as long as the process lives, also when the key round's prototypes have
@@ -12,10 +12,10 @@ from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from aggregator.computation.aggregation import config_of
 from aggregator.coordinator.garbage import Keep, kept_rounds
 from aggregator.coordinator.ledger import Ledger
 from aggregator.rounds import machine
+from aggregator.rounds.configuration import config_of
 from aggregator.store.base import Store
 from aggregator.store.blobs.blob_store import BlobStore
 from shared.config.run import RunConfig
@@ -25,16 +25,16 @@ from shared.tensors import prototypes_from_bytes
 from shared.types import BlobRef, PrototypeSet, Run
 
 MAX_RUNS = 4
-"""Runs whose pictures are remembered; others are drawn anew."""
+"""Runs whose maps are cached."""
 MAX_PICTURES = 32
-"""Pictures that are remembered of a run."""
+"""Maps cached for each run."""
 PAGE = 100
-"""Rounds that are read at a time."""
+"""Rounds read at a time."""
 
 
 @dataclass(slots=True)
 class _Drawn:
-    """What is remembered of one run."""
+    """Cached maps and facts of one run."""
 
     is_there: dict[int, bool] = field(default_factory=dict)
     """Whether the prototypes of a kept round were there when it was looked at; what is kept stays so."""

@@ -1,4 +1,4 @@
-"""What a person's request id did before: asking twice is asking once, and an id means one thing for ever."""
+"""Request ids that were used: the same request again changes nothing, and an id never gets another meaning."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from aggregator.store.base import ControlRequest, Store
 from shared.errors import RequestIdReused
 
 MAX_REQUEST_ID = 128
-"""Characters of a request id."""
+"""Most characters of a request id."""
 
 
 class Requests:

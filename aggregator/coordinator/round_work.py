@@ -1,7 +1,7 @@
-"""The aggregator's own work: rounds whose updates are all there are aggregated, one at a time, outside the ledger's lock.
+"""Aggregation of rounds that have their updates, one at a time, outside the ledger's lock.
 
-Whatever keeps a round from that is told in its run: stored bytes that are damaged end it, a bug lets it wait for a mended
-version, and a disk that is away lets it wait for the disk.
+Damaged blobs end the run. After a bug the run waits, with the reason, for a mended version; without the disk it waits for
+the disk.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from aggregator.store.base import Store
 from aggregator.store.blobs.blob_store import BlobStore
 from shared.errors import BlobNotFound, MalformedUpdate, PayloadCorrupt, StoreUnavailable
 from shared.process.log import bind, get_logger
+from shared.reasons import AggregationFailed, sentence_of
 from shared.types import Event, RoundPhase, Run, RunStatus
 
 log = get_logger(__name__)
@@ -42,7 +43,7 @@ class RoundWork:
         self._attempts: dict[str, int] = {}
 
     def do(self) -> bool:
-        """Aggregate one round if one waits for it; says whether there was one. Call it from one thread at a time.
+        """Aggregate one round if one waits for it; return whether there was one. Call it from one thread at a time.
 
         Raises:
             StoreUnavailable: The disk or the database is away; the round still waits.
@@ -55,8 +56,8 @@ class RoundWork:
             waiting = [
                 run
                 for run in self._ledger.open_runs()
-                if run.round is not None
-                and run.round.phase is RoundPhase.AGGREGATING
+                if run.current_round is not None
+                and run.current_round.phase is RoundPhase.AGGREGATING
                 and run.status in (RunStatus.RUNNING, RunStatus.PAUSED)
             ]
         if not waiting:
@@ -71,7 +72,7 @@ class RoundWork:
 
     def _work_on(self, run: Run) -> None:
         try:
-            with self._ledger.storage.writing("results"):
+            with self._ledger.write_trouble.writing("results"):
                 outcome = self._aggregated(run)
         except StoreUnavailable:
             raise
@@ -86,32 +87,39 @@ class RoundWork:
             # Else it was stopped meanwhile: what was computed is not wanted.
 
     def _aggregated(self, run: Run) -> Callable[[Run], Run]:
-        """Compute a round's result, outside the lock; returns the step that it amounts to, FAIL where it cannot be done."""
-        assert run.round is not None
-        number = run.round.number
+        """Compute a round's result, outside the lock; return the step to take, which fails the run if that is impossible."""
+        assert run.current_round is not None
+        number = run.current_round.number
         try:
             earlier = earlier_updates(run, self._store)
             watch = self._metrics.rounds.aggregation(run.run_id, now=self._ledger.now)
-            model, prototypes = aggregate(
-                run, self._layouts.table(run), self._blobs, self._block_elements, earlier, watch
-            )
+            made = aggregate(run, self._layouts.table(run), self._blobs, self._block_elements, earlier, watch)
         except (PayloadCorrupt, BlobNotFound, MalformedUpdate) as error:
             # What is stored is gone, or not what was checked.
             log.error("aggregation_failed", exc_info=True)
-            reason = f"round {number} cannot be aggregated: {error.detail}"
+            reason = AggregationFailed(round_number=number, detail=error.detail)
             return lambda run: machine.move(run, RunEvent.FAIL, reason=reason)
-        return lambda run: machine.aggregated(run, number, model=model, prototypes=prototypes, now=self._ledger.now())
+        return lambda run: machine.aggregated(
+            run,
+            number,
+            model=made.model,
+            prototypes=made.prototypes,
+            prototype_counts=made.prototype_counts,
+            now=self._ledger.now(),
+        )
 
     def _record_crash(self, run: Run) -> None:
-        """Say, once a round, why a run waits whose aggregation met a bug; it is tried again, by a mended version too."""
+        """Record, once a round, that a bug stopped the aggregation; it is tried again, by a mended version too."""
         if self._attempts[run.run_id] > 1:
             return
-        reason = f"round {run.round_number} cannot be aggregated: internal error; the aggregator's log says more"
+        reason = AggregationFailed(
+            round_number=run.round_number, detail="internal error; the aggregator's log says more"
+        )
         event = Event(
             type="aggregation_failed",
             run_id=run.run_id,
             round=run.round_number,
-            data={"reason": "INTERNAL", "detail": reason},
+            data={"reason": "INTERNAL", "detail": sentence_of(reason)},
             time=self._ledger.now(),
         )
         with self._ledger.lock:

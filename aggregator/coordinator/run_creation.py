@@ -1,8 +1,7 @@
-"""Making a run of a person's configuration: once for each request id, and with the model that it names to begin with."""
+"""Creation of runs: one for each request id, with the initial model that its configuration names."""
 
 from __future__ import annotations
 
-import json
 import math
 import uuid
 from collections.abc import Callable, Mapping
@@ -13,9 +12,11 @@ from aggregator.coordinator.initial_models import Beginning, InitialModels
 from aggregator.coordinator.ledger import Ledger
 from aggregator.coordinator.request_ids import MAX_REQUEST_ID, Requests
 from aggregator.rounds import machine
+from aggregator.rounds.configuration import document_of
 from aggregator.store.blobs.blob_store import BlobStore
 from shared.config.run import RunConfig, parse_run_config
 from shared.errors import InvalidConfig, MalformedRequest
+from shared.reasons import WaitsForClients
 from shared.tensors import prototypes_to_bytes
 from shared.types import GLOBAL_CLUSTER, BlobRef, PrototypeSet, Run, RunStatus
 
@@ -76,7 +77,7 @@ class RunCreation:
                 roster=config.run.clients or (),
                 model=None if beginning is None else beginning.model,
                 prototypes=prototypes,
-                reason="waiting for clients to join",
+                reason=WaitsForClients(),
                 quarantined=dict.fromkeys(config.admission.quarantined, "the run's configuration says so"),
                 created_at=now,
                 updated_at=now,
@@ -85,7 +86,7 @@ class RunCreation:
             return self._ledger.create(run, request_id=request_id, request_hash=request_hash, facts=facts)
 
     def _beginning(self, config: RunConfig) -> Beginning | None:
-        """What a run is to begin with, durable as a blob; None where its first client makes a new model."""
+        """The initial model of a run, durable as a blob; None where its first client makes a new one."""
         if config.run.initial_model is None:
             return None
         beginning = self._initial_models.resolve(
@@ -101,7 +102,7 @@ class RunCreation:
             number = machine.last_committed(run)
         blob, path = self._artifact(run_id, -1 if number is None else number, "model")
         assert number is not None, "without a committed round there is no model"
-        theirs = json.loads(run.config_json)
+        theirs = document_of(run)
         made = (theirs["model"]["name"], theirs["model"].get("stem"), len(theirs["data"]["classes"]))
         wanted = (config.model.name, config.model.stem, len(config.data.classes))
         if made != wanted:

@@ -1,8 +1,8 @@
 """The coordinator: runs, rounds and updates. It owns every transition and knows neither gRPC nor which store it has.
 
-The use cases of RunService and RoundService in domain types: who may do what, and which pure step of rounds/machine.py
-it is. How a step becomes durable is ledger.py; how bytes move, transfers.py; how a run is made, run_creation.py; how
-results become part of their rounds, commits.py; what the aggregator itself computes, round_work.py.
+The use cases of RunService and RoundService in domain types: permissions, and the pure step of rounds/machine.py for each.
+The parts: ledger.py makes steps durable, transfers.py moves bytes, run_creation.py makes runs, commits.py takes results,
+round_work.py aggregates.
 
 Methods may be called from any thread; the ledger's lock makes them take turns. Long work (the fold, clustering, checking a
 blob) is done outside the lock, by `work` and in the caller's thread.
@@ -11,7 +11,6 @@ blob) is done outside the lock, by `work` and in the caller's thread.
 from __future__ import annotations
 
 import hashlib
-import json
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -21,7 +20,7 @@ from typing import Any
 from aggregator.computation.fold import BLOCK_ELEMENTS
 from aggregator.coordinator.attendance import Attendance
 from aggregator.coordinator.commits import Commits
-from aggregator.coordinator.garbage import Collection, Keep
+from aggregator.coordinator.garbage import GarbageCollection, Keep
 from aggregator.coordinator.initial_models import InitialModels
 from aggregator.coordinator.layouts import Layouts
 from aggregator.coordinator.ledger import Ledger, Listener
@@ -33,6 +32,7 @@ from aggregator.coordinator.transfers import Transfers
 from aggregator.metrics import AggregatorMetrics
 from aggregator.presence.sessions import Session, Sessions
 from aggregator.rounds import machine, results, tasks
+from aggregator.rounds.configuration import document_of
 from aggregator.rounds.machine import RunEvent
 from aggregator.store.base import ControlRequest, Store
 from aggregator.store.blobs.blob_store import BlobStore
@@ -72,7 +72,7 @@ log = get_logger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What the coordinator allows its trainers."""
+    """Limits for trainers."""
 
     heartbeat_interval_s: float = 2.0
     lease_heartbeats: int = 5
@@ -83,7 +83,7 @@ class Limits:
 
     @property
     def lease_s(self) -> float:
-        """How long a client id stays reserved after the last sign of life."""
+        """Seconds that a client id stays reserved after the last sign of life."""
         return self.heartbeat_interval_s * self.lease_heartbeats
 
 
@@ -122,7 +122,9 @@ class Coordinator:
             max_blob_bytes=self._limits.max_blob_bytes,
         )
         self.initial_models = InitialModels(blobs, max_blob_bytes=self._limits.max_blob_bytes)
-        self.collection = Collection(self._ledger, store, blobs, metrics, keep or Keep(), clock=monotonic_clock)
+        self.garbage_collection = GarbageCollection(
+            self._ledger, store, blobs, metrics, keep or Keep(), clock=monotonic_clock
+        )
         self.prototype_maps = PrototypeMaps(self._ledger, store, blobs, keep or Keep())
         self._requests = Requests(store)
         self._run_creation = RunCreation(
@@ -192,7 +194,7 @@ class Coordinator:
         return self._store.list_events(query)
 
     def list_clients(self, *, after: str = "", limit: int | None = None) -> list[Client]:
-        """Clients that ever joined, by id, from the one after `after`, with what is known of them now."""
+        """Clients that ever joined, by id, from the one after `after`, with their present state."""
         with self._ledger.lock:
             return [self._attendance.shown(client) for client in self._store.list_clients(after=after, limit=limit)]
 
@@ -200,7 +202,7 @@ class Coordinator:
         """The content of run.json."""
         types = ("run_created", "run_started", "clients_admitted")
         events = self._store.list_events(EventQuery(run_id=run.run_id, types=types, limit=1000))
-        return results.manifest(run, json.loads(run.config_json), events)
+        return results.manifest(run, document_of(run), events)
 
     def pause(self, run_id: str, *, now: bool = False, request_id: str = "") -> Run:
         """Pause a run when its open round commits, or at once. Pausing a paused run changes nothing.
@@ -333,7 +335,7 @@ class Coordinator:
             return self._next_task(session)
 
     def heartbeat(self, heartbeat: Heartbeat, token: str) -> bool:
-        """Record a sign of life; says whether the work that the client does is still wanted."""
+        """Record a sign of life; return whether the client's work is still wanted."""
         with self._ledger.lock:
             session = self._sessions.check(heartbeat.client_id, token)
             self._sessions.record_heartbeat(session, heartbeat)
@@ -373,7 +375,7 @@ class Coordinator:
     # Time and work, driven by app.py or by a simulation
 
     def tick(self) -> None:
-        """Let time pass: leases run out, overdue rounds drop clients, stopping runs end, gauges follow."""
+        """Let time pass: end leases and stopping runs, drop clients of overdue rounds, set gauges."""
         with self._ledger.lock:
             for session in self._sessions.expired():
                 self._attendance.lost(session)  # first: if the store is away, the next tick finds it again
@@ -387,7 +389,7 @@ class Coordinator:
             self._sessions.forget_progress(but_of={name for run in open_runs for name in run.roster})
 
     def work(self) -> bool:
-        """Aggregate one round if one waits for it; says whether there was one. Call it from one thread at a time.
+        """Aggregate one round if one waits for it; return whether there was one. Call it from one thread at a time.
 
         Raises:
             StoreUnavailable: The disk or the database is away; the round still waits.
@@ -405,12 +407,12 @@ class Coordinator:
     # Parts of the above
 
     def _explained(self, run: Run) -> Run:
-        """The run with the reason why it waits where its storage fails, which the storage itself cannot take down."""
-        why = "" if run.status.is_final else self._ledger.storage.why_waiting()
-        return replace(run, reason=why) if why else run
+        """The run, with the reason if it waits for a disk or database that fails; that reason cannot be stored."""
+        fails = None if run.status.is_final else self._ledger.write_trouble.reason()
+        return run if fails is None else replace(run, reason=fails)
 
     def _steer(self, run_id: str, change: Callable[[Run], Run], request_id: str, **asked: object) -> Run:
-        """Do what a person asked for, once for each request id; returns the run as it is then."""
+        """Carry out a request once for each request id; return the run after it."""
         if len(request_id) > MAX_REQUEST_ID:
             raise MalformedRequest(f"a request id has at most {MAX_REQUEST_ID} characters")
         request = None
@@ -427,7 +429,7 @@ class Coordinator:
             return self._ledger.get(run_id)
 
     def _with_client(self, run: Run, client_id: str) -> Run:
-        """A run that goes on, if there is a client to speak of: a slip in its id must not pass for a wish fulfilled."""
+        """Return the run if it is open and the client is known: a mistyped id must not pass silently."""
         if run.status.is_final:
             raise InvalidTransition(f"the run is {run.status}; nobody takes part in it any more", run_id=run.run_id)
         is_known = client_id in run.roster or client_id in run.quarantined

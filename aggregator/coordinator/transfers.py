@@ -1,4 +1,4 @@
-"""Bytes in and out: which blobs a client may fetch, and how its uploads grow, end and are refused."""
+"""Transfers of blobs: downloads that a client's task names, resumable uploads, and refusals."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from aggregator.computation.aggregation import config_of
 from aggregator.coordinator.ledger import Ledger
-from aggregator.coordinator.write_trouble import Storage
+from aggregator.coordinator.write_trouble import WriteTrouble
 from aggregator.metrics import AggregatorMetrics
 from aggregator.metrics.outcomes import CONTENT_REFUSALS, What
 from aggregator.metrics.transfers import Direction, Transfer
 from aggregator.presence.sessions import Sessions
 from aggregator.rounds import machine
 from aggregator.rounds import refusals as admission
+from aggregator.rounds.configuration import config_of
 from aggregator.store.base import Store
 from aggregator.store.blobs.blob_store import BlobStore
 from aggregator.store.blobs.uploads import Upload
@@ -35,10 +35,10 @@ class Receiver:
         upload: Upload,
         guard: Callable[[], AbstractContextManager[None]],
         on_bytes: Callable[[], None],
-        storage: Storage,
+        write_trouble: WriteTrouble,
         max_chunk_bytes: int,
     ) -> None:
-        self._blobs, self._client_id, self._upload, self._storage = blobs, client_id, upload, storage
+        self._blobs, self._client_id, self._upload, self._write_trouble = blobs, client_id, upload, write_trouble
         self._guard, self._on_bytes, self._max_chunk_bytes = guard, on_bytes, max_chunk_bytes
 
     def write(self, offset_bytes: int, data: bytes) -> None:
@@ -50,7 +50,7 @@ class Receiver:
         with self._guard():
             if len(data) > self._max_chunk_bytes:
                 raise ChunkTooLarge(f"a chunk has at most {self._max_chunk_bytes} bytes, this one {len(data)}")
-            with self._storage.writing("uploads"):
+            with self._write_trouble.writing("uploads"):
                 self._upload.write(offset_bytes, data)
             self._on_bytes()
 
@@ -60,11 +60,11 @@ class Receiver:
         Raises:
             BlobCorrupt: Bytes are missing or do not have the announced SHA-256.
         """
-        with self._guard(), self._storage.writing("uploads"):
+        with self._guard(), self._write_trouble.writing("uploads"):
             self._upload.finish()
 
     def close(self) -> None:
-        """Let go, whether the blob is complete or goes on later."""
+        """Release the upload, complete or not; an incomplete one may go on later."""
         self._blobs.uploads.end(self._client_id, self._upload)
 
 
@@ -133,7 +133,7 @@ class Transfers:
         if offset:
             self.count_resumed(direction="received")
         self._metrics.rounds.uploads(run_id, number, client_id, now=self._ledger.now())
-        with self._ledger.storage.writing("uploads", is_proof=False):
+        with self._ledger.write_trouble.writing("uploads", is_proof=False):
             upload = self._blobs.uploads.begin(client_id, blob)
 
         @contextmanager
@@ -147,7 +147,9 @@ class Transfers:
             with self._ledger.lock:
                 self._sessions.record_upload(client_id)
 
-        return Receiver(self._blobs, client_id, upload, guard, on_bytes, self._ledger.storage, self.max_chunk_bytes)
+        return Receiver(
+            self._blobs, client_id, upload, guard, on_bytes, self._ledger.write_trouble, self.max_chunk_bytes
+        )
 
     def uploaded_path(self, client_id: str, blob: BlobRef) -> Path:
         """The file of a blob that this client uploaded, now or for an earlier update.
@@ -164,7 +166,7 @@ class Transfers:
 
     @contextmanager
     def refusals(self, client_id: str, run_id: str, number: int, *, what: What = "update") -> Iterator[None]:
-        """Count a refused update or report, and name the client and the reason in the run's history, once each."""
+        """Count a refused update or report, and record client and reason in the run's history, once each."""
         try:
             yield
         except FedplccError as error:
@@ -244,6 +246,6 @@ class Transfers:
             if blob.size_bytes > self._max_blob_bytes:
                 raise BlobTooLarge(f"a blob has at most {self._max_blob_bytes} bytes, this one {blob.size_bytes}")
             run = self._ledger.get(run_id)
-            current = run.round
+            current = run.current_round
             if current is None or current.number != number or client_id not in current.updates:
                 machine.check_takes_updates(run, number, client_id)

@@ -1,8 +1,7 @@
-"""Whether writing works, for people who ask why a run waits.
+"""Failed writes, for people who ask why a run waits.
 
-A full disk refuses uploads, results and history, each on its own, and whoever wanted to write tries again until it works. So
-nothing needs to be done about it here but to say so: what failed last, until the same kind of writing has worked again or
-has not been tried for a while.
+A full disk refuses uploads, results and history, each on its own, and every writer tries again until it works. Here the
+last failure is remembered until the same kind of writing works again, or has not been tried for a while.
 """
 
 from __future__ import annotations
@@ -12,15 +11,16 @@ from contextlib import contextmanager
 
 from shared.errors import StoreUnavailable
 from shared.process.log import get_logger
+from shared.reasons import StoreFails
 
 log = get_logger(__name__)
 
 FORGET_AFTER_S = 60.0
-"""How long a failure counts that was not followed by another attempt; trainers and the aggregation try every few seconds."""
+"""Seconds that a failure counts without another attempt; trainers and the aggregation try every few seconds."""
 
 
-class Storage:
-    """What the last attempts to write came to, by what was written; any thread may ask."""
+class WriteTrouble:
+    """Failed kinds of writing; any thread may ask."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         """Begin without trouble; the clock is a monotonic one."""
@@ -29,7 +29,7 @@ class Storage:
 
     @contextmanager
     def writing(self, what: str, *, is_proof: bool = True) -> Iterator[None]:
-        """The block writes something of this kind.
+        """Watch a block that writes something of this kind.
 
         Args:
             what: The kind.
@@ -47,9 +47,9 @@ class Storage:
         if is_proof and self._trouble.pop(what, None) is not None:
             log.info("storage_works_again", what=what)
 
-    def why_waiting(self) -> str:
-        """The sentence for a run that cannot go on now, with what to do; empty if nothing fails."""
+    def reason(self) -> StoreFails | None:
+        """Why a run cannot go on now; None if nothing fails."""
         last = max(self._trouble.values(), default=None)
         if last is None or self._clock() - last[0] > FORGET_AFTER_S:
-            return ""
-        return f"waits for storage: {last[1]}; make room or mend it there, and the run goes on by itself"
+            return None
+        return StoreFails(last[1])

@@ -12,7 +12,8 @@ from aggregator.metrics.families import Families
 from aggregator.metrics.round_times import Phase, RoundTimes
 from aggregator.rounds import machine
 from shared.process.metrics import PHASE_SECONDS
-from shared.types import ClientActivity, DropReason, Run, RunStatus, Task, TaskKind
+from shared.reasons import DropReason
+from shared.types import ClientActivity, Run, RunStatus, Task, TaskKind
 
 RESULTS = ("committed", "interrupted", "abandoned", "no_quorum", "failed")
 """Results of a round, or of an attempt at one; see `result_of`."""
@@ -27,10 +28,14 @@ def result_of(before: Run, after: Run) -> str | None:
     - no_quorum: the run failed for lack of clients.
     - failed: the run failed because the round's stored data cannot be read or aggregated.
     """
-    current = before.round
+    current = before.current_round
     if current is None or not machine.has_open_round(before):
         return None
-    if after.round is not None and after.round.number == current.number and not machine.has_open_round(after):
+    if (
+        after.current_round is not None
+        and after.current_round.number == current.number
+        and not machine.has_open_round(after)
+    ):
         return "committed"
     if after.status is before.status:
         return None
@@ -122,14 +127,19 @@ class RoundMetrics:
             self._runs_ended.labels(after.status.value).inc()
         self._follow(before, after, now)
         result = result_of(before, after)
-        if result is None or before.round is None:
+        if result is None or before.current_round is None:
             return
-        if before.round.number or result != "committed":  # round 0, the first model, is no round of training
+        if before.current_round.number or result != "committed":  # round 0, the first model, is no round of training
             self._ended.labels(result).inc()
         times = self._open.pop(after.run_id, None) if not machine.has_open_round(after) else None
-        if result == "committed" and times is not None and after.round is not None and after.round.number:
+        if (
+            result == "committed"
+            and times is not None
+            and after.current_round is not None
+            and after.current_round.number
+        ):
             self._seconds.observe(times.age_s(now))
-            for phase, seconds in times.seconds(after.round, now).items():
+            for phase, seconds in times.seconds(after.current_round, now).items():
                 self._phase_seconds.labels(phase.value).observe(seconds)
 
     def times(self, run_id: str) -> RoundTimes | None:
@@ -173,7 +183,7 @@ class RoundMetrics:
         return times if times is not None and times.number == task.round else None
 
     def _follow(self, before: Run, after: Run, now: float) -> None:
-        current = after.round
+        current = after.current_round
         if current is None or after.status.is_final or after.status is RunStatus.STOPPING:
             self._open.pop(after.run_id, None)
             return
@@ -181,7 +191,7 @@ class RoundMetrics:
         if times is None or times.number != current.number:
             if not machine.has_open_round(after) and not machine.has_open_round(before):
                 return
-            is_opened = before.round is None or before.round.number != current.number
+            is_opened = before.current_round is None or before.current_round.number != current.number
             times = self._open[after.run_id] = RoundTimes.of(current, is_found=not is_opened)
         if after.status is RunStatus.PAUSED:
             times.paused(now if after is not before else after.updated_at)
@@ -190,9 +200,9 @@ class RoundMetrics:
         times.has_updates(current.updates, now)
 
     def _count_dropped(self, before: Run, after: Run) -> None:
-        if after.round is None or after.round.dropped == (before.round.dropped if before.round else {}):
+        current, earlier = after.current_round, before.current_round
+        if current is None:
             return
-        same = before.round is not None and before.round.number == after.round.number
-        known = before.round.dropped if before.round is not None and same else {}
-        for client_id in set(after.round.dropped) - set(known):
-            self._dropped.labels(after.round.dropped[client_id].partition(":")[0]).inc()
+        known = earlier.dropped if earlier is not None and earlier.number == current.number else {}
+        for client_id in set(current.dropped) - set(known):
+            self._dropped.labels(current.dropped[client_id].reason.value).inc()

@@ -7,8 +7,7 @@ a free place a new run replaces one that has ended, or waits for a place. A fail
 from __future__ import annotations
 
 import json
-import statistics
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from prometheus_client import Gauge
@@ -199,22 +198,15 @@ class RunMetrics:
         if run_id in self._shown:
             self._refused.labels(run_id).inc()
 
-    def committed(self, run: Run, current: Round, class_counts: Sequence[int], weights: Sequence[float] = ()) -> None:
-        """Show the results of a committed round if the run has series.
-
-        Args:
-            run: The run.
-            current: Its last committed round.
-            class_counts: Number of global prototypes of each class.
-            weights: Normalised weight of each global prototype.
-        """
+    def committed(self, run: Run, current: Round) -> None:
+        """Show the results of the last committed round of a run if the run has series."""
         shown = self._shown.get(run.run_id)
         if shown is None:
             return
         shown.committed_at = current.phase_started_at.get(RoundPhase.COMMITTED.value)
-        if not current.metrics_json:
+        if not current.results_json:
             return  # round 0, whose model is not evaluated
-        metrics = json.loads(current.metrics_json)
+        metrics = json.loads(current.results_json)
         accuracy = metrics["accuracy"]
         domains = {name: value for name, value in accuracy.items() if name not in ("worst", "mean")}
         known = [value for value in domains.values() if value is not None]
@@ -235,13 +227,14 @@ class RunMetrics:
         self._set_all(self._loss, shown, metrics["loss"], label="term", bound=LOSS_TERMS)
         for scope, count in metrics["prototypes"].items():
             self._prototypes.labels(run.run_id, scope).set(count)
-        if len(class_counts) <= CLASSES:
-            for class_id, count in enumerate(class_counts):
+        counts = current.prototype_counts
+        if counts is not None and len(counts.by_class) <= CLASSES:
+            for class_id, count in enumerate(counts.by_class):
                 self._class_prototypes.labels(run.run_id, str(class_id)).set(count)
         self._cluster_weight.remove_by_labels({"run": run.run_id})
-        if len(weights):
-            for summary, of_all in (("min", min), ("median", statistics.median), ("max", max)):
-                self._cluster_weight.labels(run.run_id, summary).set(of_all(weights))
+        if counts is not None and counts.weights is not None:
+            for summary, weight in zip(("min", "median", "max"), counts.weights, strict=True):
+                self._cluster_weight.labels(run.run_id, summary).set(weight)
 
     def _show(self, run: Run) -> None:
         shown = self._shown.get(run.run_id)

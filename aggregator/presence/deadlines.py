@@ -22,15 +22,16 @@ from dataclasses import dataclass, field
 
 from aggregator.presence.sessions import Sessions
 from aggregator.rounds import machine
-from shared.types import DropReason, RoundPhase, Run, RunStatus
+from shared.reasons import Dropped, DropReason
+from shared.types import RoundPhase, Run, RunStatus
 
 
 @dataclass(frozen=True, slots=True)
 class Presence:
     """State of a run's clients in its open phase."""
 
-    absent: Mapping[str, str]
-    """Clients that an overdue phase does not wait for, each with a DropReason, a colon, and a sentence."""
+    absent: Mapping[str, Dropped]
+    """Clients that an overdue phase does not wait for."""
     moving: Collection[str]
     """Clients with progress within `silence_s`."""
     unknown: Collection[str] = ()
@@ -44,7 +45,7 @@ class _Watch:
     phase: tuple[int, RoundPhase, float]
     began: float
     seen: float
-    texts: dict[str, tuple[tuple[DropReason, float], str]] = field(default_factory=dict)
+    dropped: dict[str, tuple[tuple[DropReason, float], Dropped]] = field(default_factory=dict)
 
 
 class Deadlines:
@@ -63,7 +64,7 @@ class Deadlines:
         now = self._clock()
         watched = {}
         for run in runs:
-            current = run.round
+            current = run.current_round
             if run.status is not RunStatus.RUNNING or current is None:
                 continue
             since = current.phase_started_at.get(current.phase.value, self._wall())
@@ -90,39 +91,40 @@ class Deadlines:
     def presence(self, run: Run, *, deadline_s: float | None, silence_s: float) -> Presence:
         """Return the state of a run's clients in its open phase; without a deadline no client is ever absent."""
         watch, now = self._watches.get(run.run_id), self._clock()
-        if watch is None or run.round is None:
+        if watch is None or run.current_round is None:
             return Presence({}, ())
         # Any client of the roster may be asked next for the first model; it can make no progress before that.
-        asked = run.round.cohort
-        clients = run.roster if run.round.phase is RoundPhase.INITIALISING else asked
+        asked = run.current_round.cohort
+        clients = run.roster if run.current_round.phase is RoundPhase.INITIALISING else asked
         # In a simulation leases never end: clients do their tasks in turn, and none is away.
         may_be_away = deadline_s is not None and math.isfinite(self._sessions.lease_s)
         is_overdue = may_be_away and now - watch.began >= (deadline_s or 0.0)
         absent = {
-            name: self._why_absent(name, watch, silence_s, is_asked=name in asked) if is_overdue else ""
+            name: self._why_absent(name, watch, silence_s, is_asked=name in asked) if is_overdue else None
             for name in clients
         }
         moving = [name for name in clients if self._moves(name, watch, silence_s)]
-        unknown = [name for name in clients if not absent[name] and not self._sessions.is_connected(name)]
-        return Presence({name: why for name, why in absent.items() if why}, moving, unknown)
+        unknown = [name for name in clients if absent[name] is None and not self._sessions.is_connected(name)]
+        return Presence({name: why for name, why in absent.items() if why is not None}, moving, unknown)
 
-    def _why_absent(self, client_id: str, watch: _Watch, silence_s: float, *, is_asked: bool) -> str:
+    def _why_absent(self, client_id: str, watch: _Watch, silence_s: float, *, is_asked: bool) -> Dropped | None:
         now, session = self._clock(), self._sessions.find(client_id)
         progress = self._sessions.progress(client_id)
         last = max(watch.seen, -math.inf if progress is None else progress.at)
         if not self._sessions.is_connected(client_id):
             # A client that has not joined since the aggregator started may still join.
             if is_asked and progress is None and now - watch.seen < silence_s:
-                return ""
+                return None
             sentence = "not connected" + ("" if progress is None else ", last came further at {}")
-            return self._text(client_id, watch, DropReason.LOST, last, sentence)
+            return self._dropped(client_id, watch, DropReason.LOST, last, sentence)
         assert session is not None
         problem = session.problem
         if problem is not None and problem.is_fatal:
-            return f"{DropReason.PROBLEM}: {problem.reason}: {problem.detail}"
+            return Dropped(DropReason.PROBLEM, f"{problem.reason}: {problem.detail}")
         if is_asked and now - last >= silence_s:
-            return self._text(client_id, watch, DropReason.SILENT, last, "connected, but has not come further since {}")
-        return ""
+            sentence = "connected, but has not come further since {}"
+            return self._dropped(client_id, watch, DropReason.SILENT, last, sentence)
+        return None
 
     def _moves(self, client_id: str, watch: _Watch, silence_s: float) -> bool:
         session, progress = self._sessions.find(client_id), self._sessions.progress(client_id)
@@ -131,11 +133,11 @@ class Deadlines:
         is_able = session.problem is None or not session.problem.is_fatal
         return is_able and progress.at >= watch.seen and self._clock() - progress.at < silence_s
 
-    def _text(self, client_id: str, watch: _Watch, reason: DropReason, since: float, sentence: str) -> str:
-        """Return the sentence, cached: a time computed from two clocks would differ in its last digits at every call."""
-        known = watch.texts.get(client_id)
+    def _dropped(self, client_id: str, watch: _Watch, reason: DropReason, since: float, sentence: str) -> Dropped:
+        """Return the record, cached: a time computed from two clocks would differ in its last digits at every call."""
+        known = watch.dropped.get(client_id)
         if known is None or known[0] != (reason, since):
             wall = time.gmtime(self._wall() - (self._clock() - since))
-            text = f"{reason}: {sentence.format(time.strftime('%Y-%m-%d %H:%M:%S UTC', wall))}"
-            known = watch.texts[client_id] = ((reason, since), text)
+            detail = sentence.format(time.strftime("%Y-%m-%d %H:%M:%S UTC", wall))
+            known = watch.dropped[client_id] = ((reason, since), Dropped(reason, detail))
         return known[1]

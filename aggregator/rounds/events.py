@@ -1,4 +1,4 @@
-"""The events that a step of a run amounts to: pure, from the states before and after."""
+"""Events of a run's step, computed from the states before and after it. Pure."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 from aggregator.rounds.machine import waits_for_quorum
+from shared.reasons import sentence_of
 from shared.types import Event, Round, RoundPhase, Run, RunStatus
 
 STATUS_EVENTS = {
@@ -19,11 +20,11 @@ STATUS_EVENTS = {
 """Event of entering a status; RUNNING after PAUSED is "run_resumed"."""
 
 FINAL_EVENTS = frozenset(STATUS_EVENTS[status] for status in RunStatus if status.is_final)
-"""After one of these a run's history says no more."""
+"""Events that end a run's history."""
 
 
 def events_between(before: Run, after: Run, *, now: float) -> list[Event]:
-    """What happened between two states of one run, in order."""
+    """Events between two states of one run, in order."""
     events: list[Event] = []
 
     def happened(event_type: str, *, number: int = -1, client_id: str = "", **data: Any) -> None:
@@ -36,7 +37,7 @@ def events_between(before: Run, after: Run, *, now: float) -> list[Event]:
         happened("client_quarantined", number=after.round_number, client_id=client_id, reason=reason)
     for client_id in sorted(set(before.quarantined) - set(after.quarantined)):
         happened("client_released", number=after.round_number, client_id=client_id)
-    _round_events(before.round, after.round, happened)
+    _round_events(before.current_round, after.current_round, happened)
     _quorum_events(before, after, happened)
     if after.is_pause_requested and not before.is_pause_requested:
         happened("pause_requested", number=after.round_number)
@@ -45,7 +46,8 @@ def events_between(before: Run, after: Run, *, now: float) -> list[Event]:
     if after.status is not before.status:
         resumed = (before.status, after.status) == (RunStatus.PAUSED, RunStatus.RUNNING)
         name = "run_resumed" if resumed else STATUS_EVENTS[after.status]
-        happened(name, number=after.round_number, **({"reason": after.reason} if after.reason else {}))
+        why = {} if after.reason is None else {"reason": sentence_of(after.reason)}
+        happened(name, number=after.round_number, **why)
     return events
 
 
@@ -53,8 +55,8 @@ def _quorum_events(before: Run, after: Run, happened: Any) -> None:
     if before.status is not RunStatus.RUNNING or after.status is not RunStatus.RUNNING:
         return
     if waits_for_quorum(after) and after.reason != before.reason:
-        happened("quorum_missing", number=after.round_number, reason=after.reason)
-    elif waits_for_quorum(before) and not after.reason:
+        happened("quorum_missing", number=after.round_number, reason=sentence_of(after.reason))
+    elif waits_for_quorum(before) and after.reason is None:
         happened("quorum_regained", number=after.round_number)
 
 
@@ -79,8 +81,8 @@ def _round_events(before: Round | None, after: Round | None, happened: Any) -> N
         happened("evaluation_reported", number=after.number, client_id=client_id)
     if before is not None and before.phase is not after.phase:
         data: dict[str, Any] = {}
-        if after.phase is RoundPhase.COMMITTED and after.metrics_json:
-            data = {"metrics": json.loads(after.metrics_json)}
+        if after.phase is RoundPhase.COMMITTED and after.results_json:
+            data = {"metrics": json.loads(after.results_json)}
         happened(f"round_{after.phase.value}", number=after.number, **data)
 
 
@@ -88,8 +90,8 @@ def _drop_events(before: Round | None, after: Round, happened: Any) -> None:
     if before is None:
         return
     for client_id in sorted(set(after.dropped) - set(before.dropped)):
-        reason, detail = after.why_dropped(client_id)
-        happened("client_dropped", number=after.number, client_id=client_id, reason=reason, detail=detail)
+        why = after.dropped[client_id]
+        happened("client_dropped", number=after.number, client_id=client_id, reason=why.reason.value, detail=why.detail)
     for client_id in sorted(set(before.dropped) - set(after.dropped)):
         happened("client_returned", number=after.number, client_id=client_id)
     for client_id in sorted(set(after.cohort) - set(before.cohort)):

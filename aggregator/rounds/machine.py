@@ -36,14 +36,12 @@ from shared.errors import (
     StaleRound,
     UpdateConflict,
 )
-from shared.types import BlobRef, DropReason, Evaluation, Round, RoundPhase, Run, RunStatus, Update
-
-NAMED_ABSENT = 10
-"""Clients that a sentence about a missing quorum names; the others it counts."""
+from shared.reasons import NAMED_ABSENT, Dropped, DropReason, Lack, NobodyLeft, NoQuorum, Reason, Stated, TooFewClients
+from shared.types import BlobRef, Evaluation, PrototypeCounts, Round, RoundPhase, Run, RunStatus, Update
 
 
 class RunEvent(StrEnum):
-    """What can happen to a run."""
+    """Events that move a run."""
 
     ROSTER_MET = "roster_met"
     PAUSE = "pause"
@@ -55,7 +53,7 @@ class RunEvent(StrEnum):
 
 
 class RoundEvent(StrEnum):
-    """What can happen to a round as a whole."""
+    """Events that move a round to its next phase."""
 
     COLLECTED = "collected"
     AGGREGATED = "aggregated"
@@ -77,7 +75,7 @@ RUN_TRANSITIONS: Mapping[tuple[RunStatus, RunEvent], RunStatus] = MappingProxyTy
         (RunStatus.STOPPING, RunEvent.ALL_IDLE): RunStatus.STOPPED,
     }
 )
-"""Every move of a run; what is not here is refused."""
+"""Every move of a run; any other is refused."""
 
 ROUND_TRANSITIONS: Mapping[tuple[RoundPhase, RoundEvent], RoundPhase] = MappingProxyType(
     {
@@ -90,7 +88,7 @@ ROUND_TRANSITIONS: Mapping[tuple[RoundPhase, RoundEvent], RoundPhase] = MappingP
 """Every move of a round."""
 
 
-def move(run: Run, event: RunEvent, *, reason: str = "") -> Run:
+def move(run: Run, event: RunEvent, *, reason: Reason | None = None) -> Run:
     """Return the run after an event.
 
     Raises:
@@ -126,12 +124,12 @@ def stop(run: Run, *, reason: str) -> Run:
     """Return the run stopping. Stopping one that stops or has ended changes nothing."""
     if run.status is RunStatus.STOPPING or run.status.is_final:
         return run
-    return move(run, RunEvent.STOP, reason=reason)
+    return move(run, RunEvent.STOP, reason=Stated(reason))
 
 
 def last_committed(run: Run) -> int | None:
     """Number of the last round that has committed, or None."""
-    if run.round is None:
+    if run.current_round is None:
         return None
     number = run.round_number - has_open_round(run)
     return number if number >= 0 else None
@@ -139,7 +137,7 @@ def last_committed(run: Run) -> int | None:
 
 def has_open_round(run: Run) -> bool:
     """Whether a round has opened and not committed."""
-    return run.round is not None and run.round.phase is not RoundPhase.COMMITTED
+    return run.current_round is not None and run.current_round.phase is not RoundPhase.COMMITTED
 
 
 def may_open_another(run: Run) -> bool:
@@ -165,7 +163,7 @@ def next_step(run: Run, *, cohort_size: int | None, now: float, fails: bool = Fa
     if run.is_pause_requested:
         return move(run, RunEvent.PAUSE)
     if not eligible(run):
-        return _without_quorum(run, "no client is left: every one of the roster is quarantined", fails=fails)
+        return _without_quorum(run, NobodyLeft(), fails=fails)
     return open_round(run, run.round_number + 1, cohort_size=cohort_size, now=now)
 
 
@@ -177,7 +175,7 @@ def open_round(run: Run, number: int, *, cohort_size: int | None, now: float) ->
     if number == 0:
         cohort = clients[:1]
     opened = Round(number=number, phase=phase, cohort=cohort, phase_started_at={phase.value: now})
-    return replace(run, round=opened, reason="")
+    return replace(run, current_round=opened, reason=None)
 
 
 def admit(run: Run, clients: Iterable[str]) -> Run:
@@ -194,12 +192,12 @@ def quarantine(run: Run, client_id: str, reason: str) -> Run:
     if run.status.is_final or client_id in run.quarantined:
         return run
     run = replace(run, quarantined=dict(sorted({**run.quarantined, client_id: reason}.items())))
-    current = run.round
+    current = run.current_round
     if current is None or client_id not in current.cohort or not has_open_round(run):
         return run
     if client_id in _done(current):
         return run
-    return replace(run, round=_dropping(current, {client_id: f"{DropReason.QUARANTINED}: {reason}"}))
+    return replace(run, current_round=_dropping(current, {client_id: Dropped(DropReason.QUARANTINED, reason)}))
 
 
 def release(run: Run, client_id: str) -> Run:
@@ -215,9 +213,9 @@ def release(run: Run, client_id: str) -> Run:
         quarantined={name: why for name, why in run.quarantined.items() if name != client_id},
         rejections={name: entry for name, entry in run.rejections.items() if name != client_id},
     )
-    if run.round is None or not has_open_round(run):
+    if run.current_round is None or not has_open_round(run):
         return run
-    return replace(run, round=_taking_back(run.round, [client_id]))
+    return replace(run, current_round=_taking_back(run.current_round, [client_id]))
 
 
 def add_update(run: Run, number: int, update: Update, *, now: float, quorum: Quorum = WHOLE_COHORT) -> Run:
@@ -239,7 +237,7 @@ def add_update(run: Run, number: int, update: Update, *, now: float, quorum: Quo
         model = update.payload.tensor_group("model")
         run = replace(run, model=model)
         current = replace(current, model=model, prototypes=run.prototypes)
-    return close_updates(replace(run, round=current), now=now, quorum=quorum)
+    return close_updates(replace(run, current_round=current), now=now, quorum=quorum)
 
 
 def close_updates(run: Run, *, now: float, quorum: Quorum = WHOLE_COHORT) -> Run:
@@ -247,7 +245,7 @@ def close_updates(run: Run, *, now: float, quorum: Quorum = WHOLE_COHORT) -> Run
 
     Round 0 needs one model, whoever made it.
     """
-    current = run.round
+    current = run.current_round
     if current is None or current.phase not in (RoundPhase.INITIALISING, RoundPhase.COLLECTING):
         return run
     if run.status not in (RunStatus.RUNNING, RunStatus.PAUSED):
@@ -255,7 +253,7 @@ def close_updates(run: Run, *, now: float, quorum: Quorum = WHOLE_COHORT) -> Run
     is_made = current.phase is RoundPhase.INITIALISING and bool(current.updates)
     if not is_made and (waited_for(run) or not current.updates or _lack(run, current.updates, quorum)):
         return run
-    return replace(run, reason="", round=_advance(current, RoundEvent.COLLECTED, now))
+    return replace(run, reason=None, current_round=_advance(current, RoundEvent.COLLECTED, now))
 
 
 def check_takes_updates(run: Run, number: int, client_id: str) -> None:
@@ -267,13 +265,25 @@ def check_takes_updates(run: Run, number: int, client_id: str) -> None:
     _round_in(run, number, (RoundPhase.COLLECTING, RoundPhase.INITIALISING), client_id, "updates")
 
 
-def aggregated(run: Run, number: int, *, model: BlobRef, prototypes: BlobRef, now: float) -> Run:
-    """Return the run with its round's new model and prototypes, ready to be evaluated."""
-    current = run.round
+def aggregated(
+    run: Run,
+    number: int,
+    *,
+    model: BlobRef,
+    prototypes: BlobRef,
+    prototype_counts: PrototypeCounts,
+    now: float,
+) -> Run:
+    """Return the run with its round's new model and prototypes, ready to be evaluated.
+
+    Raises:
+        RoundClosed: The round is not the open one, or is not being aggregated.
+    """
+    current = run.current_round
     if current is None or current.number != number or current.phase is not RoundPhase.AGGREGATING:
         raise RoundClosed(f"round {number} is not being aggregated", run_id=run.run_id, round=number)
-    current = replace(current, model=model, prototypes=prototypes)
-    return replace(run, reason="", round=_advance(current, RoundEvent.AGGREGATED, now))
+    current = replace(current, model=model, prototypes=prototypes, prototype_counts=prototype_counts)
+    return replace(run, reason=None, current_round=_advance(current, RoundEvent.AGGREGATED, now))
 
 
 def add_evaluation(run: Run, number: int, evaluation: Evaluation) -> Run:
@@ -288,48 +298,49 @@ def add_evaluation(run: Run, number: int, evaluation: Evaluation) -> Run:
         return run
     if evaluation.client_id in current.updates:
         current = _taking_back(current, {evaluation.client_id})
-    return replace(run, round=replace(current, evaluations={**current.evaluations, evaluation.client_id: evaluation}))
+    return replace(
+        run, current_round=replace(current, evaluations={**current.evaluations, evaluation.client_id: evaluation})
+    )
 
 
 def is_evaluated(run: Run, quorum: Quorum = WHOLE_COHORT) -> bool:
     """Whether the open round waits for no more reports, and has a quorum of them."""
-    current = run.round
+    current = run.current_round
     if current is None or current.phase is not RoundPhase.EVALUATING:
         return False
     return not waited_for(run) and not _lack(run, current.evaluations, quorum)
 
 
 def waits_for_quorum(run: Run) -> bool:
-    """Whether a running run waits because too few clients are there, and its reason says who is missing."""
-    is_aggregating = run.round is not None and run.round.phase is RoundPhase.AGGREGATING
-    return run.status is RunStatus.RUNNING and bool(run.reason) and not is_aggregating
+    """Whether a running run waits because too few clients are there."""
+    return run.status is RunStatus.RUNNING and isinstance(run.reason, NoQuorum | NobodyLeft)
 
 
 def lacks_quorum(run: Run) -> bool:
-    """Whether a run waits, or has failed, because its open round has no quorum; only its reason says that."""
-    return run.round is not None and run.reason.startswith(_no_quorum(run.round))
+    """Whether a run waits, or has failed, because its open round has no quorum."""
+    return isinstance(run.reason, NoQuorum) and run.reason.round_number == run.round_number
 
 
 def waited_for(run: Run) -> tuple[str, ...]:
     """Clients that keep the open phase from closing, sorted: asked, not done, neither dropped nor quarantined."""
-    current = run.round
+    current = run.current_round
     return () if current is None else tuple(name for name in _owing(run) if name not in current.dropped)
 
 
 def drop_absent(
     run: Run,
     *,
-    absent: Mapping[str, str],
+    absent: Mapping[str, Dropped],
     moving: Collection[str] = (),
     unknown: Collection[str] = (),
     quorum: Quorum = WHOLE_COHORT,
     fails: bool = False,
     now: float,
 ) -> Run:
-    """Return the run after a look at who does the open phase's task.
+    """Return the run without the clients that the open phase need not wait for.
 
     Absent clients are dropped if the others, once they are done, make the quorum. If not, nobody more is dropped: the run
-    waits, and its reason says for whom and since when, or it fails. Clients that were dropped in this phase and move are
+    waits, with the missing clients in its reason, or it fails. Clients that were dropped in this phase and move are
     waited for again. A first model that does not come is asked of the next client, and the phase begins anew.
 
     Args:
@@ -341,7 +352,7 @@ def drop_absent(
         fails: Whether the run fails without a quorum; else it waits.
         now: When; seconds since the epoch.
     """
-    current = run.round
+    current = run.current_round
     if run.status is not RunStatus.RUNNING or current is None or current.phase not in _TAKING:
         return run
     owing = _owing(run)
@@ -351,33 +362,38 @@ def drop_absent(
     late = {name: absent[name] for name in owing if name in absent and name not in current.dropped}
     rest = set(owing) - set(current.dropped) - set(late)
     if current.phase is RoundPhase.INITIALISING:
-        nobody = "nobody is there to make the first model"
         others = [name for name in eligible(run) if name not in current.cohort and name not in absent]
         if not rest and others:
             current = replace(_dropping(current, late), cohort=tuple(sorted((*current.cohort, others[0]))))
-            return replace(run, reason="", round=replace(current, phase_started_at={current.phase.value: now}))
-        lack = "" if rest else nobody
+            return replace(
+                run, reason=None, current_round=replace(current, phase_started_at={current.phase.value: now})
+            )
+        lack = None if rest else Lack(clients=TooFewClients(0, 1))
     else:
         lack = _lack(run, {*_done(current), *rest}, quorum)
-    if not lack:
-        reason, current = "", _dropping(current, late)
-    else:
-        # Who gave no update owes no report, but helps with one: that may be all that a round can still get.
-        missing = {
-            name: why for name, why in current.dropped.items() if name not in {*run.quarantined, *_done(current)}
-        }
-        missing |= {name: absent.get(name, current.dropped.get(name, "")) for name in owing if name not in rest}
-        reason = f"{_no_quorum(current)}, {lack}{_named(missing)}{_quarantined(run, current)}"
-    after = run if current == run.round else replace(run, round=current)
-    return _without_quorum(after, reason, fails=fails) if lack else _saying(after, reason)
+    if lack is None:
+        return _with_reason(_with_round(run, _dropping(current, late)), None)
+    # A client without an update owes no report, but may send one: that may be all that the round can still get.
+    missing: dict[str, Dropped | None] = {
+        name: why for name, why in current.dropped.items() if name not in {*run.quarantined, *_done(current)}
+    }
+    missing |= {name: absent.get(name, current.dropped.get(name)) for name in owing if name not in rest}
+    reason = NoQuorum(
+        round_number=current.number,
+        lack=lack,
+        missing=dict(sorted(missing.items())[:NAMED_ABSENT]),
+        num_missing=len(missing),
+        quarantined=tuple(sorted(set(current.cohort) & set(run.quarantined))),
+    )
+    return _without_quorum(_with_round(run, current), reason, fails=fails)
 
 
-def commit_round(run: Run, *, metrics_json: str, timings_json: str, now: float) -> Run:
+def commit_round(run: Run, *, results_json: str, timings_json: str, now: float) -> Run:
     """Return the run with its evaluated round committed: its model and prototypes are the run's from here on."""
-    assert run.round is not None
-    current = _advance(run.round, RoundEvent.EVALUATED, now)
-    current = replace(current, metrics_json=metrics_json, timings_json=timings_json)
-    return replace(run, round=current, model=current.model, prototypes=current.prototypes)
+    assert run.current_round is not None
+    current = _advance(run.current_round, RoundEvent.EVALUATED, now)
+    current = replace(current, results_json=results_json, timings_json=timings_json)
+    return replace(run, current_round=current, model=current.model, prototypes=current.prototypes)
 
 
 _TAKING = (RoundPhase.INITIALISING, RoundPhase.COLLECTING, RoundPhase.EVALUATING)
@@ -385,32 +401,28 @@ _TAKING = (RoundPhase.INITIALISING, RoundPhase.COLLECTING, RoundPhase.EVALUATING
 
 
 def _done(current: Round) -> Collection[str]:
-    """Clients that have done what the present phase asks for."""
+    """Clients that have done their part in the present phase."""
     return current.evaluations.keys() if current.phase is RoundPhase.EVALUATING else current.updates.keys()
 
 
 def _owing(run: Run) -> list[str]:
-    """Clients whose part the open phase may be waiting for, sorted; who gave no update is not waited for to report."""
-    current = run.round
+    """Clients that owe the open phase their part, sorted; a client without an update owes no report."""
+    current = run.current_round
     if current is None or current.phase not in _TAKING:
         return []
     asked = current.updates if current.phase is RoundPhase.EVALUATING else current.cohort
     return sorted(set(asked) - set(_done(current)) - set(run.quarantined))
 
 
-def _no_quorum(current: Round) -> str:
-    return f"round {current.number} has no quorum"
-
-
-def _lack(run: Run, here: Collection[str], quorum: Quorum) -> str:
-    """What the open phase lacks. Who gave no update, for it was in quarantine until just now, is not needed to report."""
-    current = run.round
+def _lack(run: Run, here: Collection[str], quorum: Quorum) -> Lack | None:
+    """Return what the open phase lacks for its quorum; a client without an update is not needed to report."""
+    current = run.current_round
     assert current is not None
     asked = current.updates if current.phase is RoundPhase.EVALUATING else current.cohort
-    return quorum.lacks([name for name in asked if name not in run.quarantined], here)
+    return quorum.lack([name for name in asked if name not in run.quarantined], here)
 
 
-def _dropping(current: Round, clients: Mapping[str, str]) -> Round:
+def _dropping(current: Round, clients: Mapping[str, Dropped]) -> Round:
     return replace(current, dropped=dict(sorted({**current.dropped, **clients}.items()))) if clients else current
 
 
@@ -420,25 +432,16 @@ def _taking_back(current: Round, clients: Collection[str]) -> Round:
     return replace(current, dropped={name: why for name, why in current.dropped.items() if name not in clients})
 
 
-def _without_quorum(run: Run, reason: str, *, fails: bool) -> Run:
-    return move(run, RunEvent.FAIL, reason=reason) if fails else _saying(run, reason)
+def _without_quorum(run: Run, reason: Reason, *, fails: bool) -> Run:
+    return move(run, RunEvent.FAIL, reason=reason) if fails else _with_reason(run, reason)
 
 
-def _saying(run: Run, reason: str) -> Run:
+def _with_reason(run: Run, reason: Reason | None) -> Run:
     return run if run.reason == reason else replace(run, reason=reason)
 
 
-def _named(missing: Mapping[str, str]) -> str:
-    if not missing:
-        return ""
-    named = ", ".join(f"{name} ({why})" if why else name for name, why in sorted(missing.items())[:NAMED_ABSENT])
-    more = len(missing) - NAMED_ABSENT
-    return f"; missing: {named}" + (f" and {more} more" if more > 0 else "")
-
-
-def _quarantined(run: Run, current: Round) -> str:
-    names = sorted(set(current.cohort) & set(run.quarantined))
-    return f"; quarantined: {', '.join(names)}" if names else ""
+def _with_round(run: Run, current: Round) -> Run:
+    return run if run.current_round == current else replace(run, current_round=current)
 
 
 def _advance(current: Round, event: RoundEvent, now: float) -> Round:
@@ -449,8 +452,8 @@ def _advance(current: Round, event: RoundEvent, now: float) -> Round:
 
 
 def _round_in(run: Run, number: int, phases: tuple[RoundPhase, ...], client_id: str, what: str) -> Round:
-    """The open round, if it takes this of this client: the run is asked first, then the round, the client, the phase."""
-    current = run.round
+    """Return the open round if it takes an update or report of a client; checks run, round, client, then phase."""
+    current = run.current_round
     facts = {"run_id": run.run_id, "round": number}
     if run.status.is_final or run.status is RunStatus.STOPPING:
         raise RunEnded(f"the run is {run.status} and takes no more {what}", **facts)

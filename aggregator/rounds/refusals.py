@@ -1,4 +1,4 @@
-"""Whose updates were refused for what they are, and who takes no more part for it: pure steps over a run.
+"""Refused updates, counted by client, and the quarantine that follows. Pure.
 
 An update that is wrong in itself (numbers, layout, counts, size) speaks against its sender; one that is late, stale or was
 never asked for speaks of the network. Only the first kind is counted here, with the run, so that a restart forgets nothing.
@@ -12,13 +12,13 @@ from shared.errors import FedplccError, MalformedUpdate
 from shared.types import Rejections, Run
 
 MAX_DETAIL = 200
-"""Most characters that are kept of the sentence with which an update was refused."""
+"""Most characters kept of a refusal's sentence."""
 MAX_CLIENTS = 1000
-"""Most clients that something is held against; of more, those are forgotten whose last refusal is longest ago."""
+"""Most clients with refusals on record; the longest ago is forgotten first."""
 
 
 def speaks_against_sender(error: FedplccError) -> bool:
-    """Whether an update was refused for what it is."""
+    """Whether an update was refused for its content, not for the time it came."""
     return isinstance(error, MalformedUpdate)
 
 
@@ -49,7 +49,7 @@ def reject(run: Run, client_id: str, number: int, error: FedplccError, *, now: f
 
 
 def why_quarantined(run: Run, client_id: str, quarantine_after: int | None) -> str | None:
-    """Say why a client is to be quarantined now, or None where it is not.
+    """Return the reason to quarantine a client now, or None.
 
     Args:
         run: The run.

@@ -1,4 +1,4 @@
-"""What a round comes to: the lines of metrics.jsonl and timings.jsonl, and the content of run.json. Pure.
+"""Results of rounds: the lines of metrics.jsonl and timings.jsonl, and the content of run.json. Pure.
 
 metrics.jsonl holds computed values only, so equal federations give equal bytes; seconds, bytes and retries go to
 timings.jsonl, outside every hash.
@@ -17,7 +17,7 @@ from shared.version import VERSION
 
 TEST_SET = "test"
 SUMMARIES = ("mean", "worst")
-"""Names beside the domains' in an accuracy, so no domain can have them."""
+"""Keys of an accuracy beside the domains' names; no domain may have such a name."""
 PACKAGES = ("numpy", "scipy", "grpcio", "protobuf", "safetensors", "SQLAlchemy")
 
 
@@ -69,7 +69,7 @@ def metrics_line(
     Args:
         current: The evaluated round.
         domains: The domain of each client of the cohort.
-        num_global_prototypes: What its prototypes came to.
+        num_global_prototypes: Global prototypes that it made.
         evaluated: Which models clients report on; see `Method.evaluated_models`. `accuracy` is that of the first, which the
             line says where that is not the global one: a run that trains no global model has none to judge. The clients'
             own has `accuracy_local` besides.
@@ -140,7 +140,7 @@ def manifest(run: Run, config: Mapping[str, Any], events: Sequence[Event]) -> di
 
 
 def roster_entry(client: Client) -> dict[str, Any]:
-    """What run.json says of a client: its domain, its counts and its machine type."""
+    """The entry of a client in run.json: domain, counts and machine type."""
     return {
         "domain": client.domain,
         "num_examples": client.num_examples,

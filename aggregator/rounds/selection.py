@@ -1,4 +1,4 @@
-"""Which clients take part in a round: pure in (seed, round, roster), so a restarted aggregator draws the same ones."""
+"""Cohorts: pure in (seed, round, roster), so a restarted aggregator draws the same clients."""
 
 from __future__ import annotations
 

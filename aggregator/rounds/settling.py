@@ -1,4 +1,4 @@
-"""What happens to a run by itself, one step at a time: pure, so that tests can walk through every state that it leads to."""
+"""Steps that a run takes by itself, one at a time: pure, so that tests can visit every state."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from shared.types import Run, RunStatus
 
 
 class RosterRule(Protocol):
-    """What a run's configuration says of who takes part; see RunSection in shared/config/run.py."""
+    """The clients that take part in a run; see RunSection in shared/config/run.py."""
 
     @property
     def clients(self) -> tuple[str, ...] | None:
@@ -21,30 +21,30 @@ class RosterRule(Protocol):
 
     @property
     def min_clients(self) -> int | None:
-        """How many clients it waits for else; more may join later."""
+        """Number of clients that a run without a roster waits for; more may join later."""
 
     @property
     def cohort_size(self) -> int | None:
-        """How many of them a round asks; all without."""
+        """Clients in the cohort of a round; None for all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
-    """What is outside a run and decides what happens to it next."""
+    """Facts outside a run that decide its next step."""
 
     rule: RosterRule
     connected: Collection[str]
-    """Clients that are there."""
+    """Connected clients."""
     quorum: Callable[[Run], Quorum]
-    """What the open round of the run needs."""
+    """Returns the quorum of a run's open round."""
     fails: bool
     """Whether the run fails where there is no quorum; else it waits."""
     commit: Callable[[Run], Run]
-    """Commits an evaluated round, with its line of metrics."""
+    """Commits an evaluated round with its results."""
 
 
 def settled(run: Run, around: Surroundings, *, now: float) -> Run:
-    """Return the run after the next thing that happens by itself, or the same run if nothing does."""
+    """Return the run after its next step by itself, or the same run if there is none."""
     rule = around.rule
     if run.status is RunStatus.PENDING:
         connected = sorted(name for name in around.connected if name not in run.quarantined)
@@ -68,8 +68,8 @@ def settled(run: Run, around: Surroundings, *, now: float) -> Run:
 
 
 def is_looked_at(run: Run, *, has_deadline: bool) -> bool:
-    """Whether a tick has to look at who does the open phase's task, to drop clients or to say that a quorum is missing.
+    """Whether a tick has to check the open phase for clients to drop or a missing quorum.
 
-    Also where the reason for a look is gone, if the run still says that it waits.
+    True as well for a run that waits for a quorum, which may be regained.
     """
     return has_deadline or bool(run.quarantined) or machine.waits_for_quorum(run)

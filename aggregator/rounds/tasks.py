@@ -1,19 +1,21 @@
-"""Which task a client has: a pure function of the runs' states."""
+"""The task of a client: a pure function of the runs' states."""
 
 from __future__ import annotations
 
-import functools
-import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
-from shared.config.run import parse_run_config
+from aggregator.rounds.configuration import config_of
 from shared.methods import METHODS
+from shared.reasons import IdleReason
 from shared.types import BlobRef, Payload, RoundPhase, Run, RunSpec, RunStatus, Task, TaskKind
+
+MAX_IDLE_REASONS = 64
+"""Most runs for which a waiting client gets a reason."""
 
 
 def task_in(run: Run, client_id: str) -> Task | None:
     """The client's work in this run now, or None."""
-    current = run.round
+    current = run.current_round
     if run.status is not RunStatus.RUNNING or current is None or client_id not in current.cohort:
         return None
     if client_id in run.quarantined:
@@ -40,9 +42,10 @@ def task_in(run: Run, client_id: str) -> Task | None:
 
 
 def next_task(runs: Iterable[Run], client_id: str, previous: Task | None) -> Task:
-    """The one task of a client: what it was given before if that is still wanted, else the oldest run's work.
+    """Return the one task of a client: its previous one if that is still wanted, else the oldest run's work.
 
-    With nothing to do it is STOP where the run that it worked on is stopping, else WAIT, each with a sentence that says why.
+    With nothing to do it is STOP where the run that it worked on is stopping, else WAIT. Each has a sentence for people in
+    `detail`; WAIT also carries the reason of each run, see `Task.idle_reasons`.
     """
     mine = [run for run in runs if client_id in run.roster]
     wanted = [task for task in (task_in(run, client_id) for run in mine) if task is not None]
@@ -55,12 +58,11 @@ def next_task(runs: Iterable[Run], client_id: str, previous: Task | None) -> Tas
             return Task(kind=TaskKind.STOP, run=spec_of(former), detail=f"run {former.run_id} is stopping")
     if wanted:
         return wanted[0]
-    details = [_why_waiting(run, client_id) for run in mine]
-    return Task(kind=TaskKind.WAIT, detail="; ".join(details) or "no run names this client")
+    return _waiting(mine, client_id)
 
 
 def spec_of(run: Run) -> RunSpec:
-    """What a trainer needs to know of the run."""
+    """The run's specification for trainers."""
     return RunSpec(run_id=run.run_id, config_json=run.config_json, config_hash=run.config_hash)
 
 
@@ -71,12 +73,9 @@ def _start(run: Run, model: BlobRef | None, prototypes: BlobRef | None) -> Paylo
 
 def _names_by_prototypes(run: Run) -> bool:
     """Whether clients need the round's prototypes to evaluate; most methods answer without a look at the configuration."""
-    return METHODS[run.method].scores is not None and _configured_to(run.config_json)
-
-
-@functools.lru_cache(maxsize=64)
-def _configured_to(config_json: str) -> bool:
-    config = parse_run_config(json.loads(config_json))
+    if METHODS[run.method].scores is None:
+        return False
+    config = config_of(run)
     return config.algorithm.names_by_prototypes(config.method)
 
 
@@ -84,9 +83,24 @@ def _blobs(blob: BlobRef | None) -> tuple[BlobRef, ...]:
     return () if blob is None else (blob,)
 
 
-def _why_waiting(run: Run, client_id: str) -> str:
+def _waiting(mine: Sequence[Run], client_id: str) -> Task:
+    reasons = [(run, _idle_reason(run, client_id)) for run in mine]
+    detail = "; ".join(_idle_sentence(run, reason, client_id) for run, reason in reasons)
+    names = {run.run_id: reason.value for run, reason in reasons[:MAX_IDLE_REASONS]}
+    return Task(kind=TaskKind.WAIT, payload=Payload(metadata=names), detail=detail or "no run names this client")
+
+
+def _idle_reason(run: Run, client_id: str) -> IdleReason:
     if client_id in run.quarantined:
+        return IdleReason.QUARANTINED
+    if run.status is RunStatus.RUNNING and run.current_round is not None:
+        return IdleReason.IN_ROUND
+    return IdleReason(run.status.value)
+
+
+def _idle_sentence(run: Run, reason: IdleReason, client_id: str) -> str:
+    if reason is IdleReason.QUARANTINED:
         return f"run {run.run_id} has quarantined this client: {run.quarantined[client_id]}"
-    if run.status is RunStatus.RUNNING and run.round is not None:
-        return f"run {run.run_id}: round {run.round.number} is {run.round.phase}"
+    if reason is IdleReason.IN_ROUND and run.current_round is not None:
+        return f"run {run.run_id}: round {run.current_round.number} is {run.current_round.phase}"
     return f"run {run.run_id} is {run.status}"

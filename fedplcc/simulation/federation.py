@@ -32,6 +32,7 @@ from shared.config.run import FederationFile, canonical_json
 from shared.documents import Evaluation as EvaluationDocument
 from shared.documents import Event
 from shared.process.metrics import new_registry
+from shared.reasons import sentence_of
 from shared.types import BlobRef, EventQuery, Round, RoundPhase, Run, RunSpec, TaskKind
 from trainer.cancellation import Cancelled, ShouldStop, never
 from trainer.consent import Consent
@@ -153,8 +154,8 @@ class Simulation:
             while self._service.work():
                 has_moved = True
             self._service.tick()
-            if self._service.collection.is_due() and not self._service.collection.wait_s():
-                self._service.collection.collect()
+            if self._service.garbage_collection.is_due() and not self._service.garbage_collection.wait_s():
+                self._service.garbage_collection.collect()
             assert has_moved, f"run {run.run_id} is {run.status} and nobody has anything to do"
         self._report_events()
         return run
@@ -167,8 +168,8 @@ class Simulation:
         return RunRecord(
             manifest=self._service.manifest(run),
             status=run.status.value,
-            reason=run.reason,
-            metrics_lines=[current.metrics_json for current in rounds if current.metrics_json],
+            reason=sentence_of(run.reason),
+            metrics_lines=[current.results_json for current in rounds if current.results_json],
             timings_lines=[current.timings_json for current in rounds if current.timings_json],
             model=self.artifact("model")[0],
             prototypes=self.artifact("prototypes")[0],

@@ -84,7 +84,7 @@ def replay(state: Path, run_id: str, number: int, *, url: str | None = None) -> 
             number=number,
             clients=tuple(sorted(record.updates)),
             recorded=(recorded[0], recorded[1]),
-            computed=computed,
+            computed=(computed.model, computed.prototypes),
         )
 
 
@@ -116,7 +116,7 @@ def _as_it_was(store: Store, run: Run, record: Round) -> Run:
     assert before is not None, "rounds follow one another"
     opened = replace(record, phase=RoundPhase.AGGREGATING, model=None, prototypes=None, evaluations={})
     quarantined = _quarantined_in(store, run.run_id, record.number)
-    return replace(run, model=before.model, prototypes=before.prototypes, round=opened, quarantined=quarantined)
+    return replace(run, model=before.model, prototypes=before.prototypes, current_round=opened, quarantined=quarantined)
 
 
 def _quarantined_in(store: Store, run_id: str, number: int) -> dict[str, str]:
@@ -137,7 +137,7 @@ def _quarantined_in(store: Store, run_id: str, number: int) -> dict[str, str]:
 
 
 def _require_kept(store: Store, run: Run, number: int, earlier: Mapping[str, Update]) -> None:
-    assert run.round is not None
+    assert run.current_round is not None
     assert run.model is not None
     if store.find_blob(run.model.sha256) is None:
         raise Collected(
@@ -146,7 +146,7 @@ def _require_kept(store: Store, run: Run, number: int, earlier: Mapping[str, Upd
         )
     gone = [
         client_id
-        for client_id, update in sorted(run.round.updates.items())
+        for client_id, update in sorted(run.current_round.updates.items())
         if any(store.find_blob(blob.sha256) is None for blob in update.payload.blobs)
     ] + [
         client_id

@@ -245,7 +245,7 @@ async def list_rounds(
 
 async def get_metrics_lines(aggregator: Aggregator, run_id: RunId, after: AfterRound = -1) -> Response:
     """Fetch metrics.jsonl: a line per committed round, computed values only."""
-    return await _lines(aggregator, run_id, after, lambda current: current.metrics_json)
+    return await _lines(aggregator, run_id, after, lambda current: current.results_json)
 
 
 async def get_timings_lines(aggregator: Aggregator, run_id: RunId, after: AfterRound = -1) -> Response:

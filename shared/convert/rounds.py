@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from shared.convert.enums import PHASE
-from shared.convert.fields import at_least
+from shared.convert.fields import at_least, malformed
 from shared.convert.payloads import blob_from_proto, blob_to_proto
 from shared.gen.fedplcc.v1 import types_pb2
+from shared.reasons import Dropped, DropReason
 from shared.types import Round
 
 
@@ -17,9 +18,9 @@ def round_to_proto(current: Round) -> types_pb2.Round:
         cohort=current.cohort,
         model=None if current.model is None else blob_to_proto(current.model),
         prototypes=None if current.prototypes is None else blob_to_proto(current.prototypes),
-        metrics_json=current.metrics_json,
+        metrics_json=current.results_json,
         timings_json=current.timings_json,
-        dropped=[_dropped_to_proto(current, client_id) for client_id in sorted(current.dropped)],
+        dropped=[_dropped_to_proto(*entry) for entry in sorted(current.dropped.items())],
     )
 
 
@@ -31,12 +32,19 @@ def round_from_proto(message: types_pb2.Round) -> Round:
         cohort=tuple(message.cohort),
         model=blob_from_proto(message.model) if message.HasField("model") else None,
         prototypes=blob_from_proto(message.prototypes) if message.HasField("prototypes") else None,
-        metrics_json=message.metrics_json,
+        results_json=message.metrics_json,
         timings_json=message.timings_json,
-        dropped={client.client_id: f"{client.reason}: {client.detail}" for client in message.dropped},
+        dropped={client.client_id: _dropped_from_proto(client) for client in message.dropped},
     )
 
 
-def _dropped_to_proto(current: Round, client_id: str) -> types_pb2.DroppedClient:
-    reason, detail = current.why_dropped(client_id)
-    return types_pb2.DroppedClient(client_id=client_id, reason=reason, detail=detail)
+def _dropped_to_proto(client_id: str, why: Dropped) -> types_pb2.DroppedClient:
+    return types_pb2.DroppedClient(client_id=client_id, reason=why.reason.value, detail=why.detail)
+
+
+def _dropped_from_proto(message: types_pb2.DroppedClient) -> Dropped:
+    try:
+        reason = DropReason(message.reason)
+    except ValueError:
+        raise malformed("dropped", f"{message.reason[:64]!r} is no reason to drop a client") from None
+    return Dropped(reason, message.detail)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from shared.convert.enums import PHASE, STATUS
 from shared.convert.fields import at_least, json_object, malformed, present, time_of, timestamp
 from shared.gen.fedplcc.v1 import types_pb2
+from shared.reasons import Stated, sentence_of
 from shared.types import Rejections, Round, Run
 
 
@@ -28,7 +29,7 @@ class RunView:
 
 def run_to_proto(run: Run, *, manifest_json: str = "") -> types_pb2.Run:
     """Return the message of a run; `manifest_json` is the content of its run.json."""
-    current = run.round
+    current = run.current_round
     return types_pb2.Run(
         run_id=run.run_id,
         name=run.name,
@@ -43,7 +44,7 @@ def run_to_proto(run: Run, *, manifest_json: str = "") -> types_pb2.Run:
         cohort=current.cohort if current else (),
         done_clients=current.done_clients if current else (),
         is_pause_requested=run.is_pause_requested,
-        reason=run.reason,
+        reason=sentence_of(run.reason),
         create_time=timestamp(run.created_at),
         update_time=timestamp(run.updated_at),
         manifest_json=manifest_json,
@@ -71,9 +72,9 @@ def run_from_proto(message: types_pb2.Run) -> RunView:
         total_rounds=message.total_rounds,
         seed=_seed(message.config_json),
         roster=tuple(message.roster),
-        round=current,
+        current_round=current,
         is_pause_requested=message.is_pause_requested,
-        reason=message.reason,
+        reason=Stated(message.reason) if message.reason else None,
         created_at=time_of("create_time", message.create_time),
         updated_at=time_of("update_time", message.update_time),
         rejections={entry.client_id: _rejections_from_proto(entry) for entry in message.rejections},

@@ -9,6 +9,7 @@ from pydantic import ConfigDict, Field
 
 from shared import types
 from shared.documents.document import Document, Sha256
+from shared.reasons import Dropped
 from shared.types import RoundPhase
 
 
@@ -43,10 +44,9 @@ class DroppedClient(Document):
     """What else there is to say, for a person."""
 
     @classmethod
-    def of(cls, current: types.Round, client_id: str) -> Self:
+    def of(cls, client_id: str, why: Dropped) -> Self:
         """The document of a client that a round dropped."""
-        reason, detail = current.why_dropped(client_id)
-        return cls(client_id=client_id, reason=reason, detail=detail)
+        return cls(client_id=client_id, reason=why.reason.value, detail=why.detail)
 
 
 class RoundMetrics(Document):
@@ -98,10 +98,10 @@ class Round(Document):
             round=current.number,
             phase=current.phase,
             cohort=list(current.cohort),
-            dropped=[DroppedClient.of(current, client_id) for client_id in sorted(current.dropped)],
+            dropped=[DroppedClient.of(*entry) for entry in sorted(current.dropped.items())],
             model=Blob.of(current.model) if current.model else None,
             prototypes=Blob.of(current.prototypes) if current.prototypes else None,
-            metrics=RoundMetrics.model_validate_json(current.metrics_json) if current.metrics_json else None,
+            metrics=RoundMetrics.model_validate_json(current.results_json) if current.results_json else None,
         )
 
 

@@ -12,6 +12,7 @@ from pydantic import Field
 from shared import types
 from shared.convert.runs import RunView
 from shared.documents.document import Document, Sha256, utc_time
+from shared.reasons import sentence_of
 from shared.types import RoundPhase, RunStatus
 
 
@@ -127,7 +128,7 @@ class Run(Document):
     @classmethod
     def of(cls, view: RunView) -> Self:
         """The document of a run."""
-        run, current = view.run, view.run.round
+        run, current = view.run, view.run.current_round
         return cls(
             run_id=run.run_id,
             name=run.name,
@@ -140,7 +141,7 @@ class Run(Document):
             cohort=list(current.cohort) if current else [],
             done_clients=list(view.done_clients),
             is_pause_requested=run.is_pause_requested,
-            reason=run.reason,
+            reason=sentence_of(run.reason),
             created_at=utc_time(run.created_at),
             updated_at=utc_time(run.updated_at),
             config=json.loads(run.config_json),

@@ -176,10 +176,10 @@ def the_map(console: Console, run_id: str) -> Locator:
 def commit(served: ServedGateway, run_id: str, number: int) -> None:
     """Let the clients work until a round has committed."""
     while not served.federation.coordinator.list_rounds(run_id, after=number - 1, limit=1) or (
-        served.federation.coordinator.list_rounds(run_id, after=number - 1, limit=1)[0].metrics_json == ""
+        served.federation.coordinator.list_rounds(run_id, after=number - 1, limit=1)[0].results_json == ""
     ):
         assert served.federation.step()
-    served.federation.coordinator.collection.collect()
+    served.federation.coordinator.garbage_collection.collect()
 
 
 def test_it_follows_the_newest_round_until_somebody_goes_back(console: Console) -> None:
@@ -341,7 +341,7 @@ def test_a_round_that_was_collected_a_moment_ago_leads_back_to_those_that_there_
     found = the_map(console, run_id)
     expect(found.locator(".map-at")).to_have_text("Round 4")
     keep_prototypes(console.served, 2)
-    console.served.federation.coordinator.collection.collect()
+    console.served.federation.coordinator.garbage_collection.collect()
     found.get_by_role("slider", name="Round of the map").press("Home")
     expect(found.get_by_text("there are those of rounds 3 to 4")).to_be_visible()
     expect(found.get_by_role("slider", name="Round of the map")).to_have_attribute("max", "1")

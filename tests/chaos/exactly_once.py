@@ -638,7 +638,7 @@ def _offer_of(update: Update) -> Offer:
 
 def _state_of(run: Run) -> Any:
     """What a run is, as the judge says it."""
-    current = run.round
+    current = run.current_round
     if current is None:
         return (run.status.value, run.is_pause_requested, -1, "", (), set(), {}, set())
     updates = {name: _offer_of(update) for name, update in current.updates.items()}

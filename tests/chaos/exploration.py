@@ -30,7 +30,8 @@ from aggregator.rounds.settling import Surroundings, is_looked_at, settled
 from aggregator.rounds.tasks import task_in
 from aggregator.store.database.sql_store import SqlStore
 from shared.errors import FedplccError, InvalidTransition, RoundClosed
-from shared.types import Round, RoundPhase, Run, RunStatus
+from shared.reasons import Dropped, DropReason, Reason, Stated, WaitsForClients, sentence_of
+from shared.types import PrototypeCounts, Round, RoundPhase, Run, RunStatus
 from tests.support.hosts.memory_folder import memory_folder
 from tests.support.records.builders import a_blob, a_run, an_evaluation, an_update
 
@@ -185,7 +186,7 @@ class Explorer:
             roster=rule.clients or (),
             total_rounds=self._small.num_rounds,
             model=None,
-            reason="waiting for clients to join",
+            reason=WaitsForClients(),
         )
         start = World(first, frozenset())
         queue = deque([self._visit(start)])
@@ -223,7 +224,7 @@ class Explorer:
         return key
 
     def _shows_what_it_waits_for(self, world: World) -> bool:
-        run, current = world.run, world.run.round
+        run, current = world.run, world.run.current_round
         if run.status is not RunStatus.RUNNING or machine.waited_for(run) or run.reason:
             return True
         is_at_work = current is not None and current.phase is RoundPhase.AGGREGATING
@@ -290,13 +291,13 @@ class Explorer:
             yield "look", here, lambda run: self._look(run, here, is_overdue=False, fails=small.fails)
         if small.has_deadline:
             yield "look", here, lambda run: self._look(run, here, is_overdue=True, fails=small.fails)
-        current = run.round
+        current = run.current_round
         if current is not None and current.phase is RoundPhase.AGGREGATING and run.status in _AGGREGATED_IN:
             yield "aggregate", here, _aggregate
             yield (
                 "aggregation fails",
                 here,
-                lambda run: machine.move(run, RunEvent.FAIL, reason="a stored update is gone"),
+                lambda run: machine.move(run, RunEvent.FAIL, reason=Stated("a stored update is gone")),
             )
         if run.status is RunStatus.STOPPING:
             yield "idle", here, lambda run: machine.move(run, RunEvent.ALL_IDLE, reason=run.reason)
@@ -312,7 +313,7 @@ class Explorer:
     def _look(self, run: Run, here: Collection[str], *, is_overdue: bool, fails: bool) -> Run:
         """What a tick does with an open phase; where it is overdue, whoever is not here is absent."""
         missing = set(self._small.clients) - set(here) if is_overdue else set()
-        absent = {client: "lost: not connected" for client in sorted(missing)}
+        absent = dict.fromkeys(sorted(missing), Dropped(DropReason.LOST, "not connected"))
         return machine.drop_absent(
             run, absent=absent, moving=sorted(here), quorum=self._small.quorum, fails=fails, now=0.0
         )
@@ -325,7 +326,7 @@ class Explorer:
             connected=sorted(here),
             quorum=lambda _run: small.quorum,
             fails=small.fails,
-            commit=lambda run: machine.commit_round(run, metrics_json="{}", timings_json="{}", now=0.0),
+            commit=lambda run: machine.commit_round(run, results_json="{}", timings_json="{}", now=0.0),
         )
         states = [before, run]
         while (state := settled(states[-1], around, now=0.0)) is not states[-1]:
@@ -352,10 +353,10 @@ class Explorer:
                 for run in written:
                     transaction.add_run(run, request_id=run.run_id, request_hash="0")
                     transaction.save_run(run)
-                    if run.round is not None:
-                        for update in run.round.updates.values():
+                    if run.current_round is not None:
+                        for update in run.current_round.updates.values():
                             transaction.add_update(run.run_id, run.round_number, update)
-                        for evaluation in run.round.evaluations.values():
+                        for evaluation in run.current_round.evaluations.values():
                             transaction.add_evaluation(run.run_id, run.round_number, evaluation)
             for run in written:
                 if store.find_run(run.run_id) != run:
@@ -415,6 +416,7 @@ def _aggregate(run: Run) -> Run:
         number,
         model=a_blob(f"model {number}"),
         prototypes=a_blob(f"prototypes {number}", "global_cluster"),
+        prototype_counts=PrototypeCounts(by_class=(1, 1, 1)),
         now=0.0,
     )
 
@@ -423,7 +425,7 @@ def waits_for_people(run: Run) -> bool:
     """Whether a run says by its status or its reason that it waits, and for whom."""
     if run.status is RunStatus.PAUSED:
         return True
-    return run.status in (RunStatus.PENDING, RunStatus.RUNNING) and bool(run.reason)
+    return run.status in (RunStatus.PENDING, RunStatus.RUNNING) and run.reason is not None
 
 
 def problems_of_state(run: Run, clients: Collection[str]) -> list[str]:
@@ -434,7 +436,7 @@ def problems_of_state(run: Run, clients: Collection[str]) -> list[str]:
         if not is_right:
             problems.append(problem)
 
-    current = run.round
+    current = run.current_round
     asked = {client: task_in(run, client) for client in clients}
     if run.status is not RunStatus.RUNNING:
         check(not any(asked.values()), "somebody has a task in a run that does not run")
@@ -473,7 +475,7 @@ def problems_of_state(run: Run, clients: Collection[str]) -> list[str]:
 def problems_of_step(before: Run, after: Run, name: str, quorum: Quorum) -> list[str]:
     """In what a step is impossible."""
     problems = []
-    was, now = before.round, after.round
+    was, now = before.current_round, after.current_round
     if _measure(after) < _measure(before) and name != "look":
         problems.append("it goes backwards")
     if name in ("update", "report", "aggregate") and _measure(after) == _measure(before):
@@ -489,7 +491,7 @@ def problems_of_step(before: Run, after: Run, name: str, quorum: Quorum) -> list
         problems.append("the model changes although no round has committed")
     if was is not None and now is not None and now.number and was.phase is not now.phase is RoundPhase.AGGREGATING:
         counted = [client for client in now.cohort if client not in after.quarantined]
-        if quorum.lacks(counted, now.updates):
+        if quorum.lack(counted, now.updates):
             problems.append("it aggregates without a quorum")
     kept = _kept(was)
     if now is not None and was is not None and now.number == was.number and not kept.items() <= _kept(now).items():
@@ -506,7 +508,7 @@ def _kept(current: Round | None) -> dict[tuple[str, str], object]:
 
 def _measure(run: Run) -> tuple[int, int, int, int]:
     """How far a run has come; work makes it grow, nothing makes it shrink."""
-    current = run.round
+    current = run.current_round
     if current is None:
         return (-1, 0, 0, 0)
     return (current.number, PHASES.index(current.phase), len(current.updates), len(current.evaluations))
@@ -518,22 +520,22 @@ def _key(world: World) -> Any:
 
 def _run_key(run: Run) -> Any:
     """What of a run decides what may happen to it."""
-    current = run.round
+    current = run.current_round
     fields: tuple[Any, ...] = ()
     if current is not None:
         done = (tuple(sorted(current.updates)), tuple(sorted(current.evaluations)))
-        dropped = tuple((name, why.partition(":")[0]) for name, why in sorted(current.dropped.items()))
+        dropped = tuple((name, why.reason.value) for name, why in sorted(current.dropped.items()))
         fields = (current.number, current.phase, current.cohort, done, dropped)
     quarantined = tuple(sorted(run.quarantined))
     return (run.status, run.roster, run.is_pause_requested, quarantined, _kind_of(run.reason), fields)
 
 
-def _kind_of(reason: str) -> str:
-    return reason.partition(";")[0]
+def _kind_of(reason: Reason | None) -> str:
+    return sentence_of(reason).partition(";")[0]
 
 
 def _said(world: World) -> str:
-    run, current = world.run, world.run.round
+    run, current = world.run, world.run.current_round
     where = (
         ""
         if current is None
@@ -544,7 +546,7 @@ def _said(world: World) -> str:
     )
     extra = f", quarantined {sorted(run.quarantined)}" if run.quarantined else ""
     pausing = ", a pause waits" if run.is_pause_requested else ""
-    return f"{run.status}{where}{extra}{pausing}, here {sorted(world.here)}, reason {run.reason!r}"
+    return f"{run.status}{where}{extra}{pausing}, here {sorted(world.here)}, reason {sentence_of(run.reason)!r}"
 
 
 def explore(small: Small) -> Found:

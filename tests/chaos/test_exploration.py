@@ -61,9 +61,9 @@ def test_a_pause_that_forgets_an_update_is_found(monkeypatch: pytest.MonkeyPatch
 
     def forgetful(run: Run, *, now: bool) -> Run:
         after = real(run, now=now)
-        if after.round is None or after.round.phase is not RoundPhase.AGGREGATING:
+        if after.current_round is None or after.current_round.phase is not RoundPhase.AGGREGATING:
             return after
-        return replace(after, round=replace(after.round, updates={}))
+        return replace(after, current_round=replace(after.current_round, updates={}))
 
     monkeypatch.setattr(machine, "pause", forgetful)
     assert any("is lost" in violation for violation in explore(TINY).violations)

@@ -14,6 +14,7 @@ import pytest
 from aggregator.store.base import ControlRequest, Store, Transaction
 from aggregator.store.database.sql_store import SqlStore
 from shared.errors import MalformedRequest, StoreUnavailable
+from shared.reasons import Dropped, DropReason, Stated
 from shared.types import (
     ClientActivity,
     ClientProblem,
@@ -21,6 +22,7 @@ from shared.types import (
     Environment,
     Event,
     EventQuery,
+    PrototypeCounts,
     Rejections,
     RoundPhase,
     Run,
@@ -61,12 +63,12 @@ def store(open_store: Open) -> Store:
 def add_run(store: Store, run: Run) -> Run:
     with store.transaction() as transaction:
         transaction.add_run(run, request_id=f"request of {run.run_id}", request_hash=run.config_hash)
-        if run.round is not None:
+        if run.current_round is not None:
             transaction.save_run(run)
-            for update in run.round.updates.values():
-                transaction.add_update(run.run_id, run.round.number, update)
-            for evaluation in run.round.evaluations.values():
-                transaction.add_evaluation(run.run_id, run.round.number, evaluation)
+            for update in run.current_round.updates.values():
+                transaction.add_update(run.run_id, run.current_round.number, update)
+            for evaluation in run.current_round.evaluations.values():
+                transaction.add_evaluation(run.run_id, run.current_round.number, evaluation)
     return run
 
 
@@ -85,14 +87,16 @@ def a_full_run() -> Run:
         evaluations={"bob": an_evaluation("bob")},
         model=a_blob("new"),
         prototypes=a_blob("new prototypes", "global_cluster"),
-        metrics_json='{"accuracy":0.1}',
+        results_json='{"accuracy":0.1}',
         timings_json='{"seconds":0.30000000000000004}',
+        prototype_counts=PrototypeCounts(by_class=(2, 0, 1), weights=(0.1, 1 / 3, 1.0)),
+        dropped={"cyn": Dropped(DropReason.QUARANTINED, "3 updates: é")},
     )
     refused = Rejections(count=3, reason="MALFORMED_UPDATE", check="finite", detail="é", round=1, last_at=0.1)
     return a_run(
-        round=current,
+        current_round=current,
         is_pause_requested=True,
-        reason="weil «warum» nicht reicht: ü",
+        reason=Stated("weil «warum» nicht reicht: ü"),
         quarantined={"cyn": "3 updates were refused", "dan": ""},
         rejections={"cyn": refused, "bob": Rejections(count=1, reason="MALFORMED_UPDATE")},
     )
@@ -156,7 +160,9 @@ def test_a_block_that_raises_keeps_nothing(store: Store) -> None:
 
 def test_a_block_that_raises_keeps_what_was_there_before(store: Store) -> None:
     run = add_run(store, a_full_run())
-    interrupted(store, lambda transaction: transaction.save_run(replace(run, status=RunStatus.FAILED, reason="no")))
+    interrupted(
+        store, lambda transaction: transaction.save_run(replace(run, status=RunStatus.FAILED, reason=Stated("no")))
+    )
     assert store.find_run(run.run_id) == run
 
 
@@ -218,14 +224,16 @@ def test_a_key_that_must_be_new_is_not_overwritten(store: Store, again: str) -> 
 
 def test_saving_a_run_replaces_its_state_and_keeps_its_updates(store: Store) -> None:
     run = add_run(store, a_full_run())
-    assert run.round is not None
+    assert run.current_round is not None
     moved = replace(
         run,
         status=RunStatus.PAUSED,
         is_pause_requested=False,
-        reason="",
+        reason=None,
         roster=("ann", "bob", "zoe"),
-        round=replace(run.round, phase=RoundPhase.COMMITTED, metrics_json="{}", phase_started_at={"committed": 5.0}),
+        current_round=replace(
+            run.current_round, phase=RoundPhase.COMMITTED, results_json="{}", phase_started_at={"committed": 5.0}
+        ),
         model=a_blob("newer"),
         prototypes=None,
         updated_at=200.0,
@@ -237,11 +245,11 @@ def test_saving_a_run_replaces_its_state_and_keeps_its_updates(store: Store) -> 
 
 def test_a_run_comes_with_its_latest_round_and_the_others_stay(store: Store) -> None:
     run = add_run(store, a_full_run())
-    second = replace(run, round=a_round(2, updates={}))
+    second = replace(run, current_round=a_round(2, updates={}))
     with store.transaction() as transaction:
         transaction.save_run(second)
     assert store.find_run(run.run_id) == second
-    assert store.find_round(run.run_id, 1) == run.round
+    assert store.find_round(run.run_id, 1) == run.current_round
     assert store.find_round(run.run_id, 3) is None
     assert store.find_round("no such run", 1) is None
 
@@ -267,17 +275,17 @@ def test_runs_are_listed_newest_first_page_by_page_each_once(store: Store) -> No
 
 def test_listed_runs_and_rounds_carry_no_updates(store: Store) -> None:
     run = add_run(store, a_full_run())
-    assert run.round is not None
-    bare = replace(run.round, updates={}, evaluations={})
-    assert store.list_runs(limit=1) == [replace(run, round=bare)]
+    assert run.current_round is not None
+    bare = replace(run.current_round, updates={}, evaluations={})
+    assert store.list_runs(limit=1) == [replace(run, current_round=bare)]
     assert store.list_rounds(run.run_id) == [bare]
 
 
 def test_rounds_are_listed_in_order_from_the_one_after(store: Store) -> None:
-    run = add_run(store, a_run(round=a_round(0)))
+    run = add_run(store, a_run(current_round=a_round(0)))
     for number in (1, 2, 10, 11):
         with store.transaction() as transaction:
-            transaction.save_run(replace(run, round=a_round(number)))
+            transaction.save_run(replace(run, current_round=a_round(number)))
     assert [found.number for found in store.list_rounds(run.run_id)] == [0, 1, 2, 10, 11]
     assert [found.number for found in store.list_rounds(run.run_id, after=0, limit=2)] == [1, 2]
     assert [found.number for found in store.list_rounds(run.run_id, after=2)] == [10, 11]
@@ -500,7 +508,7 @@ def test_named_blobs_are_listed_in_order_in_parts(store: Store) -> None:
 
 def test_a_forgotten_blob_is_nobody_s_and_may_be_named_again(store: Store) -> None:
     update = an_update("ann")
-    run = add_run(store, a_run(round=a_round(1, updates={"ann": update})))
+    run = add_run(store, a_run(current_round=a_round(1, updates={"ann": update})))
     with store.transaction() as transaction:
         transaction.add_blob(a_blob("kept"))
     names = [blob.sha256 for blob in update.payload.blobs]
@@ -521,7 +529,7 @@ def test_a_forgotten_blob_is_nobody_s_and_may_be_named_again(store: Store) -> No
 @pytest.mark.parametrize("number", [2**31, 2**40, 2**62])
 def test_large_counts_are_kept_exactly(store: Store, number: int) -> None:
     update = an_update("ann", num_examples=number, class_counts=(number, 0, 0))
-    run = add_run(store, a_run(round=a_round(1, updates={"ann": update})))
+    run = add_run(store, a_run(current_round=a_round(1, updates={"ann": update})))
     with store.transaction() as transaction:
         transaction.save_client(a_client(num_examples=number, class_counts={"a": number}))
     assert store.find_run(run.run_id) == run
@@ -538,7 +546,7 @@ def test_sizes_beyond_32_bits_are_kept(store: Store, size_bytes: int) -> None:
 def test_long_texts_are_kept_whole(store: Store) -> None:
     """The id of a run is its name and more, and may be longer than a name."""
     run = add_run(
-        store, a_run(run_id="r" * 100, name="n" * 64, reason="ü" * 100_000, config_json='{"a":1}' + " " * 10**6)
+        store, a_run(run_id="r" * 100, name="n" * 64, reason=Stated("ü" * 100_000), config_json='{"a":1}' + " " * 10**6)
     )
     assert store.find_run(run.run_id) == run
     with store.transaction() as transaction:
@@ -555,7 +563,7 @@ def test_a_text_with_the_character_that_no_database_keeps_is_refused_cleanly(sto
             change(transaction)
 
     for change in (
-        lambda transaction: transaction.save_run(replace(run, reason="a\0b")),
+        lambda transaction: transaction.save_run(replace(run, reason=Stated("a\0b"))),
         lambda transaction: transaction.add_run(replace(run, run_id="other"), request_id="a\0b", request_hash=""),
         lambda transaction: transaction.save_client(a_client("a\0b")),
     ):
@@ -591,11 +599,12 @@ def test_what_is_absent_is_null_in_the_columns_that_say_so(open_store: Open) -> 
     """A migration adds them as NULL: one row must not say `null` and another NULL of the same."""
     store = open_store()
     assert isinstance(store, SqlStore)
-    add_run(store, a_run(round=a_round(1)))
+    add_run(store, a_run(current_round=a_round(1)))
     with store._engine.connect() as connection:
         found = connection.exec_driver_sql(
             "SELECT count(*) FROM runs JOIN rounds ON rounds.run_id = runs.run_id "
-            "WHERE runs.quarantined IS NULL AND runs.rejections IS NULL AND rounds.dropped IS NULL"
+            "WHERE runs.quarantined IS NULL AND runs.rejections IS NULL AND rounds.dropped IS NULL "
+            "AND runs.reason_record IS NULL AND rounds.prototype_counts IS NULL"
         )
         assert found.scalar() == 1
 

@@ -46,7 +46,7 @@ def metrics_line(number: int):
 
 
 def committed(number: int):
-    lines = {"metrics_json": metrics_line(number), "timings_json": timings_line(number)} if number else {}
+    lines = {"results_json": metrics_line(number), "timings_json": timings_line(number)} if number else {}
     return a_round(number, RoundPhase.COMMITTED, cohort=COHORT, **lines)
 
 
@@ -64,7 +64,7 @@ def big(tmp_path_factory: pytest.TempPathFactory):
         with gateway.federation.store.transaction() as transaction:
             transaction.add_run(run, request_id="big", request_hash="")
             for number in range(NUM_ROUNDS + 1):
-                transaction.save_run(replace(run, round=committed(number)))
+                transaction.save_run(replace(run, current_round=committed(number)))
             for name in ("client-0000", "client-0001"):
                 transaction.add_evaluation("big", 1, an_evaluation(name))
             for name in COHORT:

@@ -191,7 +191,7 @@ def test_lines_are_those_of_the_rounds_to_the_byte(finished) -> None:
     rounds = gateway.federation.coordinator.list_rounds(run_id, after=0)
     metrics = gateway.http.get(f"/v1/runs/{run_id}/metrics.jsonl")
     timings = gateway.http.get(f"/v1/runs/{run_id}/timings.jsonl")
-    assert metrics.text == "".join(f"{current.metrics_json}\n" for current in rounds)
+    assert metrics.text == "".join(f"{current.results_json}\n" for current in rounds)
     assert timings.text == "".join(f"{current.timings_json}\n" for current in rounds)
     assert len(rounds) == 3
 

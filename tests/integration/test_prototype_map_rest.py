@@ -26,7 +26,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ServedGat
         gateway.federation.start_again()
         gateway.start_aggregator()
         run_id = gateway.create_and_finish(method="fedplcc", run={"rounds": ROUNDS})
-        gateway.federation.coordinator.collection.collect()
+        gateway.federation.coordinator.garbage_collection.collect()
         yield gateway, run_id
 
 

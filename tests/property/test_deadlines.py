@@ -16,6 +16,7 @@ from aggregator.presence.deadlines import Deadlines
 from aggregator.presence.sessions import Sessions
 from aggregator.rounds import machine
 from aggregator.rounds.quorum import Quorum
+from shared.reasons import sentence_of
 from shared.types import ClientActivity, Heartbeat, RoundPhase, RunSpec, Task, TaskKind
 from tests.support.federation.in_process import Clock
 from tests.support.records.builders import a_blob, a_client, a_round, a_run, an_evaluation, an_update
@@ -60,7 +61,7 @@ class Scene:
             blobs = {"model": a_blob("m"), "prototypes": a_blob("p")}
             current = a_round(1, phase, cohort=names, phase_started_at={phase.value: self.began}, **blobs)
             current = replace(current, updates={name: an_update(name) for name in names})
-        self.run = a_run(roster=names, round=current)
+        self.run = a_run(roster=names, current_round=current)
         kind = TaskKind.EVALUATE if phase is RoundPhase.EVALUATING else TaskKind.TRAIN
         self.task = Task(kind=kind, run=RunSpec(run_id="test-0000", config_json="{}", config_hash=""), round=1)
         self.fractions = dict.fromkeys(names, 0.0)
@@ -103,8 +104,8 @@ class Scene:
 
     @property
     def is_closed(self) -> bool:
-        assert self.run.round is not None
-        return self.run.round.phase is RoundPhase.AGGREGATING or machine.is_evaluated(self.run, self.quorum)
+        assert self.run.current_round is not None
+        return self.run.current_round.phase is RoundPhase.AGGREGATING or machine.is_evaluated(self.run, self.quorum)
 
     def absent(self) -> set[str]:
         """Clients that need not be waited for now, as the judge sees it."""
@@ -117,7 +118,7 @@ class Scene:
 
     def should_close(self) -> bool:
         others = set(self.scripts) - self.done
-        return not others or (others <= self.absent() and not self.quorum.lacks(tuple(self.scripts), self.done))
+        return not others or (others <= self.absent() and not self.quorum.lack(tuple(self.scripts), self.done))
 
 
 @settings(max_examples=80)
@@ -136,16 +137,16 @@ def test_a_phase_closes_at_the_second_that_the_rule_says_and_drops_who_is_missin
     for second in range(END_S + 1):
         scene.second(second)
         assert scene.is_closed == scene.should_close(), second
-        current = scene.run.round
+        current = scene.run.current_round
         assert current is not None
         missing = set(clients) - scene.done
         if scene.is_closed:
             assert set(current.dropped) == missing
-            assert scene.run.reason == ""
+            assert sentence_of(scene.run.reason) == ""
             return
         assert set(current.dropped) <= missing & scene.absent()
         present = set(clients) - (missing & scene.absent())
-        assert bool(scene.run.reason) == bool(scene.quorum.lacks(tuple(clients), present)), scene.run.reason
+        assert (scene.run.reason is None) == (scene.quorum.lack(tuple(clients), present) is None), scene.run.reason
         scene.clock.now += 1.0
 
 

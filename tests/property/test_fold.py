@@ -189,8 +189,8 @@ def test_the_order_of_arrival_changes_no_byte(order: list[str], seed: int, block
         def result(names: Sequence[str], block: int) -> tuple[str, str]:
             arrived = {name: updates[name] for name in names}
             current = a_round(1, RoundPhase.AGGREGATING, cohort=NAMES, updates=arrived)
-            model, prototypes = aggregate(replace(run, round=current), table, blobs, block)
-            return model.sha256, prototypes.sha256
+            made = aggregate(replace(run, current_round=current), table, blobs, block)
+            return made.model.sha256, made.prototypes.sha256
 
         model_sha256, prototypes_sha256 = result(order, block_elements)
         assert (model_sha256, prototypes_sha256) == result(NAMES, 1 << 18)

@@ -41,13 +41,13 @@ from shared.convert.updates import committed_from_proto, committed_to_proto, upd
 from shared.convert.uploads import UploadHeader, upload_header_from_proto, upload_header_to_proto
 from shared.errors import FedplccError, MalformedRequest, MalformedUpdate
 from shared.gen.fedplcc.v1 import round_service_pb2, run_service_pb2, types_pb2
+from shared.reasons import Dropped, DropReason, Stated
 from shared.types import (
     BlobRef,
     Client,
     ClientActivity,
     ClientProblem,
     CommittedUpdate,
-    DropReason,
     Environment,
     Evaluation,
     EvaluationCounts,
@@ -173,11 +173,9 @@ ROUND = st.builds(
     cohort=CLIENTS,
     model=st.none() | BLOB,
     prototypes=st.none() | BLOB,
-    metrics_json=TEXT,
+    results_json=TEXT,
     timings_json=TEXT,
-    dropped=st.dictionaries(
-        NAME, st.builds("{}: {}".format, st.sampled_from([reason.value for reason in DropReason]), TEXT), max_size=3
-    ),
+    dropped=st.dictionaries(NAME, st.builds(Dropped, st.sampled_from(DropReason), TEXT), max_size=3),
 )
 RUN = st.builds(
     Run,
@@ -190,9 +188,9 @@ RUN = st.builds(
     total_rounds=NUMBER,
     seed=st.just(7),
     roster=CLIENTS,
-    round=st.none() | st.builds(Round, number=NUMBER, phase=st.sampled_from(RoundPhase), cohort=CLIENTS),
+    current_round=st.none() | st.builds(Round, number=NUMBER, phase=st.sampled_from(RoundPhase), cohort=CLIENTS),
     is_pause_requested=st.booleans(),
-    reason=TEXT,
+    reason=st.none() | st.builds(Stated, SOME_TEXT),
     created_at=TIME,
     updated_at=TIME,
 )

@@ -9,7 +9,7 @@ from sqlalchemy import JSON, Boolean, Column, Float, ForeignKey, Index, MetaData
 
 from aggregator.store.database.columns import Number, Text
 
-REVISION = "0003"
+REVISION = "0004"
 """Name of the newest migration, which results in the tables below."""
 
 metadata = MetaData(
@@ -68,7 +68,12 @@ runs = Table(
     Column("model", JSON, comment="Blob of the last committed round's model: role, sha256, size_bytes."),
     Column("prototypes", JSON, comment="Blob of the last committed round's global prototypes, likewise."),
     Column("is_pause_requested", Boolean, nullable=False, comment="Whether it pauses when the open round commits."),
-    Column("reason", Text(), nullable=False, comment="Why it failed, was stopped or waits; else empty."),
+    Column(
+        "reason",
+        Text(),
+        nullable=False,
+        comment="Why it failed, was stopped or waits, where a sentence was given; else empty.",
+    ),
     Column("created_at", Float, nullable=False, comment="Seconds since the epoch."),
     Column("updated_at", Float, nullable=False, comment="When it changed last; seconds since the epoch."),
     Column(
@@ -80,6 +85,11 @@ runs = Table(
         "rejections",
         JSON(none_as_null=True),
         comment="Updates that were refused for what they are, by client id; null if none was.",
+    ),
+    Column(
+        "reason_record",
+        JSON(none_as_null=True),
+        comment="Why it failed or waits, as a kind and facts; null where reason has a sentence or nothing is to be said.",
     ),
     Index("runs_by_status", "status"),
     Index("runs_by_age", "created_at", "run_id"),
@@ -106,7 +116,12 @@ rounds = Table(
     Column(
         "dropped",
         JSON(none_as_null=True),
-        comment="Why it went on without a client of its cohort, by client id; null if it did not.",
+        comment="Clients of its cohort that it went on without: reason and detail by client id; null if it did not.",
+    ),
+    Column(
+        "prototype_counts",
+        JSON(none_as_null=True),
+        comment="Numbers of its global prototypes by class, and their smallest, median and largest weight; null until made.",
     ),
     comment="Rounds of the runs; the latest one of a run changes until it commits.",
 )

@@ -21,6 +21,7 @@ from aggregator.store.database import revisions, schema
 from aggregator.store.database.connections import Database, database_errors
 from aggregator.store.database.sqlite import Sqlite
 from shared.process.failpoints import failpoint
+from shared.reasons import AggregationFailed, Dropped, NobodyLeft, NoQuorum, Reason, Stated, WaitsForClients
 from shared.types import (
     BlobRef,
     Client,
@@ -30,6 +31,7 @@ from shared.types import (
     Evaluation,
     Event,
     EventQuery,
+    PrototypeCounts,
     Rejections,
     Round,
     RoundPhase,
@@ -272,8 +274,11 @@ class SqlTransaction:
         """See `Transaction.save_run`."""
         values = _run_values(run)
         self._connection.execute(_SAVE_RUN, {"key": values.pop("run_id"), **values})
-        if run.round is not None:
-            self._upsert(schema.rounds, {"run_id": run.run_id, "number": run.round.number, **_round_values(run.round)})
+        if run.current_round is not None:
+            self._upsert(
+                schema.rounds,
+                {"run_id": run.run_id, "number": run.current_round.number, **_round_values(run.current_round)},
+            )
 
     def add_update(self, run_id: str, round_number: int, committed: Update) -> None:
         """See `Transaction.add_update`."""
@@ -358,8 +363,21 @@ _CLIENT_BLOB = select(schema.client_blobs).where(
 _BLOB_SIZE = select(schema.blobs.c.size_bytes).where(schema.blobs.c.sha256 == bindparam("sha256"))
 
 
+_REASONS: Mapping[str, type[Reason]] = {
+    "waits_for_clients": WaitsForClients,
+    "no_quorum": NoQuorum,
+    "nobody_left": NobodyLeft,
+    "aggregation_failed": AggregationFailed,
+}
+"""Kinds of reasons that are kept as JSON, by their name there."""
+_KIND_OF_REASON = {kind: name for name, kind in _REASONS.items()}
+
 _ADAPTERS: dict[type[Any], TypeAdapter[Any]] = {
-    kind: TypeAdapter(kind) for kind in (BlobRef, ClientProblem, Environment, Evaluation, Rejections, Update)
+    kind: TypeAdapter(kind)
+    for kind in (
+        *(BlobRef, ClientProblem, Dropped, Environment, Evaluation, PrototypeCounts, Rejections, Update),
+        *_KIND_OF_REASON,
+    )
 }
 """Adapters of the records that are stored as JSON."""
 
@@ -379,10 +397,15 @@ def _blob(value: Any) -> BlobRef | None:
 
 def _run_values(run: Run) -> dict[str, Any]:
     names = ["run_id", "name", "method", "config_json", "config_hash", "total_rounds", "seed", "is_pause_requested"]
-    names += ["reason", "created_at", "updated_at"]
+    names += ["created_at", "updated_at"]
     values: dict[str, Any] = {name: getattr(run, name) for name in names}
     values |= {"status": run.status.value, "roster": list(run.roster), "round": run.round_number}
     values |= {name: None if blob is None else _dump(blob) for name, blob in _blobs_of(run)}
+    values |= {"reason": "", "reason_record": None}
+    if isinstance(run.reason, Stated):
+        values["reason"] = run.reason.sentence
+    elif run.reason is not None:
+        values["reason_record"] = {"kind": _KIND_OF_REASON[type(run.reason)], **_dump(run.reason)}
     values["quarantined"] = dict(run.quarantined) or None
     values["rejections"] = {name: _dump(refused) for name, refused in run.rejections.items()} or None
     return values
@@ -390,10 +413,11 @@ def _run_values(run: Run) -> dict[str, Any]:
 
 def _round_values(record: Round) -> dict[str, Any]:
     values: dict[str, Any] = {"phase": record.phase.value, "cohort": list(record.cohort)}
-    values |= {"metrics_json": record.metrics_json, "timings_json": record.timings_json}
+    values |= {"metrics_json": record.results_json, "timings_json": record.timings_json}
     values |= {"phase_started_at": dict(record.phase_started_at)}
     values |= {name: None if blob is None else _dump(blob) for name, blob in _blobs_of(record)}
-    values["dropped"] = dict(record.dropped) or None
+    values["dropped"] = {client_id: _dump(why) for client_id, why in record.dropped.items()} or None
+    values["prototype_counts"] = None if record.prototype_counts is None else _dump(record.prototype_counts)
     return values
 
 
@@ -407,6 +431,7 @@ def _run(row: Row[Any]) -> Run:
         del values[name]
     values["status"] = RunStatus(values["status"])
     values["roster"] = tuple(values["roster"])
+    values["reason"] = _reason(values.pop("reason_record"), values["reason"])
     values["quarantined"] = values["quarantined"] or {}
     rejections = values["rejections"] or {}
     values["rejections"] = {name: _load(Rejections, refused) for name, refused in rejections.items()}
@@ -414,8 +439,15 @@ def _run(row: Row[Any]) -> Run:
     return Run(**values)
 
 
+def _reason(record: dict[str, Any] | None, sentence: str) -> Reason | None:
+    if record is None:
+        return Stated(sentence) if sentence else None
+    reason: Reason = _load(_REASONS[record["kind"]], {name: record[name] for name in record if name != "kind"})
+    return reason
+
+
 def _with_round(connection: Connection, row: Row[Any], *, whole: bool) -> Run:
-    return replace(_run(row), round=_find_round(connection, row.run_id, row.round, whole=whole))
+    return replace(_run(row), current_round=_find_round(connection, row.run_id, row.round, whole=whole))
 
 
 def _find_round(connection: Connection, run_id: str, number: int, *, whole: bool) -> Round | None:
@@ -441,9 +473,13 @@ def _find_round(connection: Connection, run_id: str, number: int, *, whole: bool
 def _round(row: Row[Any]) -> Round:
     values = dict(row._mapping)
     del values["run_id"]
+    values["results_json"] = values.pop("metrics_json")
     values["phase"] = RoundPhase(values["phase"])
     values["cohort"] = tuple(values["cohort"])
-    values["dropped"] = values["dropped"] or {}
+    dropped = values["dropped"] or {}
+    values["dropped"] = {client_id: _load(Dropped, why) for client_id, why in dropped.items()}
+    counts = values["prototype_counts"]
+    values["prototype_counts"] = None if counts is None else _load(PrototypeCounts, counts)
     values["model"], values["prototypes"] = _blob(values["model"]), _blob(values["prototypes"])
     return Round(**values)
 

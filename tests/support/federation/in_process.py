@@ -192,7 +192,7 @@ class LocalFederation:
         return self.run_to_end(run.run_id)
 
     def metrics_lines(self, run_id: str) -> list[str]:
-        return [current.metrics_json for current in self.coordinator.list_rounds(run_id, after=0)]
+        return [current.results_json for current in self.coordinator.list_rounds(run_id, after=0)]
 
     def events(self, run_id: str = "", *types: str) -> list[Event]:
         """The history of a run or of everything, of some types if given."""

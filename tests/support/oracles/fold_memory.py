@@ -83,7 +83,7 @@ def computed(folder: Path) -> tuple[str, str]:
         total_rounds=1,
         seed=0,
         roster=tuple(updates),
-        round=record,
+        current_round=record,
         model=BlobRef(*document["start"]),
     )
     blobs = BlobStore(folder)
@@ -91,7 +91,7 @@ def computed(folder: Path) -> tuple[str, str]:
     with blobs.open(run.model.sha256) as file:
         table = read_header(file)
     made = aggregate(run, table, blobs, BLOCK_ELEMENTS)
-    return made[0].sha256, made[1].sha256
+    return made.model.sha256, made.prototypes.sha256
 
 
 def main() -> None:

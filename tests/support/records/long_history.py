@@ -15,7 +15,7 @@ from pathlib import Path
 from aggregator.rounds import machine, results
 from aggregator.rounds.events import events_between
 from shared.config.run import canonical_json
-from shared.types import Evaluation, Round, Run, RunStatus, Update
+from shared.types import Evaluation, PrototypeCounts, Round, Run, RunStatus, Update
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import NumpyClient
 
@@ -85,16 +85,19 @@ def _round_of(
     assert first.model is not None
     assert first.prototypes is not None
     moment, now = len(updates) + 1, at(len(updates) + 1)
-    run = machine.aggregated(run, number, model=first.model, prototypes=first.prototypes, now=now)
+    counts = PrototypeCounts(by_class=(NUM_GLOBAL,), weights=(0.5, 0.5, 0.5))
+    run = machine.aggregated(
+        run, number, model=first.model, prototypes=first.prototypes, prototype_counts=counts, now=now
+    )
     yield (run := replace(run, updated_at=now))
     for later, report in enumerate(reports, moment + 1):
         yield (run := replace(machine.add_evaluation(run, number, report), updated_at=at(later)))
     now = at(moments)
-    assert run.round is not None
+    assert run.current_round is not None
     assert machine.is_evaluated(run)
-    line = results.metrics_line(run.round, domains=domains, num_global_prototypes=NUM_GLOBAL)
-    timings = results.timings_line(run.round, now=now)
-    run = machine.commit_round(run, metrics_json=canonical_json(line), timings_json=canonical_json(timings), now=now)
+    line = results.metrics_line(run.current_round, domains=domains, num_global_prototypes=NUM_GLOBAL)
+    timings = results.timings_line(run.current_round, now=now)
+    run = machine.commit_round(run, results_json=canonical_json(line), timings_json=canonical_json(timings), now=now)
     yield (run := replace(run, updated_at=now))
     run = machine.next_step(run, cohort_size=None, now=now)
     assert run.status is RunStatus.RUNNING

@@ -169,9 +169,9 @@ def test_what_is_in_memory_is_what_the_next_start_reads(folder: Path) -> None:
             before = federation.coordinator.get_run(run.run_id)
             federation.restart()
             after = federation.coordinator.get_run(run.run_id)
-            assert after.round == before.round
+            assert after.current_round == before.current_round
             assert (after.status, after.model, after.prototypes) == (before.status, before.model, before.prototypes)
-            seen.add(after.round.phase if after.round else None)
+            seen.add(after.current_round.phase if after.current_round else None)
         assert seen == {RoundPhase.COLLECTING, RoundPhase.EVALUATING, RoundPhase.COMMITTED}
         assert federation.coordinator.get_run(run.run_id).status is RunStatus.COMPLETED
 

@@ -12,6 +12,7 @@ import pytest
 from aggregator.coordinator.service import Limits
 from aggregator.rounds.selection import select_cohort
 from shared.config.run import parse_run_config
+from shared.reasons import sentence_of
 from shared.types import RoundPhase, RunStatus, Task, TaskKind
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import NumpyClient, a_document
@@ -117,7 +118,7 @@ def test_the_history_of_a_run_says_everything_once_and_in_order(federation: Loca
 
 def test_a_run_waits_for_its_roster_and_says_so(federation: LocalFederation) -> None:
     run = federation.create()
-    assert (run.status, run.reason) == (RunStatus.PENDING, "waiting for clients to join")
+    assert (run.status, sentence_of(run.reason)) == (RunStatus.PENDING, "waiting for clients to join")
     first, *others = federation.clients.values()
     federation.coordinator.join(first.record, first.token)
     assert federation.task(first).detail == f"run {run.run_id} is pending"
@@ -125,7 +126,7 @@ def test_a_run_waits_for_its_roster_and_says_so(federation: LocalFederation) -> 
     for client in others:
         federation.coordinator.join(client.record, client.token)
     run = federation.coordinator.get_run(run.run_id)
-    assert (run.status, run.reason, run.round_number) == (RunStatus.RUNNING, "", 0)
+    assert (run.status, sentence_of(run.reason), run.round_number) == (RunStatus.RUNNING, "", 0)
     assert federation.task(first).kind is TaskKind.INIT
 
 

@@ -188,7 +188,7 @@ def test_who_is_done_is_shown_by_the_phase() -> None:
             method="fedavg",
             total_rounds=2,
             seed=0,
-            round=current,
+            current_round=current,
         )
         assert list(run_to_proto(run).done_clients) == done
 
@@ -224,3 +224,10 @@ def test_an_impossible_reading_costs_nobody_a_heartbeat(name: str) -> None:
     heartbeat = heartbeat_from_proto(a_heartbeat(readings={reading: value, "unreadable_files": 3.0}))
     assert heartbeat.readings == {"unreadable_files": 3.0}
     assert heartbeat.left_out == {reading[:1024]: why}
+
+
+def test_a_client_dropped_for_an_unknown_reason_is_refused() -> None:
+    message = types_pb2.Round(round=1, phase=types_pb2.ROUND_PHASE_COLLECTING, cohort=["ann"])
+    message.dropped.add(client_id="ann", reason="tired", detail="it said so")
+    with pytest.raises(MalformedRequest, match="'tired' is no reason to drop a client"):
+        round_from_proto(message)

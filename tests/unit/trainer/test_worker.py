@@ -282,11 +282,11 @@ def test_the_log_says_once_why_there_is_nothing_to_do(shell: Shell, caplog: pyte
 
 def test_the_wait_between_the_tasks_of_a_run_is_told_quietly(shell: Shell, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
-    run = a_run(run_id=RUN.run_id, roster=("ann", "bob"), round=a_round(1, updates={"ann": an_update("ann")}))
+    run = a_run(run_id=RUN.run_id, roster=("ann", "bob"), current_round=a_round(1, updates={"ann": an_update("ann")}))
     between = next_task([run], "ann", None)  # as an aggregator words it
     assert between.kind is TaskKind.WAIT
     paused = next_task([replace(run, status=RunStatus.PAUSED)], "ann", None)
-    other = replace(run, run_id="another", round=a_round(4, updates={"ann": an_update("ann")}))
+    other = replace(run, run_id="another", current_round=a_round(4, updates={"ann": an_update("ann")}))
     of_two = next_task([run, other], "ann", None)
     left_out = next_task([run, replace(other, quarantined={"ann": "3 updates were refused"})], "ann", None)
 

@@ -102,7 +102,7 @@ def test_a_restart_and_the_order_of_joining_change_nothing(federation: LocalFede
 
 def test_a_quarantined_client_leaves_the_pool_at_once(federation: LocalFederation) -> None:
     run = run_of(federation, 100, rounds=7)
-    assert run.round is not None
+    assert run.current_round is not None
     assert set(earlier_updates(run, federation.store)) == {"ann", "bob"}
     without = replace(run, quarantined={"bob": "poison"})
     assert set(earlier_updates(without, federation.store)) == {"ann"}

@@ -108,8 +108,8 @@ def test_an_update_beyond_the_limit_is_refused_under_its_own_reason_with_its_nor
     assert (event.client_id, event.data["reason"], event.data["check"]) == ("bob", "UPDATE_NORM_EXCEEDED", "norm")
     run = federation.coordinator.get_run(task.run.run_id)
     assert run.rejections["bob"].reason == "UPDATE_NORM_EXCEEDED"
-    assert run.round is not None
-    assert run.round.updates.keys() <= {"ann"}
+    assert run.current_round is not None
+    assert run.current_round.updates.keys() <= {"ann"}
 
 
 def test_a_retry_of_an_update_whose_norm_was_measured_is_a_duplicate(federation: LocalFederation) -> None:
@@ -307,8 +307,8 @@ def test_a_released_client_is_part_of_the_open_round_again_with_nothing_held_aga
         submit(federation, task, num_excluded=-1)
     run = machine.release(federation.coordinator.get_run(task.run.run_id), "bob")
     assert (run.quarantined, run.rejections) == ({}, {})
-    assert run.round is not None
-    assert run.round.dropped == {}
+    assert run.current_round is not None
+    assert run.current_round.dropped == {}
     assert machine.release(run, "bob") is run
 
 

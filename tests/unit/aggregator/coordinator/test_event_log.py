@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from aggregator.coordinator.event_log import tell
+from aggregator.coordinator.event_log import log_event
 from shared.process.log import bind
 from shared.types import ClientActivity, ClientProblem, Event, Heartbeat
 from tests.support.federation.in_process import LocalFederation
@@ -61,7 +61,7 @@ def test_trouble_is_a_warning_with_its_hint(tmp_path: Path) -> None:
 
 def test_an_event_of_no_client_is_not_taken_for_one_of_whose_call_brought_it_about() -> None:
     with logged() as lines, bind(client_id="ann", request_id="r-7"):
-        tell(Event(type="run_failed", run_id="r", round=3, data={"reason": "no quorum"}, time=1.0))
+        log_event(Event(type="run_failed", run_id="r", round=3, data={"reason": "no quorum"}, time=1.0))
     (line,) = lines()
     expected = {"level": "error", "client_id": None, "request_id": "r-7", "round": 3, "reason": "no quorum"}
     assert line | expected == line

@@ -13,12 +13,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aggregator.coordinator.garbage import DAY_S, Collection, Keep, KeptRounds, kept_rounds, needed_blobs, prototypes_of
+from aggregator.coordinator.garbage import (
+    DAY_S,
+    GarbageCollection,
+    Keep,
+    KeptRounds,
+    kept_rounds,
+    needed_blobs,
+    prototypes_of,
+)
 from aggregator.store.blobs.garbage_lock import no_collection
 from aggregator.store.database.sql_store import SqlStore
 from aggregator.store.opening import open_store
 from fedplcc.state.replay import replay
 from shared.errors import BlobNotFound, StoreUnavailable
+from shared.reasons import sentence_of
 from shared.tensors import blob_ref, to_bytes
 from shared.types import MODEL, BlobRef, RoundPhase, Run, RunStatus, Task, Update
 from tests.support.federation.in_process import LocalFederation
@@ -52,11 +61,11 @@ COLLECTING, EVALUATING, COMMITTED = RoundPhase.COLLECTING, RoundPhase.EVALUATING
 def test_last_rounds_stay_and_what_a_run_that_ended_left_open_does_not(
     phase: RoundPhase, status: RunStatus, keep: Keep, expected: KeptRounds
 ) -> None:
-    assert kept_rounds(a_run(status, round=a_round(10, phase)), keep) == expected
+    assert kept_rounds(a_run(status, current_round=a_round(10, phase)), keep) == expected
 
 
 def test_a_run_without_rounds_needs_what_it_begins_with() -> None:
-    run = a_run(RunStatus.PENDING, round=None)
+    run = a_run(RunStatus.PENDING, current_round=None)
     assert run.model is not None
     assert run.prototypes is not None
     assert needed_blobs(run, {}, Keep()) == {run.model.sha256, run.prototypes.sha256}
@@ -68,7 +77,7 @@ def test_what_is_needed_of_a_run_is_all_that_and_nothing_else() -> None:
         updates = {"ann": an_update("ann", content=f"round {number}")}
         made = {} if number == 5 else {"model": a_blob(f"model {number}"), "prototypes": a_blob(f"prototypes {number}")}
         rounds[number] = a_round(number, COLLECTING if number == 5 else COMMITTED, updates=updates, **made)
-    run = a_run(round=rounds[5], model=a_blob("model 4"), prototypes=a_blob("prototypes 4"))
+    run = a_run(current_round=rounds[5], model=a_blob("model 4"), prototypes=a_blob("prototypes 4"))
     texts = [f"{kind} {number}" for kind in ("model", "prototypes") for number in (0, 3, 4)]
     expected = {a_blob(text).sha256 for text in texts}
     expected |= {blob.sha256 for number in (4, 5) for blob in rounds[number].updates["ann"].payload.blobs}
@@ -88,7 +97,7 @@ class Tidy(LocalFederation):
     def step(self, order: object = None) -> bool:
         moved = super().step()
         before = len(self.disk.steps) if self.disk else 0
-        self.coordinator.collection.collect()
+        self.coordinator.garbage_collection.collect()
         if self.disk:
             self.steps_of_collections += range(before + 1, len(self.disk.steps) + 1)
         return moved
@@ -135,7 +144,7 @@ def test_the_default_keeps_the_first_and_the_last_models_one_round_s_updates_and
 ) -> None:
     with LocalFederation.small(folder) as federation:
         run = federation.whole_run(rounds=8)
-        federation.coordinator.collection.collect()
+        federation.coordinator.garbage_collection.collect()
         last = federation.store.find_round(run.run_id, 8)
         assert last is not None
         updates = {blob.sha256 for update in last.updates.values() for blob in update.payload.blobs}
@@ -170,7 +179,7 @@ def test_a_smaller_setting_takes_away_what_a_larger_one_kept_and_replay_still_wo
         for prototypes in (None, 5, 3, 0):
             federation.keep = Keep(models=2, prototypes=prototypes, updates=2)
             federation.restart()
-            federation.coordinator.collection.collect()
+            federation.coordinator.garbage_collection.collect()
             left = files(folder)
             assert before is None or left < before
             first = 0 if prototypes is None else 9 - prototypes
@@ -193,7 +202,7 @@ def test_a_smaller_setting_takes_away_what_a_larger_one_kept_and_replay_still_wo
 def test_whatever_is_kept_the_least_is_among_it_and_prototypes_take_nothing_else_away(
     number: int, phase: RoundPhase, status: RunStatus, models: int | None, prototypes: int | None, updates: int
 ) -> None:
-    run = a_run(status, round=a_round(number, phase))
+    run = a_run(status, current_round=a_round(number, phase))
     kept = kept_rounds(run, Keep(models=models, prototypes=prototypes, updates=updates))
     least = kept_rounds(run, Keep(models=1, prototypes=0, updates=0))
     without = kept_rounds(run, Keep(models=models, prototypes=0, updates=updates))
@@ -208,7 +217,7 @@ def test_whatever_is_kept_the_least_is_among_it_and_prototypes_take_nothing_else
 def test_prototypes_of_committed_rounds_are_read_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with LocalFederation.small(folder) as federation:
         federation.whole_run(rounds=6)
-        federation.coordinator.collection.collect()
+        federation.coordinator.garbage_collection.collect()
         read: list[tuple[str, int]] = []
         list_updates = federation.store.list_updates
 
@@ -220,10 +229,10 @@ def test_prototypes_of_committed_rounds_are_read_once(folder: Path, monkeypatch:
         monkeypatch.setattr(federation.store, "list_updates", noted)
         other = federation.whole_run(rounds=1, request_id="another")
         read.clear()
-        federation.coordinator.collection.collect()
+        federation.coordinator.garbage_collection.collect()
         assert set(read) == {(other.run_id, 0), (other.run_id, 1)}
         read.clear()
-        federation.coordinator.collection.collect()
+        federation.coordinator.garbage_collection.collect()
         assert read == []
 
 
@@ -234,7 +243,7 @@ def test_the_first_collection_after_a_start_reads_kept_rounds_by_the_page_and_no
     monkeypatch.setattr("aggregator.coordinator.garbage.PAGE_OF_UPDATES", 70)
     run_id = with_long_history(folder, num_clients=2, num_rounds=150, now=1e6)
     with LocalFederation(folder, ()) as federation:
-        collection = Collection(
+        collection = GarbageCollection(
             federation.coordinator._ledger,
             federation.store,
             federation.coordinator._blobs,
@@ -261,7 +270,7 @@ def test_all_keeps_all_models(folder: Path) -> None:
 
     with Hoarding.small(folder) as federation:
         run = federation.whole_run(rounds=4)
-        federation.coordinator.collection.collect()
+        federation.coordinator.garbage_collection.collect()
         assert files(folder) == results_of(federation, run, *range(5))
 
 
@@ -312,7 +321,7 @@ def test_an_answer_that_a_blob_is_stored_holds_until_the_commit(folder: Path) ->
         names = {blob.sha256 for blob in blobs}
         for blob in blobs:  # the same bytes as in the run before
             assert transfers.upload_status("ann", ann.token, again.run_id, 1, blob) == (blob.size_bytes, True)
-        federation.coordinator.collection.collect()
+        federation.coordinator.garbage_collection.collect()
         assert not names & files(folder)
         federation.coordinator.commit_update("ann", ann.token, again.run_id, 1, update)
         assert names <= files(folder)
@@ -325,9 +334,9 @@ def test_a_reader_keeps_its_blob_and_one_that_comes_too_late_is_told(folder: Pat
         blob, path = federation.coordinator.artifact(run.run_id, 2, "model")
         transfers = federation.coordinator.transfers
         with transfers.reading(blob):
-            federation.coordinator.collection.collect()
+            federation.coordinator.garbage_collection.collect()
             assert path.is_file()
-        federation.coordinator.collection.collect()
+        federation.coordinator.garbage_collection.collect()
         assert not path.exists()
         with pytest.raises(BlobNotFound, match="not kept any more"), transfers.reading(blob):
             pass
@@ -338,11 +347,11 @@ def test_nothing_is_collected_while_a_backup_is_made(folder: Path) -> None:
         federation.whole_run(rounds=4)
         before = files(folder)
         with no_collection(folder):
-            assert federation.coordinator.collection.collect() == 0
-            assert federation.coordinator.collection.is_due()
+            assert federation.coordinator.garbage_collection.collect() == 0
+            assert federation.coordinator.garbage_collection.is_due()
         assert files(folder) == before
-        assert federation.coordinator.collection.collect() > 0
-        assert not federation.coordinator.collection.is_due()
+        assert federation.coordinator.garbage_collection.collect() > 0
+        assert not federation.coordinator.garbage_collection.is_due()
 
 
 def test_commits_of_the_very_bytes_that_are_being_collected_lose_nothing(folder: Path) -> None:
@@ -354,7 +363,7 @@ def test_commits_of_the_very_bytes_that_are_being_collected_lose_nothing(folder:
         def collect() -> None:
             try:
                 while not ending.is_set():
-                    federation.coordinator.collection.collect()
+                    federation.coordinator.garbage_collection.collect()
             except BaseException as error:
                 failures.append(error)
 
@@ -413,7 +422,7 @@ def test_a_crash_between_any_two_steps_loses_nothing_and_leaves_nothing_for_good
             federation.restart()
             run = federation.whole_run(rounds=2)
             assert federation.metrics_lines(run.run_id) == lines, f"killed before step {step}"
-            federation.coordinator.collection.collect()
+            federation.coordinator.garbage_collection.collect()
             assert files(folder / str(step)) == results_of(federation, run, 0, 2), f"killed before step {step}"
 
 
@@ -423,7 +432,7 @@ def test_a_disk_that_fails_in_a_collection_is_told_and_the_next_one_does_the_res
     disk = Disk(monkeypatch)
     with LocalFederation.small(folder) as federation:
         run = federation.whole_run(rounds=8)
-        collection = federation.coordinator.collection
+        collection = federation.coordinator.garbage_collection
         disk.fail_at(3)
         with pytest.raises(StoreUnavailable):
             collection.collect()
@@ -439,7 +448,7 @@ def test_a_file_that_no_row_names_goes_and_a_stranger_s_stays(folder: Path) -> N
         unnamed = federation.coordinator._blobs.put(MODEL, [b"left by a crash"])
         note = folder / "blobs" / unnamed.sha256[:2] / "note.txt"
         note.write_text("what is this?")
-        federation.coordinator.collection.collect()
+        federation.coordinator.garbage_collection.collect()
         assert not federation.coordinator._blobs.path(unnamed.sha256).exists()
         assert note.exists()
 
@@ -475,9 +484,9 @@ def test_uploads_that_nobody_goes_on_with_expire_and_those_that_go_on_stay(
         going_on = receiver
         assert sorted(path.name for path in folder.glob("incoming/*")) == ["ann", "bob"]
         age(folder, 6.9, monkeypatch)
-        assert federation.coordinator.collection.collect() == 0
+        assert federation.coordinator.garbage_collection.collect() == 0
         age(folder, 0.2, monkeypatch)
-        assert federation.coordinator.collection.collect() == 10
+        assert federation.coordinator.garbage_collection.collect() == 10
         assert [path.name for path in folder.glob("incoming/*")] == ["bob"]
         assert going_on is not None
         going_on.close()
@@ -499,11 +508,11 @@ def test_a_model_to_begin_with_expires_when_nobody_has_used_it_for_days(
         for path in (folder / "initial").iterdir():
             os.utime(path, (0, 0))
         run = federation.create(run={"initial_model": f"sha256:{named}"})
-        federation.coordinator.collection.collect()
+        federation.coordinator.garbage_collection.collect()
         assert {path.name for path in folder.glob("initial/*")} == {named, f"{named}.name"}
         for path in (folder / "initial").iterdir():
             os.utime(path, (0, 0))
-        federation.coordinator.collection.collect()
+        federation.coordinator.garbage_collection.collect()
         assert not list(folder.glob("initial/*"))
         assert named in files(folder), "the run keeps it"
         assert federation.run_to_end(run.run_id).status is RunStatus.COMPLETED
@@ -518,7 +527,7 @@ def test_a_crash_while_something_expires_leaves_what_the_next_collection_takes(
         federation.join()
         run = federation.create("fedplcc")
         federation.step(["ann"])
-        federation.coordinator.collection.collect()
+        federation.coordinator.garbage_collection.collect()
         ann = federation.clients["ann"]
         task, blobs = a_task(federation, ann)
         for blob, data in blobs.items():
@@ -536,11 +545,11 @@ def test_a_crash_while_something_expires_leaves_what_the_next_collection_takes(
         age(folder, 8, monkeypatch)
         disk.kill_before(step)
         with pytest.raises(Killed):
-            federation.coordinator.collection.collect()
+            federation.coordinator.garbage_collection.collect()
         assert disk.steps[-1] == "unlink"
         disk.revive()
         federation.restart()
-        federation.coordinator.collection.collect()
+        federation.coordinator.garbage_collection.collect()
         assert not list(folder.glob("incoming/*/*"))
         assert not list(folder.glob("initial/*"))
         assert federation.run_to_end(run.run_id).status is RunStatus.COMPLETED
@@ -553,14 +562,14 @@ def test_a_collection_that_is_to_end_does_so_before_its_next_batch(folder: Path)
     with LocalFederation.small(folder) as federation:
         federation.whole_run(rounds=8)
         before = files(folder)
-        assert federation.coordinator.collection.collect(lambda: True) == 0
+        assert federation.coordinator.garbage_collection.collect(lambda: True) == 0
         assert files(folder) == before
-        assert federation.coordinator.collection.is_due()
+        assert federation.coordinator.garbage_collection.is_due()
 
 
 def test_a_collection_is_due_when_a_round_has_committed_and_rests_after_it(folder: Path) -> None:
     with LocalFederation.small(folder) as federation:
-        collection = federation.coordinator.collection
+        collection = federation.coordinator.garbage_collection
         assert collection.is_due(), "a former process may have left something"
         collection.collect()
         assert not collection.is_due()
@@ -584,7 +593,7 @@ def test_an_update_that_lay_through_a_restart_is_read_before_it_is_folded(folder
         run = federation.create()
         federation.step()
         federation.perform(federation.clients["ann"], federation.task(federation.clients["ann"]))
-        current = federation.coordinator.get_run(run.run_id).round
+        current = federation.coordinator.get_run(run.run_id).current_round
         assert current is not None
         blob = current.updates["ann"].payload.blobs[0]
         path = federation.coordinator._blobs.path(blob.sha256)
@@ -594,7 +603,7 @@ def test_an_update_that_lay_through_a_restart_is_read_before_it_is_folded(folder
         federation.restart()
         failed = federation.run_to_end(run.run_id)
         assert failed.status is RunStatus.FAILED
-        assert "does not have its SHA-256" in failed.reason
+        assert "does not have its SHA-256" in sentence_of(failed.reason)
 
 
 # A database that is not there

@@ -59,8 +59,8 @@ def begun(federation: LocalFederation, method: str, hyper: dict[str, Any], phase
         federation.step(["bob"])
         federation.step(["ann"])
     run = federation.coordinator.get_run(run.run_id)
-    assert run.round is not None
-    assert (run.round.number, run.round.phase) == (1, phase)
+    assert run.current_round is not None
+    assert (run.current_round.number, run.current_round.phase) == (1, phase)
     return run
 
 
@@ -133,17 +133,17 @@ def test_prototypes_of_the_round_come_with_its_evaluation_only_where_they_name_c
     run = begun(federation, method, hyper, RoundPhase.EVALUATING)
     task = federation.task(BOB)
     assert task.kind is TaskKind.EVALUATE
-    assert run.round is not None
-    assert task.payload.prototype_sets == (run.round.prototypes,) * count
-    assert run.round.prototypes != run.prototypes, "not those that it trained with"
-    assert task.payload.tensor_groups == (run.round.model,)
+    assert run.current_round is not None
+    assert task.payload.prototype_sets == (run.current_round.prototypes,) * count
+    assert run.current_round.prototypes != run.prototypes, "not those that it trained with"
+    assert task.payload.tensor_groups == (run.current_round.model,)
 
 
 def test_a_round_without_models_moves_few_bytes_is_computed_again_and_is_found_whole(
     federation: LocalFederation, folder: Path
 ) -> None:
     run = federation.run_to_end(created(federation, "fedproto", OWN, 4).run_id)
-    federation.coordinator.collection.collect()
+    federation.coordinator.garbage_collection.collect()
     for current in federation.coordinator.list_rounds(run.run_id, after=0):
         whole = federation.store.find_round(run.run_id, current.number)
         assert whole is not None

@@ -74,7 +74,7 @@ def test_a_picture_shows_the_rounds_global_prototypes_and_every_client_s(federat
 
 def test_a_picture_survives_the_wire(federation: Looking) -> None:
     run = a_run(federation, rounds=9)
-    federation.coordinator.collection.collect()
+    federation.coordinator.garbage_collection.collect()
     found = the_map(federation, run)
     again = prototype_map_from_proto(prototype_map_to_proto(found))
     for name in ("places_N2", "class_ids_N", "owners_N", "weights_N", "shares_N", "nearest_N"):
@@ -104,7 +104,7 @@ def test_every_method_with_prototypes_has_a_map_and_compares_as_it_does(federati
 def test_rounds_beyond_those_that_are_kept_are_named_and_the_kept_ones_too(federation: Looking) -> None:
     run = a_run(federation, rounds=9)
     assert the_map(federation, run).rounds == ((4, 9),), "also what no collection has taken yet may go at any moment"
-    federation.coordinator.collection.collect()
+    federation.coordinator.garbage_collection.collect()
     with pytest.raises(
         BlobNotFound, match=r"round 3 .* collected; there are those of rounds 4 to 9: .* keep_proto"
     ) as gone:
@@ -118,7 +118,7 @@ def test_what_an_aggregator_that_kept_less_has_left_is_all_that_there_is(federat
     federation.keep = Keep(models=2, prototypes=0, updates=1)
     federation.restart()
     run = a_run(federation, rounds=4)
-    federation.coordinator.collection.collect()
+    federation.coordinator.garbage_collection.collect()
     federation.keep = Keep(models=2, prototypes=100, updates=1)
     federation.restart()
     found = the_map(federation, run)
@@ -226,7 +226,7 @@ def test_pictures_go_on_as_they_began_when_the_first_key_round_is_collected(fede
     run = federation.create("fedplcc", run={"rounds": 16})
     kept: dict[int, RoundMap] = {}
     while federation.step():
-        federation.coordinator.collection.collect()
+        federation.coordinator.garbage_collection.collect()
         current = federation.coordinator.get_run(run.run_id)
         if current.round_number > 1:
             found = the_map(federation, run)

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from aggregator.computation.aggregation import aggregate, config_of
+from aggregator.computation.aggregation import Aggregated, aggregate
 from aggregator.coordinator.service import Limits
+from aggregator.rounds.configuration import config_of
 from aggregator.store.blobs.blob_store import BlobStore
 from shared.config.run import parse_run_config
 from shared.errors import (
@@ -22,6 +23,7 @@ from shared.errors import (
     RunEnded,
     RunNotFound,
 )
+from shared.reasons import sentence_of
 from shared.types import BlobRef, ClientActivity, EventQuery, RoundPhase, Run, RunStatus, TaskKind
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import NumpyClient, a_document
@@ -151,7 +153,7 @@ def test_a_run_paused_at_any_step_ends_in_the_unpaused_runs_model(
     before = federation.coordinator.get_run(run.run_id)
     paused = federation.coordinator.pause(run.run_id, now=now)
     if now:
-        assert (paused.status, paused.round) == (RunStatus.PAUSED, before.round)
+        assert (paused.status, paused.current_round) == (RunStatus.PAUSED, before.current_round)
         assert all(federation.task(client).kind is TaskKind.WAIT for client in federation.clients.values())
     else:
         assert (paused.status, paused.is_pause_requested) == (RunStatus.RUNNING, True)
@@ -340,7 +342,7 @@ def test_a_run_stopped_in_a_round_is_stopping_until_its_trainers_are_idle(federa
     working = {"activity": ClientActivity.TRAINING, "run_id": run.run_id, "round": 1}
     assert federation.heartbeat(ann, **working)
     stopped = federation.coordinator.stop(run.run_id, reason="enough")
-    assert (stopped.status, stopped.reason) == (RunStatus.STOPPING, "enough")
+    assert (stopped.status, sentence_of(stopped.reason)) == (RunStatus.STOPPING, "enough")
     assert not federation.heartbeat(ann, **working)
     for client in (ann, bob):
         told = federation.task(client)
@@ -350,7 +352,7 @@ def test_a_run_stopped_in_a_round_is_stopping_until_its_trainers_are_idle(federa
     assert federation.task(ann).kind is TaskKind.WAIT
     federation.idle(bob)
     after = federation.coordinator.get_run(run.run_id)
-    assert (after.status, after.reason, after.round_number) == (RunStatus.STOPPED, "enough", 1)
+    assert (after.status, sentence_of(after.reason), after.round_number) == (RunStatus.STOPPED, "enough", 1)
     assert after.model == run.model, "the last committed round is kept"
     types = [event.type for event in federation.events(run.run_id)]
     assert types[-2:] == ["run_stopping", "run_stopped"]
@@ -364,14 +366,14 @@ def test_stopping_twice_changes_nothing_the_second_time(federation: LocalFederat
     assert federation.coordinator.stop(run.run_id, reason="second") == first
     federation.run_to_end(run.run_id)
     ended = federation.coordinator.get_run(run.run_id)
-    assert (ended.status, ended.reason) == (RunStatus.STOPPED, "first")
+    assert (ended.status, sentence_of(ended.reason)) == (RunStatus.STOPPED, "first")
     assert federation.coordinator.stop(run.run_id, reason="third") == ended
 
 
 def test_a_run_that_nobody_works_for_stops_at_once(federation: LocalFederation) -> None:
     pending = federation.coordinator.create_run("r", a_document(clients=("ann", "eve")))
     stopped = federation.coordinator.stop(pending.run_id)
-    assert (stopped.status, stopped.reason) == (RunStatus.STOPPED, "stopped by request")
+    assert (stopped.status, sentence_of(stopped.reason)) == (RunStatus.STOPPED, "stopped by request")
     paused = federation.create()
     federation.coordinator.pause(paused.run_id, now=True)
     assert federation.coordinator.stop(paused.run_id).status is RunStatus.STOPPED
@@ -425,7 +427,7 @@ def test_a_stopping_run_ends_after_a_restart(federation: LocalFederation) -> Non
     assert status(federation, run) is RunStatus.STOPPING
     federation.coordinator.tick()
     ended = federation.coordinator.get_run(run.run_id)
-    assert (ended.status, ended.reason) == (RunStatus.STOPPED, "enough")
+    assert (ended.status, sentence_of(ended.reason)) == (RunStatus.STOPPED, "enough")
 
 
 def test_a_run_stopped_while_it_aggregates_takes_no_result(federation: LocalFederation) -> None:
@@ -461,7 +463,7 @@ def test_a_run_whose_stored_blobs_are_damaged_fails_with_a_reason(
     run = until_round(federation, federation.create("fedplcc"), 1)
     for client in federation.clients.values():
         federation.perform(client, federation.task(client))
-    current = federation.coordinator.get_run(run.run_id).round
+    current = federation.coordinator.get_run(run.run_id).current_round
     assert current is not None
     payload = current.updates["bob"].payload
     blob = {"global model": run.model, "model": payload.tensor_groups[0], "prototypes": payload.prototype_sets[0]}[
@@ -478,9 +480,9 @@ def test_a_run_whose_stored_blobs_are_damaged_fails_with_a_reason(
     assert federation.coordinator.work()
     failed = federation.coordinator.get_run(run.run_id)
     assert failed.status is RunStatus.FAILED
-    assert failed.reason.startswith("round 1 cannot be aggregated: ")
+    assert sentence_of(failed.reason).startswith("round 1 cannot be aggregated: ")
     (event,) = federation.events(run.run_id, "run_failed")
-    assert event.data == {"reason": failed.reason}
+    assert event.data == {"reason": sentence_of(failed.reason)}
     assert not federation.coordinator.work()
 
 
@@ -513,14 +515,14 @@ def test_a_run_whose_aggregation_crashes_keeps_no_other_run_waiting(
     while any([federation.perform(client, federation.task(client)) for client in federation.clients.values()]):
         pass  # until both runs wait for the aggregator
 
-    def crash_for_one(run: Run, *arguments: Any) -> tuple[BlobRef, BlobRef]:
+    def crash_for_one(run: Run, *arguments: Any) -> Aggregated:
         if run.run_id == crashing.run_id:
             raise ZeroDivisionError
         return aggregate(run, *arguments)
 
     def phases() -> list[RoundPhase]:
         runs = (federation.coordinator.get_run(run.run_id) for run in (crashing, other))
-        return [run.round.phase for run in runs if run.round]
+        return [run.current_round.phase for run in runs if run.current_round]
 
     with monkeypatch.context() as patched:
         patched.setattr("aggregator.coordinator.round_work.aggregate", crash_for_one)
@@ -533,12 +535,12 @@ def test_a_run_whose_aggregation_crashes_keeps_no_other_run_waiting(
             federation.coordinator.work()
     (event,) = federation.events(crashing.run_id, "aggregation_failed")
     waiting = federation.coordinator.get_run(crashing.run_id)
-    assert event.data["detail"] == waiting.reason
-    assert "the aggregator's log says more" in waiting.reason
-    assert "ZeroDivision" not in waiting.reason
+    assert event.data["detail"] == sentence_of(waiting.reason)
+    assert "the aggregator's log says more" in sentence_of(waiting.reason)
+    assert "ZeroDivision" not in sentence_of(waiting.reason)
     while federation.coordinator.work():
         pass
-    assert federation.coordinator.get_run(crashing.run_id).reason == ""
+    assert sentence_of(federation.coordinator.get_run(crashing.run_id).reason) == ""
     with monkeypatch.context() as patched:
         patched.setattr("aggregator.coordinator.round_work.aggregate", crash_for_one)
         with pytest.raises(ZeroDivisionError):
@@ -593,6 +595,6 @@ def test_a_run_whose_stored_configuration_cannot_be_read_fails_alone(
         federation.restart()
     failed = federation.coordinator.get_run(unreadable.run_id)
     assert failed.status is RunStatus.FAILED
-    assert "a key that another version wrote" in failed.reason
+    assert "a key that another version wrote" in sentence_of(failed.reason)
     assert [event.type for event in federation.events(unreadable.run_id)][-1] == "run_failed"
     assert federation.run_to_end(other.run_id).status is RunStatus.COMPLETED

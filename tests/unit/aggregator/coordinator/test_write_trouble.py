@@ -8,9 +8,10 @@ from typing import NoReturn
 import pytest
 
 from aggregator.coordinator.attendance import MAX_ANNOUNCED
-from aggregator.coordinator.write_trouble import FORGET_AFTER_S, Storage
+from aggregator.coordinator.write_trouble import FORGET_AFTER_S, WriteTrouble
 from aggregator.store.blobs.uploads import Upload
 from shared.errors import BlobCorrupt, StoreUnavailable
+from shared.reasons import sentence_of
 from tests.support.federation.in_process import Clock, LocalFederation
 from tests.support.federation.numpy_client import NumpyClient
 from tests.support.hosts.failing_disk import Disk
@@ -18,29 +19,29 @@ from tests.support.hosts.memory_folder import memory_folder
 from tests.support.records.captured_logs import logged
 
 
-def fail(storage: Storage, what: str) -> None:
+def fail(storage: WriteTrouble, what: str) -> None:
     with pytest.raises(StoreUnavailable), storage.writing(what):
         raise StoreUnavailable(f"{what} cannot be written")
 
 
 def test_a_failure_is_told_until_the_same_kind_of_writing_works() -> None:
     clock = Clock()
-    storage = Storage(clock)
-    assert storage.why_waiting() == ""
+    storage = WriteTrouble(clock)
+    assert storage.reason() is None
     fail(storage, "uploads")
     clock.now += 1
     fail(storage, "history")
-    assert "history cannot be written; make room" in storage.why_waiting()
+    assert "history cannot be written; make room" in sentence_of(storage.reason())
     with storage.writing("history"):
         pass
-    assert "uploads cannot be written" in storage.why_waiting()
+    assert "uploads cannot be written" in sentence_of(storage.reason())
     with storage.writing("uploads"):
         pass
-    assert storage.why_waiting() == ""
+    assert storage.reason() is None
 
 
 def test_an_upload_that_begins_again_does_not_say_that_the_disk_has_room() -> None:
-    storage = Storage(Clock())
+    storage = WriteTrouble(Clock())
     with logged() as lines:
         for _ in range(3):
             with storage.writing("uploads", is_proof=False):
@@ -66,26 +67,26 @@ def test_a_run_waits_for_storage_while_its_upload_only_begins_again(monkeypatch:
                 with pytest.raises(StoreUnavailable):
                     receiver.write(0, data)
             receiver.close()
-            assert federation.coordinator.get_run(run.run_id).reason.startswith("waits for storage: ")
+            assert sentence_of(federation.coordinator.get_run(run.run_id).reason).startswith("waits for storage: ")
         again = federation.coordinator.transfers.begin_upload(
             client.client_id, client.token, run.run_id, task.round, blob
         )
         assert again is not None
-        assert federation.coordinator.get_run(run.run_id).reason.startswith("waits for storage: ")
+        assert sentence_of(federation.coordinator.get_run(run.run_id).reason).startswith("waits for storage: ")
         again.write(0, data)
         again.close()
-        assert "storage" not in federation.coordinator.get_run(run.run_id).reason
+        assert "storage" not in sentence_of(federation.coordinator.get_run(run.run_id).reason)
 
 
 def test_a_failure_that_nobody_met_again_is_forgotten_and_other_errors_are_none_of_it() -> None:
     clock = Clock()
-    storage = Storage(clock)
+    storage = WriteTrouble(clock)
     fail(storage, "uploads")
     clock.now += FORGET_AFTER_S + 1
-    assert storage.why_waiting() == ""
+    assert storage.reason() is None
     with pytest.raises(BlobCorrupt), storage.writing("results"):
         raise BlobCorrupt("other bytes")
-    assert storage.why_waiting() == ""
+    assert storage.reason() is None
 
 
 def test_a_run_says_why_it_waits_and_keeps_its_own_reason(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,10 +101,10 @@ def test_a_run_says_why_it_waits_and_keeps_its_own_reason(monkeypatch: pytest.Mo
         with pytest.raises(StoreUnavailable):
             federation.upload(client, task, blobs)
         for seen in (federation.coordinator.get_run(run.run_id), *federation.coordinator.list_runs(limit=1)):
-            assert seen.reason.startswith("waits for storage: ")
+            assert sentence_of(seen.reason).startswith("waits for storage: ")
         disk.revive()
         federation.submit(client, task, update, blobs)
-        assert "storage" not in federation.coordinator.get_run(run.run_id).reason
+        assert "storage" not in sentence_of(federation.coordinator.get_run(run.run_id).reason)
 
 
 def test_a_client_that_joined_while_nothing_could_be_written_is_written_down_when_it_can() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +20,7 @@ from aggregator.metrics.rounds import RESULTS
 from aggregator.metrics.runs import CLASSES, DOMAINS, KEEP_ENDED_S, LOSS_TERMS, MAX_NAME, MAX_RUNS
 from shared import errors
 from shared.process.metrics import new_registry
-from shared.types import ClientActivity, RoundPhase, Run, RunStatus
+from shared.types import ClientActivity, PrototypeCounts, RoundPhase, Run, RunStatus
 from tests.support.federation.in_process import LocalFederation
 from tests.support.records.builders import a_round, a_run
 
@@ -52,18 +53,21 @@ def a_committed_run(run_id: str = "one", number: int = 1, **values: Any) -> Run:
         **values,
     }
     started = {"collecting": 100.0, "aggregating": 103.0, "evaluating": 103.5, "committed": 104.0}
-    current = a_round(number, RoundPhase.COMMITTED, metrics_json=json.dumps(line), phase_started_at=started)
-    return a_run(run_id=run_id, round=current)
+    current = a_round(number, RoundPhase.COMMITTED, results_json=json.dumps(line), phase_started_at=started)
+    return a_run(run_id=run_id, current_round=current)
 
 
 def commit(
     metrics: AggregatorMetrics, run: Run, counts: list[int], *, now: float, weights: Sequence[float] = ()
 ) -> None:
     """Let a run's evaluated round become the committed one that it has, on the disk at `now`."""
-    assert run.round is not None
-    evaluating = replace(run, round=replace(run.round, phase=RoundPhase.EVALUATING))
+    assert run.current_round is not None
+    evaluating = replace(run, current_round=replace(run.current_round, phase=RoundPhase.EVALUATING))
     metrics.rounds.stepped(evaluating, run, now=now)
-    metrics.runs.committed(run, run.round, counts, weights)
+    found = PrototypeCounts(
+        by_class=tuple(counts), weights=(min(weights), statistics.median(weights), max(weights)) if weights else None
+    )
+    metrics.runs.committed(run, replace(run.current_round, prototype_counts=found))
 
 
 def test_every_known_label_is_there_from_the_start(registry: CollectorRegistry, metrics: AggregatorMetrics) -> None:

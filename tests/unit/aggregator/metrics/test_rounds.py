@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from aggregator.coordinator.ledger import Ledger
 from aggregator.metrics.round_times import Phase
 from aggregator.metrics.rounds import RESULTS
 from aggregator.metrics.runs import KEEP_ENDED_S, MAX_RUNS
@@ -193,7 +192,7 @@ def test_a_round_that_commits_while_the_aggregator_starts_is_the_one_that_is_sho
     federation: LocalFederation,
 ) -> None:
     run, (ann, bob) = federation.create("fedplcc", run=ROUNDS), federation.clients.values()
-    while (current := federation.coordinator.get_run(run.run_id).round) is None or (
+    while (current := federation.coordinator.get_run(run.run_id).current_round) is None or (
         (current.number, current.phase) != (2, RoundPhase.EVALUATING)
     ):
         for client in (ann, bob):
@@ -220,38 +219,17 @@ def test_a_start_without_open_runs_is_no_recovery(federation: LocalFederation) -
     assert federation.metric("run_info", run=run.run_id, method="fedavg", name="test") is None
 
 
-def test_prototypes_that_are_gone_keep_no_aggregator_from_starting(federation: LocalFederation) -> None:
+def test_a_new_start_shows_the_last_results_although_their_prototypes_are_gone(federation: LocalFederation) -> None:
     run = round_of(federation, federation.create("fedplcc", run=ROUNDS), 2)
     assert run.prototypes is not None
     for path in federation.folder.rglob(f"{run.prototypes.sha256}*"):
         path.unlink()
+    shown = {"mean_domain_accuracy_ratio": {}, "prototype_cluster_weight": {"summary": "median"}}
+    before = {name: federation.metric(name, run=run.run_id, **labels) for name, labels in shown.items()}
+    assert None not in before.values()
     federation.start_again()
     assert federation.metric("round", run=run.run_id) == 2
-    assert federation.metric("mean_domain_accuracy_ratio", run=run.run_id) is None
-
-
-def test_prototypes_that_cannot_be_read_to_be_shown_break_no_round(
-    federation: LocalFederation, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run = round_of(federation, federation.create("fedplcc", run=ROUNDS), 2)
-    shown = federation.metric("mean_domain_accuracy_ratio", run=run.run_id)
-    assert shown is not None
-    committed = Ledger._committed
-
-    def then_damaged(self: Ledger, evaluated: Run, now: float) -> Run:
-        """Commit the round, whose prototypes nobody can read from then on."""
-        after = committed(self, evaluated, now)
-        assert after.round is not None
-        assert after.round.prototypes is not None
-        (path,) = federation.folder.rglob(f"{after.round.prototypes.sha256}*")
-        path.unlink()
-        return after
-
-    with monkeypatch.context() as patched:
-        patched.setattr(Ledger, "_committed", then_damaged)
-        now = round_of(federation, run, 3)
-    assert (now.status, now.round_number) == (RunStatus.RUNNING, 3)
-    assert results(federation) == {"committed": 2}
+    assert {name: federation.metric(name, run=run.run_id, **labels) for name, labels in shown.items()} == before
 
 
 def test_a_run_says_what_it_is_and_how_the_prototypes_of_its_last_round_weigh(federation: LocalFederation) -> None:
@@ -393,8 +371,8 @@ def test_the_room_on_the_disk_is_that_of_the_state_directory(
 
 def test_round_0_is_measured_by_none_of_it(federation: LocalFederation) -> None:
     run = round_of(federation, federation.create(run=ROUNDS), 1)
-    assert run.round is not None
-    assert run.round.phase is RoundPhase.COLLECTING
+    assert run.current_round is not None
+    assert run.current_round.phase is RoundPhase.COLLECTING
     assert federation.metric("round_duration_seconds_count") == 0
     assert results(federation) == {}
 

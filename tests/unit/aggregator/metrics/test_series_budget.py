@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from dataclasses import replace
 
 from prometheus_client import CollectorRegistry, generate_latest
 
@@ -13,7 +14,7 @@ from aggregator.presence.sessions import Sessions
 from shared.gen.fedplcc.v1 import round_service_pb2, run_service_pb2
 from shared.process.metrics import new_registry
 from shared.readings import READINGS
-from shared.types import Client, Heartbeat, RoundPhase, Run
+from shared.types import Client, Heartbeat, PrototypeCounts, RoundPhase, Run
 from tests.support.federation.in_process import Clock
 from tests.support.records.builders import a_round, a_run
 
@@ -56,11 +57,12 @@ def a_busy_aggregator(
     open_runs = [_a_run(f"run-{index}", tuple(names), domains, terms) for index in range(runs)]
     metrics.runs.follow(open_runs, now=clock.now)
     for run in open_runs:
-        assert run.round is not None
-        metrics.runs.committed(run, run.round, [1] * classes, [0.5, 0.5])
+        assert run.current_round is not None
+        counts = PrototypeCounts(by_class=(1,) * classes, weights=(0.5, 0.5, 0.5))
+        metrics.runs.committed(run, replace(run.current_round, prototype_counts=counts))
         later = a_round(2, cohort=tuple(names))
-        metrics.rounds.stepped(run, a_run(run_id=run.run_id, round=later), now=clock.now)
-    metrics.runs.follow([a_run(run_id=run.run_id, round=a_round(2)) for run in open_runs], now=clock.now)
+        metrics.rounds.stepped(run, a_run(run_id=run.run_id, current_round=later), now=clock.now)
+    metrics.runs.follow([a_run(run_id=run.run_id, current_round=a_round(2)) for run in open_runs], now=clock.now)
     for run in open_runs:
         metrics.runs.waits(run.run_id, moved_at=clock.now, patience_s=900.0)
     metrics.clients.follow(sessions, open_runs)
@@ -74,8 +76,8 @@ def _a_run(run_id: str, roster: tuple[str, ...], domains: int, terms: int) -> Ru
         "loss": {f"term-{index}": 1.0 for index in range(terms)},
         "prototypes": {"local": 4, "global": 2},
     }
-    committed = a_round(1, RoundPhase.COMMITTED, metrics_json=json.dumps(line))
-    return a_run(run_id=run_id, roster=roster, round=committed)
+    committed = a_round(1, RoundPhase.COMMITTED, results_json=json.dumps(line))
+    return a_run(run_id=run_id, roster=roster, current_round=committed)
 
 
 def series_of(registry: CollectorRegistry) -> list[str]:

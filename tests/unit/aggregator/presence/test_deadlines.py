@@ -13,7 +13,9 @@ import pytest
 from aggregator.coordinator.service import Limits
 from aggregator.presence.deadlines import Deadlines
 from aggregator.presence.sessions import Sessions
+from aggregator.rounds import machine
 from shared.errors import InvalidConfig, LateUpdate, StaleRound
+from shared.reasons import Dropped, DropReason, sentence_of
 from shared.types import ClientActivity, ClientProblem, Round, RoundPhase, Run, RunStatus, Task, TaskKind
 from tests.support.federation.in_process import Clock, LocalFederation
 from tests.support.federation.numpy_client import NumpyClient
@@ -51,7 +53,7 @@ class Scene:
 
     @property
     def round(self) -> Round:
-        current = self.run.round
+        current = self.run.current_round
         assert current is not None
         return current
 
@@ -174,7 +176,9 @@ def test_a_client_whose_lease_ran_out_is_dropped_at_the_deadline(federation: Loc
     dropped_at = scene.wait_until_dropped(alive=("ann", "bob"))
     bound = max(DEADLINE_S, seconds + lease_s)
     assert bound <= dropped_at <= bound + 2 * TICK_S
-    assert scene.round.dropped["zoe"].startswith("lost: not connected, last came further at 1970-01-01 00:1")
+    zoe = scene.round.dropped["zoe"]
+    assert zoe.reason is DropReason.LOST
+    assert zoe.detail.startswith("not connected, last came further at 1970-01-01 00:1")
 
 
 def test_a_client_that_cannot_do_its_task_is_dropped_at_the_deadline_however_alive(federation: LocalFederation) -> None:
@@ -184,7 +188,7 @@ def test_a_client_that_cannot_do_its_task_is_dropped_at_the_deadline_however_ali
     federation.heartbeat(federation.clients["zoe"], problem=problem)
     dropped_at = scene.wait_until_dropped(moving=("zoe",), alive=("ann", "bob"))
     assert DEADLINE_S <= dropped_at <= DEADLINE_S + TICK_S
-    assert scene.round.dropped == {"zoe": "problem: OUT_OF_MEMORY: there is not enough memory"}
+    assert scene.round.dropped == {"zoe": Dropped(DropReason.PROBLEM, "OUT_OF_MEMORY: there is not enough memory")}
 
 
 def test_a_warning_of_a_client_drops_nobody(federation: LocalFederation) -> None:
@@ -209,8 +213,8 @@ def test_nobody_is_dropped_before_the_deadline_nor_without_one(federation: Local
         federation.clock.now += 60.0
         federation.coordinator.tick()
     found = federation.coordinator.get_run(run.run_id)
-    assert found.round is not None
-    assert (found.status, found.reason, found.round.dropped) == (RunStatus.RUNNING, "", {})
+    assert found.current_round is not None
+    assert (found.status, found.reason, found.current_round.dropped) == (RunStatus.RUNNING, None, {})
 
 
 @pytest.mark.parametrize("skew_s", [-86_400.0, -3600.0, 3600.0, 86_400.0])
@@ -219,7 +223,7 @@ def test_a_wall_clock_that_is_set_drops_nobody_and_holds_nobody(skew_s: float) -
     sessions = Sessions(10.0, monotonic)
     deadlines = Deadlines(sessions, wall_clock=wall, monotonic_clock=monotonic)
     deadlines.observe([])
-    run = a_run(round=a_round(phase_started_at={"collecting": wall.now}))
+    run = a_run(current_round=a_round(phase_started_at={"collecting": wall.now}))
     absent = []
     for second in range(80):
         for name in ("ann", "bob"):
@@ -260,7 +264,7 @@ def test_a_round_goes_on_with_a_quorum_and_everybody_can_see_without_whom(federa
     assert first["accuracy"]["zoe-domain"] is None
     assert first["accuracy"]["mean"] is not None
     found = federation.coordinator.list_rounds(scene.run_id)[1]
-    assert found.dropped["zoe"].startswith("lost: ")
+    assert found.dropped["zoe"].reason is DropReason.LOST
     assert scene.events("client_dropped") == [("client_dropped", 1, "zoe")]
     (event,) = federation.events(scene.run_id, "client_dropped")
     assert (event.data["reason"], event.data["detail"][:14]) == ("lost", "not connected,")
@@ -363,7 +367,7 @@ def test_without_a_quorum_a_run_waits_says_for_whom_and_goes_on_when_they_are_ba
     scene = Scene(federation)
     scene.do("ann")
     scene.wait(DEADLINE_S + TICK_S, alive=("ann", "bob"))
-    reason = scene.run.reason
+    reason = sentence_of(scene.run.reason)
     assert reason.startswith(
         "round 1 has no quorum, 1 of the 2 clients that it needs; missing: bob (silent: connected, "
     )
@@ -372,10 +376,10 @@ def test_without_a_quorum_a_run_waits_says_for_whom_and_goes_on_when_they_are_ba
     assert scene.round.dropped == {}, "whoever comes back is part of the round"
     assert federation.metric("runs_without_quorum") == 1.0
     scene.wait(100 * TICK_S, alive=("ann", "bob"))
-    assert scene.run.reason == reason, "the same facts are the same words, and no more events"
+    assert sentence_of(scene.run.reason) == reason, "the same facts are the same words, and no more events"
     assert scene.events("quorum_missing") == [("quorum_missing", 1, "")]
     scene.wait(2 * TICK_S, moving=("bob",), alive=("ann",))
-    assert scene.run.reason == ""
+    assert sentence_of(scene.run.reason) == ""
     assert set(scene.round.dropped) == {"zoe"}
     assert federation.metric("runs_without_quorum") == 0.0
     scene.do("bob")
@@ -391,12 +395,12 @@ def test_a_client_that_comes_back_to_a_waiting_run_commits_and_closes_it(federat
     scene = Scene(federation)
     scene.do("ann")
     scene.wait(4 * DEADLINE_S, alive=("ann",))
-    assert scene.run.reason
+    assert machine.waits_for_quorum(scene.run)
     federation.join()
     scene.do("zoe")
     scene.tick()
     assert scene.phase == "aggregating"
-    assert (scene.run.reason, set(scene.round.dropped)) == ("", {"bob"})
+    assert (scene.run.reason, set(scene.round.dropped)) == (None, {"bob"})
 
 
 def test_a_run_that_is_to_fail_without_a_quorum_fails_with_the_same_words(federation: LocalFederation) -> None:
@@ -407,9 +411,11 @@ def test_a_run_that_is_to_fail_without_a_quorum_fails_with_the_same_words(federa
     scene.wait(2 * TICK_S, alive=("ann", "bob"))
     run = scene.run
     assert run.status is RunStatus.FAILED
-    assert run.reason.startswith("round 1 has no quorum, 1 of the 2 clients that it needs; missing: bob (silent: ")
+    assert sentence_of(run.reason).startswith(
+        "round 1 has no quorum, 1 of the 2 clients that it needs; missing: bob (silent: "
+    )
     (event,) = federation.events(scene.run_id, "run_failed")
-    assert event.data == {"reason": run.reason}
+    assert event.data == {"reason": sentence_of(run.reason)}
 
 
 def test_the_whole_cohort_with_a_deadline_fails_a_run_that_would_wait_for_ever(federation: LocalFederation) -> None:
@@ -421,7 +427,7 @@ def test_the_whole_cohort_with_a_deadline_fails_a_run_that_would_wait_for_ever(f
         federation.coordinator.tick()
     failed = federation.coordinator.get_run(run.run_id)
     assert failed.status is RunStatus.FAILED
-    assert failed.reason.startswith("round 1 has no quorum, ")
+    assert sentence_of(failed.reason).startswith("round 1 has no quorum, ")
 
 
 def test_every_domain_needs_a_client_of_each(tmp_path: Path) -> None:
@@ -431,7 +437,9 @@ def test_every_domain_needs_a_client_of_each(tmp_path: Path) -> None:
         scene = Scene(federation, every_domain=True, min_clients=None)
         scene.do("ann", "bob")
         scene.wait(DEADLINE_S + TICK_S, alive=("ann", "bob"))
-        assert scene.run.reason.startswith("round 1 has no quorum, no client of domain south; missing: zoe (lost: ")
+        assert sentence_of(scene.run.reason).startswith(
+            "round 1 has no quorum, no client of domain south; missing: zoe (lost: "
+        )
         federation.join()
         scene.do("zoe")
         assert scene.phase == "aggregating"
@@ -485,12 +493,12 @@ def test_two_clients_that_were_asked_for_the_first_model_give_one(federation: Lo
 def test_without_anybody_to_ask_for_the_first_model_the_run_waits_and_says_so(federation: LocalFederation) -> None:
     scene = Scene(federation, is_initialised=False)
     scene.wait(DEADLINE_S + TICK_S)
-    assert scene.run.reason.startswith(
+    assert sentence_of(scene.run.reason).startswith(
         "round 0 has no quorum, nobody is there to make the first model; missing: ann (lost"
     )
     federation.join()
     scene.do("ann")
-    assert (scene.round.number, scene.run.reason) == (1, "")
+    assert (scene.round.number, sentence_of(scene.run.reason)) == (1, "")
 
 
 # Restarts and pauses
@@ -505,7 +513,7 @@ def test_nobody_is_dropped_because_the_aggregator_was_away(federation: LocalFede
     scene.wait(SILENCE_S - TICK_S)
     assert scene.round.dropped == {}, "the phase is long overdue, but who could have said anything?"
     scene.wait(2 * TICK_S)
-    assert scene.round.dropped == {"zoe": "lost: not connected"}
+    assert scene.round.dropped == {"zoe": Dropped(DropReason.LOST, "not connected")}
 
 
 def test_the_clock_of_a_phase_goes_on_over_a_restart(federation: LocalFederation) -> None:
@@ -523,19 +531,19 @@ def test_a_run_that_waited_for_a_quorum_goes_on_waiting_over_a_restart(federatio
     scene = Scene(federation)
     scene.do("ann")
     scene.wait(DEADLINE_S + TICK_S, alive=("ann",))
-    reason = scene.run.reason
+    reason = sentence_of(scene.run.reason)
     assert reason
     federation.store.close()
     federation._start()
     federation.coordinator.join(federation.clients["ann"].record, federation.clients["ann"].token)
     scene.wait(SILENCE_S - TICK_S, alive=("ann",))
-    assert scene.run.reason == reason
+    assert sentence_of(scene.run.reason) == reason
     scene.wait(2 * TICK_S, alive=("ann",))
-    assert scene.run.reason.endswith("missing: bob (lost: not connected), zoe (lost: not connected)")
+    assert sentence_of(scene.run.reason).endswith("missing: bob (lost: not connected), zoe (lost: not connected)")
     assert scene.events("quorum_regained") == []
     federation.join()
     scene.do("bob", "zoe")
-    assert (scene.phase, scene.run.reason) == ("aggregating", "")
+    assert (scene.phase, sentence_of(scene.run.reason)) == ("aggregating", "")
 
 
 def test_what_was_decided_before_a_restart_stays_decided(federation: LocalFederation) -> None:

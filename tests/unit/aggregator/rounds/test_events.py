@@ -8,6 +8,7 @@ import pytest
 
 from aggregator.rounds import machine
 from aggregator.rounds.events import FINAL_EVENTS, events_between
+from shared.reasons import Stated
 from shared.types import RoundPhase, Run, RunStatus
 from tests.support.records.builders import a_blob, a_round, a_run, an_evaluation, an_update
 
@@ -17,7 +18,7 @@ def types(before: Run, after: Run) -> list[str]:
 
 
 def test_nothing_happened_between_equal_states() -> None:
-    run = a_run(round=a_round())
+    run = a_run(current_round=a_round())
     assert events_between(run, replace(run, updated_at=9.0), now=5.0) == []
 
 
@@ -34,7 +35,7 @@ def test_nothing_happened_between_equal_states() -> None:
     ],
 )
 def test_every_status_has_its_event(before: RunStatus, after: RunStatus, name: str) -> None:
-    (event,) = events_between(a_run(before), a_run(after, reason="because"), now=5.0)
+    (event,) = events_between(a_run(before), a_run(after, reason=Stated("because")), now=5.0)
     assert (event.type, event.run_id, event.round, event.time) == (name, "test-0000", -1, 5.0)
     assert event.data == {"reason": "because"}
 
@@ -46,7 +47,7 @@ def test_every_move_of_the_table_has_an_event_and_the_final_ones_are_known() -> 
 
 
 def test_a_pause_that_is_asked_for_and_taken_back_is_told() -> None:
-    run = a_run(round=a_round())
+    run = a_run(current_round=a_round())
     waiting = machine.pause(run, now=False)
     assert types(run, waiting) == ["pause_requested"]
     assert types(waiting, machine.resume(waiting)) == ["pause_withdrawn"]
@@ -55,13 +56,13 @@ def test_a_pause_that_is_asked_for_and_taken_back_is_told() -> None:
 
 def test_a_round_that_opens_tells_its_cohort() -> None:
     run = a_run()
-    (event,) = events_between(run, replace(run, round=a_round(1)), now=5.0)
+    (event,) = events_between(run, replace(run, current_round=a_round(1)), now=5.0)
     assert (event.type, event.round) == ("round_opened", 1)
     assert event.data == {"cohort": ["ann", "bob"], "phase": "collecting"}
 
 
 def test_an_update_and_the_phase_it_completes_are_told_in_this_order() -> None:
-    before = a_run(round=a_round(1, updates={"ann": an_update("ann")}))
+    before = a_run(current_round=a_round(1, updates={"ann": an_update("ann")}))
     after = machine.add_update(before, 1, an_update("bob"), now=1.0)
     first, second = events_between(before, after, now=5.0)
     assert (first.type, first.client_id, first.data) == (
@@ -74,9 +75,9 @@ def test_an_update_and_the_phase_it_completes_are_told_in_this_order() -> None:
 
 def test_a_report_is_told_and_a_committed_round_tells_its_metrics() -> None:
     current = a_round(1, RoundPhase.EVALUATING, model=a_blob(), prototypes=a_blob())
-    before = a_run(round=replace(current, evaluations={"ann": an_evaluation("ann")}))
+    before = a_run(current_round=replace(current, evaluations={"ann": an_evaluation("ann")}))
     reported = machine.add_evaluation(before, 1, an_evaluation("bob"))
     assert types(before, reported) == ["evaluation_reported"]
-    done = machine.commit_round(reported, metrics_json='{"loss":{"ce":1.5}}', timings_json="{}", now=1.0)
+    done = machine.commit_round(reported, results_json='{"loss":{"ce":1.5}}', timings_json="{}", now=1.0)
     (event,) = events_between(reported, done, now=5.0)
     assert (event.type, event.data) == ("round_committed", {"metrics": {"loss": {"ce": 1.5}}})

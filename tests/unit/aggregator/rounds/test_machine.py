@@ -27,7 +27,8 @@ from shared.errors import (
     StaleRound,
     UpdateConflict,
 )
-from shared.types import RoundPhase, Run, RunStatus
+from shared.reasons import Stated, sentence_of
+from shared.types import PrototypeCounts, RoundPhase, Run, RunStatus
 from tests.support.records.builders import a_blob, a_round, a_run, an_evaluation, an_update
 
 P, E = RunStatus, RunEvent
@@ -55,6 +56,8 @@ ROUND_ALLOWED = {
 }
 OPEN_PHASES = [phase for phase in RoundPhase if phase is not RoundPhase.COMMITTED]
 
+COUNTS = PrototypeCounts(by_class=(1, 0, 1))
+
 
 def a_round_in(phase: RoundPhase) -> Run:
     """A running run whose round 1 (round 0 where it initialises) is in this phase, with what belongs to it."""
@@ -66,17 +69,17 @@ def a_round_in(phase: RoundPhase) -> Run:
         current = replace(current, model=a_blob("new"), prototypes=a_blob("new prototypes"))
     if phase is RoundPhase.COMMITTED:
         current = replace(current, evaluations={name: an_evaluation(name) for name in current.cohort})
-    return a_run(round=current)
+    return a_run(current_round=current)
 
 
 def committed(run: Run) -> Run:
-    return machine.commit_round(run, metrics_json="{}", timings_json="{}", now=9.0)
+    return machine.commit_round(run, results_json="{}", timings_json="{}", now=9.0)
 
 
 @pytest.mark.parametrize(("status", "event"), ALLOWED)
 def test_every_move_of_the_table_is_made(status: RunStatus, event: RunEvent) -> None:
-    moved = machine.move(a_run(status), event, reason="because")
-    assert (moved.status, moved.reason) == (ALLOWED[status, event], "because")
+    moved = machine.move(a_run(status), event, reason=Stated("because"))
+    assert (moved.status, moved.reason) == (ALLOWED[status, event], Stated("because"))
 
 
 @pytest.mark.parametrize(("status", "event"), FORBIDDEN)
@@ -101,8 +104,8 @@ def test_a_round_is_committed_from_its_evaluation_only(phase: RoundPhase) -> Non
     run = a_round_in(phase)
     if phase is RoundPhase.EVALUATING:
         after = committed(run)
-        assert after.round is not None
-        assert after.round.phase is RoundPhase.COMMITTED
+        assert after.current_round is not None
+        assert after.current_round.phase is RoundPhase.COMMITTED
     else:
         with pytest.raises(InvalidTransition):
             committed(run)
@@ -112,38 +115,38 @@ def test_a_round_is_committed_from_its_evaluation_only(phase: RoundPhase) -> Non
 def test_a_round_is_aggregated_once_and_only_when_it_waits_for_it(phase: RoundPhase) -> None:
     run = a_round_in(phase)
     if phase is RoundPhase.AGGREGATING:
-        after = machine.aggregated(run, 1, model=a_blob("m"), prototypes=a_blob("p"), now=5.0)
-        assert after.round is not None
-        assert (after.round.phase, after.round.model) == (RoundPhase.EVALUATING, a_blob("m"))
+        after = machine.aggregated(run, 1, model=a_blob("m"), prototypes=a_blob("p"), prototype_counts=COUNTS, now=5.0)
+        assert after.current_round is not None
+        assert (after.current_round.phase, after.current_round.model) == (RoundPhase.EVALUATING, a_blob("m"))
         assert after.model == run.model, "the run starts from its last committed model until the round commits"
         with pytest.raises(RoundClosed):
-            machine.aggregated(run, 2, model=a_blob("m"), prototypes=a_blob("p"), now=5.0)
+            machine.aggregated(run, 2, model=a_blob("m"), prototypes=a_blob("p"), prototype_counts=COUNTS, now=5.0)
     else:
         with pytest.raises(RoundClosed):
-            machine.aggregated(run, 1, model=a_blob("m"), prototypes=a_blob("p"), now=5.0)
+            machine.aggregated(run, 1, model=a_blob("m"), prototypes=a_blob("p"), prototype_counts=COUNTS, now=5.0)
 
 
 def test_round_0_is_the_lowest_client_id_and_its_model_is_the_runs() -> None:
     run = machine.open_round(a_run(roster=("bob", "ann", "zoe"), model=None), 0, cohort_size=2, now=1.0)
-    assert run.round is not None
-    assert (run.round.cohort, run.round.phase) == (("ann",), RoundPhase.INITIALISING)
+    assert run.current_round is not None
+    assert (run.current_round.cohort, run.current_round.phase) == (("ann",), RoundPhase.INITIALISING)
     update = an_update("ann")
     after = machine.add_update(run, 0, update, now=2.0)
-    assert after.round is not None
-    assert after.round.phase is RoundPhase.COMMITTED
-    assert after.model == after.round.model == update.payload.tensor_groups[0]
-    assert after.prototypes == after.round.prototypes == run.prototypes
+    assert after.current_round is not None
+    assert after.current_round.phase is RoundPhase.COMMITTED
+    assert after.model == after.current_round.model == update.payload.tensor_groups[0]
+    assert after.prototypes == after.current_round.prototypes == run.prototypes
 
 
 def test_a_round_collects_until_its_whole_cohort_has_committed() -> None:
     run = a_round_in(RoundPhase.COLLECTING)
     run = machine.add_update(run, 1, an_update("bob"), now=3.0)
-    assert run.round is not None
-    assert run.round.phase is RoundPhase.COLLECTING
+    assert run.current_round is not None
+    assert run.current_round.phase is RoundPhase.COLLECTING
     run = machine.add_update(run, 1, an_update("ann"), now=4.0)
-    assert run.round is not None
-    assert run.round.phase is RoundPhase.AGGREGATING
-    assert run.round.phase_started_at == {"collecting": 101.0, "aggregating": 4.0}
+    assert run.current_round is not None
+    assert run.current_round.phase is RoundPhase.AGGREGATING
+    assert run.current_round.phase_started_at == {"collecting": 101.0, "aggregating": 4.0}
 
 
 def test_the_same_update_again_changes_nothing_and_another_is_a_conflict() -> None:
@@ -160,8 +163,8 @@ def test_a_closed_round_still_knows_an_update_it_has_but_takes_no_new_one(phase:
     assert machine.add_update(run, 1, an_update("ann"), now=9.0) is run
     with pytest.raises(UpdateConflict):
         machine.add_update(run, 1, an_update("ann", content="other"), now=9.0)
-    assert run.round is not None
-    without_bob = replace(run, round=replace(run.round, updates={"ann": an_update("ann")}))
+    assert run.current_round is not None
+    without_bob = replace(run, current_round=replace(run.current_round, updates={"ann": an_update("ann")}))
     with pytest.raises(LateUpdate):
         machine.add_update(without_bob, 1, an_update("bob"), now=9.0)
 
@@ -204,8 +207,8 @@ def test_a_client_outside_the_cohort_is_refused() -> None:
 @pytest.mark.parametrize("phase", [phase for phase in RoundPhase if phase is not RoundPhase.EVALUATING])
 def test_reports_are_taken_while_the_round_is_evaluated_only(phase: RoundPhase) -> None:
     run = a_round_in(phase)
-    assert run.round is not None
-    run = replace(run, round=replace(run.round, evaluations={}))
+    assert run.current_round is not None
+    run = replace(run, current_round=replace(run.current_round, evaluations={}))
     with pytest.raises(LateReport if phase is RoundPhase.COMMITTED else EarlyReport):
         machine.add_evaluation(run, run.round_number, an_evaluation("ann"))
 
@@ -220,11 +223,11 @@ def test_the_first_report_of_a_client_counts_and_the_last_missing_one_completes_
 
 def test_a_committed_round_hands_its_model_and_prototypes_to_the_run() -> None:
     run = a_round_in(RoundPhase.EVALUATING)
-    after = machine.commit_round(run, metrics_json='{"a":1}', timings_json='{"b":2}', now=7.0)
+    after = machine.commit_round(run, results_json='{"a":1}', timings_json='{"b":2}', now=7.0)
     assert (after.model, after.prototypes) == (a_blob("new"), a_blob("new prototypes"))
-    assert after.round is not None
-    assert (after.round.metrics_json, after.round.timings_json) == ('{"a":1}', '{"b":2}')
-    assert after.round.phase_started_at["committed"] == 7.0
+    assert after.current_round is not None
+    assert (after.current_round.results_json, after.current_round.timings_json) == ('{"a":1}', '{"b":2}')
+    assert after.current_round.phase_started_at["committed"] == 7.0
     assert not machine.has_open_round(after)
 
 
@@ -255,7 +258,7 @@ def test_a_run_whose_last_round_commits_completes_even_if_a_pause_waits() -> Non
 def test_a_pause_at_once_keeps_the_round_for_the_resume(phase: RoundPhase) -> None:
     run = a_round_in(phase)
     paused = machine.pause(machine.pause(run, now=False), now=True)
-    assert (paused.status, paused.round, paused.is_pause_requested) == (P.PAUSED, run.round, False)
+    assert (paused.status, paused.current_round, paused.is_pause_requested) == (P.PAUSED, run.current_round, False)
     assert machine.resume(paused) == run
 
 
@@ -299,9 +302,15 @@ def test_a_run_can_be_stopped_from_every_status_and_twice(status: RunStatus) -> 
     if status is P.STOPPING or status.is_final:
         assert stopped is run
     else:
-        assert (stopped.status, stopped.reason, stopped.is_pause_requested) == (P.STOPPING, "enough", False)
+        assert (stopped.status, sentence_of(stopped.reason), stopped.is_pause_requested) == (
+            P.STOPPING,
+            "enough",
+            False,
+        )
     assert machine.stop(stopped, reason="again") is stopped
-    assert (stopped.round, stopped.model) == (run.round, run.model), "a stopped run keeps its last committed round"
+    assert (stopped.current_round, stopped.model) == (run.current_round, run.model), (
+        "a stopped run keeps its last committed round"
+    )
 
 
 @pytest.mark.parametrize("status", [status for status in RunStatus if status is not P.RUNNING])
@@ -314,9 +323,9 @@ def test_rounds_follow_one_another_from_0_to_the_last() -> None:
     run, seen = a_run(total_rounds=3), []
     while run.status is P.RUNNING:
         run = machine.next_step(run, cohort_size=None, now=1.0)
-        if run.round is not None and machine.has_open_round(run):
+        if run.current_round is not None and machine.has_open_round(run):
             seen.append(run.round_number)
-            run = replace(run, round=replace(run.round, phase=RoundPhase.COMMITTED))
+            run = replace(run, current_round=replace(run.current_round, phase=RoundPhase.COMMITTED))
     assert (seen, run.status) == ([0, 1, 2, 3], P.COMPLETED)
 
 
@@ -324,10 +333,10 @@ def test_an_admitted_client_takes_part_from_the_next_round_on() -> None:
     run = a_round_in(RoundPhase.COLLECTING)
     admitted = machine.admit(run, ["zoe", "abe", "ann"])
     assert admitted.roster == ("abe", "ann", "bob", "zoe")
-    assert admitted.round == run.round
+    assert admitted.current_round == run.current_round
     later = machine.open_round(admitted, 2, cohort_size=None, now=1.0)
-    assert later.round is not None
-    assert later.round.cohort == ("abe", "ann", "bob", "zoe")
+    assert later.current_round is not None
+    assert later.current_round.cohort == ("abe", "ann", "bob", "zoe")
 
 
 CHANGES: dict[str, Callable[[Run], object]] = {
@@ -340,7 +349,9 @@ CHANGES: dict[str, Callable[[Run], object]] = {
     "open round": lambda run: machine.open_round(run, 2, cohort_size=1, now=1.0),
     "admit": lambda run: machine.admit(run, ["zoe"]),
     "add update": lambda run: machine.add_update(run, run.round_number, an_update("ann"), now=1.0),
-    "aggregated": lambda run: machine.aggregated(run, 1, model=a_blob("m"), prototypes=a_blob("p"), now=1.0),
+    "aggregated": lambda run: machine.aggregated(
+        run, 1, model=a_blob("m"), prototypes=a_blob("p"), prototype_counts=COUNTS, now=1.0
+    ),
     "add evaluation": lambda run: machine.add_evaluation(run, 1, an_evaluation("ann")),
     "commit": committed,
 }

@@ -13,18 +13,19 @@ from aggregator.rounds.events import events_between
 from aggregator.rounds.quorum import WHOLE_COHORT, Quorum
 from aggregator.rounds.tasks import next_task, task_in
 from shared.errors import NotInCohort
+from shared.reasons import Dropped, DropReason, Lack, TooFewClients, sentence_of
 from shared.types import Round, RoundPhase, Run, RunStatus, TaskKind
 from tests.support.records.builders import a_blob, a_round, a_run, an_evaluation, an_update
 
 COHORT = ("ann", "bob", "cat", "zoe")
 TWO = Quorum(min_clients=2)
-LOST = "lost: not connected"
+LOST = Dropped(DropReason.LOST, "not connected")
 
 
 def collecting(*committed: str, **changes: Any) -> Run:
     """Round 1 of ann, bob, cat and zoe, with these updates."""
     updates = {name: an_update(name) for name in committed}
-    return a_run(roster=COHORT, round=a_round(1, cohort=COHORT, updates=updates, **changes))
+    return a_run(roster=COHORT, current_round=a_round(1, cohort=COHORT, updates=updates, **changes))
 
 
 def evaluating(*committed: str, reported: tuple[str, ...] = (), **changes: Any) -> Run:
@@ -35,48 +36,50 @@ def evaluating(*committed: str, reported: tuple[str, ...] = (), **changes: Any) 
         "model": a_blob("new"),
         "prototypes": a_blob("new prototypes"),
     }
-    return a_run(roster=COHORT, round=a_round(1, RoundPhase.EVALUATING, cohort=COHORT, **{**fields, **changes}))
+    return a_run(roster=COHORT, current_round=a_round(1, RoundPhase.EVALUATING, cohort=COHORT, **{**fields, **changes}))
 
 
-def absent(*names: str) -> dict[str, str]:
+def absent(*names: str) -> dict[str, Dropped]:
     return dict.fromkeys(names, LOST)
 
 
 def the_round(run: Run) -> Round:
-    assert run.round is not None
-    return run.round
+    assert run.current_round is not None
+    return run.current_round
 
 
 # What a quorum lacks
 
 
 @pytest.mark.parametrize(
-    ("quorum", "here", "lacks"),
+    ("quorum", "here", "lack"),
     [
-        (WHOLE_COHORT, COHORT, ""),
-        (WHOLE_COHORT, COHORT[1:], "3 of the 4 clients that it needs"),
-        (TWO, ("ann", "zoe"), ""),
-        (TWO, ("zoe",), "1 of the 2 clients that it needs"),
-        (Quorum(domains={"ann": "x", "bob": "x", "cat": "y", "zoe": "z"}), ("bob", "cat", "zoe"), ""),
+        (WHOLE_COHORT, COHORT, None),
+        (WHOLE_COHORT, COHORT[1:], Lack(clients=TooFewClients(3, 4))),
+        (TWO, ("ann", "zoe"), None),
+        (TWO, ("zoe",), Lack(clients=TooFewClients(1, 2))),
+        (Quorum(domains={"ann": "x", "bob": "x", "cat": "y", "zoe": "z"}), ("bob", "cat", "zoe"), None),
         (
             Quorum(domains={"ann": "x", "bob": "x", "cat": "y", "zoe": "z"}),
             ("ann",),
-            "no client of domain y and no client of domain z",
+            Lack(domains=("y", "z")),
         ),
         (
             Quorum(min_clients=3, domains={"ann": "x", "bob": "x", "cat": "y", "zoe": "y"}),
             ("ann", "bob"),
-            "2 of the 3 clients that it needs and no client of domain y",
+            Lack(clients=TooFewClients(2, 3), domains=("y",)),
         ),
     ],
 )
-def test_what_a_quorum_lacks_is_said_in_words(quorum: Quorum, here: tuple[str, ...], lacks: str) -> None:
-    assert quorum.lacks(COHORT, here) == lacks
+def test_a_quorum_names_the_clients_and_domains_that_it_lacks(
+    quorum: Quorum, here: tuple[str, ...], lack: Lack | None
+) -> None:
+    assert quorum.lack(COHORT, here) == lack
 
 
 @pytest.mark.parametrize("quorum", [WHOLE_COHORT, TWO, Quorum(domains={})])
 def test_nobody_is_never_a_quorum(quorum: Quorum) -> None:
-    assert quorum.lacks((), ())
+    assert quorum.lack((), ())
 
 
 # Dropping
@@ -96,7 +99,7 @@ def test_nobody_is_dropped_if_the_others_cannot_make_it() -> None:
     run = collecting("ann")
     after = machine.drop_absent(run, absent=absent("bob", "cat", "zoe"), quorum=TWO, now=5.0)
     assert the_round(after) == the_round(run)
-    assert after.reason == (
+    assert sentence_of(after.reason) == (
         "round 1 has no quorum, 1 of the 2 clients that it needs; missing: bob (lost: not connected), "
         "cat (lost: not connected), zoe (lost: not connected)"
     )
@@ -108,11 +111,12 @@ def test_nobody_is_dropped_if_the_others_cannot_make_it() -> None:
 
 def test_a_long_list_of_the_missing_is_cut() -> None:
     names = tuple(f"client-{number:03}" for number in range(200))
-    run = a_run(roster=names, round=a_round(1, cohort=names))
+    run = a_run(roster=names, current_round=a_round(1, cohort=names))
     reason = machine.drop_absent(run, absent=absent(*names), quorum=TWO, now=5.0).reason
-    assert "client-009 (lost" in reason
-    assert reason.endswith(" and 190 more")
-    assert "client-010" not in reason
+    sentence = sentence_of(reason)
+    assert "client-009 (lost" in sentence
+    assert sentence.endswith(" and 190 more")
+    assert "client-010" not in sentence
 
 
 def test_the_whole_cohort_is_dropped_in_no_case() -> None:
@@ -120,7 +124,7 @@ def test_the_whole_cohort_is_dropped_in_no_case() -> None:
     after = machine.drop_absent(run, absent=absent("zoe"), now=5.0)
     assert (the_round(after).dropped, machine.waits_for_quorum(after)) == ({}, True)
     done = machine.add_update(after, 1, an_update("zoe"), now=6.0)
-    assert (the_round(done).phase, done.reason) == (RoundPhase.AGGREGATING, "")
+    assert (the_round(done).phase, sentence_of(done.reason)) == (RoundPhase.AGGREGATING, "")
 
 
 def test_those_who_are_done_may_go() -> None:
@@ -130,7 +134,9 @@ def test_those_who_are_done_may_go() -> None:
 
 
 def test_a_reason_is_kept_from_the_first_time() -> None:
-    run = machine.drop_absent(collecting("ann"), absent={"zoe": "silent: since then"}, quorum=TWO, now=5.0)
+    run = machine.drop_absent(
+        collecting("ann"), absent={"zoe": Dropped(DropReason.SILENT, "since then")}, quorum=TWO, now=5.0
+    )
     after = machine.drop_absent(run, absent={"zoe": LOST}, quorum=TWO, now=6.0)
     assert after is run
 
@@ -145,10 +151,10 @@ def test_a_dropped_client_that_moves_is_waited_for_again() -> None:
 def test_dropped_clients_do_not_count_towards_the_quorum_until_they_move() -> None:
     run = machine.drop_absent(collecting("ann"), absent=absent("cat", "zoe"), quorum=TWO, now=5.0)
     waiting = machine.drop_absent(run, absent=absent("bob", "cat", "zoe"), quorum=TWO, now=6.0)
-    assert waiting.reason
+    assert waiting.reason is not None
     assert set(the_round(waiting).dropped) == {"cat", "zoe"}, "bob is still waited for"
     after = machine.drop_absent(waiting, absent=absent("bob", "cat"), moving=["zoe"], quorum=TWO, now=7.0)
-    assert (after.reason, set(the_round(after).dropped)) == ("", {"bob", "cat"})
+    assert (after.reason, set(the_round(after).dropped)) == (None, {"bob", "cat"})
 
 
 def test_who_gave_no_update_is_not_waited_for_to_report_but_may() -> None:
@@ -163,12 +169,14 @@ def test_who_gave_no_update_is_not_waited_for_to_report_but_may() -> None:
 def test_reports_need_the_quorum_too() -> None:
     run = evaluating("ann", "bob", reported=("ann",), dropped=absent("cat", "zoe"))
     waiting = machine.drop_absent(run, absent=absent("bob", "cat", "zoe"), quorum=TWO, now=5.0)
-    assert waiting.reason.startswith("round 1 has no quorum, 1 of the 2 clients that it needs; missing: bob (lost")
+    assert sentence_of(waiting.reason).startswith(
+        "round 1 has no quorum, 1 of the 2 clients that it needs; missing: bob (lost"
+    )
     run = machine.add_evaluation(waiting, 1, an_evaluation("cat"))
     assert not machine.is_evaluated(run, TWO), "bob is still waited for"
     run = machine.drop_absent(run, absent=absent("bob", "zoe"), quorum=TWO, now=6.0)
     assert machine.is_evaluated(run, TWO)
-    assert (run.reason, set(the_round(run).dropped)) == ("", {"bob", "cat", "zoe"})
+    assert (run.reason, set(the_round(run).dropped)) == (None, {"bob", "cat", "zoe"})
 
 
 @pytest.mark.parametrize("status", [status for status in RunStatus if status is not RunStatus.RUNNING])
@@ -179,7 +187,7 @@ def test_only_a_running_run_is_looked_at(status: RunStatus) -> None:
 
 @pytest.mark.parametrize("phase", [RoundPhase.AGGREGATING, RoundPhase.COMMITTED])
 def test_only_a_phase_in_which_clients_do_something_is_looked_at(phase: RoundPhase) -> None:
-    run = replace(evaluating("ann", "bob"), round=replace(the_round(evaluating("ann", "bob")), phase=phase))
+    run = replace(evaluating("ann", "bob"), current_round=replace(the_round(evaluating("ann", "bob")), phase=phase))
     assert machine.drop_absent(run, absent=absent("cat", "zoe"), quorum=TWO, now=5.0) is run
 
 
@@ -197,7 +205,7 @@ def test_a_quarantined_client_is_out_of_the_open_round_and_of_every_later_one() 
     run = collecting("ann", "bob", "cat")
     after = machine.quarantine(run, "zoe", "three updates were refused")
     assert after.quarantined == {"zoe": "three updates were refused"}
-    assert the_round(after).dropped == {"zoe": "quarantined: three updates were refused"}
+    assert the_round(after).dropped == {"zoe": Dropped(DropReason.QUARANTINED, "three updates were refused")}
     assert [event.type for event in events_between(run, after, now=1.0)] == ["client_quarantined", "client_dropped"]
     closed = machine.close_updates(after, now=5.0)
     assert the_round(closed).phase is RoundPhase.AGGREGATING, "the whole cohort is without it now"
@@ -234,9 +242,9 @@ def test_a_client_that_is_released_after_its_round_went_on_without_it_need_not_r
 
 def test_who_gave_no_update_is_named_where_only_its_report_can_make_the_quorum() -> None:
     run = evaluating("ann", "bob", reported=("ann",))
-    run = replace(run, round=replace(the_round(run), dropped=absent("cat", "zoe")))
+    run = replace(run, current_round=replace(the_round(run), dropped=absent("cat", "zoe")))
     after = machine.drop_absent(machine.quarantine(run, "bob", "poison"), absent={}, quorum=TWO, now=5.0)
-    assert after.reason == (
+    assert sentence_of(after.reason) == (
         "round 1 has no quorum, 1 of the 2 clients that it needs; missing: cat (lost: not connected), "
         "zoe (lost: not connected); quarantined: bob"
     )
@@ -262,21 +270,24 @@ def test_a_quorum_that_quarantine_makes_impossible_is_said_without_any_deadline(
     for name in ("bob", "cat", "zoe"):
         run = machine.quarantine(run, name, "poison")
     after = machine.drop_absent(run, absent={}, quorum=TWO, now=5.0)
-    assert after.reason == "round 1 has no quorum, 1 of the 2 clients that it needs; quarantined: bob, cat, zoe"
+    assert (
+        sentence_of(after.reason)
+        == "round 1 has no quorum, 1 of the 2 clients that it needs; quarantined: bob, cat, zoe"
+    )
 
 
 def test_a_run_without_any_client_says_so_and_goes_on_when_one_joins() -> None:
     committed = replace(the_round(evaluating(*COHORT)), phase=RoundPhase.COMMITTED)
-    run = a_run(roster=("ann",), total_rounds=3, round=committed)
+    run = a_run(roster=("ann",), total_rounds=3, current_round=committed)
     run = machine.quarantine(run, "ann", "poison")
     waiting = machine.next_step(run, cohort_size=None, now=1.0)
     assert (waiting.status, waiting.round_number) == (RunStatus.RUNNING, 1)
-    assert waiting.reason == "no client is left: every one of the roster is quarantined"
+    assert sentence_of(waiting.reason) == "no client is left: every one of the roster is quarantined"
     assert machine.waits_for_quorum(waiting)
     assert machine.next_step(waiting, cohort_size=None, now=2.0) is waiting
     assert machine.next_step(run, cohort_size=None, now=1.0, fails=True).status is RunStatus.FAILED
     opened = machine.next_step(machine.admit(waiting, ["zoe"]), cohort_size=None, now=3.0)
-    assert (the_round(opened).cohort, opened.reason) == (("zoe",), "")
+    assert (the_round(opened).cohort, sentence_of(opened.reason)) == (("zoe",), "")
 
 
 def test_the_first_model_is_not_asked_of_a_quarantined_client() -> None:

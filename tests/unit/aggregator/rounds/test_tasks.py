@@ -6,7 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from aggregator.rounds.tasks import next_task, spec_of, task_in
+from aggregator.rounds.tasks import MAX_IDLE_REASONS, next_task, spec_of, task_in
+from shared.convert.tasks import task_from_proto, task_to_proto
+from shared.reasons import IdleReason
 from shared.types import RoundPhase, Run, RunStatus, TaskKind
 from tests.support.records.builders import a_blob, a_round, a_run, an_evaluation, an_update
 
@@ -19,7 +21,7 @@ IN_PHASE = {
 
 def in_phase(phase: RoundPhase, **changes: object) -> Run:
     number = 0 if phase is RoundPhase.INITIALISING else 1
-    return a_run(round=a_round(number, phase, model=a_blob("new"), **changes))
+    return a_run(current_round=a_round(number, phase, model=a_blob("new"), **changes))
 
 
 @pytest.mark.parametrize("phase", IN_PHASE)
@@ -106,3 +108,28 @@ def test_a_client_that_waits_is_told_why() -> None:
     assert next_task([in_phase(RoundPhase.COLLECTING)], "eve", None).detail == "no run names this client"
     assert next_task([a_run(RunStatus.PENDING)], "ann", None).detail == "run test-0000 is pending"
     assert next_task([in_phase(RoundPhase.AGGREGATING)], "ann", None).detail == "run test-0000: round 1 is aggregating"
+
+
+def test_a_client_that_waits_is_told_the_reason_of_each_run_by_name() -> None:
+    runs = [
+        replace(in_phase(RoundPhase.AGGREGATING), run_id="goes-on"),
+        a_run(RunStatus.PAUSED, run_id="paused"),
+        a_run(run_id="about-to-begin"),
+        a_run(run_id="without-ann", quarantined={"ann": "broken scanner"}),
+    ]
+    task = next_task(runs, "ann", None)
+    assert task.kind is TaskKind.WAIT
+    assert task.idle_reasons == {
+        "goes-on": IdleReason.IN_ROUND,
+        "paused": IdleReason.PAUSED,
+        "about-to-begin": IdleReason.RUNNING,
+        "without-ann": IdleReason.QUARANTINED,
+    }
+    assert next_task([in_phase(RoundPhase.COLLECTING)], "ann", None).idle_reasons == {}
+
+
+def test_the_reasons_of_any_number_of_runs_pass_the_wire() -> None:
+    runs = [a_run(RunStatus.PENDING, run_id=f"run-{number}") for number in range(300)]
+    task = next_task(runs, "ann", None)
+    assert list(task.idle_reasons) == [run.run_id for run in runs[:MAX_IDLE_REASONS]]
+    assert task_from_proto(task_to_proto(task)) == task

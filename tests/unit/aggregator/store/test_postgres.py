@@ -21,10 +21,11 @@ from aggregator.store.database.postgres import parse_url
 from aggregator.store.database.sql_store import SqlStore
 from aggregator.store.opening import BELONGING, open_store
 from shared.errors import FedplccError, InvalidConfig, StoreUnavailable
+from shared.reasons import Dropped, DropReason, NobodyLeft
 from shared.types import Event, EventQuery
 from tests.support.federation.processes import eventually
 from tests.support.hosts.postgres import PASSWORD, USER, Server
-from tests.support.records.builders import a_blob
+from tests.support.records.builders import a_blob, a_round, a_run
 from tests.support.records.later_revision import copy_migrations, write_revision
 
 
@@ -443,6 +444,30 @@ def test_a_new_database_has_the_tables_of_schema_py(store: SqlStore) -> None:
             "AND data_type IN ('integer', 'smallint', 'bigint', 'real', 'double precision')"
         ).scalars()
         assert sorted(numbers) == ["bigint", "double precision"]
+
+
+def test_a_database_of_revision_0003_keeps_its_reasons_as_records(
+    store: SqlStore, postgres: Server, database_url: str
+) -> None:
+    with store.transaction() as transaction:
+        run = a_run(current_round=a_round(1))
+        transaction.add_run(run, request_id="request", request_hash="hash")
+        transaction.save_run(run)
+    store.close()
+    for statement in (
+        "ALTER TABLE runs DROP COLUMN reason_record",
+        "ALTER TABLE rounds DROP COLUMN prototype_counts",
+        "UPDATE runs SET reason = 'no client is left: every one of the roster is quarantined'",
+        """UPDATE rounds SET dropped = '{"bob": "lost: not connected"}'""",
+        "UPDATE alembic_version SET version_num = '0003'",
+    ):
+        postgres.execute(statement, str(parse_url(database_url).database))
+    later = SqlStore.at(database_url)
+    (found,) = later.open_runs()
+    later.close()
+    assert found.reason == NobodyLeft()
+    assert found.current_round is not None
+    assert found.current_round.dropped == {"bob": Dropped(DropReason.LOST, "not connected")}
 
 
 def test_a_database_is_brought_to_a_later_revision_in_one_transaction(

@@ -26,6 +26,7 @@ from aggregator.store import generate
 from aggregator.store.database import new_revision, revisions, schema
 from aggregator.store.database.sql_store import SqlStore
 from shared.errors import StoreUnavailable
+from shared.reasons import sentence_of
 from shared.types import Event, EventQuery, RunStatus
 from tests.support import ROOT
 from tests.support.hosts.memory_folder import memory_folder
@@ -64,13 +65,13 @@ def tables_of(file: Path) -> dict[str, str]:
 
 
 def with_what_was_added(rows: Rows) -> Rows:
-    """Rows of an older revision as the present one has them: nobody was dropped or rejected, no request was kept."""
+    """Rows of an older revision as the present one has them: nothing was known of what was added."""
     return {
         **rows,
         "control_requests": [],
         "writer": [],
-        "rounds": [{"dropped": None} | row for row in rows["rounds"]],
-        "runs": [{"quarantined": None, "rejections": None} | row for row in rows["runs"]],
+        "rounds": [{"dropped": None, "prototype_counts": None} | row for row in rows["rounds"]],
+        "runs": [{"quarantined": None, "rejections": None, "reason_record": None} | row for row in rows["runs"]],
     }
 
 
@@ -149,7 +150,7 @@ def test_data_of_every_revision_are_all_there_after_the_start(old: Path, revisio
     run = store.find_run("old-1")
     assert run is not None
     assert run.status is RunStatus.RUNNING
-    assert run.reason == "weil «warum» nicht reicht: ü, it's"
+    assert sentence_of(run.reason) == "weil «warum» nicht reicht: ü, it's"
     assert [entry.sequence for entry in store.list_events(EventQuery())] == [1, 2, 3, 4]
     with store.transaction() as transaction:
         transaction.add_event(Event(type="later"))

@@ -56,7 +56,7 @@ def left() -> Iterator[tuple[Path, Run, Run]]:
         for _ in range(4):
             federation.step()
         federation.perform(federation.clients["bob"], federation.task(federation.clients["bob"]))
-        federation.coordinator.collection.collect()
+        federation.coordinator.garbage_collection.collect()
         yield Path(name), done, federation.coordinator.get_run(middle.run_id)
 
 
@@ -256,7 +256,7 @@ def test_a_round_that_pooled_prototypes_of_earlier_rounds_is_computed_again(tmp_
     with Kept(tmp_path, [NumpyClient(name, size=3) for name in names]) as federation:
         federation.join()
         run = federation.run_to_end(federation.coordinator.create_run("the run", document).run_id)
-        federation.coordinator.collection.collect()
+        federation.coordinator.garbage_collection.collect()
         last = federation.store.find_round(run.run_id, 6)
     assert last is not None
     assert set(last.updates) == {"zoe"}

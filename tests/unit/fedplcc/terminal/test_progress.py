@@ -14,6 +14,7 @@ from fedplcc.terminal.progress import RunProgress, shown_transfers
 from fedplcc.terminal.round_table import RoundTable, last_lines
 from fedplcc.terminal.run_lines import MAX_AWAITED_LINES, awaited_lines, run_lines, status_line
 from shared.documents import Event, QuarantinedClient, Round
+from shared.reasons import Dropped, DropReason
 from shared.types import ClientActivity, RoundPhase, RunStatus
 from tests.support.records import builders
 from tests.support.records.run_history import CLIENTS, UNREADABLE, a_client, the_clients
@@ -238,7 +239,7 @@ def test_nobody_waits_for_clients_that_were_dropped_or_quarantined_nor_for_any_w
             "quarantined": [QuarantinedClient(client_id="ward-3", reason="NaN")],
         }
     )
-    current = Round.of(builders.a_round(13, dropped={"ward-4": "lost: not connected"}))
+    current = Round.of(builders.a_round(13, dropped={"ward-4": Dropped(DropReason.LOST, "not connected")}))
     lines = awaited_lines(run, [current], [a_client(name) for name in CLIENTS])
     assert lines == [f"waits for client {name}: idle" for name in ("lab", "ward-1", "ward-2")]
     for change in ({"phase": RoundPhase.AGGREGATING}, {"status": RunStatus.PAUSED}, {"status": RunStatus.COMPLETED}):

@@ -1,0 +1,39 @@
+"""Configurations of runs, read from their records: parsed once for each text."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+from shared.config.run import RunConfig, parse_run_config
+from shared.types import Run
+
+CACHED = 64
+"""Configurations that are remembered."""
+
+
+def config_of(run: Run) -> RunConfig:
+    """The run's configuration.
+
+    Raises:
+        InvalidConfig: Another version wrote it, and this one cannot read it.
+    """
+    return _config(run.config_json)
+
+
+def document_of(run: Run) -> Mapping[str, Any]:
+    """The run's configuration as the JSON object that is stored, of whatever version."""
+    return _document(run.config_json)
+
+
+@functools.lru_cache(maxsize=CACHED)
+def _config(config_json: str) -> RunConfig:
+    return parse_run_config(_document(config_json))
+
+
+@functools.lru_cache(maxsize=CACHED)
+def _document(config_json: str) -> Mapping[str, Any]:
+    return MappingProxyType(json.loads(config_json))

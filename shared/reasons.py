@@ -1,0 +1,158 @@
+"""Reasons as records: why a round goes on without a client, why a run waits or has ended, why a client has no work.
+
+Code decides by the records. `sentence_of` makes the sentence that REST, events and logs show; nothing reads it back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TypeAlias
+
+NAMED_ABSENT = 10
+"""Most missing clients that a run without a quorum names; the others it counts."""
+
+
+class DropReason(StrEnum):
+    """Why a round goes on without a client."""
+
+    LOST = "lost"
+    """It is not connected."""
+    SILENT = "silent"
+    """It is connected and makes no progress."""
+    PROBLEM = "problem"
+    """It has reported that it cannot do its task."""
+    QUARANTINED = "quarantined"
+    """It takes no part in the run any more."""
+
+
+class IdleReason(StrEnum):
+    """Why a run that names a client has no work for it."""
+
+    IN_ROUND = "in_round"
+    """The run is in a round that asks nothing of this client at present."""
+    QUARANTINED = "quarantined"
+    """The client is quarantined in the run."""
+    PENDING = "pending"
+    RUNNING = "running"
+    """No round has opened yet."""
+    PAUSED = "paused"
+    STOPPING = "stopping"
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """A client that a round does not wait for: the reason, and a sentence for people."""
+
+    reason: DropReason
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class TooFewClients:
+    """Fewer clients than a quorum needs."""
+
+    num_present: int
+    num_needed: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lack:
+    """Clients and domains that a round has not and its quorum needs."""
+
+    clients: TooFewClients | None = None
+    """Set where clients are too few, of whatever domain."""
+    domains: tuple[str, ...] = ()
+    """Domains without a client, sorted."""
+
+
+@dataclass(frozen=True, slots=True)
+class WaitsForClients:
+    """The roster is not complete; no round has opened."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoQuorum:
+    """The open round has no quorum. Round 0 needs one client, which makes the first model."""
+
+    round_number: int
+    lack: Lack
+    missing: Mapping[str, Dropped | None] = field(default_factory=dict)
+    """Missing clients by id, the first `NAMED_ABSENT`, each with the reason where it is known."""
+    num_missing: int = 0
+    """All missing clients."""
+    quarantined: tuple[str, ...] = ()
+    """Clients of the cohort that are quarantined, sorted."""
+
+
+@dataclass(frozen=True, slots=True)
+class NobodyLeft:
+    """Every client of the roster is quarantined."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AggregationFailed:
+    """A round cannot be aggregated."""
+
+    round_number: int
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class StoreFails:
+    """The disk or the database of the aggregator cannot be written."""
+
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stated:
+    """A sentence that a person or an error gave, or that came from another process."""
+
+    sentence: str
+
+
+Reason: TypeAlias = WaitsForClients | NoQuorum | NobodyLeft | AggregationFailed | StoreFails | Stated
+"""Why a run waits, was stopped or failed."""
+
+
+def sentence_of(reason: Reason | None) -> str:
+    """The sentence for people; empty where there is nothing to say."""
+    match reason:
+        case None:
+            return ""
+        case WaitsForClients():
+            return "waiting for clients to join"
+        case NoQuorum():
+            return _no_quorum(reason)
+        case NobodyLeft():
+            return "no client is left: every one of the roster is quarantined"
+        case AggregationFailed():
+            return f"round {reason.round_number} cannot be aggregated: {reason.detail}"
+        case StoreFails():
+            return f"waits for storage: {reason.detail}; make room or mend it there, and the run goes on by itself"
+        case Stated():
+            return reason.sentence
+
+
+def _no_quorum(reason: NoQuorum) -> str:
+    lack = _lacking(reason.lack) if reason.round_number else "nobody is there to make the first model"
+    sentence = f"round {reason.round_number} has no quorum, {lack}"
+    if reason.missing:
+        named = (
+            name if why is None else f"{name} ({why.reason}: {why.detail})"
+            for name, why in sorted(reason.missing.items())
+        )
+        sentence += f"; missing: {', '.join(named)}"
+        num_more = reason.num_missing - len(reason.missing)
+        sentence += f" and {num_more} more" if num_more > 0 else ""
+    if reason.quarantined:
+        sentence += f"; quarantined: {', '.join(reason.quarantined)}"
+    return sentence
+
+
+def _lacking(lack: Lack) -> str:
+    few = lack.clients
+    words = [] if few is None else [f"{few.num_present} of the {few.num_needed} clients that it needs"]
+    return " and ".join([*words, *(f"no client of domain {domain}" for domain in lack.domains)])
