@@ -62,7 +62,7 @@ class Artifact:
     close: Callable[[], object]
 
 
-class AggregatorClient:
+class RunServiceClient:
     """RunService of one aggregator. Every method raises what the aggregator raised, or `Unavailable` if it is away."""
 
     def __init__(self, channel: grpc.aio.Channel, address: str = "") -> None:

@@ -15,10 +15,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from gateway.console.files import INDEX, ConsoleFile, console_files, imported_by, version_of
+from gateway.http.operations import Operations
 
-PAGE_PATH = "/"
-FILES_PATH = "/console/{file_path:path}"
-"""NAME, or VERSION/NAME; a name is one of those that the package holds, and may have slashes."""
+OPERATIONS = Operations("console", is_listed=False)
 FIRST_VIEW = ("app.js", "overview/overview.js")
 """Modules that nearly every visit begins with."""
 SOON = ("run/run.js",)
@@ -50,13 +49,15 @@ HEADERS = {
 }
 
 
+@OPERATIONS.add("GET", "/", calls_aggregator=False, has_head=True)
 async def get_page(request: Request) -> Response:
-    """Show the console."""
+    """Return the console's page."""
     return _respond(request, _page(), {"Cache-Control": ASK_AGAIN, "Link": _preload()})
 
 
+@OPERATIONS.add("GET", "/console/{file_path:path}", calls_aggregator=False, has_head=True)
 async def get_console_file(request: Request, file_path: str) -> Response:
-    """Fetch a part of the console."""
+    """Return a file of the console by NAME or VERSION/NAME; names of files below `static`, with slashes."""
     name = file_path.removeprefix(f"{_version()}/")
     found = _files().get(name)
     if found is None:

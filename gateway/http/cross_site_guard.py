@@ -29,7 +29,7 @@ HEADERS = {"X-Content-Type-Options": "nosniff", "Cross-Origin-Resource-Policy": 
 """With every answer: it is what it says it is, and no page of another site may embed it."""
 
 
-class BrowserGuard:
+class CrossSiteGuard:
     """Refuse what a page of another origin wants, and tell browsers how to treat answers."""
 
     def __init__(self, app: ASGIApp) -> None:

@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 from gateway.http.problem import respond_http
 from gateway.http.streaming import Stream
-from gateway.run_service import AggregatorClient, Artifact, ArtifactKind
+from gateway.run_service import Artifact, ArtifactKind, RunServiceClient
 from shared.types import BlobRef
 
 MEDIA_TYPE = "application/octet-stream"
@@ -22,7 +22,7 @@ _FROM_OFFSET = re.compile(r"bytes=(\d{1,18})-")
 
 
 async def download(
-    request: Request, aggregator: AggregatorClient, run_id: str, kind: ArtifactKind, round_number: int | None
+    request: Request, aggregator: RunServiceClient, run_id: str, kind: ArtifactKind, round_number: int | None
 ) -> Response:
     """Answer a GET or HEAD for a file of a committed round; None is the last one.
 
