@@ -5,16 +5,16 @@
  */
 
 import { ApiError, runPath } from "../lib/api.js";
-import { LineChart } from "./charts.js";
+import { LineChart } from "./line_chart.js";
 import { h, setText } from "../lib/dom.js";
 import { bytes, duration, number, sentence } from "../lib/format.js";
 import { colour, dash, shape } from "../lib/palette.js";
-import { PHASES } from "../run/sentences.js";
+import { PHASES } from "../lib/sentences.js";
 import { repeat } from "../lib/shell.js";
 
 /**
- * @typedef {import("../run/state.js").Document} Document
- * @typedef {import("./charts.js").Series} Series
+ * @typedef {import("../lib/run_state.js").Document} Document
+ * @typedef {import("./line_chart.js").Series} Series
  */
 
 /** How often new lines are asked for while there may be some. */
@@ -44,7 +44,7 @@ export function secondsSeries(lines) {
   };
 }
 
-/** @type {import("../run/run.js").MakeSection} */
+/** @type {import("../lib/run_state.js").MakeSection} */
 export function section({ runId, api }) {
   const seconds = new LineChart({ name: "Seconds of a round by phase", format: spell, canBeLog: true, range: { low: 0, high: 0 }, height: 240 });
   const sizes = new LineChart({ name: "Bytes of a round's updates", format: bytes, range: { low: 0, high: 0 }, height: 240 });

@@ -11,8 +11,8 @@ import { MapRounds } from "./rounds.js";
 import { domainsOf, missingFrom, summaryOf, tableOf } from "./view.js";
 
 /**
- * @typedef {import("../run/state.js").RunState} RunState
- * @typedef {import("../run/run.js").Context} Context
+ * @typedef {import("../lib/run_state.js").RunState} RunState
+ * @typedef {import("../lib/run_state.js").Context} Context
  * @typedef {import("./view.js").MapDocument} MapDocument
  * @typedef {import("./view.js").Names} Names
  */

@@ -16,7 +16,7 @@ const RETRY_MS = 3000;
 const MOST_KEPT = 400;
 
 /**
- * @typedef {import("../run/run.js").Context} Context
+ * @typedef {import("../lib/run_state.js").Context} Context
  * @typedef {import("./view.js").MapDocument} MapDocument
  */
 

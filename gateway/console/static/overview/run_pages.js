@@ -7,7 +7,7 @@
  */
 
 import { get, runPath } from "../lib/api.js";
-import { hasEnded } from "../run/state.js";
+import { hasEnded } from "../lib/run_state.js";
 
 /** Runs of a page. */
 export const PAGE_SIZE = 20;

@@ -4,7 +4,7 @@
  */
 
 import { isWorking, stateOf } from "../clients/state.js";
-import { hasEnded } from "./state.js";
+import { hasEnded } from "../lib/run_state.js";
 
 /**
  * @typedef {{
@@ -15,7 +15,7 @@ import { hasEnded } from "./state.js";
  */
 
 /**
- * @param {import("./state.js").RunState} state
+ * @param {import("../lib/run_state.js").RunState} state
  * @returns {ClientRow[]}
  */
 export function rowsOf(state) {
@@ -60,7 +60,7 @@ export function rowsOf(state) {
 /**
  * How a client is in this run: what the run says of it, and else what it does.
  *
- * @param {import("./state.js").Document} run
+ * @param {import("../lib/run_state.js").Document} run
  * @param {any} about
  * @returns {import("../clients/state.js").State}
  */

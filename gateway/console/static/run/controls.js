@@ -8,13 +8,13 @@ import { newKey, post, runPath } from "../lib/api.js";
 import { ask } from "../lib/dialog.js";
 import { h, setAttribute, setText } from "../lib/dom.js";
 import { sentence } from "../lib/format.js";
-import { allowed } from "./state.js";
+import { allowed } from "../lib/run_state.js";
 
 /** Longest reason that the gateway takes. */
 const MAX_REASON = 500;
 
 /**
- * @param {import("./run.js").Context} context
+ * @param {import("../lib/run_state.js").Context} context
  */
 export function controls(context) {
   const pause = h("button", { class: "button", type: "button", on: { click: () => void askPause(context) } }, "Pause …");
@@ -33,7 +33,7 @@ export function controls(context) {
 
   return {
     element,
-    /** @param {import("./state.js").RunState} state */
+    /** @param {import("../lib/run_state.js").RunState} state */
     update(state) {
       const may = allowed(state.run);
       isPauseWaiting = state.run?.status === "running" && state.run.is_pause_requested === true;
@@ -51,7 +51,7 @@ export function controls(context) {
   };
 }
 
-/** @param {import("./run.js").Context} context */
+/** @param {import("../lib/run_state.js").Context} context */
 function askPause(context) {
   const after = h("input", { type: "radio", name: "when", value: "after", checked: true });
   const now = h("input", { type: "radio", name: "when", value: "now" });
@@ -72,7 +72,7 @@ function askPause(context) {
   });
 }
 
-/** @param {import("./run.js").Context} context */
+/** @param {import("../lib/run_state.js").Context} context */
 function askResume(context) {
   return ask({
     title: "Resume the run?",
@@ -82,7 +82,7 @@ function askResume(context) {
   });
 }
 
-/** @param {import("./run.js").Context} context */
+/** @param {import("../lib/run_state.js").Context} context */
 function askWithdraw(context) {
   return ask({
     title: "Take the pause back?",
@@ -92,7 +92,7 @@ function askWithdraw(context) {
   });
 }
 
-/** @param {import("./run.js").Context} context */
+/** @param {import("../lib/run_state.js").Context} context */
 function askStop(context) {
   const reason = reasonField("Reason, for the history (optional)");
   return ask({
@@ -108,7 +108,7 @@ function askStop(context) {
 /**
  * Leave a client out of the run, after asking.
  *
- * @param {import("./run.js").Context} context
+ * @param {import("../lib/run_state.js").Context} context
  * @param {string} clientId
  */
 export function askQuarantine(context, clientId) {
@@ -126,7 +126,7 @@ export function askQuarantine(context, clientId) {
 /**
  * Let a quarantined client take part again, after asking.
  *
- * @param {import("./run.js").Context} context
+ * @param {import("../lib/run_state.js").Context} context
  * @param {string} clientId
  * @param {string} reason Why it is quarantined.
  */
@@ -142,7 +142,7 @@ export function askRelease(context, clientId, reason) {
 /**
  * What a dialog does: one wish, which counts once however often it has to be sent.
  *
- * @param {import("./run.js").Context} context
+ * @param {import("../lib/run_state.js").Context} context
  * @param {string} part
  * @param {() => unknown} [body]
  */

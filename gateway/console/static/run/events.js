@@ -9,12 +9,12 @@
 import { ApiError, runPath } from "../lib/api.js";
 import { h, keyed, setAttribute, setText } from "../lib/dom.js";
 import { count, counted, dateTime, sentence, timeOfDay } from "../lib/format.js";
-import { MAX_EVENTS } from "./state.js";
-import { KINDS, sentenceOf, weightOf } from "./sentences.js";
+import { MAX_EVENTS } from "../lib/run_state.js";
+import { KINDS, sentenceOf, weightOf } from "../lib/sentences.js";
 
 /**
- * @typedef {import("./state.js").RunEvent} RunEvent
- * @typedef {import("./state.js").RunState} RunState
+ * @typedef {import("../lib/run_state.js").RunEvent} RunEvent
+ * @typedef {import("../lib/run_state.js").RunState} RunState
  */
 
 /** What the list can be narrowed to, in the order of the choice. */
@@ -33,7 +33,7 @@ const MARKS = { bad: "✕", warning: "!", good: "✓", plain: "·" };
 /** @type {Record<string, string>} */
 const WORDS = { bad: "Error: ", warning: "Warning: ", good: "", plain: "" };
 
-/** @type {import("./run.js").MakeSection} */
+/** @type {import("../lib/run_state.js").MakeSection} */
 export function section({ runId, api }) {
   const kind = h("select", { on: { change: () => choose() } }, h("option", { value: "" }, "Everything"));
   for (const [value, name] of CHOICES) kind.append(h("option", { value }, name));

@@ -9,7 +9,7 @@
 
 import { ApiError, followRun, get, roundPages, runPath } from "../lib/api.js";
 import { opening } from "./opening.js";
-import { hasEnded, initialState, reduce } from "./state.js";
+import { hasEnded, initialState, reduce } from "../lib/run_state.js";
 import { repeat } from "../lib/shell.js";
 
 /** How often clients are asked for: what they are doing is not in the history. */
@@ -20,8 +20,8 @@ const DOCUMENT_MS = 200;
 const RETRY_MS = 2000;
 
 /**
- * @typedef {import("./state.js").RunState} RunState
- * @typedef {import("./state.js").Action} Action
+ * @typedef {import("../lib/run_state.js").RunState} RunState
+ * @typedef {import("../lib/run_state.js").Action} Action
  */
 
 export class RunFeed {

@@ -4,7 +4,7 @@
  */
 
 import { get, roundPages, runPath } from "../lib/api.js";
-import { MAX_EVENTS } from "./state.js";
+import { MAX_EVENTS } from "../lib/run_state.js";
 
 /**
  * @typedef {{page: any, run: any, rounds: any[]}} Opening The newest events, the run's document and the first of its rounds.

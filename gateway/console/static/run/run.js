@@ -3,7 +3,7 @@
  * The page of one run: its head, and sections that each draw one part of its state.
  *
  * A section is a module with `section(context)`, which returns its element and an `update(state)` that is called with every
- * new state, at most once a frame; see state.js for what a state holds.
+ * new state, at most once a frame; see lib/run_state.js for what a state holds.
  */
 
 import * as api from "../lib/api.js";
@@ -24,14 +24,10 @@ import { spokenChange } from "./spoken.js";
 import { section as timings } from "../charts/timings.js";
 
 /**
- * @typedef {import("./state.js").RunState} RunState
- * @typedef {{
- *   runId: string,
- *   api: typeof import("../lib/api.js"),
- *   take: (action: import("./state.js").Action) => void,
- * }} Context `take` hands on a document that a section got, such as the answer to a wish.
- * @typedef {{element: HTMLElement, update: (state: RunState) => void, close?: () => void}} Section
- * @typedef {(context: Context) => Section} MakeSection
+ * @typedef {import("../lib/run_state.js").RunState} RunState
+ * @typedef {import("../lib/run_state.js").Context} Context
+ * @typedef {import("../lib/run_state.js").Section} Section
+ * @typedef {import("../lib/run_state.js").MakeSection} MakeSection
  */
 
 /** Sections in the order of the page; an array is a row of sections side by side where there is room. */

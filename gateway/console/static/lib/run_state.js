@@ -16,7 +16,7 @@ const MAX_COMMITS = 6;
  * @typedef {Record<string, any>} Document A JSON document of the gateway, as its OpenAPI description has it.
  * @typedef {{sequence: number, time: string, type: string, run_id: string | null, round: number | null,
  *   client_id: string | null, data: Record<string, any>}} RunEvent
- * @typedef {import("../lib/api.js").Connection | {state: "loading"} | {state: "ended"}} Connection
+ * @typedef {import("./api.js").Connection | {state: "loading"} | {state: "ended"}} Connection
  * @typedef {{
  *   runId: string,
  *   run: Document | null,
@@ -40,6 +40,11 @@ const MAX_COMMITS = 6;
  *
  * @typedef {{type: "run", run: Document} | {type: "rounds", rounds: Document[]} | {type: "clients", clients: Document[]} |
  *   {type: "events", events: RunEvent[]} | {type: "connection", connection: Connection}} Action
+ *
+ * @typedef {{runId: string, api: typeof import("./api.js"), take: (action: Action) => void}} Context What a section of the
+ *   run's page gets; `take` hands on a document, such as the answer to a request.
+ * @typedef {{element: HTMLElement, update: (state: RunState) => void, close?: () => void}} Section
+ * @typedef {(context: Context) => Section} MakeSection
  */
 
 /** Statuses after which nothing happens to a run any more. */

@@ -3,9 +3,9 @@
  * Events, phases and states as sentences. Pure. The words are those of the command line.
  */
 
-import { counted, listed, percent, words } from "../lib/format.js";
+import { counted, listed, percent, words } from "./format.js";
 
-/** @typedef {import("./state.js").RunEvent} RunEvent */
+/** @typedef {import("./run_state.js").RunEvent} RunEvent */
 
 /** What a round does in each phase; the order is that of a round. */
 export const PHASES = Object.freeze({
