@@ -390,7 +390,7 @@ def test_an_unfinished_frame_is_none(modules: Console) -> None:
 def types_of_events() -> set[str]:
     """Every type of event that the aggregator writes into a run's history."""
     folder = Path(aggregator.__file__).parent
-    text = "\n".join(path.read_text() for path in sorted(folder.glob("*.py")))
+    text = "\n".join(path.read_text() for path in sorted(folder.rglob("*.py")))
     found = set(re.findall(r'(?:happened\(|Event\(\s*type=)\s*"([a-z_]+)"', text))
     found |= set(re.findall(r'RunStatus\.[A-Z]+: "([a-z_]+)"', text)) | {
         "run_resumed",
