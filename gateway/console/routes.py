@@ -1,6 +1,6 @@
 """Routes of the console: the page at `/`, its files below `/console/`.
 
-The page loads files by a version, the hash of all files. Browsers keep such files for ever and fetch only the page again, and
+The page loads files by a version, the hash of all files. Browsers keep such files for ever and fetch only the page again;
 modules of two versions never meet. Files without a version are revalidated at every load; the answer is 304 without a body
 if they have not changed.
 """
@@ -84,8 +84,8 @@ def _page() -> ConsoleFile:
 
 @cache
 def _preload() -> str:
-    """Return the Link header: the browser fetches these modules at once, before it reads the imports. Modules of the first view
-    come first.
+    """Return the Link header: the browser fetches these modules at once, before it reads any import. Those of the first
+    view come first.
     """
     first = imported_by(_files(), *FIRST_VIEW)
     soon = [name for name in imported_by(_files(), *SOON) if name not in first]

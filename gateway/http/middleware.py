@@ -35,7 +35,7 @@ log = get_logger("gateway.http")
 
 
 class RequestContext:
-    """Outermost middleware: gives every request an id, answers unexpected errors, writes one log line, counts the request."""
+    """Outermost middleware: a request id, an answer to unexpected errors, one log line and the metrics of each request."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app

@@ -72,7 +72,9 @@ HTTP_PROBLEMS: Mapping[int, Kind] = MappingProxyType(
             ),
             Kind("NOT_FOUND", 404, "Nothing is served at this path."),
             Kind(
-                "METHOD_NOT_ALLOWED", 405, "The path does not serve this method; `Allow` lists the methods that it serves."
+                "METHOD_NOT_ALLOWED",
+                405,
+                "The path does not serve this method; `Allow` lists the methods that it serves.",
             ),
             Kind("LENGTH_REQUIRED", 411, "The request has no Content-Length."),
             Kind("CONTENT_TOO_LARGE", 413, "The request's body is larger than the gateway's limit."),

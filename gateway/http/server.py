@@ -59,7 +59,7 @@ class Server(uvicorn.Server):
             self._on_started()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Call `stopping`, then stop. Streams must end first: the server waits for open responses before it ends the application."""
+        """Call `stopping`, then stop. Streams must end first: the server waits for open responses."""
         self._on_stopping()
         await super().shutdown(sockets)
 
