@@ -67,7 +67,7 @@ def _headers(blob: BlobRef, kind: ArtifactKind) -> dict[str, str]:
 
 
 def _offset(request: Request, etag: str) -> int:
-    """Return the first byte wanted. Other forms of ranges, and ranges of another file, mean the whole file (RFC 9110, 14.2)."""
+    """Return the first byte wanted. Other ranges, and ranges of another file, mean the whole file (RFC 9110, 14.2)."""
     found = _FROM_OFFSET.fullmatch(request.headers.get("range", ""))
     if found is None or request.headers.get("if-range", etag) != etag:
         return 0

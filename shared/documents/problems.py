@@ -8,7 +8,7 @@ from shared.documents.document import Document
 
 
 class Problem(Document):
-    """An error in the form of RFC 9457, with a stable `code` and facts for programs. Members without a value are left out."""
+    """An error in the form of RFC 9457, with a stable `code` and facts for programs. Empty members are left out."""
 
     type: str
     """Reference to the description of this kind of problem, below this gateway."""

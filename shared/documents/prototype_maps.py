@@ -65,8 +65,8 @@ class PrototypeMap(Document):
     rounds: list[RoundSpan]
     """Rounds with a map, rising."""
     aligned_from: int
-    """The round that all maps are aligned with. When it changes, all maps are turned or mirrored alike, and earlier answers do
-    not fit any more."""
+    """The round that all maps are aligned with. When it changes, all maps are turned or mirrored alike, and earlier answers
+    do not fit any more."""
 
     @classmethod
     def of(cls, found: RoundMap) -> Self:

@@ -56,11 +56,11 @@ class RoundMetrics(Document):
 
     round: int
     accuracy: dict[str, float | None]
-    """Fraction of correct test samples by domain, with "mean" and "worst"; null without a report. Of the global model unless
-    `accuracy_of` is "local"."""
+    """Fraction of correct test samples by domain, with "mean" and "worst"; null without a report. Of the global model
+    unless `accuracy_of` is "local"."""
     accuracy_of: str | None = None
-    """"local" if `accuracy` is that of the clients' own models: the run shares no model, and its global model stays the first
-    one. Else null."""
+    """"local" if `accuracy` is that of the clients' own models: the run shares no model, and its global model stays the
+    first one. Else null."""
     accuracy_local: dict[str, float | None] | None = None
     """As `accuracy`, of the clients' own models, each on its client's test set; null without own models."""
     loss: dict[str, float]

@@ -14,7 +14,7 @@ import { colour, dash, shape } from "../lib/palette.js";
  * @typedef {import("./line_chart.js").Series} Series
  */
 
-/** What the terms of the methods are called. @type {Record<string, string>} */
+/** Names of the methods' loss terms. @type {Record<string, string>} */
 const TERMS = {
   ce: "cross-entropy",
   contra: "contrast",

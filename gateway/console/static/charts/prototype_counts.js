@@ -1,6 +1,6 @@
 // @ts-check
 /**
- * How many prototypes each round had: sent by clients, and made of them by the aggregator.
+ * Numbers of prototypes by round: sent by clients, and made of them by the aggregator.
  */
 
 import { LineChart } from "./line_chart.js";
@@ -15,7 +15,7 @@ import { colour, dash, shape } from "../lib/palette.js";
  */
 
 /**
- * How many prototypes clients sent and how many the aggregator made of them; nothing where there are none.
+ * Numbers of the clients' and the aggregator's prototypes; empty without prototypes.
  *
  * @param {readonly Document[]} rounds Lines of metrics.jsonl.
  * @returns {{rounds: number[], series: Series[]}}

@@ -1,7 +1,7 @@
 // @ts-check
 /**
- * How long rounds took, phase by phase, and how many bytes their updates had. Read when somebody opens it, and then line by
- * line as rounds commit.
+ * Durations of rounds by phase, and bytes of their updates. They are read when the section opens, and then line by line as
+ * rounds commit.
  */
 
 import { ApiError, runPath } from "../lib/api.js";
@@ -17,7 +17,7 @@ import { repeat } from "../lib/shell.js";
  * @typedef {import("./line_chart.js").Series} Series
  */
 
-/** How often new lines are asked for while there may be some. */
+/** Pause between two reads of new lines while the run may add some. */
 const INTERVAL_MS = 2000;
 
 /**

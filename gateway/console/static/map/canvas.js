@@ -15,7 +15,7 @@ const GLOBAL_PX = 15;
 const LOCAL_PX = 6.5;
 /** Free border, so that marks at the edge are whole. */
 const MARGIN_PX = GLOBAL_PX + 4;
-/** How far from a mark the pointer may be. */
+/** Largest distance between the pointer and its mark. */
 const REACH_PX = 10;
 /** Below this width marks are drawn smaller. */
 const WIDE_PX = 560;

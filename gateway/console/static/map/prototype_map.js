@@ -17,7 +17,7 @@ import { domainsOf, missingFrom, summaryOf, tableOf } from "./view.js";
  * @typedef {import("./view.js").Names} Names
  */
 
-/** How long a round is shown while they are played. */
+/** Duration of a round while the rounds play. */
 const STEP_MS = 900;
 
 /**

@@ -183,7 +183,7 @@ export function summaryOf(map) {
 }
 
 /**
- * What a map does not show, in sentences; empty where it shows all.
+ * Sentences about prototypes that a map leaves out; empty if it shows all.
  *
  * @param {MapDocument} map
  */

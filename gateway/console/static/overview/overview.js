@@ -17,7 +17,7 @@ import { Results } from "./results.js";
 import { PAGE_SIZE, runsAfter } from "./run_pages.js";
 import { beginning } from "./welcome.js";
 
-/** How often runs and clients are asked for. */
+/** Pause between two reads of runs and clients. */
 const INTERVAL_MS = 3000;
 
 /** @typedef {Record<string, any>} Run */
@@ -100,7 +100,7 @@ function updateCard(card, run, metrics, clients) {
 }
 
 /**
- * What an open run does, or waits for.
+ * Activity of an open run, or the reason why it waits.
  *
  * @param {Run} run
  * @param {string} text

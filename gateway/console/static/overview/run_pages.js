@@ -66,7 +66,7 @@ export class EveryRun {
 /** Runs of one kind. The gateway knows no kinds: its pages are read until there are enough of them. @implements {Pages} */
 export class RunSearch {
   #isWanted;
-  /** Those that were found, newest first. @type {Run[]} */
+  /** Runs that were found, newest first. @type {Run[]} */
   #found = [];
   /** Where to look on. */
   #token = "";

@@ -1,6 +1,6 @@
 // @ts-check
 /**
- * What a run leaves, to download, and the facts about it.
+ * Downloads of a run, and facts about it.
  */
 
 import { ApiError, runPath, urlOf } from "../lib/api.js";

@@ -1,6 +1,6 @@
 // @ts-check
 /**
- * What a run's clients are doing, one row each: from the run, its open round and what clients say. Pure.
+ * Rows of a run's clients, from the run, its open round and the clients' own reports. Pure.
  */
 
 import { isWorking, stateOf } from "../clients/state.js";
@@ -58,7 +58,7 @@ export function rowsOf(state) {
 }
 
 /**
- * How a client is in this run: what the run says of it, and else what it does.
+ * State of a client in this run: by the run's document, else by the client's own activity.
  *
  * @param {import("../lib/run_state.js").Document} run
  * @param {any} about

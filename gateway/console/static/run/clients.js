@@ -1,6 +1,6 @@
 // @ts-check
 /**
- * The clients of a run: what each does in the open round, what is wrong with whom, and leaving one out until it is mended.
+ * The clients of a run: their activities in the open round, their problems, and quarantine.
  */
 
 import { askQuarantine, askRelease } from "./controls.js";
@@ -61,7 +61,7 @@ export function section(context) {
     setText(more, `Show all ${count(rows.length)} clients`);
     const focused = body.contains(document.activeElement) ? document.activeElement : null;
     keyed(body, rows.slice(0, most), (row) => row.clientId, createRow, (line, row) => updateRow(line, row, state));
-    // A run that ends takes the buttons with it.
+    // The buttons disappear when the run ends.
     if (focused?.hasAttribute("hidden")) table.focus({ preventScroll: true });
   }
 

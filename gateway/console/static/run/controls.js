@@ -1,7 +1,7 @@
 // @ts-check
 /**
- * Pausing, resuming and stopping a run: buttons that are there when they can be used, each with a question. And the questions
- * before a client is left out and before it takes part again.
+ * Buttons that pause, resume and stop a run, visible when the status allows them, and the confirmation of each command, also
+ * of quarantine and release.
  */
 
 import { newKey, post, runPath } from "../lib/api.js";
@@ -106,7 +106,7 @@ function askStop(context) {
 }
 
 /**
- * Leave a client out of the run, after asking.
+ * Quarantine a client, after confirmation.
  *
  * @param {import("../lib/run_state.js").Context} context
  * @param {string} clientId
@@ -124,7 +124,7 @@ export function askQuarantine(context, clientId) {
 }
 
 /**
- * Let a quarantined client take part again, after asking.
+ * End a client's quarantine, after confirmation.
  *
  * @param {import("../lib/run_state.js").Context} context
  * @param {string} clientId
@@ -140,7 +140,7 @@ export function askRelease(context, clientId, reason) {
 }
 
 /**
- * What a dialog does: one wish, which counts once however often it has to be sent.
+ * The action of a dialog: one request, which counts once however often it is sent.
  *
  * @param {import("../lib/run_state.js").Context} context
  * @param {string} part

@@ -1,9 +1,8 @@
 // @ts-check
 /**
- * The history of a run: a page of events, newest first. The first page follows what happens; older ones stand still.
+ * The history of a run in pages, newest events first. The first page is live; older pages do not change.
  *
- * However many events there are, no more than a page of them is here at a time; the gateway finds older ones and those that
- * were asked for.
+ * The browser holds one page of events at a time; the gateway finds older and filtered ones.
  */
 
 import { ApiError, runPath } from "../lib/api.js";
@@ -17,7 +16,7 @@ import { KINDS, sentenceOf, weightOf } from "../lib/sentences.js";
  * @typedef {import("../lib/run_state.js").RunState} RunState
  */
 
-/** What the list can be narrowed to, in the order of the choice. */
+/** Filters of the list, in the order of the choice. */
 const CHOICES = /** @type {[keyof typeof KINDS, string][]} */ ([
   ["problems", "Problems"],
   ["rounds", "Rounds"],
@@ -58,7 +57,7 @@ export function section({ runId, api }) {
 
   /** Where each page behind the first one begins: only events before this. @type {number[]} */
   let cursors = [];
-  /** What the gateway found for this page, newest first; null while the first page simply shows what is known. */
+  /** The gateway's events for this page, newest first; null while the first page shows the events of the state. */
   let found = /** @type {RunEvent[] | null} */ (null);
   let foundBefore = /** @type {number | null} */ (null);
   /** Up to which sequence a filtered first page is complete. */

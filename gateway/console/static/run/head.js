@@ -1,6 +1,6 @@
 // @ts-check
 /**
- * The head of a run's page: what it is, where it stands, whether the page is live, and the controls.
+ * The head of a run's page: name, status, connection and controls.
  */
 
 import { controls } from "./controls.js";
@@ -63,7 +63,7 @@ export function section(context) {
 }
 
 /**
- * Why the run does not go on, or ended as it did; empty while it simply works.
+ * Reason why the run waits, failed or stopped; empty while it works.
  *
  * @param {import("../lib/run_state.js").RunState} state
  */

@@ -1,6 +1,6 @@
 // @ts-check
 /**
- * Where a run stands: round k of T, the phase of the open round, and the figures that matter most.
+ * Progress of a run: round k of T, the phase of the open round, and the main figures.
  */
 
 import { h, keyed, setAttribute, setText } from "../lib/dom.js";

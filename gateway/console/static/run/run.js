@@ -36,7 +36,7 @@ const LAYOUT = /** @type {(MakeSection | MakeSection[])[]} */ ([head, progress, 
 /** Sections that are drawn at once; those below wait until these are on the screen. */
 const FIRST = 3;
 
-/** How long nothing is shown of a run that is being read: a page that flickers is worse than one that waits. */
+/** Delay before the page shows that it loads; a short wait without a notice flickers less. */
 const PATIENCE_MS = 400;
 
 /**
@@ -124,7 +124,7 @@ function draw(section, state) {
   try {
     section.update(state);
   } catch (error) {
-    // What one section cannot draw must not take the controls away.
+    // An error in one section must not remove the controls.
     reportError(error);
   }
 }

@@ -1,6 +1,6 @@
 // @ts-check
 /**
- * What a change of a run's state is worth saying to who cannot see it. Pure.
+ * Announcements for screen readers about changes of a run's state. Pure.
  */
 
 import { percent } from "../lib/format.js";

@@ -1,6 +1,6 @@
 // @ts-check
 /**
- * The form that starts a run: made of what the gateway says may be configured, and checked by it while somebody writes.
+ * The form that starts a run; the gateway checks it while somebody writes.
  */
 
 import { ApiError, newKey, post } from "../lib/api.js";
@@ -17,22 +17,22 @@ import { announce } from "../lib/shell.js";
  * @typedef {import("./run_document.js").Problem} Problem
  */
 
-/** Pause in writing after which what is written is checked. */
+/** Pause in typing after which the form is checked. */
 const CHECK_MS = 300;
 
 export class StartForm {
   #draft;
   #signal;
   #key = newKey();
-  /** Whether a run was asked for with the key: another wish with it makes no other run. */
+  /** Whether a request for a run was sent with the key; another request with it creates no other run. */
   #isKeyUsed = false;
   #isSending = false;
   #isSubmitted = false;
-  /** Number of the last check that was asked for; older answers are not looked at. */
+  /** Number of the latest check; answers to older checks are ignored. */
   #checks = 0;
   /** @type {ReturnType<typeof setTimeout> | undefined} */
   #timer;
-  /** Locations at which somebody wrote or picked something. @type {Set<string>} */
+  /** Locations that somebody has changed or visited. @type {Set<string>} */
   #touched = new Set();
   /** @type {Problem[]} */
   #problems = [];
@@ -111,7 +111,7 @@ export class StartForm {
 
   // Values
 
-  /** Keep what is filled in for a reload, until the run is started. */
+  /** Keep the draft for a reload, until the run is started. */
   #keep() {
     const key = this.#isKeyUsed ? this.#key : null;
     this.#draft.write({ settings: this._settings.draft, touched: [...this.#touched], key });
@@ -151,7 +151,7 @@ export class StartForm {
     this.#timer = setTimeout(() => void this.#check(), CHECK_MS);
   }
 
-  /** Ask what is wrong; says whether nothing is, null where nobody answered. @returns {Promise<boolean | null>} */
+  /** Check the form; returns whether it is right, null without an answer. @returns {Promise<boolean | null>} */
   async #check() {
     clearTimeout(this.#timer);
     const number = ++this.#checks;
@@ -187,8 +187,8 @@ export class StartForm {
   }
 
   /**
-   * Whether the problem of a field is shown already: not before somebody came to it. A key with a default is right until
-   * another key of its section is changed.
+   * Whether the problem of a field is shown already: not before somebody visited it. A key with a default is right until
+   * another key of its section changes.
    *
    * @param {Field} known
    */
@@ -199,7 +199,7 @@ export class StartForm {
     return [...this.#touched].some((location) => location.startsWith(section));
   }
 
-  /** What is still to do before the run can start, in few words. */
+  /** The next step before the run can start, in few words. */
   #todo() {
     const isMissing = (/** @type {string} */ location) => this.#problems.some((each) => each.location === location);
     if (!this.#isSubmitted && isMissing("run.clients") && !this._settings.clients.length) return "Pick the clients that take part.";
@@ -233,7 +233,7 @@ export class StartForm {
     setAttribute(this._button, "aria-disabled", "true");
     setText(this._button, "Starting …");
     try {
-      // A gateway that cannot check may still start: what is wrong then is told by the one who refuses.
+      // Without a check the run may still start; a refusal then names the problem.
       if ((await this.#check()) === false) return this.#refuse();
       this.#isKeyUsed = true;
       this.#keep();

@@ -1,8 +1,8 @@
 // @ts-check
 /**
- * Run configurations as documents: from what somebody filled in, from an earlier run, and what is said of them. Pure.
+ * Run configurations as documents: from filled-in values, from an earlier run, and the places of their problems. Pure.
  *
- * A configuration is right or wrong by what the gateway says of it; nothing of that is decided here.
+ * The gateway alone decides whether a configuration is right.
  */
 
 /**
@@ -14,8 +14,8 @@
 export const SECTIONS = Object.freeze(["run", "method", "model", "data", "training", "quorum", "admission"]);
 
 /**
- * The document of values by location, "training.batch_size". What is undefined is left out, and what is as without it, but
- * for the keys that are always written.
+ * The document of values by location, "training.batch_size". Undefined values and defaults are left out, except for the
+ * keys that are always written.
  *
  * @param {ReadonlyMap<string, unknown>} values
  * @param {ReadonlyMap<string, unknown>} defaults
@@ -64,7 +64,7 @@ export function refusedLocation(problem) {
 }
 
 /**
- * The field at which a problem is said: that of its key, or of the list that the key is an entry of.
+ * The field of a problem: that of its key, or of the list with this entry.
  *
  * @param {string} location
  * @param {(location: string) => boolean} isField

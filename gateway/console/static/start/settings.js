@@ -1,6 +1,6 @@
 // @ts-check
 /**
- * The settings of a run as fields: made from what the gateway says may be configured, filled in, and read as a document.
+ * The settings of a run as fields, made from the gateway's description of a configuration.
  */
 
 import { field, listField, numberIn, schemaField, selectField } from "./fields.js";
@@ -15,7 +15,7 @@ import { listed } from "../lib/format.js";
  * @typedef {Record<string, any>} Form The document of GET /v1/run-configuration.
  */
 
-/** Keys that a configuration of this form always has, so that it says what the run is without its reader knowing defaults. */
+/** Keys that the form always writes, so that the configuration is clear without knowing the defaults. */
 const ALWAYS = new Set([
   ...["name", "method", "rounds", "seed", "clients", "min_clients"].map((key) => `run.${key}`),
   ...["model.name", "data.classes", "data.image_size", "training.local_steps", "training.local_epochs"],
@@ -38,7 +38,7 @@ export class Settings {
   #onChange;
   #roster;
   #model;
-  /** The classes that were filled in last, to know whether somebody changed them. @type {string[]} */
+  /** The classes that the form filled in last, to detect changes by people. @type {string[]} */
   #filledClasses = [];
   /** Fields of the chosen method. @type {Field[]} */
   #methodFields = [];
@@ -69,7 +69,7 @@ export class Settings {
     return this.#roster.clients;
   }
 
-  /** What is filled in, for a draft. */
+  /** Values of the fields, for a draft. */
   get draft() {
     const values = Object.fromEntries(this.#written().map((each) => [each.location, each.read()]));
     return { values, roster: this.#roster.draft, filledClasses: this.#filledClasses };
@@ -277,7 +277,7 @@ export class Settings {
 }
 
 /**
- * How long a client trains in a round: so many steps or epochs.
+ * The field for the length of local training, in steps or epochs.
  *
  * @param {() => void} onChange
  * @returns {Field} Its value is {steps} or {epochs}; a bare number that is written is of steps.

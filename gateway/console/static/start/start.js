@@ -12,7 +12,7 @@ import { sentence } from "../lib/format.js";
 import { repeat } from "../lib/shell.js";
 import { StartForm } from "./form.js";
 
-/** How often clients are asked for. */
+/** Pause between two reads of the clients. */
 const CLIENTS_MS = 5000;
 
 /**
