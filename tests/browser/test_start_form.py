@@ -170,7 +170,7 @@ def test_a_start_whose_answer_was_lost_is_pressed_again_and_makes_one_run(
     console.page.route("**/v1/runs", lambda route: (route.fetch(), route.abort()), times=1)
     start(form)
     summary = form.locator(".form-summary")
-    expect(summary).to_contain_text("Nobody knows yet whether the run was made")
+    expect(summary).to_contain_text("It is not known yet whether the run was created")
     assert len(runs()) == 1, "its answer was lost on the way"
     start(form)
     started(console, runs)
@@ -233,7 +233,7 @@ def test_what_is_half_filled_in_is_there_after_a_reload(console: Console, form: 
     started(console, runs)
     console.page.go_back()
     expect(box(form, "Rounds")).to_have_value("30")
-    expect(form.get_by_text("This is what you had filled in")).to_have_count(0)
+    expect(form.get_by_text("These are your settings")).to_have_count(0)
 
 
 def test_a_start_whose_answer_was_lost_makes_one_run_after_a_reload_too(
@@ -244,7 +244,7 @@ def test_a_start_whose_answer_was_lost_makes_one_run_after_a_reload_too(
     box(form, "Start when so many clients have joined").fill("7")
     console.page.route("**/v1/runs", lambda route: (route.fetch(), route.abort()), times=1)
     start(form)
-    expect(form.locator(".form-summary")).to_contain_text("Nobody knows yet whether the run was made")
+    expect(form.locator(".form-summary")).to_contain_text("It is not known yet whether the run was created")
     console.page.reload()
     expect(box(form, "Start when so many clients have joined")).to_have_value("7")
     start(form)

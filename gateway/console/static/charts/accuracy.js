@@ -19,7 +19,7 @@ import { colour, dash, shape } from "../lib/palette.js";
 const SUMMARIES = new Set(["mean", "worst"]);
 
 /**
- * What is drawn of an accuracy: a line for each domain in the order of their names, the mean, and a band along the worst.
+ * Lines of an accuracy chart: each domain by name, the mean, and a band along the worst.
  *
  * @param {readonly Document[]} rounds Lines of metrics.jsonl.
  * @param {Which} which

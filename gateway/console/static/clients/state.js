@@ -18,7 +18,7 @@ export function isWorking(client) {
 }
 
 /**
- * How a client is.
+ * State of a client.
  *
  * @param {Client | undefined} client Undefined for one that nobody has seen.
  * @returns {State}

@@ -68,9 +68,9 @@ export function section(context) {
     failure,
     body,
   );
-  /** What is shown. @type {MapDocument | null} */
+  /** The map on the page. @type {MapDocument | null} */
   let map = null;
-  /** What the table shows. @type {MapDocument | null} */
+  /** The map in the table. @type {MapDocument | null} */
   let tabled = null;
   /** @type {Names} */
   let names = { classes: [], domains: [] };

@@ -21,7 +21,7 @@ const MOST_KEPT = 400;
  */
 
 export class MapRounds {
-  /** Why there is no map, or none of another round; empty if all is well. */
+  /** Reason why there is no map, or no other round's map; empty without a problem. */
   failure = "";
   /** Whether the rounds after the one shown will be wanted soon. */
   isGoingOn = false;

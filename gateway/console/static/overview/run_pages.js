@@ -68,7 +68,7 @@ export class RunSearch {
   #isWanted;
   /** Runs that were found, newest first. @type {Run[]} */
   #found = [];
-  /** Where to look on. */
+  /** Start of the next page. */
   #token = "";
   #isAtEnd = false;
   /** The newest of all runs when it was asked last; empty if there was none. @type {string | undefined} */

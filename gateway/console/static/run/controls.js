@@ -57,7 +57,7 @@ function askPause(context) {
   const now = h("input", { type: "radio", name: "when", value: "now" });
   return ask({
     title: "Pause the run?",
-    text: "Clients stay connected and nothing is lost; somebody can resume it at any time.",
+    text: "Clients stay connected and nothing is lost; you can resume it at any time.",
     fields: [
       h(
         "fieldset",
@@ -115,7 +115,7 @@ export function askQuarantine(context, clientId) {
   const reason = reasonField("Reason, for the history and for the client (optional)");
   return ask({
     title: `Quarantine client ${clientId}?`,
-    text: "The run goes on without it, as far as the others are enough, until somebody releases it. What it has committed in the open round stays part of it.",
+    text: "The run continues without it, if the other clients are enough, until you release it. The open round keeps what it has committed.",
     fields: [reason.element],
     confirm: "Quarantine",
     kind: "danger",

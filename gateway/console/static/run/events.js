@@ -55,7 +55,7 @@ export function section({ runId, api }) {
     h("div", { class: "pager" }, newest, newer, older, note),
   );
 
-  /** Where each page behind the first one begins: only events before this. @type {number[]} */
+  /** Upper bound of the events of each page after the first. @type {number[]} */
   let cursors = [];
   /** The gateway's events for this page, newest first; null while the first page shows the events of the state. */
   let found = /** @type {RunEvent[] | null} */ (null);

@@ -92,7 +92,7 @@ export class StartForm {
     return h(
       "div",
       { class: "notice", "data-tone": "info" },
-      h("p", null, "Filled in as run ", h("a", { href: `#/runs/${earlier.run_id}` }, earlier.run_id), " was configured. Change what you want to; that run stays as it is."),
+      h("p", null, "Filled in as run ", h("a", { href: `#/runs/${earlier.run_id}` }, earlier.run_id), " was configured. Change what you like; that run stays as it is."),
     );
   }
 
@@ -104,7 +104,7 @@ export class StartForm {
     return h(
       "div",
       { class: "notice", "data-tone": "info" },
-      h("p", null, "This is what you had filled in and not started yet."),
+      h("p", null, "These are your settings of a run that you have not started yet."),
       h("p", { class: "buttons" }, h("button", { type: "button", class: "button button-small", on: { click: startOver } }, "Start over")),
     );
   }
@@ -239,7 +239,7 @@ export class StartForm {
       this.#keep();
       const run = await post("/v1/runs", this._settings.document(), { key: this.#key, signal: this.#signal });
       this.#draft.clear();
-      announce(`Run ${run.run_id} was made`);
+      announce(`Run ${run.run_id} was created`);
       location.hash = `#/runs/${run.run_id}`;
     } catch (error) {
       if (this.#signal.aborted) return;
@@ -267,12 +267,12 @@ export class StartForm {
       this.#isKeyUsed = false;
       this.#keep();
       return this.#tell(
-        "This form has made a run already",
-        h("p", null, "An earlier press of Start made run ", h("a", { href: `#/runs/${runId}` }, runId), ", with the settings of then. Press Start again to make another run with those of now."),
+        "This form has created a run already",
+        h("p", null, "An earlier press of Start created run ", h("a", { href: `#/runs/${runId}` }, runId), ", with the earlier settings. Press Start again to create another run with the present settings."),
       );
     }
     if (error.mayPass) {
-      return this.#tell("Nobody knows yet whether the run was made", h("p", null, `${sentence(error.message)} Press Start again when it is back: that makes one run, not two.`));
+      return this.#tell("It is not known yet whether the run was created", h("p", null, `${sentence(error.message)} Press Start again when the connection is back: that creates one run, not two.`));
     }
     const detail = problem?.detail ?? error.message;
     this.#problems = [{ location: refusedLocation(problem), detail }];
