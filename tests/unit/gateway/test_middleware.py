@@ -64,7 +64,7 @@ def app():
         exception_handlers=dict(problem.HANDLERS),
     )
     app.add_api_route("/echo", echo, methods=["POST"])
-    app.add_api_route("/crash", crash)
+    app.add_api_route("/crash", crash, response_model=None)
     app.add_api_route("/crash-late", crash_late)
     app.state.services = Services(metrics=GatewayMetrics())
     return app
@@ -118,7 +118,7 @@ def test_the_line_says_what_was_asked_for_and_why_it_was_refused(app) -> None:
         get_logger("gateway.http.sse").warning("on_the_way")
         raise InvalidTransition("the run has ended", run_id="r-1")
 
-    app.add_api_route("/v1/runs/{run_id}/clients/{client_id}/release", refuse, methods=["POST"])
+    app.add_api_route("/v1/runs/{run_id}/clients/{client_id}/release", refuse, methods=["POST"], response_model=None)
     stream = io.StringIO()
     with logging_to(stream):
         send(app, "POST", "/v1/runs/r-1/clients/ann/release?round=3", content=b"12345")
