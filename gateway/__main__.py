@@ -10,7 +10,7 @@ from shared.config.settings import GatewaySettings, run_from_command_line
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Parse the flags and serve; returns the exit code (see app.py)."""
+    """Parse the flags and serve; return the exit code (see app.py)."""
     program, description = "python -m gateway", "Serve an aggregator's runs over REST."
     return run_from_command_line(GatewaySettings, app.run, program, description, arguments)
 

@@ -1,7 +1,7 @@
-"""What a run may be configured with, and what is wrong with a configuration: for forms, and for scripts before they start.
+"""The keys of a run's configuration, and the problems of one: for forms, and for scripts before they start a run.
 
-All of it follows from the records that the aggregator checks with, so nothing is described here that it would refuse. What
-only the aggregator can know (a run or a model to begin with, its lease) it says itself when the run is started.
+Both follow from the records that the aggregator validates with, so they agree with its refusals. The aggregator alone checks
+the run or model to begin with and its own lease, when the run starts.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from shared.methods import METHODS
 from shared.methods.base import Method
 
 FORMS_OF_MODELS = (
-    documents.ModelForm(form="timm:NAME", summary="A backbone of timm, by its name there, with a head of its own."),
+    documents.ModelForm(form="timm:NAME", summary="A backbone of timm by its name there, with a new head."),
     documents.ModelForm(
         form="package.module:factory",
-        summary="Your own code, which every trainer must be able to import; model.options are its arguments.",
+        summary="Your own code, which every trainer can import and allows; model.options are its arguments.",
     ),
 )
 _EXAMPLE: Mapping[str, Any] = {"run": {"method": "fedavg", "min_clients": 1}, "data": {"classes": ["a", "b"]}}
@@ -35,7 +35,7 @@ _EXAMPLE: Mapping[str, Any] = {"run": {"method": "fedavg", "min_clients": 1}, "d
 
 @cache
 def form() -> documents.RunConfigurationForm:
-    """Everything that a form needs to know; the same for as long as the process lives."""
+    """Return everything that a form needs; it never changes within a process."""
     return documents.RunConfigurationForm(
         sections={name: described_schema(kind) for name, kind in section_kinds()},
         defaults=_defaults(),
@@ -47,7 +47,7 @@ def form() -> documents.RunConfigurationForm:
 
 
 def check(document: Mapping[str, Any]) -> documents.ConfigurationCheck:
-    """What is wrong with a configuration, or what it comes to."""
+    """Return the problems of a configuration, or the configuration with its defaults."""
     found = run_problems(document)
     if found:
         problems = [documents.FieldProblem(location=each.location, detail=each.detail) for each in found]
@@ -62,21 +62,21 @@ def check(document: Mapping[str, Any]) -> documents.ConfigurationCheck:
 
 
 def section_kinds() -> Iterator[tuple[str, type[BaseModel]]]:
-    """The sections of a configuration by name, but for the method's, which each method has its own of."""
+    """Yield the sections of a configuration by name, without [method], whose keys depend on the method."""
     for name, field in RunConfig.model_fields.items():
         if name != "method" and isinstance(field.annotation, type):
             yield name, field.annotation
 
 
 def described_schema(kind: type[BaseModel]) -> dict[str, Any]:
-    """The JSON Schema of a table, with what each of its keys means."""
+    """Return the JSON Schema of a table, with the meaning of each key."""
     schema = kind.model_json_schema()
     described(schema, kind)
     return schema
 
 
 def described(schema: dict[str, Any], kind: type[BaseModel]) -> None:
-    """Write what each key means into a table's JSON Schema."""
+    """Write the meaning of each key into a table's JSON Schema."""
     for key, meaning in key_descriptions(kind).items():
         schema["properties"][key]["description"] = meaning
 
@@ -86,12 +86,12 @@ def _toml(document: Mapping[str, Any]) -> str | None:
     try:
         tomllib.loads(text)
     except tomllib.TOMLDecodeError:
-        return None  # the options of somebody's own model hold a null, which TOML has not
+        return None  # the options of a model of the user's own hold a null, which TOML does not have
     return text
 
 
 def _defaults() -> dict[str, dict[str, Any]]:
-    """What each key is where nobody writes it; keys without a default are not there, keys that are not set are null."""
+    """Return the default of each key by section: null for a key that is not set, no entry for a required key."""
     config = parse_run_config(_EXAMPLE)
     defaults: dict[str, dict[str, Any]] = {}
     for name, kind in section_kinds():

@@ -1,7 +1,7 @@
-"""A typed asyncio client of RunService: records in, records out, errors of shared/errors.py.
+"""A typed asyncio client of RunService, with records and the errors of shared/errors.py.
 
-The only module of the gateway that knows gRPC and the generated code. Unary calls have a deadline, streams a limit on
-silence where silence is not the point.
+No other module of the gateway knows gRPC or the generated code. Unary calls have a deadline; transfers have a limit on
+silence.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from shared.wire.statuses import translated
 
 CALL_S = 30.0
 """Deadline of a unary call, and longest silence of a download: enough for a page of the aggregator (pages.MAX_PAGE_BYTES)
-at 50 kB/s with a second of delay each way. An aggregator that is not there is noticed at once, without it."""
+at 50 kB/s with a second of delay each way. An absent aggregator is noticed at once, without the deadline."""
 HEALTH_S = 5.0
 """Deadline of a health check: two round trips over such a link, one of them to connect."""
 ROUNDS_PER_CALL = 100
-"""Rounds asked for at a time; fewer come where their metrics and timings of many clients are large."""
+"""Most rounds of one call; the aggregator sends fewer where the metrics and timings of many clients are large."""
 STORE_S, STORE_BYTES_PER_S = 60.0, 20e6
-"""How long the aggregator may check a model that was sent."""
+"""Time in which the aggregator checks an uploaded model: a constant part, and a rate for its bytes."""
 UPLOAD_BYTES = 128 << 10
-"""Largest piece of a model that is passed on."""
+"""Largest piece of a model in one message."""
 SERVICE = "fedplcc.v1.RunService"
 
 ArtifactKind = Literal["model", "prototypes"]
@@ -55,30 +55,30 @@ Record = TypeVar("Record")
 
 @dataclass(frozen=True, slots=True)
 class Artifact:
-    """A model or prototypes: its name, and its bytes from the offset that was asked for. Close it in the end."""
+    """A model or prototypes: its reference, and its bytes from an offset on. The caller closes it."""
 
     blob: BlobRef
     chunks: AsyncGenerator[bytes, None]
     close: Callable[[], object]
 
 
-class AggregatorClient:
-    """RunService of one aggregator. Every method raises what the aggregator raised, or `Unavailable` if it is away."""
+class RunServiceClient:
+    """RunService of one aggregator. Every method raises the aggregator's error, or `Unavailable` without an answer."""
 
     def __init__(self, channel: grpc.aio.Channel, address: str = "") -> None:
-        """Use a channel, which is the caller's to close; `address` is for sentences."""
+        """Use a channel, which the caller closes; `address` appears in messages."""
         self._runs: Any = pb2_grpc.RunServiceStub(channel)  # type: ignore[no-untyped-call]
         self._health: Any = health_pb2_grpc.HealthStub(channel)
         self._address = address
         self._made = OutgoingCalls(address, refusals_are_quiet=True)
 
     async def create_run(self, config_json: str, *, request_id: str) -> RunView:
-        """Create a run, or return the one that this request id created."""
+        """Create a run, or return the run that this request id created."""
         request = pb2.CreateRunRequest(request_id=request_id, config_json=config_json)
         return await self._run(self._runs.CreateRun, request)
 
     async def store_model(self, blob: BlobRef, name: str, pieces: AsyncIterator[bytes]) -> None:
-        """Have the aggregator hold a model to begin with; no piece is taken of one that it refuses or holds already."""
+        """Upload a model to begin with. `pieces` are not read if the aggregator refuses the model or holds it already."""
         call = self._runs.UploadInitialModel(metadata=request_metadata())
         try:
             await self._write(call, pb2.UploadInitialModelRequest(header=initial_model_to_proto(blob, name)))
@@ -95,11 +95,11 @@ class AggregatorClient:
             call.cancel()
 
     async def get_run(self, run_id: str) -> RunView:
-        """One run, with its manifest."""
+        """Return a run with its manifest."""
         return await self._run(self._runs.GetRun, pb2.GetRunRequest(run_id=run_id))
 
     async def list_runs(self, *, page_size: int, page_token: str = "") -> tuple[list[RunView], str]:
-        """Runs without manifests, newest first, `page_size` while there are so many, and the next page's token."""
+        """Return at most `page_size` runs without manifests, newest first, and the next page's token."""
         found: list[RunView] = []
         while True:
             request = pb2.ListRunsRequest(page_size=page_size - len(found), page_token=page_token)
@@ -110,7 +110,7 @@ class AggregatorClient:
                 return found, page_token
 
     async def list_rounds(self, run_id: str, *, after: int = -1, limit: int) -> list[Round]:
-        """At most `limit` rounds after one, in order."""
+        """Return at most `limit` rounds after one, in order."""
         found: list[Round] = []
         while True:
             rounds, has_more = await self.some_rounds(run_id, after=after, limit=limit - len(found))
@@ -122,23 +122,23 @@ class AggregatorClient:
     async def some_rounds(
         self, run_id: str, *, after: int = -1, limit: int = ROUNDS_PER_CALL
     ) -> tuple[list[Round], bool]:
-        """As many of the rounds after one as a single answer brings, in order, and whether there are more."""
+        """Return the rounds after one of a single answer, in order, and whether there are more."""
         request = pb2.ListRoundsRequest(run_id=run_id, after_round=after, page_size=min(ROUNDS_PER_CALL, limit))
         response = await self._call(self._runs.ListRounds, request)
         return [_decoded(round_from_proto, entry) for entry in response.rounds], response.has_more
 
     async def list_evaluations(self, run_id: str, round_number: int) -> list[tuple[int, Evaluation]]:
-        """The reports of a round with its number, by client."""
+        """Return the reports of a round with its number, by client."""
         pages = self._pages(self._runs.ListEvaluations, pb2.ListEvaluationsRequest(run_id=run_id, round=round_number))
         return [_decoded(evaluation_from_proto, entry) async for page in pages for entry in page.evaluations]
 
     async def get_prototype_map(self, run_id: str, *, round_number: int = -1) -> RoundMap:
-        """The prototype map of a committed round, -1 for the last one whose prototypes are there."""
+        """Return the prototype map of a committed round; -1 is the last round whose prototypes are kept."""
         request = pb2.GetPrototypeMapRequest(run_id=run_id, round=round_number)
         return _decoded(prototype_map_from_proto, await self._call(self._runs.GetPrototypeMap, request))
 
     async def pause_run(self, run_id: str, *, now: bool, request_id: str) -> RunView:
-        """Pause a run when its open round commits, or at once; a request id that is not empty counts once."""
+        """Pause a run when its open round commits, or at once. A request id counts once; empty is none."""
         request = pb2.PauseRunRequest(run_id=run_id, now=now, request_id=request_id)
         return await self._run(self._runs.PauseRun, request)
 
@@ -153,17 +153,17 @@ class AggregatorClient:
         return await self._run(self._runs.StopRun, request)
 
     async def quarantine_client(self, run_id: str, client_id: str, *, reason: str, request_id: str) -> RunView:
-        """Leave a client out of a run."""
+        """Quarantine a client in a run."""
         request = pb2.QuarantineClientRequest(run_id=run_id, client_id=client_id, reason=reason, request_id=request_id)
         return await self._run(self._runs.QuarantineClient, request)
 
     async def release_client(self, run_id: str, client_id: str, *, request_id: str) -> RunView:
-        """Let a quarantined client take part in a run again."""
+        """End a client's quarantine in a run."""
         request = pb2.ReleaseClientRequest(run_id=run_id, client_id=client_id, request_id=request_id)
         return await self._run(self._runs.ReleaseClient, request)
 
     async def list_events(self, query: EventQuery) -> list[Event]:
-        """The entries of the history that are asked for."""
+        """Return the events that match a query."""
         request = pb2.WatchRunRequest(
             run_id=query.run_id,
             after_sequence=query.after,
@@ -178,7 +178,7 @@ class AggregatorClient:
             return [_decoded(event_from_proto, response.event) async for response in call]
 
     async def follow_events(self, run_id: str, *, after: int) -> AsyncGenerator[Event, None]:
-        """Events after one, in order, as they happen; ends when the run has, or when the aggregator stops."""
+        """Yield the events after one, in order, as they happen, until the run ends or the aggregator stops."""
         request = pb2.WatchRunRequest(run_id=run_id, after_sequence=after, follow=True)
         call = self._runs.WatchRun(request, metadata=request_metadata())
         try:
@@ -189,14 +189,14 @@ class AggregatorClient:
             call.cancel()
 
     async def list_clients(self) -> Sequence[Client]:
-        """Every client that ever joined, by id."""
+        """Return every client that ever joined, by id."""
         pages = self._pages(self._runs.ListClients, pb2.ListClientsRequest())
         return [_decoded(client_from_proto, client) async for page in pages for client in page.clients]
 
     async def fetch_artifact(
         self, run_id: str, kind: ArtifactKind, *, round_number: int = -1, offset_bytes: int = 0
     ) -> Artifact:
-        """The model or prototypes of a committed round, -1 for the last one, from an offset on."""
+        """Return the model or prototypes of a committed round, from an offset on; -1 is the last round."""
         request = pb2.FetchArtifactRequest(
             run_id=run_id, round=round_number, kind=_KINDS[kind], offset_bytes=offset_bytes
         )
@@ -204,7 +204,7 @@ class AggregatorClient:
         try:
             first = await self._next_part(call, "FetchArtifact")
             if first is _EOF or first.WhichOneof("part") != "blob":
-                raise Internal("the aggregator sent bytes without their name")
+                raise Internal("the aggregator sent bytes before their reference")
             blob = _decoded(blob_from_proto, first.blob)
         except BaseException:
             call.cancel()
@@ -212,7 +212,7 @@ class AggregatorClient:
         return Artifact(blob, self._chunks(call, blob.size_bytes - offset_bytes), call.cancel)
 
     async def check_health(self) -> None:
-        """Return if the aggregator serves.
+        """Check that the aggregator serves.
 
         Raises:
             AggregatorUnavailable: It does not answer in time, or says that it does not serve.
@@ -235,7 +235,7 @@ class AggregatorClient:
         finally:
             call.cancel()
         if missing:
-            raise PayloadCorrupt(f"of {size_bytes} bytes, {size_bytes - missing} came")
+            raise PayloadCorrupt(f"{size_bytes - missing} of {size_bytes} bytes arrived")
 
     async def _write(self, call: Any, message: Any) -> None:
         with self._calling("UploadInitialModel"):
@@ -258,7 +258,7 @@ class AggregatorClient:
                 raise Unavailable(f"the aggregator at {self._address} sent nothing for {timeout_s:.0f} s") from error
 
     async def _pages(self, method: Any, request: Any) -> AsyncGenerator[Any, None]:
-        """The answers to a request until one says that it is the last; writes their tokens into the request."""
+        """Yield the pages of a request, up to the last; the tokens are written into the request."""
         while True:
             response = await self._call(method, request)
             yield response
@@ -267,7 +267,7 @@ class AggregatorClient:
             request.page_token = response.next_page_token
 
     async def _run(self, method: Any, request: Any) -> RunView:
-        """The run that an answer tells of."""
+        """Return the run of an answer."""
         return _decoded(run_from_proto, (await self._call(method, request)).run)
 
     async def _call(self, method: Any, request: Any, *, timeout_s: float = CALL_S) -> Any:
@@ -276,14 +276,14 @@ class AggregatorClient:
 
     @contextmanager
     def _calling(self, method: str) -> Iterator[None]:
-        """Within the block, that calls a method, gRPC's errors become ours."""
+        """Translate gRPC's errors of a method's call in this block."""
         with self._made.logged(method), translated(self._address):
             yield
 
 
 def _decoded(decode: Callable[[Message], Record], message: Message) -> Record:
-    """The record of a message. One that the aggregator got wrong is no fault of the person who asked."""
+    """Return the record of a message. A malformed message is an internal error, not a fault of the request."""
     try:
         return decode(message)
     except MalformedRequest as error:
-        raise Internal(f"the aggregator's answer is not understood: {error.detail}") from error
+        raise Internal(f"the aggregator's answer is malformed: {error.detail}") from error

@@ -79,7 +79,8 @@ class InitialModels:
             case ModelFile() as file:
                 raise InvalidConfig(
                     f"run.initial_model = {str(file)!r}: the aggregator reads no files of yours; start the run with "
-                    "'fedplcc run start', or PUT the file to /v1/models/SHA256 and write sha256:SHA256"
+                    "'fedplcc run start', or PUT the file to /v1/models/SHA256 and write sha256:SHA256",
+                    location="run.initial_model",
                 )
             case ModelBlob(sha256):
                 found = self._blobs.find_initial(sha256)

@@ -54,7 +54,8 @@ class RunCreation:
         if config.quorum.deadline_s is not None and lease_ends and config.quorum.silence_s < self._lease_s:
             raise InvalidConfig(
                 f"quorum.silence_s = {config.quorum.silence_s:g}: at least {self._lease_s:g}, the lease of this "
-                "aggregator in seconds: sooner it does not know that a client is silent"
+                "aggregator in seconds: sooner it does not know that a client is silent",
+                location="quorum.silence_s",
             )
         with self._ledger.lock, self._blobs.holds.holding():
             created = self._requests.created(request_id, request_hash)
@@ -108,7 +109,8 @@ class RunCreation:
         if made != wanted:
             raise InvalidConfig(
                 f"run.initial_model: run {run_id} trains {_in_words(*made)}, this one {_in_words(*wanted)}; use the same "
-                "[model] and as many classes"
+                "[model] and as many classes",
+                location="run.initial_model",
             )
         return blob, number, path
 

@@ -1,15 +1,15 @@
 """The web console: a page that a browser runs, and the code that serves it.
 
-`files.py` reads what is in `static/` and says how it is sent; `routes.py` serves it. The page itself is plain ECMAScript
-modules and CSS: it is not built, and it loads nothing from elsewhere. `static/app.js` is where it begins; a page is the
-module of its folder's name, `run/run.js`, and brings its parts from beside it:
+`files.py` reads the files of `static/`; `routes.py` serves them. The page is made of plain ECMAScript modules and CSS: it is
+not built, and loads nothing from other hosts. It starts in `static/app.js`. A page is the module with its folder's name,
+such as `run/run.js`. Folders import only from folders below them in this list; a test checks it:
 
-    lib/        what every page uses: elements, words for figures, talking to the gateway, dialogs
     overview/   the federation at a glance
-    clients/    its clients
-    run/        one run: its state, followed live, and a module for each section of its page
-    charts/     the sections of that page that draw curves
-    map/        the section of that page that draws prototypes
+    run/        one run, live: a module for each section of its page
     start/      the form that starts a run
+    clients/    the clients of the federation
+    charts/     sections of a run's page with curves
+    map/        section of a run's page with prototypes
+    lib/        elements, formats, a run's state and sentences, requests to the gateway, dialogs
     styles/     tokens and rules; console.css first
 """

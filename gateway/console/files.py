@@ -1,4 +1,4 @@
-"""The console's files: read once, named by their SHA-256, compressed where that makes them smaller."""
+"""The console's files: read once, tagged by SHA-256, compressed with gzip."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from posixpath import dirname, join, normpath
 from types import MappingProxyType
 
 INDEX = "index.html"
-"""The page; everything else is loaded by it."""
+"""The page, which loads all other files."""
 MEDIA_TYPES = MappingProxyType(
     {
         ".html": "text/html; charset=utf-8",
@@ -23,7 +23,7 @@ MEDIA_TYPES = MappingProxyType(
         ".svg": "image/svg+xml",
     }
 )
-"""What is served, by the end of its name; nothing else is."""
+"""Media types of the served files by suffix; no other files are served."""
 
 _IMPORT = re.compile(r"""^(?:import|export)\b[^"';]*\bfrom "(\.{1,2}/[^"]+)";$""", re.MULTILINE)
 
@@ -33,42 +33,39 @@ class ConsoleFile:
     """A file of the console."""
 
     name: str
-    """Where it is below `static`, with slashes between: "lib/dom.js"."""
+    """Path below `static`, with slashes: "lib/dom.js"."""
     content: bytes
 
     @property
     def media_type(self) -> str:
-        """What it is."""
+        """Media type."""
         return MEDIA_TYPES[_suffix(self.name)]
 
     @cached_property
     def etag(self) -> str:
-        """Its entity tag. Weak: the compressed file has the same one."""
+        """Entity tag; weak, as the compressed file has the same one."""
         return f'W/"{hashlib.sha256(self.content).hexdigest()[:32]}"'
 
     @cached_property
     def compressed(self) -> bytes:
-        """It in gzip; the same bytes each time."""
+        """Content in gzip; the same bytes each time."""
         return gzip.compress(self.content, mtime=0)
 
 
 def console_files() -> Mapping[str, ConsoleFile]:
-    """Every file of the console by its name, in the order of their names."""
+    """Return every file of the console by name, sorted."""
     found = sorted(_below(files("gateway.console").joinpath("static")), key=lambda file: file.name)
     return MappingProxyType({file.name: file for file in found})
 
 
 def version_of(found: Mapping[str, ConsoleFile]) -> str:
-    """What names these files as they are: another content, name or file gives another version."""
+    """Return the version of these files: another content, name or file gives another version."""
     names = "".join(f"{name}\0{file.etag}\0" for name, file in found.items())
     return hashlib.sha256(names.encode()).hexdigest()[:16]
 
 
 def imported_by(found: Mapping[str, ConsoleFile], *names: str) -> list[str]:
-    """These modules and all that they need before they run, each once, in the order in which a browser meets them.
-
-    What a module imports only when it is asked for is left out.
-    """
+    """Return these modules and all modules that they import statically, each once, in a browser's order."""
     needed = list(names)
     for name in needed:  # grows on the way
         imported = (normpath(join(dirname(name), path)) for path in _IMPORT.findall(found[name].content.decode()))

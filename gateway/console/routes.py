@@ -1,8 +1,8 @@
-"""Serving the console: the page at `/`, what it loads below `/console/`.
+"""Routes of the console: the page at `/`, its files below `/console/`.
 
-The page names what it loads by a version, a hash of all files: a browser keeps those for ever and asks for the page alone
-when it comes again, and modules of two versions never meet. Files are served without a version too, and are asked about
-with each load then; who has them is answered with 304 and no body.
+The page loads files by a version, the hash of all files. Browsers keep such files for ever and fetch only the page again;
+modules of two versions never meet. Files without a version are revalidated at every load; the answer is 304 without a body
+if they have not changed.
 """
 
 from __future__ import annotations
@@ -15,14 +15,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from gateway.console.files import INDEX, ConsoleFile, console_files, imported_by, version_of
+from gateway.http.operations import Operations
 
-PAGE_PATH = "/"
-FILES_PATH = "/console/{file_path:path}"
-"""NAME, or VERSION/NAME; a name is one of those that the package holds, and may have slashes."""
+OPERATIONS = Operations("console", is_listed=False)
 FIRST_VIEW = ("app.js", "overview/overview.js")
-"""Modules that nearly every visit begins with."""
+"""Modules of the first page of most visits."""
 SOON = ("run/run.js",)
-"""Modules that most visits go on with, or begin with where somebody follows a link; other pages load theirs when opened."""
+"""Modules of the next page of most visits; other pages load their modules when they open."""
 POLICY = "; ".join(
     (
         "default-src 'none'",
@@ -38,10 +37,10 @@ POLICY = "; ".join(
         "trusted-types 'none'",
     )
 )
-"""What the page may do: load from this gateway, talk to this gateway, and nothing else."""
+"""Content security policy: the page loads from this gateway and talks to this gateway only."""
 ASK_AGAIN = "no-cache"
 KEEP = "public, max-age=31536000, immutable"
-"""Of what has a version: it never changes."""
+"""Cache-Control of files with a version, which never change."""
 HEADERS = {
     "Content-Security-Policy": POLICY,
     "Cross-Origin-Opener-Policy": "same-origin",
@@ -50,13 +49,15 @@ HEADERS = {
 }
 
 
+@OPERATIONS.add("GET", "/", calls_aggregator=False, has_head=True)
 async def get_page(request: Request) -> Response:
-    """Show the console."""
+    """Return the console's page."""
     return _respond(request, _page(), {"Cache-Control": ASK_AGAIN, "Link": _preload()})
 
 
+@OPERATIONS.add("GET", "/console/{file_path:path}", calls_aggregator=False, has_head=True)
 async def get_console_file(request: Request, file_path: str) -> Response:
-    """Fetch a part of the console."""
+    """Return a file of the console by NAME or VERSION/NAME; names of files below `static`, with slashes."""
     name = file_path.removeprefix(f"{_version()}/")
     found = _files().get(name)
     if found is None:
@@ -76,15 +77,15 @@ def _version() -> str:
 
 @cache
 def _page() -> ConsoleFile:
-    """The page as it is sent: what it loads has the version."""
+    """Return the page with the version in the paths of its files."""
     content = _files()[INDEX].content.replace(b'"console/', f'"console/{_version()}/'.encode())
     return ConsoleFile(INDEX, content)
 
 
 @cache
 def _preload() -> str:
-    """What has the browser ask for modules at once, not for each when it has read who imports it: those of the first view
-    before all others, and then those that come soon.
+    """Return the Link header: the browser fetches these modules at once, before it reads any import. Those of the first
+    view come first.
     """
     first = imported_by(_files(), *FIRST_VIEW)
     soon = [name for name in imported_by(_files(), *SOON) if name not in first]
@@ -103,6 +104,6 @@ def _respond(request: Request, file: ConsoleFile, extra: Mapping[str, str]) -> R
 
 
 def _is_known(request: Request, etag: str) -> bool:
-    """Whether the browser has it: entity tags are compared weakly (RFC 9110, 13.1.2)."""
+    """Whether the browser has the file; entity tags are compared weakly (RFC 9110, 13.1.2)."""
     known = {tag.strip().removeprefix("W/") for tag in request.headers.get("if-none-match", "").split(",")}
     return etag.removeprefix("W/") in known

@@ -1,1 +1,1 @@
-"""HTTP mechanics that know no run: server, middleware, bodies, streams, problem documents."""
+"""HTTP below the routes: server, middleware, operations, bodies, streams, downloads, problem documents."""

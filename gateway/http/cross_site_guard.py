@@ -1,13 +1,13 @@
-"""What keeps pages of other sites from using a gateway that their reader's browser can reach.
+"""Protection of the gateway against pages of other sites in its users' browsers.
 
-There is no login yet, so whoever reaches the gateway may steer. A browser reaches it for any page that is open in it: one
-from elsewhere could stop a run behind its reader's back. Browsers say where a request comes from, in Sec-Fetch-Site and in
-Origin, and no page can change that. What changes something is refused when it comes from another origin; programs, which
-send neither, are let through. Reading across origins is what browsers refuse on their own, as no answer here allows it.
+The gateway has no login: everybody who reaches it may steer runs. A browser reaches it on behalf of any open page, so a page
+of another site could stop a run without its reader's knowledge. Browsers send the origin of a request in Sec-Fetch-Site and
+Origin, which pages cannot change. A request that changes something is refused if it comes from another origin; programs send
+neither header and are served. Browsers themselves refuse to read answers across origins, as no answer here allows it.
 
-All of this rests on the name in the address. Who owns a name can let it lead to 127.0.0.1 from one moment to the next, and
-a page that came from there is then of the same origin as the gateway. So a gateway that listens on loopback, or was told its
-names, answers only when it is asked for by one of those or by a name of loopback, which nobody owns.
+The check rests on the name in the address. The owner of a name can point it to 127.0.0.1 at any time; a page from there then
+has the same origin as the gateway. A gateway that listens on loopback, or that was given its names, therefore answers only
+requests for one of these names or for a name of loopback, which nobody owns.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from gateway.http.problem import respond_http
 from shared.wire.addresses import is_loopback
 
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
-"""What changes nothing."""
+"""Methods that change nothing."""
 OWN_SITES = frozenset({"same-origin", "none"})
-"""Values of Sec-Fetch-Site for requests of the gateway's own pages, and for those that a person typed."""
+"""Values of Sec-Fetch-Site for requests of the gateway's own pages, and for addresses that a person typed."""
 HEADERS = {"X-Content-Type-Options": "nosniff", "Cross-Origin-Resource-Policy": "same-origin"}
-"""With every answer: it is what it says it is, and no page of another site may embed it."""
+"""Headers of every answer: browsers trust its media type, and no page of another site may embed it."""
 
 
-class BrowserGuard:
-    """Refuse what a page of another origin wants, and tell browsers how to treat answers."""
+class CrossSiteGuard:
+    """Middleware that refuses requests of pages of other origins, and adds `HEADERS` to every answer."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a request that does not come from elsewhere."""
+        """Serve a request unless it comes from another site."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
@@ -56,11 +56,11 @@ class BrowserGuard:
 
 
 def is_named(host: str, allowed: Collection[str] | None) -> bool:
-    """Whether a Host header asks for this gateway: by a name that it has, or one of loopback for everybody who reads it.
+    """Whether a Host header names this gateway: by one of its names, or by a name of loopback.
 
     Args:
-        host: The header, with or without a port; without the header no browser asks.
-        allowed: Its names in lower case; None where it may have any.
+        host: The header, with or without a port; every browser sends it.
+        allowed: The gateway's names in lower case; None for any.
     """
     if allowed is None or not host:
         return True
@@ -72,7 +72,7 @@ def is_named(host: str, allowed: Collection[str] | None) -> bool:
 
 
 def comes_from_here(headers: Headers) -> bool:
-    """Whether a request is of a page of this gateway or of no page at all, by what browsers say of it."""
+    """Whether a request comes from a page of this gateway or from no page, by its headers."""
     site = headers.get("sec-fetch-site")
     if site is not None:
         return site in OWN_SITES

@@ -1,7 +1,7 @@
 """Downloads of models and prototypes: streamed, named by their SHA-256, resumable.
 
-The entity tag is the SHA-256 of the whole file, so a reader can check what it got, skip what it has (If-None-Match) and go
-on where a transfer broke off (Range: bytes=N-, guarded by If-Range).
+The entity tag is the SHA-256 of the whole file. A reader can check the file, skip a file that it has (If-None-Match), and
+resume a broken transfer (Range: bytes=N-, guarded by If-Range).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 from gateway.http.problem import respond_http
 from gateway.http.streaming import Stream
-from gateway.run_service import AggregatorClient, Artifact, ArtifactKind
+from gateway.run_service import Artifact, ArtifactKind, RunServiceClient
 from shared.types import BlobRef
 
 MEDIA_TYPE = "application/octet-stream"
@@ -22,7 +22,7 @@ _FROM_OFFSET = re.compile(r"bytes=(\d{1,18})-")
 
 
 async def download(
-    request: Request, aggregator: AggregatorClient, run_id: str, kind: ArtifactKind, round_number: int | None
+    request: Request, aggregator: RunServiceClient, run_id: str, kind: ArtifactKind, round_number: int | None
 ) -> Response:
     """Answer a GET or HEAD for a file of a committed round; None is the last one.
 
@@ -49,7 +49,7 @@ async def download(
             headers["Content-Length"] = str(blob.size_bytes - offset)
             headers["Content-Range"] = f"bytes {offset}-{blob.size_bytes - 1}/{blob.size_bytes}"
             return Stream(artifact.chunks, status=206, headers=headers, media_type=MEDIA_TYPE)
-        # A round has committed since: what the reader has is the beginning of another file.
+        # A round has committed in between: the reader has the beginning of another file.
         artifact.close()
         artifact = await aggregator.fetch_artifact(run_id, kind, round_number=number)
         headers = _headers(artifact.blob, kind)
@@ -67,7 +67,7 @@ def _headers(blob: BlobRef, kind: ArtifactKind) -> dict[str, str]:
 
 
 def _offset(request: Request, etag: str) -> int:
-    """First byte wanted. Other forms of ranges, and ranges of another file, mean the whole file (RFC 9110, 14.2)."""
+    """Return the first byte wanted. Other ranges, and ranges of another file, mean the whole file (RFC 9110, 14.2)."""
     found = _FROM_OFFSET.fullmatch(request.headers.get("range", ""))
     if found is None or request.headers.get("if-range", etag) != etag:
         return 0

@@ -1,4 +1,4 @@
-"""Bodies that are any JSON object: strict about what JSON is, bounded in depth."""
+"""Request bodies with any JSON object, read strictly and with bounded depth."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from starlette.requests import Request
 from shared.errors import MalformedRequest
 
 MAX_DEPTH = 32
-"""Deepest nesting; far more than a run configuration has, far less than what exhausts a stack."""
+"""Deepest nesting: far deeper than a run configuration, far less deep than the stack allows."""
 
 
 async def read_json_object(request: Request) -> dict[str, Any]:
-    """The JSON object that a request holds.
+    """Return the JSON object in the body of a request.
 
     Raises:
-        HTTPException: 415 for another media type. Browsers send this one to other sites only after asking them, so no page
-            can start runs on a gateway that its reader happens to reach.
+        HTTPException: 415 for another media type. Browsers send application/json to another site only with its consent, so
+            no page can start runs on a gateway that its reader can reach.
         MalformedRequest: See `parse_json_object`.
     """
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -31,11 +31,11 @@ async def read_json_object(request: Request) -> dict[str, Any]:
 
 
 def parse_json_object(text: bytes) -> dict[str, Any]:
-    """The object that a JSON text is.
+    """Return the object of a JSON text.
 
     Raises:
-        MalformedRequest: It is not JSON that every reader understands in the same way (NaN, infinite numbers, halves of
-            characters and repeated keys are not), no object, or nested too deep.
+        MalformedRequest: The text is not JSON, no object, nested too deep, or has something that readers of JSON understand
+            differently: NaN, infinite numbers, halves of characters, repeated keys.
     """
     try:
         value = json.loads(text, parse_constant=_refuse, parse_float=_finite, object_pairs_hook=_unique)

@@ -1,4 +1,4 @@
-"""The gateway's Prometheus metrics. Labels are route templates, known methods and statuses: bounded, whatever is asked."""
+"""The gateway's Prometheus metrics. Labels are bounded: route templates, known methods and statuses."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from shared.process.metrics import OTHER, PREFIX, RPC_SECONDS, new_registry
 
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 UNKNOWN_ROUTE = "unknown"
-"""Route of requests to paths that are not served."""
+"""Route label of requests to unknown paths."""
 
 
 class GatewayMetrics:
-    """What the gateway counts and measures."""
+    """Metrics of one gateway."""
 
     def __init__(self, routes: Iterable[tuple[str, str, Iterable[int]]] = ()) -> None:
-        """Make the metrics; series of these routes (method, template, statuses) are there from the start."""
+        """Create the metrics, with series of these routes (method, template, statuses) from the start."""
         self.registry: CollectorRegistry = new_registry("gateway")
         self.requests = Counter(
             f"{PREFIX}_http_requests_total",

@@ -1,4 +1,4 @@
-"""What happens around every request: an id, one log line, the metrics, the last resort for bugs, a limit on bodies.
+"""Middleware: request ids, log lines, metrics, answers to unexpected errors, a limit on bodies.
 
 Plain ASGI, because streams must pass through unbuffered.
 """
@@ -24,9 +24,9 @@ from shared.process.log import bind, get_logger
 
 REQUEST_ID = "X-Request-ID"
 READING = frozenset({"GET", "HEAD"})
-"""Methods whose successes are logged at level debug: probes, pages and whoever watches a run ask every few seconds."""
+"""Methods whose successes are logged at level debug: probes and pages repeat them every few seconds."""
 FETCHED = ("/model", "/prototypes")
-"""Ends of routes that are logged all the same: what was trained leaves by them."""
+"""Ends of routes whose successes are logged at level info: trained models leave the gateway there."""
 
 _NAMED = re.compile(r"/v1/runs/(?P<run_id>[^/]+)(?:/clients/(?P<client_id>[^/]+))?")
 _ACCEPTED_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
@@ -35,7 +35,7 @@ log = get_logger("gateway.http")
 
 
 class RequestContext:
-    """Give every request an id, answer what nobody foresaw, write its one log line and count it. The outermost one."""
+    """Outermost middleware: a request id, an answer to unexpected errors, one log line and the metrics of each request."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
@@ -65,7 +65,7 @@ class _Exchange:
         self._is_complete = False
 
     async def run(self) -> None:
-        """Pass the request on; nothing that is raised gets out, but for a cancellation."""
+        """Serve the request; no exception but a cancellation leaves this."""
         self._metrics.in_flight.inc()
         try:
             await self._app(self._scope, self._counted, self._note)
@@ -133,7 +133,7 @@ class _Exchange:
 
 
 def _named(scope: Scope) -> dict[str, object]:
-    """What a request's address names: run, client and round."""
+    """Return the run, client and round that a request's address names."""
     found = _NAMED.match(scope["path"])
     named: dict[str, object] = (
         {} if found is None else {name: value for name, value in found.groupdict().items() if value}
@@ -143,16 +143,17 @@ def _named(scope: Scope) -> dict[str, object]:
 
 
 class BodyLimit:
-    """Refuse requests whose body is larger than a limit, as soon as that is known.
+    """Middleware that refuses a body over a limit: unread by its Content-Length, else at the first byte too many.
 
-    Paths that begin with one of `streamed` are left alone: their handlers pass a body on piece by piece to who limits it.
+    Paths that begin with one of `streamed` have no limit here: their handlers pass bodies on piece by piece to the
+    aggregator, which limits them.
     """
 
     def __init__(self, app: ASGIApp, max_bytes: int, streamed: tuple[str, ...] = ()) -> None:
         self.app, self.max_bytes, self.streamed = app, max_bytes, streamed
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a request whose body is small enough."""
+        """Serve a request with a body within the limit."""
         if scope["type"] != "http" or scope["path"].startswith(self.streamed):
             await self.app(scope, receive, send)
             return

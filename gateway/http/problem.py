@@ -1,8 +1,8 @@
-"""Every error as `application/problem+json` (RFC 9457), whoever raised it.
+"""Problem documents (`application/problem+json`, RFC 9457) for all errors.
 
-A `FedplccError` keeps its reason as `code` and has the HTTP status of its google.rpc code. What HTTP itself refuses (an
-unknown path or method, a body too large) has codes of its own, in `HTTP_PROBLEMS`. Anything unforeseen is INTERNAL with a
-fixed text. `type` refers to a description of the kind of problem, which the gateway serves.
+The `code` of a `FedplccError` is its reason; its HTTP status follows from its google.rpc code. Refusals by HTTP itself (an
+unknown path or method, a body too large) have the codes of `HTTP_PROBLEMS`. Any other exception is INTERNAL with a fixed
+text. `type` refers to a description of the kind of problem, which the gateway serves.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from shared.errors import BY_REASON, BlobTooLarge, FedplccError, Internal, Malfo
 MEDIA_TYPE = "application/problem+json"
 PROBLEMS_PATH = "/v1/problems"
 RETRY_AFTER_S = 1
-"""What `Retry-After` says where trying again may help."""
+"""Value of `Retry-After` where a retry may help."""
 MAY_PASS = frozenset({429, 503})
-"""Statuses of what is so for now only."""
+"""Statuses of problems that may pass."""
 MAX_FIELD_PROBLEMS = 20
 """Most entries of `errors`."""
 
@@ -67,31 +67,33 @@ HTTP_PROBLEMS: Mapping[int, Kind] = MappingProxyType(
             Kind(
                 "CROSS_ORIGIN",
                 403,
-                "A page of another site wants to change something here; open the gateway's own page, or use a program. "
+                "The request comes from a page of another site; open the gateway's own page, or use a program. "
                 "A proxy in front of the gateway must serve HTTPS, or pass the browser's Host header on.",
             ),
             Kind("NOT_FOUND", 404, "Nothing is served at this path."),
             Kind(
-                "METHOD_NOT_ALLOWED", 405, "The path is served, but not for this method; `Allow` names those that are."
+                "METHOD_NOT_ALLOWED",
+                405,
+                "The path does not serve this method; `Allow` lists the methods that it serves.",
             ),
-            Kind("LENGTH_REQUIRED", 411, "The request's body comes without a Content-Length."),
-            Kind("CONTENT_TOO_LARGE", 413, "The request's body is larger than the gateway takes."),
+            Kind("LENGTH_REQUIRED", 411, "The request has no Content-Length."),
+            Kind("CONTENT_TOO_LARGE", 413, "The request's body is larger than the gateway's limit."),
             Kind("UNSUPPORTED_MEDIA_TYPE", 415, "The request's body is not application/json."),
             Kind("RANGE_NOT_SATISFIABLE", 416, "The range begins after the last byte."),
             Kind(
                 "MISDIRECTED_REQUEST",
                 421,
-                "The gateway does not answer to the name that it was asked for by: ask for 127.0.0.1 or localhost, or give "
-                "it its names with --allowed-hosts.",
+                "The Host header has a name that the gateway does not answer to: use 127.0.0.1 or localhost, or list "
+                "the gateway's names with --allowed-hosts.",
             ),
         )
     }
 )
-"""What HTTP itself refuses, by status."""
+"""Refusals by HTTP itself, by status."""
 
 
 def kind_of(error: type[FedplccError]) -> Kind:
-    """The kind of problem that an error of the tree is."""
+    """Return the kind of problem of an error class."""
     status = 413 if issubclass(error, BlobTooLarge) else error.code.http_status  # the code's 429 says to try again
     return Kind(error.reason, status, inspect.cleandoc(error.__doc__ or ""))
 
@@ -115,20 +117,20 @@ class ProblemResponse(JSONResponse):
         super().__init__(problem.model_dump(mode="json", exclude_none=True), problem.status, headers)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send it, and leave it where the log line about the request finds it."""
+        """Send it, and keep it in the scope for the request's log line."""
         scope.setdefault("state", {})["problem"] = self.problem
         await super().__call__(scope, receive, send)
 
 
 def problem_of(error: FedplccError, *, instance: str | None = None, request_id: str | None = None) -> Problem:
-    """The problem document of an error; one that is a bug says nothing about itself."""
+    """Return the problem document of an error; a bug's document has a fixed text and no metadata."""
     kind = kind_of(type(error))
     is_bug = type(error).reason == Internal.reason
     return Problem(
         type=kind.type,
         title=kind.title,
         status=kind.status,
-        detail="the gateway or the aggregator met an error that it did not foresee" if is_bug else error.detail,
+        detail="the gateway or the aggregator had an unexpected error" if is_bug else error.detail,
         instance=instance,
         code=kind.code,
         metadata=dict(error.metadata) or None if not is_bug else None,
@@ -137,7 +139,7 @@ def problem_of(error: FedplccError, *, instance: str | None = None, request_id: 
 
 
 def respond(error: FedplccError, scope: Mapping[str, Any]) -> ProblemResponse:
-    """The response to a request that failed with an error."""
+    """Return the response for an error."""
     problem = problem_of(error, **_where(scope))
     headers = {"Retry-After": str(RETRY_AFTER_S)} if problem.status in MAY_PASS else None
     return ProblemResponse(problem, headers)
@@ -146,7 +148,7 @@ def respond(error: FedplccError, scope: Mapping[str, Any]) -> ProblemResponse:
 def respond_http(
     status: int, detail: str | None, scope: Mapping[str, Any], headers: Mapping[str, str] | None = None
 ) -> ProblemResponse:
-    """The response to a request that HTTP itself refuses."""
+    """Return the response for a refusal by HTTP itself."""
     kind = HTTP_PROBLEMS.get(status) or kind_of(MalformedRequest if status < 500 else Internal)
     problem = Problem(
         type=kind.type,
@@ -160,13 +162,13 @@ def respond_http(
 
 
 async def on_error(request: Request, error: Exception) -> Response:
-    """Answer an error of the tree."""
+    """Answer a `FedplccError`."""
     assert isinstance(error, FedplccError)
     return respond(error, request.scope)
 
 
 async def on_invalid_request(request: Request, error: Exception) -> Response:
-    """Answer a request that does not have the documented form."""
+    """Answer a request that does not have the documented form, with a problem for each wrong field."""
     assert isinstance(error, RequestValidationError)
     found = [_field_problem(entry) for entry in error.errors()[:MAX_FIELD_PROBLEMS]]
     detail = "; ".join(f"{entry.location}: {entry.detail}" for entry in found)
@@ -175,7 +177,7 @@ async def on_invalid_request(request: Request, error: Exception) -> Response:
 
 
 async def on_http_exception(request: Request, error: Exception) -> Response:
-    """Answer what the framework refuses: unknown paths and methods, unreadable bodies."""
+    """Answer a refusal by the framework: an unknown path or method, an unreadable body."""
     assert isinstance(error, HTTPException)
     headers = dict(error.headers or {})
     if error.status_code == 405:
@@ -187,11 +189,11 @@ async def on_http_exception(request: Request, error: Exception) -> Response:
 HANDLERS: Mapping[Any, Any] = MappingProxyType(
     {FedplccError: on_error, RequestValidationError: on_invalid_request, HTTPException: on_http_exception}
 )
-"""Exception handlers of the application; unforeseen exceptions are answered by the outermost middleware."""
+"""Exception handlers of the application; the outermost middleware answers all other exceptions."""
 
 
 def allowed_methods(request: Request) -> Sequence[str]:
-    """Methods for which any route serves the request's path."""
+    """Return the methods that any route serves at the request's path."""
     allowed: set[str] = set()
     for route in request.app.routes:
         methods = getattr(route, "methods", None) or ()

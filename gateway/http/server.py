@@ -1,4 +1,4 @@
-"""The HTTP server: uvicorn, told what this project does otherwise."""
+"""The HTTP server: uvicorn with this project's logging, signals and shutdown."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from starlette.types import ASGIApp
 from shared.errors import InvalidConfig
 
 STOP_S = 5
-"""What open requests have to finish in when the gateway stops; event streams are told at once."""
+"""Time that open requests have to finish when the gateway stops; event streams end at once."""
 BACKLOG = 1024
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket that is bound to an address; port 0 takes any free one.
+    """Return a listening socket; port 0 takes any free port.
 
     Raises:
         InvalidConfig: The port is taken, or the address is not of this machine.
@@ -33,10 +33,10 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 class Server(uvicorn.Server):
-    """A server that says when it serves, lets streams end when it stops, and then returns."""
+    """A server that calls back when it serves and when it begins to stop, and that returns after a signal."""
 
     def __init__(self, app: ASGIApp, *, started: Callable[[], None], stopping: Callable[[], None]) -> None:
-        """Prepare to serve; `started` and `stopping` are called when it does and when it begins to stop."""
+        """Prepare to serve. `started` is called when it serves, `stopping` when it begins to stop."""
         super().__init__(
             uvicorn.Config(
                 app,
@@ -53,19 +53,19 @@ class Server(uvicorn.Server):
         self._on_started, self._on_stopping = started, stopping
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Begin to serve, and say so."""
+        """Begin to serve, then call `started`."""
         await super().startup(sockets)
         if self.started:
             self._on_started()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Stop. Streams hear of it first: the server waits for open responses before it ends the application."""
+        """Call `stopping`, then stop. Streams must end first: the server waits for open responses."""
         self._on_stopping()
         await super().shutdown(sockets)
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Stop on SIGINT and SIGTERM. Unlike uvicorn's own way this does not end the process by the signal afterwards."""
+        """Stop on SIGINT and SIGTERM. Unlike uvicorn's own handling, the signal does not end the process afterwards."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return

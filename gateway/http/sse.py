@@ -1,10 +1,10 @@
 """A run's history as server-sent events.
 
-Every event of the history is one frame whose `id` is its sequence, so `Last-Event-ID` resumes exactly after it, out of the
-aggregator's event table: over any number of reconnections a reader gets each event once. The stream outlives a restart of
-the aggregator, says with comments that it is alive, and ends with the run, after a frame `end` that holds the run.
+Every event is one frame whose `id` is its sequence. `Last-Event-ID` resumes after it, from the aggregator's event table: a
+reader gets each event once over any number of reconnections. The stream survives a restart of the aggregator, sends
+comments in silent times, and ends with the run, after a frame `end` that holds the run.
 
-    retry: 2000                                       how soon a browser reconnects, in milliseconds
+    retry: 2000                                       delay before a browser reconnects, in milliseconds
 
     id: 7
     event: round_committed
@@ -15,8 +15,8 @@ the aggregator, says with comments that it is alive, and ends with the run, afte
     event: end
     data: {"run_id":"digits-1f0c","status":"completed",...}
 
-An error that asking again would not mend is a frame `problem`, after which the stream ends too. `end` and `problem` have no
-id: who missed them gets them again.
+An error that a retry would not mend is a frame `problem`, the last of its stream. `end` and `problem` have no id, so that a
+reader that missed them gets them again.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ MEDIA_TYPE = "text/event-stream"
 HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 """Neither a cache nor a proxy may hold a frame back."""
 HEARTBEAT_S = 15.0
-"""Longest silence: proxies would take the stream for idle."""
+"""Longest silence; proxies close streams that look idle."""
 BROWSER_RETRY_MS = 2000
 EVENTS_PER_CALL = 1000
 
@@ -48,13 +48,13 @@ log = get_logger("gateway.http.sse")
 
 
 class History(Protocol):
-    """Where a run's history comes from."""
+    """Source of a run's history."""
 
     def follow_events(self, run_id: str, *, after: int) -> AsyncGenerator[types.Event, None]:
         """Events with a greater sequence, in order, as they happen; may end before the run does."""
 
     async def list_events(self, query: types.EventQuery) -> list[types.Event]:
-        """The events that are asked for."""
+        """Events that match a query."""
 
     async def get_run(self, run_id: str) -> RunView:
         """The run."""
@@ -65,10 +65,10 @@ async def follow_run(
 ) -> AsyncGenerator[types.Event | RunView, None]:
     """Yield the run's events after a cursor, each once and in order; then the run, when it has ended.
 
-    An aggregator that goes away is asked again, after growing pauses, from the event that came last.
+    A lost connection is opened again after growing pauses, from the last event on.
 
     Raises:
-        FedplccError: The history cannot be had, and asking again would not help.
+        FedplccError: The history cannot be read, and a retry would not help.
     """
     pauses = backoff(random.Random())
     while True:

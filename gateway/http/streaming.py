@@ -1,4 +1,4 @@
-"""Responses that are sent while they are made."""
+"""Responses that are sent while they are produced."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ log = get_logger("gateway.http.streaming")
 
 
 class StreamAborted(Exception):
-    """A response broke off after it began. The cause is logged; the reader sees that the response is incomplete."""
+    """A response broke off after its start. The cause is logged; the reader sees an incomplete response."""
 
 
 class Stream(StreamingResponse):
-    """A response from a generator, which is closed with it, whatever ends it."""
+    """A response from a generator; the generator is closed with it."""
 
     def __init__(
         self,
@@ -35,7 +35,7 @@ class Stream(StreamingResponse):
         """Send the response.
 
         Raises:
-            StreamAborted: The generator failed; there is no way left to say so in HTTP but to break off.
+            StreamAborted: The generator failed; HTTP can only break off at this point.
         """
         try:
             await super().__call__(scope, receive, send)

@@ -1,1 +1,1 @@
-"""Routes of the REST interface."""
+"""Routes of the REST interface: each path beside its handler."""

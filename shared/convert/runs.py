@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from shared.convert.enums import PHASE, STATUS
 from shared.convert.fields import at_least, json_object, malformed, present, time_of, timestamp
@@ -18,11 +20,13 @@ class RunView:
     Attributes:
         run: The run. Its round has number, phase and cohort; blobs, updates and reports are not shown, and its seed is the
             configuration's.
+        config: The run's configuration with its defaults.
         done_clients: Clients whose part in the present phase is done, sorted.
         manifest_json: Content of run.json.
     """
 
     run: Run
+    config: Mapping[str, Any]
     done_clients: tuple[str, ...] = ()
     manifest_json: str = ""
 
@@ -62,6 +66,7 @@ def run_from_proto(message: types_pb2.Run) -> RunView:
     if message.round >= 0:
         phase = PHASE.member(message.phase, "phase")
         current = Round(number=message.round, phase=phase, cohort=tuple(message.cohort))
+    config = json_object("config_json", message.config_json)
     run = Run(
         run_id=present("run_id", message.run_id),
         name=message.name,
@@ -70,7 +75,7 @@ def run_from_proto(message: types_pb2.Run) -> RunView:
         config_hash=message.config_hash,
         method=message.method,
         total_rounds=message.total_rounds,
-        seed=_seed(message.config_json),
+        seed=_seed(config),
         roster=tuple(message.roster),
         current_round=current,
         is_pause_requested=message.is_pause_requested,
@@ -80,7 +85,9 @@ def run_from_proto(message: types_pb2.Run) -> RunView:
         rejections={entry.client_id: _rejections_from_proto(entry) for entry in message.rejections},
         quarantined={client.client_id: client.reason for client in message.quarantined},
     )
-    return RunView(run=run, done_clients=tuple(message.done_clients), manifest_json=message.manifest_json)
+    return RunView(
+        run=run, config=config, done_clients=tuple(message.done_clients), manifest_json=message.manifest_json
+    )
 
 
 def _rejections_to_proto(client_id: str, refused: Rejections) -> types_pb2.Rejections:
@@ -106,8 +113,8 @@ def _rejections_from_proto(message: types_pb2.Rejections) -> Rejections:
     )
 
 
-def _seed(config_json: str) -> int:
-    section = json_object("config_json", config_json).get("run")
+def _seed(config: Mapping[str, Any]) -> int:
+    section = config.get("run")
     seed = section.get("seed") if isinstance(section, dict) else None
     if not isinstance(seed, int):
         raise malformed("config_json", "it has no run.seed")

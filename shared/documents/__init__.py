@@ -1,8 +1,8 @@
-"""The JSON that the gateway speaks: one frozen model per document, made from the records of shared/types.py.
+"""The JSON documents of the REST interface: a frozen model for each, made from the records of shared/types.py.
 
-Whoever writes a client in Python can validate answers with these models. Times are RFC 3339 in UTC, sizes bytes, accuracies
-fractions from 0 to 1, rounds whole numbers with 0 for the one that made the first model. Documents grow: a reader ignores
-the keys that it does not know.
+Clients in Python can validate answers with these models. Times are RFC 3339 in UTC, sizes are bytes, accuracies are
+fractions from 0 to 1, rounds are whole numbers; round 0 makes the first model. Documents may get more keys; readers ignore
+unknown keys.
 """
 
 from shared.documents.clients import Client, ClientEnvironment, ClientList, ClientProblem

@@ -11,7 +11,7 @@ from shared.types import ClientActivity
 
 
 class ClientEnvironment(Document):
-    """What a trainer computes on."""
+    """Software and hardware of a trainer."""
 
     packages: dict[str, str]
     cpu: str
@@ -20,7 +20,7 @@ class ClientEnvironment(Document):
 
 
 class ClientProblem(Document):
-    """What keeps a trainer from its task, or what its operator should know."""
+    """A problem that keeps a trainer from its task, or that its operator should know."""
 
     reason: str
     detail: str
@@ -36,22 +36,22 @@ class Client(Document):
     is_connected: bool
     activity: ClientActivity
     run_id: str | None
-    """The run that it works on."""
+    """The run of its present task."""
     round: int | None
-    """The round that it works on."""
+    """The round of its present task."""
     progress: float
-    """Fraction of the present activity that is done."""
+    """Finished fraction of the present activity."""
     num_examples: int
     class_counts: dict[str, int]
     environment: ClientEnvironment
     last_seen_at: datetime | None
     problem: ClientProblem | None
     readings: dict[str, float]
-    """Its last readings, by name with unit as suffix."""
+    """Its latest readings by name; the name ends in the unit."""
 
     @classmethod
     def of(cls, client: types.Client) -> Self:
-        """The document of a client."""
+        """Return the document of a client."""
         environment, problem = client.environment, client.problem
         return cls(
             client_id=client.client_id,

@@ -1,4 +1,4 @@
-"""Documents of configurations: the possible methods, models and keys, and the check of one."""
+"""Documents of run configurations: keys for forms, and the result of a check."""
 
 from __future__ import annotations
 
@@ -9,64 +9,64 @@ from shared.documents.problems import FieldProblem
 
 
 class MethodChoice(Document):
-    """A method that a run may have."""
+    """A federated method."""
 
     name: str
-    """As a configuration writes it in `run.method`."""
+    """Its name in `run.method`."""
     title: str
-    """As its paper writes it."""
+    """Its name in the paper."""
     summary: str
-    """What it does, in a sentence."""
+    """One sentence about it."""
     paper: str
-    """Where it is published."""
+    """Title, venue and link of the paper."""
     has_prototypes: bool
     """Whether its clients upload prototypes."""
     settings: dict[str, Any]
-    """JSON Schema of its hyper-parameters, the section `[method]`, with defaults and what each key means."""
+    """JSON Schema of its hyper-parameters, the section `[method]`, with defaults and meanings."""
 
 
 class ModelChoice(Document):
-    """A model that is built in."""
+    """A built-in model."""
 
     name: str
-    """As a configuration writes it in `model.name`."""
+    """Its name in `model.name`."""
     stems: list[str]
-    """The stems that it may have, the usual one first; empty where there is none to choose."""
+    """Its stems, the default first; empty without a choice."""
 
 
 class ModelForm(Document):
-    """A form in which `model.name` may name other models."""
+    """A form of `model.name` for other models."""
 
     form: str
-    """How the name is written."""
+    """Form of the name."""
     summary: str
-    """What it names."""
+    """The models of this form."""
 
 
 class RunConfigurationForm(Document):
-    """What a run may be configured with: enough to make a form."""
+    """Everything that a form for run configurations needs."""
 
     sections: dict[str, dict[str, Any]]
-    """JSON Schema of each section by its name, with what each key means; `[method]` is in `methods`."""
+    """JSON Schema of each section by name, with meanings; `[method]` is in `methods`."""
     defaults: dict[str, dict[str, Any]]
-    """By section, what each key is where it is not written; null where it is not set then. A key without one must be."""
+    """Default of each key by section; null for a key that is not set. A key without an entry is required."""
     methods: list[MethodChoice]
     models: list[ModelChoice]
     model_forms: list[ModelForm]
     timm_options: dict[str, Any]
-    """JSON Schema of `model.options` of a model timm:NAME."""
+    """JSON Schema of `model.options` for timm:NAME."""
 
 
 class ConfigurationCheck(Document):
-    """What is wrong with a run's configuration, or what it comes to. Nothing was created."""
+    """The problems of a run's configuration, or the configuration with its defaults. Nothing was created."""
 
     problems: list[FieldProblem]
-    """Everything that is wrong, each at its key ("training.batch_size", "data.classes.3"), at its section, or, where the
-    whole is meant, at ""; empty if it can be posted."""
+    """Every problem with its key ("training.batch_size", "data.classes.3"), its section, or "" for the whole configuration;
+    empty if it can be posted."""
     config: dict[str, Any] | None
-    """The configuration with the defaults filled in; null if something is wrong."""
+    """The configuration with its defaults; null if there are problems."""
     config_hash: Sha256 | None
-    """SHA-256 of its canonical JSON: the run's, unless it begins with a model that a run or a file is named for."""
+    """SHA-256 of its canonical JSON. It is the run's hash unless `run.initial_model` names a run or a file."""
     toml: str | None
-    """What was sent, as the TOML file that `fedplcc run start --config FILE` takes; null if something is wrong, or
-    where TOML cannot say it."""
+    """The request as a TOML file for `fedplcc run start --config FILE`; null if there are problems, or if TOML cannot
+    express it."""

@@ -1,4 +1,4 @@
-"""Basis of the JSON documents."""
+"""Base class and field types of the JSON documents."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
 class Document(BaseModel):
-    """A JSON object of this API."""
+    """A JSON object of the REST interface."""
 
     model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
 
 
 def utc_time(seconds: float) -> datetime:
-    """The time that lies so many seconds after 1970 began."""
+    """Return the UTC time of a number of seconds since 1970."""
     return datetime.fromtimestamp(seconds, UTC)

@@ -1,4 +1,4 @@
-"""Documents of evaluation reports."""
+"""Documents of clients' evaluation reports."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class EvaluationCounts(Document):
     set_name: str
     """The evaluation set; "test" unless the client has others."""
     model: str
-    """Which model was evaluated: "global" or "local"."""
+    """The evaluated model: "global" or "local"."""
     correct: list[int]
     """Correct predictions per class, in the order of the run's classes."""
     total: list[int]
@@ -22,7 +22,7 @@ class EvaluationCounts(Document):
 
 
 class Evaluation(Document):
-    """What one client reported for one round."""
+    """The report of one client for one round."""
 
     round: int
     client_id: str
@@ -31,7 +31,7 @@ class Evaluation(Document):
 
     @classmethod
     def of(cls, round_number: int, evaluation: types.Evaluation) -> Self:
-        """The document of a report."""
+        """Return the document of a report."""
         counts = [
             EvaluationCounts(
                 set_name=entry.set_name, model=entry.model, correct=list(entry.correct), total=list(entry.total)

@@ -1,4 +1,4 @@
-"""Documents of the history."""
+"""Documents of a run's history."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ class Event(Document):
     """One entry of the history."""
 
     sequence: int
-    """Position in the history, rising; the cursor of `after` and Last-Event-ID."""
+    """Rising position in the history; the cursor of `after` and Last-Event-ID."""
     time: datetime
     type: str
     """Name, for instance "round_opened"."""
     run_id: str | None
     round: int | None
-    """The round; null where none is meant."""
+    """The round; null for an event without one."""
     client_id: str | None
     data: dict[str, Any]
     """Details; for "round_committed" the line of metrics.jsonl."""
 
     @classmethod
     def of(cls, event: types.Event) -> Self:
-        """The document of an event."""
+        """Return the document of an event."""
         return cls(
             sequence=event.sequence,
             time=utc_time(event.time),
@@ -44,17 +44,17 @@ class EventPage(Document):
 
     events: list[Event]
     next_after: int
-    """`after` of what comes later: of the next page, or of a stream; as it was asked for when there is nothing new."""
+    """`after` of the next page, or of a stream that continues this page; unchanged without new events."""
     has_ended: bool
-    """Whether the run has ended and no event comes after those of this page."""
+    """Whether the run has ended and this page has its last event."""
     next_before: int | None = None
-    """`before` of the next page when the newest come first; null when there are no older ones, and in order."""
+    """`before` of the next page if the newest events come first; null without older events, and in the order of time."""
 
     @classmethod
     def of(
         cls, events: Sequence[types.Event], page_size: int, *, after: int, newest_first: bool, is_final: bool
     ) -> Self:
-        """A page; `after` is what it was asked for with, `is_final` whether the history is complete."""
+        """Return a page; `after` is the request's, `is_final` says whether the history is complete."""
         is_full = len(events) == page_size
         return cls(
             events=[Event.of(event) for event in events],

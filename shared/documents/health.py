@@ -1,4 +1,4 @@
-"""Documents of the health endpoints."""
+"""Documents of health checks."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from shared.documents.document import Document
 
 
 class Health(Document):
-    """That a process is there."""
+    """A process that serves."""
 
     status: str
     service: str
@@ -14,7 +14,7 @@ class Health(Document):
 
 
 class Readiness(Health):
-    """What a process needs, and whether it has it."""
+    """A process that serves and reaches the parts that it needs."""
 
     checks: dict[str, str]
     """By part: "ok"."""

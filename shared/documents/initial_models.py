@@ -1,4 +1,4 @@
-"""Documents of initial models."""
+"""Document of a model that runs can begin with."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ class InitialModel(Document):
     sha256: Sha256
     size_bytes: int
     initial_model: str
-    """What a run's configuration writes as `run.initial_model`."""
+    """Value of `run.initial_model` in a run's configuration."""
 
     @classmethod
     def of(cls, blob: types.BlobRef) -> Self:
-        """The document of a model that the aggregator holds."""
+        """Return the document of a model that the aggregator holds."""
         return cls(sha256=blob.sha256, size_bytes=blob.size_bytes, initial_model=str(ModelBlob(blob.sha256)))

@@ -1,4 +1,4 @@
-"""Documents of errors (RFC 9457)."""
+"""Problem documents."""
 
 from __future__ import annotations
 
@@ -8,39 +8,39 @@ from shared.documents.document import Document
 
 
 class Problem(Document):
-    """An error as RFC 9457 writes it, with a stable `code` and facts for programs. Members without a value are left out."""
+    """An error in the form of RFC 9457, with a stable `code` and facts for programs. Empty members are left out."""
 
     type: str
     """Reference to the description of this kind of problem, below this gateway."""
     title: str
-    """What kind of problem it is; the same for all of a kind."""
+    """Name of the kind of problem."""
     status: int = Field(ge=400, le=599)
     """The HTTP status."""
     detail: str | None = None
-    """What happened here, a sentence for a person."""
+    """Sentence about this occurrence, for people."""
     instance: str | None = None
-    """The path that was asked for."""
+    """Path of the request."""
     code: str
-    """The kind of problem in UPPER_SNAKE_CASE; never changes. Programs decide by this."""
+    """The kind of problem in UPPER_SNAKE_CASE, for programs; never changes."""
     metadata: dict[str, str] | None = None
     """Facts, such as the run that already exists."""
     errors: list[FieldProblem] | None = None
-    """What is wrong where, when a request does not have the documented form."""
+    """The wrong fields of a request that does not have the documented form."""
     request_id: str | None = None
-    """The request's id, as in the X-Request-ID header and the logs."""
+    """Id of the request, as in the X-Request-ID header and the logs."""
 
 
 class FieldProblem(Document):
-    """One thing that is wrong with a request."""
+    """A problem of one field of a request."""
 
     location: str
-    """Where: "query.page_size", "body.now"; of a configuration its key, "training.batch_size"."""
+    """The field: "query.page_size", "body.now"; in a configuration the key, "training.batch_size"."""
     detail: str
-    """What is wrong."""
+    """Sentence about the problem."""
 
 
 class ProblemKind(Document):
-    """A kind of problem: what `type` of a problem document refers to."""
+    """A kind of problem; the `type` of a problem document refers to it."""
 
     type: str
     code: str
@@ -50,6 +50,6 @@ class ProblemKind(Document):
 
 
 class ProblemKinds(Document):
-    """Every kind of problem that the gateway answers with, by code."""
+    """Every kind of problem of the gateway, by code."""
 
     problems: list[ProblemKind]

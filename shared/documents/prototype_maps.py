@@ -17,7 +17,7 @@ class MappedClient(Document):
     client_id: str
     domain: str
     is_kept: bool
-    """Whether its prototypes of the round are still there; those that are not are missing on the map."""
+    """Whether its prototypes of the round are kept; the map shows only kept prototypes."""
 
 
 class MappedPrototype(Document):
@@ -25,52 +25,52 @@ class MappedPrototype(Document):
 
     x: float
     y: float
-    """Upwards; the mean of what the local prototypes stand for lies at 0, 0."""
+    """Upwards. The weighted mean of the local prototypes is at 0, 0."""
     class_id: int
     """Index into `data.classes` of the run's configuration."""
     client: int | None
-    """Whose it is, an index into `clients`; null for a global prototype."""
+    """Its client, an index into `clients`; null for a global prototype."""
     weight: float
-    """Samples that a local prototype stands for; of a global one the weight that the method gives it."""
+    """Number of samples of a local prototype; of a global prototype the weight in the method."""
     share: float = Field(ge=0, le=1)
-    """Its share of the weight that its class has in the set it comes from."""
+    """Its share of the weight of its class in its set."""
     nearest: int | None
-    """Of a local prototype: the nearest global one of its class, an index into `prototypes`, by what the method compares and
-    in the whole feature space."""
+    """Of a local prototype: the nearest global prototype of its class in the feature space by the method's comparison, an
+    index into `prototypes`."""
 
 
 class RoundSpan(Document):
-    """Rounds that follow one another."""
+    """Consecutive rounds."""
 
     first: int
     last: int
 
 
 class PrototypeMap(Document):
-    """A round's prototypes on a plane that is steady from round to round."""
+    """A round's prototypes on a plane that stays the same from round to round."""
 
     round: int
     comparison: types.Comparison
-    """How the method compares prototypes: by the angle (places are those of unit vectors), or by the distance."""
+    """Comparison of prototypes in the method: by angle (places are those of unit vectors) or by distance."""
     explained: float = Field(ge=0, le=1)
     """Share of the local prototypes' variance that the plane shows."""
     clients: list[MappedClient]
-    """Who sent prototypes, by id."""
+    """Clients that sent prototypes, by id."""
     prototypes: list[MappedPrototype]
-    """Global ones first, each kind from the heaviest on."""
+    """Global prototypes first, each kind by falling weight."""
     left_out_global: int
-    """Lighter global prototypes that were left out."""
+    """Number of light global prototypes that were left out."""
     left_out_local: int
-    """Lighter local prototypes that were left out."""
+    """Number of light local prototypes that were left out."""
     rounds: list[RoundSpan]
-    """Rounds that can be asked for, rising."""
+    """Rounds with a map, rising."""
     aligned_from: int
-    """The round that all maps are aligned with. Where it is another than in a map before, all are turned or mirrored alike,
-    and those that came before do not fit any more."""
+    """The round that all maps are aligned with. When it changes, all maps are turned or mirrored alike, and earlier answers
+    do not fit any more."""
 
     @classmethod
     def of(cls, found: RoundMap) -> Self:
-        """The document of a round's map."""
+        """Return the document of a round's map."""
         drawn = found.drawn
         rows = zip(
             drawn.places_N2.tolist(),
@@ -109,5 +109,5 @@ class PrototypeMap(Document):
 
 
 def _shown(value: float) -> float:
-    """What a picture can show of a number: seven digits, that of single precision."""
+    """Return a number with seven digits, those of single precision."""
     return float(f"{value:.7g}")

@@ -1,4 +1,4 @@
-"""Bodies of requests that control a run."""
+"""Documents of requests that steer a run."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from pydantic import ConfigDict, Field
 from shared.documents.document import Document
 
 REQUEST_ID = r"^[!-~]{1,128}$"
-"""What names a request, in the header Idempotency-Key."""
+"""Pattern of a request id, in the header Idempotency-Key."""
 
 
 class PauseRequest(Document):
-    """How to pause."""
+    """Way of pausing a run."""
 
     model_config = ConfigDict(extra="forbid")
 
     now: bool = False
-    """Interrupts the open round at once; it starts again on resume from the same model with the same cohort."""
+    """Interrupts the open round at once; on resume the round starts again from the same model with the same cohort."""
 
 
 class StopRequest(Document):
-    """Why to stop."""
+    """Reason to stop a run."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -29,7 +29,7 @@ class StopRequest(Document):
 
 
 class QuarantineRequest(Document):
-    """Why to leave a client out."""
+    """Reason to quarantine a client."""
 
     model_config = ConfigDict(extra="forbid")
 

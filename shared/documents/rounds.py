@@ -14,62 +14,62 @@ from shared.types import RoundPhase
 
 
 class Blob(Document):
-    """Bytes by name."""
+    """Reference to stored bytes."""
 
     sha256: Sha256
     size_bytes: int
 
     @classmethod
     def of(cls, blob: types.BlobRef) -> Self:
-        """The document of a blob."""
+        """Return the document of a blob."""
         return cls(sha256=blob.sha256, size_bytes=blob.size_bytes)
 
 
 class PrototypeCounts(Document):
-    """How many prototypes a round had."""
+    """Numbers of prototypes of a round."""
 
     local: int
     """Uploaded by the cohort."""
     global_: int = Field(alias="global")
-    """Made of them by the aggregator."""
+    """Made by the aggregator."""
 
 
 class DroppedClient(Document):
-    """A client of the cohort that a round went on without."""
+    """A client of the cohort that the round continues without."""
 
     client_id: str
     reason: str
     """lost (not connected), silent (no progress), problem (it said that it cannot do its task) or quarantined."""
     detail: str
-    """What else there is to say, for a person."""
+    """Sentence about it, for people."""
 
     @classmethod
     def of(cls, client_id: str, why: Dropped) -> Self:
-        """The document of a client that a round dropped."""
+        """Return the document of a client that a round dropped."""
         return cls(client_id=client_id, reason=why.reason.value, detail=why.detail)
 
 
 class RoundMetrics(Document):
-    """A line of metrics.jsonl: what a committed round computed. Equal federations give equal lines."""
+    """A line of metrics.jsonl: the results of a committed round. Equal federations give equal lines."""
 
     model_config = ConfigDict(extra="allow")
 
     round: int
     accuracy: dict[str, float | None]
-    """Fraction of test samples right, by domain, and their "mean" and "worst"; null where nobody reported. Of the global
-    model, unless `accuracy_of` says otherwise."""
+    """Fraction of correct test samples by domain, with "mean" and "worst"; null without a report. Of the global model
+    unless `accuracy_of` is "local"."""
     accuracy_of: str | None = None
-    """"local" where `accuracy` is that of the clients' own models: the run shares none, and its global model stays the first
-    one. Else null."""
+    """"local" if `accuracy` is that of the clients' own models: the run shares no model, and its global model stays the
+    first one. Else null."""
     accuracy_local: dict[str, float | None] | None = None
-    """As `accuracy`, of the clients' own models, each on its client's test set; null where they have none."""
+    """As `accuracy`, of the clients' own models, each on its client's test set; null without own models."""
     loss: dict[str, float]
     """Mean training loss by term."""
     prototypes: PrototypeCounts
     num_examples: int
     cohort: list[str]
     dropped: list[str] = Field([])
-    """Clients of the cohort whose update or report is not among these values, sorted."""
+    """Clients of the cohort whose update or report these values lack, sorted."""
     model_sha256: Sha256
     prototypes_sha256: Sha256
 
@@ -78,12 +78,12 @@ class Round(Document):
     """One round of a run."""
 
     round: int
-    """Its number; 0 made the first model."""
+    """Its number; round 0 makes the first model."""
     phase: RoundPhase
     cohort: list[str]
     """Its clients, sorted."""
     dropped: list[DroppedClient]
-    """Those that it went on without, by client id; while it is open, those that it does not wait for."""
+    """Clients that it continued without, by id; in an open round, clients that it does not wait for."""
     model: Blob | None
     """Global model after the round; null until it is aggregated."""
     prototypes: Blob | None
@@ -93,7 +93,7 @@ class Round(Document):
 
     @classmethod
     def of(cls, current: types.Round) -> Self:
-        """The document of a round."""
+        """Return the document of a round."""
         return cls(
             round=current.number,
             phase=current.phase,
@@ -110,10 +110,10 @@ class RoundPage(Document):
 
     rounds: list[Round]
     next_after: int | None
-    """`after` of the next page; null when this page was not full."""
+    """`after` of the next page; null if this page is not full."""
 
     @classmethod
     def of(cls, rounds: Sequence[types.Round], page_size: int) -> Self:
-        """A page of rounds."""
+        """Return a page of rounds."""
         is_full = len(rounds) == page_size
         return cls(rounds=[Round.of(current) for current in rounds], next_after=rounds[-1].number if is_full else None)

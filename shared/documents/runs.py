@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Self
@@ -17,7 +16,7 @@ from shared.types import RoundPhase, RunStatus
 
 
 class RunLinks(Document):
-    """Where the parts of a run are."""
+    """Paths of a run's parts."""
 
     self: str
     manifest: str
@@ -32,7 +31,7 @@ class RunLinks(Document):
 
     @classmethod
     def of(cls, run_id: str) -> Self:
-        """The links of a run."""
+        """Return the links of a run."""
         base = f"/v1/runs/{run_id}"
         return cls(
             self=base,
@@ -49,27 +48,25 @@ class RunLinks(Document):
 
 
 class Rejections(Document):
-    """Updates of one client that were refused for what they are: wrong numbers, layout, counts or size. Late ones do not
-    count.
-    """
+    """Refused updates of one client with wrong numbers, layout, counts or size; late updates do not count."""
 
     client_id: str
     count: int
-    """How many, since the run began or the client was released from quarantine."""
+    """Number of refusals since the run began or the client's quarantine ended."""
     reason: str
-    """Why the last one was refused, in UPPER_SNAKE_CASE."""
+    """Reason of the last refusal, in UPPER_SNAKE_CASE."""
     check: str
-    """Which check refused it."""
+    """The check that refused it."""
     detail: str
-    """What the client was told; cut if it is long."""
+    """The message to the client; cut if it is long."""
     round: int
-    """For which round it was."""
+    """Round of the refused update."""
     last_at: datetime
-    """When it was refused."""
+    """Time of the last refusal."""
 
     @classmethod
     def of(cls, client_id: str, refused: types.Rejections) -> Self:
-        """The document of what was refused of a client."""
+        """Return the document of a client's refused updates."""
         return cls(
             client_id=client_id,
             count=refused.count,
@@ -82,11 +79,11 @@ class Rejections(Document):
 
 
 class QuarantinedClient(Document):
-    """A client that takes no part in a run."""
+    """A client that is excluded from a run."""
 
     client_id: str
     reason: str
-    """Why."""
+    """Reason of the quarantine."""
 
 
 class Run(Document):
@@ -108,26 +105,26 @@ class Run(Document):
     cohort: list[str]
     """Clients of that round, sorted."""
     done_clients: list[str]
-    """Those whose part in the present phase is done, sorted."""
+    """Clients whose part of the present phase is done, sorted."""
     is_pause_requested: bool
-    """Whether a pause waits for the open round to commit."""
+    """Whether the run pauses when the open round commits."""
     reason: str
-    """Why it waits, failed or stopped; empty if there is nothing to say."""
+    """Reason why the run waits, failed or stopped; else empty."""
     created_at: datetime
     updated_at: datetime
     config: dict[str, Any]
-    """The configuration with the defaults filled in."""
+    """The configuration with its defaults."""
     config_hash: Sha256
     """SHA-256 of the configuration's canonical JSON."""
     links: RunLinks
     rejections: list[Rejections] = Field([])
-    """Clients whose updates were refused for what they are, by id; at most 1000, those of the latest refusals."""
+    """Clients with refused updates, by id; at most 1000, those of the latest refusals."""
     quarantined: list[QuarantinedClient] = Field([])
-    """Clients that take no part in it, by id."""
+    """Clients in quarantine, by id."""
 
     @classmethod
     def of(cls, view: RunView) -> Self:
-        """The document of a run."""
+        """Return the document of a run."""
         run, current = view.run, view.run.current_round
         return cls(
             run_id=run.run_id,
@@ -144,7 +141,7 @@ class Run(Document):
             reason=sentence_of(run.reason),
             created_at=utc_time(run.created_at),
             updated_at=utc_time(run.updated_at),
-            config=json.loads(run.config_json),
+            config=dict(view.config),
             config_hash=run.config_hash,
             links=RunLinks.of(run.run_id),
             rejections=[Rejections.of(*entry) for entry in sorted(run.rejections.items())],
@@ -163,5 +160,5 @@ class RunPage(Document):
 
     @classmethod
     def of(cls, views: Sequence[RunView], next_page_token: str) -> Self:
-        """A page of runs."""
+        """Return a page of runs."""
         return cls(runs=[Run.of(view) for view in views], next_page_token=next_page_token or None)

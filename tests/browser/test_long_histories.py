@@ -55,7 +55,7 @@ def test_a_run_of_ten_thousand_events_is_shown_paged_and_followed(console: Conso
     at_first = num_elements(console)
     assert first_view_s < FIRST_VIEW_S
     assert at_first < MAX_ELEMENTS
-    most = console.within("run/state.js", "(module) => module.MAX_EVENTS")
+    most = console.within("lib/run_state.js", "(module) => module.MAX_EVENTS")
     expect(rows).to_have_count(most)
 
     seen = keys(console)

@@ -65,7 +65,7 @@ def past(modules: Console) -> tuple[Document, list[Document], list[Document]]:
 
 
 def state_after(modules: Console, *actions: Document) -> Document:
-    found: Document = modules.within("run/state.js", FOLD, [list(actions), PARTS])
+    found: Document = modules.within("lib/run_state.js", FOLD, [list(actions), PARTS])
     return found
 
 
@@ -213,7 +213,7 @@ def test_ten_thousand_events_cost_little_and_few_are_kept(modules: Console) -> N
       const state = module.reduce(module.reduce(module.initialState("run-1"), run), { type: "events", events });
       return [state.events.length, state.events[0].sequence, state.doneClients.length, performance.now() - begin];
     }"""
-    kept, newest, num_done, milliseconds = modules.within("run/state.js", done, a_run())
+    kept, newest, num_done, milliseconds = modules.within("lib/run_state.js", done, a_run())
     assert (kept, newest, num_done) == (50, 10_000, 20)
     assert milliseconds < 1000
 
@@ -225,12 +225,12 @@ def test_parts_that_did_not_change_stay_the_same_objects(modules: Console) -> No
       const again = module.reduce(after, { type: "events", events: [event] });
       return [before.rounds === after.rounds, before.doneClients === after.doneClients, after === again];
     }"""
-    assert modules.within("run/state.js", same, [a_run(), an_event(1, "pause_requested")]) == [True, True, True]
+    assert modules.within("lib/run_state.js", same, [a_run(), an_event(1, "pause_requested")]) == [True, True, True]
 
 
 @pytest.mark.parametrize("status", list(RunStatus))
 def test_what_may_be_asked_of_a_run_is_what_the_aggregator_takes(modules: Console, status: RunStatus) -> None:
-    may = modules.call("run/state.js", "allowed", {"status": status, "is_pause_requested": False})
+    may = modules.call("lib/run_state.js", "allowed", {"status": status, "is_pause_requested": False})
     is_open = not status.is_final and status is not RunStatus.STOPPING
     assert may == {
         "pause": status is RunStatus.RUNNING,
@@ -238,11 +238,11 @@ def test_what_may_be_asked_of_a_run_is_what_the_aggregator_takes(modules: Consol
         "stop": is_open,
         "steer": is_open,
     }
-    assert modules.call("run/state.js", "hasEnded", {"status": status}) is status.is_final
+    assert modules.call("lib/run_state.js", "hasEnded", {"status": status}) is status.is_final
 
 
 def test_a_pause_that_waits_may_be_taken_back(modules: Console) -> None:
-    assert modules.call("run/state.js", "allowed", {"status": "running", "is_pause_requested": True})["resume"]
+    assert modules.call("lib/run_state.js", "allowed", {"status": "running", "is_pause_requested": True})["resume"]
 
 
 def test_the_remaining_time_follows_from_the_last_rounds(modules: Console) -> None:
@@ -252,7 +252,7 @@ def test_the_remaining_time_follows_from_the_last_rounds(modules: Console) -> No
     }"""
 
     def seconds_left(now: str, *actions: Document) -> float | None:
-        found: float | None = modules.within("run/state.js", left, [[a_run(), *actions], f"2026-01-01T{now}Z"])
+        found: float | None = modules.within("lib/run_state.js", left, [[a_run(), *actions], f"2026-01-01T{now}Z"])
         return found
 
     commits = [an_event(10 * number, "round_committed", round=number, data={}) for number in range(1, 9)]
@@ -270,7 +270,7 @@ def test_the_remaining_time_follows_from_the_last_rounds(modules: Console) -> No
 def rows(modules: Console, *actions: Document) -> list[Document]:
     """What the page's table says of each client."""
     fold = """async (module, actions) => {
-      const { initialState, reduce } = await import("/console/run/state.js");
+      const { initialState, reduce } = await import("/console/lib/run_state.js");
       return module.rowsOf(actions.reduce(reduce, initialState("run-1")));
     }"""
     found: list[Document] = modules.within("run/client_rows.js", fold, list(actions))
@@ -390,7 +390,7 @@ def test_an_unfinished_frame_is_none(modules: Console) -> None:
 def types_of_events() -> set[str]:
     """Every type of event that the aggregator writes into a run's history."""
     folder = Path(aggregator.__file__).parent
-    text = "\n".join(path.read_text() for path in sorted(folder.glob("*.py")))
+    text = "\n".join(path.read_text() for path in sorted(folder.rglob("*.py")))
     found = set(re.findall(r'(?:happened\(|Event\(\s*type=)\s*"([a-z_]+)"', text))
     found |= set(re.findall(r'RunStatus\.[A-Z]+: "([a-z_]+)"', text)) | {
         "run_resumed",
@@ -402,7 +402,7 @@ def types_of_events() -> set[str]:
 
 
 def test_every_event_that_the_aggregator_writes_has_a_sentence_and_a_place_among_the_filters(modules: Console) -> None:
-    known, kinds = modules.within("run/sentences.js", "(module) => [module.KNOWN_TYPES, module.KINDS]")
+    known, kinds = modules.within("lib/sentences.js", "(module) => [module.KNOWN_TYPES, module.KINDS]")
     assert types_of_events() == set(known)
     assert set().union(*(kinds[name] for name in ("rounds", "clients", "run"))) == set(known)
     assert set(kinds["problems"]) < set(known)
@@ -410,7 +410,7 @@ def test_every_event_that_the_aggregator_writes_has_a_sentence_and_a_place_among
 
 def test_sentences_say_who_and_why(modules: Console) -> None:
     def sentence(kind: str, **fields: Any) -> str:
-        return str(modules.call("run/sentences.js", "sentenceOf", an_event(1, kind, **fields)))
+        return str(modules.call("lib/sentences.js", "sentenceOf", an_event(1, kind, **fields)))
 
     metrics = {"accuracy": {"a": 0.5, "mean": 0.6789, "worst": 0.5}}
     assert sentence("round_committed", data={"metrics": metrics}) == (
@@ -432,7 +432,7 @@ def test_sentences_say_who_and_why(modules: Console) -> None:
 def test_every_sentence_stands_without_details(modules: Console) -> None:
     """What an older aggregator did not write must not break the page."""
     for kind in types_of_events():
-        text = modules.call("run/sentences.js", "sentenceOf", an_event(1, kind, client_id="bob"))
+        text = modules.call("lib/sentences.js", "sentenceOf", an_event(1, kind, client_id="bob"))
         assert text
         assert "undefined" not in text, kind
 

@@ -1,8 +1,8 @@
 // @ts-check
 /**
- * The console begins here: which page is shown is what stands after the # of the address.
+ * Start of the console: the part of the address after # selects the page.
  *
- * A page is a module with `show(root, params, shell)`, which fills `root` and returns a function that cleans up behind it.
+ * A page is a module with `show(root, params, shell)`, which fills `root` and returns a function that ends the page.
  */
 
 import { announce, setTitle } from "./lib/shell.js";
@@ -51,7 +51,7 @@ async function navigate() {
   if (visit > 1) focusHeading();
 }
 
-/** Say to who cannot see it that another page is there, and let the next Tab go on from its beginning. */
+/** Announce the new page to screen readers, and let the next Tab start at its beginning. */
 function focusHeading() {
   const heading = main.querySelector("h1");
   if (!heading) return;
@@ -89,7 +89,7 @@ function showBroken(root) {
 
 window.addEventListener("hashchange", () => void navigate());
 window.addEventListener("unhandledrejection", (event) => {
-  // A page that is left while it asks for something is no news.
+  // Aborted reads of a page that was left are no errors.
   if (event.reason?.name === "AbortError") event.preventDefault();
   else if (event.reason instanceof ApiError) announce(event.reason.message);
 });

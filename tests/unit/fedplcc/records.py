@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from fedplcc.runs.artifacts import RunRecord
@@ -51,4 +52,4 @@ def a_record(*lines: dict[str, Any], status: str = "completed", reason: str = ""
 
 def a_run_document(status: RunStatus = RunStatus.COMPLETED) -> Run:
     """A run as the gateway shows it."""
-    return Run.of(RunView(run=a_run(status), done_clients=()))
+    return Run.of(RunView(run=a_run(status), config=json.loads(a_run(status).config_json)))

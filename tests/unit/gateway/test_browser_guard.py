@@ -9,10 +9,10 @@ from starlette.middleware import Middleware
 
 from gateway.app import create_app
 from gateway.http import problem
-from gateway.http.cross_site_guard import BrowserGuard, is_named
+from gateway.http.cross_site_guard import CrossSiteGuard, is_named
 from gateway.http.metrics import GatewayMetrics
 from gateway.http.middleware import RequestContext
-from gateway.routes.handlers import Services
+from gateway.routes.services import Services
 from shared.config.settings import GatewaySettings
 
 
@@ -24,7 +24,7 @@ def calls() -> list[Any]:
 @pytest.fixture
 def app(calls: list[Any]) -> FastAPI:
     app = FastAPI(
-        middleware=[Middleware(RequestContext), Middleware(BrowserGuard)], exception_handlers=dict(problem.HANDLERS)
+        middleware=[Middleware(RequestContext), Middleware(CrossSiteGuard)], exception_handlers=dict(problem.HANDLERS)
     )
 
     async def thing():

@@ -247,6 +247,20 @@ def test_every_module_that_is_imported_is_there_and_every_one_that_is_there_is_i
     assert imported | {"app.js"} == set(MODULES)
 
 
+FOLDERS = (("",), ("overview",), ("run", "start"), ("clients", "charts", "map"), ("lib",))
+"""Folders of the console, from the top: a module imports from its own folder and from those of later rows."""
+
+
+def test_imports_between_folders_point_one_way():
+    rows = {folder: row for row, folders in enumerate(FOLDERS) for folder in folders}
+    assert set(rows) == {posixpath.dirname(name) for name in MODULES}
+    for name in MODULES:
+        own = posixpath.dirname(name)
+        for other in imports_of(name, IMPORT):
+            folder = posixpath.dirname(other)
+            assert folder == own or rows[folder] > rows[own], f"{name} imports {other}"
+
+
 @pytest.mark.parametrize("name", sorted(MODULES))
 def test_no_module_reads_text_as_markup_or_talks_to_somebody_else(name) -> None:
     text = MODULES[name]

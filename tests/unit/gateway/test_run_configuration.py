@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from gateway import run_configuration
-from gateway.openapi import EXAMPLE
-from gateway.routes import handlers
+from gateway.routes import runs
+from gateway.routes.runs import EXAMPLE
 from shared.config.run import STEMS, RunConfig, parse_run_config
 from shared.methods import METHODS
 
@@ -63,7 +63,7 @@ def test_a_method_is_told_in_a_sentence_and_its_defaults_are_taken(choice) -> No
 def test_the_form_is_made_beside_the_event_loop(monkeypatch) -> None:
     made_by = []
     monkeypatch.setattr(run_configuration, "form", lambda: made_by.append(threading.current_thread()))
-    asyncio.run(handlers.get_run_configuration())
+    asyncio.run(runs.get_run_configuration())
     assert len(made_by) == 1
     assert threading.main_thread() not in made_by
 

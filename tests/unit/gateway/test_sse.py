@@ -26,7 +26,7 @@ def a_view(status=RunStatus.COMPLETED):
         total_rounds=2,
         seed=0,
     )
-    return RunView(run=run)
+    return RunView(run=run, config=json.loads(run.config_json))
 
 
 class ScriptedHistory:

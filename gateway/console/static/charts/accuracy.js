@@ -3,15 +3,15 @@
  * Accuracy per domain over the rounds: the worst domain named and drawn heaviest, mean and worst beside the domains.
  */
 
-import { LineChart } from "./charts.js";
+import { LineChart } from "./line_chart.js";
 import { h, setText } from "../lib/dom.js";
 import { percent } from "../lib/format.js";
 import { colour, dash, shape } from "../lib/palette.js";
 
 /**
- * @typedef {import("../run/state.js").Document} Document
- * @typedef {import("../run/state.js").RunState} RunState
- * @typedef {import("./charts.js").Series} Series
+ * @typedef {import("../lib/run_state.js").Document} Document
+ * @typedef {import("../lib/run_state.js").RunState} RunState
+ * @typedef {import("./line_chart.js").Series} Series
  * @typedef {"accuracy" | "accuracy_local"} Which
  */
 
@@ -19,7 +19,7 @@ import { colour, dash, shape } from "../lib/palette.js";
 const SUMMARIES = new Set(["mean", "worst"]);
 
 /**
- * What is drawn of an accuracy: a line for each domain in the order of their names, the mean, and a band along the worst.
+ * Lines of an accuracy chart: each domain by name, the mean, and a band along the worst.
  *
  * @param {readonly Document[]} rounds Lines of metrics.jsonl.
  * @param {Which} which

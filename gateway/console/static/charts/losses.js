@@ -3,18 +3,18 @@
  * Training loss by term over the rounds.
  */
 
-import { LineChart } from "./charts.js";
+import { LineChart } from "./line_chart.js";
 import { h } from "../lib/dom.js";
 import { number } from "../lib/format.js";
 import { colour, dash, shape } from "../lib/palette.js";
 
 /**
- * @typedef {import("../run/state.js").Document} Document
- * @typedef {import("../run/state.js").RunState} RunState
- * @typedef {import("./charts.js").Series} Series
+ * @typedef {import("../lib/run_state.js").Document} Document
+ * @typedef {import("../lib/run_state.js").RunState} RunState
+ * @typedef {import("./line_chart.js").Series} Series
  */
 
-/** What the terms of the methods are called. @type {Record<string, string>} */
+/** Names of the methods' loss terms. @type {Record<string, string>} */
 const TERMS = {
   ce: "cross-entropy",
   contra: "contrast",

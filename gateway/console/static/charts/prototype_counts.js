@@ -1,21 +1,21 @@
 // @ts-check
 /**
- * How many prototypes each round had: sent by clients, and made of them by the aggregator.
+ * Numbers of prototypes by round: sent by clients, and made of them by the aggregator.
  */
 
-import { LineChart } from "./charts.js";
+import { LineChart } from "./line_chart.js";
 import { h, setText } from "../lib/dom.js";
 import { count } from "../lib/format.js";
 import { colour, dash, shape } from "../lib/palette.js";
 
 /**
- * @typedef {import("../run/state.js").Document} Document
- * @typedef {import("../run/state.js").RunState} RunState
- * @typedef {import("./charts.js").Series} Series
+ * @typedef {import("../lib/run_state.js").Document} Document
+ * @typedef {import("../lib/run_state.js").RunState} RunState
+ * @typedef {import("./line_chart.js").Series} Series
  */
 
 /**
- * How many prototypes clients sent and how many the aggregator made of them; nothing where there are none.
+ * Numbers of the clients' and the aggregator's prototypes; empty without prototypes.
  *
  * @param {readonly Document[]} rounds Lines of metrics.jsonl.
  * @returns {{rounds: number[], series: Series[]}}

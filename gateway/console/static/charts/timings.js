@@ -1,23 +1,23 @@
 // @ts-check
 /**
- * How long rounds took, phase by phase, and how many bytes their updates had. Read when somebody opens it, and then line by
- * line as rounds commit.
+ * Durations of rounds by phase, and bytes of their updates. They are read when the section opens, and then line by line as
+ * rounds commit.
  */
 
 import { ApiError, runPath } from "../lib/api.js";
-import { LineChart } from "./charts.js";
+import { LineChart } from "./line_chart.js";
 import { h, setText } from "../lib/dom.js";
 import { bytes, duration, number, sentence } from "../lib/format.js";
 import { colour, dash, shape } from "../lib/palette.js";
-import { PHASES } from "../run/sentences.js";
+import { PHASES } from "../lib/sentences.js";
 import { repeat } from "../lib/shell.js";
 
 /**
- * @typedef {import("../run/state.js").Document} Document
- * @typedef {import("./charts.js").Series} Series
+ * @typedef {import("../lib/run_state.js").Document} Document
+ * @typedef {import("./line_chart.js").Series} Series
  */
 
-/** How often new lines are asked for while there may be some. */
+/** Pause between two reads of new lines while the run may add some. */
 const INTERVAL_MS = 2000;
 
 /**
@@ -44,7 +44,7 @@ export function secondsSeries(lines) {
   };
 }
 
-/** @type {import("../run/run.js").MakeSection} */
+/** @type {import("../lib/run_state.js").MakeSection} */
 export function section({ runId, api }) {
   const seconds = new LineChart({ name: "Seconds of a round by phase", format: spell, canBeLog: true, range: { low: 0, high: 0 }, height: 240 });
   const sizes = new LineChart({ name: "Bytes of a round's updates", format: bytes, range: { low: 0, high: 0 }, height: 240 });

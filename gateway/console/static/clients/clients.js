@@ -11,7 +11,7 @@ import { staleNotice } from "../lib/stale_notice.js";
 import { isWorking, stateOf } from "./state.js";
 import { byTrouble } from "./summary.js";
 
-/** How often clients are asked for. */
+/** Pause between two reads of the clients. */
 const INTERVAL_MS = 2000;
 /** Clients of a page. */
 const PAGE_SIZE = 50;

@@ -1,6 +1,6 @@
 // @ts-check
 /**
- * What a client is doing, in a word or two and a tone. Pure. Every page that shows a client takes its words from here.
+ * State of a client in one or two words, and its tone. Pure. Every page that shows a client takes its words from here.
  */
 
 /**
@@ -18,7 +18,7 @@ export function isWorking(client) {
 }
 
 /**
- * How a client is.
+ * State of a client.
  *
  * @param {Client | undefined} client Undefined for one that nobody has seen.
  * @returns {State}

@@ -14,7 +14,7 @@ const MOST = 5;
 /** @typedef {Record<string, any>} Client */
 
 /**
- * How clients are sorted: those with problems first, then those that are away, then the others; by id.
+ * Order of clients: those with problems, then absent ones, then the others; by id.
  *
  * @param {Client} one
  * @param {Client} other

@@ -1,19 +1,19 @@
 // @ts-check
 /**
- * Talking to the gateway: documents, wishes, and the history of a run as it happens.
+ * Requests to the gateway: documents, commands, and the live history of a run.
  *
- * The history is read with fetch and not with EventSource, because EventSource gives up for good when it is answered with an
- * error (as it is while the aggregator restarts), does not show the problem document, hands out only events whose type it
- * was told beforehand, and does not notice a connection that is silently dead.
+ * The history is read with fetch, not with EventSource. EventSource gives up after an error response (as during a restart of
+ * the aggregator), hides the problem document, delivers only registered types of events, and does not notice a dead
+ * connection.
  */
 
 import { FrameReader } from "./event_stream.js";
 
-/** Longest silence of a stream; the gateway says every 15 seconds that it is alive. */
+/** Longest silence of a stream; the gateway sends a comment every 15 seconds. */
 const SILENCE_MS = 45_000;
-/** Longest pause before the stream is asked for again. */
+/** Longest pause before a reconnection. */
 const MAX_PAUSE_MS = 30_000;
-/** How long a hidden page keeps its stream: browsers allow six connections to a host, and there may be many tabs. */
+/** Time for which a hidden page keeps its stream: browsers allow six connections to a host, and there may be many tabs. */
 const HIDDEN_MS = 10_000;
 /** Longest wait for an answer, and for more of one that has begun: a slow link takes its time, a dead one ends. */
 const ANSWER_MS = 40_000;
@@ -23,7 +23,7 @@ const ANSWER_MS = 40_000;
  *   errors?: {location: string, detail: string}[], request_id?: string}} Problem
  */
 
-/** What the gateway refused, or that it could not be reached; `message` says why, for a person. */
+/** A refusal of the gateway, or a failed connection; `message` is for people. */
 export class ApiError extends Error {
   /**
    * @param {string} message
@@ -37,14 +37,14 @@ export class ApiError extends Error {
     this.status = status;
   }
 
-  /** Whether asking again later may help. */
+  /** Whether a later retry may help. */
   get mayPass() {
     return this.status === 0 || this.status === 408 || this.status === 429 || this.status >= 500;
   }
 }
 
 /**
- * Where a path of the gateway is: below this page, so that the console works behind a proxy that adds a prefix.
+ * URL of a path of the gateway: below this page, so that the console works behind a proxy that adds a prefix.
  *
  * @param {string} path Such as "/v1/runs".
  */
@@ -99,7 +99,7 @@ export async function getLines(path, options = {}) {
 }
 
 /**
- * Ask for something to be done.
+ * Send a command.
  *
  * @param {string} path
  * @param {unknown} [body] Sent as JSON.
@@ -113,7 +113,7 @@ export async function post(path, body = {}, options = {}) {
   return ask(path, { method: "POST", headers, body: JSON.stringify(body) }, options.signal, documentOf);
 }
 
-/** A key that nobody has used: a wish that is sent twice with it counts once. */
+/** A new idempotency key: a request that is sent twice with it counts once. */
 export function newKey() {
   // crypto.randomUUID is there only over TLS and on loopback.
   return Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join("");
@@ -154,7 +154,7 @@ export async function* roundPages(runId, after, options = {}) {
  *
  * @param {string} runId
  * @param {Follower} follower `onEvents` gets what came at one time. `onEnd` gets the run when it has ended, `onRefused` an
- *   error that asking again would not mend; the following is over then.
+ *   error that a retry would not mend; no more events follow.
  * @returns {() => void} Stops it.
  */
 export function followRun(runId, follower) {
@@ -225,7 +225,7 @@ class RunStream {
     }
   }
 
-  /** Read one stream to its end; says whether the run has ended with it. */
+  /** Read one stream to its end; returns whether the run has ended. */
   async #readOnce() {
     this.#request = new AbortController();
     const { signal } = this.#request;
@@ -248,7 +248,7 @@ class RunStream {
   }
 
   /**
-   * Hand frames on; says whether the stream has told the run's end.
+   * Pass frames on; returns whether the run's end was among them.
    *
    * @param {import("./event_stream.js").Frame[]} frames
    */
@@ -299,7 +299,7 @@ class RunStream {
 }
 
 /**
- * Ask, and make something of the answer.
+ * Send a request and convert the answer.
  *
  * @template T
  * @param {string} path
@@ -342,7 +342,7 @@ function justBegun(answer) {
 }
 
 /**
- * The document that an answer is.
+ * The document of an answer.
  *
  * @param {Response} answer
  * @param {() => void} isAlive

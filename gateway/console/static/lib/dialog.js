@@ -1,7 +1,7 @@
 // @ts-check
 /**
- * Asking before something is done: a dialog that says what will happen, does it, and stays open with the reason if it is
- * refused. The browser keeps the focus inside and gives it back afterwards.
+ * Confirmation dialogs: a dialog describes an action, performs it, and stays open with the reason of a refusal. The browser
+ * keeps the focus inside and gives it back afterwards.
  */
 
 import { ApiError } from "./api.js";
@@ -9,7 +9,7 @@ import { h } from "./dom.js";
 import { sentence } from "./format.js";
 
 /**
- * Ask, and do it if the answer is yes.
+ * Ask for confirmation, then act.
  *
  * @param {{
  *   title: string,

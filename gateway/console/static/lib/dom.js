@@ -1,6 +1,6 @@
 // @ts-check
 /**
- * Making and changing elements. Text is always set as text: nothing that comes over the network is read as markup.
+ * Creation and change of elements. Text is always set as text; nothing from the network is read as markup.
  */
 
 const SVG = "http://www.w3.org/2000/svg";
@@ -41,7 +41,7 @@ export function svg(tag, props, ...children) {
 }
 
 /**
- * Set an element's text; nothing is touched that is right already, so that a selection in it lasts.
+ * Set an element's text. An unchanged text is not touched, so that a selection in it lasts.
  *
  * @param {Element} element
  * @param {string | number} text
@@ -52,7 +52,7 @@ export function setText(element, text) {
 }
 
 /**
- * Set or remove an attribute; nothing is touched that is right already.
+ * Set or remove an attribute, unless it is right already.
  *
  * @param {Element} element
  * @param {string} name

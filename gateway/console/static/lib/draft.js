@@ -1,10 +1,9 @@
 // @ts-check
 /**
- * What somebody has filled in and not sent yet, kept by the tab: it outlives a reload and another page of the console, and
- * ends with the tab. Nothing secret belongs here.
+ * Drafts of forms in the tab's session storage: they survive a reload and end with the tab. They hold no secrets.
  */
 
-/** A draft is read by the version of the console that wrote it, whose name is in this module's address; to others it is none. */
+/** The console's version is in this module's address: only the version that wrote a draft reads it. */
 const PREFIX = `fedplcc.draft.${new URL(".", import.meta.url).pathname}`;
 
 export class Draft {
@@ -15,7 +14,7 @@ export class Draft {
     this.#name = PREFIX + name;
   }
 
-  /** What was kept; null where nothing was, or nothing that can be read. @returns {Record<string, any> | null} */
+  /** The draft; null without a readable one. @returns {Record<string, any> | null} */
   read() {
     try {
       const kept = JSON.parse(sessionStorage.getItem(this.#name) ?? "null");
@@ -30,7 +29,7 @@ export class Draft {
     try {
       sessionStorage.setItem(this.#name, JSON.stringify(content, (_, value) => (value === undefined ? null : value)));
     } catch {
-      // A browser may be told to keep nothing; the form works all the same.
+      // A browser may forbid storage; the form works without a draft.
     }
   }
 

@@ -7,7 +7,7 @@
 
 export class FrameReader {
   #rest = "";
-  /** What the server says of how soon to ask again, in milliseconds. */
+  /** The server's delay before a reconnection, in milliseconds. */
   retryMs = 2000;
 
   /**

@@ -1,6 +1,6 @@
 // @ts-check
 /**
- * Values as people read them. Pure: the time is an argument.
+ * Values in the form for people. Pure: the time is an argument.
  */
 
 const NUMBER = new Intl.NumberFormat("en");
@@ -14,7 +14,7 @@ const DAY_AND_TIME = new Intl.DateTimeFormat("en-GB", {
 });
 const TIME = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit" });
 
-/** What stands where there is no value. */
+/** Text in place of a missing value. */
 export const NONE = "–";
 
 /**
@@ -101,7 +101,7 @@ export function duration(seconds) {
 }
 
 /**
- * How long ago something was: "now", "12 s ago", "3 min ago".
+ * Time since an event: "now", "12 s ago", "3 min ago".
  *
  * @param {string | null | undefined} time RFC 3339.
  * @param {number} now Milliseconds since the epoch.

@@ -1,6 +1,6 @@
 // @ts-check
 /**
- * Whether the gateway and the aggregator answer: the mark at the top of every page.
+ * The mark at the top of every page: it shows whether the gateway and the aggregator answer.
  */
 
 import { ApiError, get } from "./api.js";

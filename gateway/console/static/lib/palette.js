@@ -1,6 +1,6 @@
 // @ts-check
 /**
- * The one place of colours for classes and of marks for domains: the same everywhere, told apart without colour vision.
+ * Colours of classes and marks of domains: the same on all pages, distinct without colour vision.
  *
  * Colours are CSS custom properties of console.css, which has a value of each for light and for dark. The first eight are
  * after Okabe and Ito's palette for all kinds of colour vision; from the eleventh class on they begin again, so colour never

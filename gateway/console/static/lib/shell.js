@@ -1,9 +1,9 @@
 // @ts-check
 /**
- * What every page shares: its title, what screen readers are told, and asking again and again while somebody looks.
+ * Shared parts of all pages: the title, announcements for screen readers, repeated reads while the page is visible.
  */
 
-/** Least pause between two announcements: who listens must be able to follow. */
+/** Least pause between two announcements, so that listeners can follow. */
 const ANNOUNCE_MS = 1500;
 
 let isAnnouncing = false;
@@ -11,7 +11,7 @@ let isAnnouncing = false;
 let waiting = [];
 
 /**
- * Say something to who cannot see it. What comes fast is cut: of what waits only the last two are said.
+ * Announce a text to screen readers. Of waiting texts only the last two are announced.
  *
  * @param {string} text
  */
@@ -40,7 +40,7 @@ export function setTitle(title) {
 }
 
 /**
- * Do something now and then again and again, while the page can be seen. Pauses grow with how long it takes.
+ * Call a function now and repeatedly while the page is visible. Pauses grow with the duration of the calls.
  *
  * @param {(signal: AbortSignal) => Promise<void>} work Handles its own errors.
  * @param {number} intervalMs

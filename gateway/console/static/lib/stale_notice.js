@@ -1,6 +1,6 @@
 // @ts-check
 /**
- * A notice above a page that asks again and again: it is there while what is below may be old.
+ * The notice above a page that reads repeatedly; it is visible while the page may be out of date.
  */
 
 import { ApiError } from "./api.js";
@@ -14,7 +14,7 @@ export function staleNotice() {
   return {
     element,
     /**
-     * Do something that asks the gateway; the notice says why it failed, until it succeeds.
+     * Run a read; after a failure the notice gives the reason, until a read succeeds.
      *
      * @param {() => Promise<void>} work
      */

@@ -1,6 +1,6 @@
 // @ts-check
 /**
- * States as badges: a word, never a colour alone.
+ * Badges of states: always a word, never a colour alone.
  */
 
 import { h, setAttribute, setText } from "./dom.js";
@@ -17,7 +17,7 @@ const TONES = {
 };
 
 /**
- * A badge that says a run's status.
+ * The badge of a run's status.
  *
  * @param {string} status
  */

@@ -1,6 +1,6 @@
 // @ts-check
 /**
- * Drawing points of a prototype map on a canvas, sharp on any screen and in the colours of the page; and which one lies where.
+ * Drawing of a prototype map's points on a canvas, sharp on any screen, in the page's colours; search of a point by place.
  */
 
 import { NUM_COLOURS, shape } from "../lib/palette.js";
@@ -15,7 +15,7 @@ const GLOBAL_PX = 15;
 const LOCAL_PX = 6.5;
 /** Free border, so that marks at the edge are whole. */
 const MARGIN_PX = GLOBAL_PX + 4;
-/** How far from a mark the pointer may be. */
+/** Largest distance between the pointer and the mark that it selects. */
 const REACH_PX = 10;
 /** Below this width marks are drawn smaller. */
 const WIDE_PX = 560;

@@ -119,7 +119,7 @@ function part(title, items, ...buttons) {
   return h("div", { class: "map-legend" }, heading, items);
 }
 
-/** What large and small marks are. */
+/** Legend of the marks: global and local prototypes, large and small. */
 function kinds() {
   const kind = (/** @type {SVGElement} */ mark, /** @type {string} */ label) =>
     h("p", null, svg("svg", { class: "map-kind", viewBox: "-10 -10 20 20", "aria-hidden": "true" }, mark), label);

@@ -14,7 +14,7 @@ import { MOST_LABELS, attachedTo, between, paired, pointsOf, readoutOf, viewBetw
  * @typedef {import("./view.js").View} View
  */
 
-/** How long prototypes are on their way from one round to the next. */
+/** Duration of the prototypes' way from one round to the next. */
 const MOVE_MS = 450;
 /** Height of the plane as a share of its width, and its bounds in pixels. */
 const RATIO = 0.62;

@@ -11,13 +11,13 @@ import { MapRounds } from "./rounds.js";
 import { domainsOf, missingFrom, summaryOf, tableOf } from "./view.js";
 
 /**
- * @typedef {import("../run/state.js").RunState} RunState
- * @typedef {import("../run/run.js").Context} Context
+ * @typedef {import("../lib/run_state.js").RunState} RunState
+ * @typedef {import("../lib/run_state.js").Context} Context
  * @typedef {import("./view.js").MapDocument} MapDocument
  * @typedef {import("./view.js").Names} Names
  */
 
-/** How long a round is shown while they are played. */
+/** Duration of a round while the rounds play. */
 const STEP_MS = 900;
 
 /**
@@ -68,9 +68,9 @@ export function section(context) {
     failure,
     body,
   );
-  /** What is shown. @type {MapDocument | null} */
+  /** The map on the page. @type {MapDocument | null} */
   let map = null;
-  /** What the table shows. @type {MapDocument | null} */
+  /** The map in the table. @type {MapDocument | null} */
   let tabled = null;
   /** @type {Names} */
   let names = { classes: [], domains: [] };

@@ -16,12 +16,12 @@ const RETRY_MS = 3000;
 const MOST_KEPT = 400;
 
 /**
- * @typedef {import("../run/run.js").Context} Context
+ * @typedef {import("../lib/run_state.js").Context} Context
  * @typedef {import("./view.js").MapDocument} MapDocument
  */
 
 export class MapRounds {
-  /** Why there is no map, or none of another round; empty if all is well. */
+  /** Reason why there is no map, or no other round's map; empty without a problem. */
   failure = "";
   /** Whether the rounds after the one shown will be wanted soon. */
   isGoingOn = false;

@@ -1,6 +1,6 @@
 // @ts-check
 /**
- * What the prototype map shows and says, without the page it is on. Pure.
+ * Content of a prototype map: points, names and sentences, without the page. Pure.
  *
  * A map is the document of `/v1/runs/{run_id}/prototype-map`: places on a plane, global prototypes first.
  */
@@ -183,7 +183,7 @@ export function summaryOf(map) {
 }
 
 /**
- * What a map does not show, in sentences; empty where it shows all.
+ * Sentences about prototypes that a map leaves out; empty if it shows all.
  *
  * @param {MapDocument} map
  */

@@ -7,8 +7,8 @@ import { get } from "../lib/api.js";
 import { clientSummary } from "../clients/summary.js";
 import { h, keyed, setAttribute, setText } from "../lib/dom.js";
 import { ago, counted, percent, sentence } from "../lib/format.js";
-import { hasEnded } from "../run/state.js";
-import { standing } from "../run/sentences.js";
+import { hasEnded } from "../lib/run_state.js";
+import { standing } from "../lib/sentences.js";
 import { repeat } from "../lib/shell.js";
 import { staleNotice } from "../lib/stale_notice.js";
 import { statusBadge, updateStatusBadge } from "../lib/tones.js";
@@ -17,7 +17,7 @@ import { Results } from "./results.js";
 import { PAGE_SIZE, runsAfter } from "./run_pages.js";
 import { beginning } from "./welcome.js";
 
-/** How often runs and clients are asked for. */
+/** Pause between two reads of runs and clients. */
 const INTERVAL_MS = 3000;
 
 /** @typedef {Record<string, any>} Run */
@@ -100,7 +100,7 @@ function updateCard(card, run, metrics, clients) {
 }
 
 /**
- * What an open run does, or waits for.
+ * Activity of an open run, or the reason why it waits.
  *
  * @param {Run} run
  * @param {string} text

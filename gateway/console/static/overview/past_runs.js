@@ -6,7 +6,7 @@
 import { h, keyed, setAttribute, setText } from "../lib/dom.js";
 import { ago, dateTime, duration, percent } from "../lib/format.js";
 import { statusBadge, updateStatusBadge } from "../lib/tones.js";
-import { hasEnded } from "../run/state.js";
+import { hasEnded } from "../lib/run_state.js";
 import { EveryRun, RunSearch } from "./run_pages.js";
 
 /** @typedef {Record<string, any>} Run */

@@ -1,6 +1,6 @@
 // @ts-check
 /**
- * What runs have come to: metrics of their last committed rounds, read once for each round.
+ * Results of runs: metrics of their last committed rounds, read once for each round.
  */
 
 import { roundPages } from "../lib/api.js";

@@ -7,7 +7,7 @@
  */
 
 import { get, runPath } from "../lib/api.js";
-import { hasEnded } from "../run/state.js";
+import { hasEnded } from "../lib/run_state.js";
 
 /** Runs of a page. */
 export const PAGE_SIZE = 20;
@@ -66,9 +66,9 @@ export class EveryRun {
 /** Runs of one kind. The gateway knows no kinds: its pages are read until there are enough of them. @implements {Pages} */
 export class RunSearch {
   #isWanted;
-  /** Those that were found, newest first. @type {Run[]} */
+  /** Runs that were found, newest first. @type {Run[]} */
   #found = [];
-  /** Where to look on. */
+  /** Start of the next page. */
   #token = "";
   #isAtEnd = false;
   /** The newest of all runs when it was asked last; empty if there was none. @type {string | undefined} */

@@ -1,6 +1,6 @@
 // @ts-check
 /**
- * What to do when nothing is there yet.
+ * First steps for a federation without clients and runs.
  */
 
 import { h } from "../lib/dom.js";

@@ -1,20 +1,20 @@
 // @ts-check
 /**
- * What a run leaves, to download, and the facts about it.
+ * Downloads of a run, and facts about it.
  */
 
 import { ApiError, runPath, urlOf } from "../lib/api.js";
 import { h, keyed, setText } from "../lib/dom.js";
 import { bytes, count, counted, dateTime } from "../lib/format.js";
-import { hasEnded } from "./state.js";
+import { hasEnded } from "../lib/run_state.js";
 
-/** @type {import("./run.js").MakeSection} */
+/** @type {import("../lib/run_state.js").MakeSection} */
 export function section({ runId, api }) {
   const gone = new AbortController();
   /** Size of the manifest: asked for when the run begins and when it has ended; it says nothing of rounds. */
   let manifest = { of: "", size: "" };
 
-  /** @param {import("./state.js").Document} run */
+  /** @param {import("../lib/run_state.js").Document} run */
   async function askForManifest(run) {
     const of = `${run.round >= 0} ${hasEnded(run)}`;
     if (manifest.of === of) return;
@@ -37,10 +37,10 @@ export function section({ runId, api }) {
     h("section", { class: "card", "aria-labelledby": "run-files" }, h("h2", { id: "run-files" }, "Files"), files),
     h("section", { class: "card", "aria-labelledby": "run-facts" }, h("h2", { id: "run-facts" }, "About this run"), facts, again),
   );
-  /** @type {import("./state.js").RunState | null} */
+  /** @type {import("../lib/run_state.js").RunState | null} */
   let shown = null;
 
-  /** @param {import("./state.js").RunState} state */
+  /** @param {import("../lib/run_state.js").RunState} state */
   function draw({ run, result, rounds }) {
     if (!run) return;
     keyed(files, filesOf(result, rounds.length, manifest.size), ({ part }) => part, fileRow, (line, { size, note }) => {
@@ -72,7 +72,7 @@ export function section({ runId, api }) {
 }
 
 /**
- * @param {import("./state.js").RunState["result"]} result
+ * @param {import("../lib/run_state.js").RunState["result"]} result
  * @param {number} numRounds
  * @param {string} manifestSize
  */
@@ -90,7 +90,7 @@ function filesOf(result, numRounds, manifestSize) {
   ];
 }
 
-/** @param {import("./state.js").Document} run */
+/** @param {import("../lib/run_state.js").Document} run */
 function factsOf(run) {
   return [
     { name: "Run", value: run.run_id },

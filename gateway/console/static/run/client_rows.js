@@ -1,10 +1,10 @@
 // @ts-check
 /**
- * What a run's clients are doing, one row each: from the run, its open round and what clients say. Pure.
+ * Rows of a run's clients, from the run, its open round and the clients' own reports. Pure.
  */
 
 import { isWorking, stateOf } from "../clients/state.js";
-import { hasEnded } from "./state.js";
+import { hasEnded } from "../lib/run_state.js";
 
 /**
  * @typedef {{
@@ -15,7 +15,7 @@ import { hasEnded } from "./state.js";
  */
 
 /**
- * @param {import("./state.js").RunState} state
+ * @param {import("../lib/run_state.js").RunState} state
  * @returns {ClientRow[]}
  */
 export function rowsOf(state) {
@@ -58,9 +58,9 @@ export function rowsOf(state) {
 }
 
 /**
- * How a client is in this run: what the run says of it, and else what it does.
+ * State of a client in this run: by the run's document, else by the client's own activity.
  *
- * @param {import("./state.js").Document} run
+ * @param {import("../lib/run_state.js").Document} run
  * @param {any} about
  * @returns {import("../clients/state.js").State}
  */

@@ -1,18 +1,18 @@
 // @ts-check
 /**
- * The clients of a run: what each does in the open round, what is wrong with whom, and leaving one out until it is mended.
+ * The clients of a run: their activities in the open round, their problems, and quarantine.
  */
 
 import { askQuarantine, askRelease } from "./controls.js";
 import { h, keyed, setAttribute, setText } from "../lib/dom.js";
 import { ago, count, counted, percent } from "../lib/format.js";
-import { allowed } from "./state.js";
+import { allowed } from "../lib/run_state.js";
 import { rowsOf } from "./client_rows.js";
 
 /** Rows that are shown until somebody asks for all. */
 const FIRST_ROWS = 50;
 
-/** @type {import("./run.js").MakeSection} */
+/** @type {import("../lib/run_state.js").MakeSection} */
 export function section(context) {
   const body = h("tbody");
   const summary = h("p", { class: "muted small" });
@@ -41,7 +41,7 @@ export function section(context) {
     more,
   );
   let most = FIRST_ROWS;
-  /** @type {import("./state.js").RunState | null} */
+  /** @type {import("../lib/run_state.js").RunState | null} */
   let last = null;
 
   function showAll() {
@@ -51,7 +51,7 @@ export function section(context) {
     table.focus({ preventScroll: true });
   }
 
-  /** @param {import("./state.js").RunState} state */
+  /** @param {import("../lib/run_state.js").RunState} state */
   function update(state) {
     last = state;
     if (!state.run) return;
@@ -61,7 +61,7 @@ export function section(context) {
     setText(more, `Show all ${count(rows.length)} clients`);
     const focused = body.contains(document.activeElement) ? document.activeElement : null;
     keyed(body, rows.slice(0, most), (row) => row.clientId, createRow, (line, row) => updateRow(line, row, state));
-    // A run that ends takes the buttons with it.
+    // The buttons disappear when the run ends.
     if (focused?.hasAttribute("hidden")) table.focus({ preventScroll: true });
   }
 
@@ -90,7 +90,7 @@ export function section(context) {
 /**
  * @param {Element} line
  * @param {import("./client_rows.js").ClientRow} row
- * @param {import("./state.js").RunState} state
+ * @param {import("../lib/run_state.js").RunState} state
  */
 function updateRow(line, row, state) {
   const [, domain, stateCell, samples, problem, steerCell] = line.children;

@@ -1,20 +1,20 @@
 // @ts-check
 /**
- * Pausing, resuming and stopping a run: buttons that are there when they can be used, each with a question. And the questions
- * before a client is left out and before it takes part again.
+ * Buttons that pause, resume and stop a run, visible when the status allows them, and the confirmation of each command, also
+ * of quarantine and release.
  */
 
 import { newKey, post, runPath } from "../lib/api.js";
 import { ask } from "../lib/dialog.js";
 import { h, setAttribute, setText } from "../lib/dom.js";
 import { sentence } from "../lib/format.js";
-import { allowed } from "./state.js";
+import { allowed } from "../lib/run_state.js";
 
 /** Longest reason that the gateway takes. */
 const MAX_REASON = 500;
 
 /**
- * @param {import("./run.js").Context} context
+ * @param {import("../lib/run_state.js").Context} context
  */
 export function controls(context) {
   const pause = h("button", { class: "button", type: "button", on: { click: () => void askPause(context) } }, "Pause …");
@@ -33,7 +33,7 @@ export function controls(context) {
 
   return {
     element,
-    /** @param {import("./state.js").RunState} state */
+    /** @param {import("../lib/run_state.js").RunState} state */
     update(state) {
       const may = allowed(state.run);
       isPauseWaiting = state.run?.status === "running" && state.run.is_pause_requested === true;
@@ -51,13 +51,13 @@ export function controls(context) {
   };
 }
 
-/** @param {import("./run.js").Context} context */
+/** @param {import("../lib/run_state.js").Context} context */
 function askPause(context) {
   const after = h("input", { type: "radio", name: "when", value: "after", checked: true });
   const now = h("input", { type: "radio", name: "when", value: "now" });
   return ask({
     title: "Pause the run?",
-    text: "Clients stay connected and nothing is lost; somebody can resume it at any time.",
+    text: "Clients stay connected and nothing is lost; you can resume it at any time.",
     fields: [
       h(
         "fieldset",
@@ -72,7 +72,7 @@ function askPause(context) {
   });
 }
 
-/** @param {import("./run.js").Context} context */
+/** @param {import("../lib/run_state.js").Context} context */
 function askResume(context) {
   return ask({
     title: "Resume the run?",
@@ -82,7 +82,7 @@ function askResume(context) {
   });
 }
 
-/** @param {import("./run.js").Context} context */
+/** @param {import("../lib/run_state.js").Context} context */
 function askWithdraw(context) {
   return ask({
     title: "Take the pause back?",
@@ -92,7 +92,7 @@ function askWithdraw(context) {
   });
 }
 
-/** @param {import("./run.js").Context} context */
+/** @param {import("../lib/run_state.js").Context} context */
 function askStop(context) {
   const reason = reasonField("Reason, for the history (optional)");
   return ask({
@@ -106,16 +106,16 @@ function askStop(context) {
 }
 
 /**
- * Leave a client out of the run, after asking.
+ * Quarantine a client, after confirmation.
  *
- * @param {import("./run.js").Context} context
+ * @param {import("../lib/run_state.js").Context} context
  * @param {string} clientId
  */
 export function askQuarantine(context, clientId) {
   const reason = reasonField("Reason, for the history and for the client (optional)");
   return ask({
     title: `Quarantine client ${clientId}?`,
-    text: "The run goes on without it, as far as the others are enough, until somebody releases it. What it has committed in the open round stays part of it.",
+    text: "The run continues without it, if the other clients are enough, until you release it. The open round keeps what it has committed.",
     fields: [reason.element],
     confirm: "Quarantine",
     kind: "danger",
@@ -124,9 +124,9 @@ export function askQuarantine(context, clientId) {
 }
 
 /**
- * Let a quarantined client take part again, after asking.
+ * End a client's quarantine, after confirmation.
  *
- * @param {import("./run.js").Context} context
+ * @param {import("../lib/run_state.js").Context} context
  * @param {string} clientId
  * @param {string} reason Why it is quarantined.
  */
@@ -140,9 +140,9 @@ export function askRelease(context, clientId, reason) {
 }
 
 /**
- * What a dialog does: one wish, which counts once however often it has to be sent.
+ * The action of a dialog: one request, which counts once however often it is sent.
  *
- * @param {import("./run.js").Context} context
+ * @param {import("../lib/run_state.js").Context} context
  * @param {string} part
  * @param {() => unknown} [body]
  */

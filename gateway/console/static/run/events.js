@@ -1,23 +1,22 @@
 // @ts-check
 /**
- * The history of a run: a page of events, newest first. The first page follows what happens; older ones stand still.
+ * The history of a run in pages, newest events first. The first page is live; older pages do not change.
  *
- * However many events there are, no more than a page of them is here at a time; the gateway finds older ones and those that
- * were asked for.
+ * The browser holds one page of events at a time; the gateway finds older and filtered ones.
  */
 
 import { ApiError, runPath } from "../lib/api.js";
 import { h, keyed, setAttribute, setText } from "../lib/dom.js";
 import { count, counted, dateTime, sentence, timeOfDay } from "../lib/format.js";
-import { MAX_EVENTS } from "./state.js";
-import { KINDS, sentenceOf, weightOf } from "./sentences.js";
+import { MAX_EVENTS } from "../lib/run_state.js";
+import { KINDS, sentenceOf, weightOf } from "../lib/sentences.js";
 
 /**
- * @typedef {import("./state.js").RunEvent} RunEvent
- * @typedef {import("./state.js").RunState} RunState
+ * @typedef {import("../lib/run_state.js").RunEvent} RunEvent
+ * @typedef {import("../lib/run_state.js").RunState} RunState
  */
 
-/** What the list can be narrowed to, in the order of the choice. */
+/** Filters of the list, in the order of the choice. */
 const CHOICES = /** @type {[keyof typeof KINDS, string][]} */ ([
   ["problems", "Problems"],
   ["rounds", "Rounds"],
@@ -33,7 +32,7 @@ const MARKS = { bad: "✕", warning: "!", good: "✓", plain: "·" };
 /** @type {Record<string, string>} */
 const WORDS = { bad: "Error: ", warning: "Warning: ", good: "", plain: "" };
 
-/** @type {import("./run.js").MakeSection} */
+/** @type {import("../lib/run_state.js").MakeSection} */
 export function section({ runId, api }) {
   const kind = h("select", { on: { change: () => choose() } }, h("option", { value: "" }, "Everything"));
   for (const [value, name] of CHOICES) kind.append(h("option", { value }, name));
@@ -56,9 +55,9 @@ export function section({ runId, api }) {
     h("div", { class: "pager" }, newest, newer, older, note),
   );
 
-  /** Where each page behind the first one begins: only events before this. @type {number[]} */
+  /** Upper bound of the events of each page after the first. @type {number[]} */
   let cursors = [];
-  /** What the gateway found for this page, newest first; null while the first page simply shows what is known. */
+  /** The gateway's events for this page, newest first; null while the first page shows the events of the state. */
   let found = /** @type {RunEvent[] | null} */ (null);
   let foundBefore = /** @type {number | null} */ (null);
   /** Up to which sequence a filtered first page is complete. */

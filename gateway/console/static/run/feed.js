@@ -1,27 +1,27 @@
 // @ts-check
 /**
- * Keeps the state of one run: reads what is there, then follows what happens. The thin shell around state.js.
+ * Feed of one run's state: first reads, then the event stream. A thin shell around lib/run_state.js.
  *
- * However long a run's history is, only its last page is read; curves come from the rounds. Everything is asked for at once,
- * so that a page is soon there, and once more for the rounds after those that came: they are then at least as new as the
- * events, and the stream begins where these end. Nothing is missed.
+ * Only the last page of the history is read; curves come from the rounds. All reads start at once, for a fast page. Newer
+ * rounds are read once more, so that rounds are at least as new as the events; the stream begins after the last event. So
+ * nothing is missed.
  */
 
 import { ApiError, followRun, get, roundPages, runPath } from "../lib/api.js";
 import { opening } from "./opening.js";
-import { hasEnded, initialState, reduce } from "./state.js";
+import { hasEnded, initialState, reduce } from "../lib/run_state.js";
 import { repeat } from "../lib/shell.js";
 
-/** How often clients are asked for: what they are doing is not in the history. */
+/** Pause between two reads of the clients: the history does not have their activities. */
 const CLIENTS_MS = 2000;
-/** How long after an event the run's document is asked for, once for all events of that time. */
+/** Delay between an event and one read of the run's document for all events of that time. */
 const DOCUMENT_MS = 200;
 /** Pause before what could not be read is read again. */
 const RETRY_MS = 2000;
 
 /**
- * @typedef {import("./state.js").RunState} RunState
- * @typedef {import("./state.js").Action} Action
+ * @typedef {import("../lib/run_state.js").RunState} RunState
+ * @typedef {import("../lib/run_state.js").Action} Action
  */
 
 export class RunFeed {
@@ -48,7 +48,7 @@ export class RunFeed {
     void this.#begin();
   }
 
-  /** What is known now. */
+  /** The present state. */
   get state() {
     return this.#state;
   }

@@ -1,16 +1,16 @@
 // @ts-check
 /**
- * The head of a run's page: what it is, where it stands, whether the page is live, and the controls.
+ * The head of a run's page: name, status, connection and controls.
  */
 
 import { controls } from "./controls.js";
 import { h, setAttribute, setText } from "../lib/dom.js";
 import { sentence } from "../lib/format.js";
-import { hasEnded } from "./state.js";
-import { standing } from "./sentences.js";
+import { hasEnded } from "../lib/run_state.js";
+import { standing } from "../lib/sentences.js";
 import { statusBadge, updateStatusBadge } from "../lib/tones.js";
 
-/** @type {import("./run.js").MakeSection} */
+/** @type {import("../lib/run_state.js").MakeSection} */
 export function section(context) {
   const heading = h("h1", { tabindex: -1 });
   const status = statusBadge("pending");
@@ -63,12 +63,12 @@ export function section(context) {
 }
 
 /**
- * Why the run does not go on, or ended as it did; empty while it simply works.
+ * Reason why the run waits, failed or stopped; empty while it works.
  *
- * @param {import("./state.js").RunState} state
+ * @param {import("../lib/run_state.js").RunState} state
  */
 function explanation(state) {
-  const run = /** @type {import("./state.js").Document} */ (state.run);
+  const run = /** @type {import("../lib/run_state.js").Document} */ (state.run);
   if (run.is_pause_requested) return "The run pauses when the open round has committed.";
   if (run.status === "running" && !run.reason) return "";
   const isMissing = (/** @type {string} */ id) => !state.clients.get(id)?.is_connected;
@@ -81,7 +81,7 @@ function explanation(state) {
 
 /**
  * @param {HTMLElement} element
- * @param {import("./state.js").Connection} connection
+ * @param {import("../lib/run_state.js").Connection} connection
  */
 function showLive(element, connection) {
   const text = /** @type {Element} */ (element.lastElementChild);

@@ -1,20 +1,20 @@
 // @ts-check
 /**
- * What a run's page asks first. It is asked for as soon as somebody wants the page, while the page's modules still come.
+ * First reads of a run's page. They start with the navigation, while the page's modules still load.
  */
 
 import { get, roundPages, runPath } from "../lib/api.js";
-import { MAX_EVENTS } from "./state.js";
+import { MAX_EVENTS } from "../lib/run_state.js";
 
 /**
  * @typedef {{page: any, run: any, rounds: any[]}} Opening The newest events, the run's document and the first of its rounds.
  */
 
-/** What was asked for and is not taken yet. @type {{runId: string, answers: Promise<Opening>} | null} */
+/** Reads that were started and not used yet. @type {{runId: string, answers: Promise<Opening>} | null} */
 let waiting = null;
 
 /**
- * Ask for what the page of a run begins with; `opening` gives it.
+ * Start the first reads of a run's page; `opening` returns them.
  *
  * @param {string} runId
  */
@@ -25,7 +25,7 @@ export function begin(runId) {
 }
 
 /**
- * What the page of a run begins with: what was asked for already, once, or asked for now.
+ * The first reads of a run's page: already started ones, once, or new ones.
  *
  * @param {string} runId
  * @param {{signal: AbortSignal}} options

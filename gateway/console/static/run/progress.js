@@ -1,12 +1,12 @@
 // @ts-check
 /**
- * Where a run stands: round k of T, the phase of the open round, and the figures that matter most.
+ * Progress of a run: round k of T, the phase of the open round, and the main figures.
  */
 
 import { h, keyed, setAttribute, setText } from "../lib/dom.js";
 import { counted, duration, percent } from "../lib/format.js";
-import { hasEnded, secondsLeft } from "./state.js";
-import { PHASES } from "./sentences.js";
+import { hasEnded, secondsLeft } from "../lib/run_state.js";
+import { PHASES } from "../lib/sentences.js";
 
 /** Phases of a round after round 0, as steps. */
 const STEPS = ["collecting", "aggregating", "evaluating", "committed"];
@@ -14,7 +14,7 @@ const STEPS = ["collecting", "aggregating", "evaluating", "committed"];
 /** Phases that end when the clients are done. */
 const COUNTED = new Set(["initialising", "collecting", "evaluating"]);
 
-/** @type {import("./run.js").MakeSection} */
+/** @type {import("../lib/run_state.js").MakeSection} */
 export function section() {
   const round = stat("Round");
   const mean = stat("Mean accuracy");
@@ -29,11 +29,11 @@ export function section() {
     bar,
     steps,
   );
-  /** @type {import("./state.js").RunState | null} */
+  /** @type {import("../lib/run_state.js").RunState | null} */
   let last = null;
   const ticking = setInterval(() => last && showTime(last), 1000);
 
-  /** @param {import("./state.js").RunState} state */
+  /** @param {import("../lib/run_state.js").RunState} state */
   function showTime(state) {
     const { run } = state;
     if (!run) return;
@@ -68,7 +68,7 @@ export function section() {
 /**
  * Rounds after round 0 that have committed.
  *
- * @param {import("./state.js").RunState} state
+ * @param {import("../lib/run_state.js").RunState} state
  */
 function committedRounds({ run, phase, rounds }) {
   const last = rounds.at(-1)?.round ?? 0;
@@ -84,7 +84,7 @@ function worstName(accuracy) {
 
 /**
  * @param {HTMLElement} container
- * @param {import("./state.js").RunState} state
+ * @param {import("../lib/run_state.js").RunState} state
  */
 function showSteps(container, state) {
   const { run, phase } = state;

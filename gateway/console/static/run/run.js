@@ -3,7 +3,7 @@
  * The page of one run: its head, and sections that each draw one part of its state.
  *
  * A section is a module with `section(context)`, which returns its element and an `update(state)` that is called with every
- * new state, at most once a frame; see state.js for what a state holds.
+ * new state, at most once a frame; see lib/run_state.js for what a state holds.
  */
 
 import * as api from "../lib/api.js";
@@ -24,14 +24,10 @@ import { spokenChange } from "./spoken.js";
 import { section as timings } from "../charts/timings.js";
 
 /**
- * @typedef {import("./state.js").RunState} RunState
- * @typedef {{
- *   runId: string,
- *   api: typeof import("../lib/api.js"),
- *   take: (action: import("./state.js").Action) => void,
- * }} Context `take` hands on a document that a section got, such as the answer to a wish.
- * @typedef {{element: HTMLElement, update: (state: RunState) => void, close?: () => void}} Section
- * @typedef {(context: Context) => Section} MakeSection
+ * @typedef {import("../lib/run_state.js").RunState} RunState
+ * @typedef {import("../lib/run_state.js").Context} Context
+ * @typedef {import("../lib/run_state.js").Section} Section
+ * @typedef {import("../lib/run_state.js").MakeSection} MakeSection
  */
 
 /** Sections in the order of the page; an array is a row of sections side by side where there is room. */
@@ -40,7 +36,7 @@ const LAYOUT = /** @type {(MakeSection | MakeSection[])[]} */ ([head, progress, 
 /** Sections that are drawn at once; those below wait until these are on the screen. */
 const FIRST = 3;
 
-/** How long nothing is shown of a run that is being read: a page that flickers is worse than one that waits. */
+/** Delay before the page shows that it loads; a short wait without a notice flickers less. */
 const PATIENCE_MS = 400;
 
 /**
@@ -128,7 +124,7 @@ function draw(section, state) {
   try {
     section.update(state);
   } catch (error) {
-    // What one section cannot draw must not take the controls away.
+    // An error in one section must not remove the controls.
     reportError(error);
   }
 }

@@ -1,12 +1,12 @@
 // @ts-check
 /**
- * What a change of a run's state is worth saying to who cannot see it. Pure.
+ * Announcements for screen readers about changes of a run's state. Pure.
  */
 
 import { percent } from "../lib/format.js";
-import { hasEnded } from "./state.js";
+import { hasEnded } from "../lib/run_state.js";
 
-/** @typedef {import("./state.js").RunState} RunState */
+/** @typedef {import("../lib/run_state.js").RunState} RunState */
 
 /**
  * @param {RunState} before
@@ -39,7 +39,7 @@ export function spokenChange(before, after) {
 /**
  * Ids of the clients that are quarantined.
  *
- * @param {import("./state.js").Document} run
+ * @param {import("../lib/run_state.js").Document} run
  * @returns {Set<string>}
  */
 function outOf(run) {

@@ -1,9 +1,8 @@
 // @ts-check
 /**
- * Fields of a form: a label, an input, what it means, and what is wrong with it. Made by hand or from a JSON Schema.
+ * Fields of a form: label, input, meaning, problem. Made by hand or from a JSON Schema.
  *
- * What somebody writes goes on as they meant it, a number as a number; what is no number goes on as the text that it is, so
- * that the one who checks can say so.
+ * A number is passed on as a number. Text in a number field is passed on as text, so that the check can refuse it.
  */
 
 import { h, setAttribute, setText } from "../lib/dom.js";
@@ -248,7 +247,7 @@ export function titled(location) {
 }
 
 /**
- * What a key means and which values it takes.
+ * Meaning and range of a key.
  *
  * @param {string | undefined} description
  * @param {Schema} schema

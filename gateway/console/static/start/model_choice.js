@@ -12,15 +12,15 @@ import { isEqual } from "./run_document.js";
  * @typedef {Record<string, any>} Form The document of GET /v1/run-configuration.
  */
 
-/** What the choice of a model that is not built in is worth. */
+/** Value of the choice "another one". */
 const OTHER = "";
-/** Models that are built in take none. @type {Field[]} */
+/** Built-in models take no options. @type {Field[]} */
 const NO_OPTIONS = [];
 
 export class ModelChoice {
   /** Fields of the chosen model's options. @type {Field[]} */
   #options = NO_OPTIONS;
-  /** Those of models of the timm library, and those of others by name. @type {Field[]} */
+  /** Fields of options: of timm models, and of other models by name. @type {Field[]} */
   #ofTimm;
   /** @type {Field[]} */
   #ofFactory;
@@ -57,7 +57,7 @@ export class ModelChoice {
     });
     /** The name. */
     this.elements = [this._choice.element, this._other.element];
-    /** What other models take; not there for those that are built in. */
+    /** Options of other models; absent for built-in models. */
     this.optionElement = h("div", { class: "fields option-fields", hidden: true });
     /** The stem; not there for models without a choice of it. */
     this.stemElement = h("section", { class: "settings" }, h("h3", null, "The model"), h("div", { class: "fields" }, this._stem.element));
@@ -88,7 +88,7 @@ export class ModelChoice {
     return this.#options;
   }
 
-  /** What `model.options` is. @returns {unknown} */
+  /** Value of `model.options`. @returns {unknown} */
   readOptions() {
     if (this.#options[0]?.location === "model.options") return this.#options[0].read();
     const { properties } = this.#form.timm_options;

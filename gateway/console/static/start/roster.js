@@ -1,6 +1,6 @@
 // @ts-check
 /**
- * Choosing who takes part in a run: clients that are known, names of clients to come, or whoever joins.
+ * Choice of a run's clients: known clients, names of future clients, or any client that joins.
  */
 
 import { stateOf } from "../clients/state.js";
@@ -20,7 +20,7 @@ const MANY = 12;
 export class Roster {
   /** @type {Map<string, Client>} */
   #known = new Map();
-  /** Those that somebody named. @type {Set<string>} */
+  /** Clients that were added by name. @type {Set<string>} */
   #named = new Set();
   /** @type {Set<string>} */
   #picked = new Set();
@@ -133,7 +133,7 @@ export class Roster {
     return [...this.#picked].flatMap((name) => this.#known.get(name) ?? []);
   }
 
-  /** What is chosen and written here, for `restore`. */
+  /** Values of the roster, for `restore`. */
   get draft() {
     return {
       isWhoeverJoins: this.#isWhoeverJoins,

@@ -1,8 +1,8 @@
 // @ts-check
 /**
- * Run configurations as documents: from what somebody filled in, from an earlier run, and what is said of them. Pure.
+ * Run configurations as documents: from filled-in values, from an earlier run, and the places of their problems. Pure.
  *
- * A configuration is right or wrong by what the gateway says of it; nothing of that is decided here.
+ * The gateway alone decides whether a configuration is right.
  */
 
 /**
@@ -14,8 +14,8 @@
 export const SECTIONS = Object.freeze(["run", "method", "model", "data", "training", "quorum", "admission"]);
 
 /**
- * The document of values by location, "training.batch_size". What is undefined is left out, and what is as without it, but
- * for the keys that are always written.
+ * The document of values by location, "training.batch_size". Undefined values and defaults are left out, except for the
+ * keys that are always written.
  *
  * @param {ReadonlyMap<string, unknown>} values
  * @param {ReadonlyMap<string, unknown>} defaults
@@ -53,47 +53,18 @@ export function valuesOf(config) {
 }
 
 /**
- * What is wrong at a field, without the key and the value that the field shows anyway.
+ * The key of the configuration that the aggregator refused.
  *
- * @param {Problem} problem
+ * @param {{code?: string, metadata?: Record<string, string>} | null} problem A problem document.
+ * @returns {string} Empty where the problem names none.
  */
-export function shortened({ location, detail }) {
-  const section = location.slice(0, Math.max(0, location.indexOf(".")));
-  if (section && detail.startsWith(`${section}: `)) return capital(detail.slice(section.length + 2));
-  if (!location || !detail.startsWith(location)) return capital(detail);
-  // Of an entry of a list the value stays: the field shows many.
-  if (/\.\d+ = /.test(detail.slice(0, location.length + 3))) return detail.slice(location.length + 3);
-  const rest = detail.slice(location.length).replace(/^ = (?:"(?:[^"\\]|\\.)*"|[^":]*)(?=:)/, "");
-  if (rest.startsWith(": ")) return capital(rest.slice(2));
-  return rest.startsWith(" ") ? capital(rest.slice(1)) : capital(detail);
+export function refusedLocation(problem) {
+  const isInitialModel = ["RUN_NOT_FOUND", "ROUND_NOT_FOUND", "BLOB_NOT_FOUND", "INVALID_MODEL"].includes(problem?.code ?? "");
+  return isInitialModel ? "run.initial_model" : (problem?.metadata?.location ?? "");
 }
 
 /**
- * Whether a problem is of several keys together, and so may be another key's doing than the one where it is said.
- *
- * @param {Problem} problem
- */
-export function isOfSeveral({ location, detail }) {
-  return !detail.startsWith(location);
-}
-
-/**
- * Where the aggregator's refusal belongs: its sentence begins with the key, or its kind says it.
- *
- * @param {{code?: string, detail?: string} | null} problem A problem document.
- * @param {Iterable<string>} locations Those of the form.
- * @returns {string} Empty where it belongs to no field.
- */
-export function refusedLocation(problem, locations) {
-  if (["RUN_NOT_FOUND", "ROUND_NOT_FOUND", "BLOB_NOT_FOUND", "INVALID_MODEL"].includes(problem?.code ?? "")) {
-    return "run.initial_model";
-  }
-  const key = /^[a-z_]+(?:\.[a-z_]+)+/.exec(problem?.detail ?? "")?.[0] ?? "";
-  return [...locations].includes(key) ? key : "";
-}
-
-/**
- * The field at which a problem is said: that of its key, or of the list that the key is an entry of.
+ * The field of a problem: that of its key, or of the list with this entry.
  *
  * @param {string} location
  * @param {(location: string) => boolean} isField
@@ -147,9 +118,4 @@ export function isEqual(one, other) {
 function split(location) {
   const dot = location.indexOf(".");
   return [location.slice(0, dot), location.slice(dot + 1)];
-}
-
-/** @param {string} text */
-function capital(text) {
-  return text.charAt(0).toUpperCase() + text.slice(1);
 }

@@ -1,9 +1,9 @@
 // @ts-check
 /**
- * Starting a run from a form. Whoever picks clients can press Start; everything else has a value that works.
+ * The page that starts a run. With clients picked, every other setting has a default that works.
  *
- * What may be filled in is what GET /v1/run-configuration says, what is wrong with it what POST /v1/run-configuration/check
- * says: the aggregator checks with the same code. Sent twice, a form makes one run.
+ * Fields come from GET /v1/run-configuration, problems from POST /v1/run-configuration/check, which uses the aggregator's code.
+ * Sending a form twice creates one run.
  */
 
 import { ApiError, get, runPath } from "../lib/api.js";
@@ -12,7 +12,7 @@ import { sentence } from "../lib/format.js";
 import { repeat } from "../lib/shell.js";
 import { StartForm } from "./form.js";
 
-/** How often clients are asked for. */
+/** Pause between two reads of the clients. */
 const CLIENTS_MS = 5000;
 
 /**

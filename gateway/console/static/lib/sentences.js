@@ -3,11 +3,11 @@
  * Events, phases and states as sentences. Pure. The words are those of the command line.
  */
 
-import { counted, listed, percent, words } from "../lib/format.js";
+import { counted, listed, percent, words } from "./format.js";
 
-/** @typedef {import("./state.js").RunEvent} RunEvent */
+/** @typedef {import("./run_state.js").RunEvent} RunEvent */
 
-/** What a round does in each phase; the order is that of a round. */
+/** Words for the phases of a round, in their order. */
 export const PHASES = Object.freeze({
   initialising: "making the first model",
   collecting: "training",
@@ -113,7 +113,7 @@ export const KINDS = Object.freeze({
 });
 
 /**
- * What an event tells, as a sentence; of a type that this page does not know, its name in words.
+ * The sentence of an event; for an unknown type, its name in words.
  *
  * @param {RunEvent} event
  */
@@ -122,7 +122,7 @@ export function sentenceOf(event) {
 }
 
 /**
- * How much an event matters: "bad", "warning", "good" or "plain".
+ * Weight of an event: "bad", "warning", "good" or "plain".
  *
  * @param {RunEvent} event
  */
@@ -133,7 +133,7 @@ export function weightOf(event) {
 }
 
 /**
- * What a run is doing or waiting for, in words.
+ * Activity of a run, or the reason why it waits, in words.
  *
  * @param {Record<string, any>} run
  * @param {readonly string[]} missing Clients that its roster names and that are not connected.

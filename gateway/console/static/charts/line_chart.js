@@ -1,14 +1,15 @@
 // @ts-check
 /**
- * Line charts over rounds: SVG made here, read with eyes, pointer, keyboard or screen reader.
+ * Line charts over rounds in SVG, for eyes, pointer, keyboard and screen readers.
  *
- * A chart shows one round's values in its legend: the last one's, or those of the round that pointer or arrow keys choose.
- * What it draws is in a table too.
+ * The legend of a chart shows one round's values: of the last round, or of the round chosen with the pointer or arrow keys.
+ * A table shows the same values as the lines.
  */
 
-import { axisOf, linesOf, logAxisOf, nearest, pathOf, placeOf, rangeOf, spread } from "./maths.js";
+import { axesOf, cursorAt, curvesOf, layoutOf, swatchOf } from "./drawing.js";
 import { h, keyed, setAttribute, setText, svg } from "../lib/dom.js";
 import { NONE, count } from "../lib/format.js";
+import { nearest } from "./maths.js";
 
 /**
  * One line.
@@ -40,16 +41,6 @@ import { NONE, count } from "../lib/format.js";
  * `name` says what is drawn, such as "Accuracy". `range` are the least ends of the value axis; it grows where values need it.
  */
 
-const MARGIN = { top: 10, right: 14, bottom: 26 };
-const CHARACTER_PX = 6.7;
-/** Least width of a drawing that names lines at their ends; on less the legend does. */
-const MIN_WIDTH_OF_NAMES = 520;
-const MAX_NAMES = 8;
-/** Longest name at the end of a line. */
-const MAX_CHARACTERS = 20;
-const NAME_GAP = 15;
-/** Least distance of points that are all marked. */
-const MARKED_PX = 44;
 /** Rounds that a table shows. */
 const MAX_ROWS = 200;
 
@@ -68,8 +59,8 @@ export class LineChart {
   #chosen = null;
   #isLog = false;
   #width = 0;
-  /** @type {ReturnType<LineChart["_frame"]> | null} */
-  #drawn = null;
+  /** @type {import("./drawing.js").Layout | null} */
+  #layout = null;
 
   /** @param {Options} options */
   constructor(options) {
@@ -156,133 +147,24 @@ export class LineChart {
     if (!this.#rounds.length || this.element.hidden) return;
     this.#listSeries();
     if (this.#width > 0) {
-      this.#drawn = this._frame();
-      this.#drawAxes();
-      this.#drawLines();
+      this.#layout = layoutOf(this.#rounds, this.#visible(), this.#width, this.#isLog, this.#options);
+      this.#drawLayout(this.#layout);
     }
     this.#readOut();
     this.#describe();
   }
 
-  /** Where everything goes, in pixels. */
-  _frame() {
-    const { format, formatTick = format, range, height = 260 } = this.#options;
-    const visible = this.#visible().map((each) => ({ ...each, values: this.#onScale(each.values) }));
-    const found = rangeOf(visible.map((each) => each.values)) ?? { low: this.#isLog ? 1 : 0, high: this.#isLog ? 10 : 1 };
-    const low = Math.min(found.low, range?.low ?? Infinity);
-    const high = Math.max(found.high, range?.high ?? -Infinity);
-    const axis = this.#isLog ? logAxisOf(found.low, found.high) : axisOf(low, high, Math.round(height / 46));
-    const labels = axis.ticks.map(formatTick);
-    const left = Math.ceil(Math.max(...labels.map((label) => label.length)) * CHARACTER_PX) + 12;
-    const named = visible.filter((each) => !each.isBand);
-    const hasNames = this.#width >= MIN_WIDTH_OF_NAMES && named.length > 1 && named.length <= MAX_NAMES;
-    const longest = Math.max(0, ...named.map((each) => cut(each.label).length));
-    const right = hasNames ? Math.ceil(longest * CHARACTER_PX) + 34 : MARGIN.right;
-    const inner = { left, right: Math.max(left + 40, this.#width - right), top: MARGIN.top, bottom: height - MARGIN.bottom };
-    const [first, last] = [this.#rounds[0], this.#rounds[this.#rounds.length - 1]];
-    const roundAxis = axisOf(first, last, Math.max(2, Math.round((inner.right - inner.left) / (1.5 * roomOf(last)))), {
-      isWhole: true,
-      isTight: true,
-    });
-    return {
-      visible,
-      named: hasNames ? named : [],
-      axis,
-      labels,
-      roundAxis,
-      inner,
-      height,
-      /** @param {number} round */
-      toX: (round) => inner.left + placeOf(roundAxis, round) * (inner.right - inner.left),
-      /** @param {number} value */
-      toY: (value) => inner.bottom - placeOf(axis, value, this.#isLog) * (inner.bottom - inner.top),
-    };
-  }
-
-  /**
-   * Values as the scale can show them: a logarithm has the size of what is below zero, and nothing of zero.
-   *
-   * @param {readonly (number | null)[]} values
-   */
-  #onScale(values) {
-    return this.#isLog ? values.map((value) => (value ? Math.abs(value) : null)) : values;
-  }
-
-  #drawAxes() {
-    const { axis, labels, roundAxis, inner, height, toX, toY } = /** @type {any} */ (this.#drawn);
-    setAttribute(this._drawing, "viewBox", `0 0 ${this.#width} ${height}`);
-    setAttribute(this._drawing, "width", this.#width);
+  /** @param {import("./drawing.js").Layout} layout */
+  #drawLayout(layout) {
+    const { inner, width, height } = layout;
+    setAttribute(this._drawing, "viewBox", `0 0 ${width} ${height}`);
+    setAttribute(this._drawing, "width", width);
     setAttribute(this._drawing, "height", height);
     for (const [side, value] of Object.entries({ left: inner.left, width: inner.right - inner.left, height })) {
       this._slider.style.setProperty(side, `${value}px`);
     }
-    const rows = axis.ticks.map((/** @type {number} */ tick, /** @type {number} */ index) => {
-      const y = Math.round(toY(tick)) + 0.5;
-      return [
-        svg("line", { x1: inner.left, x2: inner.right, y1: y, y2: y, class: tick === 0 ? "chart-zero" : null }),
-        svg("text", { x: inner.left - 8, y: y + 4, "text-anchor": "end" }, labels[index]),
-      ];
-    });
-    const columns = this.#roundTicks(roundAxis.ticks, toX).map((tick) =>
-      svg("text", { x: toX(tick), y: height - 8, "text-anchor": "middle" }, count(tick)),
-    );
-    this._back.replaceChildren(...rows.flat(), ...columns);
-  }
-
-  /**
-   * The rounds to name: the first, the last, and between them as many round ones as fit.
-   *
-   * @param {readonly number[]} ticks
-   * @param {(round: number) => number} toX
-   */
-  #roundTicks(ticks, toX) {
-    const [first, last] = [this.#rounds[0], this.#rounds[this.#rounds.length - 1]];
-    const room = roomOf(last);
-    const between = ticks.filter((tick) => toX(tick) - toX(first) > room && toX(last) - toX(tick) > room);
-    return first === last ? [first] : [first, ...between, last];
-  }
-
-  #drawLines() {
-    const { visible, named, inner, toX, toY } = /** @type {any} */ (this.#drawn);
-    const spacing = (inner.right - inner.left) / Math.max(1, this.#rounds.length - 1);
-    /** @type {SVGElement[]} */
-    const marks = [];
-    /** @type {{each: Series, x: number, y: number}[]} */
-    const ends = [];
-    const paths = [...visible]
-      .sort((one, other) => Number(other.isBand ?? false) - Number(one.isBand ?? false))
-      .map((/** @type {Series} */ each) => {
-        const lines = linesOf(this.#rounds, each.values, toX, toY);
-        const last = lines.at(-1)?.at(-1);
-        if (last && !each.isBand) ends.push({ each, x: last[0], y: last[1] });
-        const isMarked = !each.isBand && each.mark && spacing >= MARKED_PX;
-        const points = isMarked ? lines.flat() : last && !each.isBand ? [last] : [];
-        for (const [x, y] of points) marks.push(markAt(each, x, y));
-        return svg("path", {
-          d: pathOf(lines),
-          class: each.isBand ? "chart-band" : "chart-line",
-          stroke: each.colour,
-          "stroke-width": each.isBand ? 9 : (each.width ?? 1.75),
-          "stroke-dasharray": each.dash ?? null,
-        });
-      });
-    const shown = ends.filter(({ each }) => named.some((/** @type {Series} */ other) => other.key === each.key));
-    const places = spread(
-      shown.map(({ y }) => y),
-      NAME_GAP,
-      inner.top + 4,
-      inner.bottom - 2,
-    );
-    const names = shown.map(({ each, x, y }, index) => {
-      const to = inner.right + 16;
-      return svg(
-        "g",
-        { class: "chart-name" },
-        svg("path", { d: `M${x + 7} ${y}L${to} ${places[index]}`, stroke: each.colour }),
-        svg("text", { x: to + 4, y: places[index] + 4, "font-weight": (each.width ?? 0) > 2 ? 650 : null }, cut(each.label)),
-      );
-    });
-    this._lines.replaceChildren(...paths, ...marks, ...names);
+    this._back.replaceChildren(...axesOf(layout));
+    this._lines.replaceChildren(...curvesOf(layout));
   }
 
   #listSeries() {
@@ -310,16 +192,7 @@ export class LineChart {
         const look = `${each.colour} ${each.dash} ${each.mark} ${each.isBand}`;
         if (swatch.getAttribute("data-look") !== look) {
           setAttribute(swatch, "data-look", look);
-          swatch.replaceChildren(
-            svg("path", {
-              d: "M-14 0H14",
-              class: each.isBand ? "chart-band" : "chart-line",
-              stroke: each.colour,
-              "stroke-width": each.isBand ? 9 : 2.25,
-              "stroke-dasharray": each.dash ?? null,
-            }),
-            ...(each.mark ? [markAt(each, 0, 0)] : []),
-          );
+          swatch.replaceChildren(...swatchOf(each));
         }
         setText(label, each.label);
         setText(note, each.note ?? "");
@@ -346,18 +219,7 @@ export class LineChart {
 
   /** @param {number} index */
   #drawCursor(index) {
-    if (!this.#drawn || this.#chosen === null) {
-      this._cursor.replaceChildren();
-      return;
-    }
-    const { visible, inner, toX, toY } = this.#drawn;
-    const x = toX(this.#rounds[index]);
-    const dots = visible.flatMap((each) => {
-      const value = each.values[index];
-      if (each.isBand || value === null || value === undefined) return [];
-      return [svg("circle", { cx: x, cy: toY(value), r: 4, fill: each.colour })];
-    });
-    this._cursor.replaceChildren(svg("line", { x1: x, x2: x, y1: inner.top, y2: inner.bottom }), ...dots);
+    this._cursor.replaceChildren(...(this.#layout && this.#chosen !== null ? cursorAt(this.#layout, index) : []));
   }
 
   #describe() {
@@ -429,8 +291,8 @@ export class LineChart {
 
   /** @param {PointerEvent} event */
   #onPointer(event) {
-    if (!this.#drawn) return;
-    const { roundAxis, inner } = this.#drawn;
+    if (!this.#layout) return;
+    const { roundAxis, inner } = this.#layout;
     const place = event.offsetX / Math.max(1, inner.right - inner.left);
     this.#choose(nearest(this.#rounds, roundAxis.low + place * (roundAxis.high - roundAxis.low)));
   }
@@ -457,32 +319,4 @@ export class LineChart {
     const target = targets[event.key];
     this.#choose(target === null ? null : Math.max(0, Math.min(last, target)));
   }
-}
-
-/**
- * A name as it stands at the end of a line; the legend has all of it.
- *
- * @param {string} label
- */
-function cut(label) {
-  return label.length > MAX_CHARACTERS ? `${label.slice(0, MAX_CHARACTERS - 1)}…` : label;
-}
-
-/**
- * How wide the number of a round is with some air around it.
- *
- * @param {number} round
- */
-function roomOf(round) {
-  return CHARACTER_PX * (count(round).length + 2.5);
-}
-
-/**
- * @param {Series} each
- * @param {number} x
- * @param {number} y
- */
-function markAt(each, x, y) {
-  if (!each.mark) return svg("circle", { cx: x, cy: y, r: 3, fill: each.colour });
-  return svg("path", { d: each.mark, class: "chart-mark", transform: `translate(${x} ${y}) scale(4)`, fill: each.colour });
 }

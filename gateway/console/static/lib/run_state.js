@@ -1,10 +1,10 @@
 // @ts-check
 /**
- * What is known of a run, as a pure function of the documents and events that came: `reduce(state, action)`.
+ * The state of a run's page, a pure function of documents and events: `reduce(state, action)`.
  *
- * Documents say how the run is; events say what happened since. Both may tell of the same thing and come in any order:
- * rounds are kept by number and events by sequence, so doing it twice equals doing it once. Parts that did not change stay
- * the same objects, so a section can compare what it drew with `===`.
+ * Documents show the run at one time; events tell later changes. Both may repeat each other and come in any order: rounds are
+ * kept by number and events by sequence, so that doing it twice equals doing it once. Unchanged parts stay the same objects,
+ * so that a section can compare with `===`.
  */
 
 /** Events that are kept; older ones are read from the gateway, page by page. */
@@ -16,7 +16,7 @@ const MAX_COMMITS = 6;
  * @typedef {Record<string, any>} Document A JSON document of the gateway, as its OpenAPI description has it.
  * @typedef {{sequence: number, time: string, type: string, run_id: string | null, round: number | null,
  *   client_id: string | null, data: Record<string, any>}} RunEvent
- * @typedef {import("../lib/api.js").Connection | {state: "loading"} | {state: "ended"}} Connection
+ * @typedef {import("./api.js").Connection | {state: "loading"} | {state: "ended"}} Connection
  * @typedef {{
  *   runId: string,
  *   run: Document | null,
@@ -35,11 +35,16 @@ const MAX_COMMITS = 6;
  * }} RunState
  *
  * `run` is the run's document, kept up to date by events. `rounds` are the metrics of the committed rounds in order (round 0
- * has none). `dropped` are those whom the open round does not wait for. `events` are the newest ones, newest first.
+ * has none). `dropped` are clients that the open round does not wait for. `events` are the newest ones, newest first.
  * `result` names the files of the last committed round.
  *
  * @typedef {{type: "run", run: Document} | {type: "rounds", rounds: Document[]} | {type: "clients", clients: Document[]} |
  *   {type: "events", events: RunEvent[]} | {type: "connection", connection: Connection}} Action
+ *
+ * @typedef {{runId: string, api: typeof import("./api.js"), take: (action: Action) => void}} Context What a section of the
+ *   run's page gets; `take` hands on a document, such as the answer to a request.
+ * @typedef {{element: HTMLElement, update: (state: RunState) => void, close?: () => void}} Section
+ * @typedef {(context: Context) => Section} MakeSection
  */
 
 /** Statuses after which nothing happens to a run any more. */
@@ -80,7 +85,7 @@ export function initialState(runId) {
 }
 
 /**
- * Whether nothing can happen to a run any more.
+ * Whether a run has ended.
  *
  * @param {Document | null} run
  */
@@ -89,7 +94,7 @@ export function hasEnded(run) {
 }
 
 /**
- * What a person may ask of a run in its status; the aggregator decides in the end.
+ * Commands that a run's status allows; the aggregator decides.
  *
  * @param {Document | null} run
  * @returns {{pause: boolean, resume: boolean, stop: boolean, steer: boolean}}
@@ -128,8 +133,8 @@ export function reduce(state, action) {
 }
 
 /**
- * Seconds that the remaining rounds will take if they go on as the last ones did, or as the open one if it already takes
- * longer; null where nobody can say.
+ * Estimated seconds of the remaining rounds, by the last rounds, or by the open round if it takes longer; null without an
+ * estimate.
  *
  * @param {RunState} state
  * @param {number} now Milliseconds since the epoch.
@@ -224,7 +229,7 @@ function withEvents(before, events) {
 }
 
 /**
- * What one event says of where the run stands. An event that is older than the document is in it already.
+ * The change of the run's progress by one event. The document already has events that are older than it.
  *
  * @param {RunState} state
  * @param {RunEvent} event
@@ -248,7 +253,7 @@ function happened(state, event) {
 }
 
 /**
- * When the present phase began, if this event says so.
+ * The start of the present phase, if this event tells it.
  *
  * @param {RunState} state
  * @param {RunEvent} event
@@ -271,7 +276,7 @@ function committed(state, event) {
 }
 
 /**
- * What an event changes in the run's document; null for nothing.
+ * Changes of the run's document by an event; null without one.
  *
  * @param {Document} run
  * @param {RunEvent} event

@@ -1,0 +1,110 @@
+"""Operations of the API: the path, the problems and the documentation of a handler, declared beside it."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, TypeVar
+
+from fastapi.routing import APIRoute
+
+from gateway.http import problem
+from gateway.http.cross_site_guard import SAFE_METHODS
+from shared.errors import AggregatorUnavailable, FedplccError, Internal, MalformedRequest, StoreUnavailable
+
+SCHEMA = "#/components/schemas/{model}"
+"""Reference to a schema of the OpenAPI document."""
+OF_AGGREGATOR: tuple[type[FedplccError], ...] = (MalformedRequest, AggregatorUnavailable, StoreUnavailable)
+"""Problems of operations that call the aggregator."""
+
+Handler = TypeVar("Handler", bound=Callable[..., Any])
+
+
+class Operations:
+    """Operations with one tag, in the order of their declaration."""
+
+    def __init__(self, tag: str, *, is_listed: bool = True) -> None:
+        """Start without operations. The OpenAPI document leaves them out if they are not listed."""
+        self.routes: list[APIRoute] = []
+        self._tag, self._is_listed = tag, is_listed
+
+    def add(
+        self,
+        method: str,
+        path: str,
+        *,
+        status: int = 200,
+        refusals: Iterable[type[FedplccError]] = (),
+        http_refusals: Iterable[int] = (),
+        responses: Mapping[int | str, Any] | None = None,
+        body: Mapping[str, Any] | None = None,
+        calls_aggregator: bool = True,
+        has_head: bool = False,
+    ) -> Callable[[Handler], Handler]:
+        """Return a decorator that declares a handler as an operation.
+
+        The handler's name is the operation's id. The first line of its docstring is the summary, the rest the description.
+
+        Args:
+            method: HTTP method.
+            path: Path, with parameters in braces.
+            status: Status of a success.
+            refusals: Errors that this operation may raise.
+            http_refusals: Statuses of `problem.HTTP_PROBLEMS` that this operation may have.
+            responses: Documentation of successes, by status, that the handler's signature does not give.
+            body: Documentation of the request's body that the handler's signature does not give.
+            calls_aggregator: Whether the problems of such a call are possible too.
+            has_head: Whether HEAD is served at the path too; the OpenAPI document does not list it.
+        """
+        errors = (*refusals, *(OF_AGGREGATOR if calls_aggregator else ()), Internal)
+
+        def declare(handler: Handler) -> Handler:
+            summary, _, description = inspect.cleandoc(handler.__doc__ or "").partition("\n")
+            for name in (method, "HEAD") if has_head else (method,):
+                guarded = () if name in SAFE_METHODS else (403,)
+                of_http = (problem.HTTP_PROBLEMS[code] for code in (*http_refusals, *guarded, 421))
+                self.routes.append(
+                    APIRoute(
+                        path,
+                        handler,
+                        methods=[name],
+                        tags=[self._tag],
+                        status_code=status,
+                        responses=_problem_responses((*map(problem.kind_of, errors), *of_http)) | dict(responses or {}),
+                        openapi_extra={}
+                        if body is None
+                        else {"requestBody": {"required": True, "content": dict(body)}},
+                        operation_id=handler.__name__,
+                        summary=summary,
+                        description=description,
+                        include_in_schema=self._is_listed and name == method,
+                    )
+                )
+            return handler
+
+        return declare
+
+
+def documented_answers(routes: Iterable[APIRoute]) -> Iterator[tuple[str, str, set[int]]]:
+    """Yield the method, the path and the documented statuses of each route."""
+    for route in routes:
+        statuses = {int(status) for status in route.responses if status != "default"}
+        for method in route.methods or ():
+            yield method, route.path, {route.status_code or 200, *statuses}
+
+
+def _problem_responses(kinds: Iterable[problem.Kind]) -> dict[int | str, Any]:
+    """Documentation of an operation's problems by status; `default` covers refusals by HTTP itself."""
+    by_status: dict[int, list[problem.Kind]] = {}
+    for kind in kinds:
+        by_status.setdefault(kind.status, []).append(kind)
+    responses: dict[int | str, Any] = {
+        status: _problem_response(" ".join(f"{kind.code}: {kind.description}" for kind in found))
+        for status, found in sorted(by_status.items())
+    }
+    return responses | {"default": _problem_response("Any other problem.")}
+
+
+def _problem_response(text: str) -> dict[str, Any]:
+    schema = {"$ref": SCHEMA.format(model="Problem")}
+    return {"description": text, "content": {problem.MEDIA_TYPE: {"schema": schema}}}

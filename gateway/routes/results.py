@@ -1,0 +1,153 @@
+"""Operations that return the results of runs: rounds, metrics, evaluations, models, prototypes."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable
+from typing import Annotated, Any
+
+from fastapi import Query, Request, Response
+
+from gateway.http.download import download
+from gateway.http.operations import Operations
+from gateway.http.streaming import Stream
+from gateway.routes.parameters import MAX_ROUND, RUN_PATH, AfterRound, RoundChoice, RunId
+from gateway.routes.services import Aggregator
+from gateway.run_service import RunServiceClient
+from shared import documents, types
+from shared.errors import BlobNotFound, NoPrototypes, Overloaded, PayloadCorrupt, RoundNotFound, RunNotFound
+
+OPERATIONS = Operations("results")
+_BINARY = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
+_FILE_HEADERS = {
+    "ETag": {"description": "SHA-256 of the whole file, in quotes.", "schema": {"type": "string"}},
+    "Content-Disposition": {"description": "A name for the file.", "schema": {"type": "string"}},
+}
+_FILE: dict[str, Any] = {
+    "refusals": (RunNotFound, RoundNotFound, PayloadCorrupt),
+    "http_refusals": (416,),
+    "responses": {
+        200: {"description": "The whole file.", "content": _BINARY, "headers": _FILE_HEADERS},
+        206: {
+            "description": "The file from byte N of `Range: bytes=N-` on.",
+            "content": _BINARY,
+            "headers": _FILE_HEADERS,
+        },
+        304: {"description": "The file has the entity tag of `If-None-Match`."},
+    },
+    "has_head": True,
+}
+"""Declaration of an operation that downloads a file."""
+_LINES: dict[int | str, Any] = {
+    200: {
+        "description": "JSON objects, one a line.",
+        "content": {"application/x-ndjson": {"schema": {"type": "string"}}},
+    }
+}
+_MANIFEST: dict[int | str, Any] = {
+    200: {"description": "The content of run.json.", "content": {"application/json": {"schema": {"type": "object"}}}}
+}
+
+
+@OPERATIONS.add("GET", f"{RUN_PATH}/manifest", refusals=(RunNotFound,), responses=_MANIFEST, has_head=True)
+async def get_manifest(aggregator: Aggregator, run_id: RunId) -> Response:
+    """Return run.json: configuration, seed, versions and machine types."""
+    view = await aggregator.get_run(run_id)
+    return Response(view.manifest_json, media_type="application/json")
+
+
+@OPERATIONS.add("GET", f"{RUN_PATH}/rounds", refusals=(RunNotFound,))
+async def list_rounds(
+    aggregator: Aggregator,
+    run_id: RunId,
+    after: AfterRound = -1,
+    page_size: Annotated[int, Query(ge=1, le=1000)] = 200,
+) -> documents.RoundPage:
+    """List rounds in order, with accuracy by domain, loss by term, prototypes and hashes."""
+    return documents.RoundPage.of(await aggregator.list_rounds(run_id, after=after, limit=page_size), page_size)
+
+
+@OPERATIONS.add("GET", f"{RUN_PATH}/metrics.jsonl", refusals=(RunNotFound,), responses=_LINES)
+async def get_metrics_lines(aggregator: Aggregator, run_id: RunId, after: AfterRound = -1) -> Response:
+    """Return metrics.jsonl: a line of computed values for each committed round."""
+    return await _lines(aggregator, run_id, after, lambda current: current.results_json)
+
+
+@OPERATIONS.add("GET", f"{RUN_PATH}/timings.jsonl", refusals=(RunNotFound,), responses=_LINES)
+async def get_timings_lines(aggregator: Aggregator, run_id: RunId, after: AfterRound = -1) -> Response:
+    """Return timings.jsonl: a line of seconds, bytes and retries for each committed round."""
+    return await _lines(aggregator, run_id, after, lambda current: current.timings_json)
+
+
+@OPERATIONS.add("GET", f"{RUN_PATH}/evaluations", refusals=(RunNotFound,))
+async def list_evaluations(
+    aggregator: Aggregator,
+    run_id: RunId,
+    round_number: Annotated[
+        int | None, Query(ge=0, le=MAX_ROUND, alias="round", description="Only this round; `after` is ignored then.")
+    ] = None,
+    after: AfterRound = -1,
+    page_size: Annotated[int, Query(ge=1, le=100, description="Number of rounds, not of reports.")] = 20,
+) -> documents.EvaluationPage:
+    """List the clients' reports by round and client: correct and total predictions per class."""
+    last = (await aggregator.get_run(run_id)).run.round_number
+    wanted = [round_number] if round_number is not None else range(after + 1, min(after + page_size, last) + 1)
+    found = [entry for number in wanted for entry in await aggregator.list_evaluations(run_id, number)]
+    is_more = round_number is None and after + page_size < last
+    return documents.EvaluationPage(
+        evaluations=[documents.Evaluation.of(*entry) for entry in found],
+        next_after=after + page_size if is_more else None,
+    )
+
+
+@OPERATIONS.add("GET", f"{RUN_PATH}/model", **_FILE)
+async def get_model(
+    request: Request, aggregator: Aggregator, run_id: RunId, round_number: RoundChoice = None
+) -> Response:
+    """Download the global model of a round as safetensors."""
+    return await download(request, aggregator, run_id, "model", round_number)
+
+
+@OPERATIONS.add("GET", f"{RUN_PATH}/prototypes", **_FILE)
+async def get_prototypes(
+    request: Request, aggregator: Aggregator, run_id: RunId, round_number: RoundChoice = None
+) -> Response:
+    """Download the global prototypes of a round as safetensors."""
+    return await download(request, aggregator, run_id, "prototypes", round_number)
+
+
+@OPERATIONS.add(
+    "GET",
+    f"{RUN_PATH}/prototype-map",
+    refusals=(RunNotFound, NoPrototypes, RoundNotFound, BlobNotFound, PayloadCorrupt, Overloaded),
+)
+async def get_prototype_map(
+    aggregator: Aggregator,
+    run_id: RunId,
+    round_number: Annotated[
+        int | None,
+        Query(
+            ge=0,
+            le=MAX_ROUND,
+            alias="round",
+            description="The round, from 1; by default the last committed round whose prototypes are kept.",
+        ),
+    ] = None,
+) -> documents.PrototypeMap:
+    """Return a round's global and local prototypes on a plane that stays the same from round to round."""
+    number = -1 if round_number is None else round_number
+    return documents.PrototypeMap.of(await aggregator.get_prototype_map(run_id, round_number=number))
+
+
+async def _lines(aggregator: RunServiceClient, run_id: str, after: int, line: Callable[[types.Round], str]) -> Response:
+    """Stream a line for each committed round after one. The first page is fetched before, so that a refusal is an answer."""
+    first = await aggregator.some_rounds(run_id, after=after)
+
+    async def content() -> AsyncGenerator[str, None]:
+        rounds, has_more = first
+        while True:
+            yield "".join(f"{text}\n" for text in map(line, rounds) if text)
+            if not has_more:
+                return
+            rounds, has_more = await aggregator.some_rounds(run_id, after=rounds[-1].number)
+
+    return Stream(content(), media_type="application/x-ndjson")

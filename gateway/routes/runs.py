@@ -1,0 +1,174 @@
+"""Operations that start, show and steer runs, and check configurations."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from typing import Annotated, Any
+
+from fastapi import Query, Request, Response
+
+from gateway import run_configuration
+from gateway.http.json_body import read_json_object
+from gateway.http.operations import SCHEMA, Operations
+from gateway.routes.parameters import RUN_PATH, ClientId, IdempotencyKey, RunId, SteeringKey, request_id_of
+from gateway.routes.services import Aggregator
+from shared import documents
+from shared.config.run import canonical_json
+from shared.errors import (
+    BlobNotFound,
+    ClientNotFound,
+    InvalidConfig,
+    InvalidTransition,
+    MalformedRequest,
+    RequestIdReused,
+    RoundNotFound,
+    RunNotFound,
+)
+
+OPERATIONS = Operations("runs")
+EXAMPLE = {
+    "run": {"name": "digits", "method": "fedplcc", "rounds": 30, "seed": 0, "clients": ["mnist", "optdigits"]},
+    "method": {"lambda1": 100.0},
+    "model": {"name": "resnet10"},
+    "data": {"classes": ["0", "1", "2", "3", "4", "5", "6", "7", "8", "9"], "image_size": 32},
+    "training": {"local_steps": 10, "batch_size": 32},
+}
+"""A run's configuration."""
+_CONFIGURATION = "/v1/run-configuration"
+_CREATED: dict[int | str, Any] = {
+    202: {
+        "description": "The run, created now or by an earlier request with the same key.",
+        "headers": {"Location": {"description": "The run's path.", "schema": {"type": "string"}}},
+    }
+}
+
+
+@OPERATIONS.add(
+    "POST",
+    "/v1/runs",
+    status=202,
+    refusals=(InvalidConfig, RequestIdReused, RunNotFound, RoundNotFound, BlobNotFound),
+    http_refusals=(413, 415),
+    responses=_CREATED,
+    body={"application/json": {"schema": {"$ref": SCHEMA.format(model="RunConfiguration")}, "example": EXAMPLE}},
+)
+async def create_run(
+    request: Request, response: Response, aggregator: Aggregator, idempotency_key: IdempotencyKey = None
+) -> documents.Run:
+    """Create a run; it starts when its roster is met.
+
+    The body is the run's configuration as JSON, with the sections and keys of the TOML file.
+    """
+    document = await read_json_object(request)
+    key = request_id_of(idempotency_key) or uuid.uuid4().hex
+    run = documents.Run.of(await aggregator.create_run(canonical_json(document), request_id=key))
+    response.headers["Location"] = run.links.self
+    return run
+
+
+@OPERATIONS.add("GET", _CONFIGURATION, calls_aggregator=False)
+async def get_run_configuration() -> documents.RunConfigurationForm:
+    """Describe a run's configuration: every key with its meaning, range and default, the methods and the models."""
+    return await asyncio.to_thread(run_configuration.form)  # the first call reads the source of every section
+
+
+@OPERATIONS.add(
+    "POST",
+    f"{_CONFIGURATION}/check",
+    refusals=(MalformedRequest,),
+    http_refusals=(413, 415),
+    # Any object: its problems are the answer, not a refusal.
+    body={"application/json": {"schema": {"type": "object"}, "example": EXAMPLE}},
+    calls_aggregator=False,
+)
+async def check_run_configuration(request: Request) -> documents.ConfigurationCheck:
+    """List the problems of a run's configuration by key, or return it with its defaults. Nothing is created.
+
+    The body is that of the request that starts the run. The aggregator is not called: it checks when the run starts
+    whether the run or model to begin with exists and whether its lease allows quorum.silence_s.
+    """
+    document = await read_json_object(request)
+    return await asyncio.to_thread(run_configuration.check, document)
+
+
+@OPERATIONS.add("GET", "/v1/runs", refusals=(RunNotFound,))
+async def list_runs(
+    aggregator: Aggregator,
+    page_size: Annotated[int, Query(ge=1, le=200)] = 50,
+    page_token: Annotated[str, Query(pattern=r"^[!-~]{0,256}$", description="Token of the page before.")] = "",
+) -> documents.RunPage:
+    """List runs, newest first."""
+    views, token = await aggregator.list_runs(page_size=page_size, page_token=page_token)
+    return documents.RunPage.of(views, token)
+
+
+@OPERATIONS.add("GET", RUN_PATH, refusals=(RunNotFound,))
+async def get_run(aggregator: Aggregator, run_id: RunId) -> documents.Run:
+    """Return a run and its latest round."""
+    return documents.Run.of(await aggregator.get_run(run_id))
+
+
+@OPERATIONS.add(
+    "POST", f"{RUN_PATH}/pause", refusals=(RunNotFound, InvalidTransition, RequestIdReused), http_refusals=(413,)
+)
+async def pause_run(
+    aggregator: Aggregator,
+    run_id: RunId,
+    now: Annotated[bool, Query(description=documents.PauseRequest.model_fields["now"].description)] = False,
+    request: documents.PauseRequest | None = None,
+    idempotency_key: SteeringKey = None,
+) -> documents.Run:
+    """Pause a run when its open round commits, or at once. Pausing a paused run changes nothing."""
+    at_once = now or (request is not None and request.now)
+    key = request_id_of(idempotency_key)
+    return documents.Run.of(await aggregator.pause_run(run_id, now=at_once, request_id=key))
+
+
+@OPERATIONS.add("POST", f"{RUN_PATH}/resume", refusals=(RunNotFound, InvalidTransition, RequestIdReused))
+async def resume_run(aggregator: Aggregator, run_id: RunId, idempotency_key: SteeringKey = None) -> documents.Run:
+    """Resume a run, or withdraw a pause that waits. Resuming a running run changes nothing."""
+    return documents.Run.of(await aggregator.resume_run(run_id, request_id=request_id_of(idempotency_key)))
+
+
+@OPERATIONS.add("POST", f"{RUN_PATH}/stop", refusals=(RunNotFound, RequestIdReused), http_refusals=(413,))
+async def stop_run(
+    aggregator: Aggregator,
+    run_id: RunId,
+    request: documents.StopRequest | None = None,
+    idempotency_key: SteeringKey = None,
+) -> documents.Run:
+    """Stop a run; its last committed round is kept. Stopping a run that has ended changes nothing."""
+    reason, key = request.reason if request else "", request_id_of(idempotency_key)
+    return documents.Run.of(await aggregator.stop_run(run_id, reason=reason, request_id=key))
+
+
+@OPERATIONS.add(
+    "POST",
+    f"{RUN_PATH}/clients/{{client_id}}/quarantine",
+    refusals=(RunNotFound, ClientNotFound, InvalidTransition, RequestIdReused),
+    http_refusals=(413,),
+)
+async def quarantine_client(
+    aggregator: Aggregator,
+    run_id: RunId,
+    client_id: ClientId,
+    request: documents.QuarantineRequest | None = None,
+    idempotency_key: SteeringKey = None,
+) -> documents.Run:
+    """Exclude a client from a run until its release. The open round keeps what the client has committed."""
+    reason, key = request.reason if request else "", request_id_of(idempotency_key)
+    return documents.Run.of(await aggregator.quarantine_client(run_id, client_id, reason=reason, request_id=key))
+
+
+@OPERATIONS.add(
+    "POST",
+    f"{RUN_PATH}/clients/{{client_id}}/release",
+    refusals=(RunNotFound, ClientNotFound, InvalidTransition, RequestIdReused),
+)
+async def release_client(
+    aggregator: Aggregator, run_id: RunId, client_id: ClientId, idempotency_key: SteeringKey = None
+) -> documents.Run:
+    """End a client's quarantine and forget its refused updates. Releasing a client without quarantine changes nothing."""
+    key = request_id_of(idempotency_key)
+    return documents.Run.of(await aggregator.release_client(run_id, client_id, request_id=key))
