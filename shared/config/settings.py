@@ -224,7 +224,7 @@ class TrainerSettings(Settings):
     """timm:NAME of a model whose trained weights runs may make this trainer download (`pretrained`); none by default.
     Repeat it as --allow-code."""
     state_dir: Path
-    """Folder of the trainer's state, one per client; fedplcc-state/trainer-CLIENT if not set."""
+    """Folder of the trainer's state, one per client; trainer-CLIENT in fedplcc-state if not set."""
     metrics_port: OptionalPort = 0
     """Port of /metrics."""
     health_port: OptionalPort = None
