@@ -19,7 +19,7 @@ from gateway.http.middleware import BodyLimit, RequestContext
 from gateway.http.operations import documented_answers
 from gateway.http.server import Server, listen
 from gateway.routes import clients, events, models, results, runs, service
-from gateway.routes.services import Services
+from gateway.routes.dependencies import Services
 from gateway.run_service import RunServiceClient
 from shared.config.settings import EXIT_CONFIG as EXIT_CONFIG
 from shared.config.settings import GatewaySettings

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gateway.http.operations import Operations
-from gateway.routes.services import Aggregator
+from gateway.routes.dependencies import Aggregator
 from shared import documents
 
 OPERATIONS = Operations("federation")

@@ -12,7 +12,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 from gateway.http.operations import Operations
-from gateway.routes.services import Aggregator
+from gateway.routes.dependencies import Aggregator
 from shared import documents, types
 from shared.errors import BlobCorrupt, BlobTooLarge, ChunkOutOfOrder, InvalidModel, Overloaded, TransferIdle
 

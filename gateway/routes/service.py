@@ -9,7 +9,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from gateway.http import problem
 from gateway.http.operations import Operations
-from gateway.routes.services import Aggregator, services_of
+from gateway.routes.dependencies import Aggregator, services_of
 from shared import documents
 from shared.errors import NotFound
 from shared.version import VERSION

@@ -79,3 +79,17 @@ def test_the_command_of_a_guarantee_names_tests_that_there_are(row: list[str]) -
         assert [file for file in files if not (ROOT / file).exists()] == []
         for word in re.findall(r"\w+", picked.replace(" or ", " ")):
             assert any(word in name for name in TESTS), f"-k {word} picks no file of tests"
+
+
+WHERE = rows((DOCS / "architecture.md").read_text(encoding="utf-8").split("<!-- where -->")[1])
+
+
+def test_the_architecture_answers_twenty_questions() -> None:
+    assert len(WHERE) == 20
+
+
+@pytest.mark.parametrize("row", WHERE, ids=lambda row: row[0])
+def test_an_answer_of_the_architecture_exists(row: list[str]) -> None:
+    path = row[1].removeprefix("[").partition("]")[0]
+    assert row[1] == f"[{path}](../{path})"
+    assert row[2].strip("`") in (ROOT / path).read_text(encoding="utf-8")

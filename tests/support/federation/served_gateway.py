@@ -20,7 +20,7 @@ from aggregator.servicer.run_service import RunServicer
 from aggregator.servicer.wakeups import Wakeups
 from gateway.app import serve
 from gateway.http.server import Server
-from gateway.routes.services import Services
+from gateway.routes.dependencies import Services
 from shared.config.settings import GatewaySettings
 from shared.gen.fedplcc.v1 import run_service_pb2, run_service_pb2_grpc
 from shared.wire.server import RpcServer

@@ -12,7 +12,7 @@ from gateway.http import problem
 from gateway.http.cross_site_guard import CrossSiteGuard, is_named
 from gateway.http.metrics import GatewayMetrics
 from gateway.http.middleware import RequestContext
-from gateway.routes.services import Services
+from gateway.routes.dependencies import Services
 from shared.config.settings import GatewaySettings
 
 

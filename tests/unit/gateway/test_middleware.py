@@ -18,7 +18,7 @@ from gateway.http import problem
 from gateway.http.metrics import GatewayMetrics
 from gateway.http.middleware import BodyLimit, RequestContext
 from gateway.http.operations import documented_answers
-from gateway.routes.services import Services
+from gateway.routes.dependencies import Services
 from shared.config.settings import GatewaySettings
 from shared.errors import InvalidTransition
 from shared.process import log
