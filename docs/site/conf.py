@@ -29,7 +29,7 @@ extensions = [
 ]
 
 include_patterns = ["**.md"]
-exclude_patterns = [".*", "build", "dist", "node_modules", "tests-output", "fedplcc-runs", "fedplcc-state"]
+exclude_patterns = [".*", "build", "dist", "node_modules", "tests-output", "fedplcc-runs", "fedplcc-state", "fedplcc-comparisons"]
 highlight_language = "text"
 
 myst_enable_extensions = ["dollarmath"]

@@ -13,8 +13,8 @@ from pydantic import Field
 from gateway.http import sse
 from gateway.http.operations import SCHEMA, Operations
 from gateway.http.streaming import Stream
-from gateway.routes.parameters import RUN_PATH, RunId
 from gateway.routes.dependencies import MAX_EVENT_STREAMS, Aggregator, Services, services_of
+from gateway.routes.parameters import RUN_PATH, RunId
 from gateway.run_service import RunServiceClient
 from shared import documents
 from shared.config.run import NAME_PATTERN

@@ -10,8 +10,8 @@ from fastapi import Query, Request, Response
 from gateway.http.download import download
 from gateway.http.operations import Operations
 from gateway.http.streaming import Stream
-from gateway.routes.parameters import MAX_ROUND, RUN_PATH, AfterRound, RoundChoice, RunId
 from gateway.routes.dependencies import Aggregator
+from gateway.routes.parameters import MAX_ROUND, RUN_PATH, AfterRound, RoundChoice, RunId
 from gateway.run_service import RunServiceClient
 from shared import documents, types
 from shared.errors import BlobNotFound, NoPrototypes, Overloaded, PayloadCorrupt, RoundNotFound, RunNotFound

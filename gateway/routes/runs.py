@@ -11,8 +11,8 @@ from fastapi import Query, Request, Response
 from gateway import run_configuration
 from gateway.http.json_body import read_json_object
 from gateway.http.operations import SCHEMA, Operations
-from gateway.routes.parameters import RUN_PATH, ClientId, IdempotencyKey, RunId, SteeringKey, request_id_of
 from gateway.routes.dependencies import Aggregator
+from gateway.routes.parameters import RUN_PATH, ClientId, IdempotencyKey, RunId, SteeringKey, request_id_of
 from shared import documents
 from shared.config.run import canonical_json
 from shared.errors import (
