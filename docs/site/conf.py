@@ -15,6 +15,7 @@ sys.path.insert(0, str(ROOT))
 from pygments.lexers.special import TextLexer  # noqa: E402
 from sphinx.highlighting import lexers  # noqa: E402
 
+from docs.site.citations import NOT_OURS  # noqa: E402
 from shared.version import VERSION  # noqa: E402
 
 project = "fedplcc"
@@ -29,7 +30,7 @@ extensions = [
 ]
 
 include_patterns = ["**.md"]
-exclude_patterns = [".*", "build", "dist", "node_modules", "tests-output", "fedplcc-runs", "fedplcc-state", "fedplcc-comparisons"]
+exclude_patterns = [".*", *sorted(NOT_OURS)]
 highlight_language = "text"
 
 myst_enable_extensions = ["dollarmath"]
