@@ -18,7 +18,7 @@ CLIENTS = ("lab", "ward-1", "ward-2", "ward-3", "ward-4")
 UNREADABLE = ClientProblem(
     reason="UNREADABLE_FILES",
     detail="2 of 1,204 files cannot be read",
-    hint="look at scans/a.png and remove or replace it",
+    hint="the log of this trainer names the first one; mend or remove them",
     is_fatal=False,
 )
 

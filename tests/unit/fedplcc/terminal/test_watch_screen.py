@@ -100,7 +100,7 @@ def test_what_matters_is_seen_in_every_size(width: int, height: int) -> None:
 
 def test_a_large_terminal_shows_everything() -> None:
     text = "\n".join(lines_of(a_run_history(), 120, 40))
-    hint = "2 of 1,204 files cannot be read; look at scans/a.png and remove or replace it"
+    hint = "2 of 1,204 files cannot be read; the log of this trainer names the first one; mend or remove them"
     shown = ("alignment 0.025", *DOMAINS, "lab", "ward-1", "done", "1240/s", "away since 22:03:20", hint, WHERE)
     assert [part for part in shown if part not in text] == []
     assert "22:02:15 round 7 goes on without client ward-4, lost: not connected" in text
