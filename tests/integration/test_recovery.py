@@ -208,7 +208,8 @@ def test_a_client_whose_data_do_not_fit_is_named_and_the_run_waits(
         clients = rest.call("GET", "/v1/clients")["clients"]
         return next((client["problem"]["detail"] for client in clients if client["problem"]), None)
 
-    assert "plain" in eventually(problem, "a client reports its problem", 15)
+    detail = eventually(problem, "a client reports its problem", 15)
+    assert "do not fit the run; the log of its trainer says why" in str(detail)
     assert rest.run(run_id)["status"] == "running"
     with pytest.raises(urllib.error.HTTPError) as refused:
         rest.call("GET", "/v1/runs/no-such-run")
