@@ -123,7 +123,7 @@ def put(path: Path, shade: int = 0) -> None:
 
 @pytest.mark.parametrize(("domain", "folder"), [("mnistm", "mnist_m"), ("synth", "SYN"), ("mnistm", "MNIST-M")])
 @pytest.mark.parametrize(("train", "test"), [("train", "test"), ("imgs_train", "imgs_valid")])
-def test_a_domain_is_read_from_class_folders(domain: str, folder: Path, train: str, test: str, tmp_path: Path) -> None:
+def test_a_domain_is_read_from_class_folders(domain: str, folder: str, train: str, test: str, tmp_path: Path) -> None:
     put(tmp_path / folder / train / "3/a.png")
     put(tmp_path / folder / train / "3/b.png")
     put(tmp_path / folder / test / "7/a.png")
@@ -236,7 +236,7 @@ def test_what_is_looked_for_is_named_where_nothing_is_found(tmp_path: Path) -> N
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason="needs ../shared/data/digit5 beside the repository")
 @pytest.mark.parametrize("domain", sorted(DOMAINS))
-def test_the_evaluation_data_are_a_copy_of_digit_five(domain) -> None:
+def test_the_evaluation_data_are_a_copy_of_digit_five(domain: str) -> None:
     source = open_source(f"digit5:{domain}:{SHARED}", 5)
     assert source.class_names == CONTRACT.classes
     assert np.bincount(source.train.labels_N).tolist() == [200] * 10
