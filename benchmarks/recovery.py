@@ -83,7 +83,7 @@ def _collect(address: str, clients: list[str], num_parameters: int) -> None:
         for client_id in clients:
             with closing(_connection(address, client_id)) as client:
                 client.join(a_client(client_id))
-        create_run(run_service_pb2_grpc.RunServiceStub(channel), 1, clients)  # type: ignore[no-untyped-call]
+        create_run(run_service_pb2_grpc.RunServiceStub(channel), 1, clients)
         for index, client_id in enumerate([clients[0], *clients[:-1]]):  # the first one makes the model, then trains
             with closing(_connection(address, client_id)) as client:
                 client.join(a_client(client_id))

@@ -107,7 +107,7 @@ def _measured(effort: Effort, *, has_clients: bool) -> Row:
         clients = stack.enter_context(peer(act, address, rosters))
         clients.receive()
         with open_channel(address) as channel:
-            control = run_service_pb2_grpc.RunServiceStub(channel)  # type: ignore[no-untyped-call]
+            control = run_service_pb2_grpc.RunServiceStub(channel)
             for roster in rosters:
                 clients.control.send(_create(control, roster))
                 clients.receive()

@@ -34,7 +34,7 @@ def params_of(model: Mapping[str, Any]) -> dict[str, np.ndarray]:
 
 
 def features_under(model: Mapping[str, Any], inputs: np.ndarray) -> np.ndarray:
-    return np.abs(inputs @ model["weight"]) + 0.05
+    return np.asarray(np.abs(inputs @ model["weight"]) + 0.05)
 
 
 def a_client(number: int, num_examples: int = 40) -> tuple[np.ndarray, np.ndarray]:

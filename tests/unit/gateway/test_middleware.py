@@ -9,6 +9,7 @@ from typing import Any, Never
 import httpx
 import pytest
 from fastapi import FastAPI
+from prometheus_client import CollectorRegistry
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, StreamingResponse
@@ -162,7 +163,8 @@ def test_each_response_is_counted_by_route_method_and_status(app: FastAPI) -> No
 
     def count(route: str, method: str, status: str) -> float | None:
         labels = {"route": route, "method": method, "status": status}
-        return app.state.services.metrics.registry.get_sample_value("fedplcc_http_requests_total", labels)
+        registry: CollectorRegistry = app.state.services.metrics.registry
+        return registry.get_sample_value("fedplcc_http_requests_total", labels)
 
     assert count("/echo", "POST", "200") == 1
     assert count("unknown", "GET", "404") == 2

@@ -123,7 +123,7 @@ class TestGradient:
 
 def on_circle(degrees: list[int], radii: float | np.ndarray = 1.0) -> np.ndarray:
     angles = np.deg2rad(np.asarray(degrees, float))
-    return np.stack([np.cos(angles), np.sin(angles)], axis=1) * np.broadcast_to(radii, len(angles))[:, None]
+    return np.asarray(np.stack([np.cos(angles), np.sin(angles)], axis=1) * np.broadcast_to(radii, len(angles))[:, None])
 
 
 class TestServer:

@@ -179,7 +179,7 @@ def test_a_synchronous_channel_translates_the_same_way() -> None:
 def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+        return int(probe.getsockname()[1])
 
 
 def test_no_aggregator_there_is_said_with_the_address() -> None:

@@ -23,7 +23,7 @@ SHARED = ROOT.parent / "shared" / "data" / "digit5"
 
 
 def one_hot(digits: np.ndarray) -> np.ndarray:
-    return np.eye(10)[digits]
+    return np.asarray(np.eye(10)[digits])
 
 
 def write_mnist(folder: Path, size: int = 28) -> None:
@@ -66,7 +66,7 @@ def write_mnistm(folder: Path) -> None:
     scipy.io.savemat(folder / "mnistm_with_label.mat", arrays, do_compression=True)
 
 
-MATS = {
+MATS: dict[str, tuple[str, Callable[[Path], None]]] = {
     "mnist, 28 pixels": ("mnist", write_mnist),
     "mnist, 32 pixels": ("mnist", lambda folder: write_mnist(folder, 32)),
     "usps": ("usps", write_usps),
@@ -96,7 +96,8 @@ def test_pixels_are_read_when_the_first_image_is_asked_for(tmp_path: Path, monke
 
     def noted(file: str, *, variable_names: list[str]) -> dict[str, Any]:
         read.extend(variable_names)
-        return loadmat(file, variable_names=variable_names)
+        found: dict[str, Any] = loadmat(file, variable_names=variable_names)
+        return found
 
     monkeypatch.setattr(scipy.io, "loadmat", noted)
     source = open_source(f"digit5:mnistm:{tmp_path}", 5)
@@ -173,7 +174,7 @@ def damage(path: Path, change: Callable[..., Any]) -> None:
     scipy.io.savemat(path, arrays)
 
 
-DAMAGED = {
+DAMAGED: dict[str, tuple[Callable[[Path], None], str, Callable[[Path], object], str]] = {
     "something else": (write_mnistm, "mnistm", lambda path: path.write_bytes(b"else" * 100), "as a MATLAB file"),
     "cut short": (
         write_mnistm,

@@ -13,7 +13,7 @@ CONTRACT = a_contract(mean=(0.1, 0.5, 0.9), std=(0.5, 0.25, 1.0))
 
 
 def normalised(images: np.ndarray) -> np.ndarray:
-    values = (images / 255.0 - np.array(CONTRACT.mean)) / np.array(CONTRACT.std)
+    values: np.ndarray = (images / 255.0 - np.array(CONTRACT.mean)) / np.array(CONTRACT.std)
     return values.transpose(0, 3, 1, 2).astype(np.float32)
 
 

@@ -187,7 +187,8 @@ class HalfPrecision(nn.Module):
         self.classifier = nn.Linear(4, 3)
 
     def features(self, x: torch.Tensor) -> torch.Tensor:
-        return self.extractor(x.flatten(1))
+        features: torch.Tensor = self.extractor(x.flatten(1))
+        return features
 
 
 def test_losses_are_computed_in_float32_under_a_callers_autocast() -> None:

@@ -215,7 +215,7 @@ class Maps(nn.Module):
         self.register_buffer("mask", torch.ones(4, dtype=torch.bool))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        maps = self.convolution(x)
+        maps: torch.Tensor = self.convolution(x)
         return maps.mean(dim=(2, 3)) if self.is_pooled else maps
 
 
