@@ -1,4 +1,4 @@
-"""How soon a killed aggregator serves again, with a round's updates on its disk.
+"""Time until a killed aggregator serves again, with a round's updates on its disk.
 
 A real aggregator collects a round of which one client's update is missing, and is killed by SIGKILL. Then it is started on
 the same state directory again and again, and killed each time it serves. Two clocks run from the start of the process: until

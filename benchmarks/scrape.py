@@ -1,4 +1,4 @@
-"""What it costs a real aggregator to be scraped by Prometheus, with 100 connected clients and four open runs.
+"""Cost of a scrape by Prometheus to a real aggregator with 100 connected clients and four open runs.
 
 The clients, one process, have done a round of every run: so ten domains, ten classes and all loss terms have their series,
 and every client tells all readings with its heartbeats, which go on. The scraper asks as Prometheus does: one connection,

@@ -1,4 +1,4 @@
-"""What every method must do, whatever it computes. Every row of the table is tried, and every setting of method_settings.
+"""The contract of every method, whatever it computes. Every row of the table is tried, and every setting of method_settings.
 
 Shape legend: N samples of a client, D feature size, M classes.
 """

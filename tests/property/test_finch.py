@@ -1,4 +1,4 @@
-"""What FINCH and FINCH* guarantee for every input, and that FINCH equals its authors' code."""
+"""Guarantees of FINCH and FINCH* for every input; FINCH equals its authors' code."""
 
 from __future__ import annotations
 

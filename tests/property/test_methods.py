@@ -1,4 +1,4 @@
-"""What FedPLCC's loss, upload and download guarantee for every input, and what every prototype method's do.
+"""Guarantees of FedPLCC's loss, upload and download for every input, and of every prototype method's.
 
 Shape legend: B batch, D feature size, M classes, G prototypes.
 """

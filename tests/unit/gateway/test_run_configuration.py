@@ -1,4 +1,4 @@
-"""What the gateway says of configurations is so, and is nothing that the aggregator would refuse."""
+"""The gateway's description of configurations is true, and proposes nothing that the aggregator would refuse."""
 
 import asyncio
 import threading

@@ -1,4 +1,4 @@
-"""What /metrics tells of rounds and runs through a coordinator: ages, phases, results, and all of it after a restart."""
+"""Metrics of rounds and runs through a coordinator: ages, phases, results, and all of them after a restart."""
 
 from __future__ import annotations
 

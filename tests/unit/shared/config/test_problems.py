@@ -1,4 +1,4 @@
-"""What is wrong with a configuration is said in one go, each at its key, and in the words of who refuses it."""
+"""All problems of a configuration are reported at once, each at its key, in the words of the check that refuses it."""
 
 import copy
 from typing import Any

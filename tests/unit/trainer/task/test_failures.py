@@ -1,4 +1,4 @@
-"""Which errors of a site are of its memory, which of the model's own code, and which are neither."""
+"""Errors of a site: of its memory, of the model's own code, and others."""
 
 from __future__ import annotations
 
