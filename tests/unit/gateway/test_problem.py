@@ -54,8 +54,9 @@ def test_members_without_a_value_are_left_out() -> None:
     assert set(document) == {"type", "title", "status", "detail", "code"}
 
 
-@pytest.mark.parametrize(("reason", "kind"), sorted(BY_REASON.items()))
-def test_only_what_may_pass_asks_to_try_again(reason: str, kind: type[FedplccError]) -> None:
+@pytest.mark.parametrize("reason", sorted(BY_REASON))
+def test_only_what_may_pass_asks_to_try_again(reason: str) -> None:
+    kind = BY_REASON[reason]
     may_pass = kind.code in (Code.UNAVAILABLE, Code.RESOURCE_EXHAUSTED) and kind is not BlobTooLarge
     assert ("retry-after" in problem.respond(kind("x"), SCOPE).headers) is may_pass
 
