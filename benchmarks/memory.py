@@ -221,7 +221,7 @@ def _prototypes(data: bytes) -> PrototypeSet:
 
 
 def _data_bytes(pid: int) -> int:
-    """What a process has asked for and RLIMIT_DATA counts."""
+    """Memory that a process has asked for, as RLIMIT_DATA counts it."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("VmData:"):
             return int(line.split()[1]) * 1024

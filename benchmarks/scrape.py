@@ -72,7 +72,7 @@ ACCEPT = (
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """How much is measured."""
+    """Size of the measurement."""
 
     clients: int
     windows: int
@@ -166,7 +166,7 @@ def _window(pid: int, scrape: Callable[[], object], scrapes: int, *, rest_s: flo
 
 
 def scraped(prometheus: http.client.HTTPConnection) -> str:
-    """What /metrics answers, asked for as Prometheus does."""
+    """The answer of /metrics to a request as Prometheus makes it."""
     prometheus.request("GET", "/metrics", headers={"Accept": ACCEPT, "Accept-Encoding": "gzip"})
     answer = prometheus.getresponse()
     body = answer.read()

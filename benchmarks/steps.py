@@ -48,7 +48,7 @@ class Case:
 
     @property
     def label(self) -> str:
-        """What the table calls it."""
+        """Name in the table."""
         return " ".join([*self.model.values(), f"{self.image_size} px"])
 
 
