@@ -1,4 +1,4 @@
-"""How soon the console shows something, and what a long history costs it.
+"""Time until the console shows something, and the cost of a long history.
 
 A real aggregator and a real gateway on loopback, and Chromium without a window. A page's clock starts when the browser is
 told to go there, and stops at the first frame with the thing that the page is for: a run among the open ones, or a curve of

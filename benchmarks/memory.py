@@ -123,7 +123,7 @@ def _rounds(address: str, method: str, num_clients: int, num_parameters: int) ->
     with peer(act, address, names, num_parameters) as clients:
         clients.receive()
         with open_channel(address) as channel:
-            control = run_service_pb2_grpc.RunServiceStub(channel)  # type: ignore[no-untyped-call]
+            control = run_service_pb2_grpc.RunServiceStub(channel)
             run_id = _create(control, method, names)
             clients.control.send(None)
             while clients.receive() != "done":
@@ -221,7 +221,7 @@ def _prototypes(data: bytes) -> PrototypeSet:
 
 
 def _data_bytes(pid: int) -> int:
-    """What a process has asked for and RLIMIT_DATA counts."""
+    """Memory that a process has asked for, as RLIMIT_DATA counts it."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("VmData:"):
             return int(line.split()[1]) * 1024

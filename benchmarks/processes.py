@@ -35,7 +35,7 @@ class Peer:
     control: Connection
 
     def receive(self) -> Any:
-        """What it says next.
+        """The next line of its log.
 
         Raises:
             RuntimeError: It said nothing for too long, or ended.
@@ -107,7 +107,7 @@ def _process(arguments: list[str], log: Path) -> Iterator[subprocess.Popen[bytes
 
 
 def _url(process: subprocess.Popen[bytes], log: Path) -> str:
-    """Where a gateway serves, by what it logs."""
+    """The gateway's address, read from its log."""
     deadline = time.monotonic() + START_S
     while time.monotonic() < deadline and process.poll() is None:
         for line in log.read_text().splitlines():

@@ -1,4 +1,4 @@
-"""How soon a killed aggregator serves again, with a round's updates on its disk.
+"""Time until a killed aggregator serves again, with a round's updates on its disk.
 
 A real aggregator collects a round of which one client's update is missing, and is killed by SIGKILL. Then it is started on
 the same state directory again and again, and killed each time it serves. Two clocks run from the start of the process: until
@@ -83,7 +83,7 @@ def _collect(address: str, clients: list[str], num_parameters: int) -> None:
         for client_id in clients:
             with closing(_connection(address, client_id)) as client:
                 client.join(a_client(client_id))
-        create_run(run_service_pb2_grpc.RunServiceStub(channel), 1, clients)  # type: ignore[no-untyped-call]
+        create_run(run_service_pb2_grpc.RunServiceStub(channel), 1, clients)
         for index, client_id in enumerate([clients[0], *clients[:-1]]):  # the first one makes the model, then trains
             with closing(_connection(address, client_id)) as client:
                 client.join(a_client(client_id))

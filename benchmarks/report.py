@@ -1,4 +1,4 @@
-"""What every benchmark shares: alternating measurements, what they were taken on, a table, a JSON file."""
+"""Parts of every benchmark: alternating measurements, the machine they ran on, a table, a JSON file."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ def measure(
         ]
         for trainer in trainers:
             trainer.receive()
-        control = run_service_pb2_grpc.RunServiceStub(open_channel(address))  # type: ignore[no-untyped-call]
+        control = run_service_pb2_grpc.RunServiceStub(open_channel(address))
         seconds: list[dict[str, float]] = []
         trainer_pids = [trainer.pid for trainer in trainers]
 

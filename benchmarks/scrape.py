@@ -1,4 +1,4 @@
-"""What it costs a real aggregator to be scraped by Prometheus, with 100 connected clients and four open runs.
+"""Cost of a scrape by Prometheus to a real aggregator with 100 connected clients and four open runs.
 
 The clients, one process, have done a round of every run: so ten domains, ten classes and all loss terms have their series,
 and every client tells all readings with its heartbeats, which go on. The scraper asks as Prometheus does: one connection,
@@ -72,7 +72,7 @@ ACCEPT = (
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """How much is measured."""
+    """Size of the measurement."""
 
     clients: int
     windows: int
@@ -107,7 +107,7 @@ def _measured(effort: Effort, *, has_clients: bool) -> Row:
         clients = stack.enter_context(peer(act, address, rosters))
         clients.receive()
         with open_channel(address) as channel:
-            control = run_service_pb2_grpc.RunServiceStub(channel)  # type: ignore[no-untyped-call]
+            control = run_service_pb2_grpc.RunServiceStub(channel)
             for roster in rosters:
                 clients.control.send(_create(control, roster))
                 clients.receive()
@@ -166,7 +166,7 @@ def _window(pid: int, scrape: Callable[[], object], scrapes: int, *, rest_s: flo
 
 
 def scraped(prometheus: http.client.HTTPConnection) -> str:
-    """What /metrics answers, asked for as Prometheus does."""
+    """The answer of /metrics to a request as Prometheus makes it."""
     prometheus.request("GET", "/metrics", headers={"Accept": ACCEPT, "Accept-Encoding": "gzip"})
     answer = prometheus.getresponse()
     body = answer.read()

@@ -1,4 +1,4 @@
-"""What each method adds to a training step: its local training beside FedAvg's, on the same batches, in turn.
+"""Time that each method adds to a training step: its local training beside FedAvg's, on the same batches, in turn.
 
 Both go through `trainer.learning.training.local_train`, as every task does, with everything that a round's training
 does once (the parameters as received, the prototypes on the device, reference models) divided among its steps. The
@@ -48,7 +48,7 @@ class Case:
 
     @property
     def label(self) -> str:
-        """What the table calls it."""
+        """Name in the table."""
         return " ".join([*self.model.values(), f"{self.image_size} px"])
 
 

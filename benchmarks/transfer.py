@@ -60,7 +60,7 @@ def measure(name: str, num_parameters: int, repeats: int, names: Sequence[str] =
         for client in clients:
             client.receive()
         channel = stack.enter_context(open_channel(address))
-        control = run_service_pb2_grpc.RunServiceStub(channel)  # type: ignore[no-untyped-call]
+        control = run_service_pb2_grpc.RunServiceStub(channel)
         create_run(control, 1, names)
         for client in clients:
             client.receive()  # it has the task that names the model

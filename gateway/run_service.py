@@ -67,7 +67,7 @@ class RunServiceClient:
 
     def __init__(self, channel: grpc.aio.Channel, address: str = "") -> None:
         """Use a channel, which the caller closes; `address` appears in messages."""
-        self._runs: Any = pb2_grpc.RunServiceStub(channel)  # type: ignore[no-untyped-call]
+        self._runs: Any = pb2_grpc.RunServiceStub(channel)
         self._health: Any = health_pb2_grpc.HealthStub(channel)
         self._address = address
         self._made = OutgoingCalls(address, refusals_are_quiet=True)

@@ -1,4 +1,4 @@
-"""What every test shares: hypothesis without deadlines (the machine is shared), one way to get real processes, and the slow
+"""Settings of all tests: hypothesis without deadlines (the machine is shared), one way to get real processes, and the slow
 files first, so that of two workers neither waits for the other at the end.
 """
 

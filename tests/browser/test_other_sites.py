@@ -1,4 +1,4 @@
-"""What pages of other sites want of the gateway is refused, in a browser that says of every request where it comes from."""
+"""The gateway refuses requests of other sites' pages, in a browser that names the origin of every request."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -123,7 +123,11 @@ def test_a_pause_that_waits_can_be_taken_back(console: Console, run_id: str) -> 
 
 
 def test_stopping_can_be_thought_over(console: Console, run_id: str) -> None:
-    for leave in (lambda: confirm(console, "Cancel"), lambda: console.page.keyboard.press("Escape")):
+    ways: tuple[Callable[[], None], ...] = (
+        lambda: confirm(console, "Cancel"),
+        lambda: console.page.keyboard.press("Escape"),
+    )
+    for leave in ways:
         button(console, "Stop …").click()
         expect(dialog(console)).to_contain_text("This cannot be undone.")
         leave()

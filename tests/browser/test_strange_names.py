@@ -1,4 +1,4 @@
-"""What people and trainers write is shown as they wrote it: never as markup, never over the edge of the page."""
+"""Text of people and trainers is shown as it was written: never as markup, never over the edge of the page."""
 
 from __future__ import annotations
 

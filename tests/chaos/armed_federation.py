@@ -25,7 +25,7 @@ LOOK_S = 0.02
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """Where a process is to die: at the `count`-th passing of a failpoint from when it is told."""
+    """A death that is ordered: at the `count`-th passing of a failpoint from when it is told."""
 
     point: str
     count: int = 1
@@ -53,7 +53,7 @@ class ArmedProcess(Process):
         new.rename(armed)
 
     def passed(self) -> list[str]:
-        """What it has passed since this was last asked."""
+        """Failpoints passed since the last call."""
         path = self._failpoints / PASSED_FILE
         if not path.exists():
             return []
@@ -73,7 +73,7 @@ class ArmedProcess(Process):
 
 @dataclass(slots=True)
 class Deaths:
-    """What became of the orders to die."""
+    """Results of the orders to die."""
 
     expected: int
     points: list[str] = field(default_factory=list)
@@ -87,7 +87,7 @@ class Deaths:
 
     @property
     def trouble(self) -> str:
-        """What did not happen as ordered, in words."""
+        """Orders that were not carried out, in words."""
         return "; ".join(self.wrong) or ("never passed" if self.are_too_few else "")
 
 

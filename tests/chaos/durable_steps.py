@@ -1,4 +1,4 @@
-"""What aggregator and trainer change on the disk, read from their source: every such call is a named step with failpoints.
+"""Changes of the disk by aggregator and trainer, read from their source: every such call is a named step with failpoints.
 
 `unwatched()` finds the calls that change the disk beside shared/process/disk.py; `steps()` the names of the steps that
 the source has, so that a sweep can say which of them it never passed.

@@ -94,7 +94,7 @@ class Fickle(NumpyClient):
 
 @dataclass(frozen=True)
 class Work:
-    """What a client made of a task."""
+    """A client's result of a task."""
 
     client_id: str
     task: Task

@@ -147,7 +147,7 @@ class World:
 
 @dataclass
 class Found:
-    """What a walk came to."""
+    """Result of a walk."""
 
     name: str
     num_states: int = 0

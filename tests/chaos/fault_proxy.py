@@ -31,7 +31,7 @@ HOLD_S = 0.15
 
 
 class Direction:
-    """What happens to bytes on their way in one direction, and how many have passed."""
+    """Faults of bytes on their way in one direction, and the number that have passed."""
 
     def __init__(self) -> None:
         self.delay_s = 0.0

@@ -67,7 +67,7 @@ DISK_BYTES = 32 << 20
 
 @dataclass(slots=True)
 class Report:
-    """What was sent, what became of it, and what is wrong."""
+    """An attempt, its outcome, and its problems."""
 
     seed: int
     sent: Counter[str] = field(default_factory=Counter)

@@ -1,4 +1,4 @@
-"""What a client sends to have one update accepted, as plain records that a mutator can spoil anywhere.
+"""Everything a client sends to have one update accepted, as plain records that a mutator can spoil anywhere.
 
 A mutant is made in three stages, each of which may be spoilt: the material (arrays and counts), the blobs (bytes, named by
 their right SHA-256), and the messages (uploads chunk by chunk, and the commit).
@@ -41,7 +41,7 @@ Tensors = Mapping[str, "Array | Raw"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scene:
-    """Where a mutant is sent: one client's task in one round of one run, and what is known of it on the outside."""
+    """Target of a mutant: one client's task in one round of one run, and the facts known from outside."""
 
     client: NumpyClient
     task: Task

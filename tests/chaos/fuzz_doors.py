@@ -30,7 +30,7 @@ SERVICES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What became of an attempt.
+    """Outcome of an attempt.
 
     Attributes:
         answers: The reason of each call's refusal with the check that found it, or OK, in order.
@@ -44,7 +44,7 @@ class Outcome:
 
 
 class Door(Protocol):
-    """Where attempts are sent."""
+    """A receiver of attempts."""
 
     def send(self, attempt: Attempt) -> Outcome:
         """Make the calls of an attempt, in order."""

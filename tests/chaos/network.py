@@ -88,7 +88,7 @@ class Transfer:
 
 @dataclass
 class Report:
-    """What a sweep saw."""
+    """Observations of a sweep."""
 
     transfers: list[Transfer] = field(default_factory=list)
     framing: dict[tuple[str, str], int] = field(default_factory=dict)

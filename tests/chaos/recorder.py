@@ -57,7 +57,7 @@ class Program:
 
 @dataclass(slots=True)
 class Exploration:
-    """What the power cuts in one program came to."""
+    """Results of the power cuts in one program."""
 
     program: Program
     num_moments: int = 0

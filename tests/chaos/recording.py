@@ -58,7 +58,7 @@ class _Folder:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """What a program sees and what the disk holds at one point of its work.
+    """A program's view and the disk's content at one point of its work.
 
     Attributes:
         what: The step that it is at.

@@ -1,4 +1,4 @@
-"""What must come of everything that clients and people may ask of a coordinator, written down once more and plainly.
+"""The expected result of every request of clients and people to a coordinator, computed a second time and plainly.
 
 A judge for tests: it knows neither the state machine of aggregator/rounds/machine.py nor a disk. It holds to the contract of
 `RoundService` and `RunService` as their comments state it. Whom an overdue round goes on without, it is told, and checks

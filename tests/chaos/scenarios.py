@@ -1,4 +1,4 @@
-"""What people do with a federation while its processes die, over REST, each ending in hashes that no death may change."""
+"""Scenarios: people steer a federation over REST while its processes die, each ending in hashes that no death may change."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ ALLOWED_EVENTS = {
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a run on slow links came to."""
+    """Result of a run on slow links."""
 
     seconds: float
     payload_bytes: int

@@ -57,7 +57,7 @@ NEVER_PASSED: Mapping[str, str] = {
 
 @dataclass(slots=True)
 class Result:
-    """What a turn came to; `trouble` is empty if everything was as in the undisturbed run."""
+    """Result of a turn; `trouble` is empty if everything was as in the undisturbed run."""
 
     turn: Turn
     seconds: float = 0.0

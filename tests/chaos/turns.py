@@ -1,4 +1,4 @@
-"""Which deaths a sweep has, from what an undisturbed federation passes. Pure."""
+"""The deaths of a sweep, from the failpoints that an undisturbed federation passes. Pure."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Turn:
 
 @dataclass(slots=True)
 class Passings:
-    """How often each victim passed each failpoint.
+    """Number of passings of each failpoint, by victim.
 
     Attributes:
         in_scenario: By scenario and victim: in the scenario, with an aggregator that was new to everything.

@@ -1,6 +1,8 @@
 """The gateway keeps what its OpenAPI document promises, and answers every error with a problem document."""
 
 import json
+from collections.abc import Iterator
+from typing import Any
 
 import httpx
 import pytest
@@ -40,7 +42,7 @@ OPERATIONS = [
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory):
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ServedGateway, str]]:
     """A gateway and the id of a run that has ended."""
     with ServedGateway(tmp_path_factory.mktemp("contract")) as gateway:
         yield gateway, gateway.create_and_finish(method="fedplcc")
@@ -48,14 +50,16 @@ def served(tmp_path_factory):
 
 @api.parametrize()
 @EXAMPLES
-def test_any_request_is_answered_as_documented(served, case) -> None:
+def test_any_request_is_answered_as_documented(served: tuple[ServedGateway, str], case: schemathesis.Case[Any]) -> None:
     gateway, _ = served
     case.call_and_validate(base_url=gateway.url, checks=CHECKS)
 
 
 @api.include(path_regex="run_id", method="GET").parametrize()
 @EXAMPLES
-def test_any_question_about_a_run_that_exists_is_answered_as_documented(served, case) -> None:
+def test_any_question_about_a_run_that_exists_is_answered_as_documented(
+    served: tuple[ServedGateway, str], case: schemathesis.Case[Any]
+) -> None:
     gateway, run_id = served
     case.path_parameters = {**case.path_parameters, "run_id": run_id}
     case.call_and_validate(base_url=gateway.url, checks=CHECKS)
@@ -79,13 +83,13 @@ def test_every_operation_has_a_name_and_a_sentence_of_its_own() -> None:
     assert all(operation["summary"] for _, _, operation in OPERATIONS)
 
 
-def test_the_example_of_a_configuration_creates_a_run(served) -> None:
+def test_the_example_of_a_configuration_creates_a_run(served: tuple[ServedGateway, str]) -> None:
     gateway, _ = served
     body = document["paths"]["/v1/runs"]["post"]["requestBody"]["content"]["application/json"]
     assert gateway.http.post("/v1/runs", json=body["example"]).status_code == 202
 
 
-def test_the_document_is_served(served) -> None:
+def test_the_document_is_served(served: tuple[ServedGateway, str]) -> None:
     gateway, _ = served
     assert gateway.http.get("/openapi.json").json() == json.loads(json.dumps(document))
 
@@ -157,7 +161,9 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("method", "path", "options", "status", "code"), REFUSED)
-def test_what_is_wrong_is_refused_with_a_problem_document(served, method, path, options, status, code) -> None:
+def test_what_is_wrong_is_refused_with_a_problem_document(
+    served: tuple[ServedGateway, str], method: str, path: str, options: dict[str, Any], status: int, code: str
+) -> None:
     gateway, _ = served
     answer = gateway.http.request(method, path, **options)
     assert (answer.status_code, answer.headers["content-type"]) == (status, problem.MEDIA_TYPE), answer.text
@@ -170,13 +176,13 @@ def test_what_is_wrong_is_refused_with_a_problem_document(served, method, path, 
     assert (kind.code, kind.status, kind.title, kind.type) == (code, status, found.title, found.type)
 
 
-def test_a_refused_method_is_told_which_are_served(served) -> None:
+def test_a_refused_method_is_told_which_are_served(served: tuple[ServedGateway, str]) -> None:
     gateway, run_id = served
     allowed = {path: gateway.http.put(path).headers["allow"] for path in ("/v1/runs", f"/v1/runs/{run_id}/model")}
     assert allowed == {"/v1/runs": "GET, POST", f"/v1/runs/{run_id}/model": "GET, HEAD"}
 
 
-def test_a_malformed_request_says_what_is_wrong_where(served) -> None:
+def test_a_malformed_request_says_what_is_wrong_where(served: tuple[ServedGateway, str]) -> None:
     gateway, run_id = served
     answer = gateway.http.get(f"/v1/runs/{run_id}/rounds", params={"after": "last", "page_size": 0})
     found = documents.Problem.model_validate_json(answer.content)
@@ -184,7 +190,7 @@ def test_a_malformed_request_says_what_is_wrong_where(served) -> None:
     assert [entry.location for entry in found.errors] == ["query.after", "query.page_size"]
 
 
-def test_problems_are_listed_with_their_descriptions(served) -> None:
+def test_problems_are_listed_with_their_descriptions(served: tuple[ServedGateway, str]) -> None:
     gateway, _ = served
     kinds = documents.ProblemKinds.model_validate_json(gateway.http.get("/v1/problems").content).problems
     assert {kind.code for kind in kinds} == set(problem.KINDS)

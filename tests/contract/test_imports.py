@@ -1,4 +1,4 @@
-"""Who may import whom, proved by the contracts in pyproject.toml and by fresh interpreters."""
+"""Imports between packages, checked by the contracts in pyproject.toml and by fresh interpreters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every method must do, whatever it computes. Every row of the table is tried, and every setting of method_settings.
+"""The contract of every method, whatever it computes. Every row of the table is tried, and every setting of method_settings.
 
 Shape legend: N samples of a client, D feature size, M classes.
 """
@@ -22,7 +22,7 @@ from pydantic import ValidationError
 from aggregator.computation.update_checks import MAX_PROTOTYPE_BYTES, check_counts, check_prototypes
 from shared.config.run import parse_run_config
 from shared.methods import METHODS, fedavg
-from shared.methods.base import MethodConfig, Report, excess_rows, fold_weights
+from shared.methods.base import Method, MethodConfig, Report, excess_rows, fold_weights
 from shared.tensors import from_bytes, prototypes_from_bytes, prototypes_to_bytes, to_bytes
 from shared.types import Client, Payload, PrototypeSet, Update
 from tests.support.federation.methods_in_a_run import (
@@ -68,25 +68,25 @@ every_method_with_a_neutral_setting = of_methods(lambda method: method.neutral i
 
 class TestRecord:
     @every_method
-    def test_a_method_is_found_by_its_name_and_cites_its_paper(self, method) -> None:
+    def test_a_method_is_found_by_its_name_and_cites_its_paper(self, method: Method) -> None:
         assert METHODS[method.name] is method
         assert "https://" in method.paper
         assert method.client_loss.__module__ == f"shared.methods.{method.name}"
         assert "https://" in (sys.modules[method.client_loss.__module__].__doc__ or "")
 
     @every_method
-    def test_prototype_halves_come_together(self, method) -> None:
+    def test_prototype_halves_come_together(self, method: Method) -> None:
         halves = (method.prototype_kind, method.client_report, method.server_prototypes)
         assert {half is None for half in halves} == {not method.has_prototypes}
         assert method.has_prototypes or not method.weights_are_counts
 
     @every_method
-    def test_what_needs_a_client_s_state_comes_with_a_state(self, method) -> None:
+    def test_what_needs_a_client_s_state_comes_with_a_state(self, method: Method) -> None:
         needs = (method.reference_models, method.start_model, method.local_model)
         assert method.keeps_client_state or needs == (None, None, None)
 
     @every_method
-    def test_a_method_can_be_fedavg_or_says_why_it_cannot(self, method) -> None:
+    def test_a_method_can_be_fedavg_or_says_why_it_cannot(self, method: Method) -> None:
         said = (sys.modules[method.client_loss.__module__].__doc__ or "").partition("\n")[2]
         assert method.neutral is not None or "FedAvg" in said
 
@@ -160,18 +160,18 @@ FIRST_RELEASES: Mapping[str, Mapping[str, Any]] = {
 
 class TestConfig:
     @every_setting
-    def test_a_config_survives_json(self, setting) -> None:
+    def test_a_config_survives_json(self, setting: Setting) -> None:
         assert setting.method.config.model_validate_json(setting.config.model_dump_json()) == setting.config
 
     @every_method
-    def test_a_config_is_frozen_and_knows_its_keys(self, method) -> None:
+    def test_a_config_is_frozen_and_knows_its_keys(self, method: Method) -> None:
         with pytest.raises(ValidationError):
-            method.config().averaging = "equal"
+            method.config().averaging = "equal"  # type: ignore[misc]  # mypy knows it as well
         with pytest.raises(ValidationError, match="no_such_key"):
             method.config.model_validate({"no_such_key": 1})
 
     @every_method
-    def test_every_hyper_parameter_is_documented(self, method) -> None:
+    def test_every_hyper_parameter_is_documented(self, method: Method) -> None:
         classes = [kind for kind in method.config.__mro__ if issubclass(kind, MethodConfig)]
         lines = "\n".join(map(inspect.getsource, classes)).splitlines()
         for name in method.config.model_fields:
@@ -179,7 +179,7 @@ class TestConfig:
             assert lines[line + 1].startswith('    """'), f"{name} has no docstring"
 
     @every_method
-    def test_a_key_that_is_younger_than_its_method_changes_no_hash_where_it_is_not_set(self, method) -> None:
+    def test_a_key_that_is_younger_than_its_method_changes_no_hash_where_it_is_not_set(self, method: Method) -> None:
         plain = parse_run_config(a_document(method.name, {}))
         written = json.loads(plain.canonical_json)["method"]
         fields = method.config.model_fields
@@ -189,12 +189,14 @@ class TestConfig:
             assert parse_run_config(a_document(method.name, {name: fields[name].default})).hash == plain.hash
 
     @of_methods(lambda method: method.name in FIRST_RELEASES)
-    def test_a_run_that_sets_nothing_writes_down_what_it_did_when_its_method_first_came(self, method) -> None:
+    def test_a_run_that_sets_nothing_writes_down_what_it_did_when_its_method_first_came(self, method: Method) -> None:
         config = parse_run_config(a_document(method.name, {}))
         assert json.loads(config.canonical_json)["method"] == FIRST_RELEASES[method.name]
 
     @every_setting
-    def test_every_setting_has_a_hash_of_its_own_and_is_read_back_from_its_canonical_json(self, setting) -> None:
+    def test_every_setting_has_a_hash_of_its_own_and_is_read_back_from_its_canonical_json(
+        self, setting: Setting
+    ) -> None:
         config = parse_run_config(a_document(setting.method.name, setting.hyper))
         again = parse_run_config(json.loads(config.canonical_json))
         assert (again.method, again.hash) == (setting.config, config.hash)
@@ -225,7 +227,7 @@ def awkward_sets() -> dict[str, PrototypeSet]:
 
 class TestClientLoss:
     @every_setting
-    def test_the_first_term_is_cross_entropy(self, setting) -> None:
+    def test_the_first_term_is_cross_entropy(self, setting: Setting) -> None:
         step = on_numpy(*mid_run(setting))
         name, term = next(iter(setting.method.client_loss(step, setting.config).items()))
         assert name == "ce"
@@ -233,27 +235,27 @@ class TestClientLoss:
         assert term.coefficient == 1
 
     @every_setting
-    def test_no_term_is_multiplied_by_zero_and_none_is_there_in_vain(self, setting) -> None:
+    def test_no_term_is_multiplied_by_zero_and_none_is_there_in_vain(self, setting: Setting) -> None:
         terms = setting.method.client_loss(on_numpy(*mid_run(setting)), setting.config)
         assert len(terms) > 1 or setting.method is fedavg.METHOD
         assert all(0 < term.coefficient < math.inf for term in terms.values())
 
     @every_setting_with_a_neutral_one
-    def test_the_neutral_setting_has_fedavgs_terms_whatever_there_is_to_look_at(self, setting) -> None:
+    def test_the_neutral_setting_has_fedavgs_terms_whatever_there_is_to_look_at(self, setting: Setting) -> None:
         step = on_numpy(*mid_run(setting, config=setting.neutral))
         assert setting.method.client_loss(step, setting.neutral) == fedavg.client_loss(step, fedavg.Config())
 
     @of_settings(lambda setting: setting.method.has_prototypes or setting.method.reference_models is not None)
-    def test_a_client_s_first_round_has_fedavgs_terms(self, setting) -> None:
+    def test_a_client_s_first_round_has_fedavgs_terms(self, setting: Setting) -> None:
         step = on_numpy(*mid_run(setting, is_first_time=True))
         assert setting.method.client_loss(step, setting.config) == fedavg.client_loss(step, fedavg.Config())
 
     @every_setting
-    def test_torch_has_the_value_of_numpy_and_the_gradient_of_its_differences(self, setting) -> None:
+    def test_torch_has_the_value_of_numpy_and_the_gradient_of_its_differences(self, setting: Setting) -> None:
         assert_torch_agrees_with_numpy(setting.method.client_loss, setting.config, *mid_run(setting))
 
     @every_setting
-    def test_values_and_gradients_are_finite_at_awkward_points(self, setting) -> None:
+    def test_values_and_gradients_are_finite_at_awkward_points(self, setting: Setting) -> None:
         """docs/algorithms.md, rule 13.7, in the trainer's float32; one over the floor of a norm is no slope."""
         rows = [(cosine, 0, 0, math.sqrt(1 - cosine**2)) for cosine in (-1.0, -1e-8, 0.0, 1e-8, 1.0)]
         features = np.array([row for row in [*rows, (0, 0, 0, 0)] for _ in range(NUM_CLASSES)])
@@ -273,7 +275,7 @@ class TestClientLoss:
                     assert np.abs(slope).max() < 1e5, f"gradient of {name} with respect to {leaf}, {what}"
 
     @every_setting
-    def test_prototypes_and_references_far_off_are_finite_too(self, setting) -> None:
+    def test_prototypes_and_references_far_off_are_finite_too(self, setting: Setting) -> None:
         point, situation = mid_run(setting)
         point = {**point, FEATURES: point[FEATURES] * 1e6}
         for value, slopes in gradients(
@@ -283,7 +285,7 @@ class TestClientLoss:
             assert all(np.isfinite(slope).all() for slope in slopes.values())
 
     @every_setting
-    def test_the_order_of_the_batch_does_not_matter(self, setting) -> None:
+    def test_the_order_of_the_batch_does_not_matter(self, setting: Setting) -> None:
         point, situation = mid_run(setting)
         order = np.array([3, 0, 4, 2, 1])
         turned = {**point, FEATURES: point[FEATURES][order], "logits": point["logits"][order]}
@@ -297,7 +299,7 @@ class TestClientLoss:
         assert left == pytest.approx(right, rel=1e-12)
 
     @every_setting
-    def test_what_is_kept_from_one_step_of_a_round_to_the_next_changes_nothing(self, setting) -> None:
+    def test_what_is_kept_from_one_step_of_a_round_to_the_next_changes_nothing(self, setting: Setting) -> None:
         """A trainer has one `Ops` and one set of prototypes for all steps of a round."""
         step, _ = on_torch(*mid_run(setting))
         setting.method.client_loss(step, setting.config)
@@ -310,7 +312,7 @@ class TestClientLoss:
         }
 
     @every_setting
-    def test_it_leaves_its_arguments_alone(self, setting) -> None:
+    def test_it_leaves_its_arguments_alone(self, setting: Setting) -> None:
         point, situation = mid_run(setting)
         step = on_numpy(point, situation)
         before = {name: np.copy(value) for name, value in point.items()}
@@ -326,7 +328,7 @@ class TestClientLoss:
 
 class TestFold:
     @every_setting
-    def test_any_cut_of_the_model_gives_the_same_bytes(self, setting) -> None:
+    def test_any_cut_of_the_model_gives_the_same_bytes(self, setting: Setting) -> None:
         fold, config = setting.method.fold, setting.config
         rng = np.random.default_rng(1)
         state, *blocks = rng.normal(size=(5, 101)).astype(np.float32)
@@ -340,7 +342,7 @@ class TestFold:
             assert np.concatenate(pieces).tobytes() == whole.tobytes()
 
     @every_method_with_a_neutral_setting
-    def test_one_client_under_the_neutral_setting_is_central_training(self, method) -> None:
+    def test_one_client_under_the_neutral_setting_is_central_training(self, method: Method) -> None:
         state, trained = np.random.default_rng(2).normal(size=(2, 50)).astype(np.float32)
         config = method.config.model_validate(method.neutral)
         folded = method.fold(state, iter([trained]), fold_weights([123], config), config)
@@ -348,10 +350,10 @@ class TestFold:
 
     @every_method_with_a_neutral_setting
     @pytest.mark.parametrize("averaging", ["weighted", "equal"])
-    def test_the_neutral_setting_folds_like_fedavg(self, method, averaging) -> None:
+    def test_the_neutral_setting_folds_like_fedavg(self, method: Method, averaging: str) -> None:
         rng = np.random.default_rng(3)
         state, *blocks = rng.normal(size=(4, 50)).astype(np.float32)
-        config = method.config.model_validate({**method.neutral, "averaging": averaging})
+        config = method.config.model_validate({**(method.neutral or {}), "averaging": averaging})
         weights = fold_weights([5, 6, 7], config)
         expected = np.average(
             np.asarray(blocks, dtype=np.float64), axis=0, weights=[5, 6, 7] if averaging == "weighted" else None
@@ -361,12 +363,12 @@ class TestFold:
         np.testing.assert_allclose(folded, expected, rtol=1e-6, atol=1e-7)
 
     @every_setting
-    def test_types_stay_and_arguments_keep_their_values(self, setting) -> None:
+    def test_types_stay_and_arguments_keep_their_values(self, setting: Setting) -> None:
         for dtype in (np.int64, np.float32):
             state = np.zeros(2, dtype)
             blocks = [np.array([3, 10], dtype), np.array([4, 9], dtype)]
             folded = setting.method.fold(state, iter(blocks), fold_weights([1, 1], setting.config), setting.config)
-            assert (folded.dtype, folded.shape) == (dtype, (2,))
+            assert (folded.dtype, folded.shape) == (np.dtype(dtype), (2,))
             assert [block.tolist() for block in (state, *blocks)] == [[0, 0], [3, 10], [4, 9]]
 
 
@@ -388,14 +390,14 @@ def assert_is_a_model(arrays: Mapping[str, Any], like: Model) -> None:
 
 class TestClientState:
     @every_setting_that_keeps
-    def test_what_a_client_keeps_can_rest_on_its_disk(self, setting) -> None:
+    def test_what_a_client_keeps_can_rest_on_its_disk(self, setting: Setting) -> None:
         state = kept(setting)
         again = from_bytes(to_bytes(state))
         assert again.keys() == state.keys()
         assert all(np.array_equal(again[name], state[name]) for name in state)
 
     @every_setting_that_keeps
-    def test_the_same_end_gives_the_same_bytes_and_leaves_its_arguments_alone(self, setting) -> None:
+    def test_the_same_end_gives_the_same_bytes_and_leaves_its_arguments_alone(self, setting: Setting) -> None:
         state = kept(setting, seed=7)
         before = to_bytes(state)
         first, second = (to_bytes(kept(setting, state)) for _ in range(2))
@@ -403,7 +405,7 @@ class TestClientState:
         assert to_bytes(state) == before
 
     @every_setting_that_keeps
-    def test_what_a_client_keeps_is_of_use(self, setting) -> None:
+    def test_what_a_client_keeps_is_of_use(self, setting: Setting) -> None:
         """It gives another loss, another start or another model to evaluate; nothing is kept in vain."""
         method, config, received = setting.method, setting.config, a_model(0)
         first, second = (kept(setting, seed=seed) for seed in (7, 8))
@@ -411,13 +413,13 @@ class TestClientState:
         assert any(_digest(hook(received, first, config)) != _digest(hook(received, second, config)) for hook in hooks)
 
     @every_setting_with_state
-    def test_at_first_a_client_has_nothing_of_its_own(self, setting) -> None:
+    def test_at_first_a_client_has_nothing_of_its_own(self, setting: Setting) -> None:
         method, config, received = setting.method, setting.config, a_model(0)
         for hook in (method.start_model, method.local_model):
             assert hook is None or hook(received, None, config) is None
 
     @every_setting_with_state
-    def test_every_model_that_it_names_is_one_of_the_run(self, setting) -> None:
+    def test_every_model_that_it_names_is_one_of_the_run(self, setting: Setting) -> None:
         method, config, received = setting.method, setting.config, a_model(0)
         for state in (None, kept(setting, seed=7) or None):
             if method.reference_models is not None:
@@ -428,13 +430,13 @@ class TestClientState:
                     assert_is_a_model(own, received)
 
     @every_setting
-    def test_a_report_is_of_the_global_model_or_of_a_client_s_own(self, setting) -> None:
+    def test_a_report_is_of_the_global_model_or_of_a_client_s_own(self, setting: Setting) -> None:
         evaluated = setting.method.evaluated_models(setting.config)
         assert evaluated in (("global",), ("global", "local"), ("local",))
         assert "local" not in evaluated or setting.method.local_model is not None
 
     @of_settings(lambda setting: not setting.method.shares_model(setting.config))
-    def test_who_does_not_share_the_trained_model_keeps_it_and_goes_on_from_it(self, setting) -> None:
+    def test_who_does_not_share_the_trained_model_keeps_it_and_goes_on_from_it(self, setting: Setting) -> None:
         method, config = setting.method, setting.config
         state = kept(setting, seed=7)
         assert method.start_model is not None
@@ -502,19 +504,19 @@ def assert_clients_can_use(prototypes: PrototypeSet) -> None:
 
 class TestPrototypes:
     @every_prototype_setting
-    def test_the_aggregator_takes_what_any_client_reports(self, setting) -> None:
+    def test_the_aggregator_takes_what_any_client_reports(self, setting: Setting) -> None:
         for what, (features, labels) in clients_to_report().items():
             report = reported(setting, features, labels)
             assert set(report.prototypes.class_ids.tolist()) <= set(labels.tolist()), what
             assert_the_aggregator_takes(setting, report, labels)
 
     @every_prototype_setting
-    def test_every_class_of_a_usual_client_is_reported(self, setting) -> None:
+    def test_every_class_of_a_usual_client_is_reported(self, setting: Setting) -> None:
         features, labels = a_client(0)
         assert set(reported(setting, features, labels).prototypes.class_ids.tolist()) == set(labels.tolist())
 
     @every_prototype_setting
-    def test_what_the_server_makes_is_what_clients_can_use(self, setting) -> None:
+    def test_what_the_server_makes_is_what_clients_can_use(self, setting: Setting) -> None:
         made = merged(setting, in_order(reports_of(setting)))
         assert set(made.class_ids.tolist()) == {0, 1, 2}
         assert_clients_can_use(made)
@@ -526,7 +528,7 @@ class TestPrototypes:
             assert all(map(math.isfinite, terms.values()))
 
     @every_prototype_setting
-    def test_so_is_what_it_makes_of_awkward_uploads(self, setting) -> None:
+    def test_so_is_what_it_makes_of_awkward_uploads(self, setting: Setting) -> None:
         """One client alone; opposite, equal and zero prototypes; clients without any, whose sets may have no size."""
         uploads = {what: reported(setting, *client).prototypes for what, client in clients_to_report().items()}
         uploads["zero"] = PrototypeSet.of([(0, 0, 0, 0), (1, 0, 0, 0), (-1, 0, 0, 0)], [0, 1, 1], [1, 1, 1])
@@ -539,13 +541,13 @@ class TestPrototypes:
 
     @every_prototype_setting
     @pytest.mark.parametrize("sets", [[], [PrototypeSet.empty()], [PrototypeSet.empty(DIM), PrototypeSet.empty()]])
-    def test_of_nothing_it_makes_an_empty_set(self, setting, sets) -> None:
+    def test_of_nothing_it_makes_an_empty_set(self, setting: Setting, sets: list[PrototypeSet]) -> None:
         made = merged(setting, sets)
         assert len(made) == 0
         assert to_device(prototypes_from_bytes(prototypes_to_bytes(made)), NUM_CLASSES, CPU) is None
 
     @every_prototype_setting
-    def test_the_order_in_which_updates_arrive_changes_no_byte(self, setting) -> None:
+    def test_the_order_in_which_updates_arrive_changes_no_byte(self, setting: Setting) -> None:
         arrived = list(reports_of(setting).items())
         expected = prototypes_to_bytes(merged(setting, in_order(dict(arrived))))
         for order in ([2, 0, 1], [1, 2, 0], [2, 1, 0]):
@@ -553,7 +555,7 @@ class TestPrototypes:
             assert prototypes_to_bytes(merged(setting, again)) == expected
 
     @every_prototype_setting
-    def test_the_order_of_classes_within_an_upload_changes_no_byte(self, setting) -> None:
+    def test_the_order_of_classes_within_an_upload_changes_no_byte(self, setting: Setting) -> None:
         plain = in_order(reports_of(setting))
         turned = []
         for uploaded in plain:
@@ -569,7 +571,7 @@ class TestPrototypes:
         assert prototypes_to_bytes(merged(setting, turned)) == prototypes_to_bytes(merged(setting, plain))
 
     @every_prototype_setting
-    def test_a_dropped_client_takes_only_its_own_rows(self, setting) -> None:
+    def test_a_dropped_client_takes_only_its_own_rows(self, setting: Setting) -> None:
         reports = reports_of(setting)
         del reports["client-1"]
         empty = {**reports, "client-1": PrototypeSet.empty(DIM)}
@@ -578,7 +580,7 @@ class TestPrototypes:
         assert left.weights.tobytes() == right.weights.tobytes()
 
     @every_prototype_setting
-    def test_reports_and_merges_leave_their_arguments_alone(self, setting) -> None:
+    def test_reports_and_merges_leave_their_arguments_alone(self, setting: Setting) -> None:
         features, labels = a_client(0)
         before = features.copy(), labels.copy()
         report = reported(setting, features, labels)
@@ -589,7 +591,7 @@ class TestPrototypes:
         assert prototypes_to_bytes(report.prototypes) == uploaded
 
     @every_prototype_setting
-    def test_a_client_without_usable_features_reports_an_empty_set(self, setting) -> None:
+    def test_a_client_without_usable_features_reports_an_empty_set(self, setting: Setting) -> None:
         for count in (0, 4):
             features, labels = np.zeros((count, DIM), np.float32), np.zeros(count, np.int64)
             report = reported(setting, features, labels)
@@ -597,7 +599,7 @@ class TestPrototypes:
             assert report.num_excluded == count
 
     @every_prototype_setting
-    def test_a_feature_that_is_not_finite_is_refused(self, setting) -> None:
+    def test_a_feature_that_is_not_finite_is_refused(self, setting: Setting) -> None:
         features, labels = a_client(0)
         features[3, 1] = np.nan
         with pytest.raises(ValueError, match="finite"):
@@ -609,8 +611,9 @@ class TestPrototypes:
 
 class TestScores:
     @of_settings(lambda setting: setting.method.scores is not None)
-    def test_they_are_one_number_a_class_the_same_on_torch_and_the_best_is_finite(self, setting) -> None:
+    def test_they_are_one_number_a_class_the_same_on_torch_and_the_best_is_finite(self, setting: Setting) -> None:
         scores, config = setting.method.scores, setting.config
+        assert scores is not None
         features = np.random.default_rng(0).normal(size=(6, DIM)).astype(np.float32)
         logits = np.resize(features, (6, NUM_CLASSES))
         whole = merged(setting, in_order(reports_of(setting)))

@@ -48,7 +48,7 @@ def test_the_table_has_every_method_and_no_other() -> None:
 
 
 @of_methods()
-def test_a_method_s_row_says_what_its_code_does(method) -> None:
+def test_a_method_s_row_says_what_its_code_does(method: Method) -> None:
     name, uploads, downloads, keeps, terms, server = TABLE[method.name]
     assert f"({method.name}.py)" in name
     step = on_numpy(*mid_run(Setting(method)))

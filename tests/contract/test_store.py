@@ -1,4 +1,4 @@
-"""What every store must do (aggregator/store/base.py). Another store joins by a line in `STORES`."""
+"""The contract of every store (aggregator/store/base.py). Another store joins by a line in `STORES`."""
 
 from __future__ import annotations
 

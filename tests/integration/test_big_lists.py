@@ -1,7 +1,9 @@
 """Lists that no single message can hold, written into the store and read over real gRPC and through a real gateway."""
 
 import json
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -9,7 +11,7 @@ from shared import documents
 from shared.convert.rounds import round_from_proto
 from shared.errors import MalformedRequest
 from shared.gen.fedplcc.v1 import run_service_pb2 as pb2
-from shared.types import EvaluationCounts, RoundPhase, RunStatus
+from shared.types import Evaluation, EvaluationCounts, Round, RoundPhase, RunStatus
 from shared.wire.channels import MAX_MESSAGE_BYTES
 from shared.wire.statuses import translated
 from tests.support.federation.grpc_client import DEADLINE_S, RunControl
@@ -25,13 +27,13 @@ NUM_RUNS = 12
 CORRECT = tuple(range(2**27, 2**27 + 1500))
 
 
-def timings_line(number: int):
+def timings_line(number: int) -> str:
     """What 400 clients measured, about 500 bytes each."""
     measured = {f"measurement_{index:02}_seconds": number + index / 7 for index in range(12)}
     return json.dumps({"clients": dict.fromkeys(COHORT, measured), "round": number})
 
 
-def metrics_line(number: int):
+def metrics_line(number: int) -> str:
     line = {
         "round": number,
         "accuracy": {f"{name}-domain": number / NUM_ROUNDS for name in COHORT},
@@ -45,19 +47,19 @@ def metrics_line(number: int):
     return json.dumps(line)
 
 
-def committed(number: int):
+def committed(number: int) -> Round:
     lines = {"results_json": metrics_line(number), "timings_json": timings_line(number)} if number else {}
     return a_round(number, RoundPhase.COMMITTED, cohort=COHORT, **lines)
 
 
-def report(name: str):
+def report(name: str) -> Evaluation:
     """Counts of 1,500 classes: 400 of these are more than one message holds."""
     counts = EvaluationCounts("test", "global", CORRECT, tuple(range(2**28, 2**28 + 1500)))
     return replace(an_evaluation(name), counts=(counts,))
 
 
 @pytest.fixture(scope="module")
-def big(tmp_path_factory: pytest.TempPathFactory):
+def big(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedGateway]:
     """A gateway in front of big runs and many clients, and the id of the run with rounds; tests only read."""
     with ServedGateway(tmp_path_factory.mktemp("big")) as gateway:
         run = a_run(RunStatus.COMPLETED, run_id="big", roster=COHORT, total_rounds=NUM_ROUNDS)
@@ -83,13 +85,13 @@ def big(tmp_path_factory: pytest.TempPathFactory):
 
 
 @pytest.fixture(scope="module")
-def control(big):
+def control(big: ServedGateway) -> Iterator[RunControl]:
     control = RunControl(big.settings.aggregator)
     yield control
     control.close()
 
 
-def tokened_pages(call, request):
+def tokened_pages(call: Callable[..., Any], request: Any) -> Iterator[Any]:
     """The answers of a listing by token, each checked to fit."""
     while True:
         answer = call(request, timeout=DEADLINE_S)
@@ -103,7 +105,7 @@ def tokened_pages(call, request):
 # Rounds
 
 
-def test_rounds_larger_than_a_message_come_in_pages_that_say_whether_there_are_more(control) -> None:
+def test_rounds_larger_than_a_message_come_in_pages_that_say_whether_there_are_more(control: RunControl) -> None:
     found, sizes, after = [], [], -1
     while True:
         answer = control.stub.ListRounds(pb2.ListRoundsRequest(run_id="big", after_round=after), timeout=DEADLINE_S)
@@ -117,7 +119,7 @@ def test_rounds_larger_than_a_message_come_in_pages_that_say_whether_there_are_m
     assert [round_from_proto(entry).number for entry in found] == list(range(NUM_ROUNDS + 1))
 
 
-def test_a_page_that_is_full_says_whether_it_was_the_last(control) -> None:
+def test_a_page_that_is_full_says_whether_it_was_the_last(control: RunControl) -> None:
     for after, has_more in ((NUM_ROUNDS - 3, True), (NUM_ROUNDS - 2, False), (NUM_ROUNDS, False)):
         request = pb2.ListRoundsRequest(run_id="big", after_round=after, page_size=2)
         answer = control.stub.ListRounds(request, timeout=DEADLINE_S)
@@ -125,7 +127,7 @@ def test_a_page_that_is_full_says_whether_it_was_the_last(control) -> None:
         assert answer.has_more is has_more
 
 
-def test_an_entry_larger_than_the_bound_comes_alone(control, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_entry_larger_than_the_bound_comes_alone(control: RunControl, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("aggregator.servicer.pages.MAX_PAGE_BYTES", 1000)
     request = pb2.ListRoundsRequest(run_id="big", after_round=3)
     answer = control.stub.ListRounds(request, timeout=DEADLINE_S)
@@ -133,13 +135,13 @@ def test_an_entry_larger_than_the_bound_comes_alone(control, monkeypatch: pytest
 
 
 @pytest.mark.parametrize(("name", "line"), [("metrics", metrics_line), ("timings", timings_line)])
-def test_lines_of_a_run_of_many_clients_are_complete(big, name: str, line) -> None:
+def test_lines_of_a_run_of_many_clients_are_complete(big: ServedGateway, name: str, line: Callable[[int], str]) -> None:
     answer = big.http.get(f"/v1/runs/big/{name}.jsonl")
     assert answer.status_code == 200
     assert answer.text.splitlines() == [line(number) for number in range(1, NUM_ROUNDS + 1)]
 
 
-def test_a_page_of_rounds_holds_as_many_as_were_asked_for_however_large_they_are(big) -> None:
+def test_a_page_of_rounds_holds_as_many_as_were_asked_for_however_large_they_are(big: ServedGateway) -> None:
     page = big.http.get("/v1/runs/big/rounds", params={"page_size": 50}).json()
     assert [entry["round"] for entry in page["rounds"]] == list(range(50))
     assert page["next_after"] == 49
@@ -151,14 +153,14 @@ def test_a_page_of_rounds_holds_as_many_as_were_asked_for_however_large_they_are
 # Reports
 
 
-def test_reports_larger_than_a_message_come_in_pages_across_rounds(control) -> None:
+def test_reports_larger_than_a_message_come_in_pages_across_rounds(control: RunControl) -> None:
     pages = list(tokened_pages(control.stub.ListEvaluations, pb2.ListEvaluationsRequest(run_id="big", round=-1)))
     assert sum(page.ByteSize() for page in pages) > MAX_MESSAGE_BYTES
     listed = [(entry.round, entry.client_id) for page in pages for entry in page.evaluations]
     assert listed == [(1, "client-0000"), (1, "client-0001"), *((BUSY_ROUND, name) for name in COHORT)]
 
 
-def test_pages_of_reports_may_end_with_a_round(control) -> None:
+def test_pages_of_reports_may_end_with_a_round(control: RunControl) -> None:
     request = pb2.ListEvaluationsRequest(run_id="big", round=-1, page_size=2)
     first = control.stub.ListEvaluations(request, timeout=DEADLINE_S)
     assert [(entry.round, entry.client_id) for entry in first.evaluations] == [(1, "client-0000"), (1, "client-0001")]
@@ -171,13 +173,13 @@ def test_pages_of_reports_may_end_with_a_round(control) -> None:
 
 
 @pytest.mark.parametrize("token", ["nonsense", "1", "1:", ":ann", "-1:ann", "٣:ann", "99999999999:ann"])
-def test_a_token_that_no_page_of_reports_gave_is_refused(control, token) -> None:
+def test_a_token_that_no_page_of_reports_gave_is_refused(control: RunControl, token: str) -> None:
     request = pb2.ListEvaluationsRequest(run_id="big", page_token=token)
     with pytest.raises(MalformedRequest, match="page_token"), translated():
         control.stub.ListEvaluations(request, timeout=DEADLINE_S)
 
 
-def test_evaluations_of_a_round_of_many_clients_are_complete(big) -> None:
+def test_evaluations_of_a_round_of_many_clients_are_complete(big: ServedGateway) -> None:
     answer = big.http.get("/v1/runs/big/evaluations", params={"round": BUSY_ROUND})
     page = documents.EvaluationPage.model_validate_json(answer.content)
     assert [entry.client_id for entry in page.evaluations] == list(COHORT)
@@ -187,13 +189,13 @@ def test_evaluations_of_a_round_of_many_clients_are_complete(big) -> None:
 # Clients
 
 
-def test_clients_larger_than_a_message_come_in_pages(control) -> None:
+def test_clients_larger_than_a_message_come_in_pages(control: RunControl) -> None:
     pages = list(tokened_pages(control.stub.ListClients, pb2.ListClientsRequest()))
     assert len(pages) > 2
     assert [client.client_id for page in pages for client in page.clients] == list(CLIENTS)
 
 
-def test_clients_can_be_asked_for_by_number(control) -> None:
+def test_clients_can_be_asked_for_by_number(control: RunControl) -> None:
     request = pb2.ListClientsRequest(page_size=3, page_token="client-1995")
     pages = list(tokened_pages(control.stub.ListClients, request))
     assert [[client.client_id for client in page.clients] for page in pages] == [
@@ -202,7 +204,7 @@ def test_clients_can_be_asked_for_by_number(control) -> None:
     ]
 
 
-def test_every_one_of_two_thousand_clients_is_listed(big) -> None:
+def test_every_one_of_two_thousand_clients_is_listed(big: ServedGateway) -> None:
     clients = documents.ClientList.model_validate_json(big.http.get("/v1/clients").content).clients
     assert [client.client_id for client in clients] == list(CLIENTS)
 
@@ -210,13 +212,13 @@ def test_every_one_of_two_thousand_clients_is_listed(big) -> None:
 # Runs
 
 
-def test_runs_larger_than_a_message_come_in_pages(control) -> None:
+def test_runs_larger_than_a_message_come_in_pages(control: RunControl) -> None:
     pages = list(tokened_pages(control.stub.ListRuns, pb2.ListRunsRequest()))
     assert sum(page.ByteSize() for page in pages) > MAX_MESSAGE_BYTES
     assert [run.run_id for page in pages for run in page.runs] == ["big", *(f"run-{n:02}" for n in range(1, NUM_RUNS))]
 
 
-def test_a_page_of_runs_holds_as_many_as_were_asked_for_however_large_they_are(big) -> None:
+def test_a_page_of_runs_holds_as_many_as_were_asked_for_however_large_they_are(big: ServedGateway) -> None:
     page = big.http.get("/v1/runs", params={"page_size": NUM_RUNS - 1}).json()
     assert len(page["runs"]) == NUM_RUNS - 1
     rest = big.http.get("/v1/runs", params={"page_token": page["next_page_token"]}).json()

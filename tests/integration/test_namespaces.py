@@ -135,7 +135,7 @@ def test_a_cable_that_is_out_in_the_middle_of_a_round_changes_no_byte(
 
     def trains() -> bool:
         client = deployment.runs.clients()[NEAR_CLIENT]
-        return client["run_id"] == run_id and client["activity"] == "training"
+        return bool(client["run_id"] == run_id and client["activity"] == "training")
 
     eventually(trains, "the near trainer trains", RUN_S)
     deployment.near.unplug()

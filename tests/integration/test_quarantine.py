@@ -1,4 +1,4 @@
-"""Whose updates were refused, and who is quarantined: what REST says of it, and how a person steers it."""
+"""Refused updates and quarantined clients: REST shows them, and a person steers them."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ def test_readings_arrive_in_rest_and_under_the_clients_name_unless_the_site_keep
 
         def client(name: str) -> dict[str, Any]:
             with urllib.request.urlopen(f"{federation.gateway_url}/v1/clients", timeout=20) as answer:
-                clients = {each["client_id"]: each for each in json.load(answer)["clients"]}
+                clients: dict[str, dict[str, Any]] = {each["client_id"]: each for each in json.load(answer)["clients"]}
             return clients.get(name, {})
 
         eventually(lambda: bool(client("ann") and client("shy")), "both are in", 120)

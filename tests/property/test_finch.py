@@ -1,4 +1,4 @@
-"""What FINCH and FINCH* guarantee for every input, and that FINCH equals its authors' code."""
+"""Guarantees of FINCH and FINCH* for every input; FINCH equals its authors' code."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from shared.methods.finch import finch, finch_star, first_neighbours
+from shared.methods.finch import MergeMean, finch, finch_star, first_neighbours
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # it warns of optional packages when imported
@@ -49,7 +49,7 @@ def is_same_partition(left: np.ndarray, right: np.ndarray) -> bool:
 
 @unhurried
 @given(tied_rows)
-def test_partitions_are_coarsenings_with_at_most_half_the_clusters(rows) -> None:
+def test_partitions_are_coarsenings_with_at_most_half_the_clusters(rows: np.ndarray) -> None:
     partitions = finch(rows)
     is_zero = ~rows.any(axis=1)
     assert (len(partitions) == 0) == bool(is_zero.all())
@@ -68,14 +68,14 @@ def test_partitions_are_coarsenings_with_at_most_half_the_clusters(rows) -> None
 
 @unhurried
 @given(tied_rows, st.integers(1, 30))
-def test_blocks_never_change_a_partition(rows, block_rows) -> None:
+def test_blocks_never_change_a_partition(rows: np.ndarray, block_rows: int) -> None:
     expected = [labels.tolist() for labels in finch(rows)]
     assert [labels.tolist() for labels in finch(rows, block_rows=block_rows)] == expected
 
 
 @unhurried
 @given(SEEDS)
-def test_another_order_of_rows_gives_the_same_clusters_when_no_distances_are_equal(seed) -> None:
+def test_another_order_of_rows_gives_the_same_clusters_when_no_distances_are_equal(seed: int) -> None:
     rows = distinct_rows(seed)
     order = np.random.default_rng(seed).permutation(len(rows))
     straight, shuffled = finch(rows), finch(rows[order])
@@ -86,7 +86,7 @@ def test_another_order_of_rows_gives_the_same_clusters_when_no_distances_are_equ
 
 @unhurried
 @given(SEEDS, st.integers(1, 4095), st.integers(-30, 30))
-def test_one_scale_for_all_rows_changes_no_cluster(seed, factor, exponent) -> None:
+def test_one_scale_for_all_rows_changes_no_cluster(seed: int, factor: int, exponent: int) -> None:
     rows = short_rows(seed)
     straight, scaled = finch(rows), finch(rows * np.float32(factor * 2.0**exponent))
     assert [labels.tolist() for labels in straight] == [labels.tolist() for labels in scaled]
@@ -94,7 +94,7 @@ def test_one_scale_for_all_rows_changes_no_cluster(seed, factor, exponent) -> No
 
 @unhurried
 @given(SEEDS)
-def test_a_scale_for_each_row_leaves_first_neighbours(seed) -> None:
+def test_a_scale_for_each_row_leaves_first_neighbours(seed: int) -> None:
     rows = short_rows(seed)
     rows = rows[rows.any(axis=1)]
     if len(rows) >= 2:
@@ -104,7 +104,9 @@ def test_a_scale_for_each_row_leaves_first_neighbours(seed) -> None:
 
 @unhurried
 @given(tied_rows, MERGE_MEANS, st.sampled_from(["last", "first", "index:1"]), st.data())
-def test_finch_star_loses_no_weight_and_stays_within_its_rows(rows, merge_mean, partition, data) -> None:
+def test_finch_star_loses_no_weight_and_stays_within_its_rows(
+    rows: np.ndarray, merge_mean: MergeMean, partition: str, data: st.DataObject
+) -> None:
     weights = data.draw(hnp.arrays(np.float64, len(rows), elements=st.integers(1, 10**6).map(float)))
     clusters = finch_star(rows, weights, partition, merge_mean)
     is_used = rows.any(axis=1)
@@ -124,7 +126,7 @@ def test_finch_star_loses_no_weight_and_stays_within_its_rows(rows, merge_mean, 
 
 @unhurried
 @given(tied_rows, st.sampled_from(["last", "first"]))
-def test_with_equal_weights_weighted_is_plain(rows, partition) -> None:
+def test_with_equal_weights_weighted_is_plain(rows: np.ndarray, partition: str) -> None:
     plain = finch_star(rows, np.ones(len(rows)), partition, "plain")
     weighted = finch_star(rows, np.ones(len(rows)), partition, "weighted")
     assert plain.centres_CD.tobytes() == weighted.centres_CD.tobytes()
@@ -148,7 +150,7 @@ def has_clear_neighbours(rows: np.ndarray, partitions: tuple[np.ndarray, ...]) -
 
 
 @pytest.mark.parametrize("hundred", range(12))
-def test_the_authors_code_finds_the_same_partitions(hundred) -> None:
+def test_the_authors_code_finds_the_same_partitions(hundred: int) -> None:
     """1,200 random sets; cosine, without the library's early exit."""
     num_compared = 0
     for seed in range(100 * hundred, 100 * hundred + 100):

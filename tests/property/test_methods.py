@@ -1,4 +1,4 @@
-"""What FedPLCC's loss, upload and download guarantee for every input, and what every prototype method's do.
+"""Guarantees of FedPLCC's loss, upload and download for every input, and of every prototype method's.
 
 Shape legend: B batch, D feature size, M classes, G prototypes.
 """
@@ -16,10 +16,11 @@ from hypothesis.extra import numpy as hnp
 
 from aggregator.computation.update_checks import check_prototypes
 from shared.methods.fedplcc import Config, client_loss, client_report, server_prototypes
+from shared.methods.finch import MergeMean
 from shared.tensors import prototypes_from_bytes, prototypes_to_bytes
 from shared.types import Payload, PrototypeSet, Update
 from tests.support.oracles.numpy_ops import a_step
-from tests.support.records.method_settings import SETTINGS
+from tests.support.records.method_settings import SETTINGS, Setting
 
 unhurried = settings(deadline=None)
 SEEDS = st.integers(0, 2**32 - 1)
@@ -44,7 +45,7 @@ class Batch:
 
 
 @st.composite
-def batches(draw, max_classes: int = 4):
+def batches(draw: st.DrawFn, max_classes: int = 4) -> Batch:
     rng = np.random.default_rng(draw(SEEDS))
     num_classes = draw(st.integers(1, max_classes))
     dim = draw(st.integers(1, 5))
@@ -99,7 +100,7 @@ def terms_sample_by_sample(batch: Batch, config: Config) -> tuple[float, float]:
 
 @unhurried
 @given(batches(), configs)
-def test_the_loss_over_the_batch_is_the_loss_sample_by_sample(batch, config) -> None:
+def test_the_loss_over_the_batch_is_the_loss_sample_by_sample(batch: Batch, config: Config) -> None:
     contra, corr = terms_sample_by_sample(batch, config)
     values = values_of(batch, config)
     assert values["contra"] == pytest.approx(contra, rel=1e-7, abs=1e-9)
@@ -108,7 +109,7 @@ def test_the_loss_over_the_batch_is_the_loss_sample_by_sample(batch, config) -> 
 
 @unhurried
 @given(batches(), configs)
-def test_contrast_is_not_negative_and_correlation_lies_between_minus_one_and_zero(batch, config) -> None:
+def test_contrast_is_not_negative_and_correlation_lies_between_minus_one_and_zero(batch: Batch, config: Config) -> None:
     values = values_of(batch, config)
     assert values["contra"] >= -1e-12
     assert -1 - 1e-6 <= values["corr"] <= 0
@@ -116,13 +117,13 @@ def test_contrast_is_not_negative_and_correlation_lies_between_minus_one_and_zer
 
 @unhurried
 @given(batches(max_classes=1), configs)
-def test_with_one_class_the_contrast_is_zero(batch, config) -> None:
+def test_with_one_class_the_contrast_is_zero(batch: Batch, config: Config) -> None:
     assert values_of(batch, config)["contra"] == 0
 
 
 @unhurried
 @given(SEEDS, st.integers(1, 4), st.floats(0.02, 2))
-def test_with_even_weights_and_plain_cosines_the_contrast_is_fpls(seed: int, class_size, tau) -> None:
+def test_with_even_weights_and_plain_cosines_the_contrast_is_fpls(seed: int, class_size: int, tau: float) -> None:
     """FPL's cluster prototypes contrastive loss: no weights, every class with as many prototypes."""
     rng = np.random.default_rng(seed)
     class_ids = np.repeat(np.arange(3), class_size)
@@ -144,7 +145,9 @@ clients_features = hnp.arrays(
 
 @unhurried
 @given(clients_features, st.integers(1, 4), st.integers(1, 4), SEEDS)
-def test_an_upload_stands_for_every_sample_once(features, num_classes: int, min_cluster_size, seed: int) -> None:
+def test_an_upload_stands_for_every_sample_once(
+    features: np.ndarray, num_classes: int, min_cluster_size: int, seed: int
+) -> None:
     labels = np.random.default_rng(seed).integers(0, num_classes, size=len(features))
     report = client_report(features, labels, num_classes, Config(min_cluster_size=min_cluster_size))
     prototypes = report.prototypes
@@ -163,7 +166,9 @@ def test_an_upload_stands_for_every_sample_once(features, num_classes: int, min_
 @given(
     st.lists(clients_features, min_size=1, max_size=5), st.integers(1, 3), SEEDS, st.sampled_from(["plain", "weighted"])
 )
-def test_a_download_weighs_every_class_one(clients, num_classes: int, seed: int, merge_mean) -> None:
+def test_a_download_weighs_every_class_one(
+    clients: list[np.ndarray], num_classes: int, seed: int, merge_mean: MergeMean
+) -> None:
     rng = np.random.default_rng(seed)
     config = Config(merge_mean=merge_mean)
     sets = [
@@ -187,7 +192,7 @@ def test_a_download_weighs_every_class_one(clients, num_classes: int, seed: int,
 
 @unhurried
 @given(st.lists(clients_features, min_size=1, max_size=4), SEEDS)
-def test_how_classes_are_interleaved_in_an_upload_changes_no_byte(clients, seed: int) -> None:
+def test_how_classes_are_interleaved_in_an_upload_changes_no_byte(clients: list[np.ndarray], seed: int) -> None:
     rng = np.random.default_rng(seed)
     sets = [PrototypeSet.of(rows, rng.integers(0, 3, len(rows)), rng.integers(1, 99, len(rows))) for rows in clients]
     by_class = []
@@ -205,7 +210,7 @@ prototype_settings = st.sampled_from([setting for setting in SETTINGS if setting
 @unhurried
 @given(prototype_settings, st.lists(clients_features, min_size=1, max_size=4), st.integers(1, 3), st.booleans(), SEEDS)
 def test_whatever_clients_hold_the_aggregator_takes_it_and_every_loss_is_finite(
-    setting, clients, num_classes: int, is_far, seed: int
+    setting: Setting, clients: list[np.ndarray], num_classes: int, is_far: bool, seed: int
 ) -> None:
     """Zero, equal, opposite and huge features; classes that nobody has; through the aggregator's own check."""
     method, config = setting.method, setting.config
@@ -238,7 +243,9 @@ def test_whatever_clients_hold_the_aggregator_takes_it_and_every_loss_is_finite(
 
 @unhurried
 @given(prototype_settings, st.lists(clients_features, min_size=2, max_size=4), SEEDS)
-def test_a_client_with_nothing_to_report_changes_no_byte_of_any_method(setting, clients, seed: int) -> None:
+def test_a_client_with_nothing_to_report_changes_no_byte_of_any_method(
+    setting: Setting, clients: list[np.ndarray], seed: int
+) -> None:
     method, config = setting.method, setting.config
     assert method.client_report is not None
     assert method.server_prototypes is not None

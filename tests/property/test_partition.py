@@ -43,9 +43,9 @@ def test_dirichlet_gives_every_sample_to_one_client_and_no_client_too_few(
 def test_dirichlet_shares_are_uneven_for_a_small_alpha_and_even_for_a_large_one() -> None:
     labels = np.repeat(np.arange(10), 500)
 
-    def classes_held(alpha):
+    def classes_held(alpha: float) -> float:
         parts = partition.dirichlet(labels, 10, alpha=alpha)
-        return np.mean([np.sum(np.bincount(labels[part], minlength=10) > 5) for part in parts])
+        return float(np.mean([np.sum(np.bincount(labels[part], minlength=10) > 5) for part in parts]))
 
     assert classes_held(0.05) < 4
     assert classes_held(1000) == 10
@@ -169,7 +169,7 @@ def all_rules(seed: int) -> list[np.ndarray]:
 
 
 def test_every_rule_is_a_function_of_its_seed_in_any_process() -> None:
-    def digest(seed: int):
+    def digest(seed: int) -> str:
         import hashlib
 
         return hashlib.sha256(b"|".join(part.tobytes() for part in all_rules(seed))).hexdigest()

@@ -2,11 +2,14 @@
 
 import io
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
@@ -241,7 +244,7 @@ PAIRS: dict[str, tuple[Any, Any, Any]] = {
 
 @pytest.mark.parametrize("name", PAIRS)
 @given(data=st.data())
-def test_a_record_survives_the_wire(name, data) -> None:
+def test_a_record_survives_the_wire(name: str, data: st.DataObject) -> None:
     records, to_proto, from_proto = PAIRS[name]
     record = data.draw(records)
     message = to_proto(record)
@@ -249,7 +252,7 @@ def test_a_record_survives_the_wire(name, data) -> None:
 
 
 @given(evaluation=EVALUATION, number=NUMBER)
-def test_an_evaluation_survives_the_wire_in_both_messages(evaluation, number) -> None:
+def test_an_evaluation_survives_the_wire_in_both_messages(evaluation: Evaluation, number: int) -> None:
     report = evaluation_to_report(evaluation, run_id="r", round_number=number, instance_token="t" * 16)
     assert evaluation_from_report(report, domain=evaluation.domain) == evaluation
     shown_in, shown = evaluation_from_proto(evaluation_to_proto(number, evaluation))
@@ -261,7 +264,7 @@ def test_an_evaluation_survives_the_wire_in_both_messages(evaluation, number) ->
     counts=st.dictionaries(TEXT, st.integers(1, 1000), min_size=1, max_size=4),
     token=TOKEN,
 )
-def test_a_client_that_joins_arrives_as_it_is(client, counts, token) -> None:
+def test_a_client_that_joins_arrives_as_it_is(client: Client, counts: dict[str, int], token: str) -> None:
     record = Client(
         client_id=client.client_id,
         domain=client.domain,
@@ -275,7 +278,7 @@ def test_a_client_that_joins_arrives_as_it_is(client, counts, token) -> None:
 
 
 @given(run=RUN, done=CLIENTS)
-def test_what_is_shown_of_a_run_besides_its_record_survives_too(run, done) -> None:
+def test_what_is_shown_of_a_run_besides_its_record_survives_too(run: Run, done: tuple[str, ...]) -> None:
     message = run_to_proto(run, manifest_json="{}")
     del message.done_clients[:]
     message.done_clients.extend(done)
@@ -283,7 +286,7 @@ def test_what_is_shown_of_a_run_besides_its_record_survives_too(run, done) -> No
     assert (view.manifest_json, view.done_clients) == ("{}", done)
 
 
-def refusal_of(function, argument):
+def refusal_of(function: Callable[[Any], Any], argument: Any) -> FedplccError | None:
     """The error that the function raises, None if it does not; anything outside the tree fails the test."""
     try:
         function(argument)
@@ -302,10 +305,11 @@ NUMBERS = {
 PLAUSIBLE = st.sampled_from(["", "a", "digits", "0" * 64, "{}", '{"run": {}}', "[", "../../etc", "\0", "x" * 2000])
 
 
-def draw_message(draw, kind, depth=0):
+def draw_message(draw: Any, kind: type[Message], depth: int = 0) -> Any:
     """Any message of this kind: every field set, unset, repeated or doubled, with any value that its type admits."""
     message = kind()
-    for field in kind.DESCRIPTOR.fields:
+    descriptor: Any = kind.DESCRIPTOR  # its stub names a class of the implementation beside the public one
+    for field in descriptor.fields:
         if not draw(st.booleans()):
             continue
         if field.message_type is not None and field.message_type.GetOptions().map_entry:
@@ -313,24 +317,24 @@ def draw_message(draw, kind, depth=0):
             for _ in range(draw(st.integers(0, 2))):
                 key, value = draw(PLAUSIBLE), field.message_type.fields_by_name["value"]
                 if value.message_type is not None:
-                    target[key].CopyFrom(draw_message(draw, value.message_type._concrete_class, depth + 1))
+                    target[key].CopyFrom(draw_message(draw, GetMessageClass(value.message_type), depth + 1))
                 else:
                     target[key] = draw_scalar(draw, value)
         elif field.is_repeated:
             for _ in range(draw(st.integers(0, 2))):
                 if field.message_type is not None:
-                    item = draw_message(draw, field.message_type._concrete_class, depth + 1)
+                    item = draw_message(draw, GetMessageClass(field.message_type), depth + 1)
                     getattr(message, field.name).append(item)
                 else:
                     getattr(message, field.name).append(draw_scalar(draw, field))
         elif field.message_type is not None:
-            getattr(message, field.name).CopyFrom(draw_message(draw, field.message_type._concrete_class, depth + 1))
+            getattr(message, field.name).CopyFrom(draw_message(draw, GetMessageClass(field.message_type), depth + 1))
         else:
             setattr(message, field.name, draw_scalar(draw, field))
     return message
 
 
-def draw_scalar(draw, field):
+def draw_scalar(draw: Any, field: FieldDescriptor) -> Any:
     if field.cpp_type == FieldDescriptor.CPPTYPE_STRING:
         return draw(PLAUSIBLE | TEXT) if field.type == FieldDescriptor.TYPE_STRING else draw(st.binary(max_size=8))
     return draw(NUMBERS[field.cpp_type])
@@ -363,7 +367,9 @@ PARSERS: list[tuple[Any, Any]] = [
 
 @pytest.mark.parametrize(("kind", "parse"), PARSERS, ids=[kind.DESCRIPTOR.name for kind, _ in PARSERS])
 @given(data=st.data())
-def test_any_message_is_a_record_or_a_named_refusal(kind, parse, data) -> None:
+def test_any_message_is_a_record_or_a_named_refusal(
+    kind: type[Message], parse: Callable[[Any], Any], data: st.DataObject
+) -> None:
     refusal = refusal_of(parse, draw_message(data.draw, kind))
     assert refusal is None or (type(refusal) is MalformedRequest and refusal.metadata["field"])
 
@@ -381,7 +387,9 @@ MODEL = st.dictionaries(TENSOR_NAME, FLOATS | INTEGERS, min_size=1, max_size=5)
 
 
 @given(model=MODEL, chunk_bytes=st.integers(1, 400), block_elements=st.integers(1, 100))
-def test_tensors_survive_any_chunk_and_block_size(model, chunk_bytes, block_elements) -> None:
+def test_tensors_survive_any_chunk_and_block_size(
+    model: dict[str, np.ndarray], chunk_bytes: int, block_elements: int
+) -> None:
     data = tensors.to_bytes(model)
     received = b"".join(piece for _, piece in tensors.chunks(data, chunk_bytes))
     assert received == data
@@ -398,7 +406,7 @@ def test_tensors_survive_any_chunk_and_block_size(model, chunk_bytes, block_elem
 
 
 @given(model=MODEL, data=st.data())
-def test_altered_bytes_are_tensors_or_a_named_refusal(model, data) -> None:
+def test_altered_bytes_are_tensors_or_a_named_refusal(model: dict[str, np.ndarray], data: st.DataObject) -> None:
     altered = bytearray(tensors.to_bytes(model))
     for _ in range(data.draw(st.integers(1, 3))):
         altered[data.draw(st.integers(0, len(altered) - 1))] = data.draw(st.integers(0, 255))
@@ -410,13 +418,13 @@ def test_altered_bytes_are_tensors_or_a_named_refusal(model, data) -> None:
 
 
 @given(data=st.binary(max_size=200))
-def test_any_bytes_are_a_prototype_set_or_a_named_refusal(data) -> None:
+def test_any_bytes_are_a_prototype_set_or_a_named_refusal(data: bytes) -> None:
     refusal = refusal_of(tensors.prototypes_from_bytes, data)
     assert refusal is None or type(refusal) is MalformedUpdate
 
 
 @given(rows=st.integers(0, 5), dim=st.integers(0, 4), data=st.data())
-def test_a_prototype_set_survives_the_wire(rows, dim, data) -> None:
+def test_a_prototype_set_survives_the_wire(rows: int, dim: int, data: st.DataObject) -> None:
     prototypes = PrototypeSet(
         data.draw(arrays.arrays(np.float32, (rows, dim), elements=st.floats(width=32, allow_nan=False))),
         data.draw(arrays.arrays(np.int64, rows)),

@@ -160,7 +160,7 @@ def local_train(
                 raise inputs.diverged(cause_in_loss(model, step, values))
             totals.lost({name: values[name] for name in terms})
             optimizer.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]
+            loss.backward()
             totals.num_clipped += _is_clipped(params, step, inputs)
             optimizer.step()
             observer.on_progress(step, steps)

@@ -153,7 +153,7 @@ class _DeviceWait:
         begin, end = self._marks
         try:
             # The loss of the step has been read from the GPU since: both events are past.
-            return begin.elapsed_time(end) / 1000 if end.query() else None  # type: ignore[no-untyped-call]
+            return begin.elapsed_time(end) / 1000 if end.query() else None
         except RuntimeError as error:
             self._give_up(error)
         return None
@@ -175,4 +175,4 @@ class _DeviceWait:
 
 
 def _new_mark() -> torch.cuda.Event:
-    return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+    return torch.cuda.Event(enable_timing=True)

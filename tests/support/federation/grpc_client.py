@@ -48,7 +48,8 @@ class GrpcClient:
     def join(self) -> round_pb2.JoinResponse:
         request = client_to_join(self.client.record, instance_token=self.token, version="test")
         with translated():
-            return self.stub.Join(request, timeout=DEADLINE_S)
+            answer: round_pb2.JoinResponse = self.stub.Join(request, timeout=DEADLINE_S)
+        return answer
 
     def tasks(self) -> Generator[round_pb2.SyncRoundResponse, None, None]:
         request = round_pb2.SyncRoundRequest(client_id=self.client_id, instance_token=self.token)
@@ -61,7 +62,7 @@ class GrpcClient:
         beat = Heartbeat(client_id=self.client_id, activity=activity, run_id=run_id, round=round, progress=progress)
         with translated():
             response = self.stub.Heartbeat(heartbeat_to_proto(beat, instance_token=self.token), timeout=DEADLINE_S)
-        return response.directive == round_pb2.HeartbeatResponse.DIRECTIVE_CONTINUE
+        return bool(response.directive == round_pb2.HeartbeatResponse.DIRECTIVE_CONTINUE)
 
     def download(self, blob: BlobRef, offset: int = 0) -> bytes:
         request = round_pb2.DownloadBlobRequest(
@@ -84,9 +85,10 @@ class GrpcClient:
 
     def upload_status(self, task: Task, blob: BlobRef) -> round_pb2.GetUploadStatusResponse:
         with translated():
-            return self.stub.GetUploadStatus(
+            answer: round_pb2.GetUploadStatusResponse = self.stub.GetUploadStatus(
                 round_pb2.GetUploadStatusRequest(header=self.header(task, blob)), timeout=DEADLINE_S
             )
+        return answer
 
     def upload_parts(self, task: Task, blob: BlobRef, chunks: Iterator[tuple[int, bytes]]) -> int:
         """Send a header, then these chunks as they are."""
@@ -115,7 +117,8 @@ class GrpcClient:
         assert task.run is not None
         request = update_to_commit(update, run_id=task.run.run_id, round_number=task.round, instance_token=self.token)
         with translated():
-            return self.stub.CommitUpdate(request, timeout=DEADLINE_S)
+            answer: round_pb2.CommitUpdateResponse = self.stub.CommitUpdate(request, timeout=DEADLINE_S)
+        return answer
 
     def perform(self, task: Task) -> None:
         """Do a task to its end."""
@@ -170,26 +173,31 @@ class RunControl:
     def create(self, document: dict[str, Any], request_id: str = "") -> types_pb2.Run:
         request = run_pb2.CreateRunRequest(request_id=request_id or uuid.uuid4().hex, config_json=json.dumps(document))
         with translated():
-            return self.stub.CreateRun(request, timeout=DEADLINE_S).run
+            run: types_pb2.Run = self.stub.CreateRun(request, timeout=DEADLINE_S).run
+        return run
 
     def get(self, run_id: str) -> types_pb2.Run:
         with translated():
-            return self.stub.GetRun(run_pb2.GetRunRequest(run_id=run_id), timeout=DEADLINE_S).run
+            run: types_pb2.Run = self.stub.GetRun(run_pb2.GetRunRequest(run_id=run_id), timeout=DEADLINE_S).run
+        return run
 
     def pause(self, run_id: str, *, now: bool = False, request_id: str = "") -> types_pb2.Run:
         request = run_pb2.PauseRunRequest(run_id=run_id, now=now, request_id=request_id)
         with translated():
-            return self.stub.PauseRun(request, timeout=DEADLINE_S).run
+            run: types_pb2.Run = self.stub.PauseRun(request, timeout=DEADLINE_S).run
+        return run
 
     def resume(self, run_id: str, *, request_id: str = "") -> types_pb2.Run:
         request = run_pb2.ResumeRunRequest(run_id=run_id, request_id=request_id)
         with translated():
-            return self.stub.ResumeRun(request, timeout=DEADLINE_S).run
+            run: types_pb2.Run = self.stub.ResumeRun(request, timeout=DEADLINE_S).run
+        return run
 
     def stop(self, run_id: str, *, request_id: str = "") -> types_pb2.Run:
         request = run_pb2.StopRunRequest(run_id=run_id, request_id=request_id)
         with translated():
-            return self.stub.StopRun(request, timeout=DEADLINE_S).run
+            run: types_pb2.Run = self.stub.StopRun(request, timeout=DEADLINE_S).run
+        return run
 
     def clients(self) -> list[types_pb2.Client]:
         with translated():

@@ -200,7 +200,7 @@ class LocalFederation:
         return [event for event in found if not types or event.type in types]
 
     def happenings(self, run_id: str) -> Counter[tuple[str, int, str]]:
-        """How often each thing happened in a run; that an aggregator took it up again is beside the point."""
+        """Number of events of a run by type, round and client, without those of an aggregator that took it up again."""
         events = [event for event in self.events(run_id) if event.type != "run_recovered"]
         return Counter((event.type, event.round, event.client_id) for event in events)
 

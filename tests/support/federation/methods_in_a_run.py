@@ -29,12 +29,12 @@ def a_model(seed: int) -> Model:
 
 
 def params_of(model: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """What is trained of it."""
+    """The trained tensors of a model."""
     return {name: model[name].astype(np.float64) for name in ("weight", "head")}
 
 
 def features_under(model: Mapping[str, Any], inputs: np.ndarray) -> np.ndarray:
-    return np.abs(inputs @ model["weight"]) + 0.05
+    return np.asarray(np.abs(inputs @ model["weight"]) + 0.05)
 
 
 def a_client(number: int, num_examples: int = 40) -> tuple[np.ndarray, np.ndarray]:
@@ -58,7 +58,7 @@ def merged(setting: Setting, sets: Sequence[PrototypeSet]) -> PrototypeSet:
 
 
 def reports_of(setting: Setting, num_clients: int = 3) -> dict[str, PrototypeSet]:
-    """What the clients of a round upload, by client id."""
+    """Prototypes that the clients of a round upload, by client id."""
     return {f"client-{number}": reported(setting, *a_client(number)).prototypes for number in range(num_clients)}
 
 
@@ -68,7 +68,7 @@ def in_order(sets: Mapping[str, PrototypeSet]) -> list[PrototypeSet]:
 
 
 def kept(setting: Setting, state: ClientState | None = None, seed: int = 0) -> ClientState:
-    """What a client keeps that had this state, received one model and trained it to another."""
+    """The next state of a client that had this one, received one model and trained it to another."""
     assert setting.method.next_client_state is not None
     end = ClientEnd(received=a_model(seed), trained=a_model(seed + 1), state=state, round=1)
     return setting.method.next_client_state(end, setting.config)

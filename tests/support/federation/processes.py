@@ -77,7 +77,7 @@ class Process:
 
     @property
     def exit_code(self) -> int | None:
-        """How it ended, the negative number of a signal that ended it; None while it runs."""
+        """The exit status, the negative number of a signal that ended it; None while it runs."""
         return None if self._process is None else self._process.poll()
 
     def kill(self) -> None:

@@ -40,7 +40,7 @@ class RemoteRuns:
                 run = self.get(run_id)
             except OSError:  # the aggregator is away
                 return False
-            return run["status"] == status and run["round"] >= number
+            return bool(run["status"] == status and run["round"] >= number)
 
         eventually(is_there, f"{run_id} is {status} in round {number} or later", RUN_S)
 

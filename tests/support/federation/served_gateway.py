@@ -68,7 +68,7 @@ class ServedGateway:
 
     @property
     def services(self) -> Services:
-        """What the gateway's handlers work with."""
+        """Services of the gateway's handlers."""
         services: Services = self._server.config.app.state.services  # type: ignore[union-attr]
         return services
 

@@ -47,7 +47,7 @@ def simulated(
 
 
 def hashed(out: Path) -> dict[str, str]:
-    """What equal federations agree on."""
+    """Hashes of the result files of a simulation, by name; equal federations have equal ones."""
     names = ("metrics.jsonl", "model.safetensors", "prototypes.safetensors")
     return {name: hashlib.sha256((out / name).read_bytes()).hexdigest() for name in names}
 

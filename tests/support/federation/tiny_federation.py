@@ -55,7 +55,7 @@ def document(folder: Path, method: str = "fedplcc", **sections: Any) -> dict[str
 
 
 def run_document(values: dict[str, Any]) -> dict[str, Any]:
-    """What is posted to a deployed federation: the same without the clients' tables."""
+    """The document for a deployed federation: the same without the clients' tables."""
     return {name: table for name, table in values.items() if name != "clients"}
 
 

@@ -160,7 +160,7 @@ class WatchedFederation:
 
     @property
     def targets(self) -> dict[str, list[str]]:
-        """What to scrape, by job."""
+        """Targets to scrape, by job."""
         return {
             "aggregator": [f"127.0.0.1:{self.federation.metrics_port}"],
             "gateway": [f"127.0.0.1:{self.federation.gateway_port}"],

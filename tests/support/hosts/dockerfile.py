@@ -64,7 +64,7 @@ Step = Run | Copy | MakeFolder
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HealthCheck:
-    """How the engine asks a container whether it is healthy."""
+    """The engine's health check of a container."""
 
     argv: tuple[str, ...]
     interval: timedelta = timedelta(seconds=30)
@@ -76,7 +76,7 @@ class HealthCheck:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Image:
-    """What an image says about its containers."""
+    """An image's settings for its containers."""
 
     environment: Mapping[str, str] = field(default_factory=lambda: dict(BASE_ENVIRONMENT))
     user: str = "0:0"

@@ -1,4 +1,4 @@
-"""Where tests keep state that need not survive the machine."""
+"""The folder for state of tests that need not survive the machine."""
 
 from __future__ import annotations
 

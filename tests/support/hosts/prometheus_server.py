@@ -118,7 +118,7 @@ class PrometheusServer:
             print(f"\n--- prometheus\n{self._log.read_text(errors='replace')[-4000:]}")
 
     def query(self, expression: str) -> list[Series]:
-        """What an expression is now; series without a number are left out."""
+        """Series of an expression now; series without a number are left out."""
         answer = self._get("query", query=expression)
         assert answer["resultType"] in ("vector", "scalar"), expression
         if answer["resultType"] == "scalar":
@@ -126,12 +126,12 @@ class PrometheusServer:
         return _series([{**each, "values": [each["value"]]} for each in answer["result"]])
 
     def query_range(self, expression: str, *, begin: float, end: float, step_s: float) -> list[Series]:
-        """What an expression was between two times, as a panel over time asks; points without a number are left out."""
+        """Series of an expression between two times, as a panel over time asks; points without a number are left out."""
         answer = self._get("query_range", query=expression, start=begin, end=end, step=step_s)
         return _series(answer["result"])
 
     def label_values(self, metric: str, label: str) -> list[str]:
-        """What Grafana offers for a variable."""
+        """Values that Grafana offers for a variable."""
         return sorted({series.labels[label] for series in self.query(f"group by ({label}) ({metric})")})
 
     def firing(self) -> dict[str, list[dict[str, Any]]]:

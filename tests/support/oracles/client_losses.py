@@ -32,7 +32,7 @@ WIDTH = 1e-6
 
 @dataclass(frozen=True, kw_only=True)
 class Situation:
-    """What is constant while the loss of one mini-batch is looked at."""
+    """Constants of the loss of one mini-batch."""
 
     labels_B: npt.ArrayLike
     num_classes: int

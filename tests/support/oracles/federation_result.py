@@ -1,4 +1,4 @@
-"""What a federation of numpy clients must come to, computed directly: no coordinator, no store, no blobs, no blocks."""
+"""The expected result of a federation of numpy clients, computed directly: no coordinator, no store, no blobs, no blocks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is logged within a block, as the JSON lines that a service writes off a terminal."""
+"""Log lines of a block, as the JSON that a service writes off a terminal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the contract of methods is tried with: every method as it is, and settings that take it another way.
+"""Settings for the contract of methods: every method as it is, and settings that lead it through other code.
 
 A method is here because it is in `METHODS`. A setting that matters gets a row in `OTHER_SETTINGS`, no more.
 """

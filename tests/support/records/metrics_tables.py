@@ -26,7 +26,7 @@ _TABLE = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end of table -->)", re.D
 
 
 def registries() -> dict[str, CollectorRegistry]:
-    """What each process registers when it starts, by process."""
+    """Metrics that each process registers when it starts, by process."""
     aggregator, trainer = new_registry("aggregator"), new_registry("trainer")
     AggregatorMetrics(aggregator)
     TrainerMetrics(trainer)

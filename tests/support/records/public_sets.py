@@ -132,7 +132,7 @@ def write_cifar(folder: Path, monkeypatch: pytest.MonkeyPatch, title: str = "CIF
 def pack_cifar(folder: Path, monkeypatch: pytest.MonkeyPatch, title: str = "CIFAR10") -> Path:
     """The archive that the batches come in."""
     cifar = getattr(datasets, title)
-    archive = folder / cifar.filename
+    archive: Path = folder / cifar.filename
     with tarfile.open(archive, "w:gz") as packed:
         packed.add(folder / cifar.base_folder, arcname=cifar.base_folder)
     monkeypatch.setattr(cifar, "tgz_md5", md5(archive.read_bytes()))

@@ -1,4 +1,4 @@
-"""What a store is asked, statement by statement."""
+"""SQL statements of a store, one by one."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ ONLY_LOOPBACK = "MAP * ~NOTFOUND , EXCLUDE 127.0.0.1 , EXCLUDE localhost"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
-    """How somebody looks at the console."""
+    """A person's view of the console."""
 
     name: str
     width: int = 1280

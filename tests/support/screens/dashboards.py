@@ -45,7 +45,7 @@ def labels_in(expression: str, legend: str = "") -> frozenset[str]:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """What a panel, a variable or an annotation asks Prometheus."""
+    """Query of a panel, a variable or an annotation to Prometheus."""
 
     dashboard: str
     title: str
@@ -91,7 +91,7 @@ def queries() -> list[Query]:
 
 
 def of_panel(dashboard: str, panel: Mapping[str, Any]) -> list[Query]:
-    """What one panel asks."""
+    """Queries of one panel."""
     return [
         Query(
             dashboard,

@@ -1,4 +1,4 @@
-"""What tests of the aggregator share."""
+"""Fixtures of the aggregator's tests."""
 
 from __future__ import annotations
 

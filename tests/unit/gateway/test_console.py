@@ -7,6 +7,7 @@ from typing import Any
 
 import httpx
 import pytest
+from fastapi import FastAPI
 
 from gateway.app import create_app
 from gateway.console.files import INDEX, MEDIA_TYPES, ConsoleFile, console_files, imported_by, version_of
@@ -22,19 +23,19 @@ IMPORT_AT_ONCE = re.compile(r"""from\s+["'](\.{1,2}/[^"']+)["']""")
 
 
 @pytest.fixture(scope="module")
-def app():
+def app() -> FastAPI:
     return create_app(GatewaySettings())
 
 
-def ask(app, path, method="GET", **headers):
-    async def exchange():
+def ask(app: FastAPI, path: str, method: str = "GET", **headers: str) -> httpx.Response:
+    async def exchange() -> httpx.Response:
         async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://127.0.0.1:8080") as client:
             return await client.request(method, path, headers={"Accept-Encoding": "identity", **headers})
 
     return asyncio.run(exchange())
 
 
-def imports_of(name, pattern):
+def imports_of(name: str, pattern: re.Pattern[str]) -> set[str]:
     """Names of the modules that a module imports."""
     return {
         posixpath.normpath(posixpath.join(posixpath.dirname(name), path)) for path in pattern.findall(MODULES[name])
@@ -44,20 +45,20 @@ def imports_of(name, pattern):
 class Markup(HTMLParser):
     """What a page consists of: its elements with their attributes, and the text of its scripts and styles."""
 
-    def __init__(self, text) -> None:
+    def __init__(self, text: str) -> None:
         super().__init__()
         self.elements: list[Any] = []
         self.code, self._within = "", ""
         self.feed(text)
 
-    def handle_starttag(self, tag, attrs) -> None:
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.elements.append((tag, dict(attrs)))
         self._within = tag
 
-    def handle_endtag(self, tag) -> None:
+    def handle_endtag(self, tag: str) -> None:
         self._within = ""
 
-    def handle_data(self, data) -> None:
+    def handle_data(self, data: str) -> None:
         if self._within in ("script", "style"):
             self.code += data.strip()
 
@@ -65,7 +66,7 @@ class Markup(HTMLParser):
 PAGE = Markup(FILES[INDEX].content.decode())
 
 
-def test_the_page_is_served_and_may_load_from_here_only(app) -> None:
+def test_the_page_is_served_and_may_load_from_here_only(app: FastAPI) -> None:
     answer = ask(app, "/")
     assert answer.status_code == 200
     assert answer.text.replace(f"console/{VERSION}/", "console/").encode() == FILES[INDEX].content
@@ -81,11 +82,11 @@ def test_the_page_is_served_and_may_load_from_here_only(app) -> None:
 
 
 @pytest.mark.parametrize("word", ["unsafe", "http:", "https:", "data:", "blob:", "*"])
-def test_nothing_loosens_the_policy(word) -> None:
+def test_nothing_loosens_the_policy(word: str) -> None:
     assert word not in POLICY
 
 
-def test_every_file_is_served_with_its_type_and_the_same_headers(app) -> None:
+def test_every_file_is_served_with_its_type_and_the_same_headers(app: FastAPI) -> None:
     assert len(FILES) > 10
     for name, file in FILES.items():
         answer = ask(app, f"/console/{name}")
@@ -95,7 +96,7 @@ def test_every_file_is_served_with_its_type_and_the_same_headers(app) -> None:
         assert answer.headers["cache-control"] == "no-cache", "it is asked whether it is still right"
 
 
-def test_what_the_page_names_is_kept_for_ever(app) -> None:
+def test_what_the_page_names_is_kept_for_ever(app: FastAPI) -> None:
     page = ask(app, "/")
     assert page.headers["cache-control"] == "no-cache"
     named = re.findall(r'(?:src|href)="(console/[^"]+)"', page.text)
@@ -117,7 +118,7 @@ def test_another_content_is_another_version() -> None:
     assert len({version_of(found) for found in (one, *others)}) == 4
 
 
-def test_what_the_browser_has_is_not_sent_again(app) -> None:
+def test_what_the_browser_has_is_not_sent_again(app: FastAPI) -> None:
     first = ask(app, "/console/app.js")
     for known in (first.headers["etag"], first.headers["etag"].removeprefix("W/"), f'"other", {first.headers["etag"]}'):
         again = ask(app, "/console/app.js", **{"If-None-Match": known})
@@ -133,7 +134,7 @@ def test_another_content_has_another_tag() -> None:
     assert ConsoleFile("a.js", b"1").etag == ConsoleFile("b.js", b"1").etag != ConsoleFile("a.js", b"2").etag
 
 
-def test_files_are_compressed_for_who_takes_it(app) -> None:
+def test_files_are_compressed_for_who_takes_it(app: FastAPI) -> None:
     answer = ask(app, "/console/styles/console.css", **{"Accept-Encoding": "br, gzip"})
     assert answer.headers["content-encoding"] == "gzip"
     assert answer.content == FILES["styles/console.css"].content
@@ -151,7 +152,9 @@ def test_the_first_view_is_small() -> None:
     assert sum(len(FILES[name].compressed) for name in names) < 50_000, "bytes, compressed"
 
 
-def test_the_browser_is_told_at_once_of_every_module_of_the_first_view_and_later_of_those_of_a_run(app) -> None:
+def test_the_browser_is_told_at_once_of_every_module_of_the_first_view_and_later_of_those_of_a_run(
+    app: FastAPI,
+) -> None:
     links = [link.strip().split("; ") for link in ask(app, "/").headers["link"].split(",")]
     assert {tuple(link[1:]) for link in links} == {("rel=modulepreload",), ("rel=modulepreload", "fetchpriority=low")}
     told = [link[0].removeprefix(f"<console/{VERSION}/").removesuffix(">") for link in links]
@@ -165,7 +168,7 @@ def test_the_browser_is_told_at_once_of_every_module_of_the_first_view_and_later
             assert imports_of(name, IMPORT_AT_ONCE) <= set(among), name
 
 
-def test_asking_without_wanting_the_body_is_answered(app) -> None:
+def test_asking_without_wanting_the_body_is_answered(app: FastAPI) -> None:
     answer = ask(app, "/", method="HEAD")
     assert (answer.status_code, int(answer.headers["content-length"])) == (200, len(ask(app, "/").content))
 
@@ -204,12 +207,12 @@ def test_asking_without_wanting_the_body_is_answered(app) -> None:
         "/index.html",
     ],
 )
-def test_nothing_else_is_served(app, path) -> None:
+def test_nothing_else_is_served(app: FastAPI, path: str) -> None:
     answer = ask(app, path)
     assert (answer.status_code, answer.json()["code"]) == (404, "NOT_FOUND")
 
 
-def test_files_are_counted_as_one_route_and_are_not_part_of_the_api(app) -> None:
+def test_files_are_counted_as_one_route_and_are_not_part_of_the_api(app: FastAPI) -> None:
     for name in ("app.js", "lib/dom.js", f"{VERSION}/styles/console.css"):
         ask(app, f"/console/{name}")
     registry = app.state.services.metrics.registry
@@ -251,7 +254,7 @@ FOLDERS = (("",), ("overview",), ("run", "start"), ("clients", "charts", "map"),
 """Folders of the console, from the top: a module imports from its own folder and from those of later rows."""
 
 
-def test_imports_between_folders_point_one_way():
+def test_imports_between_folders_point_one_way() -> None:
     rows = {folder: row for row, folders in enumerate(FOLDERS) for folder in folders}
     assert set(rows) == {posixpath.dirname(name) for name in MODULES}
     for name in MODULES:
@@ -262,7 +265,7 @@ def test_imports_between_folders_point_one_way():
 
 
 @pytest.mark.parametrize("name", sorted(MODULES))
-def test_no_module_reads_text_as_markup_or_talks_to_somebody_else(name) -> None:
+def test_no_module_reads_text_as_markup_or_talks_to_somebody_else(name: str) -> None:
     text = MODULES[name]
     assert text.startswith("// @ts-check\n/**\n"), "its types are checked, and it says what it is"
     code = re.sub(r"/\*.*?\*/|^\s*//.*$", "", text, flags=re.DOTALL | re.MULTILINE)
@@ -280,13 +283,13 @@ def test_no_module_reads_text_as_markup_or_talks_to_somebody_else(name) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(STYLES))
-def test_no_style_loads_from_elsewhere(name) -> None:
+def test_no_style_loads_from_elsewhere(name: str) -> None:
     assert "@import" not in STYLES[name]
     assert "url(" not in STYLES[name]
 
 
 @pytest.mark.parametrize("name", sorted(STYLES))
-def test_styles_use_no_colour_but_the_tokens(name) -> None:
+def test_styles_use_no_colour_but_the_tokens(name: str) -> None:
     _, _, rules = STYLES[name].partition("*::before") if name == "styles/console.css" else ("", "", STYLES[name])
     used = set(re.findall(r"var\((--[a-z0-9-]+)", rules))
     literal = set(re.findall(r"#[0-9a-fA-F]{3,8}\b|rgb\([^)]*\)", re.sub(r"#[a-z][a-z-]*\s*[{,]", "", rules)))
@@ -299,26 +302,26 @@ def test_styles_use_no_colour_but_the_tokens(name) -> None:
 def test_every_colour_has_a_value_for_light_and_for_dark() -> None:
     light, dark = re.findall(r":root \{(.*?)\}", STYLES["styles/console.css"], flags=re.DOTALL)[:2]
 
-    def colours(text):
+    def colours(text: str) -> set[str]:
         return set(re.findall(r"(--[a-z0-9-]+): *(?:#|rgb|none|0 )", text))
 
     assert colours(light) == colours(dark)
     assert len(colours(light)) > 25
 
 
-def _luminance(colour):
+def _luminance(colour: str) -> float:
     parts = [int(colour[index : index + 2], 16) / 255 for index in (1, 3, 5)]
     red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
-def _contrast(one, other):
+def _contrast(one: str, other: str) -> float:
     light, dark = sorted((_luminance(one), _luminance(other)), reverse=True)
     return (light + 0.05) / (dark + 0.05)
 
 
 @pytest.mark.parametrize("look", [0, 1], ids=["light", "dark"])
-def test_text_and_marks_stand_out_from_what_they_are_on(look) -> None:
+def test_text_and_marks_stand_out_from_what_they_are_on(look: int) -> None:
     root = re.findall(r":root \{(.*?)\}", STYLES["styles/console.css"], flags=re.DOTALL)[look]
     token = dict(re.findall(r"--([a-z0-9-]+): (#[0-9a-f]{6});", root))
     for surface in ("page", "surface", "surface-sunk"):

@@ -50,7 +50,7 @@ def test_what_readers_would_understand_differently_is_refused(text: bytes, words
 
 
 def test_the_limit_on_depth_is_exact() -> None:
-    def nested(levels):
+    def nested(levels: int) -> bytes:
         return b'{"a":' * levels + b"1" + b"}" * levels
 
     assert parse_json_object(nested(MAX_DEPTH))

@@ -2,15 +2,18 @@ import asyncio
 import io
 import json
 import logging
+from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from typing import Any, Never
 
 import httpx
 import pytest
 from fastapi import FastAPI
+from prometheus_client import CollectorRegistry
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, StreamingResponse
+from starlette.types import Message
 from structlog.testing import capture_logs
 
 from gateway.app import ROUTES, create_app
@@ -28,7 +31,7 @@ LIMIT = 100
 
 
 @contextmanager
-def logging_to(stream):
+def logging_to(stream: io.StringIO) -> Iterator[None]:
     """The JSON lines of our loggers go to the stream; logging is afterwards as it was."""
     root = logging.getLogger()
     handlers, level = list(root.handlers), root.level
@@ -40,7 +43,7 @@ def logging_to(stream):
         root.setLevel(level)
 
 
-async def echo(request: Request):
+async def echo(request: Request) -> JSONResponse:
     body = await request.body()
     return JSONResponse({"size": len(body), "request_id": request.state.request_id})
 
@@ -49,8 +52,8 @@ async def crash(request: Request) -> Never:
     raise KeyError("a secret")
 
 
-async def crash_late(request: Request):
-    async def content():
+async def crash_late(request: Request) -> StreamingResponse:
+    async def content() -> AsyncIterator[bytes]:
         yield b"beginning"
         raise KeyError("a secret")
 
@@ -58,7 +61,7 @@ async def crash_late(request: Request):
 
 
 @pytest.fixture
-def app():
+def app() -> FastAPI:
     app = FastAPI(
         middleware=[Middleware(RequestContext), Middleware(BodyLimit, max_bytes=LIMIT)],
         exception_handlers=dict(problem.HANDLERS),
@@ -70,31 +73,31 @@ def app():
     return app
 
 
-def send(app, method, path, **options: Any):
-    async def exchange():
+def send(app: FastAPI, method: str, path: str, **options: Any) -> httpx.Response:
+    async def exchange() -> httpx.Response:
         async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://gateway") as client:
             return await client.request(method, path, **options)
 
     return asyncio.run(exchange())
 
 
-def test_a_request_keeps_the_id_that_it_came_with(app) -> None:
+def test_a_request_keeps_the_id_that_it_came_with(app: FastAPI) -> None:
     answer = send(app, "POST", "/echo", headers={"X-Request-ID": "from-the-proxy.7"})
     assert answer.headers["x-request-id"] == answer.json()["request_id"] == "from-the-proxy.7"
 
 
 @pytest.mark.parametrize("given", ["", "two words", "x" * 129, 'a"b', "a\tb"])
-def test_an_id_that_could_harm_the_log_is_replaced(app, given) -> None:
+def test_an_id_that_could_harm_the_log_is_replaced(app: FastAPI, given: str) -> None:
     answer = send(app, "POST", "/echo", headers={"X-Request-ID": given})
     assert answer.headers["x-request-id"] != given
     assert len(answer.headers["x-request-id"]) == 32
 
 
-def test_requests_have_ids_of_their_own(app) -> None:
+def test_requests_have_ids_of_their_own(app: FastAPI) -> None:
     assert send(app, "POST", "/echo").headers["x-request-id"] != send(app, "POST", "/echo").headers["x-request-id"]
 
 
-def test_what_nobody_foresaw_is_a_problem_with_a_fixed_text(app) -> None:
+def test_what_nobody_foresaw_is_a_problem_with_a_fixed_text(app: FastAPI) -> None:
     with capture_logs() as lines:
         answer = send(app, "GET", "/crash")
     assert (answer.status_code, answer.json()["code"]) == (500, "INTERNAL")
@@ -103,7 +106,7 @@ def test_what_nobody_foresaw_is_a_problem_with_a_fixed_text(app) -> None:
     assert [line["event"] for line in lines] == ["request_crashed", "request"]
 
 
-def test_each_request_writes_one_line(app) -> None:
+def test_each_request_writes_one_line(app: FastAPI) -> None:
     with capture_logs() as lines:
         send(app, "POST", "/echo", content=b"12345")
     (line,) = lines
@@ -113,7 +116,7 @@ def test_each_request_writes_one_line(app) -> None:
     assert line["duration_s"] >= 0
 
 
-def test_the_line_says_what_was_asked_for_and_why_it_was_refused(app) -> None:
+def test_the_line_says_what_was_asked_for_and_why_it_was_refused(app: FastAPI) -> None:
     async def refuse(request: Request) -> Never:
         get_logger("gateway.http.sse").warning("on_the_way")
         raise InvalidTransition("the run has ended", run_id="r-1")
@@ -144,7 +147,7 @@ def test_the_line_says_what_was_asked_for_and_why_it_was_refused(app) -> None:
         ("GET", "/crash", "error"),
     ],
 )
-def test_what_only_reads_is_said_quietly_and_failures_are_not(app, method, path, level) -> None:
+def test_what_only_reads_is_said_quietly_and_failures_are_not(app: FastAPI, method: str, path: str, level: str) -> None:
     for route in ("/there", "/r/model"):
         app.add_api_route(route, lambda: {"ok": True})
     with capture_logs() as lines:
@@ -152,26 +155,27 @@ def test_what_only_reads_is_said_quietly_and_failures_are_not(app, method, path,
     assert lines[-1]["log_level"] == level
 
 
-def test_each_response_is_counted_by_route_method_and_status(app) -> None:
+def test_each_response_is_counted_by_route_method_and_status(app: FastAPI) -> None:
     send(app, "POST", "/echo")
     send(app, "GET", "/nowhere/1")
     send(app, "GET", "/nowhere/2")
     send(app, "BREW", "/nowhere/3")
 
-    def count(route, method, status):
+    def count(route: str, method: str, status: str) -> float | None:
         labels = {"route": route, "method": method, "status": status}
-        return app.state.services.metrics.registry.get_sample_value("fedplcc_http_requests_total", labels)
+        registry: CollectorRegistry = app.state.services.metrics.registry
+        return registry.get_sample_value("fedplcc_http_requests_total", labels)
 
     assert count("/echo", "POST", "200") == 1
     assert count("unknown", "GET", "404") == 2
     assert count("unknown", "other", "404") == 1
 
 
-def test_the_bytes_of_responses_are_counted_by_route_and_open_requests_are_shown(app) -> None:
+def test_the_bytes_of_responses_are_counted_by_route_and_open_requests_are_shown(app: FastAPI) -> None:
     registry = app.state.services.metrics.registry
     during = []
 
-    async def look():
+    async def look() -> JSONResponse:
         during.append(registry.get_sample_value("fedplcc_http_requests_in_flight"))
         return JSONResponse({"ok": True})
 
@@ -196,18 +200,18 @@ def test_every_status_that_the_api_documents_has_its_series_from_the_start() -> 
     assert num_series < 1000
 
 
-def test_a_body_at_the_limit_is_taken(app) -> None:
+def test_a_body_at_the_limit_is_taken(app: FastAPI) -> None:
     assert send(app, "POST", "/echo", content=b"x" * LIMIT).json()["size"] == LIMIT
 
 
-def test_an_announced_body_over_the_limit_is_refused_unread(app) -> None:
+def test_an_announced_body_over_the_limit_is_refused_unread(app: FastAPI) -> None:
     answer = send(app, "POST", "/echo", content=b"x" * (LIMIT + 1))
     assert (answer.status_code, answer.json()["code"]) == (413, "CONTENT_TOO_LARGE")
     assert answer.json()["detail"] == f"the body has more than {LIMIT} bytes"
 
 
-def test_a_body_that_turns_out_to_be_over_the_limit_is_refused(app) -> None:
-    async def chunks():
+def test_a_body_that_turns_out_to_be_over_the_limit_is_refused(app: FastAPI) -> None:
+    async def chunks() -> AsyncIterator[bytes]:
         for _ in range(LIMIT):
             yield b"xx"
 
@@ -215,14 +219,15 @@ def test_a_body_that_turns_out_to_be_over_the_limit_is_refused(app) -> None:
     assert (answer.status_code, answer.json()["code"]) == (413, "CONTENT_TOO_LARGE")
 
 
-def test_a_response_that_breaks_off_is_logged_and_left_incomplete(app) -> None:
+def test_a_response_that_breaks_off_is_logged_and_left_incomplete(app: FastAPI) -> None:
     sent = []
 
     async def scene() -> None:
-        async def receive() -> None:
+        async def receive() -> Message:
             await asyncio.Event().wait()
+            raise AssertionError("nothing is sent")
 
-        async def note(message) -> None:
+        async def note(message: Message) -> None:
             sent.append(message)
 
         scope = {"type": "http", "method": "GET", "path": "/crash-late", "headers": [], "query_string": b""}

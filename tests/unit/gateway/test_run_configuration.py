@@ -1,4 +1,4 @@
-"""What the gateway says of configurations is so, and is nothing that the aggregator would refuse."""
+"""The gateway's description of configurations is true, and proposes nothing that the aggregator would refuse."""
 
 import asyncio
 import threading
@@ -11,13 +11,14 @@ from gateway import run_configuration
 from gateway.routes import runs
 from gateway.routes.runs import EXAMPLE
 from shared.config.run import STEMS, RunConfig, parse_run_config
+from shared.documents.configurations import MethodChoice
 from shared.methods import METHODS
 
 FORM = run_configuration.form()
 MINIMAL: dict[str, Any] = {"run": {"method": "fedavg", "clients": ["ann"]}, "data": {"classes": ["a", "b"]}}
 
 
-def written(name, **sections):
+def written(name: str, **sections: Any) -> dict[str, Any]:
     document = {"run": {"method": name, "clients": ["ann"]}, "data": {"classes": ["a", "b"]}}
     return {**document, **sections}
 
@@ -46,7 +47,7 @@ def test_the_defaults_are_those_that_a_run_gets() -> None:
 
 
 @pytest.mark.parametrize("choice", FORM.methods, ids=[choice.name for choice in FORM.methods])
-def test_a_method_is_told_in_a_sentence_and_its_defaults_are_taken(choice) -> None:
+def test_a_method_is_told_in_a_sentence_and_its_defaults_are_taken(choice: MethodChoice) -> None:
     assert choice.title.lower() == choice.name
     assert choice.summary[0].isupper()
     assert choice.summary.endswith(".")
@@ -60,7 +61,7 @@ def test_a_method_is_told_in_a_sentence_and_its_defaults_are_taken(choice) -> No
     assert filled.config_hash == run_configuration.check(written(choice.name)).config_hash
 
 
-def test_the_form_is_made_beside_the_event_loop(monkeypatch) -> None:
+def test_the_form_is_made_beside_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     made_by = []
     monkeypatch.setattr(run_configuration, "form", lambda: made_by.append(threading.current_thread()))
     asyncio.run(runs.get_run_configuration())

@@ -1,5 +1,6 @@
 import asyncio
 import json
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextlib import aclosing
 from typing import Any
 
@@ -10,12 +11,12 @@ from hypothesis import strategies as st
 from gateway.http import sse
 from shared.convert.runs import RunView
 from shared.errors import AggregatorUnavailable, RunNotFound, StoreUnavailable
-from shared.types import Event, Run, RunStatus
+from shared.types import Event, EventQuery, Run, RunStatus
 
 HASH = "0" * 64
 
 
-def a_view(status=RunStatus.COMPLETED):
+def a_view(status: RunStatus = RunStatus.COMPLETED) -> RunView:
     run = Run(
         run_id="r-1",
         name="r",
@@ -32,13 +33,15 @@ def a_view(status=RunStatus.COMPLETED):
 class ScriptedHistory:
     """A run of `count` events whose watcher is cut off after so many events, each time as the script says."""
 
-    def __init__(self, count, cuts=(), failures=(), runs=()) -> None:
+    def __init__(
+        self, count: int, cuts: Iterable[int] = (), failures: Iterable[Exception] = (), runs: Iterable[RunStatus] = ()
+    ) -> None:
         self.events = [Event(type="tick", run_id="r-1", sequence=2 * index + 1) for index in range(count)]
         self.cuts, self.failures = list(cuts), list(failures)
         self.statuses = list(runs)
         self.calls: list[Any] = []
 
-    async def follow_events(self, run_id, *, after):
+    async def follow_events(self, run_id: str, *, after: int) -> AsyncGenerator[Event, None]:
         self.calls.append(after)
         left = [event for event in self.events if event.sequence > after]
         cut = self.cuts.pop(0) if self.cuts else len(left)
@@ -47,23 +50,25 @@ class ScriptedHistory:
         if cut < len(left) and self.failures:
             raise self.failures.pop(0)
 
-    async def list_events(self, query):
+    async def list_events(self, query: EventQuery) -> list[Event]:
         return [event for event in self.events if event.sequence > query.after][: query.limit]
 
-    async def get_run(self, run_id):
+    async def get_run(self, run_id: str) -> RunView:
         return a_view(self.statuses.pop(0) if self.statuses else RunStatus.COMPLETED)
 
 
-async def no_sleep(seconds) -> None:
+async def no_sleep(seconds: float) -> None:
     assert seconds > 0
 
 
-async def collect(history, after=0, sleep=no_sleep):
+async def collect(
+    history: ScriptedHistory, after: int = 0, sleep: Callable[[float], Awaitable[None]] = no_sleep
+) -> list[Event | RunView]:
     async with aclosing(sse.follow_run(history, "r-1", after=after, sleep=sleep)) as items:
         return [item async for item in items]
 
 
-async def framed(items, **options):
+async def framed(items: AsyncGenerator[Event | RunView, None], **options: Any) -> list[str]:
     async with aclosing(sse.frames(items, **{"stopping": asyncio.Event(), **options})) as frames:
         return [frame async for frame in frames]
 
@@ -74,11 +79,14 @@ async def framed(items, **options):
     fails=st.lists(st.booleans(), max_size=6),
     after=st.integers(0, 25),
 )
-def test_each_event_comes_once_and_in_order_however_often_the_aggregator_goes_away(count, cuts, fails, after) -> None:
+def test_each_event_comes_once_and_in_order_however_often_the_aggregator_goes_away(
+    count: int, cuts: list[int], fails: list[bool], after: int
+) -> None:
     failures = [AggregatorUnavailable("away") if fail else StoreUnavailable("disk") for fail in fails]
     history = ScriptedHistory(count, cuts, failures, runs=[RunStatus.RUNNING] * len(cuts))
     *events, last = asyncio.run(collect(history, after))
     assert events == [event for event in history.events if event.sequence > after]
+    assert isinstance(last, RunView)
     assert last.run.status is RunStatus.COMPLETED
 
 
@@ -92,7 +100,7 @@ def test_events_that_were_written_while_the_stream_ended_are_not_lost() -> None:
 def test_pauses_grow_while_nothing_comes_and_begin_again_after_an_event() -> None:
     pauses = []
 
-    async def note(seconds) -> None:
+    async def note(seconds: float) -> None:
         pauses.append(seconds)
 
     failures = [AggregatorUnavailable("away")] * 5
@@ -127,7 +135,7 @@ def test_a_refusal_in_the_middle_is_a_frame_of_its_own() -> None:
 
 
 def test_text_with_line_breaks_cannot_break_out_of_its_frame() -> None:
-    async def one():
+    async def one() -> AsyncGenerator[Event, None]:
         yield Event(type="tick", run_id="r-1", sequence=1, data={"detail": "a\n\nevent: end\r\ndata: {}\u2028"})
 
     frame = asyncio.run(framed(one()))[1]
@@ -136,8 +144,8 @@ def test_text_with_line_breaks_cannot_break_out_of_its_frame() -> None:
 
 
 def test_a_silent_stream_says_that_it_is_alive() -> None:
-    async def scene():
-        async def silence():
+    async def scene() -> list[str]:
+        async def silence() -> AsyncGenerator[Event | RunView, None]:
             await asyncio.Event().wait()
             yield a_view()
 
@@ -150,10 +158,10 @@ def test_a_silent_stream_says_that_it_is_alive() -> None:
 def test_a_stream_ends_when_the_gateway_stops_and_lets_go_of_its_source() -> None:
     closed = []
 
-    async def scene():
+    async def scene() -> list[str]:
         stopping = asyncio.Event()
 
-        async def silence():
+        async def silence() -> AsyncGenerator[Event | RunView, None]:
             try:
                 yield Event(type="tick", sequence=1)
                 await asyncio.Event().wait()
@@ -173,7 +181,7 @@ def test_a_reader_that_leaves_lets_go_of_the_source_at_once() -> None:
     closed = []
 
     async def scene() -> None:
-        async def silence():
+        async def silence() -> AsyncGenerator[Event | RunView, None]:
             try:
                 await asyncio.Event().wait()
                 yield a_view()

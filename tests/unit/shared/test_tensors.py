@@ -1,6 +1,7 @@
 import io
 import json
 import struct
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -18,16 +19,16 @@ MODEL: dict[str, Any] = {
 }
 
 
-def a_file(header, body=b"", length=None):
+def a_file(header: Any, body: bytes = b"", length: int | None = None) -> bytes:
     text = header if isinstance(header, bytes) else json.dumps(header).encode()
     return struct.pack("<Q", len(text) if length is None else length) + text + body
 
 
-def a_tensor(dtype="F32", shape=(1,), offsets=(0, 4)):
+def a_tensor(dtype: object = "F32", shape: Sequence[float] = (1,), offsets: Sequence[int] = (0, 4)) -> dict[str, Any]:
     return {"dtype": dtype, "shape": list(shape), "data_offsets": list(offsets)}
 
 
-def check_of(data):
+def check_of(data: bytes) -> str:
     with pytest.raises(MalformedUpdate) as refusal:
         tensors.read_header(io.BytesIO(data))
     return refusal.value.metadata["check"]
@@ -64,7 +65,7 @@ def test_other_readers_of_the_format_read_the_bytes() -> None:
         {"x" * 300: np.zeros(2, np.float32)},
     ],
 )
-def test_what_may_not_travel_is_refused_before_it_leaves(arrays) -> None:
+def test_what_may_not_travel_is_refused_before_it_leaves(arrays: dict[str, np.ndarray]) -> None:
     with pytest.raises(ValueError, match=r"tensor|dtype|name"):
         tensors.to_bytes(arrays)
 
@@ -140,7 +141,7 @@ def test_a_file_that_shrinks_while_it_is_read_is_refused() -> None:
         (a_file({"x": a_tensor()}, b"\0" * 3), "offsets"),
     ],
 )
-def test_a_header_that_lies_is_refused_under_the_name_of_the_check(data, check) -> None:
+def test_a_header_that_lies_is_refused_under_the_name_of_the_check(data: bytes, check: str) -> None:
     assert check_of(data) == check
 
 
@@ -163,7 +164,9 @@ def test_a_tensor_without_elements_may_stand_anywhere() -> None:
         ({"bias": ("F32", (2, 1)), "steps": ("I64", ())}, "shape", "bias"),
     ],
 )
-def test_another_model_is_refused_with_the_tensor_that_differs(found, check, tensor) -> None:
+def test_another_model_is_refused_with_the_tensor_that_differs(
+    found: dict[str, tuple[str, tuple[int, ...]]], check: str, tensor: str
+) -> None:
     expected = {"bias": ("F32", (2,)), "steps": ("I64", ())}
     with pytest.raises(MalformedUpdate, match=tensor) as refusal:
         tensors.check_schema(found, expected)
@@ -182,7 +185,7 @@ def test_an_empty_prototype_set_keeps_its_dimension() -> None:
     assert tensors.prototypes_from_bytes(tensors.prototypes_to_bytes(PrototypeSet.empty(512))).vectors.shape == (0, 512)
 
 
-GOOD_SET = {
+GOOD_SET: dict[str, np.ndarray] = {
     "vectors": np.zeros((2, 3), np.float32),
     "class_ids": np.zeros(2, np.int64),
     "weights": np.ones(2, np.float32),
@@ -205,15 +208,16 @@ GOOD_SET = {
         ({"group_ids": np.zeros(3, np.int64)}, "shape"),
     ],
 )
-def test_a_prototype_set_of_another_structure_is_refused(change, check) -> None:
-    arrays = {name: array for name, array in {**GOOD_SET, **change}.items() if array is not None}
+def test_a_prototype_set_of_another_structure_is_refused(change: dict[str, np.ndarray | None], check: str) -> None:
+    changed: dict[str, np.ndarray | None] = {**GOOD_SET, **change}
+    arrays = {name: array for name, array in changed.items() if array is not None}
     with pytest.raises(MalformedUpdate) as refusal:
         tensors.prototypes_from_bytes(tensors.to_bytes(arrays))
     assert refusal.value.metadata["check"] == check
 
 
 @pytest.mark.parametrize(("size", "chunk_bytes", "offset"), [(0, 3, 0), (1, 3, 0), (9, 3, 0), (10, 3, 0), (10, 3, 4)])
-def test_chunks_cover_the_rest_in_order(size, chunk_bytes, offset) -> None:
+def test_chunks_cover_the_rest_in_order(size: int, chunk_bytes: int, offset: int) -> None:
     data = bytes(range(size))
     position = offset
     for begin, piece in tensors.chunks(data, chunk_bytes, offset):

@@ -1,4 +1,4 @@
-"""What tests of the trainer's core start from."""
+"""Small configurations, data and models for tests of the trainer's core."""
 
 import hashlib
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""What a container's health check hears from a trainer."""
+"""A trainer's answers to a container's health check."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the worker makes of tasks, heartbeats and failures; runner and connection are scripted, so there is no wire."""
+"""The worker's handling of tasks, heartbeats and failures; runner and connection are scripted, so there is no wire."""
 
 from __future__ import annotations
 

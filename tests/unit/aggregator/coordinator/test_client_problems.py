@@ -1,4 +1,4 @@
-"""What a client reports to be wrong stays visible until the client works again."""
+"""A problem that a client reports stays visible until the client works again."""
 
 from __future__ import annotations
 

@@ -492,9 +492,7 @@ def test_uploads_that_nobody_goes_on_with_expire_and_those_that_go_on_stay(
         going_on.close()
 
 
-def test_a_model_to_begin_with_expires_when_nobody_has_used_it_for_days(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_model_to_begin_with_expires_when_nobody_has_used_it_for_days(folder: Path) -> None:
     with LocalFederation.small(folder) as federation:
         federation.join()
         used, unused = (to_bytes(NumpyClient("ann").first_model(seed)) for seed in (1, 2))

@@ -1,4 +1,4 @@
-"""Who acts for a client: instance tokens, leases, heartbeats, and what the history says of them."""
+"""Membership: instance tokens, leases, heartbeats, and the events that they leave."""
 
 from __future__ import annotations
 

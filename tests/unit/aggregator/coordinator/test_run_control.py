@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
@@ -305,14 +305,15 @@ def test_one_request_id_means_one_wish(federation: LocalFederation) -> None:
     coordinator = federation.coordinator
     coordinator.pause(run.run_id, request_id="mine")
     before = federation.events()
-    for wish in (
+    wishes: tuple[Callable[[], object], ...] = (
         lambda: coordinator.pause(run.run_id, now=True, request_id="mine"),
         lambda: coordinator.pause(other.run_id, request_id="mine"),
         lambda: coordinator.resume(run.run_id, request_id="mine"),
         lambda: coordinator.stop(run.run_id, request_id="mine"),
         lambda: coordinator.create_run("mine", a_document()),
         lambda: coordinator.stop(run.run_id, request_id="request 0"),  # that one created the run
-    ):
+    )
+    for wish in wishes:
         with pytest.raises(RequestIdReused, match="send a new one"):
             wish()
     assert federation.events() == before

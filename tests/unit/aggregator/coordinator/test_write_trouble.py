@@ -1,4 +1,4 @@
-"""What people are told of storage that fails: until it works again, or nobody has tried for a while."""
+"""Reports of a store that fails: they last until it works again, or until nobody has tried for a while."""
 
 from __future__ import annotations
 

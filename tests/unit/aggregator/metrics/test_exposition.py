@@ -1,4 +1,4 @@
-"""What /metrics shows: everything known from the start, active runs only, and no more series than the bounds allow."""
+"""Series of /metrics: everything known from the start, active runs only, and no more series than the bounds allow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a round's time went: phases from what was seen, whatever was not, and never a gap."""
+"""Times of a round's phases: computed from the events that were seen, without a gap where some were not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What /metrics tells of rounds and runs through a coordinator: ages, phases, results, and all of it after a restart."""
+"""Metrics of rounds and runs through a coordinator: ages, phases, results, and all of them after a restart."""
 
 from __future__ import annotations
 
@@ -338,9 +338,7 @@ def test_a_round_that_cannot_be_aggregated_has_failed(
     assert results(federation) == {"failed": 1}
 
 
-def test_a_run_of_another_version_is_counted_as_failed_when_it_is_found(
-    federation: LocalFederation, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_of_another_version_is_counted_as_failed_when_it_is_found(federation: LocalFederation) -> None:
     run = round_of(federation, federation.create(run=ROUNDS), 1)
     current = federation.store.find_run(run.run_id)
     assert current is not None

@@ -1,4 +1,4 @@
-"""What counts as progress of a client."""
+"""Progress of a client: which of its reports count."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which events a step of a run amounts to."""
+"""Events of each step of a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a round comes to: accuracy by domain, losses, and the lines and the manifest that a run leaves."""
+"""Results of a round: accuracy by domain, losses, and the lines and the manifest that a run leaves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which task a client has follows from the runs' states alone."""
+"""A client's task follows from the runs' states alone."""
 
 from __future__ import annotations
 

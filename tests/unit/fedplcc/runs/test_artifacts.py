@@ -1,4 +1,4 @@
-"""What a run leaves: whole files, the right bytes, a summary."""
+"""Artifacts of a run: whole files, the right bytes, a summary."""
 
 from __future__ import annotations
 

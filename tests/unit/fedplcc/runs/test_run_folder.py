@@ -1,4 +1,4 @@
-"""Which folder a demo or a simulation works in, and that nobody else does."""
+"""The folder of a demo or a simulation, in which nobody else works."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ def model_of(state: Path, run: Run, number: int) -> Path:
     with closing(sqlite3.connect(state / "aggregator.sqlite")) as connection:
         query = "SELECT model ->> 'sha256' FROM rounds WHERE run_id = ? AND number = ?"
         (name,) = connection.execute(query, (run.run_id, number)).fetchone()
-    return state / "blobs" / name[:2] / name
+    return state / "blobs" / str(name)[:2] / str(name)
 
 
 # doctor
@@ -404,7 +404,7 @@ def test_a_database_that_may_not_grow_says_to_make_room(
     connect = sqlite3.connect
 
     def narrow(database: str | Path, **options: Any) -> sqlite3.Connection:
-        connection = connect(database, **options)
+        connection: sqlite3.Connection = connect(database, **options)
         if Path(database).parent == tmp_path / "backup":
             connection.execute("PRAGMA max_page_count = 1")
         return connection

@@ -1,4 +1,4 @@
-"""What is known of a run from its events and its clients."""
+"""State of a run, reduced from its events and its clients."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from shared.config.toml_text import toml_tables, toml_value
         [f"class {i}" for i in range(345)],
     ],
 )
-def test_a_value_is_read_back_from_toml_as_it_was(value) -> None:
+def test_a_value_is_read_back_from_toml_as_it_was(value: Any) -> None:
     text = toml_value(value)
     assert tomllib.loads(f"value = {text}") == {"value": value}
     assert max(map(len, text.splitlines())) <= 105

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 import torch
 from torch.nn.functional import cosine_similarity, cross_entropy
@@ -24,7 +26,7 @@ from shared.types import PrototypeSet
 from tests.support.oracles.client_losses import Situation, a_point, assert_torch_agrees_with_numpy, gradients, values
 
 
-def a_set(vectors, class_ids, groups):
+def a_set(vectors: npt.ArrayLike, class_ids: Sequence[int] | np.ndarray, groups: npt.ArrayLike) -> PrototypeSet:
     rows = PrototypeSet.of(vectors, class_ids, np.ones(len(class_ids)))
     return PrototypeSet(rows.vectors, rows.class_ids, rows.weights, np.asarray(groups, np.int64))
 
@@ -33,17 +35,17 @@ SIGNALS = a_set([(1, 0), (0.6, 0.8), (0, 3), (2, 1), (0, 1)], [0, 0, 1, 0, 1], [
 """Local signals of two clients, then one averaged signal for each of classes 0 and 1."""
 
 
-def of(labels, prototypes=SIGNALS, num_classes=3):
+def of(labels: list[int], prototypes: PrototypeSet = SIGNALS, num_classes: int = 3) -> Situation:
     return Situation(labels_B=labels, num_classes=num_classes, prototypes=prototypes)
 
 
-def a_batch(seed):
+def a_batch(seed: int) -> tuple[np.ndarray, list[int], PrototypeSet]:
     rng = np.random.default_rng(seed)
     class_ids, groups = [0, 0, 0, 1, 1, 3, 0, 1, 3], [0, 0, 1, 0, 2, 2, -1, -1, -1]
     return rng.normal(size=(6, 5)), [0, 1, 2, 3, 0, 1], a_set(rng.normal(size=(9, 5)), class_ids, groups)
 
 
-def by_torch(features, labels, signals, tau):
+def by_torch(features: np.ndarray, labels: list[int], signals: PrototypeSet, tau: float) -> tuple[float, float]:
     """Eq. 16: probabilities of a softmax over the pool, summed over the positives; eq. 17: a cross-entropy over classes."""
     vectors = torch.tensor(signals.vectors, dtype=torch.float64)
     is_pooled = torch.tensor(signals.group_ids >= 0)
@@ -65,7 +67,7 @@ def by_torch(features, labels, signals, tau):
 class TestValues:
     @pytest.mark.parametrize("tau", [0.07, 0.5])
     @pytest.mark.parametrize("seed", range(3))
-    def test_terms_are_the_papers_by_another_road(self, seed, tau) -> None:
+    def test_terms_are_the_papers_by_another_road(self, seed: int, tau: float) -> None:
         features, labels, signals = a_batch(seed)
         found = values(client_loss, Config(tau=tau), a_point(features, 4), of(labels, signals, 4))
         local, averaged = by_torch(features, labels, signals, tau)
@@ -120,7 +122,7 @@ class TestValues:
         ("lambda1", "lambda2", "names"),
         [(0, 0, ["ce"]), (1, 0, ["ce", "local"]), (0, 1, ["ce", "global"]), (1, 1, ["ce", "local", "global"])],
     )
-    def test_a_term_with_coefficient_zero_is_left_out(self, lambda1, lambda2, names) -> None:
+    def test_a_term_with_coefficient_zero_is_left_out(self, lambda1: int, lambda2: int, names: list[str]) -> None:
         config = Config(lambda1=lambda1, lambda2=lambda2)
         assert list(values(client_loss, config, a_point([(1, 0)], 3), of([0]))) == names
 
@@ -131,7 +133,7 @@ class TestValues:
 
 class TestGradient:
     @pytest.mark.parametrize("seed", range(2))
-    def test_autograd_agrees_with_finite_differences_of_the_numpy_loss(self, seed) -> None:
+    def test_autograd_agrees_with_finite_differences_of_the_numpy_loss(self, seed: int) -> None:
         features, labels, signals = a_batch(seed)
         assert_torch_agrees_with_numpy(client_loss, Config(tau=0.3), a_point(features, 4), of(labels, signals, 4))
 

@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from shared.methods import fpl
 from shared.methods.base import ClientStep
 from shared.methods.fedplcc import METHOD, Config, client_loss, client_report, server_prototypes
+from shared.methods.finch import MergeMean
 from shared.types import PrototypeSet
 from tests.support.oracles.client_losses import Situation, a_point, assert_torch_agrees_with_numpy, gradients
 from tests.support.oracles.numpy_ops import a_step
@@ -22,7 +23,7 @@ from trainer.learning.ops import TorchOps, to_device
 PUBLISHED = PrototypeSet.of([(1, 0), (0.6, 0.8), (0.28, 0.96)], [0, 0, 1], [0.75, 0.25, 1])
 
 
-def values_of(step, config) -> dict[str, float]:
+def values_of(step: ClientStep, config: Config) -> dict[str, float]:
     return {name: float(term.value) for name, term in client_loss(step, config).items()}
 
 
@@ -64,7 +65,7 @@ class TestPublishedValues:
         ("label", "phi", "contra", "corr"),
         [(0, 0.5, 0.00157616, -0.75), (0, 1.0, 0.00157616, -0.943649), (1, 0.5, 6.453549, -0.529150)],
     )
-    def test_one_sample(self, label, phi, contra, corr) -> None:
+    def test_one_sample(self, label: int, phi: float, contra: float, corr: float) -> None:
         values = values_of(a_step([(1, 0)], [label], PUBLISHED), Config(phi=phi))
         assert values["contra"] == pytest.approx(contra, abs=5e-7)
         assert values["corr"] == pytest.approx(corr, abs=5e-7)
@@ -87,7 +88,7 @@ class TestTopK:
     SIX = PrototypeSet.of(np.c_[np.ones(6), np.linspace(0, 1, 6)], [0] * 6, [0.05, 0.1, 0.15, 0.2, 0.24, 0.26])
 
     @pytest.mark.parametrize(("phi", "k"), [(1e-12, 1), (0.01, 1), (0.5, 3), (0.51, 4), (1.0, 6)])
-    def test_k_is_the_ceiling_of_phi_times_the_class_size(self, phi, k) -> None:
+    def test_k_is_the_ceiling_of_phi_times_the_class_size(self, phi: float, k: int) -> None:
         similarity = (1 / np.hypot(1, np.linspace(0, 1, 6))) ** 0.5
         largest = np.sort(similarity * self.SIX.weights)[::-1][:k]
         assert values_of(a_step([(1, 0)], [0], self.SIX), Config(phi=phi))["corr"] == pytest.approx(-largest.sum())
@@ -114,7 +115,7 @@ class TestWhatTermsApplyTo:
         ("lambda1", "lambda2", "names"),
         [(0, 0, ["ce"]), (1, 0, ["ce", "contra"]), (0, 1, ["ce", "corr"]), (1, 1, ["ce", "contra", "corr"])],
     )
-    def test_a_term_with_coefficient_zero_is_left_out(self, lambda1, lambda2, names) -> None:
+    def test_a_term_with_coefficient_zero_is_left_out(self, lambda1: int, lambda2: int, names: list[str]) -> None:
         config = Config(lambda1=lambda1, lambda2=lambda2)
         assert list(client_loss(a_step([(1, 0)], [0], PUBLISHED), config)) == names
 
@@ -135,7 +136,7 @@ class TestWhatTermsApplyTo:
         assert values_of(a_step([(1, 0.2), (0.1, 1)], [0, 0], one_class), Config())["contra"] == 0
 
 
-def random_batch(seed: int):
+def random_batch(seed: int) -> tuple[np.ndarray, list[int], PrototypeSet]:
     rng = np.random.default_rng(seed)
     features = rng.uniform(0.05, 2, size=(7, 6))
     class_ids = np.array([0, 0, 0, 0, 1, 1, 2, 2, 2])
@@ -148,7 +149,7 @@ def random_batch(seed: int):
 class TestGradient:
     @pytest.mark.parametrize("config", [Config(), Config(alpha=0.25, tau=0.5, topk_rank="similarity"), Config(alpha=1)])
     @pytest.mark.parametrize("seed", range(3))
-    def test_autograd_agrees_with_finite_differences_of_the_numpy_loss(self, seed, config) -> None:
+    def test_autograd_agrees_with_finite_differences_of_the_numpy_loss(self, seed: int, config: Config) -> None:
         features, labels, prototypes = random_batch(seed)
         total, gradient_BD = torch_loss(features, labels, prototypes, 4, config, torch.float64)
 
@@ -176,10 +177,12 @@ class TestGradient:
     @pytest.mark.parametrize("cosine", [-1.0, -1e-8, 0.0, 1e-8, 1e-4, 1.0])
     @pytest.mark.parametrize("num_classes_known", [1, 2])
     @pytest.mark.parametrize("scale", [1e-7, 1.0, 1e4])
-    def test_loss_and_gradient_are_finite_at_awkward_cosines(self, cosine, num_classes_known, scale) -> None:
+    def test_loss_and_gradient_are_finite_at_awkward_cosines(
+        self, cosine: float, num_classes_known: int, scale: float
+    ) -> None:
         feature = scale * np.array([cosine, np.sqrt(1 - cosine**2)])
         prototypes = PrototypeSet.of([(1, 0), (1, 0), (0, 1)], [0, 0, num_classes_known - 1], [0.5, 0.5, 1])
-        features = [feature, feature, feature, (0, 0), (1e-12, 0)]
+        features = np.array([feature, feature, feature, (0, 0), (1e-12, 0)])
         for dtype in (torch.float32, torch.float64):
             total, gradient_BD = torch_loss(features, [0, 1, 2, 0, 0], prototypes, 3, Config(), dtype)
             assert np.isfinite(total)
@@ -203,7 +206,9 @@ class TestVariants:
         ("ramp_rounds", "round_number", "share"),
         [(0, 2, 1), (20, 2, 1 / 20), (20, 11, 0.5), (20, 21, 1), (20, 22, 1), (1, 2, 1), (5, 4, 0.6)],
     )
-    def test_both_coefficients_grow_in_equal_steps_and_then_stay(self, ramp_rounds, round_number, share) -> None:
+    def test_both_coefficients_grow_in_equal_steps_and_then_stay(
+        self, ramp_rounds: int, round_number: int, share: float
+    ) -> None:
         step = a_step([(1, 0)], [1], PUBLISHED, round_number=round_number)
         terms = client_loss(step, Config(ramp_rounds=ramp_rounds))
         assert terms["contra"].coefficient == pytest.approx(share * 100, rel=1e-12)
@@ -229,7 +234,7 @@ class TestVariants:
         assert values["corr"] == pytest.approx(-similarities[:2].sum(), rel=1e-6)  # weights of 1 are not bounded by 1
 
     @pytest.mark.parametrize("config", [Config(unit_weights=True), Config(ramp_rounds=4)])
-    def test_gradients_agree_with_finite_differences(self, config) -> None:
+    def test_gradients_agree_with_finite_differences(self, config: Config) -> None:
         features, labels, prototypes = random_batch(2)
         situation = Situation(labels_B=labels, num_classes=4, prototypes=prototypes)
         assert_torch_agrees_with_numpy(client_loss, config, a_point(features, 4), situation)
@@ -239,7 +244,7 @@ class TestBesideFpl:
     """Invariant: even weights 1/C, plain cosines and no correlation are FPL's contrast where classes are equally large."""
 
     @pytest.mark.parametrize("class_size", [1, 2, 4])
-    def test_value_and_gradient_are_fpls(self, class_size) -> None:
+    def test_value_and_gradient_are_fpls(self, class_size: int) -> None:
         rng = np.random.default_rng(class_size)
         class_ids = np.repeat(np.arange(3), class_size)
         even = PrototypeSet.of(
@@ -288,13 +293,13 @@ class TestConfig:
             ("min_cluster_size", 0, "greater than or equal to 1"),
         ],
     )
-    def test_a_value_out_of_range_is_refused_with_the_range(self, key, value, message) -> None:
+    def test_a_value_out_of_range_is_refused_with_the_range(self, key: str, value: float | str, message: str) -> None:
         with pytest.raises(ValidationError, match=message) as caught:
             Config.model_validate({key: value})
         assert caught.value.errors()[0]["loc"] == (key,)
 
 
-def features_of(seed: int, counts: list[int]):
+def features_of(seed: int, counts: list[int]) -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.default_rng(seed)
     labels = np.repeat(np.arange(len(counts)), counts)
     modes = rng.normal(size=(len(counts), 3, 8)) * 2
@@ -383,7 +388,9 @@ class TestServer:
     @pytest.mark.parametrize(
         ("merge_mean", "first_centre"), [("plain", (0.994124, 0.081135)), ("weighted", (0.997482, 0.034772))]
     )
-    def test_each_class_is_clustered_over_all_clients_and_normalised(self, merge_mean, first_centre) -> None:
+    def test_each_class_is_clustered_over_all_clients_and_normalised(
+        self, merge_mean: MergeMean, first_centre: tuple[float, float]
+    ) -> None:
         merged = server_prototypes(self.clients(), 4, Config(merge_mean=merge_mean))
         assert merged.class_ids.tolist() == [0, 1, 1, 1, 2]
         np.testing.assert_allclose(merged.weights, [1, 7 / 26, 12 / 26, 7 / 26, 1], rtol=1e-6)
@@ -401,7 +408,7 @@ class TestServer:
         assert len(server_prototypes([rows], 1, Config(partition="last"))) == 2
 
     @pytest.mark.parametrize("sets", [[], [PrototypeSet.empty()], [PrototypeSet.empty(2), PrototypeSet.empty()]])
-    def test_no_prototypes_give_an_empty_set(self, sets) -> None:
+    def test_no_prototypes_give_an_empty_set(self, sets: list[PrototypeSet]) -> None:
         assert len(server_prototypes(sets, 3, Config())) == 0
 
     def test_clients_without_prototypes_do_not_matter(self) -> None:

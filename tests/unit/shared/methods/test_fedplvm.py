@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
 import pytest
 import torch
@@ -15,17 +17,17 @@ from tests.support.oracles.client_losses import Situation, a_point, assert_torch
 CENTRES = PrototypeSet.of([(1, 0), (0.6, 0.8), (0.28, 0.96)], [0, 0, 1], [0.75, 0.25, 1])
 
 
-def of(labels, prototypes=CENTRES, num_classes=3):
+def of(labels: list[int], prototypes: PrototypeSet = CENTRES, num_classes: int = 3) -> Situation:
     return Situation(labels_B=labels, num_classes=num_classes, prototypes=prototypes)
 
 
-def a_batch(seed):
+def a_batch(seed: int) -> tuple[np.ndarray, list[int], PrototypeSet]:
     rng = np.random.default_rng(seed)
     prototypes = PrototypeSet.of(rng.uniform(0.05, 1, (7, 5)), [0, 0, 0, 1, 1, 3, 3], rng.uniform(0.1, 1, 7))
     return rng.uniform(0.05, 1, (6, 5)), [0, 1, 2, 3, 0, 1], prototypes
 
 
-def by_torch(features, labels, prototypes, config):
+def by_torch(features: np.ndarray, labels: list[int], prototypes: PrototypeSet, config: Config) -> tuple[float, float]:
     """The authors' code: softmax over all centres, and twice the mean squared error of a cosine to 1."""
     vectors = torch.tensor(prototypes.vectors, dtype=torch.float64)
     contrasts, corrections = [], []
@@ -48,7 +50,9 @@ def by_torch(features, labels, prototypes, config):
 class TestValues:
     @pytest.mark.parametrize("corr", ["mean_proto", "all_protos"])
     @pytest.mark.parametrize("seed", range(3))
-    def test_terms_are_those_of_the_authors_code_by_another_road(self, seed, corr) -> None:
+    def test_terms_are_those_of_the_authors_code_by_another_road(
+        self, seed: int, corr: Literal["mean_proto", "all_protos"]
+    ) -> None:
         features, labels, prototypes = a_batch(seed)
         config = Config(corr=corr)
         found = values(client_loss, config, a_point(features, 4), of(labels, prototypes, 4))
@@ -108,7 +112,9 @@ class TestValues:
 class TestGradient:
     @pytest.mark.parametrize("corr", ["mean_proto", "all_protos"])
     @pytest.mark.parametrize("seed", range(2))
-    def test_autograd_agrees_with_finite_differences_of_the_numpy_loss(self, seed, corr) -> None:
+    def test_autograd_agrees_with_finite_differences_of_the_numpy_loss(
+        self, seed: int, corr: Literal["mean_proto", "all_protos"]
+    ) -> None:
         features, labels, prototypes = a_batch(seed)
         assert_torch_agrees_with_numpy(client_loss, Config(corr=corr), a_point(features, 4), of(labels, prototypes, 4))
 
@@ -117,7 +123,7 @@ class TestBesideFedPlcc:
     """FedPLCC extends FedPLVM: with its weights and its correction off they are one contrast."""
 
     @pytest.mark.parametrize("alpha", [0.25, 0.5, 1.0])
-    def test_unit_weights_give_fedplvms_contrast(self, alpha) -> None:
+    def test_unit_weights_give_fedplvms_contrast(self, alpha: float) -> None:
         features, labels, prototypes = a_batch(4)
         situation = of(labels, prototypes, 4)
         other = fedplcc.Config(alpha=alpha, unit_weights=True, lambda2=0.0)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
 import pytest
 import torch
@@ -69,7 +71,7 @@ class TestValues:
 
 class TestGradient:
     @pytest.mark.parametrize("seed", range(3))
-    def test_autograd_agrees_with_finite_differences_of_the_numpy_loss(self, seed) -> None:
+    def test_autograd_agrees_with_finite_differences_of_the_numpy_loss(self, seed: int) -> None:
         rng = np.random.default_rng(seed)
         situation = of([0, 1, 2, 0], PrototypeSet.of(rng.normal(size=(2, 4)), [0, 2], [1, 1]))
         assert_torch_agrees_with_numpy(client_loss, Config(), a_point(rng.normal(size=(4, 4)), 3), situation)
@@ -109,14 +111,16 @@ class TestServer:
     )
 
     @pytest.mark.parametrize(("how", "first"), [("plain", 2.5), ("counts", (30 * 1 + 10 * 4) / 40)])
-    def test_a_class_s_prototype_is_the_mean_over_the_clients_that_have_it(self, how, first) -> None:
+    def test_a_class_s_prototype_is_the_mean_over_the_clients_that_have_it(
+        self, how: Literal["plain", "counts"], first: float
+    ) -> None:
         merged = server_prototypes(self.CLIENTS, 3, Config(proto_avg=how))
         assert merged.class_ids.tolist() == [0, 1]
         assert merged.vectors.tolist() == [[first, 0], [0, 1]]
         assert merged.weights.tolist() == [1, 1]
 
     @pytest.mark.parametrize("how", ["plain", "counts"])
-    def test_prototypes_are_not_shrunk_by_the_number_of_clients(self, how) -> None:
+    def test_prototypes_are_not_shrunk_by_the_number_of_clients(self, how: Literal["plain", "counts"]) -> None:
         same = [PrototypeSet.of([(3, 4)], [0], [count]) for count in (1, 20, 7)]
         assert server_prototypes(same, 1, Config(proto_avg=how)).vectors.tolist() == [[3, 4]]
 

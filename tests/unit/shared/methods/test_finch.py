@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 import tracemalloc
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
 from threadpoolctl import threadpool_limits
 
-from shared.methods.finch import finch, finch_star, first_neighbours, partition_level
+from shared.methods.finch import MergeMean, finch, finch_star, first_neighbours, partition_level
 
 
 def on_circle(*degrees: float) -> np.ndarray:
@@ -74,7 +76,7 @@ class TestPublishedVectors:
             ("weighted", [(0.997482, 0.034772), (0.861466, 0.507440), (0.289638, 0.955889)]),
         ],
     )
-    def test_centres_and_weights_of_finch_star(self, merge_mean, centres) -> None:
+    def test_centres_and_weights_of_finch_star(self, merge_mean: MergeMean, centres: list[tuple[float, float]]) -> None:
         clusters = finch_star(ONE_LEVEL, [5, 1, 1, 10, 2, 3, 3, 1], merge_mean=merge_mean)
         np.testing.assert_allclose(clusters.centres_CD, centres, atol=6e-7)
         assert clusters.centres_CD.dtype == np.float32
@@ -87,11 +89,11 @@ class TestPartitionChoice:
     @pytest.mark.parametrize(
         ("partition", "num_clusters"), [("first", 4), ("last", 2), ("index:0", 4), ("index:1", 2), ("index:7", 2)]
     )
-    def test_a_partition_is_named_by_its_place_in_the_hierarchy(self, partition, num_clusters) -> None:
+    def test_a_partition_is_named_by_its_place_in_the_hierarchy(self, partition: str, num_clusters: int) -> None:
         assert len(finch_star(TWO_LEVELS, np.ones(8), partition).centres_CD) == num_clusters
 
     @pytest.mark.parametrize("partition", ["", "middle", "index:", "index:-1", "index:1.5", "last ", "index:1\n"])
-    def test_an_unknown_partition_is_refused_by_name(self, partition) -> None:
+    def test_an_unknown_partition_is_refused_by_name(self, partition: str) -> None:
         with pytest.raises(ValueError, match="'last', 'first' or 'index:<l>'"):
             partition_level(partition)
 
@@ -109,7 +111,7 @@ class TestEdges:
         np.testing.assert_array_equal(finch_star([[3.0, 4.0]], [7]).centres_CD, [[3.0, 4.0]])
 
     @pytest.mark.parametrize("rows", [[[1, 0], [-1, 0]], [[1, 0], [0, 1], [-1, -1]], [[2, 1]] * 5])
-    def test_up_to_three_rows_and_equal_rows_are_one_cluster(self, rows) -> None:
+    def test_up_to_three_rows_and_equal_rows_are_one_cluster(self, rows: list[list[int]]) -> None:
         assert [labels.tolist() for labels in finch(rows)] == [[0] * len(rows)]
 
     def test_two_pairs_of_duplicates_are_two_clusters(self) -> None:
@@ -141,12 +143,12 @@ class TestEdges:
         np.testing.assert_array_equal(first_neighbours(np.array([[0.0, 0], [1, 0], [0, 0], [1, 0.1]])), [1, 3, 0, 1])
 
     @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 1e300])
-    def test_values_that_are_not_finite_in_float32_are_refused(self, bad) -> None:
+    def test_values_that_are_not_finite_in_float32_are_refused(self, bad: float) -> None:
         with pytest.raises(ValueError, match="finite"):
             finch([[1.0, bad], [1.0, 0.0]])
 
     @pytest.mark.parametrize("weights", [[1.0], [1, 1, 1], [1, 0], [1, -2], [1, np.nan], [1, np.inf], [[1, 1]]])
-    def test_weights_must_be_one_positive_number_per_row(self, weights) -> None:
+    def test_weights_must_be_one_positive_number_per_row(self, weights: list[Any]) -> None:
         with pytest.raises(ValueError, match="weights"):
             finch_star(np.eye(2), weights)
 
@@ -192,7 +194,9 @@ def on_the_edge(seed: int) -> np.ndarray:
 class TestTies:
     @pytest.mark.parametrize("make", [duplicates, integers, on_the_edge])
     @pytest.mark.parametrize("block_rows", [1, 7, 1024])
-    def test_the_lowest_of_tied_rows_wins_at_any_block_size(self, make, block_rows) -> None:
+    def test_the_lowest_of_tied_rows_wins_at_any_block_size(
+        self, make: Callable[[int], np.ndarray], block_rows: int
+    ) -> None:
         for seed in range(40):
             rows = make(seed)
             if len(rows) >= 2:
@@ -217,7 +221,7 @@ class TestTies:
         assert any(is_loser_chosen)
 
     @pytest.mark.parametrize("make", [duplicates, integers, on_the_edge])
-    def test_neither_blocks_nor_threads_change_a_label_or_a_bit(self, make) -> None:
+    def test_neither_blocks_nor_threads_change_a_label_or_a_bit(self, make: Callable[[int], np.ndarray]) -> None:
         for seed in range(100, 110):
             rows = make(seed)
             weights = np.arange(1.0, len(rows) + 1)
@@ -242,7 +246,7 @@ class TestTies:
             results.append((clusters.labels_N.tobytes(), clusters.centres_CD.tobytes()))
         assert len(set(results)) == 1
 
-    def test_a_few_rows_are_multiplied_in_pieces_that_change_no_label(self, monkeypatch) -> None:
+    def test_a_few_rows_are_multiplied_in_pieces_that_change_no_label(self, monkeypatch: pytest.MonkeyPatch) -> None:
         rng = np.random.default_rng(12)
         rows = np.abs(rng.normal(size=(4, 512))[rng.integers(0, 4, 35)] + 1e-5 * rng.normal(size=(35, 512)))
         rows[20] = rows[3]
@@ -256,7 +260,7 @@ class TestCrowds:
     """Rows with so many near-best neighbours that the float32 product cannot tell them apart."""
 
     @pytest.mark.parametrize("spread", [0.0, 1e-7, 1e-6, 1e-5, 1e-3])
-    def test_tight_clusters_are_told_apart(self, spread) -> None:
+    def test_tight_clusters_are_told_apart(self, spread: float) -> None:
         rng = np.random.default_rng(3)
         rows = (1 + spread * rng.normal(size=(80, 33))).astype(np.float32)
         assert first_neighbours(rows, block_rows=32).tolist() == first_neighbours_by_definition(rows)

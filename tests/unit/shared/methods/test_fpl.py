@@ -121,9 +121,9 @@ class TestGradient:
         assert_torch_agrees_with_numpy(client_loss, config, a_point(features, 3), of([0, 1, 2, 0]))
 
 
-def on_circle(degrees: list[int], radii=1.0) -> np.ndarray:
+def on_circle(degrees: list[int], radii: float | np.ndarray = 1.0) -> np.ndarray:
     angles = np.deg2rad(np.asarray(degrees, float))
-    return np.stack([np.cos(angles), np.sin(angles)], axis=1) * np.broadcast_to(radii, len(angles))[:, None]
+    return np.asarray(np.stack([np.cos(angles), np.sin(angles)], axis=1) * np.broadcast_to(radii, len(angles))[:, None])
 
 
 class TestServer:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -15,7 +17,9 @@ counts = st.integers(1, 2**29)
 
 
 @st.composite
-def updates(draw, dtype=np.float32, max_clients=6):
+def updates(
+    draw: st.DrawFn, dtype: type[np.number[Any]] = np.float32, max_clients: int = 6
+) -> tuple[list[np.ndarray], list[float]]:
     """Blocks of one shape, and a sample count for each."""
     length = draw(st.integers(1, 12))
     elements = finite if dtype == np.float32 else st.integers(-(2**60), 2**60)

@@ -1,4 +1,4 @@
-"""What is freed is used again."""
+"""Memory that is freed is used again."""
 
 from __future__ import annotations
 

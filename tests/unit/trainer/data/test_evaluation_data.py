@@ -21,7 +21,7 @@ def needs(folder: str) -> MarkDecorator:
 
 @needs("digit5")
 @pytest.mark.parametrize("domain", ["mnist", "mnistm", "svhn", "synth_substitute", "usps"])
-def test_digit5_loads_from_npz(domain) -> None:
+def test_digit5_loads_from_npz(domain: str) -> None:
     spec = f"npz:{DATA}/digit5/{domain}.npz"
     assert describe(spec) == {str(digit): 200 for digit in range(10)}
     data = load_dataset(spec, contract=DataSection(classes=tuple("0123456789")), samples_per_class=30)

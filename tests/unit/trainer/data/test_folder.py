@@ -1,3 +1,6 @@
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
 from PIL import Image
@@ -5,22 +8,23 @@ from PIL import Image
 from shared.errors import InvalidData
 from tests.unit.trainer.builders import a_contract
 from trainer.data import describe, load_dataset
+from trainer.data.loading import ClientData, ImageSet
 from trainer.data.sets.folder import read_image as maybe_image
 
 CONTRACT = a_contract(image_size=8)
 
 
-def put(path, shade=0, mode="L", size=(8, 8)) -> None:
+def put(path: Path, shade: float | tuple[int, ...] = 0, mode: str = "L", size: tuple[int, int] = (8, 8)) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     Image.new(mode, size, shade).save(path)
 
 
-def read_image(path):
+def read_image(path: Path) -> Any:
     """Loosely typed: an image that can be read."""
     return maybe_image(path)
 
 
-def shades(image_set):
+def shades(image_set: ImageSet) -> dict[str, list[int]]:
     """First pixel's red of each image, by class name."""
     return {
         CONTRACT.classes[label]: image_set.images_NSS3[image_set.labels_N == label, 0, 0, 0].tolist()
@@ -28,11 +32,11 @@ def shades(image_set):
     }
 
 
-def load(root, **kwargs):
+def load(root: Path, **kwargs: Any) -> ClientData:
     return load_dataset(f"folder:{root}", contract=CONTRACT, **kwargs)
 
 
-def test_train_and_test_folders_are_the_splits_and_classes_map_by_name(tmp_path) -> None:
+def test_train_and_test_folders_are_the_splits_and_classes_map_by_name(tmp_path: Path) -> None:
     put(tmp_path / "train/owl/1.png", 10)
     put(tmp_path / "train/cat/1.png", 20)
     put(tmp_path / "train/cat/2.png", 30)
@@ -47,7 +51,7 @@ def test_train_and_test_folders_are_the_splits_and_classes_map_by_name(tmp_path)
     assert data.train.labels_N.dtype == np.int64
 
 
-def test_without_them_every_nth_file_of_a_class_by_sorted_name_is_for_testing(tmp_path) -> None:
+def test_without_them_every_nth_file_of_a_class_by_sorted_name_is_for_testing(tmp_path: Path) -> None:
     for i in range(7):
         put(tmp_path / f"cat/{i}.png", i)
     put(tmp_path / "dog/0.png", 100)
@@ -56,7 +60,7 @@ def test_without_them_every_nth_file_of_a_class_by_sorted_name_is_for_testing(tm
     assert shades(data.test) == {"cat": [2, 5]}
 
 
-def test_describing_counts_files_without_opening_them(tmp_path) -> None:
+def test_describing_counts_files_without_opening_them(tmp_path: Path) -> None:
     for i in range(10):
         (tmp_path / "parrot").mkdir(exist_ok=True)
         (tmp_path / f"parrot/{i}.jpg").write_bytes(b"not read")
@@ -66,26 +70,26 @@ def test_describing_counts_files_without_opening_them(tmp_path) -> None:
     assert describe(f"folder:{tmp_path}", test_every=2) == {"cat": 0, "parrot": 5}
 
 
-def test_an_unknown_class_folder_is_named_with_the_known_classes(tmp_path) -> None:
+def test_an_unknown_class_folder_is_named_with_the_known_classes(tmp_path: Path) -> None:
     put(tmp_path / "cat/1.png")
     put(tmp_path / "dogs/1.png")
     with pytest.raises(InvalidData, match=r"class folder 'dogs', .* classes are cat, dog, owl; did you mean 'dog'\?"):
         load(tmp_path)
 
 
-def test_an_unknown_class_folder_is_an_error_even_without_a_file(tmp_path) -> None:
+def test_an_unknown_class_folder_is_an_error_even_without_a_file(tmp_path: Path) -> None:
     put(tmp_path / "cat/1.png")
     (tmp_path / "zebra").mkdir()
     with pytest.raises(InvalidData, match="class folder 'zebra'"):
         load(tmp_path)
 
 
-def test_a_client_with_one_class_is_legal(tmp_path) -> None:
+def test_a_client_with_one_class_is_legal(tmp_path: Path) -> None:
     put(tmp_path / "owl/1.png")
     assert load(tmp_path).class_counts == (0, 0, 1)
 
 
-def test_unreadable_files_are_skipped_counted_and_named(tmp_path) -> None:
+def test_unreadable_files_are_skipped_counted_and_named(tmp_path: Path) -> None:
     put(tmp_path / "train/cat/ok.png", 7)
     (tmp_path / "train/cat/notes.txt").write_text("hello")
     (tmp_path / "train/cat/zero.png").write_bytes(b"")
@@ -97,7 +101,7 @@ def test_unreadable_files_are_skipped_counted_and_named(tmp_path) -> None:
     assert (len(data.train), len(data.test)) == (1, 1)
 
 
-def test_a_subset_takes_the_next_image_in_the_place_of_an_unreadable_one(tmp_path) -> None:
+def test_a_subset_takes_the_next_image_in_the_place_of_an_unreadable_one(tmp_path: Path) -> None:
     for i in range(8):
         put(tmp_path / f"train/cat/{i}.png", i)
     (tmp_path / "test").mkdir()
@@ -110,7 +114,7 @@ def test_a_subset_takes_the_next_image_in_the_place_of_an_unreadable_one(tmp_pat
     assert data.unreadable == (f"train/cat/{chosen[0]}.png",)
 
 
-def test_no_training_image_is_an_error_that_counts_the_unreadable(tmp_path) -> None:
+def test_no_training_image_is_an_error_that_counts_the_unreadable(tmp_path: Path) -> None:
     put(tmp_path / "test/cat/1.png")
     (tmp_path / "train/cat").mkdir(parents=True)
     with pytest.raises(InvalidData, match="has no training image; a client needs at least one"):
@@ -124,14 +128,14 @@ def test_no_training_image_is_an_error_that_counts_the_unreadable(tmp_path) -> N
     ("folders", "sentence"),
     [(["train/cat"], "has train/ without test/"), (["test/cat"], "has test/ without train/"), ([], "no class folders")],
 )
-def test_half_a_layout_is_an_error_that_says_what_is_missing(tmp_path, folders, sentence) -> None:
+def test_half_a_layout_is_an_error_that_says_what_is_missing(tmp_path: Path, folders: list[str], sentence: str) -> None:
     for folder in folders:
         (tmp_path / folder).mkdir(parents=True)
     with pytest.raises(InvalidData, match=sentence):
         load(tmp_path)
 
 
-def test_a_folder_that_is_not_there_is_named(tmp_path) -> None:
+def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(InvalidData, match=r"cannot read the folder .*nowhere: No such file"):
         load(tmp_path / "nowhere")
     put(tmp_path / "file.png")
@@ -139,7 +143,7 @@ def test_a_folder_that_is_not_there_is_named(tmp_path) -> None:
         load(tmp_path / "file.png")
 
 
-def test_hidden_names_are_ignored_and_nested_folders_belong_to_their_class(tmp_path) -> None:
+def test_hidden_names_are_ignored_and_nested_folders_belong_to_their_class(tmp_path: Path) -> None:
     put(tmp_path / "cat/b/1.png", 2)
     put(tmp_path / "cat/a/9.png", 1)
     put(tmp_path / "cat/.hidden.png")
@@ -160,7 +164,9 @@ def test_hidden_names_are_ignored_and_nested_folders_belong_to_their_class(tmp_p
         ("CMYK", (0, 255, 0, 0), (255, 0, 255)),
     ],
 )
-def test_every_kind_of_pixel_becomes_rgb(tmp_path, mode, shade, expected) -> None:
+def test_every_kind_of_pixel_becomes_rgb(
+    tmp_path: Path, mode: str, shade: int | tuple[int, ...], expected: tuple[int, int, int]
+) -> None:
     path = tmp_path / ("image.tif" if mode == "CMYK" else "image.png")
     put(path, shade, mode)
     pixels = read_image(path)
@@ -169,19 +175,19 @@ def test_every_kind_of_pixel_becomes_rgb(tmp_path, mode, shade, expected) -> Non
     assert tuple(pixels[0, 0]) == expected
 
 
-def test_a_palette_is_looked_up(tmp_path) -> None:
+def test_a_palette_is_looked_up(tmp_path: Path) -> None:
     image = Image.new("P", (4, 4), 1)
     image.putpalette([0, 0, 0, 9, 8, 7])
     image.save(tmp_path / "image.png")
     assert tuple(read_image(tmp_path / "image.png")[0, 0]) == (9, 8, 7)
 
 
-def test_floats_have_no_known_range(tmp_path) -> None:
+def test_floats_have_no_known_range(tmp_path: Path) -> None:
     put(tmp_path / "image.tif", 0.5, "F")
     assert read_image(tmp_path / "image.tif") is None
 
 
-def test_photographs_of_any_shape_are_resized(tmp_path) -> None:
+def test_photographs_of_any_shape_are_resized(tmp_path: Path) -> None:
     put(tmp_path / "cat/wide.png", (10, 20, 30), "RGB", (50, 20))
     data = load(tmp_path)
     assert data.train.images_NSS3.shape == (1, 8, 8, 3)

@@ -44,7 +44,8 @@ def spec(tmp_path: Path) -> str:
 
 
 def chosen(spec: str, **kwargs: int) -> list[int]:
-    return load_dataset(spec, contract=CONTRACT, **kwargs).train.images_NSS3[:, 0, 0, 0].tolist()
+    images = load_dataset(spec, contract=CONTRACT, **kwargs).train.images_NSS3
+    return [int(shade) for shade in images[:, 0, 0, 0]]
 
 
 def test_a_subset_is_balanced_and_a_class_with_fewer_keeps_what_it_has(spec: str) -> None:

@@ -1,6 +1,7 @@
 """Parts of data sets for simulated clients, and long tails."""
 
 import itertools
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from shared.errors import InvalidData
 from trainer.data import describe, opened_once, specs
 from trainer.data.sets import arrays
+from trainer.data.source import Samples, Source
 from trainer.data.specs import open_source
 
 CLASSES = ("a", "b", "c", "d")
@@ -28,29 +30,30 @@ def whole(tmp_path: Path) -> str:
     return f"npz:{tmp_path}/whole.npz"
 
 
-def numbers(samples):
+def numbers(samples: Samples) -> list[int]:
     """Which images of the whole set they are, by their shade."""
-    return [int(samples.read(i)[0, 0, 0]) for i in range(len(samples))]
+    images = [samples.read(i) for i in range(len(samples))]
+    return [int(image[0, 0, 0]) for image in images if image is not None]
 
 
-def joined(lists):
+def joined(lists: Iterable[list[int]]) -> list[int]:
     return list(itertools.chain.from_iterable(lists))
 
 
-def parts(rule, of, whole):
+def parts(rule: str, of: int, whole: str) -> tuple[list[list[int]], list[list[int]]]:
     sources = [open_source(f"part:{k}/{of}:{rule}:{whole}", 5) for k in range(of)]
     return [numbers(source.train) for source in sources], [numbers(source.test) for source in sources]
 
 
 @pytest.mark.parametrize("rule", ["dirichlet(alpha=0.5,min_size=3,seed=1)", "domain", "sharding(shards=2,seed=1)"])
-def test_the_parts_of_a_set_are_the_whole_set_once(rule, whole) -> None:
+def test_the_parts_of_a_set_are_the_whole_set_once(rule: str, whole: str) -> None:
     train, test = parts(rule, 4, whole)
     assert sorted(joined(train)) == list(range(80))
     assert sorted(joined(test)) == list(range(22))
     assert all(part == sorted(part) for part in (*train, *test))
 
 
-def test_labels_stay_with_their_images(whole) -> None:
+def test_labels_stay_with_their_images(whole: str) -> None:
     full = open_source(whole, 5)
     part = open_source(f"part:2/4:dirichlet(min_size=2):{whole}", 5)
     assert part.class_names == CLASSES
@@ -59,7 +62,7 @@ def test_labels_stay_with_their_images(whole) -> None:
         assert side.name(0) == all_of_it.name(numbers(side)[0])
 
 
-def test_shards_deal_test_images_by_the_labels_of_the_training_images(whole) -> None:
+def test_shards_deal_test_images_by_the_labels_of_the_training_images(whole: str) -> None:
     for k in range(4):
         part = open_source(f"part:{k}/4:sharding(shards=1):{whole}", 5)
         assert len(set(part.train.labels_N)) == 1
@@ -75,19 +78,19 @@ def test_shards_deal_test_images_by_the_labels_of_the_training_images(whole) -> 
         ("", [27, 27, 26]),
     ],
 )
-def test_a_domain_is_drawn_in_the_sizes_asked_for(settings, sizes, whole) -> None:
+def test_a_domain_is_drawn_in_the_sizes_asked_for(settings: str, sizes: list[int], whole: str) -> None:
     train, test = parts(f"domain({settings})", 3, whole)
     assert [len(part) for part in train] == sizes
     assert len(set(joined(train))) == sum(sizes)
     assert [len(part) for part in test] == [8, 7, 7]
 
 
-def test_another_seed_gives_other_parts_and_the_same_seed_the_same(whole) -> None:
+def test_another_seed_gives_other_parts_and_the_same_seed_the_same(whole: str) -> None:
     drawn = [parts(f"domain(seed={seed})", 3, whole) for seed in (0, 0, 1)]
     assert drawn[0] == drawn[1] != drawn[2]
 
 
-def test_a_long_tail_thins_training_images_before_they_are_divided(whole) -> None:
+def test_a_long_tail_thins_training_images_before_they_are_divided(whole: str) -> None:
     tail = f"long_tail(imbalance=0.1,seed=3):{whole}"
     assert describe(tail) == {"a": 20, "b": 9, "c": 4, "d": 2}  # floor(20 * 0.1^(m / 3))
     assert len(open_source(tail, 5).test) == 22
@@ -95,10 +98,12 @@ def test_a_long_tail_thins_training_images_before_they_are_divided(whole) -> Non
     assert sorted(joined(train)) == numbers(open_source(tail, 5).train)
 
 
-def test_parts_that_are_asked_for_one_after_another_may_share_one_opened_set(whole, monkeypatch) -> None:
+def test_parts_that_are_asked_for_one_after_another_may_share_one_opened_set(
+    whole: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     opened = []
 
-    def noted(text, _test_every):
+    def noted(text: str, _test_every: int) -> Source:
         opened.append(text)
         return arrays.open_npz(Path(text))
 
@@ -149,7 +154,7 @@ def test_parts_that_are_asked_for_one_after_another_may_share_one_opened_set(who
         ("long_tail(imbalance=0.5)", r"names nothing after the colon; write long_tail\(imbalance=IF\):DATA"),
     ],
 )
-def test_slips_are_answered_with_one_sentence(spec, sentence, whole) -> None:
+def test_slips_are_answered_with_one_sentence(spec: str, sentence: str, whole: str) -> None:
     with pytest.raises(InvalidData, match=sentence) as raised:
         describe(spec.format(whole))
     assert "\n" not in raised.value.detail

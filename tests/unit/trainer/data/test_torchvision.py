@@ -175,13 +175,13 @@ def test_a_server_that_is_out_of_reach_is_told_as_such(
     assert socket.getdefaulttimeout() is None
 
 
-def test_a_folder_that_cannot_be_written_is_told_as_such(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_cannot_be_written_is_told_as_such(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("no folder")
     with pytest.raises(StoreUnavailable, match="cannot write MNIST to"):
         fetch("mnist", tmp_path / "file")
 
 
-def test_what_is_in_place_but_damaged_is_not_called_fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_in_place_but_damaged_is_not_called_fetched(tmp_path: Path) -> None:
     public_sets.write_usps(tmp_path)
     (tmp_path / "usps.bz2").write_bytes(b"cut short")
     with pytest.raises(

@@ -12,12 +12,14 @@ from trainer.learning.batches import batches, batches_per_pass, num_steps
 WHO = {"seed": 0, "client_id": "a", "round": 1}
 
 
-def first(count, num_examples=12, batch_size=4, **who: Any):
+def first(count: int, num_examples: int = 12, batch_size: int = 4, **who: Any) -> list[list[int]]:
     return [batch.tolist() for batch in islice(batches(num_examples, batch_size, **{**WHO, **who}), count)]
 
 
 @given(st.integers(2, 200), st.integers(2, 50))
-def test_a_pass_holds_every_sample_once_in_batches_that_batch_normalisation_can_take(num_examples, batch_size) -> None:
+def test_a_pass_holds_every_sample_once_in_batches_that_batch_normalisation_can_take(
+    num_examples: int, batch_size: int
+) -> None:
     passes = 2
     plan = first(passes * batches_per_pass(num_examples, batch_size), num_examples, batch_size)
     size = len(plan) // passes
@@ -59,5 +61,5 @@ def test_the_order_is_a_function_of_seed_client_and_round() -> None:
     ("training", "num_examples", "steps"),
     [({"local_steps": 7}, 300, 7), ({"local_epochs": 3}, 300, 30), ({"local_epochs": 2}, 1, 2), ({}, 1000, 10)],
 )
-def test_a_round_lasts_steps_or_passes(training, num_examples, steps) -> None:
+def test_a_round_lasts_steps_or_passes(training: dict[str, int], num_examples: int, steps: int) -> None:
     assert num_steps(TrainingSection.model_validate(training), num_examples) == steps

@@ -13,7 +13,7 @@ CONTRACT = a_contract(mean=(0.1, 0.5, 0.9), std=(0.5, 0.25, 1.0))
 
 
 def normalised(images: np.ndarray) -> np.ndarray:
-    values = (images / 255.0 - np.array(CONTRACT.mean)) / np.array(CONTRACT.std)
+    values: np.ndarray = (images / 255.0 - np.array(CONTRACT.mean)) / np.array(CONTRACT.std)
     return values.transpose(0, 3, 1, 2).astype(np.float32)
 
 
@@ -69,7 +69,7 @@ def test_a_set_stays_in_host_memory_where_it_would_take_more_than_half_of_what_i
 ) -> None:
     asked = []
 
-    def noted(tensor, *where):
+    def noted(tensor: torch.Tensor, *where: Any) -> torch.Tensor:
         asked.append(where)
         return tensor
 
@@ -83,7 +83,7 @@ def test_a_set_stays_in_host_memory_where_it_would_take_more_than_half_of_what_i
 
 
 def test_a_device_that_is_full_after_all_leaves_the_set_in_host_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    def is_full(tensor, *where) -> Never:
+    def is_full(tensor: torch.Tensor, *where: Any) -> Never:
         raise torch.OutOfMemoryError("somebody was faster")
 
     monkeypatch.setattr(torch.Tensor, "to", is_full)

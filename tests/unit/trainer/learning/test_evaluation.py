@@ -78,7 +78,7 @@ def test_scores_are_made_of_as_many_images_at_once_as_there_is_memory_for(monkey
     monkeypatch.setattr(evaluation, "SCORED_ELEMENTS", 8)
     sizes: list[int] = []
 
-    def backwards(features_PD, logits_PM):
+    def backwards(features_PD: torch.Tensor, logits_PM: torch.Tensor) -> torch.Tensor:
         sizes.append(len(logits_PM))
         return logits_PM.flip(-1)
 

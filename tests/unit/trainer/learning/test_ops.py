@@ -1,12 +1,14 @@
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 import torch
 from scipy.special import logsumexp
 
 from shared.methods import METHODS, fedplcc
-from shared.methods.base import ClientStep
+from shared.methods.base import ClientStep, Prototypes
 from shared.types import PrototypeSet
 from tests.unit.trainer.builders import CPU
 from trainer.learning.ops import TorchOps, to_device
@@ -15,16 +17,23 @@ OPS = TorchOps()
 RNG = np.random.default_rng(0)
 
 
-def leaf(values, **options):
+def leaf(values: npt.ArrayLike, **options: Any) -> torch.Tensor:
     return torch.tensor(values, requires_grad=True, **options)
 
 
-def doubles(*shape):
+def doubles(*shape: int) -> torch.Tensor:
     return leaf(RNG.standard_normal(shape))
 
 
-def constants(prototypes, num_classes):
-    return to_device(prototypes, num_classes, CPU)
+def constants(prototypes: PrototypeSet, num_classes: int) -> Prototypes:
+    found = to_device(prototypes, num_classes, CPU)
+    assert found is not None
+    return found
+
+
+def gradient(tensor: torch.Tensor) -> torch.Tensor:
+    assert tensor.grad is not None
+    return tensor.grad
 
 
 def test_cosine_is_the_product_over_the_norms() -> None:
@@ -65,7 +74,7 @@ def test_what_was_computed_without_gradients_is_not_kept_for_a_step_with_them() 
         ops.cosine(torch.ones(3, 4), constant)
     x = leaf(np.ones((3, 4), np.float32))
     ops.cosine(x, constant).sum().backward()
-    assert x.grad.isfinite().all()
+    assert gradient(x).isfinite().all()
 
 
 def test_what_has_a_gradient_or_no_history_is_never_kept() -> None:
@@ -84,7 +93,7 @@ def test_a_zero_row_has_cosine_zero_and_no_nan_in_its_gradient() -> None:
     cosine = OPS.cosine(x, torch.ones(1, 3))
     cosine.sum().backward()
     assert cosine.tolist() == [[0], [0]]
-    assert x.grad.isfinite().all()
+    assert gradient(x).isfinite().all()
 
 
 def test_row_norms_are_constants() -> None:
@@ -97,8 +106,8 @@ def test_row_norms_are_constants() -> None:
 def test_the_gradient_is_zero_where_a_floor_acts() -> None:
     x = leaf([-1.0, 0.5])
     (OPS.clamp_min(x, 1e-4) ** 0.5).sum().backward()
-    assert x.grad[0] == 0
-    assert x.grad[1] == pytest.approx(0.5 * 0.5**-0.5)
+    assert gradient(x)[0] == 0
+    assert gradient(x)[1] == pytest.approx(0.5 * 0.5**-0.5)
 
 
 def test_log_sum_exp_counts_the_entries_in_the_mask() -> None:
@@ -114,8 +123,8 @@ def test_log_sum_exp_of_nothing_is_zero_with_zero_gradient() -> None:
     value = OPS.logsumexp(x, torch.tensor([[True, True], [False, False]]))
     value.sum().backward()
     assert value[1] == 0
-    assert x.grad[1].tolist() == [0, 0]
-    assert x.grad[0].sum() == pytest.approx(1)
+    assert gradient(x)[1].tolist() == [0, 0]
+    assert gradient(x)[0].sum() == pytest.approx(1)
 
 
 def test_log_sum_exp_without_a_mask_has_the_bits_of_a_full_mask() -> None:
@@ -147,10 +156,12 @@ def test_where_lets_no_nan_through_from_the_other_side() -> None:
     chosen = OPS.where(torch.tensor([False, True]), x.sqrt(), 7.0)
     chosen.sum().backward()
     assert chosen.tolist() == [7, 2]
-    assert x.grad[1] == 0.25
+    assert gradient(x)[1] == 0.25
 
 
-def a_step(features, labels, prototypes, num_classes):
+def a_step(
+    features: npt.ArrayLike, labels: list[int], prototypes: PrototypeSet, num_classes: int
+) -> tuple[torch.Tensor, ClientStep]:
     features = torch.tensor(features, dtype=torch.float64).requires_grad_()
     step = ClientStep(
         ops=OPS,
@@ -174,20 +185,22 @@ VECTOR = PrototypeSet.of([[1.0, 0.0], [0.6, 0.8], [0.28, 0.96]], [0, 0, 1], [0.7
     ("label", "phi", "contra", "corr"),
     [(0, 0.5, 0.00157616, -0.75), (0, 1.0, 0.00157616, -0.943649), (1, 0.5, 6.453549, -0.529150)],
 )
-def test_fedplcc_gives_the_reference_values_in_torch(label, phi, contra, corr) -> None:
+def test_fedplcc_gives_the_reference_values_in_torch(label: int, phi: float, contra: float, corr: float) -> None:
     _, step = a_step([[1.0, 0.0]], [label], VECTOR, 2)
     terms = fedplcc.client_loss(_in_double(step), fedplcc.Config(phi=phi))
     assert terms["contra"].value.item() == pytest.approx(contra, rel=1e-5)
     assert terms["corr"].value.item() == pytest.approx(corr, rel=1e-5)
 
 
-def _in_double(step):
-    prototypes = replace(step.prototypes, vectors_GD=step.prototypes.vectors_GD.double())
-    return replace(step, prototypes=replace(prototypes, weights_G=prototypes.weights_G.double()))
+def _in_double(step: ClientStep) -> ClientStep:
+    prototypes = step.prototypes
+    assert prototypes is not None
+    vectors_GD, weights_G = prototypes.vectors_GD.double(), prototypes.weights_G.double()
+    return replace(step, prototypes=replace(prototypes, vectors_GD=vectors_GD, weights_G=weights_G))
 
 
 @pytest.mark.parametrize("cosine", [-1.0, -1e-8, 0.0, 1e-8, 1.0])
-def test_fedplcc_has_a_finite_loss_and_gradient_at_every_cosine(cosine) -> None:
+def test_fedplcc_has_a_finite_loss_and_gradient_at_every_cosine(cosine: float) -> None:
     rows = [[cosine, float(np.sqrt(1 - cosine**2))], [0.0, 0.0], [0.3, -0.2]]
     for prototypes, num_classes in (
         (PrototypeSet.of(np.eye(2), [0, 2], [1, 1]), 3),  # class 1 is missing
@@ -198,13 +211,13 @@ def test_fedplcc_has_a_finite_loss_and_gradient_at_every_cosine(cosine) -> None:
         total = sum(term.coefficient * term.value for term in terms.values() if term.value.requires_grad)
         total.backward()
         assert total.isfinite()
-        assert features.grad.isfinite().all()
-        assert features.grad[1].tolist() == [0, 0]  # a zero feature has no direction
-        assert features.grad[2].tolist() == [0, 0]  # a class without prototypes
+        assert gradient(features).isfinite().all()
+        assert gradient(features)[1].tolist() == [0, 0]  # a zero feature has no direction
+        assert gradient(features)[2].tolist() == [0, 0]  # a class without prototypes
 
 
 def test_an_empty_prototype_set_is_none() -> None:
-    assert constants(PrototypeSet.empty(512), 10) is None
+    assert to_device(PrototypeSet.empty(512), 10, CPU) is None
 
 
 def test_prototypes_arrive_as_constants_with_class_sizes() -> None:

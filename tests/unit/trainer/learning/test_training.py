@@ -1,15 +1,17 @@
 import random
 import subprocess
 import sys
-from typing import Never
+from collections.abc import Callable, Mapping
+from typing import Any, Never
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
+from shared.config.run import RunConfig
 from shared.errors import InvalidModel
-from shared.methods.base import Method, Term
+from shared.methods.base import ClientStep, Method, Term
 from shared.methods.fedavg import METHOD as FEDAVG
 from shared.types import PrototypeSet
 from tests.support import ROOT
@@ -19,13 +21,20 @@ from trainer.learning.device_images import DeviceImages
 from trainer.learning.divergence import TrainingDiverged
 from trainer.learning.evaluation import collect_features
 from trainer.learning.losses import total_loss
-from trainer.learning.training import RoundInputs, TrainingObserver, local_train
+from trainer.learning.training import LocalTraining, RoundInputs, TrainingObserver, local_train
 from trainer.models import load_arrays, state_arrays
 
 NONE = PrototypeSet.empty()
 
 
-def train(config=None, model=None, data=None, prototypes=NONE, method=None, **where):
+def train(
+    config: RunConfig | None = None,
+    model: Any = None,
+    data: DeviceImages | None = None,
+    prototypes: PrototypeSet = NONE,
+    method: Method | None = None,
+    **where: Any,
+) -> tuple[Any, LocalTraining]:
     """Train a fresh model for one round; return it and what is known of the training."""
     config = config or a_config()
     model = model or a_model(config)
@@ -41,7 +50,7 @@ def train(config=None, model=None, data=None, prototypes=NONE, method=None, **wh
     return model, result
 
 
-def bytes_of(*args, **kwargs):
+def bytes_of(*args: Any, **kwargs: Any) -> str:
     return digest(train(*args, **kwargs)[0])
 
 
@@ -57,7 +66,7 @@ class Linear(nn.Module):
         super().__init__()
         self.classifier = nn.Linear(2, 3, bias=False)
 
-    def features(self, x):
+    def features(self, x: torch.Tensor) -> torch.Tensor:
         return x[:, :2].mean(dim=(2, 3))
 
 
@@ -132,7 +141,7 @@ def test_batch_statistics_move_and_integer_counters_count_steps() -> None:
 def test_frozen_parameters_stay_and_are_not_shown_to_the_method() -> None:
     seen: dict[str, set[str]] = {}
 
-    def loss(step, config):
+    def loss(step: ClientStep, config: Any) -> Mapping[str, Term]:
         seen.update(params=set(step.params), start=set(step.start))
         return FEDAVG.client_loss(step, config)
 
@@ -146,18 +155,18 @@ def test_frozen_parameters_stay_and_are_not_shown_to_the_method() -> None:
     assert not np.array_equal(after["extractor.0.bias"], before["extractor.0.bias"])
 
 
-def fields(method):
+def fields(method: Method) -> dict[str, Any]:
     return {name: getattr(method, name) for name in Method.__dataclass_fields__}
 
 
-def a_method(loss):
+def a_method(loss: Callable[[ClientStep, Any], Mapping[str, Term]]) -> Method:
     return Method(**{**fields(FEDAVG), "client_loss": loss})
 
 
 def test_the_starting_weights_stay_those_of_the_global_model() -> None:
     drifts = []
 
-    def loss(step, config):
+    def loss(step: ClientStep, config: Any) -> Mapping[str, Term]:
         drift = sum(float((w.detach() - step.start[name]).abs().sum()) for name, w in step.params.items())
         drifts.append((drift, step.round, step.total_rounds))
         return FEDAVG.client_loss(step, config)
@@ -177,14 +186,15 @@ class HalfPrecision(nn.Module):
         self.extractor = nn.Linear(3 * 16 * 16, 4)
         self.classifier = nn.Linear(4, 3)
 
-    def features(self, x):
-        return self.extractor(x.flatten(1))
+    def features(self, x: torch.Tensor) -> torch.Tensor:
+        features: torch.Tensor = self.extractor(x.flatten(1))
+        return features
 
 
 def test_losses_are_computed_in_float32_under_a_callers_autocast() -> None:
     seen = []
 
-    def loss(step, config):
+    def loss(step: ClientStep, config: Any) -> Mapping[str, Term]:
         cosine = step.ops.cosine(step.features_BD, torch.ones(1, 4))
         seen.append({step.features_BD.dtype, step.logits_BM.dtype, step.task_loss.dtype, cosine.dtype})
         return FEDAVG.client_loss(step, config)
@@ -206,7 +216,7 @@ def test_losses_are_computed_in_float32_under_a_callers_autocast() -> None:
         ({"local_steps": None, "local_epochs": 2}, 14, 8),
     ],
 )
-def test_a_round_takes_its_steps_and_tells_each(training, num_images, steps) -> None:
+def test_a_round_takes_its_steps_and_tells_each(training: dict[str, int | None], num_images: int, steps: int) -> None:
     config = a_config(training=training)
     told: list[tuple[int, int]] = []
     _, result = train(config, data=some_data(num_images, config), on_progress=lambda *done: told.append(done))
@@ -227,7 +237,7 @@ def test_every_mini_batch_is_told_with_its_size_between_two_steps() -> None:
 
 
 @pytest.mark.parametrize("num_images", [1, 5])
-def test_batch_normalisation_survives_one_sample_alone_or_left_over(num_images) -> None:
+def test_batch_normalisation_survives_one_sample_alone_or_left_over(num_images: int) -> None:
     config = a_config(model={"name": "resnet10"}, training={"local_steps": None, "local_epochs": 2})
     model, result = train(config, data=some_data(num_images, config))
     assert result.num_steps == 2
@@ -261,7 +271,7 @@ def test_a_stop_before_the_first_batch_leaves_the_weights_alone() -> None:
 
 @pytest.mark.parametrize("name", ["cnn4", "resnet10"])
 @pytest.mark.parametrize("augment", [[], ["crop", "flip"]])
-def test_the_same_inputs_give_the_same_bytes_whatever_happened_before(name, augment) -> None:
+def test_the_same_inputs_give_the_same_bytes_whatever_happened_before(name: str, augment: list[str]) -> None:
     config = a_config("fedplcc", model={"name": name}, training={"augment": augment})
     prototypes = some_prototypes(dim=a_model(config).feature_dim)
     first = bytes_of(config, prototypes=prototypes)
@@ -297,7 +307,7 @@ def test_a_fresh_process_with_another_history_gives_the_same_bytes() -> None:
 
 
 @pytest.mark.parametrize("augment", [[], ["flip"]])
-def test_another_seed_round_or_client_gives_other_bytes(augment) -> None:
+def test_another_seed_round_or_client_gives_other_bytes(augment: list[str]) -> None:
     config = a_config(training={"augment": augment})
     start = state_arrays(a_model(config))
     results = set()
@@ -310,11 +320,11 @@ def test_another_seed_round_or_client_gives_other_bytes(augment) -> None:
 
 
 class Dropping(Linear):
-    def features(self, x):
+    def features(self, x: torch.Tensor) -> torch.Tensor:
         return nn.functional.dropout(super().features(x), 0.5, self.training)
 
 
-def dropping():
+def dropping() -> nn.Module:
     model = Dropping()
     load_arrays(model, {"classifier.weight": np.ones((3, 2), np.float32)})
     return model
@@ -358,7 +368,7 @@ def test_a_global_model_that_is_not_finite_is_named_as_such() -> None:
 def test_a_loss_that_is_not_finite_names_client_round_step_and_term() -> None:
     calls = []
 
-    def loss(step, config):
+    def loss(step: ClientStep, config: Any) -> Mapping[str, Term]:
         calls.append(step)
         value = step.task_loss * (torch.inf if len(calls) == 2 else 1)
         return {"ce": Term(step.task_loss), "pull": Term(value)}
@@ -370,7 +380,7 @@ def test_a_loss_that_is_not_finite_names_client_round_step_and_term() -> None:
 
 
 @pytest.mark.parametrize(("bad_step", "where"), [(1, "step 1 "), (2, "step 2 "), (3, "step 3, the last,")])
-def test_a_gradient_that_is_not_finite_names_its_step(bad_step, where) -> None:
+def test_a_gradient_that_is_not_finite_names_its_step(bad_step: int, where: str) -> None:
     assert_gradient_error(a_config(), bad_step, f"the gradient of {where}")
 
 
@@ -378,10 +388,10 @@ def test_a_clipped_gradient_that_is_not_finite_names_its_step_at_once() -> None:
     assert_gradient_error(a_config(training={"clip_norm": 1.0}), 2, "the gradient of step 2 is nan")
 
 
-def assert_gradient_error(config, bad_step, sentence) -> None:
+def assert_gradient_error(config: RunConfig, bad_step: int, sentence: str) -> None:
     calls = []
 
-    def loss(step, config):
+    def loss(step: ClientStep, config: Any) -> Mapping[str, Term]:
         calls.append(step)
         # The root of zero is zero, and its slope is infinite.
         root = (step.params["classifier.weight"] * 0).sum().sqrt()
@@ -415,9 +425,9 @@ def test_prototypes_of_another_feature_size_are_refused() -> None:
 
 
 @pytest.mark.parametrize("work", [train, lambda model: collect_features(model, some_data(), a_config())])
-def test_an_operation_without_a_deterministic_form_is_named_with_the_model(work) -> None:
+def test_an_operation_without_a_deterministic_form_is_named_with_the_model(work: Callable[..., object]) -> None:
     class Scattering(Linear):
-        def features(self, x):
+        def features(self, x: torch.Tensor) -> torch.Tensor:
             torch.zeros(4).put_(torch.tensor([1]), torch.tensor([2.0]))
             return super().features(x)
 
@@ -427,7 +437,7 @@ def test_an_operation_without_a_deterministic_form_is_named_with_the_model(work)
 
 def test_another_runtime_error_of_a_model_is_left_alone() -> None:
     class Broken(Linear):
-        def features(self, x) -> Never:
+        def features(self, x: torch.Tensor) -> Never:
             raise RuntimeError("no memory")
 
     with pytest.raises(RuntimeError, match="no memory"):

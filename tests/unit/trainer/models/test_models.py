@@ -1,12 +1,15 @@
 import random
 import sys
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 import torchvision
+from torch import nn
 
 from shared.config.run import STEMS, ModelSection
 from shared.errors import InvalidModel
@@ -17,7 +20,7 @@ from trainer.models import build_model as strictly_build_model
 from trainer.models import head_names, load_arrays, state_arrays
 
 
-def build_model(section, num_classes, image_size, seed):
+def build_model(section: ModelSection, num_classes: int, image_size: int, seed: int) -> Any:
     """Loosely typed: tests reach into layers."""
     return strictly_build_model(section, num_classes, image_size, seed, consent=Consent.to(section))
 
@@ -28,7 +31,7 @@ every_builtin = pytest.mark.parametrize(
 )
 
 
-def num_parameters(model):
+def num_parameters(model: nn.Module) -> int:
     return sum(parameter.numel() for parameter in model.parameters())
 
 
@@ -37,7 +40,7 @@ def test_every_built_in_model_can_be_made() -> None:
 
 
 @pytest.mark.parametrize(("stem", "count"), [("imagenet5x5", 4_906_314), ("cifar3x3", 4_903_242)])
-def test_resnet10_has_the_published_number_of_parameters(stem, count) -> None:
+def test_resnet10_has_the_published_number_of_parameters(stem: str, count: int) -> None:
     model = build_model(ModelSection(stem=stem), 10, 32, 0)
     assert num_parameters(model) == count
     assert model.feature_dim == 512
@@ -45,7 +48,7 @@ def test_resnet10_has_the_published_number_of_parameters(stem, count) -> None:
 
 @pytest.mark.parametrize(("stem", "side"), [("imagenet7x7", 7), ("cifar3x3", 3)])
 @pytest.mark.parametrize(("name", "blocks"), [("resnet10", 1), ("resnet18", 2)])
-def test_a_resnet_has_the_parameters_that_its_layers_add_up_to(name, blocks, stem, side) -> None:
+def test_a_resnet_has_the_parameters_that_its_layers_add_up_to(name: str, blocks: int, stem: str, side: int) -> None:
     count = side**2 * 3 * 64 + 2 * 64
     for before, width in pairwise((64, 64, 128, 256, 512)):
         first = 9 * before * width + 9 * width**2 + 4 * width
@@ -91,7 +94,7 @@ def test_cnn5_has_two_convolutions_and_three_linear_layers() -> None:
 
 @every_builtin
 @pytest.mark.parametrize("image_size", [16, 33])
-def test_logits_are_the_classifier_of_non_negative_features(section, image_size) -> None:
+def test_logits_are_the_classifier_of_non_negative_features(section: ModelSection, image_size: int) -> None:
     model = build_model(section, 7, image_size, 0).eval()
     x = torch.randn(3, 3, image_size, image_size, generator=torch.Generator().manual_seed(0))
     features = model.features(x)
@@ -103,23 +106,23 @@ def test_logits_are_the_classifier_of_non_negative_features(section, image_size)
 
 
 @every_builtin
-def test_the_head_is_the_classifier_and_the_rest_is_the_base(section) -> None:
+def test_the_head_is_the_classifier_and_the_rest_is_the_base(section: ModelSection) -> None:
     assert head_names(build_model(section, 10, 32, 0)) == ("classifier.weight", "classifier.bias")
 
 
 @pytest.mark.parametrize("name", ["resnet10", "resnet18"])
-def test_a_resnet_takes_the_smallest_image_that_a_contract_allows(name) -> None:
+def test_a_resnet_takes_the_smallest_image_that_a_contract_allows(name: str) -> None:
     assert build_model(ModelSection(name=name), 2, 8, 0)(torch.zeros(2, 3, 8, 8)).shape == (2, 2)
 
 
 @pytest.mark.parametrize("name", ["cnn4", "cnn5"])
-def test_a_cnn_says_which_images_are_too_small(name) -> None:
+def test_a_cnn_says_which_images_are_too_small(name: str) -> None:
     with pytest.raises(InvalidModel, match="image_size >= 16, not 15"):
         build_model(ModelSection(name=name), 10, 15, 0)
 
 
 @every_builtin
-def test_weights_are_a_function_of_specification_and_seed_alone(section) -> None:
+def test_weights_are_a_function_of_specification_and_seed_alone(section: ModelSection) -> None:
     first = digest(build_model(section, 10, 32, 5))
     torch.manual_seed(123)
     torch.rand(17)
@@ -128,7 +131,7 @@ def test_weights_are_a_function_of_specification_and_seed_alone(section) -> None
 
 
 @every_builtin
-def test_a_model_whose_values_will_be_loaded_is_the_same_but_for_them(section) -> None:
+def test_a_model_whose_values_will_be_loaded_is_the_same_but_for_them(section: ModelSection) -> None:
     whole = build_model(section, 7, 32, 5)
     first, second = (strictly_build_model(section, 7, 32, 5, with_weights=False) for _ in range(2))
     for model in (first, second):  # one after the other: they share nothing
@@ -147,8 +150,8 @@ def test_a_model_whose_values_will_be_loaded_is_the_same_but_for_them(section) -
 
 
 @pytest.mark.parametrize("with_weights", [True, False])
-def test_making_a_model_leaves_global_random_states_alone(with_weights) -> None:
-    def states():
+def test_making_a_model_leaves_global_random_states_alone(with_weights: bool) -> None:
+    def states() -> Any:
         return torch.get_rng_state().tolist(), np.random.get_state(legacy=False), random.getstate()
 
     before = states()
@@ -238,7 +241,7 @@ number = 3
 
 
 @pytest.fixture
-def plugin(tmp_path, monkeypatch):
+def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """A module in the working directory, found there without any installation."""
     (tmp_path / "my_models.py").write_text(PLUGIN)
     monkeypatch.chdir(tmp_path)
@@ -247,14 +250,14 @@ def plugin(tmp_path, monkeypatch):
     sys.modules.pop("my_models", None)
 
 
-def test_a_factory_is_called_with_classes_image_size_and_options(plugin) -> None:
+def test_a_factory_is_called_with_classes_image_size_and_options(plugin: str) -> None:
     model = build_model(ModelSection(name=f"{plugin}:good", options={"width": 6}), 5, 16, 0)
     assert model.feature_dim == 6
     assert model.classifier.weight.shape == (5, 6)
     assert head_names(model) == ("classifier.weight", "classifier.bias")
 
 
-def test_a_factory_that_draws_from_global_states_is_seeded(plugin) -> None:
+def test_a_factory_that_draws_from_global_states_is_seeded(plugin: str) -> None:
     section = ModelSection(name=f"{plugin}:good")
     first = digest(build_model(section, 5, 16, 1))
     np.random.rand()
@@ -283,13 +286,13 @@ def test_a_factory_that_draws_from_global_states_is_seeded(plugin) -> None:
         ("number", "has no callable 'number'"),
     ],
 )
-def test_a_factory_that_gives_no_usable_model_is_told_what_to_do(plugin, factory, sentence) -> None:
+def test_a_factory_that_gives_no_usable_model_is_told_what_to_do(plugin: str, factory: str, sentence: str) -> None:
     with pytest.raises(InvalidModel, match=sentence):
         build_model(ModelSection(name=f"{plugin}:{factory}"), 3, 16, 0)
 
 
 @pytest.mark.parametrize("code", [0, "'bye'"])
-def test_a_module_that_exits_while_it_is_imported_ends_no_command(plugin, code) -> None:
+def test_a_module_that_exits_while_it_is_imported_ends_no_command(plugin: str, code: object) -> None:
     Path(f"{plugin}.py").write_text(f"raise SystemExit({code})")
     with pytest.raises(InvalidModel, match="cannot import 'my_models' of 'my_models:good': SystemExit: "):
         build_model(ModelSection(name=f"{plugin}:good"), 3, 16, 0)
@@ -300,7 +303,7 @@ def test_a_module_that_is_not_there_is_named() -> None:
         build_model(ModelSection(name="no_such_package.models:make"), 3, 16, 0)
 
 
-def test_head_prefixes_may_name_something_else(plugin) -> None:
+def test_head_prefixes_may_name_something_else(plugin: str) -> None:
     model = build_model(ModelSection(name=f"{plugin}:good"), 3, 16, 0)
     model.head_prefixes = ("extractor.", "noise")
     assert head_names(model) == ("noise", "extractor.weight", "extractor.bias")

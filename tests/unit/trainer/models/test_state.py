@@ -43,19 +43,19 @@ def test_read_only_arrays_are_taken_and_not_aliased() -> None:
     assert digest(model) == digest(a_model(OTHER))
 
 
-def _without(arrays) -> None:
+def _without(arrays: dict[str, np.ndarray]) -> None:
     del arrays["classifier.bias"]
 
 
-def _with(arrays) -> None:
+def _with(arrays: dict[str, np.ndarray]) -> None:
     arrays["fc.weight"] = np.zeros(1, np.float32)
 
 
-def _reshaped(arrays) -> None:
+def _reshaped(arrays: dict[str, np.ndarray]) -> None:
     arrays["classifier.bias"] = np.zeros(4, np.float32)
 
 
-def _retyped(arrays) -> None:
+def _retyped(arrays: dict[str, np.ndarray]) -> None:
     arrays["classifier.bias"] = arrays["classifier.bias"].astype(np.float64)
 
 
@@ -114,7 +114,7 @@ def test_a_dtype_that_the_contract_does_not_carry_is_refused(dtype: torch.dtype)
 
 def test_a_state_that_is_no_tensor_is_refused() -> None:
     class Extra(nn.Module):
-        def get_extra_state(self):
+        def get_extra_state(self) -> dict[str, int]:
             return {"epoch": 3}
 
     with pytest.raises(InvalidModel, match="'_extra_state' is dict; keep only tensors"):

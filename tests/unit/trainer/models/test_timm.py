@@ -1,6 +1,7 @@
 """`timm:NAME`, on the tiny models that timm has for tests; nothing is downloaded."""
 
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,7 +22,9 @@ from trainer.models import head_names, load_arrays, state_arrays
 VIT, CONV = "timm:test_vit3", "timm:test_resnet"
 
 
-def build_model(name, image_size=32, seed=0, num_classes=7, with_weights=True, **options):
+def build_model(
+    name: str, image_size: int = 32, seed: int = 0, num_classes: int = 7, with_weights: bool = True, **options: Any
+) -> Any:
     """Loosely typed: tests reach into layers."""
     section = ModelSection(name=name, options=options)
     return strictly_build_model(
@@ -29,13 +32,13 @@ def build_model(name, image_size=32, seed=0, num_classes=7, with_weights=True, *
     )
 
 
-def theirs(name, **arguments) -> Any:
+def theirs(name: str, **arguments: Any) -> Any:
     """timm's own model."""
     sized: dict[str, Any] = {"img_size": 32} if name == VIT else {}
     return timm.create_model(name.removeprefix("timm:"), **arguments, **sized)
 
 
-def problem(name, image_size=32, **options):
+def problem(name: str, image_size: int = 32, **options: Any) -> str:
     with pytest.raises(InvalidModel) as caught:
         build_model(name, image_size, **options)
     assert "\n" not in caught.value.detail
@@ -44,7 +47,7 @@ def problem(name, image_size=32, **options):
 
 @pytest.mark.parametrize("name", [VIT, CONV])
 @pytest.mark.parametrize("image_size", [32, 48])
-def test_logits_are_the_classifier_of_the_rectified_hidden_layer(name, image_size) -> None:
+def test_logits_are_the_classifier_of_the_rectified_hidden_layer(name: str, image_size: int) -> None:
     model = build_model(name, image_size, hidden_dim=24).eval()
     x = torch.randn(3, 3, image_size, image_size, generator=torch.Generator().manual_seed(0))
     features = model.features(x)
@@ -69,7 +72,7 @@ def test_without_a_hidden_layer_the_features_are_the_backbones_and_may_be_negati
 
 
 @pytest.mark.parametrize("name", [VIT, CONV])
-def test_the_parameters_are_timms_and_the_heads(name) -> None:
+def test_the_parameters_are_timms_and_the_heads(name: str) -> None:
     backbone = theirs(name, num_classes=0)
     count = sum(parameter.numel() for parameter in backbone.parameters())
     head = (backbone.num_features + 1) * 128 + 129 * 7
@@ -77,7 +80,7 @@ def test_the_parameters_are_timms_and_the_heads(name) -> None:
 
 
 @pytest.mark.parametrize("name", [VIT, CONV])
-def test_weights_are_a_function_of_specification_and_seed_alone(name) -> None:
+def test_weights_are_a_function_of_specification_and_seed_alone(name: str) -> None:
     first = digest(build_model(name, seed=5))
     torch.rand(17)
     assert digest(build_model(name, seed=5)) == first
@@ -86,9 +89,9 @@ def test_weights_are_a_function_of_specification_and_seed_alone(name) -> None:
 
 @pytest.mark.parametrize("freeze", [False, True])
 @pytest.mark.parametrize("name", [VIT, CONV])
-def test_fedplcc_trains_it_finite_and_a_frozen_backbone_does_not_move(name, freeze) -> None:
+def test_fedplcc_trains_it_finite_and_a_frozen_backbone_does_not_move(name: str, freeze: bool) -> None:
     """Without hidden layer: the vision transformer's features, and so the cosines with them, are of both signs."""
-    options = {"freeze_backbone": freeze, "hidden_dim": 0}
+    options: dict[str, Any] = {"freeze_backbone": freeze, "hidden_dim": 0}
     config = a_config("fedplcc", model={"name": name, "options": options}, data={"image_size": 32})
     model = build_model(name, num_classes=3, **options)
     before = state_arrays(model)
@@ -125,7 +128,7 @@ def test_a_frozen_backbone_stays_in_eval_mode() -> None:
 
 
 @pytest.fixture
-def checkpoint(tmp_path):
+def checkpoint(tmp_path: Path) -> Path:
     """Weights as timm publishes them: of a whole classifier, for the size that the model was trained with."""
     torch.manual_seed(3)
     path = tmp_path / "weights.safetensors"
@@ -133,7 +136,7 @@ def checkpoint(tmp_path):
     return path
 
 
-def test_a_checkpoint_is_loaded_under_the_new_head_and_fitted_to_the_image_size(checkpoint) -> None:
+def test_a_checkpoint_is_loaded_under_the_new_head_and_fitted_to_the_image_size(checkpoint: Path) -> None:
     model, other = build_model(VIT, checkpoint=str(checkpoint)), build_model(VIT)
     torch.manual_seed(3)
     original = timm.create_model("test_vit3")
@@ -145,8 +148,8 @@ def test_a_checkpoint_is_loaded_under_the_new_head_and_fitted_to_the_image_size(
     assert digest(build_model(VIT, checkpoint=str(checkpoint))) == digest(model)
 
 
-def test_a_model_that_is_loaded_whole_needs_neither_file_nor_download(checkpoint) -> None:
-    section = {"checkpoint": str(checkpoint)}
+def test_a_model_that_is_loaded_whole_needs_neither_file_nor_download(checkpoint: Path) -> None:
+    section: dict[str, Any] = {"checkpoint": str(checkpoint)}
     trained = build_model(VIT, **section)
     checkpoint.unlink()
     received = build_model(VIT, with_weights=False, **section)
@@ -155,7 +158,7 @@ def test_a_model_that_is_loaded_whole_needs_neither_file_nor_download(checkpoint
     assert build_model(CONV, with_weights=False, pretrained=True).feature_dim == 128
 
 
-def test_wrong_checkpoints_are_named(tmp_path, checkpoint) -> None:
+def test_wrong_checkpoints_are_named(tmp_path: Path, checkpoint: Path) -> None:
     assert "there is no file" in problem(VIT, checkpoint=str(tmp_path / "none.safetensors"))
     assert "no .safetensors file" in problem(VIT, checkpoint=str(tmp_path / "weights.pth"))
     broken = tmp_path / "broken.safetensors"
@@ -165,14 +168,14 @@ def test_wrong_checkpoints_are_named(tmp_path, checkpoint) -> None:
     assert "its weights cannot be had (ValueError: the file has no conv1" in sentence
 
 
-def test_a_checkpoint_that_lacks_a_layer_is_not_filled_up_with_random_weights(checkpoint) -> None:
+def test_a_checkpoint_that_lacks_a_layer_is_not_filled_up_with_random_weights(checkpoint: Path) -> None:
     tensors = load_file(checkpoint)
     del tensors["blocks.3.mlp.fc1.weight"]
     save_file(tensors, checkpoint)
     assert "the file has no blocks.3.mlp.fc1.weight" in problem(VIT, checkpoint=str(checkpoint))
 
 
-def test_weights_that_cannot_be_downloaded_are_a_sentence(monkeypatch) -> None:
+def test_weights_that_cannot_be_downloaded_are_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     sentence = problem(VIT, pretrained=True)
     assert "its weights cannot be had" in sentence
@@ -195,7 +198,7 @@ def test_an_unknown_name_is_told_the_nearest_ones() -> None:
 @pytest.mark.parametrize(
     ("name", "image_size"), [("timm:test_vit3", 8), ("timm:test_vit", 33), ("timm:test_convnext", 8)]
 )
-def test_images_that_a_model_does_not_take_are_a_sentence(name, image_size) -> None:
+def test_images_that_a_model_does_not_take_are_a_sentence(name: str, image_size: int) -> None:
     sentence = problem(name, image_size)
     assert name in sentence
     assert str(image_size) in sentence
@@ -205,14 +208,14 @@ def test_images_that_a_model_does_not_take_are_a_sentence(name, image_size) -> N
 class Maps(nn.Module):
     """A backbone that keeps its maps, and a buffer that cannot travel."""
 
-    def __init__(self, is_pooled) -> None:
+    def __init__(self, is_pooled: bool) -> None:
         super().__init__()
         self.convolution = nn.Conv2d(3, 4, 3)
         self.is_pooled = is_pooled
         self.register_buffer("mask", torch.ones(4, dtype=torch.bool))
 
-    def forward(self, x):
-        maps = self.convolution(x)
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        maps: torch.Tensor = self.convolution(x)
         return maps.mean(dim=(2, 3)) if self.is_pooled else maps
 
 
@@ -223,8 +226,8 @@ class Maps(nn.Module):
         (True, "model 'timm:net_True' cannot travel: tensor 'backbone.mask' is bool; choose another of timm's"),
     ],
 )
-def test_a_model_that_the_contract_cannot_carry_is_a_sentence(is_pooled, sentence) -> None:
-    def entry_point(pretrained=False, **kwargs):
+def test_a_model_that_the_contract_cannot_carry_is_a_sentence(is_pooled: bool, sentence: str) -> None:
+    def entry_point(pretrained: bool = False, **kwargs: Any) -> nn.Module:
         return Maps(is_pooled)
 
     entry_point.__name__ = f"net_{is_pooled}"
@@ -232,6 +235,6 @@ def test_a_model_that_the_contract_cannot_carry_is_a_sentence(is_pooled, sentenc
     assert problem(f"timm:net_{is_pooled}") == sentence
 
 
-def test_without_timm_the_extra_is_named(monkeypatch) -> None:
+def test_without_timm_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "timm", None)
     assert problem(VIT) == "model 'timm:test_vit3' needs timm, which is not installed: pip install 'fedplcc[timm]'"

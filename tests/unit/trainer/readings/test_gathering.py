@@ -1,4 +1,4 @@
-"""What a trainer tells: the readings of all sources, and never a failure or an impossible number."""
+"""Readings of a trainer: those of all sources, and never a failure or an impossible number."""
 
 from __future__ import annotations
 

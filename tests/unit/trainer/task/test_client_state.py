@@ -1,4 +1,4 @@
-"""What a trainer keeps over its restarts: the rule, the folder, and a client that is killed at every step of it."""
+"""Client state that outlives a trainer's restarts: the rule, the folder, and a client that is killed at every step of it."""
 
 from __future__ import annotations
 

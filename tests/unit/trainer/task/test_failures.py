@@ -1,10 +1,10 @@
-"""Which errors of a site are of its memory, which of the model's own code, and which are neither."""
+"""Errors of a site: of its memory, of the model's own code, and others."""
 
 from __future__ import annotations
 
 import importlib
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -84,7 +84,7 @@ def line_of(text: str) -> int:
     [lambda: torch.zeros(2**46), lambda: np.zeros(2**46), lambda: bytearray(2**60)],
     ids=["torch", "numpy", "Python"],
 )
-def test_memory_that_was_asked_for_and_not_got_is_known_as_that(allocate) -> None:
+def test_memory_that_was_asked_for_and_not_got_is_known_as_that(allocate: Callable[[], object]) -> None:
     with pytest.raises(OutOfMemory) as refused, site_failures(ModelSection()):
         allocate()
     assert refused.value.reason == "OUT_OF_MEMORY"
@@ -101,7 +101,7 @@ def test_memory_that_was_asked_for_and_not_got_is_known_as_that(allocate) -> Non
     ],
 )
 def test_what_the_models_code_raises_names_its_line_and_keeps_its_text_at_home(
-    hospital: types.ModuleType, function, kind, line
+    hospital: types.ModuleType, function: str, kind: str, line: str
 ) -> None:
     with pytest.raises(ModelFailed) as refused, site_failures(FACTORY):
         getattr(hospital, function)()

@@ -4,6 +4,7 @@ import hashlib
 import itertools
 import json
 import weakref
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -13,13 +14,26 @@ import numpy as np
 import pytest
 import torch
 
-from shared.config.run import parse_run_config
+from shared.config.run import RunConfig, parse_run_config
 from shared.errors import InvalidModel, MalformedRequest, RoundClosed
 from shared.methods import METHODS
-from shared.methods.base import Term
+from shared.methods.base import ClientState, ClientStep, Method, Term
 from shared.process import failpoints
 from shared.tensors import from_bytes, prototypes_from_bytes, prototypes_to_bytes, to_bytes
-from shared.types import GLOBAL_CLUSTER, MODEL, ClientActivity, Payload, PrototypeSet, RunSpec, Task, TaskKind
+from shared.types import (
+    GLOBAL_CLUSTER,
+    MODEL,
+    BlobRef,
+    ClientActivity,
+    CommittedUpdate,
+    EvaluationCounts,
+    Payload,
+    PrototypeSet,
+    RunSpec,
+    Task,
+    TaskKind,
+    Update,
+)
 from tests.support.hosts.failing_disk import Killed
 from tests.unit.trainer.builders import CPU, a_config, a_model, digest, some_data, some_prototypes
 from tests.unit.trainer.memory_aggregator import MemoryAggregator
@@ -40,17 +54,17 @@ DIM = 128
 class Counting(MemoryAggregator):
     """Remembers the roles of what was downloaded."""
 
-    def __init__(self, **fields) -> None:
+    def __init__(self, **fields: Any) -> None:
         super().__init__(**fields)
         self.fetched: list[str] = []
 
-    def fetch(self, blob):
+    def fetch(self, blob: BlobRef) -> bytes:
         self.fetched.append(blob.role)
         return super().fetch(blob)
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory) -> str:
+def data(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Eighteen images of three classes, half of them for testing too."""
     rng = np.random.default_rng(0)
     path = tmp_path_factory.mktemp("data") / "images.npz"
@@ -62,24 +76,32 @@ def data(tmp_path_factory) -> str:
     return f"npz:{path}"
 
 
-def a_run(method, **hyper):
+def a_run(method: str, **hyper: Any) -> RunSpec:
     config = a_config(method, method=hyper)
     return RunSpec(run_id="run-1", config_json=config.canonical_json, config_hash=config.hash)
 
 
-def config_of(run):
+def config_of(run: RunSpec) -> RunConfig:
     return parse_run_config(json.loads(run.config_json))
 
 
-def a_runner(data, folder):
+def a_runner(data: str, folder: Path) -> TaskRunner:
     return TaskRunner(ClientSite.at("ann", "hospital", data, device="cpu"), ClientStates(folder))
 
 
-def global_model(seed=0):
+def global_model(seed: int = 0) -> bytes:
     return to_bytes(state_arrays(a_model(a_config(run={"seed": seed}))))
 
 
-def a_task(aggregator, run, kind, number, *, prototypes=None, model=None) -> Task:
+def a_task(
+    aggregator: MemoryAggregator,
+    run: RunSpec,
+    kind: TaskKind,
+    number: int,
+    *,
+    prototypes: PrototypeSet | None = None,
+    model: bytes | None = None,
+) -> Task:
     """What an aggregator asks for: prototypes where the method trains with them, or judges by them."""
     config = config_of(run)
     sets: tuple[Any, ...] = ()
@@ -89,23 +111,23 @@ def a_task(aggregator, run, kind, number, *, prototypes=None, model=None) -> Tas
     return Task(kind=kind, run=run, round=number, total_rounds=3, payload=payload)
 
 
-def reported(aggregator) -> Any:
+def reported(aggregator: MemoryAggregator) -> Any:
     """The counts of the last report, by model."""
     return {counts.model: counts for counts in aggregator.evaluations[-1][1].counts}
 
 
-def kept_model(folder):
+def kept_model(folder: Path) -> Mapping[str, np.ndarray]:
     state = ClientStates(folder).state("run-1")
     assert state is not None
     return state
 
 
-def images_of(data, config, part):
+def images_of(data: str, config: RunConfig, part: str) -> DeviceImages:
     whole = load_dataset(data, contract=config.data, samples_per_class=None, seed=0)
     return DeviceImages.put(getattr(whole, part), config.data, CPU)
 
 
-def counts_of(arrays, run, data, **options):
+def counts_of(arrays: Mapping[str, np.ndarray], run: RunSpec, data: str, **options: Any) -> EvaluationCounts:
     """What a model comes to on the client's test set, by the evaluation alone."""
     config = config_of(run)
     model = a_model(config)
@@ -114,7 +136,9 @@ def counts_of(arrays, run, data, **options):
 
 
 class TestReports:
-    def test_the_clients_own_model_is_judged_beside_the_global_one_on_the_same_images(self, data, tmp_path) -> None:
+    def test_the_clients_own_model_is_judged_beside_the_global_one_on_the_same_images(
+        self, data: str, tmp_path: Path
+    ) -> None:
         aggregator, run = MemoryAggregator(), a_run("fedccl")
         runner, other = a_runner(data, tmp_path), global_model(seed=5)
         runner.perform(a_task(aggregator, run, TaskKind.TRAIN, 1), aggregator)
@@ -134,7 +158,7 @@ class TestReports:
 
     @pytest.mark.parametrize(("method", "hyper"), [("fedccl", {}), ("fedproto", OWN)])
     def test_a_client_without_a_model_of_its_own_reports_on_the_global_one_alone(
-        self, data, tmp_path, method, hyper
+        self, data: str, tmp_path: Path, method: str, hyper: dict[str, Any]
     ) -> None:
         """It was dropped from the first round, and helps with a report."""
         aggregator, run = MemoryAggregator(), a_run(method, **hyper)
@@ -142,7 +166,9 @@ class TestReports:
         assert list(reported(aggregator)) == ["global"]
 
     @pytest.mark.parametrize(("method", "hyper"), [("fedproto", {}), ("moon", {}), ("fedplcc", {}), ("fedprox", {})])
-    def test_other_methods_report_on_the_global_model_alone(self, data, tmp_path, method, hyper) -> None:
+    def test_other_methods_report_on_the_global_model_alone(
+        self, data: str, tmp_path: Path, method: str, hyper: dict[str, Any]
+    ) -> None:
         aggregator, run = MemoryAggregator(), a_run(method, **hyper)
         runner = a_runner(data, tmp_path)
         runner.perform(a_task(aggregator, run, TaskKind.TRAIN, 1), aggregator)
@@ -157,7 +183,7 @@ class TestCommittedState:
     """A report is a function of what was committed, not of what this process happened to live through."""
 
     def test_a_trainer_that_dies_before_it_hears_of_its_commit_reports_on_the_model_of_that(
-        self, data, tmp_path, method, hyper
+        self, data: str, tmp_path: Path, method: str, hyper: dict[str, Any]
     ) -> None:
         run, whole = a_run(method, **hyper), MemoryAggregator()
         runner = a_runner(data, tmp_path / "whole")
@@ -166,7 +192,7 @@ class TestCommittedState:
         runner.perform(a_task(whole, run, TaskKind.EVALUATE, 2, prototypes=some_prototypes(DIM)), whole)
 
         class Dying(MemoryAggregator):
-            def commit_update(self, run_id, round_number, update):
+            def commit_update(self, run_id: str, round_number: int, update: Update) -> CommittedUpdate:
                 committed = super().commit_update(run_id, round_number, update)
                 self._fail("acknowledgement")
                 return committed
@@ -186,7 +212,7 @@ class TestCommittedState:
 
     @pytest.mark.parametrize("survives", [True, False])
     def test_a_client_whose_update_came_too_late_reports_on_the_model_of_the_one_before(
-        self, data, tmp_path, method, hyper, survives
+        self, data: str, tmp_path: Path, method: str, hyper: dict[str, Any], survives: bool
     ) -> None:
         aggregator, run = MemoryAggregator(), a_run(method, **hyper)
         runner = a_runner(data, tmp_path)
@@ -206,11 +232,11 @@ class TestCommittedState:
         )
 
     def test_a_trainer_killed_whenever_what_it_keeps_is_about_to_change_reports_what_one_does_that_lives(
-        self, data, tmp_path, method, hyper
+        self, data: str, tmp_path: Path, method: str, hyper: dict[str, Any]
     ) -> None:
         run = a_run(method, **hyper)
 
-        def play(aggregator, folder, kill=None):
+        def play(aggregator: MemoryAggregator, folder: Path, kill: Callable[[str], None] | None = None) -> list[Any]:
             """Two rounds; what is committed or reported is not asked for again."""
             runner = a_runner(data, folder)
             failpoints.install(kill)
@@ -232,7 +258,7 @@ class TestCommittedState:
         for at in itertools.count(1):
             passed: list[str] = []
 
-            def kill(name, at=at, passed=passed) -> None:
+            def kill(name: str, at: int = at, passed: list[str] = passed) -> None:
                 if name == "trainer.state.manifest.rename.before":
                     passed.append(name)
                     if len(passed) == at:
@@ -244,7 +270,7 @@ class TestCommittedState:
         assert at > 4, "an update is kept, and promoted, in each of two rounds"
 
     def test_a_model_of_a_round_that_a_restored_aggregator_does_not_know_is_not_reported_on(
-        self, data, tmp_path, method, hyper
+        self, data: str, tmp_path: Path, method: str, hyper: dict[str, Any]
     ) -> None:
         aggregator, run = MemoryAggregator(), a_run(method, **hyper)
         runner = a_runner(data, tmp_path)
@@ -260,7 +286,7 @@ class TestCommittedState:
 
 @pytest.mark.parametrize(("method", "hyper"), [("fedccl", {}), ("fedproto", OWN), ("moon", {})])
 def test_what_a_client_keeps_is_read_once_a_task_and_hashed_once_when_it_is_made_and_when_it_is_read(
-    data, tmp_path, method, hyper, monkeypatch
+    data: str, tmp_path: Path, method: str, hyper: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     aggregator, run = MemoryAggregator(), a_run(method, **hyper)
     runner, folder = a_runner(data, tmp_path / "state"), tmp_path / "state"
@@ -268,16 +294,16 @@ def test_what_a_client_keeps_is_read_once_a_task_and_hashed_once_when_it_is_made
     hashed: list[str] = []
     read_bytes, sha256 = Path.read_bytes, hashlib.sha256
 
-    def reading(path):
+    def reading(path: Path) -> bytes:
         read.append(path.name)
         return read_bytes(path)
 
-    def hashing(content=b""):
+    def hashing(content: bytes = b"") -> Any:
         found = sha256(content)
         hashed.append(found.hexdigest())
         return found
 
-    def counts(kind, number, kept):
+    def counts(kind: TaskKind, number: int, kept: str) -> tuple[int, int]:
         """How often the bytes were read and hashed in a task."""
         read.clear()
         hashed.clear()
@@ -288,7 +314,7 @@ def test_what_a_client_keeps_is_read_once_a_task_and_hashed_once_when_it_is_made
             runner.perform(task, aggregator)
         return read.count(kept), hashed.count(kept)
 
-    def kept():
+    def kept() -> str:
         state = ClientStates(folder).manifest.promoted["run-1"].state
         assert state is not None
         return state.sha256
@@ -309,20 +335,20 @@ def test_what_a_client_keeps_is_read_once_a_task_and_hashed_once_when_it_is_made
 
 @pytest.mark.parametrize(("method", "hyper"), [("fedccl", {}), ("fedproto", OWN), ("moon", {})])
 def test_what_a_client_kept_is_let_go_before_its_next_update_is_sent(
-    data, tmp_path, method, hyper, monkeypatch
+    data: str, tmp_path: Path, method: str, hyper: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A model that is sent for minutes does not lie in memory beside the one before it."""
     held: list[weakref.ref[Any]] = []
     alive: list[bool] = []
     state = ClientStates.state
 
-    def watched(states, run_id):
+    def watched(states: ClientStates, run_id: str) -> ClientState | None:
         found = state(states, run_id)
         held.extend(map(weakref.ref, (found or {}).values()))
         return found
 
     class Sending(MemoryAggregator):
-        def commit_update(self, run_id, number, update):
+        def commit_update(self, run_id: str, number: int, update: Update) -> CommittedUpdate:
             alive.extend(array() is not None for array in held)
             return super().commit_update(run_id, number, update)
 
@@ -336,7 +362,9 @@ def test_what_a_client_kept_is_let_go_before_its_next_update_is_sent(
 
 
 @pytest.mark.parametrize(("method", "hyper"), [("fedccl", {}), ("fedproto", OWN), ("moon", {})])
-def test_a_kept_model_of_which_one_bit_is_wrong_is_never_used(data, tmp_path, method, hyper) -> None:
+def test_a_kept_model_of_which_one_bit_is_wrong_is_never_used(
+    data: str, tmp_path: Path, method: str, hyper: dict[str, Any]
+) -> None:
     aggregator, run = MemoryAggregator(), a_run(method, **hyper)
     runner, problems = a_runner(data, tmp_path), list[Any]()
     runner.perform(a_task(aggregator, run, TaskKind.TRAIN, 1), aggregator)
@@ -356,7 +384,7 @@ def test_a_kept_model_of_which_one_bit_is_wrong_is_never_used(data, tmp_path, me
 
 class TestModelsThatStay:
     def test_an_update_is_prototypes_alone_and_training_goes_on_from_the_clients_own_model(
-        self, data, tmp_path
+        self, data: str, tmp_path: Path
     ) -> None:
         aggregator, run = Counting(), a_run("fedproto", **OWN)
         runner = a_runner(data, tmp_path)
@@ -397,16 +425,16 @@ class TestModelsThatStay:
     def test_the_loss_is_told_where_training_really_starts_and_references_are_the_rounds_model(self) -> None:
         told: dict[str, Any] = {}
 
-        def client_loss(step, config):
+        def client_loss(step: ClientStep, config: Any) -> Mapping[str, Term]:
             told.setdefault("start", {name: value.clone() for name, value in step.start.items()})
             told.setdefault("params", {name: value.detach().clone() for name, value in step.params.items()})
             return {"ce": Term(step.task_loss)}
 
-        def reference_models(received, state, config):
+        def reference_models(received: Any, state: Any, config: Any) -> Mapping[str, Any]:
             told["received"] = received
             return {}
 
-        def next_client_state(end, config):
+        def next_client_state(end: Any, config: Any) -> ClientState:
             told["end"] = end
             return {}
 
@@ -430,7 +458,7 @@ class TestModelsThatStay:
         assert told["received"] is received
         assert told["end"].received is received
 
-    def test_the_nearest_prototype_of_the_round_names_the_class(self, data, tmp_path) -> None:
+    def test_the_nearest_prototype_of_the_round_names_the_class(self, data: str, tmp_path: Path) -> None:
         aggregator, run = MemoryAggregator(), a_run("fedproto", **OWN)
         runner, config = a_runner(data, tmp_path), config_of(run)
         runner.perform(a_task(aggregator, run, TaskKind.TRAIN, 1), aggregator)
@@ -448,7 +476,7 @@ class TestModelsThatStay:
         assert labels[-1] == 2
         assert right.tolist() == [0, 0, 3], "every image is named as the one whose prototype is near"
 
-    def test_a_report_by_prototypes_needs_them(self, data, tmp_path) -> None:
+    def test_a_report_by_prototypes_needs_them(self, data: str, tmp_path: Path) -> None:
         aggregator, run = MemoryAggregator(), a_run("fedproto", **OWN)
         runner = a_runner(data, tmp_path)
         runner.perform(a_task(aggregator, run, TaskKind.TRAIN, 1), aggregator)
@@ -460,7 +488,13 @@ class TestModelsThatStay:
             runner.perform(a_task(aggregator, run, TaskKind.EVALUATE, 1, prototypes=wrong), aggregator)
 
 
-def seen_in(config, data, method=None, prototypes=None, round_number=1) -> tuple[Any, Any, str]:
+def seen_in(
+    config: RunConfig,
+    data: DeviceImages,
+    method: Method | None = None,
+    prototypes: PrototypeSet | None = None,
+    round_number: int = 1,
+) -> tuple[Any, Any, str]:
     """Features and labels that the last pass of a training saw, and what it came to."""
     model = a_model(config)
     result = local_train(
@@ -490,7 +524,9 @@ class TestFeaturesSeen:
             ({"local_steps": 3, "batch_size": 4}, 12),
         ],
     )
-    def test_every_sample_of_the_last_pass_is_there_once_and_training_is_the_same(self, training, num_seen) -> None:
+    def test_every_sample_of_the_last_pass_is_there_once_and_training_is_the_same(
+        self, training: dict[str, int], num_seen: int
+    ) -> None:
         config = a_config("fedplcc", training={"local_steps": None, **training})
         data, model = some_data(12, config), a_model(config)
         features, labels, trained = seen_in(config, data, prototypes=some_prototypes(DIM), round_number=2)
@@ -520,7 +556,7 @@ class TestFeaturesSeen:
         steps: dict[int, Any] = {}
         data = some_data(12, config)
 
-        def client_loss(step, hyper):
+        def client_loss(step: ClientStep, hyper: Any) -> Mapping[str, Term]:
             steps[len(steps)] = step.features_BD.detach().clone()
             return {"ce": Term(step.task_loss)}
 
@@ -532,7 +568,7 @@ class TestFeaturesSeen:
         assert len(features) < 12, "some sample came twice, so another did not come"
 
     @pytest.mark.parametrize("method", ["fedplcc", "fedproto"])
-    def test_samples_that_were_not_seen_count_as_excluded(self, data, tmp_path, method) -> None:
+    def test_samples_that_were_not_seen_count_as_excluded(self, data: str, tmp_path: Path, method: str) -> None:
         aggregator, run = MemoryAggregator(), a_run(method, proto_pass="last_epoch")
         a_runner(data, tmp_path).perform(a_task(aggregator, run, TaskKind.TRAIN, 1), aggregator)
         ((_, update),) = aggregator.updates

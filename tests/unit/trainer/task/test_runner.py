@@ -4,6 +4,7 @@ import contextlib
 import itertools
 import resource
 import tempfile
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Never
@@ -37,13 +38,16 @@ from shared.types import (
     GLOBAL_CLUSTER,
     LOCAL_CLUSTER,
     MODEL,
+    BlobRef,
     ClientActivity,
     ClientProblem,
+    CommittedUpdate,
     Payload,
     PrototypeSet,
     RunSpec,
     Task,
     TaskKind,
+    Update,
 )
 from tests.support.hosts.failing_disk import Killed
 from tests.unit.trainer.memory_aggregator import MemoryAggregator
@@ -65,7 +69,7 @@ CLASSES = ("a", "b", "c")
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory) -> str:
+def data(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Eight images of "a" and five of "c"; none of "b"."""
     rng = np.random.default_rng(0)
     path = tmp_path_factory.mktemp("data") / "images.npz"
@@ -75,8 +79,8 @@ def data(tmp_path_factory) -> str:
     return f"npz:{path}"
 
 
-def a_run(method_name="fedplcc", /, **sections):
-    document = {
+def a_run(method_name: str = "fedplcc", /, **sections: Any) -> RunSpec:
+    document: dict[str, Any] = {
         "run": {"method": method_name, "rounds": 3, "clients": ["ann"]},
         "model": {"name": "cnn4"},
         "data": {"classes": list(CLASSES), "image_size": 16},
@@ -88,21 +92,28 @@ def a_run(method_name="fedplcc", /, **sections):
     return RunSpec(run_id="run-1", config_json=config.canonical_json, config_hash=config.hash)
 
 
-def a_runner(data, folder=None, device="cpu", **options):
+def a_runner(data: str, folder: Path | None = None, device: str = "cpu", **options: Any) -> TaskRunner:
     """A client's runner on a state folder; a new one beside the data if none is given."""
     states = ClientStates(folder or Path(tempfile.mkdtemp(dir=Path(data.partition(":")[2]).parent)))
     facts = {name: options.pop(name) for name in ("samples_per_class", "consent") if name in options}
     return TaskRunner(ClientSite.at("ann", "hospital", data, device=device, **facts), states, **options)
 
 
-def first_model(data, run, consent=NO_CONSENT):
+def first_model(data: str, run: RunSpec, consent: Consent = NO_CONSENT) -> tuple[Update, bytes]:
     aggregator = MemoryAggregator()
     a_runner(data, consent=consent).perform(Task(kind=TaskKind.INIT, run=run, total_rounds=3), aggregator)
     ((_, update),) = aggregator.updates
     return update, aggregator.stored[update.payload.tensor_group(MODEL).sha256][0]
 
 
-def a_train_task(aggregator, data, run, prototypes=None, round_number=1, consent=NO_CONSENT):
+def a_train_task(
+    aggregator: MemoryAggregator,
+    data: str,
+    run: RunSpec,
+    prototypes: PrototypeSet | None = None,
+    round_number: int = 1,
+    consent: Consent = NO_CONSENT,
+) -> Task:
     _, model = first_model(data, run, consent)
     groups = (aggregator.offer(MODEL, model),)
     sets: tuple[Any, ...] = ()
@@ -112,7 +123,7 @@ def a_train_task(aggregator, data, run, prototypes=None, round_number=1, consent
     return Task(kind=TaskKind.TRAIN, run=run, round=round_number, total_rounds=3, payload=payload)
 
 
-def test_the_first_model_depends_on_specification_and_seed_alone(data) -> None:
+def test_the_first_model_depends_on_specification_and_seed_alone(data: str) -> None:
     run = a_run()
     update, model = first_model(data, run)
     assert update.num_examples == 0
@@ -121,7 +132,7 @@ def test_the_first_model_depends_on_specification_and_seed_alone(data) -> None:
     assert first_model(data, a_run(run={"seed": 1}))[1] != model
 
 
-def test_a_run_that_begins_with_a_model_commits_that_and_no_other(data) -> None:
+def test_a_run_that_begins_with_a_model_commits_that_and_no_other(data: str) -> None:
     _, made = first_model(data, a_run(run={"seed": 9}))
     aggregator = MemoryAggregator()
     task = Task(
@@ -148,7 +159,7 @@ def test_a_run_that_begins_with_a_model_commits_that_and_no_other(data) -> None:
         ),
     ],
 )
-def test_a_run_cannot_begin_with_a_model_of_another_kind(data, sections, said) -> None:
+def test_a_run_cannot_begin_with_a_model_of_another_kind(data: str, sections: dict[str, Any], said: str) -> None:
     _, made = first_model(data, a_run(**sections))
     aggregator = MemoryAggregator()
     payload = Payload(tensor_groups=(aggregator.offer(MODEL, made),))
@@ -160,7 +171,9 @@ def test_a_run_cannot_begin_with_a_model_of_another_kind(data, sections, said) -
     assert "initial_model" in HINTS[refused.value.reason]
 
 
-def test_only_the_client_that_makes_the_first_model_needs_the_weights_that_it_begins_with(data, tmp_path) -> None:
+def test_only_the_client_that_makes_the_first_model_needs_the_weights_that_it_begins_with(
+    data: str, tmp_path: Path
+) -> None:
     path = tmp_path / "weights.safetensors"
     save_file(timm.create_model("test_resnet").state_dict(), path)
     run = a_run("fedavg", model={"name": "timm:test_resnet", "options": {"checkpoint": str(path)}})
@@ -175,7 +188,7 @@ def test_only_the_client_that_makes_the_first_model_needs_the_weights_that_it_be
         first_model(data, run)
 
 
-def test_a_training_task_ends_in_a_committed_update_that_adds_up(data) -> None:
+def test_a_training_task_ends_in_a_committed_update_that_adds_up(data: str) -> None:
     aggregator = MemoryAggregator()
     activities = []
     task = a_train_task(aggregator, data, a_run())
@@ -188,7 +201,9 @@ def test_a_training_task_ends_in_a_committed_update_that_adds_up(data) -> None:
     assert set(prototypes.class_ids.tolist()) == {0, 2}
     assert prototypes.weights.sum() == 13 - update.num_excluded
     assert len(prototypes) == update.num_prototypes
-    before = from_bytes(aggregator.blobs[task.payload.tensor_group(MODEL).sha256])
+    received = task.payload.tensor_group(MODEL)
+    assert received is not None
+    before = from_bytes(aggregator.blobs[received.sha256])
     after = from_bytes(aggregator.stored[update.payload.tensor_group(MODEL).sha256][0])
     assert before.keys() == after.keys()
     assert any((before[name] != after[name]).any() for name in before)
@@ -204,7 +219,7 @@ def test_a_training_task_ends_in_a_committed_update_that_adds_up(data) -> None:
     ]
 
 
-def test_a_method_without_prototypes_sends_and_asks_for_none(data) -> None:
+def test_a_method_without_prototypes_sends_and_asks_for_none(data: str) -> None:
     aggregator = MemoryAggregator()
     a_runner(data).perform(a_train_task(aggregator, data, a_run("fedavg")), aggregator)
     ((_, update),) = aggregator.updates
@@ -212,7 +227,7 @@ def test_a_method_without_prototypes_sends_and_asks_for_none(data) -> None:
     assert list(aggregator.stored) == [update.payload.tensor_group(MODEL).sha256]
 
 
-def test_doing_a_task_again_in_another_process_gives_the_same_bytes(data) -> None:
+def test_doing_a_task_again_in_another_process_gives_the_same_bytes(data: str) -> None:
     names = []
     for _ in range(2):
         aggregator = MemoryAggregator()
@@ -221,7 +236,7 @@ def test_doing_a_task_again_in_another_process_gives_the_same_bytes(data) -> Non
     assert names[0] == names[1]
 
 
-def test_a_finished_update_that_could_not_be_sent_is_sent_without_training_again(data) -> None:
+def test_a_finished_update_that_could_not_be_sent_is_sent_without_training_again(data: str) -> None:
     aggregator = MemoryAggregator(failures={"store": [Unavailable("away")], "commit": [Unavailable("away")]})
     runner, activities = a_runner(data), []
     task = a_train_task(aggregator, data, a_run())
@@ -236,7 +251,7 @@ def test_a_finished_update_that_could_not_be_sent_is_sent_without_training_again
     assert undisturbed.updates[0][1].same_content(aggregator.updates[0][1])
 
 
-def test_a_finished_update_is_not_sent_for_another_round(data) -> None:
+def test_a_finished_update_is_not_sent_for_another_round(data: str) -> None:
     aggregator = MemoryAggregator(failures={"commit": [Unavailable("away")]})
     runner, task = a_runner(data), a_train_task(aggregator, data, a_run())
     with pytest.raises(Unavailable):
@@ -247,7 +262,7 @@ def test_a_finished_update_is_not_sent_for_another_round(data) -> None:
     assert aggregator.updates[0][1].same_content(fresh.updates[0][1])
 
 
-def test_an_acknowledged_update_is_trained_anew_when_it_is_asked_for_again(data) -> None:
+def test_an_acknowledged_update_is_trained_anew_when_it_is_asked_for_again(data: str) -> None:
     aggregator = MemoryAggregator()
     runner, task = a_runner(data), a_train_task(aggregator, data, a_run())
     runner.perform(task, aggregator)
@@ -256,11 +271,11 @@ def test_an_acknowledged_update_is_trained_anew_when_it_is_asked_for_again(data)
     assert first.same_content(second)
 
 
-def test_a_stop_ends_training_before_the_next_batch_and_leaves_nothing_behind(data) -> None:
+def test_a_stop_ends_training_before_the_next_batch_and_leaves_nothing_behind(data: str) -> None:
     aggregator, steps = MemoryAggregator(), []
     run = a_run(training={"local_steps": 50})
 
-    def on_activity(activity, progress) -> None:
+    def on_activity(activity: ClientActivity, progress: float) -> None:
         if activity is ClientActivity.TRAINING and progress:
             steps.append(progress)
 
@@ -275,7 +290,7 @@ def test_a_stop_ends_training_before_the_next_batch_and_leaves_nothing_behind(da
     assert undisturbed.updates[0][1].same_content(aggregator.updates[0][1])
 
 
-def test_evaluation_counts_the_test_set_per_class_of_the_run(data) -> None:
+def test_evaluation_counts_the_test_set_per_class_of_the_run(data: str) -> None:
     aggregator = MemoryAggregator()
     train = a_train_task(aggregator, data, a_run())
     payload = Payload(tensor_groups=train.payload.tensor_groups)
@@ -292,13 +307,13 @@ class Counting(MemoryAggregator):
 
     num_fetched = 0
 
-    def fetch(self, blob):
+    def fetch(self, blob: BlobRef) -> bytes:
         self.num_fetched += blob.role == MODEL
         return super().fetch(blob)
 
 
-def test_the_model_that_was_evaluated_is_not_downloaded_again_for_the_next_round(data) -> None:
-    def num_fetched(**options):
+def test_the_model_that_was_evaluated_is_not_downloaded_again_for_the_next_round(data: str) -> None:
+    def num_fetched(**options: Any) -> tuple[int, Update]:
         aggregator = Counting()
         train = a_train_task(aggregator, data, a_run("fedavg"))
         evaluate = replace(train, kind=TaskKind.EVALUATE, payload=Payload(tensor_groups=train.payload.tensor_groups))
@@ -313,8 +328,8 @@ def test_the_model_that_was_evaluated_is_not_downloaded_again_for_the_next_round
     assert update.same_content(same)
 
 
-def test_clients_of_one_process_fetch_a_model_once_and_report_what_each_receives(data) -> None:
-    def fetched(latest_models):
+def test_clients_of_one_process_fetch_a_model_once_and_report_what_each_receives(data: str) -> None:
+    def fetched(latest_models: list[LatestModel] | list[None]) -> tuple[int, list[Update], list[float]]:
         aggregator = Counting()
         train = a_train_task(aggregator, data, a_run("fedavg"))
         for latest_model in latest_models:
@@ -343,17 +358,17 @@ def test_another_model_takes_the_place_of_the_latest() -> None:
     assert latest.get(second) == b"second"
 
 
-def test_waiting_and_stopping_are_nothing_to_do(data) -> None:
+def test_waiting_and_stopping_are_nothing_to_do(data: str) -> None:
     runner = a_runner(data)
     runner.perform(Task(kind=TaskKind.WAIT), MemoryAggregator())
     runner.perform(Task(kind=TaskKind.STOP, run=a_run()), MemoryAggregator())
 
 
-def test_bytes_that_are_not_what_they_are_called_are_fetched_once_more(data) -> None:
+def test_bytes_that_are_not_what_they_are_called_are_fetched_once_more(data: str) -> None:
     class Flaky(MemoryAggregator):
         bad = 1
 
-        def fetch(self, blob):
+        def fetch(self, blob: BlobRef) -> bytes:
             self.bad -= 1
             return b"something else" if self.bad >= 0 else super().fetch(blob)
 
@@ -366,7 +381,7 @@ def test_bytes_that_are_not_what_they_are_called_are_fetched_once_more(data) -> 
         a_runner(data).perform(task, aggregator)
 
 
-def test_another_model_than_the_runs_is_refused_before_training(data) -> None:
+def test_another_model_than_the_runs_is_refused_before_training(data: str) -> None:
     aggregator = MemoryAggregator()
     task = a_train_task(aggregator, data, a_run())
     other = aggregator.offer(MODEL, to_bytes({"classifier.weight": np.zeros((3, 7), np.float32)}))
@@ -374,7 +389,7 @@ def test_another_model_than_the_runs_is_refused_before_training(data) -> None:
         a_runner(data).perform(replace(task, payload=replace(task.payload, tensor_groups=(other,))), aggregator)
 
 
-def test_prototypes_of_another_feature_size_are_refused(data) -> None:
+def test_prototypes_of_another_feature_size_are_refused(data: str) -> None:
     aggregator = MemoryAggregator()
     task = a_train_task(aggregator, data, a_run(), prototypes=PrototypeSet.of(np.ones((2, 5)), [0, 1], [1, 1]))
     with pytest.raises(InvalidModel, match="5 features"):
@@ -382,31 +397,33 @@ def test_prototypes_of_another_feature_size_are_refused(data) -> None:
 
 
 @pytest.mark.parametrize("missing", ["tensor_groups", "prototype_sets"])
-def test_a_payload_without_what_the_method_needs_is_refused(data, missing) -> None:
+def test_a_payload_without_what_the_method_needs_is_refused(data: str, missing: str) -> None:
     aggregator = MemoryAggregator()
     task = a_train_task(aggregator, data, a_run())
+    lacking: dict[str, Any] = {missing: ()}
+    payload = replace(task.payload, **lacking)
     with pytest.raises(MalformedRequest, match="comes with"):
-        a_runner(data).perform(replace(task, payload=replace(task.payload, **{missing: ()})), aggregator)
+        a_runner(data).perform(replace(task, payload=payload), aggregator)
 
 
-def test_a_configuration_that_is_not_what_its_hash_says_is_refused(data) -> None:
+def test_a_configuration_that_is_not_what_its_hash_says_is_refused(data: str) -> None:
     run = replace(a_run(), config_hash="0" * 64)
     with pytest.raises(MalformedRequest, match="SHA-256"):
         a_runner(data).perform(Task(kind=TaskKind.INIT, run=run), MemoryAggregator())
 
 
-def test_data_that_do_not_fit_the_runs_contract_are_refused(data) -> None:
+def test_data_that_do_not_fit_the_runs_contract_are_refused(data: str) -> None:
     run = a_run(data={"classes": ["x", "y"]})
     with pytest.raises(InvalidData, match="'a'"):
         a_runner(data).client_for(run)
 
 
-def test_a_device_that_is_not_there_is_refused_at_once(data) -> None:
+def test_a_device_that_is_not_there_is_refused_at_once(data: str) -> None:
     with pytest.raises(InvalidConfig, match="cuda:99"):
         a_runner(data, device="cuda:99")
 
 
-def test_a_client_announces_its_own_classes_and_takes_part_with_the_runs(data) -> None:
+def test_a_client_announces_its_own_classes_and_takes_part_with_the_runs(data: str) -> None:
     runner = a_runner(data, samples_per_class=6)
     announced, present = runner.announce(), runner.client_for(a_run())
     assert announced.class_counts == {"a": 6, "c": 5}
@@ -415,7 +432,7 @@ def test_a_client_announces_its_own_classes_and_takes_part_with_the_runs(data) -
     assert announced.environment.device == "cpu"
 
 
-def test_files_that_cannot_be_read_are_left_out_and_reported(tmp_path) -> None:
+def test_files_that_cannot_be_read_are_left_out_and_reported(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     for name in ("a", "b"):
         for number in range(5):
@@ -436,7 +453,7 @@ def test_files_that_cannot_be_read_are_left_out_and_reported(tmp_path) -> None:
     assert runner.readings()["unreadable_files"] == 1
 
 
-def test_training_is_measured(data) -> None:
+def test_training_is_measured(data: str) -> None:
     registry = new_registry("trainer")
     aggregator, runner = MemoryAggregator(), a_runner(data, metrics=TrainerMetrics(registry))
     runner.perform(a_train_task(aggregator, data, a_run()), aggregator)
@@ -450,7 +467,9 @@ def test_training_is_measured(data) -> None:
 
 
 @pytest.mark.parametrize(("clip_norm", "num_clipped"), [(1e-6, 2), (1e6, 0), (None, 0)])
-def test_clipped_steps_are_told_with_the_update_and_counted(data, clip_norm, num_clipped) -> None:
+def test_clipped_steps_are_told_with_the_update_and_counted(
+    data: str, clip_norm: float | None, num_clipped: int
+) -> None:
     registry = new_registry("trainer")
     aggregator, runner = MemoryAggregator(), a_runner(data, metrics=TrainerMetrics(registry))
     run = a_run(training={"clip_norm": clip_norm})
@@ -461,7 +480,7 @@ def test_clipped_steps_are_told_with_the_update_and_counted(data, clip_norm, num
 
 
 def test_more_prototypes_than_the_aggregator_takes_are_not_sent_and_the_error_says_what_to_do(
-    data, monkeypatch
+    data: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(base, "MAX_ROWS_PER_CLASS", 1)
     aggregator = MemoryAggregator()
@@ -478,8 +497,10 @@ def test_more_prototypes_than_the_aggregator_takes_are_not_sent_and_the_error_sa
     assert len(aggregator.updates) == 1
 
 
-def test_features_that_are_not_finite_are_divergence_and_no_bug_of_the_method(data, monkeypatch) -> None:
-    def collect(*arguments, **options):
+def test_features_that_are_not_finite_are_divergence_and_no_bug_of_the_method(
+    data: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def collect(*arguments: Any, **options: Any) -> tuple[np.ndarray, np.ndarray]:
         features_ND, labels_N = collect_features(*arguments, **options)
         return np.where(features_ND == features_ND.max(), np.inf, features_ND), labels_N
 
@@ -500,18 +521,18 @@ EVERY = 9
 """Which of its steps a trainer is killed at here; test_client_state.py does it at each, without training."""
 
 
-def hashes(aggregator):
+def hashes(aggregator: MemoryAggregator) -> list[list[str]]:
     return [[blob.sha256 for blob in update.payload.blobs] for _, update in aggregator.updates]
 
 
-def moon_tasks(data, aggregator, rounds=3, **sections):
+def moon_tasks(data: str, aggregator: MemoryAggregator, rounds: int = 3, **sections: Any) -> list[Task]:
     """A training task of every round, all from the same model: what differs is the round, and what the client kept."""
     first = a_train_task(aggregator, data, a_run("moon", **sections))
     return [replace(first, round=number) for number in range(1, rounds + 1)]
 
 
 @pytest.fixture(scope="module")
-def undisturbed(data):
+def undisturbed(data: str) -> list[list[str]]:
     """Hashes of three rounds of MOON by one runner that lives through them."""
     aggregator = MemoryAggregator()
     runner = a_runner(data)
@@ -520,7 +541,9 @@ def undisturbed(data):
     return hashes(aggregator)
 
 
-def test_what_a_client_keeps_changes_its_next_update_and_the_first_is_fedavgs(data, undisturbed) -> None:
+def test_what_a_client_keeps_changes_its_next_update_and_the_first_is_fedavgs(
+    data: str, undisturbed: list[list[str]]
+) -> None:
     forgetful, plain = MemoryAggregator(), MemoryAggregator()
     for task in moon_tasks(data, forgetful):
         a_runner(data).perform(task, forgetful)
@@ -530,7 +553,9 @@ def test_what_a_client_keeps_changes_its_next_update_and_the_first_is_fedavgs(da
     assert forgetful.updates[1][1].losses.keys() == {"ce"}
 
 
-def test_a_trainer_that_is_restarted_between_rounds_gives_the_same_bytes(data, undisturbed, tmp_path) -> None:
+def test_a_trainer_that_is_restarted_between_rounds_gives_the_same_bytes(
+    data: str, undisturbed: list[list[str]], tmp_path: Path
+) -> None:
     aggregator = MemoryAggregator()
     for task in moon_tasks(data, aggregator):
         a_runner(data, tmp_path).perform(task, aggregator)
@@ -541,10 +566,10 @@ def test_a_trainer_that_is_restarted_between_rounds_gives_the_same_bytes(data, u
 @pytest.mark.parametrize("method", ["fedavg", "fedplcc", "moon"])
 @pytest.mark.parametrize("where", ["fetch", "store", "commit", "acknowledgement"])
 def test_a_trainer_that_is_killed_between_training_and_acknowledgement_trains_nothing_again(
-    data, tmp_path, method, where
+    data: str, tmp_path: Path, method: str, where: str
 ) -> None:
     class Lossy(MemoryAggregator):
-        def commit_update(self, run_id, round_number, update):
+        def commit_update(self, run_id: str, round_number: int, update: Update) -> CommittedUpdate:
             self.updates = [entry for entry in self.updates if entry[0] != round_number]
             committed = super().commit_update(run_id, round_number, update)
             self._fail("acknowledgement")
@@ -565,7 +590,7 @@ def test_a_trainer_that_is_killed_between_training_and_acknowledgement_trains_no
 
 
 def test_a_trainer_killed_at_any_step_of_its_folder_gives_the_bytes_of_one_that_was_not(
-    data, undisturbed, tmp_path
+    data: str, undisturbed: list[list[str]], tmp_path: Path
 ) -> None:
     """Rounds go on as an aggregator's do: what is committed is not asked for again."""
     whole = MemoryAggregator()
@@ -574,7 +599,7 @@ def test_a_trainer_killed_at_any_step_of_its_folder_gives_the_bytes_of_one_that_
         aggregator = MemoryAggregator(blobs=whole.blobs)
         passed: list[str] = []
 
-        def kill(name, at=at, passed=passed) -> None:
+        def kill(name: str, at: int = at, passed: list[str] = passed) -> None:
             passed.append(name)
             if len(passed) == at:
                 raise Killed(name)
@@ -600,7 +625,7 @@ def test_a_trainer_killed_at_any_step_of_its_folder_gives_the_bytes_of_one_that_
     }
 
 
-def test_the_state_of_an_update_that_was_refused_is_not_the_clients(data, undisturbed) -> None:
+def test_the_state_of_an_update_that_was_refused_is_not_the_clients(data: str, undisturbed: list[list[str]]) -> None:
     aggregator = MemoryAggregator()
     runner, tasks = a_runner(data), moon_tasks(data, aggregator)
     runner.perform(tasks[0], aggregator)
@@ -615,11 +640,13 @@ def test_the_state_of_an_update_that_was_refused_is_not_the_clients(data, undist
     assert hashes(aggregator) == hashes(straight) != [undisturbed[0], undisturbed[2]]
 
 
-def test_a_commit_whose_refusal_is_all_that_was_heard_of_it_counts_all_the_same(data, undisturbed) -> None:
+def test_a_commit_whose_refusal_is_all_that_was_heard_of_it_counts_all_the_same(
+    data: str, undisturbed: list[list[str]]
+) -> None:
     """The acknowledgement was lost, and the retry came when the round had closed."""
 
     class Closing(MemoryAggregator):
-        def commit_update(self, run_id, round_number, update):
+        def commit_update(self, run_id: str, round_number: int, update: Update) -> CommittedUpdate:
             committed = super().commit_update(run_id, round_number, update)
             if round_number == 2:
                 raise RoundClosed("the round has closed")
@@ -634,13 +661,15 @@ def test_a_commit_whose_refusal_is_all_that_was_heard_of_it_counts_all_the_same(
 
 
 @pytest.mark.parametrize("arrives", ["before the other run's task", "while the other run is trained", "never"])
-def test_a_commit_of_one_run_that_is_only_heard_of_in_another_still_counts(data, undisturbed, arrives) -> None:
+def test_a_commit_of_one_run_that_is_only_heard_of_in_another_still_counts(
+    data: str, undisturbed: list[list[str]], arrives: str
+) -> None:
     """The first run is paused at once while its commit is on its way, and the client is given work of a second run."""
 
     class Slow(MemoryAggregator):
         on_its_way: Any = None
 
-        def commit_update(self, run_id, round_number, update):
+        def commit_update(self, run_id: str, round_number: int, update: Update) -> CommittedUpdate:
             if run_id == "run-2" or self.on_its_way is not None:
                 return super().commit_update(run_id, round_number, update)
             self.on_its_way = (round_number, update)
@@ -656,7 +685,7 @@ def test_a_commit_of_one_run_that_is_only_heard_of_in_another_still_counts(data,
     if arrives == "before the other run's task":
         aggregator.arrive()
 
-    def on_activity(activity, progress) -> None:
+    def on_activity(activity: ClientActivity, progress: float) -> None:
         if activity is ClientActivity.TRAINING and progress == 1.0 and arrives == "while the other run is trained":
             aggregator.arrive()
 
@@ -668,7 +697,7 @@ def test_a_commit_of_one_run_that_is_only_heard_of_in_another_still_counts(data,
     assert hashes(aggregator) == undisturbed
 
 
-def test_a_finished_update_of_other_data_is_not_sent(data, tmp_path) -> None:
+def test_a_finished_update_of_other_data_is_not_sent(data: str, tmp_path: Path) -> None:
     aggregator = MemoryAggregator(failures={"store": [Killed("store")]})
     task = a_train_task(aggregator, data, a_run("fedavg"))
     with pytest.raises(Killed):
@@ -678,7 +707,7 @@ def test_a_finished_update_of_other_data_is_not_sent(data, tmp_path) -> None:
 
 
 def test_a_finished_update_of_another_client_is_not_sent_whose_state_directory_this_one_took_over(
-    data, tmp_path
+    data: str, tmp_path: Path
 ) -> None:
     aggregator = MemoryAggregator(failures={"store": [Killed("store")]})
     task = a_train_task(aggregator, data, a_run("fedavg"))
@@ -689,7 +718,7 @@ def test_a_finished_update_of_another_client_is_not_sent_whose_state_directory_t
 
 
 def test_an_update_that_the_aggregator_takes_for_wrong_is_sent_again_but_trained_anew_after_a_restart(
-    data, tmp_path
+    data: str, tmp_path: Path
 ) -> None:
     wrong = [MalformedUpdate("no") for _ in range(2)]
     aggregator, activities = MemoryAggregator(failures={"commit": list(wrong)}), []
@@ -704,7 +733,7 @@ def test_an_update_that_the_aggregator_takes_for_wrong_is_sent_again_but_trained
 
 
 def test_a_state_that_is_not_there_is_reported_and_the_client_takes_part_as_if_for_the_first_time(
-    data, tmp_path
+    data: str, tmp_path: Path
 ) -> None:
     aggregator, problems = MemoryAggregator(), list[ClientProblem]()
     tasks = moon_tasks(data, aggregator)
@@ -717,7 +746,9 @@ def test_a_state_that_is_not_there_is_reported_and_the_client_takes_part_as_if_f
 
 
 @pytest.mark.parametrize("rounds", [(1, 2, 2), (1, 2, 1)], ids=["the same round", "an earlier round"])
-def test_an_aggregator_that_is_back_at_an_earlier_round_gets_no_state_of_a_later_one(data, tmp_path, rounds) -> None:
+def test_an_aggregator_that_is_back_at_an_earlier_round_gets_no_state_of_a_later_one(
+    data: str, tmp_path: Path, rounds: tuple[int, int, int]
+) -> None:
     aggregator, problems = MemoryAggregator(), list[ClientProblem]()
     tasks = moon_tasks(data, aggregator)
     runner = a_runner(data, tmp_path)
@@ -728,7 +759,7 @@ def test_an_aggregator_that_is_back_at_an_earlier_round_gets_no_state_of_a_later
     assert aggregator.updates[-1][1].losses.keys() == {"ce"}
 
 
-def test_a_state_is_not_the_clients_where_another_trainer_acted_for_it_meanwhile(data, tmp_path) -> None:
+def test_a_state_is_not_the_clients_where_another_trainer_acted_for_it_meanwhile(data: str, tmp_path: Path) -> None:
     """The first trainer lost its connection for a round, and another took the client over; then the first was back."""
     aggregator, problems = MemoryAggregator(), list[ClientProblem]()
     tasks = moon_tasks(data, aggregator)
@@ -740,7 +771,9 @@ def test_a_state_is_not_the_clients_where_another_trainer_acted_for_it_meanwhile
     assert aggregator.updates[-1][1].losses.keys() == {"ce"}
 
 
-def test_a_task_that_comes_after_its_update_is_committed_takes_no_state_away(data, undisturbed) -> None:
+def test_a_task_that_comes_after_its_update_is_committed_takes_no_state_away(
+    data: str, undisturbed: list[list[str]]
+) -> None:
     """It was on its way to the trainer, on a stream that was opened anew, while the update was acknowledged."""
     aggregator, problems = MemoryAggregator(), list[ClientProblem]()
     runner = a_runner(data)
@@ -752,7 +785,7 @@ def test_a_task_that_comes_after_its_update_is_committed_takes_no_state_away(dat
     assert hashes(aggregator) == undisturbed
 
 
-def test_a_method_without_client_state_asks_for_nothing_and_leaves_nothing(data, tmp_path) -> None:
+def test_a_method_without_client_state_asks_for_nothing_and_leaves_nothing(data: str, tmp_path: Path) -> None:
     aggregator = MemoryAggregator()
     runner, task = a_runner(data, tmp_path), a_train_task(aggregator, data, a_run("fedavg"))
     for number in (1, 2):
@@ -761,7 +794,7 @@ def test_a_method_without_client_state_asks_for_nothing_and_leaves_nothing(data,
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_neutral_moon_keeps_nothing_and_misses_nothing(data, tmp_path) -> None:
+def test_a_neutral_moon_keeps_nothing_and_misses_nothing(data: str, tmp_path: Path) -> None:
     aggregator, problems = MemoryAggregator(), list[ClientProblem]()
     for task in moon_tasks(data, aggregator, method={"mu": 0}):
         a_runner(data, tmp_path).perform(task, aggregator, on_problem=problems.append)
@@ -770,7 +803,7 @@ def test_a_neutral_moon_keeps_nothing_and_misses_nothing(data, tmp_path) -> None
     assert {tuple(update.losses) for _, update in aggregator.updates} == {("ce",)}
 
 
-def test_a_full_disk_keeps_the_finished_update_in_memory_until_there_is_room(data, tmp_path) -> None:
+def test_a_full_disk_keeps_the_finished_update_in_memory_until_there_is_room(data: str, tmp_path: Path) -> None:
     """The limit on the size of this process's files is the kernel's own: a write beyond it fails in the middle."""
     aggregator, activities = MemoryAggregator(), []
     tasks = moon_tasks(data, aggregator)
@@ -797,7 +830,7 @@ def test_a_full_disk_keeps_the_finished_update_in_memory_until_there_is_room(dat
 
 
 def test_a_promotion_that_finds_no_room_waits_and_is_made_up_for_before_the_next_update(
-    data, undisturbed, monkeypatch
+    data: str, undisturbed: list[list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     aggregator = MemoryAggregator()
     runner, tasks = a_runner(data), moon_tasks(data, aggregator)
@@ -809,8 +842,8 @@ def test_a_promotion_that_finds_no_room_waits_and_is_made_up_for_before_the_next
     assert hashes(aggregator) == undisturbed
 
 
-def raising(error):
-    def function(*_arguments) -> Never:
+def raising(error: Exception) -> Callable[..., Never]:
+    def function(*_arguments: object) -> Never:
         raise error
 
     return function

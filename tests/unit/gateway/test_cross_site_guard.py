@@ -27,7 +27,7 @@ def app(calls: list[Any]) -> FastAPI:
         middleware=[Middleware(RequestContext), Middleware(CrossSiteGuard)], exception_handlers=dict(problem.HANDLERS)
     )
 
-    async def thing():
+    async def thing() -> dict[str, str]:
         calls.append("called")
         return {}
 
@@ -37,7 +37,7 @@ def app(calls: list[Any]) -> FastAPI:
 
 
 def send(app: FastAPI, method: str, headers: dict[str, str], path: str = "/thing") -> Response:
-    async def exchange():
+    async def exchange() -> Response:
         async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://gateway:8080") as client:
             return await client.request(method, path, headers=headers)
 
