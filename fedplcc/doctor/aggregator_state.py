@@ -148,8 +148,8 @@ def contradictions(store: Store, run: Run) -> Iterator[str]:
     if not events or events[0].type != "run_created":
         yield "its history does not begin with its creation"
     statuses = {name: status for status, name in STATUS_EVENTS.items()} | {"run_resumed": RunStatus.RUNNING}
-    told = [statuses[event.type] for event in events if event.type in statuses]
-    status = told[-1] if told else RunStatus.PENDING
+    recorded = [statuses[event.type] for event in events if event.type in statuses]
+    status = recorded[-1] if recorded else RunStatus.PENDING
     if status is not run.status:
         yield f"it is {run.status} and was last said to be {status}"
     opened = [event.round for event in events if event.type == "round_opened"]
@@ -166,7 +166,7 @@ def contradictions(store: Store, run: Run) -> Iterator[str]:
 
 def _of_rounds(store: Store, run: Run, events: Sequence[Event]) -> Iterator[str]:
     """Updates and reports of each round: in the history and in the store."""
-    told = Counter(
+    recorded = Counter(
         (event.round, event.type) for event in events if event.type in ("update_committed", "evaluation_reported")
     )
     numbers = [each.number for each in all_rounds(store, run.run_id)]
@@ -177,8 +177,8 @@ def _of_rounds(store: Store, run: Run, events: Sequence[Event]) -> Iterator[str]
         if whole is None:
             continue
         for what, found in (("update_committed", whole.updates), ("evaluation_reported", whole.evaluations)):
-            if told[number, what] != len(found):
-                yield f"round {number} has {len(found)} and its history {told[number, what]} of {what}"
+            if recorded[number, what] != len(found):
+                yield f"round {number} has {len(found)} and its history {recorded[number, what]} of {what}"
         if whole.phase is RoundPhase.COMMITTED and whole.model is None:
             yield f"round {number} has committed without a model"
 

@@ -235,7 +235,7 @@ class Notes(CallObserver):
     def serves(self, method, kind) -> None:
         self.kinds[method] = kind
 
-    def begun(self, method) -> None:
+    def call_started(self, method) -> None:
         self.started.append(method)
 
     def received_message(self, method) -> None:
