@@ -87,7 +87,7 @@ def needed(store: Store) -> Iterator[Finding]:
         models = [each.model for each in committed_rounds(store, run.run_id) if each.model is not None]
         num_collected += sum(store.find_blob(model.sha256) is None for model in models)
     if missing:
-        yield problem("models", f"what runs need is named by no row any more, {_several(missing)}; {RESTORE}")
+        yield problem("models", f"the database lacks blobs that runs need: {_several(missing)}; {RESTORE}")
     elif num_collected:
         yield ok(
             "models", f"rows name the first and last ones and what open rounds need; {num_collected:,} were collected"
@@ -119,7 +119,7 @@ def sequence(store: Store) -> Iterator[Finding]:
     if holes:
         yield problem("history", f"events are missing, {_several(holes)}: somebody changed the database; {RESTORE}")
     else:
-        yield ok("history", f"{count:,} events without a hole")
+        yield ok("history", f"{count:,} events without a gap")
 
 
 def history(store: Store, run_id: str = "") -> Iterator[Event]:
@@ -199,11 +199,11 @@ def leftovers(state: Path, store: Store) -> Iterator[Finding]:
             yield ok("leftovers", f"{len(files):,} files of {in_bytes(sum(files))} in {folder}: {text}")
     if (state / MANIFEST).is_file():
         yield ok("leftovers", f"it is what 'fedplcc backup' made: {MANIFEST} belongs to it")
-    strangers = sorted(
+    foreign = sorted(
         path.name for path in state.iterdir() if path.name not in KNOWN and not path.name.startswith(SQLITE)
     )
-    if strangers:
-        yield warning("leftovers", f"files that are not the aggregator's, {_several(strangers)}: move them elsewhere")
+    if foreign:
+        yield warning("leftovers", f"files that are not the aggregator's, {_several(foreign)}: move them elsewhere")
 
 
 KNOWN = (

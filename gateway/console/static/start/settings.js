@@ -137,7 +137,7 @@ export class Settings {
     return h(
       "fieldset",
       { class: "card" },
-      h("legend", { class: "card-legend" }, "Training"),
+      h("legend", { class: "card-legend" }, "Method and model"),
       h(
         "div",
         { class: "fields" },
