@@ -88,8 +88,8 @@ class Worker:
                 self._wake.set()
 
 
-class Collector:
-    """The thread that collects garbage: when something has changed that may have left some, and now and then."""
+class GarbageCollector:
+    """The thread that removes unneeded blobs: after changes that may leave some, and at intervals."""
 
     def __init__(self, coordinator: Coordinator, collection: GarbageCollection) -> None:
         self._collection = collection
@@ -213,7 +213,7 @@ async def _serve(settings: AggregatorSettings) -> int:
         log.info("aggregator_ready", **where, version=VERSION)
         worker = Worker(coordinator)
         worker.start()
-        collector = Collector(coordinator, coordinator.garbage_collection)
+        collector = GarbageCollector(coordinator, coordinator.garbage_collection)
         collector.start()
         ticking = asyncio.create_task(_tick(coordinator, min(1.0, limits.heartbeat_interval_s)))
         await ending.wait()

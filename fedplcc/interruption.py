@@ -52,11 +52,11 @@ def interruptible() -> Iterator[threading.Event]:
         Interrupted: Ctrl-C came before the block.
     """
     end_if_interrupted()
-    wished = threading.Event()
+    is_interrupted = threading.Event()
     before = {number: signal.getsignal(number) for number in SIGNALS}
 
-    def wish(number: int, frame: object) -> None:
-        wished.set()
+    def interrupt(number: int, frame: object) -> None:
+        is_interrupted.set()
         restore()
 
     def restore() -> None:
@@ -64,9 +64,9 @@ def interruptible() -> Iterator[threading.Event]:
             signal.signal(number, handler)
 
     for number in SIGNALS:
-        signal.signal(number, wish)
+        signal.signal(number, interrupt)
     try:
-        yield wished
+        yield is_interrupted
     finally:
         restore()
 

@@ -1,6 +1,6 @@
-"""Reasons as records: why a round goes on without a client, why a run waits or has ended, why a client has no work.
+"""Reasons as records: for a dropped client, for a run that waits or has ended, for a client without work.
 
-Code decides by the records. `sentence_of` makes the sentence that REST, events and logs show; nothing reads it back.
+Code decides by the records. `sentence_of` makes the sentence for REST, events and logs; no code reads it back.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ NAMED_ABSENT = 10
 
 
 class DropReason(StrEnum):
-    """Why a round goes on without a client."""
+    """Reason why a round continues without a client."""
 
     LOST = "lost"
-    """It is not connected."""
+    """The client is not connected."""
     SILENT = "silent"
-    """It is connected and makes no progress."""
+    """The client is connected and makes no progress."""
     PROBLEM = "problem"
-    """It has reported that it cannot do its task."""
+    """The client has reported that it cannot do its task."""
     QUARANTINED = "quarantined"
-    """It takes no part in the run any more."""
+    """The client is quarantined in the run."""
 
 
 class IdleReason(StrEnum):
-    """Why a run that names a client has no work for it."""
+    """Reason why a run has no work for one of its clients."""
 
     IN_ROUND = "in_round"
-    """The run is in a round that asks nothing of this client at present."""
+    """The run's open round has no task for this client at present."""
     QUARANTINED = "quarantined"
     """The client is quarantined in the run."""
     PENDING = "pending"
@@ -59,10 +59,10 @@ class TooFewClients:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lack:
-    """Clients and domains that a round has not and its quorum needs."""
+    """Clients and domains that a round lacks for its quorum."""
 
     clients: TooFewClients | None = None
-    """Set where clients are too few, of whatever domain."""
+    """Set if there are too few clients, whatever their domains."""
     domains: tuple[str, ...] = ()
     """Domains without a client, sorted."""
 
@@ -114,11 +114,11 @@ class Stated:
 
 
 Reason: TypeAlias = WaitsForClients | NoQuorum | NobodyLeft | AggregationFailed | StoreFails | Stated
-"""Why a run waits, was stopped or failed."""
+"""Reason why a run waits, was stopped or failed."""
 
 
 def sentence_of(reason: Reason | None) -> str:
-    """The sentence for people; empty where there is nothing to say."""
+    """Return the sentence for people; empty without a reason."""
     match reason:
         case None:
             return ""
@@ -131,7 +131,7 @@ def sentence_of(reason: Reason | None) -> str:
         case AggregationFailed():
             return f"round {reason.round_number} cannot be aggregated: {reason.detail}"
         case StoreFails():
-            return f"waits for storage: {reason.detail}; make room or mend it there, and the run goes on by itself"
+            return f"waits for the disk or database: {reason.detail}; make room or repair it, and the run continues"
         case Stated():
             return reason.sentence
 

@@ -57,7 +57,7 @@ class TaskKind(StrEnum):
 
 
 class ClientActivity(StrEnum):
-    """Activities of a trainer."""
+    """Activity of a trainer."""
 
     IDLE = "idle"
     DOWNLOADING = "downloading"
@@ -81,9 +81,9 @@ GLOBAL_CLUSTER = "global_cluster"
 Comparison = Literal["cosine", "distance"]
 """How a method compares prototypes: by the angle between them, or by the Euclidean distance."""
 GLOBAL_MODEL = "global"
-"""In a report: the round's global model."""
+"""Name of the round's global model in a report."""
 LOCAL_MODEL = "local"
-"""In a report: the client's own model, of its last committed update."""
+"""Name of the client's own model, of its last committed update, in a report."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ class BlobRef:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Payload:
-    """The five generic containers that carry every method, in both directions."""
+    """The five generic containers in which every method sends its data, in both directions."""
 
     tensor_groups: tuple[BlobRef, ...] = ()
     prototype_sets: tuple[BlobRef, ...] = ()
@@ -124,7 +124,7 @@ class PrototypeSet:
     """Prototypes as one dense matrix; classes may have different numbers of rows, or none.
 
     Attributes:
-        vectors: float32 `[n, D]`, not normalised; D is 0 where nothing is known of it yet.
+        vectors: float32 `[n, D]`, not normalised; D is 0 while the feature size is unknown.
         class_ids: int64 `[n]`, each in [0, M).
         weights: float32 `[n]`, positive: sample counts on upload, normalised per class on download (FedPLCC, eq. 11).
         group_ids: int64 `[n]`, owner or cluster where a method needs one, else -1.
@@ -140,13 +140,13 @@ class PrototypeSet:
 
     @classmethod
     def empty(cls, dim: int = 0) -> PrototypeSet:
-        """The set without rows, of feature size `dim`."""
+        """Return a set without rows, of feature size `dim`."""
         none = np.zeros(0, dtype=np.int64)
         return cls(np.zeros((0, dim), np.float32), none, np.zeros(0, np.float32), none)
 
     @classmethod
     def of(cls, vectors: npt.ArrayLike, class_ids: npt.ArrayLike, weights: npt.ArrayLike) -> PrototypeSet:
-        """A set without group ids, from anything that numpy takes."""
+        """Return a set without group ids, from anything that numpy can convert."""
         ids = np.asarray(class_ids, dtype=np.int64)
         rows = np.asarray(vectors, dtype=np.float32)
         return cls(rows, ids, np.asarray(weights, dtype=np.float32), np.full(len(ids), -1, dtype=np.int64))
@@ -164,7 +164,7 @@ class Environment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientProblem:
-    """A problem of a trainer that its operator should know; a fatal one stops its work."""
+    """A problem of a trainer, for its operator; a fatal problem stops its work."""
 
     reason: str
     detail: str
@@ -203,7 +203,7 @@ class Heartbeat:
     readings: Mapping[str, float] = field(default_factory=dict)
     problem: ClientProblem | None = None
     left_out: Mapping[str, str] = field(default_factory=dict)
-    """Impossible readings that the receiver left out of `readings`: why, by name."""
+    """Impossible readings that the receiver left out of `readings`: the reason for each, by name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,12 +218,12 @@ class Update:
     losses: Mapping[str, float] = field(default_factory=dict)
     timings: Mapping[str, float] = field(default_factory=dict)
     num_prototypes: int = 0
-    """Found by the aggregator when it checks the update, as is the norm."""
+    """Set by the aggregator when it checks the update, as is the norm."""
     norm: float | None = None
     """L2 norm of the local model minus the global one, where the run limits it."""
 
     def same_content(self, other: Update) -> bool:
-        """Whether both say the same, timings aside: a retry measures other seconds."""
+        """Whether two updates are equal except for timings, which differ in a retry."""
         return replace(self, timings={}) == replace(other, timings={})
 
 
@@ -239,7 +239,7 @@ class EvaluationCounts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluation:
-    """One client's report for one round: of the global model, and of its own where the method has one."""
+    """One client's report for one round, on the global model and, if the method has one, on the client's own."""
 
     client_id: str
     domain: str
@@ -249,7 +249,7 @@ class Evaluation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrototypeCounts:
-    """Global prototypes of one round in numbers.
+    """Numbers of the global prototypes of one round.
 
     Attributes:
         by_class: Prototypes of each class, `[M]`.
@@ -277,9 +277,9 @@ class Round:
     model: BlobRef | None = None
     prototypes: BlobRef | None = None
     prototype_counts: PrototypeCounts | None = None
-    """Counts of `prototypes`; None until they are made, and where an older version made them."""
+    """Counts of `prototypes`; None before aggregation, and if an older version aggregated the round."""
     results_json: str = ""
-    """Its line of metrics.jsonl; empty until it has committed."""
+    """The round's line of metrics.jsonl; empty until the round has committed."""
     timings_json: str = ""
     phase_started_at: Mapping[str, float] = field(default_factory=dict)
     dropped: Mapping[str, Dropped] = field(default_factory=dict)
@@ -287,22 +287,22 @@ class Round:
 
     @property
     def done_clients(self) -> tuple[str, ...]:
-        """Clients whose part in the present phase is done, sorted."""
+        """Clients that have done their part of the current phase, sorted."""
         done = self.evaluations if self.phase is RoundPhase.EVALUATING else self.updates
         return tuple(sorted(done))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rejections:
-    """Updates of one client in one run that were refused for their content, not for the time they came.
+    """Updates of one client in one run that were refused for their content, not for their time of arrival.
 
     Attributes:
-        count: How many since the run began, or since the client was released from quarantine.
-        reason: Why the last one was refused, in UPPER_SNAKE_CASE.
-        check: Which check refused it.
-        detail: The sentence that the client was answered with.
-        round: For which round it was.
-        last_at: When; seconds since the epoch.
+        count: Number of refusals since the run began or the client was released from quarantine.
+        reason: Reason of the last refusal, in UPPER_SNAKE_CASE.
+        check: The check that refused it.
+        detail: The sentence in the answer to the client.
+        round: Round of the refused update.
+        last_at: Time of the last refusal, in seconds since the epoch.
     """
 
     count: int
@@ -317,9 +317,9 @@ class Rejections:
 class Run:
     """One training job and its latest round.
 
-    `model` and `prototypes` are those of the last committed round: what the open round starts from, and what a stopped
-    run keeps. Before round 0 has committed they are what it starts from: the configuration's initial model, or none, and
-    the empty set.
+    `model` and `prototypes` are those of the last committed round: the open round starts from them, and a stopped run
+    keeps them. Until round 0 has committed, `model` is the configuration's initial model, or None, and `prototypes` is the
+    empty set.
     """
 
     run_id: str
@@ -336,17 +336,17 @@ class Run:
     prototypes: BlobRef | None = None
     is_pause_requested: bool = False
     reason: Reason | None = None
-    """Why it waits, was stopped or failed."""
+    """The reason why the run waits, was stopped or failed."""
     created_at: float = 0.0
     updated_at: float = 0.0
     quarantined: Mapping[str, str] = field(default_factory=dict)
-    """Quarantined clients: why each takes no part any more, by client id."""
+    """Quarantined clients: the reason of each, by client id."""
     rejections: Mapping[str, Rejections] = field(default_factory=dict)
-    """Refused updates by client id, for clients that a round has asked."""
+    """Refused updates by client id, for clients that were in a cohort."""
 
     @property
     def round_number(self) -> int:
-        """The latest round that opened, -1 before round 0."""
+        """Number of the latest round that opened; -1 before round 0."""
         return -1 if self.current_round is None else self.current_round.number
 
 
@@ -360,12 +360,12 @@ class RunSpec:
 
 
 TaskKey: TypeAlias = tuple[str, int, TaskKind]
-"""Run (or ""), round and kind: equal keys mean the same work."""
+"""Run (or ""), round and kind of a task; equal keys mean the same work."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """One thing for a trainer to do; a function of the run's state."""
+    """A task for a trainer; a function of the run's state."""
 
     kind: TaskKind
     run: RunSpec | None = None
@@ -376,18 +376,18 @@ class Task:
 
     @property
     def key(self) -> TaskKey:
-        """Names the work: equal keys mean the same work, whatever the text."""
+        """Key of the work; tasks that differ only in `detail` have equal keys."""
         return (self.run.run_id if self.run else "", self.round, self.kind)
 
     @property
     def idle_reasons(self) -> Mapping[str, str]:
-        """Why runs that name the client have no work for it: an `IdleReason` by run id. Only WAIT carries them."""
+        """Reasons why runs of this client have no work for it: an `IdleReason` by run id. Only WAIT has them."""
         return self.payload.metadata if self.kind is TaskKind.WAIT else {}
 
 
 @dataclass(frozen=True, slots=True)
 class Poll:
-    """A short call for a task other than the one that is known, held for at most `hold_s` seconds."""
+    """A request for a task other than the known one; the aggregator answers within `hold_s` seconds."""
 
     known: TaskKey | None
     hold_s: float
@@ -395,7 +395,7 @@ class Poll:
 
 @dataclass(frozen=True, slots=True)
 class CommittedUpdate:
-    """A committed update by name: run, round and the SHA-256 of its blobs in payload order."""
+    """Reference to a committed update: run, round and the SHA-256 of its blobs in payload order."""
 
     run_id: str
     round: int
@@ -404,7 +404,7 @@ class CommittedUpdate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Membership:
-    """The terms on which a client is in."""
+    """The aggregator's answer to a client that joined."""
 
     heartbeat_interval_s: float
     lease_s: float
@@ -413,7 +413,7 @@ class Membership:
     last_committed: CommittedUpdate | None = None
     version: str = ""
     open_runs: tuple[str, ...] | None = None
-    """Runs that have not ended and name the client; None if the aggregator does not say."""
+    """Runs of the client that have not ended; None if an older aggregator does not send them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -434,14 +434,14 @@ class EventQuery:
     """A query of the history, with at most `limit` entries: in order, or the newest first."""
 
     run_id: str = ""
-    """Only those of this run, if given."""
+    """Only events of this run, if given."""
     after: int = 0
-    """Only those with a greater sequence."""
+    """Only events with a greater sequence."""
     before: int = 0
-    """Only those with a smaller sequence, unless it is 0."""
+    """Only events with a smaller sequence; 0 for no limit."""
     types: tuple[str, ...] = ()
-    """Only those of these types, if given."""
+    """Only events of these types, if given."""
     client_id: str = ""
-    """Only those of this client, if given."""
+    """Only events of this client, if given."""
     newest_first: bool = False
     limit: int = 1000

@@ -294,7 +294,7 @@ class Worker:
         if is_newest and not self._is_ending:
             self._client.refresh()
 
-    def _report(self, work: _Work, reason: str, detail: str, told: str | None = None) -> _Failure:
+    def _report(self, work: _Work, reason: str, detail: str, public_detail: str | None = None) -> _Failure:
         """Report to the aggregator that a task cannot be done; log it unless it was logged before.
 
         Every attempt is reported: the aggregator may have restarted, and a repeated problem changes nothing there.
@@ -303,12 +303,12 @@ class Worker:
             work: The task.
             reason: Reason in UPPER_SNAKE_CASE.
             detail: The sentence for the log.
-            told: The sentence for the aggregator, if it differs.
+            public_detail: The sentence for the aggregator, if it differs.
         """
         last, key, hint = self._failure, work.task.key, HINTS.get(reason, "see this trainer's log")
         if last is None or (last.key, last.reason) != (key, reason):
             log.error("task_failed", task=work.task.kind.value, reason=reason, detail=detail, hint=hint)
-        self._send(work, ClientProblem(reason=reason, detail=told or detail, hint=hint, is_fatal=True))
+        self._send(work, ClientProblem(reason=reason, detail=public_detail or detail, hint=hint, is_fatal=True))
         return _Failure(key, reason, time.monotonic() + self._retry_failed_s)
 
     def _send(self, work: _Work, problem: ClientProblem) -> None:
@@ -445,7 +445,7 @@ class Worker:
     def _wait_for_heartbeat(self, last: float) -> None:
         """Wait until a heartbeat is due or asked for; several requests are answered by one heartbeat.
 
-        The interval starts when the last heartbeat was begun: on a slow link its answer takes longer than the interval.
+        The interval starts when the last heartbeat started: on a slow link its answer takes longer than the interval.
         """
         due = last + (self._heartbeat_interval_s or 1.0)
         with suppress(queue.Empty):

@@ -1,1 +1,1 @@
-"""The coordinator: use cases of both services, and the one way to change a run."""
+"""The coordinator: the use cases of RunService and RoundService, and the ledger, the one way to change a run."""

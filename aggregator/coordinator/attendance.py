@@ -1,6 +1,7 @@
 """Attendance of clients in the history and the list of clients: joined, in trouble, lost.
 
-Sessions are in memory only (sessions.py); what of them outlives the aggregator is written here. Hold the ledger's lock.
+Sessions are in memory only (presence/sessions.py). This module writes to the store what must survive a restart. Callers
+hold the ledger's lock.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from shared.types import Client, ClientProblem, Event
 MAX_ANNOUNCED = 32
 """Most joins of one instance, each with changed facts, that the history records."""
 MAX_PROBLEMS = 32
-"""Most problems of one client that the history records until the client has done a task again."""
+"""Most problems of one client that the history records; a task that the client finishes resets the count."""
 
 MAX_LEFT_OUT = 32
 """Most impossible readings of one instance that the log names."""
@@ -33,7 +34,7 @@ class Attendance:
         self._ledger, self._sessions, self._store, self._metrics = ledger, sessions, store, metrics
 
     def joined(self, session: Session) -> None:
-        """Record a join that brings news: a new client, another instance, changed facts."""
+        """Record a join of a new client, of another instance or with changed facts."""
         client, now = session.client, self._ledger.now()
         known = self._store.find_client(client.client_id)
         record = replace(client, last_seen_at=now, problem=session.problem)
@@ -42,7 +43,7 @@ class Attendance:
             data = {"domain": client.domain, "num_examples": client.num_examples}
             event = Event(type="client_joined", client_id=client.client_id, data=data, time=now)
             self._ledger.record(event, record)
-            session.num_announced += 1  # not before: while the storage is away it joins again and again
+            session.num_announced += 1  # after the write: while the store is unavailable the client joins repeatedly
             if known is None:
                 self._metrics.clients.registered(1)
             if known is not None and known.environment != client.environment:
@@ -57,10 +58,10 @@ class Attendance:
 
     def measured(self, session: Session) -> None:
         """Log each impossible reading that was left out of the last heartbeat, once."""
-        told = session.logged_left_out
+        logged = session.logged_left_out
         for name, why in session.heartbeat.left_out.items():
-            if name not in told and len(told) < MAX_LEFT_OUT:
-                told.add(name)
+            if name not in logged and len(logged) < MAX_LEFT_OUT:
+                logged.add(name)
                 log.warning("reading_left_out", client_id=session.client.client_id, reading=name, reason=why)
 
     def lost(self, session: Session) -> None:
@@ -71,7 +72,7 @@ class Attendance:
         self._ledger.record(Event(type="client_lost", client_id=client_id, time=now), client)
 
     def shown(self, client: Client) -> Client:
-        """Return a stored client with its present state."""
+        """Return a stored client with its current state."""
         session = self._sessions.find(client.client_id)
         if session is None or not self._sessions.is_connected(client.client_id):
             return client
@@ -101,7 +102,7 @@ class Attendance:
         self._ledger.record(event, client)
 
     def _record_environment_change(self, client: Client) -> None:
-        """Record in every open run of this client that its bytes may not repeat from here on."""
+        """Record in every open run of this client that its environment changed, so that its bytes may no longer repeat."""
         for run in self._ledger.open_runs():
             if client.client_id in run.roster and run.current_round is not None:
                 entry = results.roster_entry(client)["environment"]

@@ -1,4 +1,4 @@
-"""Commits of updates and reports to their rounds: checked outside the ledger's lock, counted once, or refused."""
+"""Commits of updates and evaluation reports: each is checked outside the ledger's lock, then counted once or refused."""
 
 from __future__ import annotations
 
@@ -36,7 +36,9 @@ class Commits:
     ) -> None:
         self._ledger, self._sessions, self._transfers, self._layouts = ledger, sessions, transfers, layouts
         self._store, self._blobs, self._metrics = store, blobs, metrics
-        self._turns: WeakValueDictionary[str, threading.Lock] = WeakValueDictionary()  # as long as somebody has one
+        self._turns: WeakValueDictionary[str, threading.Lock] = (
+            WeakValueDictionary()
+        )  # a lock stays while a thread holds it
 
     def commit_update(self, client_id: str, token: str, run_id: str, number: int, update: Update) -> CommittedUpdate:
         """Make an update part of its round; see `Coordinator.commit_update`."""
@@ -59,7 +61,7 @@ class Commits:
             with self._ledger.write_trouble.writing("uploads"):
                 self._blobs.keep(client_id, update.payload.blobs)
             with self._ledger.lock:
-                session = self._sessions.check(client_id, token)  # another instance may have taken over since
+                session = self._sessions.check(client_id, token)  # another instance may have taken over meanwhile
                 run = self._ledger.get(run_id)
                 after = machine.add_update(run, number, update, now=self._ledger.now())
                 if after is run:
@@ -81,7 +83,7 @@ class Commits:
             if current is not None and client_id in current.evaluations:
                 self._metrics.outcomes.taken("report", "duplicate")
                 return
-            after = machine.add_evaluation(run, number, evaluation)  # first: a client that was not asked owes no report
+            after = machine.add_evaluation(run, number, evaluation)  # first: it refuses a client outside the cohort
             check_evaluation(evaluation, config_of(run))
             self._ledger.step(run, after, evaluation=evaluation)
             self._metrics.outcomes.taken("report", "accepted")
@@ -89,7 +91,7 @@ class Commits:
 
     @contextmanager
     def _turn_of(self, client_id: str, token: str) -> Iterator[None]:
-        """Let a client commit once at a time: an early retry must not find its blobs half stored."""
+        """Let a client commit one update at a time, so that an early retry does not meet half-stored blobs."""
         with self._ledger.lock:
             self._sessions.check(client_id, token)
             turn = self._turns.setdefault(client_id, threading.Lock())
@@ -97,7 +99,7 @@ class Commits:
             yield
 
     def _is_committed(self, run: Run, number: int, update: Update) -> bool:
-        """Whether this very update was committed, in the open round or an earlier one."""
+        """Whether the same update is committed already, in the open round or an earlier one."""
         current = run.current_round if run.round_number == number else self._store.find_round(run.run_id, number)
         known = None if current is None else current.updates.get(update.client_id)
         return known is not None and replace(known, num_prototypes=0, norm=None).same_content(update)

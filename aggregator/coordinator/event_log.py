@@ -1,6 +1,6 @@
 """The event log: one line in the log for each event of the history, once it is stored.
 
-The whole event stays in the history, which the gateway serves; the log has neither a cohort's names nor a round's metrics.
+The history keeps the whole event, and the gateway serves it; a line in the log has no cohort and no results of a round.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from shared.process.log import bound, get_logger
 from shared.types import Event
 
 SAID = ("reason", "detail", "hint", "check", "domain", "num_examples", "config_hash", "update_norm")
-"""Fields of an event's data that its line repeats unchanged."""
+"""Fields of an event's data that its line copies unchanged."""
 QUIET = frozenset(
     (
         "client_asked",
@@ -40,7 +40,7 @@ WARNINGS = frozenset(
 )
 ERRORS = frozenset(("aggregation_failed", "run_failed"))
 SAID_ELSEWHERE = frozenset(("run_recovered",))
-"""Events whose line the ledger writes, with more than the history has."""
+"""Events whose line the ledger writes, with more fields than the event has."""
 
 NAME = __name__
 """Name of the logger."""
@@ -63,7 +63,7 @@ def log_event(event: Event) -> None:
     if event.client_id:
         fields["client_id"] = event.client_id
     elif "client_id" in bound():
-        fields["client_id"] = None  # whose call brought it about is said by the line about the call
+        fields["client_id"] = None  # the line about the call names the client that made it
     log.log(_level(event.type), event.type, **fields)
 
 

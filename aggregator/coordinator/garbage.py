@@ -1,17 +1,16 @@
 """Garbage collection: a pure function names the needed blobs, a thin shell removes the others.
 
-These stay:
+Every run keeps:
 
-- of a run that has not ended, whatever its open round starts from, has received and has made;
-- of every run the model and the prototypes of its first round and of its last `Keep.models` committed ones, and what it
-  began with;
-- the prototypes, global and local, of its last `Keep.prototypes` committed rounds, so that a person can look back at them;
-- the updates of its last `Keep.updates` committed rounds, each with the model that its round started from, and of the
-  rounds before them the prototypes that may stay in a later pool, so that `fedplcc replay` can compute those rounds again.
+- if it has not ended: the inputs of its open round, the updates that the round has received, and its results;
+- its initial model, and the models and prototypes of its first round and of its last `Keep.models` committed rounds;
+- the prototypes, global and local, of its last `Keep.prototypes` committed rounds, for prototype maps;
+- the updates of its last `Keep.updates` committed rounds with the model that each round started from, and the earlier
+  prototypes that their pools reuse, so that `fedplcc replay` can compute those rounds again.
 
-A row goes first and then its file, so that a crash leaves a file that no row names: garbage of the next collection. What is
-being put away while one is going on is left alone (store/blobs/holds.py). Rows of rounds, updates and events stay for ever:
-they are small, and the history of the run.
+A collection removes a row before its file, so that a crash leaves only a file without a row, which the next collection
+removes. It skips blobs that are being stored or read (store/blobs/holds.py). Rows of rounds, updates and events stay
+forever: they are small, and they are the history of the run.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ log = get_logger(__name__)
 
 DAY_S = 86_400.0
 BATCH = 32
-"""Most blobs removed in one transaction, for which a commit may have to wait."""
+"""Most blobs removed in one transaction; a commit may have to wait for it."""
 PAGE = 100
 """Runs and rounds read at a time."""
 PAGE_OF_UPDATES = 500
@@ -46,46 +45,46 @@ REST = 20.0
 """Pause after a collection, in multiples of its duration: at most a twentieth of a processor."""
 LEAST_REST_S = 1.0
 LONGEST_REST_S = 3600.0
-"""Seconds after which a collection is due although no round has committed: uploads grow old."""
+"""Seconds after which a collection is due although no round has committed: interrupted uploads expire."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Keep:
-    """Blobs that stay although no open round needs them."""
+    """Settings: which blobs stay although no open round needs them."""
 
     models: int | None = 5
-    """Last committed rounds of each run whose global models and prototypes stay, beside the first round's; None for all."""
+    """Last committed rounds of each run whose global models and prototypes stay, besides the first round; None for all."""
     prototypes: int | None = 100
-    """Last committed rounds of each run whose prototypes stay, the global ones and those of its updates; None for all."""
+    """Last committed rounds of each run whose global and local prototypes stay; None for all."""
     updates: int = 1
     """Last committed rounds of each run whose updates stay."""
     unused_days: float = 7.0
-    """Days that interrupted uploads, and models to begin with, lie that nobody goes on with or uses."""
+    """Days after which unfinished uploads and unused initial models are removed."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeptRounds:
-    """First numbers of the rounds of one run that keep blobs, besides round 0."""
+    """Rounds of one run that keep blobs: the first number of each kind; round 0 always keeps its own."""
 
     results_from: int
     """Models and prototypes."""
     updates_from: int
-    """Updates; those of an open round are among them."""
+    """Updates, including those of an open round."""
     end: int
     """The first round that is neither committed nor open."""
     prototypes_from: int
-    """Prototypes for people to look at, global and local: of committed rounds."""
+    """Global and local prototypes for prototype maps, of committed rounds."""
     num_stale: int = 0
-    """Rounds before `updates_from` whose prototypes those after it may need: see `method.proto_staleness`."""
+    """Rounds before `updates_from` whose prototypes later rounds may reuse; see `method.proto_staleness`."""
 
     @property
     def pooled_from(self) -> int:
-        """The prototypes of updates that a round which can be computed again may have in its pool."""
+        """The first round whose updates' prototypes a repeatable round may have in its pool."""
         return max(0, self.updates_from - self.num_stale)
 
 
 def kept_rounds(run: Run, keep: Keep) -> KeptRounds:
-    """Return which rounds of a run keep blobs; a round that an ended run left open keeps none."""
+    """Return the rounds of a run that keep blobs; a round that an ended run left open keeps none."""
     last = machine.last_committed(run)
     committed = -1 if last is None else last
     end = committed + 1 if run.status.is_final else run.round_number + 1
@@ -98,12 +97,12 @@ def kept_rounds(run: Run, keep: Keep) -> KeptRounds:
 
 
 def needed_blobs(run: Run, known: Mapping[int, Round], keep: Keep) -> set[str]:
-    """The blobs that are needed for one run, by SHA-256, beside those of `prototypes_of` its rounds.
+    """Return the SHA-256 of each blob that one run needs, without the prototypes that `prototypes_of` returns.
 
     Args:
         run: The run.
         known: Its rounds by number: the first, and all from `kept_rounds` on, with their updates from `pooled_from` on.
-        keep: What stays.
+        keep: The settings.
     """
     kept = kept_rounds(run, keep)
     blobs = [run.model, run.prototypes]
@@ -114,35 +113,35 @@ def needed_blobs(run: Run, known: Mapping[int, Round], keep: Keep) -> set[str]:
             blobs += (blob for update in record.updates.values() for blob in update.payload.blobs)
         elif kept.pooled_from <= number < kept.updates_from:
             blobs += (blob for update in record.updates.values() for blob in update.payload.prototype_sets)
-    return {blob.sha256 for blob in blobs if blob is not None} | _begun_with(run)
+    return {blob.sha256 for blob in blobs if blob is not None} | _initial_model(run)
 
 
 def prototypes_of(current: Round) -> set[str]:
-    """The prototypes of a round with its updates, global and local, by SHA-256."""
+    """Return the SHA-256 of a round's prototypes, global and local."""
     sets = [blob for update in current.updates.values() for blob in update.payload.prototype_sets]
     return {blob.sha256 for blob in (*sets, current.prototypes) if blob is not None}
 
 
 def _staleness(run: Run) -> int:
-    """Past rounds whose prototypes a kept round needs."""
+    """Return the number of past rounds whose prototypes a kept round may reuse."""
     try:
         return proto_staleness(run)
     except InvalidConfig:
         return 0  # written by another version; such a run has failed (see ledger.py)
 
 
-def _begun_with(run: Run) -> set[str]:
-    """The model that the run's configuration names, if it names one."""
+def _initial_model(run: Run) -> set[str]:
+    """Return the SHA-256 of the initial model that the run's configuration names, if any."""
     try:
         named = config_of(run).run.initial_model
     except InvalidConfig:
-        return set()  # likewise
+        return set()  # written by another version
     model = None if named is None else parse_initial_model(named)
     return {model.sha256} if isinstance(model, ModelBlob) else set()
 
 
 def rounds_of(store: Store, run: Run, keep: Keep) -> dict[int, Round]:
-    """The rounds of a run that `needed_blobs` must know."""
+    """Return the rounds of a run that `needed_blobs` must know."""
     kept = kept_rounds(run, keep)
     first = store.find_round(run.run_id, 0) if kept.results_from else None
     found = {} if first is None else {0: first}
@@ -158,7 +157,7 @@ def rounds_of(store: Store, run: Run, keep: Keep) -> dict[int, Round]:
 
 
 def all_runs(store: Store) -> Iterator[Run]:
-    """Every run, newest first; rounds carry no updates."""
+    """Yield every run, newest first, its round without updates."""
     page = store.list_runs(limit=PAGE)
     while page:
         yield from page
@@ -166,10 +165,10 @@ def all_runs(store: Store) -> Iterator[Run]:
 
 
 class PrototypeNames:
-    """The names of the prototypes of committed rounds that stay to be looked at.
+    """Cache of the SHA-256 of prototypes that stay for prototype maps.
 
-    A committed round does not change: what is read of it once is remembered, 32 bytes a name, so that the next collection
-    does not read the updates of a hundred rounds again.
+    A committed round does not change, so its names are read once and kept, 32 bytes each. The next collection need not
+    read the updates of a hundred rounds again.
     """
 
     def __init__(self, store: Store, keep: Keep) -> None:
@@ -177,7 +176,7 @@ class PrototypeNames:
         self._known: dict[str, dict[int, bytes]] = {}
 
     def of(self, run: Run) -> set[str]:
-        """The prototypes of a run's rounds from `KeptRounds.prototypes_from` to its last committed one, by SHA-256."""
+        """Return the SHA-256 of the prototypes of a run's rounds from `KeptRounds.prototypes_from` to the last committed."""
         last = machine.last_committed(run)
         if last is None or self._keep.prototypes == 0:
             return set()
@@ -189,7 +188,7 @@ class PrototypeNames:
         return {names[at : at + 32].hex() for names in known.values() for at in range(0, len(names), 32)}
 
     def _read(self, run_id: str, first: int, last: int) -> dict[int, bytes]:
-        """The names in each of these rounds, read a page at a time and without their reports."""
+        """Return the names in each of these rounds, read a page at a time and without evaluation reports."""
         found: dict[int, set[str]] = {}
         number, is_more = first - 1, True
         while is_more:
@@ -209,7 +208,7 @@ class PrototypeNames:
 
 
 class GarbageCollection:
-    """Collections of garbage of one aggregator, one after the other; call it from one thread."""
+    """Garbage collections of one aggregator, one after another; call it from one thread."""
 
     def __init__(
         self,
@@ -228,23 +227,23 @@ class GarbageCollection:
         self._rests_until = 0.0
 
     def wait_s(self) -> float:
-        """Seconds until there may be another collection."""
+        """Seconds until the next collection may start."""
         return max(0.0, self._rests_until - self._clock())
 
     def is_due(self) -> bool:
-        """Whether a round has committed, or a run has ended, since the last collection; true at first, and now and then."""
+        """Whether a round has committed or a run has ended since the last collection; also true at first and hourly."""
         return self._seen != self._committed() or self._clock() >= self._rests_until + LONGEST_REST_S
 
     def collect(self, should_stop: Callable[[], bool] = lambda: False) -> int:
-        """Remove the blobs that are not needed any more; return their bytes.
+        """Remove the blobs that are no longer needed; return their bytes.
 
-        Nothing is removed while a backup is being made: the next collection does it.
+        Nothing is removed while a backup is being made; the next collection removes it.
 
         Args:
-            should_stop: Asked before every batch; what is left then is garbage of the next collection.
+            should_stop: Called before every batch; the next collection removes the rest.
 
         Raises:
-            StoreUnavailable: The database or the disk is away; what is left is garbage of the next collection.
+            StoreUnavailable: The database or the disk is unavailable; the next collection removes the rest.
         """
         begin, committed = self._clock(), self._committed()
         removed_bytes = num_removed = 0
@@ -280,7 +279,7 @@ class GarbageCollection:
         return needed
 
     def _sorted_out(self, needed: set[str]) -> tuple[int, list[str]]:
-        """Return the bytes of needed blobs, and the names of the other files; a file without a row is garbage too."""
+        """Return the bytes of needed blobs and the names of all other files, including files without a row."""
         kept_bytes, garbage = 0, []
         for name, size_bytes in self._blobs.files():
             if name in needed:
@@ -294,7 +293,7 @@ class GarbageCollection:
         claimed: list[str] = []
         with collecting(self._blobs.folder):
             try:
-                # The lock first: whoever holds it may wait for a blob that is leaving.
+                # The lock first: its holder may wait for a blob that is being removed.
                 with self._ledger.lock:
                     claimed = self._blobs.holds.claim(batch)
                     with self._store.transaction() as transaction:
@@ -304,10 +303,10 @@ class GarbageCollection:
                 self._blobs.holds.release(claimed)
 
     def _expire(self) -> int:
-        # Files have the system's time, whatever clock the ledger has.
+        # Files have the system's time, also if the ledger has another clock.
         before = time.time() - DAY_S * self._keep.unused_days
         removed_bytes = self._blobs.uploads.expire(before)
-        # A run that is being created may name one, and a backup may be copying it.
+        # A run that is being created may name such a model, and a backup may be copying it.
         with collecting(self._blobs.folder), self._ledger.lock:
             return removed_bytes + self._blobs.expire_initial(before)
 

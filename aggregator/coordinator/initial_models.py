@@ -1,8 +1,8 @@
 """Initial models of runs: uploads, and the model that a configuration names.
 
-A model is held below its SHA-256 before any run names it. A crash between the two leaves a model that nobody uses yet,
-nothing else; only what was uploaded or what another run committed can be begun with, so that no configuration can get at
-an update of a client.
+A model is stored by its SHA-256 before a run names it, so that a crash in between leaves only an unused model. A run can
+start only from an uploaded model or from one that another run committed: no configuration gives access to an update of a
+client.
 """
 
 from __future__ import annotations
@@ -38,22 +38,23 @@ class Beginning:
 
 
 FindCommitted = Callable[[str, int | None], tuple[BlobRef, int, Path]]
-"""The model of a run's round (None: the last one), that round's number, and the model's file; raises where there is none."""
+"""Returns the model of a run's round (None: the last one), that round's number and the model's file; raises if there is
+none."""
 
 
 class InitialModels:
-    """The models that an aggregator holds for runs to begin with."""
+    """Initial models that an aggregator holds for runs to come."""
 
     def __init__(self, blobs: BlobStore, *, max_blob_bytes: int) -> None:
         self._blobs, self._max_blob_bytes = blobs, max_blob_bytes
 
     def begin_upload(self, blob: BlobRef, name: str) -> InitialModelReceiver | None:
-        """Receive a model from its first byte; None where it is held already.
+        """Begin to receive a model from its first byte; None if the aggregator holds it already.
 
         Raises:
-            BlobTooLarge: It is larger than any model here may be.
-            BlobCorrupt: A model of this SHA-256 is held, and has another size.
-            StoreUnavailable: The disk has no room for it.
+            BlobTooLarge: The model is larger than the aggregator allows.
+            BlobCorrupt: The aggregator holds a model of this SHA-256 and another size.
+            StoreUnavailable: The disk has no room for the model.
         """
         if blob.size_bytes > self._max_blob_bytes:
             raise BlobTooLarge(f"a model has at most {self._max_blob_bytes} bytes here, this one {blob.size_bytes}")
@@ -69,11 +70,11 @@ class InitialModels:
         return InitialModelReceiver(self._blobs, upload, name)
 
     def resolve(self, text: str, find_committed: FindCommitted) -> Beginning:
-        """The model that `run.initial_model` names, held as one that runs can begin with.
+        """Return the model that `run.initial_model` names, held for runs to start from.
 
         Raises:
-            InvalidConfig: It names a file, which only the machine of whoever starts the run has.
-            BlobNotFound, RunNotFound, RoundNotFound: What it names is not there.
+            InvalidConfig: The text names a file, which only the machine that sent the request has.
+            BlobNotFound, RunNotFound, RoundNotFound: There is no such model, run or round.
         """
         match parse_initial_model(text):
             case ModelFile() as file:
@@ -102,7 +103,7 @@ class InitialModels:
                 return Beginning(model=model, source=source)
 
     def keep(self, model: BlobRef) -> None:
-        """Make a resolved model durable as a blob, so that a run may name it."""
+        """Store a resolved model as a blob, so that a run may name it."""
         self._blobs.keep_initial(model.sha256)
 
 
@@ -116,16 +117,16 @@ class InitialModelReceiver:
         """Append the next bytes.
 
         Raises:
-            ChunkOutOfOrder: They run past the announced end.
+            ChunkOutOfOrder: The bytes exceed the announced size.
         """
         self._upload.write(self._upload.offset_bytes, data)
 
     def finish(self) -> None:
-        """Check the whole and hold it.
+        """Check the whole model and hold it.
 
         Raises:
             BlobCorrupt: Bytes are missing or do not have the announced SHA-256.
-            InvalidModel: They are no safetensors file of finite float32 and int64 tensors.
+            InvalidModel: The bytes are no safetensors file of finite float32 and int64 tensors.
         """
         self._upload.finish()
         path = self._upload.complete_path
@@ -136,5 +137,5 @@ class InitialModelReceiver:
         self._blobs.hold_initial(path, self._upload.blob.sha256, self._name)
 
     def close(self) -> None:
-        """Let go of the file and of what is not held."""
+        """Close the file, and remove it unless the model is held."""
         self._blobs.discard_initial(self._upload)

@@ -1,4 +1,4 @@
-"""Model layouts and feature sizes of runs, which round 0 fixes: read once, then kept."""
+"""Model layouts and feature sizes of runs, which round 0 fixes: read once, then cached."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from shared.types import FEATURE_DIM, Run
 
 
 class Layouts:
-    """Layouts of the models of runs that have a first model."""
+    """Layouts of the models of runs that have committed round 0."""
 
     def __init__(self, store: Store, blobs: BlobStore) -> None:
         self._store, self._blobs = store, blobs
@@ -36,7 +36,7 @@ class Layouts:
         return self._dims[run.run_id]
 
     def forget(self, *, but_of: Collection[str]) -> None:
-        """Forget the runs that are not named."""
+        """Remove every other run from the cache."""
         for run_id in self._tables.keys() - set(but_of):
             del self._tables[run_id]
             self._dims.pop(run_id, None)

@@ -1,8 +1,9 @@
 """The ledger: the one way to change a run.
 
-A pure step from rounds/machine.py gives the next state, and the run settles from there. The last state and the events
-between are written in one transaction; only then the state in memory is replaced and listeners are called. A crash between
-any two lines loses nothing that was answered: the next start reads the open runs back and settles them by the same path.
+A pure step of rounds/machine.py returns the next state, and rounds/settling.py takes the steps that follow by themselves.
+One transaction writes the last state and the events in between. Only then is the state in memory replaced, and listeners
+are called. A crash at any point loses nothing that was acknowledged: the next start reads the open runs and settles them
+by the same path.
 """
 
 from __future__ import annotations
@@ -40,13 +41,13 @@ from shared.types import Client, Evaluation, Event, PrototypeCounts, Round, Roun
 log = get_logger(__name__)
 
 Listener = Callable[[bool], None]
-"""Called after every change, from any thread, with whether a task may have changed; must return at once."""
+"""Called after every change, from any thread; the argument says whether a task may have changed. It must return at once."""
 
 
 class Ledger:
-    """Runs in memory and in the store, kept equal.
+    """Open runs, equal in memory and in the store.
 
-    `lock` makes callers take turns: hold it from reading a run to changing it.
+    A caller that reads a run in order to change it holds `lock` for both.
     """
 
     def __init__(
@@ -64,12 +65,12 @@ class Ledger:
         self.write_trouble = WriteTrouble(monotonic_clock)
         self._listeners: list[Listener] = []
         self._runs: dict[str, Run] = {run.run_id: run for run in store.open_runs()}
-        # A run's times never go back, and so nothing in it took less than no time.
+        # A run's times never decrease, so no duration in it is negative.
         self.now = not_before(wall_clock, max((run.updated_at for run in self._runs.values()), default=0.0))
         self._deadlines = Deadlines(sessions, wall_clock=self.now, monotonic_clock=monotonic_clock)
 
     def recover(self) -> None:
-        """Take up the open runs again: each settles by the normal path, with a note in its history."""
+        """Read the open runs back after a restart: each settles by the normal path, with an event in its history."""
         if self._runs:
             self._metrics.recovered()
         for run in list(self._runs.values()):
@@ -81,7 +82,7 @@ class Ledger:
                 self._fail(run, AggregationFailed(round_number=run.round_number, detail=error.detail))
                 continue
             except InvalidConfig as error:
-                # Written by another version. It must not keep the other runs from going on.
+                # Another version wrote this run. It must not stop the others.
                 log.error("run_unreadable", run_id=run.run_id, detail=error.detail)
                 self._fail(run, Stated(f"this version cannot read the run's configuration: {error.detail}"))
                 continue
@@ -98,7 +99,7 @@ class Ledger:
         self._observe([run, failed])
 
     def _show_last_round(self, run_id: str) -> None:
-        """Show the results of the last committed round of an open run, which may be hours old."""
+        """Set the metrics of an open run to its last committed round, which may be hours old."""
         run = self.find_open(run_id)
         number = None if run is None else machine.last_committed(run)
         if run is None or number is None:
@@ -114,7 +115,7 @@ class Ledger:
         self._metrics.runs.committed(run, replace(current, prototype_counts=counts))
 
     def _with_counts(self, run: Run) -> Run:
-        """The run, whose open round has counts of its prototypes also where an older version aggregated it.
+        """Return the run with counts of its open round's prototypes, also if an older version aggregated the round.
 
         Raises:
             PayloadCorrupt: The stored prototypes are gone or damaged.
@@ -165,7 +166,7 @@ class Ledger:
             return self.step(run, run)
 
     def record(self, event: Event, client: Client | None = None) -> None:
-        """Write an event that changes no run, with the client that it changed."""
+        """Write an event that changes no run, together with the client that it changed."""
         with self.lock:
             with self._transition([event]) as transaction:
                 if client is not None:
@@ -173,12 +174,12 @@ class Ledger:
             self._notify(tasks_changed=False)
 
     def subscribe(self, listener: Listener) -> None:
-        """Have a function called after every change."""
+        """Call a function after every change."""
         with self.lock:
             self._listeners.append(listener)
 
     def let_time_pass(self) -> None:
-        """Drop clients that overdue rounds need not wait for, and find the runs that have no quorum."""
+        """Drop absent clients from overdue rounds, and mark runs that have no quorum."""
         with self.lock:
             self._deadlines.observe(self._runs.values())
             for run in self.open_runs():
@@ -218,7 +219,7 @@ class Ledger:
                 self.step(run, run)
 
     def change(self, run_id: str, change: Callable[[Run], Run], *, request: ControlRequest | None = None) -> Run:
-        """Take a run through a pure step; the request that asks for it counts as done together with it.
+        """Apply a pure step to a run; one transaction records the step and the request that asked for it.
 
         Raises:
             RunNotFound: There is none of this id.
@@ -273,18 +274,18 @@ class Ledger:
         done = update or evaluation
         is_free = done is not None and self._is_wanted_elsewhere(done.client_id, final)
         self._notify(tasks_changed=is_free or any(_asks_differently(before, state) for state in states))
-        # Last: listeners must hear of the change even if this fails.
+        # Last: listeners must be called even if this fails.
         self._observe(states)
         return final
 
     def _is_wanted_elsewhere(self, client_id: str, run: Run) -> bool:
-        """Whether another run has work for a client that has just done its part in this one."""
+        """Whether another run has work for a client that has just finished its part in this run."""
         others = (other for other in self._runs.values() if other.run_id != run.run_id)
         return any(task_in(other, client_id) is not None for other in others)
 
     @contextmanager
     def _transition(self, events: Sequence[Event]) -> Iterator[Transaction]:
-        """The transaction that writes these events with their changes; each event has failpoints around it."""
+        """Open the transaction that writes these events with their changes; each event has failpoints around it."""
         for event in events:
             failpoint("transition", event.type, "before")
         with self.write_trouble.writing("history"), self._store.transaction() as transaction:
@@ -337,7 +338,7 @@ class Ledger:
             events.insert(0, Event(type="clients_admitted", run_id=after.run_id, data={"clients": entries}, time=now))
         environments = [entry["environment"] for entry in entries.values()]
         if any(environment != environments[0] for environment in environments):
-            # Such a run is right, but nobody can repeat it to the byte on one machine type.
+            # Such a run is correct, but its bytes cannot be repeated on one type of machine.
             events.append(Event(type="environments_differ", run_id=after.run_id, time=now))
         return events
 
@@ -357,7 +358,7 @@ class Ledger:
 
 
 def _asks_differently(before: Run, after: Run) -> bool:
-    """Whether a client may have another task of this run now, beyond the client whose update or report it was."""
+    """Whether a step may change the task of a client other than the one whose update or report caused it."""
 
     def what(run: Run) -> tuple[RunStatus, Mapping[str, str], int, RoundPhase | None, tuple[str, ...]]:
         phase, cohort = (None, ()) if run.current_round is None else (run.current_round.phase, run.current_round.cohort)

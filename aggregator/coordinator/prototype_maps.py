@@ -1,8 +1,8 @@
-"""Prototype maps of committed rounds, drawn from the prototypes that are kept.
+"""Prototype maps of committed rounds, computed from the prototypes that are kept.
 
-A picture needs its own round's prototypes and, to be steady, the centres of a key round's picture (see
-shared/prototype_map.py). Those are remembered for as long as the process lives, also when the key round's prototypes have
-been collected, so that pictures go on as they began; the last pictures are remembered too.
+A map needs its round's prototypes and, for alignment, the centres of a key round's map (see shared/prototype_map.py). The
+centres stay in memory until the process ends, even after the key round's prototypes were removed, so that later maps keep
+the alignment. The latest maps are cached too.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ class _Drawn:
     """Cached maps and facts of one run."""
 
     is_there: dict[int, bool] = field(default_factory=dict)
-    """Whether the prototypes of a kept round were there when it was looked at; what is kept stays so."""
+    """Whether each kept round had prototypes when it was checked; a kept round's prototypes stay."""
     keys: dict[int, tuple[Centres, int]] = field(default_factory=dict)
-    """The centres of key rounds, and the round that they are aligned with; those of the last one that is not there any more,
-    too."""
+    """The centres of key rounds and the round that they are aligned with, including the last key round whose prototypes
+    were removed."""
     pictures: OrderedDict[int, RoundMap] = field(default_factory=OrderedDict)
 
 
 class PrototypeMaps:
-    """Prototype maps of the rounds of all runs. Callers from any thread take turns."""
+    """Prototype maps of the rounds of all runs. Any thread may call it; calls run one at a time."""
 
     def __init__(self, ledger: Ledger, store: Store, blobs: BlobStore, keep: Keep) -> None:
         self._ledger, self._store, self._blobs, self._keep = ledger, store, blobs, keep
@@ -53,7 +53,7 @@ class PrototypeMaps:
         self._runs: OrderedDict[str, _Drawn] = OrderedDict()
 
     def of(self, run_id: str, number: int) -> RoundMap:
-        """The map of a round; -1 is the last committed one whose prototypes are there.
+        """Return the map of a round; -1 is the last committed round whose prototypes are kept.
 
         Raises:
             RunNotFound: There is no such run.
@@ -86,7 +86,7 @@ class PrototypeMaps:
         return known
 
     def _there(self, run: Run, known: _Drawn) -> list[int]:
-        """The rounds whose prototypes are there and stay for now, rising; each is looked at once."""
+        """Return the rounds whose prototypes exist and are kept, in rising order; each is checked once."""
         last, kept = machine.last_committed(run), kept_rounds(run, self._keep)
         first = max(1, min(kept.results_from, kept.prototypes_from))
         window = range(first, 0 if last is None else last + 1)
@@ -107,7 +107,7 @@ class PrototypeMaps:
         return there
 
     def _draw(self, run: Run, config: RunConfig, number: int, there: Sequence[int], known: _Drawn) -> RoundMap:
-        """Draw a round, and first the key rounds that its picture hangs on and that are not remembered."""
+        """Return the map of a round; computes first the key rounds that it is aligned with, unless they are cached."""
         keys = sorted({*key_rounds(there), *known.keys})
         chain = [number]
         while (reference := reference_round(chain[-1], keys)) is not None and reference not in known.keys:
@@ -160,7 +160,7 @@ class PrototypeMaps:
         )
 
     def _local(self, sets: Mapping[str, BlobRef], gone: set[str]) -> Iterator[tuple[str, PrototypeSet]]:
-        """Clients with their prototypes, one set at a time; whose are not there any more is noted."""
+        """Yield clients with their prototypes, one set at a time; adds clients whose set was removed to `gone`."""
         for client_id, blob in sets.items():
             found = self._read(blob)
             if found is None:
@@ -168,7 +168,7 @@ class PrototypeMaps:
             yield client_id, PrototypeSet.empty() if found is None else found
 
     def _read(self, blob: BlobRef | None) -> PrototypeSet | None:
-        """Stored prototypes, or None where they were collected, now or long ago."""
+        """Return stored prototypes, or None if they were removed."""
         if blob is None:
             return None
         with self._blobs.holds.reading(blob.sha256) as is_kept:

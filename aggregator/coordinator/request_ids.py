@@ -1,4 +1,4 @@
-"""Request ids that were used: the same request again changes nothing, and an id never gets another meaning."""
+"""Used request ids: a repeated request changes nothing, and an id is refused for another request."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ MAX_REQUEST_ID = 128
 
 
 class Requests:
-    """Request ids that were used. Hold the ledger's lock from the question to what is done about the answer."""
+    """Used request ids. Callers hold the ledger's lock from the look-up to the change that depends on it."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -19,7 +19,7 @@ class Requests:
         """The run that this request created before.
 
         Raises:
-            RequestIdReused: It came with another configuration, or steered a run.
+            RequestIdReused: The id was used with another configuration, or to control a run.
         """
         known = self._store.find_request(request_id)
         if known is not None:
@@ -32,23 +32,23 @@ class Requests:
         steered = self._store.find_control_request(request_id)
         if steered is not None:
             raise RequestIdReused(
-                f"request id {request_id!r} steered run {steered.run_id} before; send a new one with a new run",
+                f"request id {request_id!r} was used to control run {steered.run_id}; send this one with a new id",
                 run_id=steered.run_id,
             )
         return None
 
     def was_done(self, request: ControlRequest) -> bool:
-        """Whether this very request steered its run before.
+        """Whether the same request was carried out before.
 
         Raises:
-            RequestIdReused: Its id came with another wish, or created a run.
+            RequestIdReused: The id was used for another request, or created a run.
         """
         known = self._store.find_control_request(request.request_id)
         if known is not None and known.request_hash == request.request_hash:
             return True
         if known is not None or self._store.find_request(request.request_id) is not None:
             raise RequestIdReused(
-                f"request id {request.request_id!r} asked for something else before; send a new one with a new wish",
+                f"request id {request.request_id!r} was used for another request; send this one with a new id",
                 run_id=request.run_id,
             )
         return False

@@ -1,7 +1,7 @@
-"""Aggregation of rounds that have their updates, one at a time, outside the ledger's lock.
+"""Aggregation of rounds that have all their updates, one at a time, outside the ledger's lock.
 
-Damaged blobs end the run. After a bug the run waits, with the reason, for a mended version; without the disk it waits for
-the disk.
+Damaged blobs end the run. After a bug the run waits for a corrected version and shows the reason. If the disk or database
+fails, the run waits for it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ log = get_logger(__name__)
 
 
 class RoundWork:
-    """Rounds that wait to be aggregated."""
+    """Aggregation of the rounds that wait for it."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class RoundWork:
         """Aggregate one round if one waits for it; return whether there was one. Call it from one thread at a time.
 
         Raises:
-            StoreUnavailable: The disk or the database is away; the round still waits.
+            StoreUnavailable: The disk or the database is unavailable; the round still waits.
         """
         with self._blobs.holds.holding():
             return self._aggregate_one()
@@ -62,7 +62,7 @@ class RoundWork:
             ]
         if not waiting:
             return False
-        # The one tried least: a run whose aggregation crashes must not keep the others waiting.
+        # The run with the fewest attempts: a run whose aggregation crashes must not delay the others.
         run = min(waiting, key=lambda run: self._attempts.get(run.run_id, 0))
         self._attempts = {run.run_id: self._attempts.get(run.run_id, 0) for run in waiting}
         self._attempts[run.run_id] += 1
@@ -84,10 +84,10 @@ class RoundWork:
             before = self._ledger.find_open(run.run_id)
             if before is not None and before.status in (RunStatus.RUNNING, RunStatus.PAUSED):
                 self._ledger.step(before, outcome(before))
-            # Else it was stopped meanwhile: what was computed is not wanted.
+            # Else the run was stopped meanwhile, and the result is discarded.
 
     def _aggregated(self, run: Run) -> Callable[[Run], Run]:
-        """Compute a round's result, outside the lock; return the step to take, which fails the run if that is impossible."""
+        """Compute a round's result outside the lock; return the next step, which fails the run if its blobs are damaged."""
         assert run.current_round is not None
         number = run.current_round.number
         try:
@@ -95,7 +95,7 @@ class RoundWork:
             watch = self._metrics.rounds.aggregation(run.run_id, now=self._ledger.now)
             made = aggregate(run, self._layouts.table(run), self._blobs, self._block_elements, earlier, watch)
         except (PayloadCorrupt, BlobNotFound, MalformedUpdate) as error:
-            # What is stored is gone, or not what was checked.
+            # A stored blob is missing, or differs from the one that was checked.
             log.error("aggregation_failed", exc_info=True)
             reason = AggregationFailed(round_number=number, detail=error.detail)
             return lambda run: machine.move(run, RunEvent.FAIL, reason=reason)
@@ -109,7 +109,7 @@ class RoundWork:
         )
 
     def _record_crash(self, run: Run) -> None:
-        """Record, once a round, that a bug stopped the aggregation; it is tried again, by a mended version too."""
+        """Record, once a round, that a bug stopped the aggregation; the aggregator tries again, also after an upgrade."""
         if self._attempts[run.run_id] > 1:
             return
         reason = AggregationFailed(

@@ -1,4 +1,4 @@
-"""Creation of runs: one for each request id, with the initial model that its configuration names."""
+"""Creation of runs: one run for each request id, with the initial model that its configuration names."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from shared.tensors import prototypes_to_bytes
 from shared.types import GLOBAL_CLUSTER, BlobRef, PrototypeSet, Run, RunStatus
 
 FindArtifact = Callable[[str, int, str], tuple[BlobRef, Path]]
-"""A committed round's model or prototypes; see `Coordinator.artifact`."""
+"""Returns a committed round's model or prototypes; see `Coordinator.artifact`."""
 
 
 class RunCreation:
@@ -47,10 +47,12 @@ class RunCreation:
         if not 1 <= len(request_id) <= MAX_REQUEST_ID:
             raise MalformedRequest(f"a request id has 1 to {MAX_REQUEST_ID} characters")
         config = parse_run_config(document)
-        request_hash = config.hash  # as it was sent: what it names by a run's id is another model when that run goes on
+        request_hash = (
+            config.hash
+        )  # of the request as sent: a run's id in it names another model once that run has gone on
         if len(config.data.classes) > self._max_classes:
             raise MalformedRequest(f"data.classes: at most {self._max_classes} classes")
-        lease_ends = math.isfinite(self._lease_s)  # in a simulation it does not, and nobody is ever away
+        lease_ends = math.isfinite(self._lease_s)  # never in a simulation, where every client is present
         if config.quorum.deadline_s is not None and lease_ends and config.quorum.silence_s < self._lease_s:
             raise InvalidConfig(
                 f"quorum.silence_s = {config.quorum.silence_s:g}: at least {self._lease_s:g}, the lease of this "
@@ -87,7 +89,7 @@ class RunCreation:
             return self._ledger.create(run, request_id=request_id, request_hash=request_hash, facts=facts)
 
     def _beginning(self, config: RunConfig) -> Beginning | None:
-        """The initial model of a run, durable as a blob; None where its first client makes a new one."""
+        """Return the initial model of a run, stored as a blob; None if the run's first client makes a new one."""
         if config.run.initial_model is None:
             return None
         beginning = self._initial_models.resolve(
@@ -97,7 +99,7 @@ class RunCreation:
         return beginning
 
     def _committed_model(self, run_id: str, number: int | None, config: RunConfig) -> tuple[BlobRef, int, Path]:
-        """The model of another run's round for a run of this configuration; see `initial_models.FindCommitted`."""
+        """Return the model of another run's round for a run of this configuration; see `initial_models.FindCommitted`."""
         run = self._ledger.get(run_id)
         if number is None:
             number = machine.last_committed(run)

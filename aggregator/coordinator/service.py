@@ -1,11 +1,11 @@
-"""The coordinator: runs, rounds and updates. It owns every transition and knows neither gRPC nor which store it has.
+"""The coordinator: the use cases of runs, rounds and updates. It imports neither gRPC nor a particular store.
 
 The use cases of RunService and RoundService in domain types: permissions, and the pure step of rounds/machine.py for each.
 The parts: ledger.py makes steps durable, transfers.py moves bytes, run_creation.py makes runs, commits.py takes results,
 round_work.py aggregates.
 
-Methods may be called from any thread; the ledger's lock makes them take turns. Long work (the fold, clustering, checking a
-blob) is done outside the lock, by `work` and in the caller's thread.
+Any thread may call a method; the ledger's lock lets one change run at a time. Long work (the fold, clustering, checks of
+blobs) runs outside the lock, in `work` and in the caller's thread.
 """
 
 from __future__ import annotations
@@ -153,8 +153,8 @@ class Coordinator:
 
         Raises:
             InvalidConfig: The configuration is wrong.
-            RunNotFound, RoundNotFound, BlobNotFound: The initial model that it names is not there.
-            RequestIdReused: The request id came with another configuration, or steered a run.
+            RunNotFound, RoundNotFound, BlobNotFound: The initial model that it names does not exist.
+            RequestIdReused: The request id was used with another configuration, or to control a run.
             MalformedRequest: The request id is empty or too long.
         """
         return self._run_creation.create(request_id, document)
@@ -188,13 +188,13 @@ class Coordinator:
         return self._store.list_evaluations(run_id, number, after=after, limit=limit)
 
     def list_events(self, query: EventQuery) -> list[Event]:
-        """The entries of the history that are asked for; a run that is named has to be there."""
+        """Return the events that match the query. A run that the query names must exist."""
         if query.run_id:
             self._ledger.get(query.run_id)
         return self._store.list_events(query)
 
     def list_clients(self, *, after: str = "", limit: int | None = None) -> list[Client]:
-        """Clients that ever joined, by id, from the one after `after`, with their present state."""
+        """Clients that ever joined, by id, from the one after `after`, with their current state."""
         with self._ledger.lock:
             return [self._attendance.shown(client) for client in self._store.list_clients(after=after, limit=limit)]
 
@@ -207,18 +207,18 @@ class Coordinator:
     def pause(self, run_id: str, *, now: bool = False, request_id: str = "") -> Run:
         """Pause a run when its open round commits, or at once. Pausing a paused run changes nothing.
 
-        Here and in `resume` and `stop`, the same request id again changes nothing either, whatever has happened since: a
-        retry that arrives late must not undo what was asked for after it. Empty is no id.
+        Here and in `resume` and `stop`, a request id that was used before changes nothing, so that a late retry cannot undo
+        a newer request. An empty text means no id.
 
         Raises:
             RunNotFound, InvalidTransition: There is no such run, or it cannot be paused.
-            RequestIdReused: The request id came with another action, run or argument.
+            RequestIdReused: The request id was used with another action, run or argument.
             MalformedRequest: The request id is too long.
         """
         return self._steer(run_id, lambda run: machine.pause(run, now=now), request_id, action="pause", now=now)
 
     def resume(self, run_id: str, *, request_id: str = "") -> Run:
-        """Resume a run. Resuming a running one takes back a pause that waits.
+        """Resume a run. Resuming a running one withdraws a requested pause.
 
         Raises:
             RunNotFound, InvalidTransition: There is no such run, or it is not paused.
@@ -237,7 +237,7 @@ class Coordinator:
         return self._steer(run_id, lambda run: machine.stop(run, reason=why), request_id, action="stop", reason=reason)
 
     def quarantine(self, run_id: str, client_id: str, *, reason: str = "", request_id: str = "") -> Run:
-        """Leave a client out of a run from now on. Quarantining it again changes nothing.
+        """Exclude a client from a run. Quarantining it again changes nothing.
 
         Raises:
             RunNotFound, ClientNotFound, InvalidTransition: There is no such run or client, or the run has ended.
@@ -269,7 +269,7 @@ class Coordinator:
         )
 
     def artifact(self, run_id: str, number: int, kind: str) -> tuple[BlobRef, Path]:
-        """The model or the prototypes of a committed round, and the file to read them from; -1 is the last one.
+        """The model or the prototypes of a committed round, and their file; -1 is the last round.
 
         Raises:
             RunNotFound, RoundNotFound: There is no such run or committed round.
@@ -296,7 +296,7 @@ class Coordinator:
     # Trainers
 
     def join(self, client: Client, token: str) -> Membership:
-        """Make an instance the one that acts for a client.
+        """Let an instance of a trainer act for a client.
 
         Raises:
             ClientIdTaken: Another instance holds the client id.
@@ -318,12 +318,12 @@ class Coordinator:
             )
 
     def task(self, client_id: str, token: str) -> Task:
-        """The client's task now; it is remembered as given."""
+        """Return the client's current task, and record that the client has it."""
         with self._ledger.lock:
             return self._next_task(self._sessions.check(client_id, token))
 
     def task_if_connected(self, client_id: str, token: str) -> Task:
-        """As `task`, but no sign of life: an open stream alone keeps no lease.
+        """Return the same as `task`, without renewing the lease: an open stream alone is no sign of life.
 
         Raises:
             NotAMember: The lease has run out.
@@ -355,7 +355,7 @@ class Coordinator:
             return task is not None and task.round == heartbeat.round
 
     def commit_update(self, client_id: str, token: str, run_id: str, number: int, update: Update) -> CommittedUpdate:
-        """Make an update part of its round. The same update again is answered as the first time.
+        """Make an update part of its round. A repeated update gets the first answer again.
 
         Raises:
             MalformedUpdate: A check of computation/update_checks.py failed.
@@ -375,10 +375,10 @@ class Coordinator:
     # Time and work, driven by app.py or by a simulation
 
     def tick(self) -> None:
-        """Let time pass: end leases and stopping runs, drop clients of overdue rounds, set gauges."""
+        """End expired leases and stopping runs, drop absent clients of overdue rounds, set gauges."""
         with self._ledger.lock:
             for session in self._sessions.expired():
-                self._attendance.lost(session)  # first: if the store is away, the next tick finds it again
+                self._attendance.lost(session)  # first: if the store is unavailable, the next tick repeats it
                 self._sessions.remove(session)
             self._ledger.let_time_pass()
             self._end_stopping_runs()
@@ -392,27 +392,27 @@ class Coordinator:
         """Aggregate one round if one waits for it; return whether there was one. Call it from one thread at a time.
 
         Raises:
-            StoreUnavailable: The disk or the database is away; the round still waits.
+            StoreUnavailable: The disk or the database is unavailable; the round still waits.
         """
         return self._round_work.do()
 
     def has_ended(self, run_id: str) -> bool:
-        """Whether nothing can happen to this run any more."""
+        """Whether this run has ended."""
         return self._ledger.get(run_id).status.is_final
 
     def subscribe(self, listener: Listener) -> None:
-        """Have a function called after every change."""
+        """Call a function after every change."""
         self._ledger.subscribe(listener)
 
     # Parts of the above
 
     def _explained(self, run: Run) -> Run:
-        """The run, with the reason if it waits for a disk or database that fails; that reason cannot be stored."""
+        """Return the run, with the reason if it waits for a failing disk or database; that reason cannot be stored."""
         fails = None if run.status.is_final else self._ledger.write_trouble.reason()
         return run if fails is None else replace(run, reason=fails)
 
     def _steer(self, run_id: str, change: Callable[[Run], Run], request_id: str, **asked: object) -> Run:
-        """Carry out a request once for each request id; return the run after it."""
+        """Carry out a request once for each request id; return the changed run."""
         if len(request_id) > MAX_REQUEST_ID:
             raise MalformedRequest(f"a request id has at most {MAX_REQUEST_ID} characters")
         request = None
@@ -429,7 +429,7 @@ class Coordinator:
             return self._ledger.get(run_id)
 
     def _with_client(self, run: Run, client_id: str) -> Run:
-        """Return the run if it is open and the client is known: a mistyped id must not pass silently."""
+        """Check that the run is open and the client is known, so that a mistyped id is refused; return the run."""
         if run.status.is_final:
             raise InvalidTransition(f"the run is {run.status}; nobody takes part in it any more", run_id=run.run_id)
         is_known = client_id in run.roster or client_id in run.quarantined
@@ -440,7 +440,7 @@ class Coordinator:
         return run
 
     def _end_stopping_runs(self) -> None:
-        """End the stopping runs for which no connected trainer works any more."""
+        """End each stopping run once no connected trainer works for it."""
         for run in [run for run in self._ledger.open_runs() if run.status is RunStatus.STOPPING]:
             busy = [session for session in self._sessions if session.works_for(run.run_id)]
             if not busy:

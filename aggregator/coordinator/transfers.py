@@ -14,8 +14,8 @@ from aggregator.metrics.outcomes import CONTENT_REFUSALS, What
 from aggregator.metrics.transfers import Direction, Transfer
 from aggregator.presence.sessions import Sessions
 from aggregator.rounds import machine
-from aggregator.rounds import refusals as admission
 from aggregator.rounds.configuration import config_of
+from aggregator.rounds.refusals import reject, speaks_against_sender, why_quarantined
 from aggregator.store.base import Store
 from aggregator.store.blobs.blob_store import BlobStore
 from aggregator.store.blobs.uploads import Upload
@@ -45,7 +45,9 @@ class Receiver:
         """Append a chunk.
 
         Raises:
-            ChunkTooLarge, ChunkOutOfOrder, FailedPrecondition: It is over the limit, does not follow, or comes too late.
+            ChunkTooLarge: The chunk is over the limit.
+            ChunkOutOfOrder: The offset is not the end of the received bytes.
+            FailedPrecondition: The upload is no longer open.
         """
         with self._guard():
             if len(data) > self._max_chunk_bytes:
@@ -55,7 +57,7 @@ class Receiver:
             self._on_bytes()
 
     def finish(self) -> None:
-        """Check the whole and give it its name.
+        """Check the whole blob and store it under its SHA-256.
 
         Raises:
             BlobCorrupt: Bytes are missing or do not have the announced SHA-256.
@@ -64,7 +66,7 @@ class Receiver:
             self._upload.finish()
 
     def close(self) -> None:
-        """Release the upload, complete or not; an incomplete one may go on later."""
+        """Close the upload; an incomplete one may be resumed later."""
         self._blobs.uploads.end(self._client_id, self._upload)
 
 
@@ -88,11 +90,11 @@ class Transfers:
         self._refused: set[tuple[str, int, int, str, str, str]] = set()
 
     def open_download(self, client_id: str, token: str, sha256: str) -> tuple[BlobRef, str, Path]:
-        """A blob of the client's present task, its kind ("model" or "prototypes"), and the file to read it from.
+        """Return a blob of the client's current task, its kind ("model" or "prototypes") and its file.
 
         Raises:
-            BlobNotFound: The task does not name this blob, or the task is long over and its blob was collected.
-            PayloadCorrupt: Its file is gone.
+            BlobNotFound: The task does not name this blob, or the blob of an old task was removed.
+            PayloadCorrupt: Its file is missing.
         """
         with self._ledger.lock:
             session = self._sessions.check(client_id, token)
@@ -105,11 +107,11 @@ class Transfers:
 
     @contextmanager
     def reading(self, blob: BlobRef) -> Iterator[Path]:
-        """The file of a blob, which stays until the block ends, however long its reader takes.
+        """Yield the file of a blob; garbage collection leaves it until the block ends.
 
         Raises:
-            BlobNotFound: It was just collected.
-            PayloadCorrupt: It is gone.
+            BlobNotFound: The blob has just been removed.
+            PayloadCorrupt: Its file is missing.
         """
         with self._blobs.holds.reading(blob.sha256) as is_kept:
             if not is_kept:
@@ -117,16 +119,16 @@ class Transfers:
             yield self._stored_path(blob.sha256)
 
     def upload_status(self, client_id: str, token: str, run_id: str, number: int, blob: BlobRef) -> tuple[int, bool]:
-        """Offset from which to send a blob, and whether it is stored already."""
+        """Return the offset from which to send a blob, and whether it is stored already."""
         self._check_upload(client_id, token, run_id, number, blob)
         if number == 0 and self._ledger.get(run_id).model == blob:
-            return blob.size_bytes, True  # the model that the client was given to begin with, sent back as it came
+            return blob.size_bytes, True  # the initial model, which the client sends back unchanged
         if self._blobs.uploads.is_complete(client_id, blob) or self._has_stored(client_id, blob):
             return blob.size_bytes, True
         return self._blobs.uploads.received_bytes(client_id, blob), False
 
     def begin_upload(self, client_id: str, token: str, run_id: str, number: int, blob: BlobRef) -> Receiver | None:
-        """Go on with an upload; None where the blob is stored already."""
+        """Begin or resume an upload; None if the blob is stored already."""
         offset, is_complete = self.upload_status(client_id, token, run_id, number, blob)
         if is_complete:
             return None
@@ -155,7 +157,7 @@ class Transfers:
         """The file of a blob that this client uploaded, now or for an earlier update.
 
         Raises:
-            BlobNotFound: It did not.
+            BlobNotFound: This client has not uploaded the blob.
         """
         path = self._blobs.uploads.path(client_id, blob)
         if path is None and self._has_stored(client_id, blob):
@@ -170,7 +172,7 @@ class Transfers:
         try:
             yield
         except FedplccError as error:
-            # Who only claims to be the client says nothing in its history.
+            # An unauthenticated sender must not write to the client's history.
             if self._metrics.outcomes.refused(error, what=what) and not isinstance(
                 error, (ClientIdTaken, Unauthenticated)
             ):
@@ -181,7 +183,7 @@ class Transfers:
             raise
 
     def _record_refusal(self, run: Run, number: int, client_id: str, error: FedplccError, what: str) -> None:
-        # Rounds that the client makes up, or that are over, share one entry while a round lasts: it cannot fill the history.
+        # Wrong or closed rounds share one entry during a round, so that a client cannot fill the history.
         named = number if number == run.round_number else -1
         key = (run.run_id, run.round_number, named, client_id, what, error.metadata.get("check", error.reason))
         now, events = self._ledger.now(), []
@@ -191,9 +193,9 @@ class Transfers:
             events.append(replace(event, time=now))
         if what == "update" and isinstance(error, CONTENT_REFUSALS):
             self._metrics.runs.refused_update(run.run_id)
-        if what == "update" and admission.speaks_against_sender(error):
-            after = admission.reject(run, client_id, number, error, now=now)
-            why = admission.why_quarantined(after, client_id, config_of(run).admission.quarantine_after)
+        if what == "update" and speaks_against_sender(error):
+            after = reject(run, client_id, number, error, now=now)
+            why = why_quarantined(after, client_id, config_of(run).admission.quarantine_after)
             self._ledger.step(run, after if why is None else machine.quarantine(after, client_id, why), extra=events)
         else:
             for event in events:
@@ -214,14 +216,14 @@ class Transfers:
         self._metrics.transfers.moved(transfer, kind=kind, offset_bytes=offset_bytes, num_bytes=num_bytes)
 
     def note_received(self, client_id: str, token: str, *, is_whole: bool = False) -> None:
-        """Note that a client has taken more of a blob that it downloads. Takes no lock: the event loop may call it."""
+        """Record progress of a client's download. Takes no lock: the event loop may call it."""
         self._sessions.record_download(client_id, token)
         session = self._sessions.find(client_id)
         if is_whole and session is not None and session.token == token and session.task is not None:
             self._metrics.rounds.fetched(session.task, client_id, now=self._ledger.now())
 
     def count_resumed(self, *, direction: Direction) -> None:
-        """Count a transfer that goes on from an offset."""
+        """Count a transfer that resumes from an offset."""
         self._metrics.transfers.resumed(direction)
 
     def _stored_path(self, sha256: str) -> Path:
@@ -230,8 +232,8 @@ class Transfers:
         return self._blobs.stored_path(sha256)
 
     def _has_stored(self, client_id: str, blob: BlobRef) -> bool:
-        """Whether this client committed the blob before; if so it is its upload from here on, which no collection takes."""
-        # A row names only what is on the disk: most uploads are new, and need no question to the database.
+        """Whether this client committed the blob before. If so, the blob is held as its upload, safe from collection."""
+        # Every row has a file. Most uploads are new, so the look for the file saves a database query.
         is_there = self._blobs.path(blob.sha256).is_file()
         return (
             is_there

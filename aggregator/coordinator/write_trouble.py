@@ -1,7 +1,7 @@
-"""Failed writes, for people who ask why a run waits.
+"""Failed writes to disk and database: the reason why a run waits.
 
-A full disk refuses uploads, results and history, each on its own, and every writer tries again until it works. Here the
-last failure is remembered until the same kind of writing works again, or has not been tried for a while.
+On a full disk each write of uploads, results and history fails on its own, and its writer tries again. This module keeps the
+last failure of each kind until a write of that kind succeeds, or until nobody has tried for a while.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ from shared.reasons import StoreFails
 log = get_logger(__name__)
 
 FORGET_AFTER_S = 60.0
-"""Seconds that a failure counts without another attempt; trainers and the aggregation try every few seconds."""
+"""Seconds after which a failure without another attempt expires; trainers and the aggregation try every few seconds."""
 
 
 class WriteTrouble:
-    """Failed kinds of writing; any thread may ask."""
+    """Kinds of writes that fail; any thread may call it."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
-        """Begin without trouble; the clock is a monotonic one."""
+        """Start without failures; the clock is monotonic."""
         self._clock = clock
         self._trouble: dict[str, tuple[float, str]] = {}
 
     @contextmanager
     def writing(self, what: str, *, is_proof: bool = True) -> Iterator[None]:
-        """Watch a block that writes something of this kind.
+        """Record whether a block of this kind of write fails.
 
         Args:
             what: The kind.
-            is_proof: Whether success shows that this works again; to open a file shows nothing, a full disk allows it.
+            is_proof: Whether success ends the failure. Opening a file does not: it succeeds on a full disk.
         """
         try:
             yield
@@ -48,7 +48,7 @@ class WriteTrouble:
             log.info("storage_works_again", what=what)
 
     def reason(self) -> StoreFails | None:
-        """Why a run cannot go on now; None if nothing fails."""
+        """Return the reason why no run can continue now; None if nothing fails."""
         last = max(self._trouble.values(), default=None)
         if last is None or self._clock() - last[0] > FORGET_AFTER_S:
             return None

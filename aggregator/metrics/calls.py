@@ -99,7 +99,7 @@ class CallMetrics(CallObserver):
         service, _, name = method.lstrip("/").partition("/")
         self._methods[method] = _Method(self, kind, service, name)
 
-    def begun(self, method: str) -> None:
+    def call_started(self, method: str) -> None:
         """Count a started call."""
         self._methods[method].started.inc()
 

@@ -114,7 +114,7 @@ class ClientSeries(AtScrape):
             "Whether a client cannot do its task, or reported a problem within the last minute: 1 or 0.",
             labels=["client"],
         )
-        told = {
+        families = {
             name: GaugeMetricFamily(f"{PREFIX}_{reading.metric}", reading.text, labels=["client"])
             for name, reading in READINGS.items()
         }
@@ -126,9 +126,9 @@ class ClientSeries(AtScrape):
             silence.add_metric(labels, max(0.0, now - entry.last_seen))
             problem.add_metric(labels, entry.has_problem(now))
             for reading, value in entry.readings.items():
-                if reading in told:
-                    told[reading].add_metric(labels, value)
-        yield from (connected, silence, problem, *told.values())
+                if reading in families:
+                    families[reading].add_metric(labels, value)
+        yield from (connected, silence, problem, *families.values())
 
 
 class ClientMetrics:

@@ -1,4 +1,4 @@
-"""Configurations of runs, read from their records: parsed once for each text."""
+"""Configurations of runs, parsed from their records: once for each text."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from shared.config.run import RunConfig, parse_run_config
 from shared.types import Run
 
 CACHED = 64
-"""Configurations that are remembered."""
+"""Most configurations in the cache."""
 
 
 def config_of(run: Run) -> RunConfig:
     """The run's configuration.
 
     Raises:
-        InvalidConfig: Another version wrote it, and this one cannot read it.
+        InvalidConfig: Another version wrote it, and this version cannot read it.
     """
     return _config(run.config_json)
 
 
 def document_of(run: Run) -> Mapping[str, Any]:
-    """The run's configuration as the JSON object that is stored, of whatever version."""
+    """The run's configuration as the stored JSON object, also if another version wrote it."""
     return _document(run.config_json)
 
 

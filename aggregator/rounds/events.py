@@ -1,4 +1,4 @@
-"""Events of a run's step, computed from the states before and after it. Pure."""
+"""Events of one change of a run, computed from the states before and after it. Pure."""
 
 from __future__ import annotations
 

@@ -7,11 +7,11 @@
     round 0  INITIALISING --collected--> COMMITTED
     round t  COLLECTING --collected--> AGGREGATING --aggregated--> EVALUATING --evaluated--> COMMITTED
 
-A phase closes when everybody whom it waits for is done and there is a quorum: by default the whole cohort; else clients that
-are absent when the phase is overdue are dropped, as long as the others can make the quorum (`drop_absent`).
+A phase closes when all clients that it waits for are done and they make a quorum, by default the whole cohort. With a
+smaller quorum, clients that are absent when the phase is overdue are dropped while the others can make it (`drop_absent`).
 
-Every function takes a `Run` and returns the next one, or raises; none looks at a clock, a disk or a socket. The service
-writes the result and the event that caused it in one transaction, and only then acts on it.
+Every function takes a `Run` and returns the next one, or raises; none reads a clock, a disk or a socket. The ledger writes
+the result and its events in one transaction, and only then acts on it.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def move(run: Run, event: RunEvent, *, reason: Reason | None = None) -> Run:
 
 
 def pause(run: Run, *, now: bool) -> Run:
-    """Return the run paused, or with a pause waiting for its open round to commit. Pausing twice changes nothing."""
+    """Return the paused run, or the run with a pause requested for the end of its open round. Repeating changes nothing."""
     if run.status is RunStatus.PAUSED:
         return run
     if now or (run.status is RunStatus.RUNNING and not has_open_round(run)):
@@ -114,14 +114,14 @@ def pause(run: Run, *, now: bool) -> Run:
 
 
 def resume(run: Run) -> Run:
-    """Return the run running again, or with its waiting pause taken back. Resuming twice changes nothing."""
+    """Return the resumed run, or the run with its requested pause withdrawn. Resuming twice changes nothing."""
     if run.status is RunStatus.RUNNING:
         return replace(run, is_pause_requested=False)
     return move(run, RunEvent.RESUME)
 
 
 def stop(run: Run, *, reason: str) -> Run:
-    """Return the run stopping. Stopping one that stops or has ended changes nothing."""
+    """Return the stopping run. Stopping a run that is stopping or has ended changes nothing."""
     if run.status is RunStatus.STOPPING or run.status.is_final:
         return run
     return move(run, RunEvent.STOP, reason=Stated(reason))
@@ -141,7 +141,7 @@ def has_open_round(run: Run) -> bool:
 
 
 def may_open_another(run: Run) -> bool:
-    """Whether the run stands between two rounds."""
+    """Whether the run is between two rounds and has rounds left."""
     return run.status is RunStatus.RUNNING and not has_open_round(run) and run.round_number < run.total_rounds
 
 
@@ -151,10 +151,10 @@ def eligible(run: Run) -> tuple[str, ...]:
 
 
 def next_step(run: Run, *, cohort_size: int | None, now: float, fails: bool = False) -> Run:
-    """Return the run one step on from a committed round: paused, completed, or with the next round open.
+    """Return the run after a committed round: completed, paused, or with the next round open.
 
-    A run that is not running, or whose round is open, is returned as it is. One that has no client left waits for another
-    to join, and says so, or fails if that is what it is to do without a quorum.
+    A run that is not running, or whose round is open, is returned unchanged. A run without any eligible client waits for
+    one and has a reason; with `fails` it fails instead.
     """
     if run.status is not RunStatus.RUNNING or has_open_round(run):
         return run
@@ -184,10 +184,10 @@ def admit(run: Run, clients: Iterable[str]) -> Run:
 
 
 def quarantine(run: Run, client_id: str, reason: str) -> Run:
-    """Return the run without a client from here on: out of its open round, and out of the cohort of every later one.
+    """Return the run with a client quarantined: dropped from the open round, and in no later cohort.
 
-    What the client has committed in the open round stays part of it. Quarantining it again, or in a run that has ended,
-    changes nothing.
+    Updates and reports that the client has committed in the open round stay. Quarantining it again, or in a run that has
+    ended, changes nothing.
     """
     if run.status.is_final or client_id in run.quarantined:
         return run
@@ -201,10 +201,10 @@ def quarantine(run: Run, client_id: str, reason: str) -> Run:
 
 
 def release(run: Run, client_id: str) -> Run:
-    """Return the run with a quarantined client allowed in again, and nothing held against it.
+    """Return the run with a quarantined client released, and its refusals forgotten.
 
-    It is part of the open round if that asked for it and still takes what it has to do, and of every later cohort that it is
-    drawn for. Releasing a client that is not quarantined changes nothing, nor does it in a run that has ended.
+    The client is part of the open round again if it is in the cohort and the phase still takes its part; later cohorts
+    may have it. Releasing a client that is not quarantined, or in a run that has ended, changes nothing.
     """
     if run.status.is_final or client_id not in run.quarantined:
         return run
@@ -219,14 +219,14 @@ def release(run: Run, client_id: str) -> Run:
 
 
 def add_update(run: Run, number: int, update: Update, *, now: float, quorum: Quorum = WHOLE_COHORT) -> Run:
-    """Return the run with one more committed update; the round moves on when it waits for nobody else.
+    """Return the run with one more committed update; the phase closes if no other client is missing.
 
-    The same update again returns the run as it is. A client that was dropped and is back is part of the round again.
+    A repeated update returns the run unchanged. A dropped client that sends its update is part of the round again.
 
     Raises:
         UpdateConflict: Another update of this client is committed in this round.
-        RoundClosed: The round is not the open one, or does not collect.
-        NotInCohort: The client was not asked.
+        RoundClosed: The round is not the open one, or is not collecting.
+        NotInCohort: The client is not in the cohort.
     """
     current = _round_in(run, number, (RoundPhase.COLLECTING, RoundPhase.INITIALISING), update.client_id, "updates")
     known = current.updates.get(update.client_id)
@@ -241,9 +241,9 @@ def add_update(run: Run, number: int, update: Update, *, now: float, quorum: Quo
 
 
 def close_updates(run: Run, *, now: float, quorum: Quorum = WHOLE_COHORT) -> Run:
-    """Return the run with its open round past taking updates, if nobody is waited for and there is a quorum.
+    """Return the run with its collecting phase closed, if no client is missing and there is a quorum.
 
-    Round 0 needs one model, whoever made it.
+    Round 0 needs one model, from any client.
     """
     current = run.current_round
     if current is None or current.phase not in (RoundPhase.INITIALISING, RoundPhase.COLLECTING):
@@ -260,7 +260,8 @@ def check_takes_updates(run: Run, number: int, client_id: str) -> None:
     """Check that a round takes an update of this client now.
 
     Raises:
-        RoundClosed, NotInCohort: It does not.
+        RoundClosed: The round is not the open one, or is not collecting.
+        NotInCohort: The client is not in the cohort.
     """
     _round_in(run, number, (RoundPhase.COLLECTING, RoundPhase.INITIALISING), client_id, "updates")
 
@@ -291,7 +292,7 @@ def add_evaluation(run: Run, number: int, evaluation: Evaluation) -> Run:
 
     Raises:
         RoundClosed: The round is not being evaluated.
-        NotInCohort: The client was not asked.
+        NotInCohort: The client is not in the cohort.
     """
     current = _round_in(run, number, (RoundPhase.EVALUATING,), evaluation.client_id, "evaluations")
     if evaluation.client_id in current.evaluations:
@@ -304,7 +305,7 @@ def add_evaluation(run: Run, number: int, evaluation: Evaluation) -> Run:
 
 
 def is_evaluated(run: Run, quorum: Quorum = WHOLE_COHORT) -> bool:
-    """Whether the open round waits for no more reports, and has a quorum of them."""
+    """Whether the open round has a quorum of reports and waits for no more."""
     current = run.current_round
     if current is None or current.phase is not RoundPhase.EVALUATING:
         return False
@@ -312,7 +313,7 @@ def is_evaluated(run: Run, quorum: Quorum = WHOLE_COHORT) -> bool:
 
 
 def waits_for_quorum(run: Run) -> bool:
-    """Whether a running run waits because too few clients are there."""
+    """Whether a running run waits because it has too few clients."""
     return run.status is RunStatus.RUNNING and isinstance(run.reason, NoQuorum | NobodyLeft)
 
 
@@ -322,7 +323,7 @@ def lacks_quorum(run: Run) -> bool:
 
 
 def waited_for(run: Run) -> tuple[str, ...]:
-    """Clients that keep the open phase from closing, sorted: asked, not done, neither dropped nor quarantined."""
+    """Clients that the open phase waits for, sorted: in the cohort, not done, neither dropped nor quarantined."""
     current = run.current_round
     return () if current is None else tuple(name for name in _owing(run) if name not in current.dropped)
 
@@ -339,18 +340,18 @@ def drop_absent(
 ) -> Run:
     """Return the run without the clients that the open phase need not wait for.
 
-    Absent clients are dropped if the others, once they are done, make the quorum. If not, nobody more is dropped: the run
-    waits, with the missing clients in its reason, or it fails. Clients that were dropped in this phase and move are
-    waited for again. A first model that does not come is asked of the next client, and the phase begins anew.
+    Absent clients are dropped if the others can make the quorum. If not, no further client is dropped: the run waits with
+    the missing clients in its reason, or it fails. The phase waits again for a dropped client that makes progress. If the
+    client of round 0 is absent, the next client is asked for the first model, and the phase starts again.
 
     Args:
-        run: A run; one that is not running, or whose round waits for nobody, is returned as it is.
-        absent: Why each client that an overdue phase need not wait for is absent; see deadlines.py.
-        moving: Clients that have come further of late.
-        unknown: Clients of which nothing can be said yet. A run that waits for them goes on waiting.
-        quorum: What the phase needs.
+        run: A run; returned unchanged if it is not running or its round waits for no client.
+        absent: The absent clients that an overdue phase need not wait for, with reasons; see presence/deadlines.py.
+        moving: Clients that made progress lately.
+        unknown: Clients whose state is not known yet. A run that waits for them continues to wait.
+        quorum: The quorum of the phase.
         fails: Whether the run fails without a quorum; else it waits.
-        now: When; seconds since the epoch.
+        now: Time in seconds since the epoch.
     """
     current = run.current_round
     if run.status is not RunStatus.RUNNING or current is None or current.phase not in _TAKING:
@@ -373,7 +374,7 @@ def drop_absent(
         lack = _lack(run, {*_done(current), *rest}, quorum)
     if lack is None:
         return _with_reason(_with_round(run, _dropping(current, late)), None)
-    # A client without an update owes no report, but may send one: that may be all that the round can still get.
+    # A client without an update need not report, but may; its report may be the only one that still comes.
     missing: dict[str, Dropped | None] = {
         name: why for name, why in current.dropped.items() if name not in {*run.quarantined, *_done(current)}
     }
@@ -389,7 +390,7 @@ def drop_absent(
 
 
 def commit_round(run: Run, *, results_json: str, timings_json: str, now: float) -> Run:
-    """Return the run with its evaluated round committed: its model and prototypes are the run's from here on."""
+    """Return the run with its evaluated round committed; the run takes over the round's model and prototypes."""
     assert run.current_round is not None
     current = _advance(run.current_round, RoundEvent.EVALUATED, now)
     current = replace(current, results_json=results_json, timings_json=timings_json)
@@ -397,16 +398,16 @@ def commit_round(run: Run, *, results_json: str, timings_json: str, now: float) 
 
 
 _TAKING = (RoundPhase.INITIALISING, RoundPhase.COLLECTING, RoundPhase.EVALUATING)
-"""Phases in which clients have something to do."""
+"""Phases in which clients have a task."""
 
 
 def _done(current: Round) -> Collection[str]:
-    """Clients that have done their part in the present phase."""
+    """Clients that have done their part of the current phase."""
     return current.evaluations.keys() if current.phase is RoundPhase.EVALUATING else current.updates.keys()
 
 
 def _owing(run: Run) -> list[str]:
-    """Clients that owe the open phase their part, sorted; a client without an update owes no report."""
+    """Clients whose part of the open phase is missing, sorted; a client without an update need not report."""
     current = run.current_round
     if current is None or current.phase not in _TAKING:
         return []
@@ -415,7 +416,7 @@ def _owing(run: Run) -> list[str]:
 
 
 def _lack(run: Run, here: Collection[str], quorum: Quorum) -> Lack | None:
-    """Return what the open phase lacks for its quorum; a client without an update is not needed to report."""
+    """Return the clients or domains that the open phase lacks for its quorum; a client without an update need not report."""
     current = run.current_round
     assert current is not None
     asked = current.updates if current.phase is RoundPhase.EVALUATING else current.cohort
@@ -452,7 +453,7 @@ def _advance(current: Round, event: RoundEvent, now: float) -> Round:
 
 
 def _round_in(run: Run, number: int, phases: tuple[RoundPhase, ...], client_id: str, what: str) -> Round:
-    """Return the open round if it takes an update or report of a client; checks run, round, client, then phase."""
+    """Return the open round if it takes an update or a report of this client; checks run, round, client, then phase."""
     current = run.current_round
     facts = {"run_id": run.run_id, "round": number}
     if run.status.is_final or run.status is RunStatus.STOPPING:

@@ -1,4 +1,4 @@
-"""Quorums: the clients and domains that a round needs at least. Pure."""
+"""Quorums: the clients and domains that a round needs. Pure."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from shared.reasons import Lack, TooFewClients
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quorum:
-    """Clients that a phase of a round needs at least; the whole cohort if nothing is set."""
+    """The clients that a phase of a round needs; the whole cohort if nothing is set."""
 
     min_clients: int | None = None
     """Fewest clients."""
     domains: Mapping[str, str] | None = None
-    """The domain of each client of the cohort, where every one of these domains must be there."""
+    """The domain of each client of the cohort, if the phase needs a client of every domain; else None."""
 
     def lack(self, cohort: Collection[str], here: Collection[str]) -> Lack | None:
         """Return what is missing for the quorum, or None.
 
         Args:
             cohort: Clients that may take part.
-            here: Clients that did their part, or are expected to.
+            here: Clients that have done their part or are expected to.
         """
         needed = self.min_clients
         if needed is None:
@@ -36,4 +36,4 @@ class Quorum:
 
 
 WHOLE_COHORT = Quorum()
-"""The default: nobody may be missing."""
+"""The default: no client may be missing."""

@@ -1,7 +1,7 @@
 """Refused updates, counted by client, and the quarantine that follows. Pure.
 
-An update that is wrong in itself (numbers, layout, counts, size) speaks against its sender; one that is late, stale or was
-never asked for speaks of the network. Only the first kind is counted here, with the run, so that a restart forgets nothing.
+Only updates with wrong content (numbers, layout, counts, size) count against their sender. Late, stale or unrequested
+updates do not: their cause may be the network. The counts are part of the run's record and survive a restart.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from shared.errors import FedplccError, MalformedUpdate
 from shared.types import Rejections, Run
 
 MAX_DETAIL = 200
-"""Most characters kept of a refusal's sentence."""
+"""Most characters of a refusal's sentence that are kept."""
 MAX_CLIENTS = 1000
-"""Most clients with refusals on record; the longest ago is forgotten first."""
+"""Most clients with refusals on record; the oldest record is removed first."""
 
 
 def speaks_against_sender(error: FedplccError) -> bool:
-    """Whether an update was refused for its content, not for the time it came."""
+    """Whether an update was refused for its content, not for its time of arrival."""
     return isinstance(error, MalformedUpdate)
 
 
@@ -27,10 +27,10 @@ def reject(run: Run, client_id: str, number: int, error: FedplccError, *, now: f
 
     Args:
         run: The run.
-        client_id: Who sent it.
-        number: The round that it was for.
-        error: Why it was refused.
-        now: When; seconds since the epoch.
+        client_id: The sender.
+        number: The update's round.
+        error: The refusal.
+        now: Time in seconds since the epoch.
     """
     known = run.rejections.get(client_id)
     refused = Rejections(
@@ -53,7 +53,7 @@ def why_quarantined(run: Run, client_id: str, quarantine_after: int | None) -> s
 
     Args:
         run: The run.
-        client_id: Whose update was just refused.
+        client_id: The sender of the update that was just refused.
         quarantine_after: The configuration's `admission.quarantine_after`.
     """
     refused = run.rejections.get(client_id)

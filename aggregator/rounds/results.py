@@ -17,7 +17,7 @@ from shared.version import VERSION
 
 TEST_SET = "test"
 SUMMARIES = ("mean", "worst")
-"""Keys of an accuracy beside the domains' names; no domain may have such a name."""
+"""Keys of an accuracy besides the domains' names; no domain may have such a name."""
 PACKAGES = ("numpy", "scipy", "grpcio", "protobuf", "safetensors", "SQLAlchemy")
 
 
@@ -26,9 +26,9 @@ def accuracy_by_domain(
 ) -> dict[str, float | None]:
     """Accuracy on the test set of each domain, "mean" over domains and "worst" domain; fractions.
 
-    Of the global model, or of the clients' own, each on its client's test set. A domain's correct and total predictions are
-    pooled over its clients. A domain without report or without test samples is None, and so left out of mean and worst; with
-    none at all these are None too.
+    The accuracy is that of the global model or of the clients' own models, each on its client's test set. Correct and total
+    predictions of a domain are summed over its clients. A domain without a report or without test samples is None and does
+    not count in mean and worst, which are None if every domain is.
     """
     correct = dict.fromkeys(sorted(domains), 0)
     total = dict.fromkeys(correct, 0)
@@ -64,15 +64,15 @@ def metrics_line(
 ) -> dict[str, Any]:
     """The round's line of metrics.jsonl.
 
-    Losses and counts are of the clients that committed. Who was dropped is named where somebody was.
+    Losses and counts cover the clients that committed an update. The line names dropped clients, if there are any.
 
     Args:
         current: The evaluated round.
         domains: The domain of each client of the cohort.
-        num_global_prototypes: Global prototypes that it made.
-        evaluated: Which models clients report on; see `Method.evaluated_models`. `accuracy` is that of the first, which the
-            line says where that is not the global one: a run that trains no global model has none to judge. The clients'
-            own has `accuracy_local` besides.
+        num_global_prototypes: Number of the round's global prototypes.
+        evaluated: The models that clients report on; see `Method.evaluated_models`. `accuracy` is that of the first; if
+            that is not the global model (a run may train none), `accuracy_of` names it. `accuracy_local` is the accuracy
+            of the clients' own models.
     """
     updates = _in_order(current.updates)
     assert current.model is not None
@@ -101,7 +101,7 @@ def metrics_line(
 
 
 def timings_line(current: Round, *, now: float) -> dict[str, Any]:
-    """The round's line of timings.jsonl: seconds by phase, and what each client measured of itself."""
+    """The round's line of timings.jsonl: seconds of each phase, and each client's own measurements."""
     phases = [phase for phase in RoundPhase if phase.value in current.phase_started_at]
     starts = [current.phase_started_at[phase.value] for phase in phases] + [now]
     seconds = {phase.value: starts[index + 1] - starts[index] for index, phase in enumerate(phases)}
@@ -118,8 +118,12 @@ def timings_line(current: Round, *, now: float) -> dict[str, Any]:
 
 
 def manifest(run: Run, config: Mapping[str, Any], events: Sequence[Event]) -> dict[str, Any]:
-    """The content of run.json: configuration, seed, versions and machine types. `events` are those of the run that say what
-    it begins with and which clients it admitted, with their environments.
+    """The content of run.json: configuration, seed, versions and machine types.
+
+    Args:
+        run: The run.
+        config: Its configuration.
+        events: Its events that name the initial model and the admitted clients with their environments.
     """
     clients = {name: entry for event in events for name, entry in event.data.get("clients", {}).items()}
     beginnings = [event.data.get("initial_model") for event in events if event.type == "run_created"]

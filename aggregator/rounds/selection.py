@@ -1,4 +1,4 @@
-"""Cohorts: pure in (seed, round, roster), so a restarted aggregator draws the same clients."""
+"""Selection of a round's cohort: pure in (seed, round, roster), so a restarted aggregator selects the same clients."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from collections.abc import Sequence
 def select_cohort(roster: Sequence[str], *, seed: int, round_number: int, cohort_size: int | None) -> tuple[str, ...]:
     """Return the clients of a round, sorted.
 
-    Each client has a lot drawn from (seed, round, client id); the lowest `cohort_size` lots take part. A client that joins
-    or leaves the roster so changes no other client's lot.
+    Each client gets a pseudo-random number from (seed, round, client id), and the clients with the `cohort_size` lowest
+    numbers take part. A client that joins or leaves the roster changes no other client's number.
     """
 
     def lot(client_id: str) -> bytes:

@@ -1,4 +1,4 @@
-"""Steps that a run takes by itself, one at a time: pure, so that tests can visit every state."""
+"""Steps that a run takes by itself, one at a time. Pure, so that tests can reach every state."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Surroundings:
 
 
 def settled(run: Run, around: Surroundings, *, now: float) -> Run:
-    """Return the run after its next step by itself, or the same run if there is none."""
+    """Return the run after the next step that it takes by itself, or the same run if there is none."""
     rule = around.rule
     if run.status is RunStatus.PENDING:
         connected = sorted(name for name in around.connected if name not in run.quarantined)
@@ -70,6 +70,6 @@ def settled(run: Run, around: Surroundings, *, now: float) -> Run:
 def is_looked_at(run: Run, *, has_deadline: bool) -> bool:
     """Whether a tick has to check the open phase for clients to drop or a missing quorum.
 
-    True as well for a run that waits for a quorum, which may be regained.
+    Also true for a run that waits for a quorum, since clients may return.
     """
     return has_deadline or bool(run.quarantined) or machine.waits_for_quorum(run)

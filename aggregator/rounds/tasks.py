@@ -14,7 +14,7 @@ MAX_IDLE_REASONS = 64
 
 
 def task_in(run: Run, client_id: str) -> Task | None:
-    """The client's work in this run now, or None."""
+    """The client's current task in this run, or None."""
     current = run.current_round
     if run.status is not RunStatus.RUNNING or current is None or client_id not in current.cohort:
         return None
@@ -22,12 +22,12 @@ def task_in(run: Run, client_id: str) -> Task | None:
         return None
     kind, payload = TaskKind.WAIT, Payload()
     if current.phase is RoundPhase.INITIALISING and client_id not in current.updates:
-        # What a run has before round 0 is the model that it is to begin with, if its configuration names one.
+        # Before round 0 the run's model is the initial model, if its configuration names one.
         kind, payload = TaskKind.INIT, Payload(tensor_groups=_blobs(run.model))
     elif current.phase is RoundPhase.COLLECTING and client_id not in current.updates:
         kind, payload = TaskKind.TRAIN, _start(run, run.model, run.prototypes)
     elif current.phase is RoundPhase.EVALUATING and client_id not in current.evaluations:
-        # Those that the round came to: with them the client's model would name classes from now on.
+        # The round's new prototypes: the client's own model predicts with them from now on.
         sets = _blobs(current.prototypes) if _names_by_prototypes(run) else ()
         kind, payload = TaskKind.EVALUATE, Payload(tensor_groups=_blobs(current.model), prototype_sets=sets)
     if kind is TaskKind.WAIT:
@@ -42,10 +42,10 @@ def task_in(run: Run, client_id: str) -> Task | None:
 
 
 def next_task(runs: Iterable[Run], client_id: str, previous: Task | None) -> Task:
-    """Return the one task of a client: its previous one if that is still wanted, else the oldest run's work.
+    """Return the task of a client: its previous task if that is still wanted, else the task of its oldest run.
 
-    With nothing to do it is STOP where the run that it worked on is stopping, else WAIT. Each has a sentence for people in
-    `detail`; WAIT also carries the reason of each run, see `Task.idle_reasons`.
+    Without work the task is STOP if the client's run is stopping, else WAIT. Both have a sentence for people in `detail`;
+    WAIT also has the reason of each run, see `Task.idle_reasons`.
     """
     mine = [run for run in runs if client_id in run.roster]
     wanted = [task for task in (task_in(run, client_id) for run in mine) if task is not None]
@@ -72,7 +72,7 @@ def _start(run: Run, model: BlobRef | None, prototypes: BlobRef | None) -> Paylo
 
 
 def _names_by_prototypes(run: Run) -> bool:
-    """Whether clients need the round's prototypes to evaluate; most methods answer without a look at the configuration."""
+    """Whether clients need the round's prototypes to evaluate; only methods with `scores` need the configuration."""
     if METHODS[run.method].scores is None:
         return False
     config = config_of(run)

@@ -142,7 +142,7 @@ def _train_missing(cells: Sequence[Cell], folder: Path, console: Console, *, job
         with CellsShown(console, total=len(to_train)) as shown, interruptible() as wished:
             failures = train(to_train, shown, jobs=jobs, device=device, should_stop=wished.is_set)
             was_interrupted = wished.is_set()
-        outdated -= {cell.name for cell in to_train} - shown.begun
+        outdated -= {cell.name for cell in to_train} - shown.started
     # Read late: another command may have trained other cells of this folder meanwhile.
     before = {name: why for name, why in read_failures(folder).items() if name not in outdated}
     write_failures(folder, before | failures)

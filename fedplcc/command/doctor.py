@@ -110,8 +110,8 @@ def doctor(
         print(json.dumps({"findings": rows, **{status.value: count for status, count in counts.items()}}, indent=2))
     else:
         words = {Status.PROBLEM: "problem", Status.WARNING: "warning"}
-        told = [f"{counts[status]} {word}{'' if counts[status] == 1 else 's'}" for status, word in words.items()]
-        console.print(", ".join(told))
+        numbers = [f"{counts[status]} {word}{'' if counts[status] == 1 else 's'}" for status, word in words.items()]
+        console.print(", ".join(numbers))
     return ExitCode.FAILED if counts[Status.PROBLEM] else ExitCode.OK
 
 

@@ -95,7 +95,7 @@ class CellsShown(AbstractContextManager["CellsShown"]):
     def __init__(self, console: Console, *, total: int) -> None:
         """Show `total` cells on a console."""
         self._console, self._total = console, total
-        self.begun: set[str] = set()
+        self.started: set[str] = set()
         """Names of the cells that a worker has taken."""
         self._last: dict[str, float | None] = {}
         self._bars: dict[str, TaskID] = {}
@@ -120,8 +120,8 @@ class CellsShown(AbstractContextManager["CellsShown"]):
 
     def begins(self, cell: Cell) -> None:
         """Print that a worker has taken the cell, and add a bar."""
-        self.begun.add(cell.name)
-        self._console.print(f"{cell.name}: begins, {len(self.begun)} of {self._total}")
+        self.started.add(cell.name)
+        self._console.print(f"{cell.name}: begins, {len(self.started)} of {self._total}")
         self._bars[cell.name] = self._progress.add_task(cell.name, total=cell.federation.config.run.rounds)
 
     def round(self, cell: Cell, number: int, mean: float | None) -> None:

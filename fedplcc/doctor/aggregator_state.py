@@ -87,7 +87,7 @@ def needed(store: Store) -> Iterator[Finding]:
         models = [each.model for each in committed_rounds(store, run.run_id) if each.model is not None]
         num_collected += sum(store.find_blob(model.sha256) is None for model in models)
     if missing:
-        yield problem("models", f"what runs need is named by no row any more, {_several(missing)}; {RESTORE}")
+        yield problem("models", f"the database lacks blobs that runs need: {_several(missing)}; {RESTORE}")
     elif num_collected:
         yield ok(
             "models", f"rows name the first and last ones and what open rounds need; {num_collected:,} were collected"
@@ -119,7 +119,7 @@ def sequence(store: Store) -> Iterator[Finding]:
     if holes:
         yield problem("history", f"events are missing, {_several(holes)}: somebody changed the database; {RESTORE}")
     else:
-        yield ok("history", f"{count:,} events without a hole")
+        yield ok("history", f"{count:,} events without a gap")
 
 
 def history(store: Store, run_id: str = "") -> Iterator[Event]:
@@ -148,8 +148,8 @@ def contradictions(store: Store, run: Run) -> Iterator[str]:
     if not events or events[0].type != "run_created":
         yield "its history does not begin with its creation"
     statuses = {name: status for status, name in STATUS_EVENTS.items()} | {"run_resumed": RunStatus.RUNNING}
-    told = [statuses[event.type] for event in events if event.type in statuses]
-    status = told[-1] if told else RunStatus.PENDING
+    recorded = [statuses[event.type] for event in events if event.type in statuses]
+    status = recorded[-1] if recorded else RunStatus.PENDING
     if status is not run.status:
         yield f"it is {run.status} and was last said to be {status}"
     opened = [event.round for event in events if event.type == "round_opened"]
@@ -166,7 +166,7 @@ def contradictions(store: Store, run: Run) -> Iterator[str]:
 
 def _of_rounds(store: Store, run: Run, events: Sequence[Event]) -> Iterator[str]:
     """Updates and reports of each round: in the history and in the store."""
-    told = Counter(
+    recorded = Counter(
         (event.round, event.type) for event in events if event.type in ("update_committed", "evaluation_reported")
     )
     numbers = [each.number for each in all_rounds(store, run.run_id)]
@@ -177,8 +177,8 @@ def _of_rounds(store: Store, run: Run, events: Sequence[Event]) -> Iterator[str]
         if whole is None:
             continue
         for what, found in (("update_committed", whole.updates), ("evaluation_reported", whole.evaluations)):
-            if told[number, what] != len(found):
-                yield f"round {number} has {len(found)} and its history {told[number, what]} of {what}"
+            if recorded[number, what] != len(found):
+                yield f"round {number} has {len(found)} and its history {recorded[number, what]} of {what}"
         if whole.phase is RoundPhase.COMMITTED and whole.model is None:
             yield f"round {number} has committed without a model"
 
@@ -199,11 +199,11 @@ def leftovers(state: Path, store: Store) -> Iterator[Finding]:
             yield ok("leftovers", f"{len(files):,} files of {in_bytes(sum(files))} in {folder}: {text}")
     if (state / MANIFEST).is_file():
         yield ok("leftovers", f"it is what 'fedplcc backup' made: {MANIFEST} belongs to it")
-    strangers = sorted(
+    foreign = sorted(
         path.name for path in state.iterdir() if path.name not in KNOWN and not path.name.startswith(SQLITE)
     )
-    if strangers:
-        yield warning("leftovers", f"files that are not the aggregator's, {_several(strangers)}: move them elsewhere")
+    if foreign:
+        yield warning("leftovers", f"files that are not the aggregator's, {_several(foreign)}: move them elsewhere")
 
 
 KNOWN = (

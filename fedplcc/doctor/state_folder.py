@@ -169,9 +169,9 @@ def aggregator_state(subject: Subject) -> Iterator[Finding]:
         yield problem("aggregator", f"{file} is damaged ({damage.splitlines()[0]}): restore a backup of the folder")
         return
     blobs = [path.stat().st_size for path in (state / "blobs").glob("*/*") if path.is_file()]
-    told = ", ".join(f"{count} {status}" for status, count in sorted(runs.items())) or "none"
+    listed = ", ".join(f"{count} {status}" for status, count in sorted(runs.items())) or "none"
     size = in_bytes(sum(path.stat().st_size for path in parts))
-    text = f"{state}: database {size}, {len(blobs):,} blobs of {in_bytes(sum(blobs))}, runs: {told}"
+    text = f"{state}: database {size}, {len(blobs):,} blobs of {in_bytes(sum(blobs))}, runs: {listed}"
     yield _judged(subject, f"{text}, revision {revision}", revision)
     copies = sorted(path.name for path in state.glob(f"{DATABASE}.revision-*"))
     if copies:

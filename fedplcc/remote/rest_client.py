@@ -156,8 +156,8 @@ class Gateway:
     async def pause(self, run_id: str, *, now: bool, request_id: str = "") -> Run:
         """Pause a run when its open round commits, or at once.
 
-        Here and below every attempt is sent under one request id, a random one if none is given: an attempt that is held up
-        on the way and arrives after a later wish changes nothing.
+        Here and below all attempts use one request id, a random one if none is given, so that a delayed attempt that arrives
+        after a newer request changes nothing.
         """
         return await self._steer(run_id, "pause", request_id, json={"now": now})
 

@@ -168,14 +168,14 @@ def summary(record: RunRecord, folder: Path) -> dict[str, Any]:
 def describe(record: RunRecord, folder: Path) -> list[str]:
     """Lines of text: the run's state, its accuracies and its files."""
     manifest, lines = record.manifest, record.metrics
-    told = [f"run {manifest['run_id']}: {len(lines)} of {manifest['total_rounds']} rounds, {record.status}"]
+    texts = [f"run {manifest['run_id']}: {len(lines)} of {manifest['total_rounds']} rounds, {record.status}"]
     if lines:
-        told += _accuracies(lines[-1])
+        texts += _accuracies(lines[-1])
     names = [name for name in (*FILES, EVALUATIONS) if (folder / name).exists()]
-    told.append(f"results in {folder}: {', '.join(names)}")
+    texts.append(f"results in {folder}: {', '.join(names)}")
     if PICTURE not in names:
-        told.append(f"{PICTURE} is not drawn: matplotlib is not installed (pip install matplotlib)")
-    return told
+        texts.append(f"{PICTURE} is not drawn: matplotlib is not installed (pip install matplotlib)")
+    return texts
 
 
 def _accuracies(line: Mapping[str, Any]) -> list[str]:
@@ -183,15 +183,15 @@ def _accuracies(line: Mapping[str, Any]) -> list[str]:
     kinds = {"accuracy": "accuracy", "accuracy_local": "accuracy of the clients' own models"}
     if line.get("accuracy_of"):
         del kinds["accuracy"]
-    told = []
+    texts = []
     for key, name in kinds.items():
         accuracy = line.get(key) or {"mean": None}
         if accuracy["mean"] is not None:
             worst = next(domain for domain in domains_of([line]) if accuracy[domain] == accuracy["worst"])
-            told.append(f"{name}: mean {100 * accuracy['mean']:.1f}%, worst {100 * accuracy['worst']:.1f}% ({worst})")
+            texts.append(f"{name}: mean {100 * accuracy['mean']:.1f}%, worst {100 * accuracy['worst']:.1f}% ({worst})")
     if line.get("accuracy_of"):
-        told.append(f"{MODEL} is what the run began with: clients share no models in it")
-    return told
+        texts.append(f"{MODEL} is what the run began with: clients share no models in it")
+    return texts
 
 
 def ending_of(run_id: str, status: str, reason: str) -> str:

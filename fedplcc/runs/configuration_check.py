@@ -43,7 +43,7 @@ def _problems(document: Mapping[str, Any]) -> Iterator[ConfigProblem]:
     tables = document.get("clients", {})
     if isinstance(run, Mapping) and not {"clients", "min_clients"} & run.keys() and (tables or "partition" in document):
         document = {**document, "run": {**run, "min_clients": 1}}  # the tables make the roster; see below
-    yield from section_problems(document, beside=("clients", "partition"))
+    yield from section_problems(document, also_known=("clients", "partition"))
     if isinstance(tables, Mapping):
         for client, table in tables.items():
             yield from table_problems(f"clients.{client}", table, ClientSection)

@@ -19,13 +19,13 @@ from shared.config.run import ClientSection, FederationFile, TimmOptions
 from shared.config.toml_text import WIDTH, toml_assignment, toml_key
 
 SECTIONS = {
-    "run": "What is trained.",
+    "run": "The run: method, rounds and clients.",
     "method": "Hyper-parameters of the method.",
     "model": "The model.",
-    "data": "What all clients agree on about their data.",
+    "data": "Data settings that all clients share.",
     "training": "Local training.",
-    "admission": "What updates must keep to, and what becomes of clients whose updates do not.",
-    "quorum": "When a round goes on without clients that are away.",
+    "admission": "Limits on updates, and the treatment of clients whose updates exceed them.",
+    "quorum": "Conditions under which a round continues without absent clients.",
 }
 EXAMPLES: Mapping[str, Any] = {
     "run.min_clients": 2,

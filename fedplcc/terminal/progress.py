@@ -148,12 +148,12 @@ def shown_steps(console: Console, count: int) -> Iterator[Callable[[str], None]]
     A terminal gets one bar; elsewhere each step is a line.
     """
     with _bar(console, MofNCompleteColumn(), TimeElapsedColumn(), disable=not shows_bars(console)) as shown:
-        bar, begun = shown.add_task("", total=count), 0
+        bar, num_started = shown.add_task("", total=count), 0
 
         def step(text: str) -> None:
-            nonlocal begun
-            shown.update(bar, description=text, completed=begun)
-            begun += 1
+            nonlocal num_started
+            shown.update(bar, description=text, completed=num_started)
+            num_started += 1
             if not shows_bars(console):
                 console.print(text)
 

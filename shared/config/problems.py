@@ -42,9 +42,9 @@ def run_problems(document: Mapping[str, Any]) -> list[ConfigProblem]:
     return []
 
 
-def section_problems(document: Mapping[str, Any], *, beside: Iterable[str] = ()) -> Iterator[ConfigProblem]:
-    """Yield the problems of each section, in their order; sections named in `beside` are known but not checked."""
-    known = {*RunConfig.model_fields, *beside}
+def section_problems(document: Mapping[str, Any], *, also_known: Iterable[str] = ()) -> Iterator[ConfigProblem]:
+    """Yield the problems of each section, in their order; sections in `also_known` are not checked."""
+    known = {*RunConfig.model_fields, *also_known}
     for section in document:
         if section not in known:
             yield ConfigProblem(str(section), unknown("section", str(section), known))

@@ -1,15 +1,15 @@
 """Messages of fedplcc.v1 to the records of shared/types.py and back, one pair of functions per message.
 
-`x_to_proto(record)` and `x_from_proto(message)` undo each other. A message from outside is believed in nothing: a missing
-or impossible field raises `MalformedRequest` whose `metadata["field"]` names it, and texts and lists are bounded. What an
-update's numbers mean is not judged here but by the aggregator, which knows the run and refuses with `MalformedUpdate`.
+`x_to_proto(record)` and `x_from_proto(message)` are inverse. Every field of a message is checked: a missing or impossible
+field raises `MalformedRequest` with its name in `metadata["field"]`, and texts and lists are bounded. The numbers of an
+update are checked by the aggregator, which knows the run and refuses with `MalformedUpdate`.
 
-    payloads.py                     blobs, and what is made of them
-    membership.py, clients.py       who takes part, and signs of life
-    tasks.py                        what a client is to do
-    uploads.py, updates.py,         what it hands in
+    payloads.py                     blobs and payloads
+    membership.py, clients.py       clients, joins and heartbeats
+    tasks.py                        tasks of clients
+    uploads.py, updates.py,         results of clients
       evaluations.py
-    runs.py, rounds.py, events.py,  what people see
+    runs.py, rounds.py, events.py,  records shown to people
       prototype_maps.py
-    fields.py, enums.py             how single fields are read, for all of them
+    fields.py, enums.py             readers of single fields
 """

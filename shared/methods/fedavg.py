@@ -1,10 +1,10 @@
-"""FedAvg: clients train on their own data, the server takes the sample-weighted mean of their models.
+"""FedAvg: each client trains on its own data, and the server averages their models, weighted by samples.
 
 McMahan, Moore, Ramage, Hampson, Aguera y Arcas, "Communication-Efficient Learning of Deep Networks from Decentralized
 Data", AISTATS 2017, https://arxiv.org/abs/1602.05629, Algorithm 1.
 
-Differs from the paper: BatchNorm statistics are averaged like weights (it had none); integer buffers, such as
-`num_batches_tracked`, take the maximum.
+Differs from the paper: BatchNorm statistics are averaged like weights (the paper's models have no BatchNorm); integer
+buffers, such as `num_batches_tracked`, take the maximum.
 """
 
 from __future__ import annotations

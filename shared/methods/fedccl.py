@@ -1,22 +1,22 @@
-"""FedCCL: clients contrast their features with every client's local clusters, and with one averaged signal per class.
+"""FedCCL: a contrast of features with every client's local clusters, and with one averaged signal per class.
 
 "Federated Dual-Clustered Feature Contrast Under Domain Heterogeneity", 2024, https://arxiv.org/abs/2404.09259, Algorithm 1;
 equation numbers below are the paper's.
 
 Differs from the paper, or settles what it leaves open:
 
-- Both contrasts have the temperature tau = 0.07 that the set-up names for all experiments (eq. 16 and 17 omit it), and are
-  means over the mini-batch (the equations sum over a client's data).
-- A signal of the global clusters is their mean (eq. 15 omits the division, which a cosine does not see).
-- The server sends the pooled local signals and the averaged ones, as the paper's section 4.1 says (Algorithm 1: only the
-  latter), in one set: a pooled signal's group is the place of its client among the round's, an averaged one's is -1.
-- The pool of a class grows with the number of clients: `max_pool_per_class` keeps those that stand for the most samples.
-  A client's own signals stay in its pool, as published.
-- FINCH's level is not named: the last partition on both sides.
+- Both contrasts use the temperature tau = 0.07, which the set-up names for all experiments (eq. 16 and 17 omit it). Both
+  are means over the mini-batch; the equations sum over a client's data.
+- A signal of the global clusters is their mean. Eq. 15 omits the division, which does not change a cosine.
+- The server sends the pooled local signals and the averaged ones in one set, as the paper's section 4.1 says (Algorithm 1
+  sends only the latter). The group id of a pooled signal is its client's index in the round, that of an averaged one -1.
+- The pool of a class grows with the number of clients. `max_pool_per_class` keeps the signals that represent the most
+  samples. A client's own signals stay in the pool that it receives, as published.
+- The paper does not name FINCH's level; the default is the last partition for clients and server.
 - A sample whose class has no signal, or whose feature is zero, adds 0 and counts in the mean.
-- The paper evaluates local models: a client keeps the one that it trained and reports its accuracy
-  beside the global model's.
-- Both terms have a coefficient, 1 as in eq. 18; both zero is FedAvg to the last bit.
+- The paper evaluates local models: a client keeps its trained model and reports that model's accuracy besides the global
+  model's.
+- Both terms have a coefficient, 1 as in eq. 18. With both at zero the method is FedAvg to the last bit.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Config(ClusterConfig):
     lambda2: Coefficient = 1.0
     """Coefficient of the contrast with averaged signals (eq. 18). Zero leaves it out."""
     max_pool_per_class: Annotated[int, Field(ge=1, le=2**24)] | None = None
-    """Most local signals of a class that clients are sent; all if not set."""
+    """Most local signals of a class that the server sends; all if not set."""
 
 
 def client_loss(step: ClientStep, config: Config) -> LossTerms:
@@ -112,7 +112,7 @@ def server_prototypes(sets: Sequence[PrototypeSet], num_classes: int, config: Co
 
 
 def _largest(pool: PrototypeSet, most: int | None) -> PrototypeSet:
-    """The rows of each class with the largest weights, at most so many, in their old order; of equal ones the first."""
+    """Return at most `most` rows of each class, those of the largest weights, in their order; the first of equal ones."""
     if most is None:
         return pool
     kept = []
@@ -124,7 +124,7 @@ def _largest(pool: PrototypeSet, most: int | None) -> PrototypeSet:
 
 
 def next_client_state(end: ClientEnd, config: Config) -> ClientState:
-    """Return the trained model, which the client evaluates beside the global one."""
+    """Return the trained model, which the client evaluates besides the global one."""
     return end.trained
 
 

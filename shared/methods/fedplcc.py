@@ -1,4 +1,4 @@
-"""FedPLCC: clients learn from weighted prototypes of all domains, clustered without a preset number on both sides.
+"""FedPLCC: a contrast and a correlation with weighted prototypes of all domains; FINCH chooses the number of clusters.
 
 "An Enhanced Federated Prototype Learning Method under Domain Shift", 2024, https://arxiv.org/abs/2409.18578,
 Algorithm 1; equation numbers below are the paper's.
@@ -9,17 +9,18 @@ Differs from the paper, or settles what it leaves open:
   has no prototype, or whose feature is zero, adds 0 to both prototype terms and counts in the mean.
 - Cosines are floored at 1e-4 before the power alpha (eq. 7): the power is undefined below 0 and infinitely steep at 0.
 - Eq. 6 is computed as a difference of log-sum-exps with log W added to the exponents, which is the same number.
-- k = ceil(phi C - 1e-9), at least 1 (eq. 8): binary fractions make the plain ceiling of 0.07 * 100 equal 8.
+- k = ceil(phi C - 1e-9), at least 1 (eq. 8): in binary fractions 0.07 * 100 exceeds 7, and its plain ceiling would be 8.
 - A term whose coefficient is 0 is left out, so lambda1 = lambda2 = 0 is FedAvg to the last bit. Before the first
   aggregation there are no prototypes and the loss is the cross-entropy.
-- FINCH's level is not named: the last partition. A centre at the server is the plain mean of the local prototypes in it
-  (the text only says that FINCH clusters them); `merge_mean = "weighted"` makes it the mean of all samples behind it.
-- tau is 0.07 as in the paper's set-up; its later 0.55, "lower" than that, can only be a misprint.
-- lambda1 and lambda2 are Digit-5's (Office-10: 20 and 200, DomainNet: 1 and 10) and are set apart: one does not follow the
-  other.
-- `ramp_rounds`, ours, lets both prototype terms grow in. Published, they act from round 2 on with coefficients of 100 and
-  1000 on a nearly untrained extractor, whose prototypes mean little: accuracy falls to chance, and when it rises again
-  differs from run to run.
+- The paper does not name FINCH's level; the default is the last partition. The paper does not define the server's centres
+  either: a centre is the plain mean of the local prototypes in its cluster. `merge_mean = "weighted"` takes the mean of
+  all samples behind them.
+- tau is 0.07 as in the paper's set-up. The paper later calls 0.55 "lower" than that, which must be a misprint.
+- The defaults of lambda1 and lambda2 are those for Digit-5 (Office-10: 20 and 200, DomainNet: 1 and 10). They are set
+  independently of each other.
+- `ramp_rounds` is an addition: both coefficients grow in equal steps. As published, the prototype terms act from round 2
+  on, with coefficients of 100 and 1000, on a nearly untrained extractor whose prototypes mean little: accuracy falls to
+  chance, and recovers in a different round of every run.
 - Zero features, and clusters below `min_cluster_size` (1, as published), are not uploaded and are reported as excluded.
 """
 
@@ -47,27 +48,27 @@ from shared.types import LOCAL_CLUSTER, FloatArray, IntArray, PrototypeSet
 
 
 class Config(ClusterConfig):
-    """FedPLCC's hyper-parameters, defaulted to the paper's for Digit-5."""
+    """FedPLCC's hyper-parameters; the defaults are the paper's for Digit-5."""
 
     alpha: Annotated[float, Field(gt=0, le=1)] = 0.5
     """Power of the cosine (eq. 7); dimensionless. 1 is the plain cosine."""
     tau: Temperature = 0.07
     """Temperature of the contrast (eq. 6); dimensionless."""
     phi: Annotated[float, Field(gt=0, le=1)] = 0.5
-    """Share of a class's prototypes that features are drawn to (eq. 8)."""
+    """Share of a class's prototypes that the correlation pulls a feature to (eq. 8)."""
     lambda1: Coefficient = 100.0
     """Coefficient of the contrast (eq. 4). Zero leaves it out."""
     lambda2: Coefficient = 1000.0
     """Coefficient of the correlation (eq. 4), ten times lambda1 in the paper. Zero leaves it out."""
     topk_rank: Literal["weighted", "similarity"] = "weighted"
-    """What ranks a class's prototypes in eq. 8: similarity times weight, as published, or similarity alone."""
+    """Ranking of a class's prototypes in eq. 8: by similarity times weight, as published, or by similarity alone."""
     merge_mean: Literal["plain", "weighted"] = "plain"
-    """How the server averages the local prototypes of a cluster: alike, or by the samples behind them."""
+    """Weights of a cluster's local prototypes in the server's average: equal (plain), or their samples (weighted)."""
     unit_weights: bool = False
-    """Whether the loss takes every prototype's weight as 1 (the ablation w = 1 of Table V)."""
+    """Whether the loss uses weight 1 for every prototype (the ablation w = 1 of Table V)."""
     ramp_rounds: Annotated[int, Field(ge=0, le=1_000_000)] = 0
-    """Rounds over which both coefficients grow in, in equal steps: round t has min(1, (t - 1) / ramp_rounds) of them. 0: at
-    full strength from round 2 on, as published."""
+    """Rounds over which both coefficients grow in equal steps: round t uses min(1, (t - 1) / ramp_rounds) of each. With 0
+    both have their full value from round 2 on, as published."""
 
     younger: ClassVar[frozenset[str]] = ClusterConfig.younger | {"unit_weights", "ramp_rounds"}
 

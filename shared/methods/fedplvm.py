@@ -1,20 +1,20 @@
-"""FedPLVM: prototypes clustered on both sides, contrasted through a sparse similarity.
+"""FedPLVM: prototypes clustered by clients and server, and a contrast of features with them by a sparse similarity.
 
 Wang, Wang, Li, Ma, Liu, "Taming Cross-Domain Representation Variance in Federated Prototype Learning with Heterogeneous
-Data Domains", NeurIPS 2024, https://arxiv.org/abs/2403.09048. What follows is the authors' published code; equation numbers
-are those of FedPLCC, https://arxiv.org/abs/2409.18578, which extends it.
+Data Domains", NeurIPS 2024, https://arxiv.org/abs/2403.09048. The method follows the authors' published code; equation
+numbers are those of FedPLCC, https://arxiv.org/abs/2409.18578, which extends it.
 
 Differs from that code, or settles what it leaves open:
 
-- Its correction draws a feature to the mean of its class's prototypes by the plain cosine: `corr = "mean_proto"`. FedPLCC
-  describes it as drawing to all of them by the sparse similarity: `corr = "all_protos"`, a reconstruction.
-- Cosines are floored at 1e-4 before the power alpha: the code has no floor and is safe with rectified features only.
-- A sample whose class has no prototype adds 0 to both terms and counts in the mean (the code takes log 0); so does one whose
-  feature is zero.
-- Models are averaged by samples (`averaging`; the code: alike where labels are spread evenly).
-- The pass after training sees every sample (the code loses the last incomplete batch).
-- Sample counts travel with the local prototypes, so that they can be checked; nothing is computed from them.
-- lambda1 is the code's `lamb`; zero is FedAvg to the last bit.
+- The code's correction pulls a feature to the mean of its class's prototypes by the plain cosine: `corr = "mean_proto"`.
+  FedPLCC describes a pull to all of them by the sparse similarity: `corr = "all_protos"`, a reconstruction.
+- Cosines are floored at 1e-4 before the power alpha. The code has no floor, which is safe for rectified features only.
+- A sample whose class has no prototype, or whose feature is zero, adds 0 to both terms and counts in the mean. The code
+  takes log 0 for a class without a prototype.
+- Models are weighted by samples (`averaging`). The code weights them equally where labels are spread evenly.
+- The pass after training covers every sample. The code drops the last incomplete batch.
+- Clients send sample counts with their prototypes, so that the aggregator can check them. No result depends on them.
+- lambda1 is the code's `lamb`. With lambda1 = 0 the method is FedAvg to the last bit.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from shared.types import LOCAL_CLUSTER, FloatArray, IntArray, PrototypeSet
 
 
 class Config(ClusterConfig):
-    """FedPLVM's hyper-parameters, defaulted to the authors' code."""
+    """FedPLVM's hyper-parameters; the defaults are those of the authors' code."""
 
     alpha: Annotated[float, Field(gt=0, le=1)] = 0.25
     """Power of the cosine in the contrast; dimensionless. 1 is the plain cosine."""
@@ -50,7 +50,7 @@ class Config(ClusterConfig):
     lambda1: Coefficient = 100.0
     """Coefficient of both prototype terms. Zero leaves them out."""
     corr: Literal["mean_proto", "all_protos"] = "mean_proto"
-    """What the correction draws a feature to: the mean of its class's prototypes, or each of them."""
+    """Target of the correction: the mean of the class's prototypes, or each of them."""
 
 
 def client_loss(step: ClientStep, config: Config) -> LossTerms:

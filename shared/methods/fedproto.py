@@ -1,19 +1,20 @@
-"""FedProto: clients learn towards one prototype per class, the mean of all clients' mean features.
+"""FedProto: the loss pulls features to one prototype per class, the mean of all clients' mean features.
 
 Tan, Long, Liu, Zhou, Lu, Jiang, Zhang, "FedProto: Federated Prototype Learning across Heterogeneous Clients", AAAI 2022,
 https://arxiv.org/abs/2105.00243, Algorithm 1; equation numbers below are the paper's.
 
 Differs from the paper, or settles what it leaves open:
 
-- `share_model = true`, the default, also averages the models, as the comparisons of FPL and FedPLCC do. With false only
-  prototypes travel, as published: every client trains the model that it kept, and names classes by the nearest prototype.
+- `share_model = true`, the default, also averages the models, as the comparisons of FPL and FedPLCC do. With false, as
+  published, clients send prototypes only: each trains its own model and predicts the class of the nearest prototype.
 - The distance (eq. 8) is the mean square over batch and dimensions, as in the authors' code. A sample whose class has no
   prototype adds 0 and counts in the mean.
-- A global prototype is the plain mean over the clients that have the class, as in the authors' code. Eq. 6 weighs them by
-  samples and divides once more by the number of clients, which would shrink them; `proto_avg = "counts"` weighs them by
-  samples without that.
-- Features are summarised in a pass after training; `proto_pass = "last_epoch"` does as the authors' code, during training.
-- lambda1 is the paper's lambda. Zero leaves the term out: with a shared model that is FedAvg to the last bit.
+- A global prototype is the plain mean over the clients that have the class, as in the authors' code. Eq. 6 weights them by
+  samples and then divides by the number of clients, which shrinks them; `proto_avg = "counts"` weights them by samples and
+  does not divide.
+- Features are summarised in a pass after training. The authors' code uses the features of training's last epoch:
+  `proto_pass = "last_epoch"`.
+- lambda1 is the paper's lambda. With lambda1 = 0 and a shared model the method is FedAvg to the last bit.
 """
 
 from __future__ import annotations
@@ -53,9 +54,9 @@ class Config(PrototypeConfig):
     lambda1: Coefficient = 1.0
     """Coefficient of the distance to the class's prototype (eq. 7, lambda). Zero leaves it out."""
     share_model: bool = True
-    """Whether models are averaged too. Without, only prototypes leave a client, and each keeps a model of its own."""
+    """Whether models are averaged too. If not, clients send prototypes only, and each keeps its own model."""
     proto_avg: Literal["plain", "counts"] = "plain"
-    """How the server averages the clients' means of a class: alike, or by their samples."""
+    """Weights of the clients' means of a class in the server's average: equal (plain), or their samples (counts)."""
 
 
 def client_loss(step: ClientStep, config: Config) -> LossTerms:
@@ -74,35 +75,35 @@ def client_report(features_ND: FloatArray, labels_N: IntArray, num_classes: int,
 
 
 def server_prototypes(sets: Sequence[PrototypeSet], num_classes: int, config: Config) -> PrototypeSet:
-    """Return one prototype per class that any client has (eq. 6 as the docstring of this module reads it)."""
+    """Return one prototype for each class that any client has (eq. 6, as this module's docstring interprets it)."""
     return mean_per_class(sets, num_classes, by_counts=config.proto_avg == "counts")
 
 
 def shares_model(config: Config) -> bool:
-    """Return whether models are averaged."""
+    """Whether models are averaged."""
     return config.share_model
 
 
 def has_local_model(config: Config) -> bool:
-    """Return whether a client's model stays its own."""
+    """Whether each client keeps its own model."""
     return not config.share_model
 
 
 def own_model(received: ModelArrays, state: ClientState | None, config: Config) -> ModelArrays | None:
-    """Return the model that the client kept, where it keeps one."""
+    """Return the client's own model, or None if models are shared or it has none yet."""
     return None if config.share_model else state
 
 
 def next_client_state(end: ClientEnd, config: Config) -> ClientState:
-    """Return the trained model where it is not shared, else nothing."""
+    """Return the trained model if models are not shared, else nothing."""
     return {} if config.share_model else end.trained
 
 
 def scores(ops: Ops, features_BD: Array, logits_BM: Array, prototypes: Prototypes | None, config: Config) -> Array:
     """Return minus the mean square distance to each class's prototype, `[B, M]`.
 
-    The nearest prototype names the class (the paper's section 3.4). A class without a prototype is never named. The logits
-    where there are no prototypes yet.
+    The class of the nearest prototype wins (the paper's section 3.4). A class without a prototype never wins. Without any
+    prototypes the scores are the logits.
     """
     if prototypes is None:
         return logits_BM

@@ -1,4 +1,4 @@
-"""FedProx: FedAvg whose clients are held near the model that they received.
+"""FedProx: FedAvg with a proximal term that keeps each client's weights near the model that it received.
 
 Li, Sahu, Zaheer, Sanjabi, Talwalkar, Smith, "Federated Optimization in Heterogeneous Networks", MLSys 2020,
 https://arxiv.org/abs/1812.06127, Algorithm 2 and eq. 2.
@@ -7,7 +7,7 @@ Differs from the paper, or settles what it leaves open:
 
 - Every client trains for as long as the configuration says: the paper's inexact solutions (gamma) are not modelled.
 - The proximal term is over trainable parameters; BatchNorm's running statistics have no gradient and are left out.
-- mu is 0.01, the most usual of the grid 0.001, 0.01, 0.1, 1; the paper tunes it per data set. mu = 0 is FedAvg to the last
+- mu defaults to 0.01. The paper tunes it for each data set over the grid 0.001, 0.01, 0.1, 1. mu = 0 is FedAvg to the last
   bit.
 """
 

@@ -1,19 +1,19 @@
-"""FPL: clients contrast their features with cluster prototypes of all domains and are drawn to one unbiased per class.
+"""FPL: a contrast with cluster prototypes of all domains, and a pull to one unbiased prototype per class.
 
 Huang, Ye, Shi, Li, Du, "Rethinking Federated Learning with Domain Shift: A Prototype View", CVPR 2023; equation numbers
 below are the paper's, https://openaccess.thecvf.com/content/CVPR2023/html/Huang_Rethinking_Federated_Learning_With_Domain_Shift_A_Prototype_View_CVPR_2023_paper.html
 
 Differs from the paper, or settles what it leaves open:
 
-- Eq. 7 is typeset with tau inside the norm; meant, and in the authors' code, is cos / tau.
-- L_UPCR (eq. 10) sums over the D dimensions in the paper and averages over them in the authors' code, 512 times less. Their
-  numbers were produced by the code: `upcr_reduction = "mean"`.
-- Loss terms are means over the mini-batch. A sample whose class has no prototype adds 0 to both and counts in the mean; one
-  whose feature is zero has no direction and adds 0 to the contrast.
-- Local prototypes come from a pass after training, as the paper's Algorithm 1 says (the authors' code: from the features
-  of the last epoch).
-- The unbiased prototypes (eq. 6) are the class means of what the server sends; clients take them themselves.
-- Every term has a coefficient, 1 as in eq. 12; both zero is FedAvg to the last bit.
+- Eq. 7 is typeset with tau inside the norm. The authors' code computes cos / tau, and so does this method.
+- L_UPCR (eq. 10) sums over the D dimensions in the paper; the authors' code averages over them, which is 512 times less.
+  The code produced the published numbers, so the default is `upcr_reduction = "mean"`.
+- Loss terms are means over the mini-batch. A sample whose class has no prototype adds 0 to both terms and counts in the
+  mean. A zero feature has no direction and adds 0 to the contrast.
+- Local prototypes come from a pass after training, as the paper's Algorithm 1 says. The authors' code uses the features
+  of the last epoch.
+- The unbiased prototypes (eq. 6) are the class means of the prototypes that the server sends; clients compute them.
+- Every term has a coefficient, 1 as in eq. 12. With both at zero the method is FedAvg to the last bit.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Arithmetic on blocks of tensors: pure numpy, elementwise, the same bytes however a tensor is cut."""
+"""Arithmetic on blocks of tensors: pure numpy and elementwise, so the bytes do not depend on the size of the blocks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def weighted_mean(blocks: Iterable[Block], weights: Sequence[float]) -> Block:
     """Return sum_k w_k x_k / sum_k w_k, summed in the order given.
 
     Floats are summed in float64 and rounded once to float32; with whole weights below 2^29 every product is exact.
-    Integers (BatchNorm's counters) have no mean worth the name: the elementwise maximum is returned.
+    For integers (BatchNorm's counters), whose mean is meaningless, the elementwise maximum is returned.
 
     Args:
         blocks: K arrays of one shape and dtype, float32 or int64; read once, one at a time.
@@ -42,7 +42,7 @@ def weighted_mean(blocks: Iterable[Block], weights: Sequence[float]) -> Block:
         elif is_integer:
             np.maximum(total, block, out=total)
         else:
-            # Widened first, then multiplied in place: a ufunc that widens as it goes does so in small pieces.
+            # Convert first, then multiply in place: a ufunc that converts its input works in small, slow pieces.
             product[...] = block
             product *= weight
             total += product

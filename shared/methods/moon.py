@@ -1,19 +1,19 @@
-"""MOON: a client's features are drawn to those of the received model and away from those of its own last local model.
+"""MOON: the loss pulls a client's features to those of the received model, away from those of its last local model.
 
 Li, He, Song, "Model-Contrastive Federated Learning", CVPR 2021, https://arxiv.org/abs/2103.16257, Algorithm 1 and eq. 3.
 
 Differs from the paper, or settles what it leaves open:
 
-- The representation z is the model's feature, on which the classifier acts. The paper puts a projection head of two layers
-  between them; that is a matter of the model here: one with a head of its own, as timm:NAME has, is used with it.
+- The representation z is the model's feature, the input of the classifier. The paper adds a projection head of two layers
+  between them. Here the model decides: a model that has its own head, as timm:NAME may, is used with it.
 - The reference models are in evaluation mode and without gradient.
-- "Previous" is the client's local model of its last committed update, not of the round before: a client that is not drawn,
-  or whose update came too late, keeps what it had.
-- At a client's first participation the previous model is the received one: both cosines are equal, the contrast is the
-  constant log 2 and its gradient 0. The term is left out: no forward passes, no rounding, the round is FedAvg's.
-- A sample whose feature is zero has no direction, and the gradient of its cosine is one over the floor of the norm: it adds
-  0 to the contrast and counts in the mean.
-- mu is 1, the paper's for all data sets but CIFAR-10 (5). mu = 0 is FedAvg to the last bit: nothing is kept.
+- The previous model is the local model of the client's last committed update, which may be older than the last round: a
+  client that is not selected, or whose update comes too late, keeps the model that it has.
+- When a client takes part for the first time, the previous model is the received one: both cosines are equal, the contrast
+  is the constant log 2 and its gradient 0. The term is left out, so the round equals FedAvg's without rounding.
+- A zero feature has no direction, and the gradient of its cosine would be one over the floor of the norm. Such a sample
+  adds 0 to the contrast and counts in the mean.
+- mu is 1, the paper's value for all data sets but CIFAR-10 (5). mu = 0 is FedAvg to the last bit, and clients keep nothing.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Config(MethodConfig):
 
 
 def client_loss(step: ClientStep, config: Config) -> LossTerms:
-    """Return L_CE + mu L_con as terms: `ce`, and `contrast` > 0 where the client has taken part before.
+    """Return L_CE + mu L_con as terms: `ce`, and `contrast` > 0 if the client has taken part before.
 
     L_con = -log(exp(a) / (exp(a) + exp(b))) = softplus(b - a) with a = cos(z, z_glob) / tau and b = cos(z, z_prev) / tau.
     """
@@ -65,14 +65,14 @@ def client_loss(step: ClientStep, config: Config) -> LossTerms:
 
 
 def reference_models(received: ModelArrays, state: ClientState | None, config: Config) -> Mapping[str, ModelArrays]:
-    """Return the received model and the previous local one; none of them where the contrast is left out."""
+    """Return the received model and the previous local model; no model where the contrast is left out."""
     if not config.mu or state is None:
         return {}
     return {RECEIVED: received, PREVIOUS: state}
 
 
 def next_client_state(end: ClientEnd, config: Config) -> ClientState:
-    """Return the trained model: what the client keeps is what it sends."""
+    """Return the trained model, which the client also sends."""
     return end.trained if config.mu else {}
 
 

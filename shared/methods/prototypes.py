@@ -1,4 +1,4 @@
-"""Parts of prototype methods: summaries of clients and server, and terms of the local loss.
+"""Parts of prototype methods: prototypes of clients and server, and terms of the local loss.
 
 Shape legend: B batch, N samples of a client, D feature size, M classes, G prototypes.
 """
@@ -22,26 +22,26 @@ def _known_partition(partition: str) -> str:
 
 
 Partition = Annotated[str, AfterValidator(_known_partition)]
-"""FINCH's partition that gives the prototypes: `last`, `first` or `index:<l>`."""
+"""Partition of FINCH whose centres are the prototypes: `last`, `first` or `index:<l>`."""
 
 
 MIN_FEATURE_NORM = 1e-8
-"""Norms are floored here in `Ops.cosine`; a feature at or below it is zero for the loss."""
+"""Floor of norms in `Ops.cosine`; the loss treats a feature of this norm or less as zero."""
 SIMILARITY_FLOOR = 1e-4
-"""Smallest cosine that the power alpha sees; with alpha = 0.5 the slope is at most 50."""
+"""Floor of cosines before the power alpha; with alpha = 0.5 the slope is at most 50."""
 
 
 class PrototypeConfig(MethodConfig):
     """Hyper-parameters of every method with prototypes."""
 
     proto_staleness: Annotated[int, Field(ge=0, le=100_000)] = 0
-    """Past rounds from which the last prototypes of a client of the run that gave no update this round stay in the pool: it
-    was not drawn, or was dropped. 0: only this round's (FPL). Where a domain has one client, a larger number keeps the
-    domain among the global prototypes while that client is away."""
+    """Age in rounds up to which the pool reuses the last prototypes of a client without an update in this round, because it
+    was not selected or was dropped. With 0 the pool has this round's prototypes only (FPL). If a domain has one client, a
+    larger number keeps the domain among the global prototypes while that client is away."""
     proto_pass: Literal["after_training", "last_epoch"] = "after_training"
-    """Which features a client summarises: of all its samples, in a pass after training with the model in evaluation mode;
-    or those that training itself saw in the last pass over them, while weights still moved, as some of the authors' codes
-    do (docs/algorithms.md, rule 1.4)."""
+    """Features that a client's prototypes summarise: those of all its samples, from a pass after training with the model in
+    evaluation mode; or those that training computed in its last epoch, while the weights still changed, as the code of
+    some authors does (docs/algorithms.md, rule 1.4)."""
 
     younger: ClassVar[frozenset[str]] = frozenset({"proto_staleness", "proto_pass"})
 
@@ -50,16 +50,16 @@ class ClusterConfig(PrototypeConfig):
     """Hyper-parameters of methods whose clients cluster their features."""
 
     partition: Partition = "last"
-    """FINCH's partition on both sides: last, first or index:<l>."""
+    """FINCH's partition for clients and server: last, first or index:<l>."""
     min_cluster_size: Annotated[int, Field(ge=1, le=2**24)] = 1
     """Clusters of fewer samples stay on the client; a cluster of one sample is that sample's feature."""
 
 
-# -- Summaries: what leaves the client, and what the server makes of it ------------------------------------------------
+# -- Prototypes: those of a client, and the server's from all clients ---------------------------------------------------
 
 
 def local_clusters(features_ND: FloatArray, labels_N: IntArray, num_classes: int, config: ClusterConfig) -> Report:
-    """Return FINCH*'s centres of each class's features, weighted by how many samples each stands for.
+    """Return FINCH*'s centres of each class's features; a centre's weight is its number of samples.
 
     Classes come in order; a class without samples has no prototype. Features are neither normalised nor weighted.
 
@@ -67,8 +67,8 @@ def local_clusters(features_ND: FloatArray, labels_N: IntArray, num_classes: int
         features_ND: float32 features of the client's training samples under its final weights.
         labels_N: Their classes, in [0, M).
         num_classes: M.
-        config: Says which of FINCH's partitions, and how small a cluster may be; the samples of smaller ones count as
-            excluded, as do zero features.
+        config: The partition of FINCH and the smallest cluster; samples of smaller ones count as excluded, as do zero
+            features.
 
     Raises:
         ValueError: A feature that is not finite.
@@ -108,7 +108,7 @@ def local_means(features_ND: FloatArray, labels_N: IntArray, num_classes: int) -
 
 
 def pooled(sets: Sequence[PrototypeSet]) -> PrototypeSet:
-    """Return all rows of all sets by class, then client, then index; a row's group is the place of its set.
+    """Return all rows of all sets by class, then client, then index; a row's group id is the index of its set.
 
     Args:
         sets: The cohort's prototypes in client-id order; empty sets may have any feature size.
@@ -149,7 +149,7 @@ def global_clusters(
         sets: The cohort's prototypes in client-id order, weighted by sample counts; empty sets may have any feature size.
         num_classes: M.
         partition: FINCH's partition.
-        merge_mean: Whether a centre averages prototypes alike or by weight.
+        merge_mean: Whether a centre is the plain mean of its prototypes or their weighted mean.
     """
     pool = pooled(sets)
     if not len(pool):
@@ -195,13 +195,14 @@ def same_class(labels_B: Array, prototypes: Prototypes) -> Array:
 def contrast(ops: Ops, logits_BG: Array, is_positive_BG: Array, among_BG: Array | None = None) -> Array:
     """Return -log(sum over positives of exp / sum over all of exp), `[B]`, as a difference of log-sum-exps.
 
-    A sample without positives gets a value without meaning; `batch_mean` leaves it out.
+    The value of a sample without positives is meaningless; `batch_mean` leaves it out.
 
     Args:
-        ops: Where it is computed.
-        logits_BG: Similarities over their temperature.
-        is_positive_BG: Which prototypes a sample is drawn to.
-        among_BG: Which prototypes there are for it, positives included; `[1, G]` where alike for all; all if None.
+        ops: Array operations.
+        logits_BG: Similarities divided by the temperature.
+        is_positive_BG: Mask of each sample's positives, which the term pulls it to.
+        among_BG: Mask of the prototypes in the second sum, positives included; `[1, G]` if equal for all samples; all
+            prototypes if None.
     """
     return ops.logsumexp(logits_BG, among_BG) - ops.logsumexp(logits_BG, is_positive_BG)
 
@@ -220,12 +221,12 @@ def has_class(step: ClientStep, prototypes: Prototypes) -> Array:
 def has_positives(step: ClientStep, is_positive_BG: Array) -> Array:
     """Return the mask `[B]` of samples that prototype terms apply to.
 
-    Left out are samples whose class has no prototype, and those whose feature is zero: it has no direction, and the
-    gradient of its cosine is one over the floor of the norm.
+    The mask excludes samples whose class has no prototype, and zero features: these have no direction, and the gradient of
+    their cosine is one over the floor of the norm.
     """
     return is_positive_BG.any(-1) & (step.ops.row_norm(step.features_BD) > MIN_FEATURE_NORM)
 
 
 def batch_mean(ops: Ops, values_B: Array, applies_B: Array) -> Array:
-    """Return the mean over the whole batch, where samples that the term does not apply to count as 0."""
+    """Return the mean over the whole batch; a sample that the term does not apply to counts as 0."""
     return ops.where(applies_B, values_B, 0.0).mean()

@@ -9,7 +9,7 @@ class CallObserver:
     def serves(self, method: str, kind: str) -> None:
         """Note a served method; `kind` is unary, client_stream, server_stream or bidi_stream."""
 
-    def begun(self, method: str) -> None:
+    def call_started(self, method: str) -> None:
         """Note the start of a call."""
 
     def received_message(self, method: str) -> None:

@@ -124,7 +124,7 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  #
 
     @asynccontextmanager
     async def _around(self, call: Call, context: Any) -> AsyncIterator[None]:
-        self._observer.begun(call.method)
+        self._observer.call_started(call.method)
         call.set_peer(context.peer())
         begin = time.perf_counter()
         code, error = "OK", None
@@ -156,14 +156,14 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  #
         self._log.log(level, "rpc", **call.line(code, error, seconds))
 
 
-def _observed(tell: Callable[[str], None], method: str, convert: Callable[[_In], _Out]) -> Callable[[_In], _Out]:
-    """Return `convert`, preceded by a call of `tell` with the method's name."""
+def _observed(record: Callable[[str], None], method: str, convert: Callable[[_In], _Out]) -> Callable[[_In], _Out]:
+    """Return `convert`, preceded by a call of `record` with the method's name."""
 
-    def told(message: _In) -> _Out:
-        tell(method)
+    def recorded(message: _In) -> _Out:
+        record(method)
         return convert(message)
 
-    return told
+    return recorded
 
 
 def _decoder(decode: Callable[[bytes], Any], *, is_stream: bool) -> Callable[[bytes], Any]:

@@ -58,8 +58,8 @@ def test_a_run_on_a_full_disk_waits_says_why_and_ends_in_the_same_bytes(small_di
             run_id = control.create(document).run_id
             reason = eventually(lambda: why_waiting(control, run_id), "the run says why it waits", WAIT_S)
             assert reason == (
-                "waits for storage: the aggregator cannot write to its disk: No space left on device; "
-                "make room or mend it there, and the run goes on by itself"
+                "waits for the disk or database: the aggregator cannot write to its disk: No space left on device; "
+                "make room or repair it, and the run continues"
             )
             before, begin, busy = trainer.count("retries", "upload"), time.monotonic(), time.process_time()
             eventually(lambda: trainer.count("retries", "upload") >= before + 2, "the trainer tries again", WAIT_S)
@@ -68,7 +68,7 @@ def test_a_run_on_a_full_disk_waits_says_why_and_ends_in_the_same_bytes(small_di
             assert control.get(run_id).status == types_pb2.RUN_STATUS_RUNNING
             filler.unlink()
             eventually(lambda: control.get(run_id).status == types_pb2.RUN_STATUS_COMPLETED, "it goes on", WAIT_S)
-            assert "storage" not in control.get(run_id).reason
+            assert "disk or database" not in control.get(run_id).reason
             lines = control.metrics_lines(run_id)
         control.close()
     assert lines == undisturbed(tmp_path / "undisturbed", [ann()], document)
@@ -76,4 +76,4 @@ def test_a_run_on_a_full_disk_waits_says_why_and_ends_in_the_same_bytes(small_di
 
 def why_waiting(control: RunControl, run_id: str) -> str | None:
     reason = control.get(run_id).reason
-    return reason if "storage" in reason else None
+    return reason if "disk or database" in reason else None

@@ -65,7 +65,7 @@ def test_every_attribute_of_a_method_is_explained() -> None:
 
 
 def test_every_part_that_it_names_is_there() -> None:
-    listed = re.search(r"has the parts that prototype methods are built from:(.*?)\n\n", GUIDE, re.DOTALL)
+    listed = re.search(r"has the parts of prototype methods:(.*?)\n\n", GUIDE, re.DOTALL)
     assert listed is not None
     names = re.findall(r"`(\w+)`", listed[1])
     code = (FOLDER / "prototypes.py").read_text()

@@ -1,1 +1,1 @@
-"""Blobs on disk, named by SHA-256: storage, uploads, holds against garbage collection."""
+"""Blobs on disk, named by SHA-256: files, uploads, and holds against garbage collection."""

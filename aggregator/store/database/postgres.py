@@ -149,7 +149,7 @@ class Postgres:
     def transaction(self) -> Iterator[Connection]:
         """See `Database.transaction`."""
         with self._in_turn():
-            connection = self._begun()
+            connection = self._begin()
             try:
                 yield connection
             except BaseException:
@@ -177,7 +177,7 @@ class Postgres:
         finally:
             self._turn.release()
 
-    def _begun(self) -> Connection:
+    def _begin(self) -> Connection:
         """Return the writer in a new transaction that has incremented the count."""
         had_one = self._writer is not None
         try:

@@ -136,9 +136,9 @@ def open_digit5(domain: str, root: Path, test_every: int) -> Source:
             found = _open_folder(root / name, test_every) if (root / name).is_dir() else None
         if found is not None:
             return found
-    beside = (root / name for name in names if _plain(name).startswith(known.folders) and name.endswith(PICKLES))
+    siblings = (root / name for name in names if _plain(name).startswith(known.folders) and name.endswith(PICKLES))
     within = (path for name in folders for path in sorted((root / name).rglob("*.pkl")))
-    pickled = next(chain(beside, within), None)
+    pickled = next(chain(siblings, within), None)
     if pickled is not None:
         raise InvalidData(
             f"{pickled} is a pickle, which could run anything when it is opened, so it is not read; "

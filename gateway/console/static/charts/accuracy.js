@@ -118,7 +118,7 @@ export function section() {
   const choices = h(
     "fieldset",
     { class: "chart-choices", hidden: true },
-    h("legend", { class: "visually-hidden" }, "Whose accuracy"),
+    h("legend", { class: "visually-hidden" }, "Accuracy shown"),
     choice("accuracy", "Global model"),
     choice("accuracy_local", "Clients' own models"),
   );

@@ -112,7 +112,7 @@ export class Roster {
     this.element = h(
       "fieldset",
       { class: "card roster-card", "aria-describedby": "roster-problem" },
-      h("legend", { class: "card-legend" }, "Who takes part"),
+      h("legend", { class: "card-legend" }, "Clients"),
       h("div", { class: "modes" }, this._exactly, this._whoever),
       this._problem,
       this._pick,
@@ -164,7 +164,7 @@ export class Roster {
     return [
       {
         location: "run.clients",
-        label: "Who takes part",
+        label: "Clients",
         element: this.element,
         read: () => (this.#isWhoeverJoins ? undefined : [...this.#picked].sort()),
         write: (value) => this.#write(value, undefined),

@@ -28,9 +28,9 @@ const ROSTER = new Set(["run.clients", "run.min_clients"]);
 const GROUPS = {
   training: { title: "Local training", note: "How each client trains between two rounds." },
   run: { title: "The run", note: "" },
-  data: { title: "Images", note: "What all clients agree on about their data." },
-  quorum: { title: "Quorum", note: "When a round goes on without clients that are away. Without it a round waits for all." },
-  admission: { title: "Admission", note: "What updates must keep to, and what becomes of clients whose updates do not." },
+  data: { title: "Images", note: "Data settings that all clients share." },
+  quorum: { title: "Quorum", note: "Conditions under which a round continues without absent clients. Without a quorum a round waits for all." },
+  admission: { title: "Admission", note: "Limits on updates, and the treatment of clients whose updates exceed them." },
 };
 
 export class Settings {
@@ -137,7 +137,7 @@ export class Settings {
     return h(
       "fieldset",
       { class: "card" },
-      h("legend", { class: "card-legend" }, "What is trained"),
+      h("legend", { class: "card-legend" }, "Method and model"),
       h(
         "div",
         { class: "fields" },

@@ -314,7 +314,7 @@ def test_one_request_id_means_one_wish(federation: LocalFederation) -> None:
         lambda: coordinator.stop(run.run_id, request_id="request 0"),  # that one created the run
     )
     for wish in wishes:
-        with pytest.raises(RequestIdReused, match="send a new one"):
+        with pytest.raises(RequestIdReused, match="with a new id"):
             wish()
     assert federation.events() == before
     coordinator.stop(other.run_id, reason="enough", request_id="s")

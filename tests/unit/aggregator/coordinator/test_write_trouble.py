@@ -1,4 +1,4 @@
-"""Reports of a store that fails: they last until it works again, or until nobody has tried for a while."""
+"""The reason of failed writes: shown until they succeed again, or nobody has tried for a while."""
 
 from __future__ import annotations
 
@@ -19,34 +19,38 @@ from tests.support.hosts.memory_folder import memory_folder
 from tests.support.records.captured_logs import logged
 
 
-def fail(storage: WriteTrouble, what: str) -> None:
-    with pytest.raises(StoreUnavailable), storage.writing(what):
+def why_waiting(federation: LocalFederation, run_id: str) -> str:
+    return sentence_of(federation.coordinator.get_run(run_id).reason)
+
+
+def fail(trouble: WriteTrouble, what: str) -> None:
+    with pytest.raises(StoreUnavailable), trouble.writing(what):
         raise StoreUnavailable(f"{what} cannot be written")
 
 
 def test_a_failure_is_told_until_the_same_kind_of_writing_works() -> None:
     clock = Clock()
-    storage = WriteTrouble(clock)
-    assert storage.reason() is None
-    fail(storage, "uploads")
+    trouble = WriteTrouble(clock)
+    assert trouble.reason() is None
+    fail(trouble, "uploads")
     clock.now += 1
-    fail(storage, "history")
-    assert "history cannot be written; make room" in sentence_of(storage.reason())
-    with storage.writing("history"):
+    fail(trouble, "history")
+    assert "history cannot be written; make room" in sentence_of(trouble.reason())
+    with trouble.writing("history"):
         pass
-    assert "uploads cannot be written" in sentence_of(storage.reason())
-    with storage.writing("uploads"):
+    assert "uploads cannot be written" in sentence_of(trouble.reason())
+    with trouble.writing("uploads"):
         pass
-    assert storage.reason() is None
+    assert trouble.reason() is None
 
 
 def test_an_upload_that_begins_again_does_not_say_that_the_disk_has_room() -> None:
-    storage = WriteTrouble(Clock())
+    trouble = WriteTrouble(Clock())
     with logged() as lines:
         for _ in range(3):
-            with storage.writing("uploads", is_proof=False):
+            with trouble.writing("uploads", is_proof=False):
                 pass
-            fail(storage, "uploads")
+            fail(trouble, "uploads")
     assert [line["event"] for line in lines()] == ["storage_fails"]
 
 
@@ -67,26 +71,26 @@ def test_a_run_waits_for_storage_while_its_upload_only_begins_again(monkeypatch:
                 with pytest.raises(StoreUnavailable):
                     receiver.write(0, data)
             receiver.close()
-            assert sentence_of(federation.coordinator.get_run(run.run_id).reason).startswith("waits for storage: ")
+            assert why_waiting(federation, run.run_id).startswith("waits for the disk or database: ")
         again = federation.coordinator.transfers.begin_upload(
             client.client_id, client.token, run.run_id, task.round, blob
         )
         assert again is not None
-        assert sentence_of(federation.coordinator.get_run(run.run_id).reason).startswith("waits for storage: ")
+        assert why_waiting(federation, run.run_id).startswith("waits for the disk or database: ")
         again.write(0, data)
         again.close()
-        assert "storage" not in sentence_of(federation.coordinator.get_run(run.run_id).reason)
+        assert "disk or database" not in why_waiting(federation, run.run_id)
 
 
 def test_a_failure_that_nobody_met_again_is_forgotten_and_other_errors_are_none_of_it() -> None:
     clock = Clock()
-    storage = WriteTrouble(clock)
-    fail(storage, "uploads")
+    trouble = WriteTrouble(clock)
+    fail(trouble, "uploads")
     clock.now += FORGET_AFTER_S + 1
-    assert storage.reason() is None
-    with pytest.raises(BlobCorrupt), storage.writing("results"):
+    assert trouble.reason() is None
+    with pytest.raises(BlobCorrupt), trouble.writing("results"):
         raise BlobCorrupt("other bytes")
-    assert storage.reason() is None
+    assert trouble.reason() is None
 
 
 def test_a_run_says_why_it_waits_and_keeps_its_own_reason(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,10 +105,10 @@ def test_a_run_says_why_it_waits_and_keeps_its_own_reason(monkeypatch: pytest.Mo
         with pytest.raises(StoreUnavailable):
             federation.upload(client, task, blobs)
         for seen in (federation.coordinator.get_run(run.run_id), *federation.coordinator.list_runs(limit=1)):
-            assert sentence_of(seen.reason).startswith("waits for storage: ")
+            assert sentence_of(seen.reason).startswith("waits for the disk or database: ")
         disk.revive()
         federation.submit(client, task, update, blobs)
-        assert "storage" not in sentence_of(federation.coordinator.get_run(run.run_id).reason)
+        assert "disk or database" not in why_waiting(federation, run.run_id)
 
 
 def test_a_client_that_joined_while_nothing_could_be_written_is_written_down_when_it_can() -> None:

@@ -77,14 +77,14 @@ def test_a_call_is_counted_with_its_messages_its_code_and_its_seconds(
     upload = "/fedplcc.v1.RoundService/UploadModel"
     calls.serves(JOIN, "unary")
     calls.serves(upload, "client_stream")
-    calls.begun(upload)
+    calls.call_started(upload)
     for _ in range(3):
         calls.received_message(upload)
     assert value(registry, "started_total", upload, "client_stream") == 1
     assert value(registry, "handled_total", upload, "client_stream", grpc_code="OK") == 0
     calls.sent_message(upload)
     calls.ended(upload, "OK", 0.25)
-    calls.begun(upload)
+    calls.call_started(upload)
     calls.ended(upload, "UNKNOWN", 4.0)
     assert value(registry, "msg_received_total", upload, "client_stream") == 3
     assert value(registry, "msg_sent_total", upload, "client_stream") == 1

@@ -101,7 +101,7 @@ def test_a_sound_state_has_no_finding_while_an_aggregator_is_on_it_and_after(lef
     assert answer.exit_code == ExitCode.OK, answer.output
     for words in (
         "each with its size and SHA-256",
-        "events without a hole",
+        "events without a gap",
         "2, each as its history says",
         "were collected",
     ):

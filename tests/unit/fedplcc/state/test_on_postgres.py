@@ -78,7 +78,7 @@ def test_the_doctor_examines_the_state_beside_its_aggregator(
         "PostgreSQL 1",
         ", used by fedplcc ",
         "each with its size and SHA-256",
-        "events without a hole",
+        "events without a gap",
         "1, each as its history says",
     ):
         assert words in said

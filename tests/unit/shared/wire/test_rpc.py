@@ -244,7 +244,7 @@ class Notes(CallObserver):
     def serves(self, method: str, kind: str) -> None:
         self.kinds[method] = kind
 
-    def begun(self, method: str) -> None:
+    def call_started(self, method: str) -> None:
         self.started.append(method)
 
     def received_message(self, method: str) -> None:
