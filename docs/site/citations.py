@@ -38,7 +38,7 @@ LEFT_OUT = {
     "CHANGELOG.md": "history: what was there then",
     "DECISIONS.md": "history: what was there then",
 }
-"""What is not read, and why."""
+"""Files and folders that are not read, each with the reason."""
 NOT_YET = {"report.md", "fedpull.py"}
 """Files that a command writes, and the example of a guide."""
 EXTERNAL = ("RFC", "standard", "paper", "https://")
@@ -56,7 +56,7 @@ _REACH = 160
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What can be cited.
+    """Rules, equations, records and files that can be cited.
 
     Attributes:
         rules: Numbers of rules, as "1.7".

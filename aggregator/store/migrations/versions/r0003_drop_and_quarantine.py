@@ -13,7 +13,7 @@ down_revision = "0002"
 
 
 def upgrade() -> None:
-    """What is there already dropped, quarantined and rejected nobody."""
+    """Add tables and columns; the new columns of existing rows are empty."""
     op.create_table(
         "control_requests",
         sa.Column("request_id", sa.String(128), primary_key=True),
