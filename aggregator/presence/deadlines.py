@@ -115,14 +115,14 @@ class Deadlines:
             # A client that has not joined since the aggregator started may still join.
             if is_asked and progress is None and now - watch.seen < silence_s:
                 return None
-            sentence = "not connected" + ("" if progress is None else ", last came further at {}")
+            sentence = "not connected" + ("" if progress is None else ", last progress at {}")
             return self._dropped(client_id, watch, DropReason.LOST, last, sentence)
         assert session is not None
         problem = session.problem
         if problem is not None and problem.is_fatal:
             return Dropped(DropReason.PROBLEM, f"{problem.reason}: {problem.detail}")
         if is_asked and now - last >= silence_s:
-            sentence = "connected, but has not come further since {}"
+            sentence = "connected, but no progress since {}"
             return self._dropped(client_id, watch, DropReason.SILENT, last, sentence)
         return None
 

@@ -111,7 +111,7 @@ def test_a_round_goes_on_without_a_site_that_hangs_or_is_killed_and_with_it_when
     sites.wait_until(run_id, "completed")
     zoe.kill()
 
-    assert sites.dropped(run_id, 1)["zoe"].startswith("silent: connected, but has not come further since 20")
+    assert sites.dropped(run_id, 1)["zoe"].startswith("silent: connected, but no progress since 20")
     assert sites.dropped(run_id, 2)["zoe"].startswith("lost: not connected")
     assert sites.dropped(run_id, 5) == {}
     rounds = {current["round"]: current for current in sites.rounds(run_id)}

@@ -80,7 +80,7 @@ class Scene:
         self.federation.coordinator.tick()
 
     def say(self, name: str, *, further: bool) -> None:
-        """A heartbeat, which says that the client has come further, or the same as before."""
+        """A heartbeat, which says that the client has made progress, or the same as before."""
         self.fractions[name] += 1 / 4096 if further else 0.0
         activity = EVALUATING if self.round.phase is RoundPhase.EVALUATING else TRAINING
         client = self.federation.clients[name]
@@ -178,7 +178,7 @@ def test_a_client_whose_lease_ran_out_is_dropped_at_the_deadline(federation: Loc
     assert bound <= dropped_at <= bound + 2 * TICK_S
     zoe = scene.round.dropped["zoe"]
     assert zoe.reason is DropReason.LOST
-    assert zoe.detail.startswith("not connected, last came further at 1970-01-01 00:1")
+    assert zoe.detail.startswith("not connected, last progress at 1970-01-01 00:1")
 
 
 def test_a_client_that_cannot_do_its_task_is_dropped_at_the_deadline_however_alive(federation: LocalFederation) -> None:
@@ -371,7 +371,7 @@ def test_without_a_quorum_a_run_waits_says_for_whom_and_goes_on_when_they_are_ba
     assert reason.startswith(
         "round 1 has no quorum, 1 of the 2 clients that it needs; missing: bob (silent: connected, "
     )
-    assert "zoe (lost: not connected, last came further at 1970-01-01 00:16:40 UTC)" in reason
+    assert "zoe (lost: not connected, last progress at 1970-01-01 00:16:40 UTC)" in reason
     assert scene.run.status is RunStatus.RUNNING
     assert scene.round.dropped == {}, "whoever comes back is part of the round"
     assert federation.metric("runs_without_quorum") == 1.0
