@@ -119,11 +119,11 @@ def test_what_is_wrong_is_said_at_its_field_while_somebody_writes(console: Conso
 def test_a_method_brings_its_own_settings(console: Console, form: Locator, runs: Runs) -> None:
     row(form, "ann").check()
     form.get_by_text("More settings").click()
-    expect(form.get_by_text("Clients learn from weighted prototypes")).to_be_visible()
+    expect(form.get_by_text("A contrast and a correlation with weighted prototypes")).to_be_visible()
     expect(box(form, "Phi")).to_have_value("0.5")
     box(form, "Method").select_option("fedprox")
     expect(box(form, "Phi")).to_have_count(0)
-    expect(form.get_by_text("Clients learn from weighted prototypes")).to_have_count(0)
+    expect(form.get_by_text("A contrast and a correlation with weighted prototypes")).to_have_count(0)
     box(form, "Mu").fill("0.5")
     box(form, "Unit of local training").select_option("epochs")
     box(form, "Local training in a round").fill("2")

@@ -148,7 +148,7 @@ def test_a_script_may_say_the_same_request_again_at_any_later_time(served: Serve
     assert answered(served, *pause)["status"] == "running"
     code, _, error = called(served, "stop", run_id, "--request-id", "nightly-pause")
     assert code == 1
-    assert "send a new one" in error
+    assert "send this one with a new id" in error
     assert answered(served, "stop", run_id, "--request-id", "nightly-stop")["status"] == "stopped"
 
 
