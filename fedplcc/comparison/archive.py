@@ -8,6 +8,7 @@ metrics, evaluations and timings are kept byte for byte; models and pictures are
 
 from __future__ import annotations
 
+import argparse
 import sys
 import zipfile
 from pathlib import Path
@@ -16,28 +17,28 @@ from fedplcc.comparison.reading import archive_path
 from fedplcc.runs.artifacts import EVALUATIONS, MANIFEST, METRICS, TIMINGS
 from fedplcc.runs.atomic_file import atomic_file
 from fedplcc.runs.run_folder import FEDERATION, RunFolder
+from shared.errors import FedplccError, InvalidData
 
 KEPT = (FEDERATION, MANIFEST, METRICS, EVALUATIONS, TIMINGS)
 """Files of a cell that an archive holds."""
 
 
 def pack(out: Path, dataset: str) -> int:
-    """Write the archive of a data set's finished cells; returns how many cells it holds.
+    """Write the archive of a data set's finished cells; returns how many cells it holds, and writes none without cells.
 
     Raises:
+        InvalidData: The present archive is damaged.
         StoreUnavailable: The archive cannot be written.
-        zipfile.BadZipFile: The present archive is damaged.
     """
     path = archive_path(out, dataset)
-    files: dict[str, bytes] = {}
-    if path.exists():
-        with zipfile.ZipFile(path) as earlier:
-            files = {name: earlier.read(name) for name in earlier.namelist()}
+    files = _archived(path) if path.exists() else {}
     for manifest in (out / dataset).glob(f"*/seed-*/{MANIFEST}"):
         cell = manifest.parent
-        if not RunFolder(cell, True).state.exists():
+        if not RunFolder(cell, is_finished=True).state.exists():
             names = [name for name in KEPT if (cell / name).exists()]
             files |= {f"{cell.parent.name}/{cell.name}/{name}": (cell / name).read_bytes() for name in names}
+    if not files:
+        return 0
     with atomic_file(path) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
         for name, content in sorted(files.items()):
             # Without a date of its own an entry has the first one of the format.
@@ -45,11 +46,31 @@ def pack(out: Path, dataset: str) -> int:
     return sum(name.endswith(f"/{MANIFEST}") for name in files)
 
 
-def main(out: Path) -> None:
-    """Write the archive of every data set in a comparison's folder."""
-    for folder in sorted(entry for entry in out.iterdir() if entry.is_dir()):
-        print(f"{archive_path(out, folder.name)}: {pack(out, folder.name)} cells")
+def _archived(path: Path) -> dict[str, bytes]:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return {name: archive.read(name) for name in archive.namelist()}
+    except zipfile.BadZipFile as error:
+        raise InvalidData(f"{path} is damaged ({error}); remove it, or put an undamaged copy there") from error
+
+
+def main() -> None:
+    """Write the archive of every data set in a comparison's folder; exits with a sentence if that cannot be done."""
+    parser = argparse.ArgumentParser(prog="python -m fedplcc.comparison.archive", description="Pack trained cells.")
+    parser.add_argument("folder", type=Path, help="folder of a comparison: --out of `fedplcc compare`")
+    folder: Path = parser.parse_args().folder
+    if not folder.is_dir():
+        parser.error(f"{folder} is no folder")
+    try:
+        packed = {entry.name: pack(folder, entry.name) for entry in sorted(folder.iterdir()) if entry.is_dir()}
+    except FedplccError as error:
+        sys.exit(f"fedplcc: {error.detail}")
+    if not any(packed.values()):
+        sys.exit(f"fedplcc: {folder} has no finished cell: train some with fedplcc compare --out {folder}")
+    for dataset, num_cells in packed.items():
+        if num_cells:
+            print(f"{archive_path(folder, dataset)}: {num_cells} cells")
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 import zipfile
 from pathlib import Path
 
@@ -12,6 +14,7 @@ from fedplcc.command.exit_codes import ExitCode
 from fedplcc.comparison.archive import KEPT, pack
 from fedplcc.comparison.reading import CellResult, MissingCell, read_cell, strays
 from fedplcc.comparison.writing import csv_tables
+from tests.support import ROOT
 from tests.support.records.comparisons import (
     COMPARISON,
     ROUNDS,
@@ -240,3 +243,32 @@ def test_a_damaged_file_of_an_archive_is_named(name: str, path: Path, tmp_path: 
     found = read_cell(cells_of(path, out)[0])
     assert isinstance(found, MissingCell)
     assert found.reason.startswith(f"{archive}/average/seed-0: {name} is damaged (")
+
+
+def packed(folder: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "fedplcc.comparison.archive", str(folder)]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
+
+
+def test_the_archives_of_a_comparison_are_written_by_a_command(path: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    fill(path, out)
+    (out / "pictures").mkdir()
+    done = packed(out)
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"{out}/digits.zip: 9 cells\n", "")
+    assert [found.name for found in out.glob("*.zip")] == ["digits.zip"], "a folder without cells has no archive"
+    (out / "digits.zip").write_bytes(b"PK")
+    done = packed(out)
+    damaged = f"{out}/digits.zip is damaged (File is not a zip file); remove it, or put an undamaged copy there"
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", f"fedplcc: {damaged}\n")
+    assert (out / "digits.zip").read_bytes() == b"PK"
+
+
+def test_a_folder_without_cells_cannot_be_archived(tmp_path: Path) -> None:
+    (tmp_path / "digits").mkdir()
+    done = packed(tmp_path)
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"fedplcc: {tmp_path} has no finished cell")
+    done = packed(tmp_path / "nowhere")
+    assert done.returncode == 2
+    assert done.stderr.endswith(f"error: {tmp_path}/nowhere is no folder\n")
