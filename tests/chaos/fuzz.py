@@ -37,7 +37,7 @@ from shared.convert.updates import update_from_commit
 from shared.errors import FedplccError
 from shared.tensors import read_header
 from shared.types import BlobRef, RunStatus, Task, TaskKind
-from tests.chaos.fuzz_attempt import Attempt, Scene, to_attempt, to_blobs, valid_material
+from tests.chaos.fuzz_attempt import Attempt, Scene, inline, to_attempt, to_blobs, valid_material
 from tests.chaos.fuzz_doors import Door, GrpcDoor, LocalDoor
 from tests.chaos.fuzz_judge import faults
 from tests.chaos.fuzz_mutators import MUTATORS
@@ -52,7 +52,7 @@ HONEST = (NumpyClient("ann"), NumpyClient("bob", counts=(2, 6, 7)))
 POISONERS = tuple(NumpyClient(f"mallory-{number}", counts=(2 + number, 0, 7)) for number in range(4))
 """They send at the same time; none has a sample of class 1."""
 CLIENTS = (*HONEST, *POISONERS)
-MAX_CHUNK_BYTES, MAX_BLOB_BYTES = 4096, 1 << 20
+MAX_CHUNK_BYTES, MAX_BLOB_BYTES, MAX_INLINE_BYTES = 4096, 1 << 20, 256 << 10
 ADMISSION = {"max_update_norm": 100.0, "max_num_examples": 1000}
 SECOND_RUN_PART = 5
 """One of so many mutants goes to the run whose poisoners are quarantined."""
@@ -140,7 +140,8 @@ def mutant(scene: Scene, seed: int, index: int, names: Sequence[str]) -> Attempt
         material = spoilt(0, valid_material(scene, np.random.default_rng([seed, index])))
         blobs = spoilt(1, to_blobs(material))
         attempt: Attempt = spoilt(2, to_attempt(scene, blobs))
-    return attempt
+    # Every mutator in its turn spoils uploads, and blobs that come with their commit.
+    return inline(attempt) if index // len(MUTATORS) % 2 else attempt
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,7 +244,7 @@ def local_scene() -> Iterator[tuple[LocalDoor, Scene]]:
 
 def local_federation(folder: Path) -> LocalFederation:
     """The clients around a coordinator with small limits."""
-    limits = Limits(max_chunk_bytes=MAX_CHUNK_BYTES, max_blob_bytes=MAX_BLOB_BYTES)
+    limits = Limits(max_chunk_bytes=MAX_CHUNK_BYTES, max_blob_bytes=MAX_BLOB_BYTES, max_inline_bytes=MAX_INLINE_BYTES)
     federation = LocalFederation(folder, CLIENTS, limits)
     federation.join()
     return federation
@@ -272,6 +273,7 @@ def scene_at(client: NumpyClient, task: Task, start: bytes) -> Scene:
         others=tuple(other for other in CLIENTS if other is not client),
         max_chunk_bytes=MAX_CHUNK_BYTES,
         max_blob_bytes=MAX_BLOB_BYTES,
+        max_inline_bytes=MAX_INLINE_BYTES,
     )
 
 
@@ -393,6 +395,7 @@ def poison_process(seed: int, num_mutants: int, report: Report, folder: Path) ->
     second they never do, and are quarantined; it ends as a run of the others.
     """
     flags = ["--max-chunk-bytes", str(MAX_CHUNK_BYTES), "--max-blob-bytes", str(MAX_BLOB_BYTES)]
+    flags += ["--max-inline-bytes", str(MAX_INLINE_BYTES)]
     flags += ["--heartbeat-interval-s", "30", "--lease-heartbeats", "1000"]
     second = max(len(POISONERS) * len(MUTATORS), num_mutants // SECOND_RUN_PART)
     with ExitStack() as stack:
