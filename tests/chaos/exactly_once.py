@@ -327,12 +327,12 @@ class ExactlyOnce(RuleBasedStateMachine):
         )
 
     @rule(name=names, variant=st.integers(0, 2), errs=st.booleans(), dies_at=moments, is_inline=st.booleans())
-    def work(self, name: str, variant: int, errs: bool, dies_at: int, is_inline: bool) -> None:
+    def work(self, name: str, variant: int, errs: bool, dies_at: int, is_inline: bool = False) -> None:
         """A client does its task."""
         self._do(name, variant, dies_at, errs=errs, is_inline=is_inline)
 
     @rule(variant=st.integers(0, 1), absent=st.sets(names, max_size=1), dies_at=moments, is_inline=st.booleans())
-    def all_work(self, variant: int, absent: set[str], dies_at: int, is_inline: bool) -> None:
+    def all_work(self, variant: int, absent: set[str], dies_at: int, is_inline: bool = False) -> None:
         """Every client does its task, or all but one, then the aggregator its work."""
         for name in NAMES:
             if name not in absent:

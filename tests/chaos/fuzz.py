@@ -28,7 +28,8 @@ from typing import Any
 
 import numpy as np
 
-from aggregator.computation.update_checks import check_update
+from aggregator.computation.update_checks import Content, check_update
+from aggregator.coordinator.inline_blobs import came_along
 from aggregator.coordinator.service import Limits
 from shared.config.run import RunConfig, parse_run_config
 from shared.convert.runs import run_from_proto
@@ -140,8 +141,12 @@ def mutant(scene: Scene, seed: int, index: int, names: Sequence[str]) -> Attempt
         material = spoilt(0, valid_material(scene, np.random.default_rng([seed, index])))
         blobs = spoilt(1, to_blobs(material))
         attempt: Attempt = spoilt(2, to_attempt(scene, blobs))
-    # Every mutator in its turn spoils uploads, and blobs that come with their commit.
-    return inline(attempt) if index // len(MUTATORS) % 2 else attempt
+    return inline(attempt) if is_inline(index) else attempt
+
+
+def is_inline(index: int) -> bool:
+    """Whether a mutant's blobs come with its commit: every mutator in its turn spoils these, and uploads."""
+    return index // len(MUTATORS) % 2 == 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +201,7 @@ def refusal_of(attempt: Attempt, scene: Scene) -> str:
     assert attempt.commit is not None
     with memory_folder() as name:
         folder = Path(name)
-        paths: dict[BlobRef, Path] = {}
+        contents: dict[BlobRef, Content] = {}
         start = folder / "start"
         start.write_bytes(scene.start)
         with start.open("rb") as file:
@@ -204,9 +209,10 @@ def refusal_of(attempt: Attempt, scene: Scene) -> str:
         try:
             update = update_from_commit(attempt.commit)
             for blob, upload in zip(update.payload.blobs, attempt.uploads, strict=False):
-                paths[blob] = folder / blob.sha256
-                paths[blob].write_bytes(b"".join(data for _, data in upload.chunks))
-            check_update(update, paths, scene.client.record, scene.config, table, FEATURE_DIM, start)
+                path = contents[blob] = folder / blob.sha256
+                path.write_bytes(b"".join(data for _, data in upload.chunks))
+            contents |= came_along(update.payload, attempt.commit.inline_blobs, max_bytes=scene.max_inline_bytes)
+            check_update(update, contents, scene.client.record, scene.config, table, FEATURE_DIM, start)
         except FedplccError as error:
             return f"{error.reason}: {error.detail}"
         except Exception as error:  # a bug, whatever it is: that is what is looked for
