@@ -58,7 +58,7 @@ class RoundWork:
                 for run in self._ledger.open_runs()
                 if run.current_round is not None
                 and run.current_round.phase is RoundPhase.AGGREGATING
-                and run.status in (RunStatus.RUNNING, RunStatus.PAUSED)
+                and _may_aggregate(run)
             ]
         if not waiting:
             return False
@@ -82,9 +82,9 @@ class RoundWork:
         del self._attempts[run.run_id]
         with self._ledger.lock:
             before = self._ledger.find_open(run.run_id)
-            if before is not None and before.status in (RunStatus.RUNNING, RunStatus.PAUSED):
+            if before is not None and _may_aggregate(before):
                 self._ledger.step(before, outcome(before))
-            # Else the run was stopped meanwhile, and the result is discarded.
+            # Else the run was stopped or parked meanwhile, and the result is discarded.
 
     def _aggregated(self, run: Run) -> Callable[[Run], Run]:
         """Compute a round's result outside the lock; return the next step, which fails the run if its blobs are damaged."""
@@ -126,3 +126,7 @@ class RoundWork:
             before = self._ledger.find_open(run.run_id)
             if before is not None:
                 self._ledger.step(before, replace(before, reason=reason), extra=[event])
+
+
+def _may_aggregate(run: Run) -> bool:
+    return run.status in (RunStatus.RUNNING, RunStatus.PAUSED) and not machine.is_parked(run)
