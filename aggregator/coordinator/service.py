@@ -140,7 +140,7 @@ class Coordinator:
         self._attendance = Attendance(self._ledger, self._sessions, store, metrics)
         self._layouts = Layouts(store, blobs)
         self._round_work = RoundWork(
-            self._ledger, self._layouts, store, blobs, metrics, self._limits.fold_block_elements
+            self._ledger, self._layouts, store, blobs, metrics, self._limits.fold_block_elements, monotonic_clock
         )
         self._commits = Commits(self._ledger, self._sessions, self.transfers, self._layouts, store, blobs, metrics)
         metrics.set_clocks(now=self._ledger.now, monotonic_clock=monotonic_clock, folder=blobs.folder)
@@ -390,12 +390,19 @@ class Coordinator:
             self._sessions.forget_progress(but_of={name for run in open_runs for name in run.roster})
 
     def work(self) -> bool:
-        """Aggregate one round if one waits for it; return whether there was one. Call it from one thread at a time.
+        """Aggregate one round if one waits for it; return whether there was one.
 
         Raises:
             StoreUnavailable: The disk or the database is unavailable; the round still waits.
         """
-        return self._round_work.do()
+        work = self.take_work()
+        if work is not None:
+            work()
+        return work is not None
+
+    def take_work(self, *, only_short: bool = False, retry_s: float = 0.0) -> Callable[[], None] | None:
+        """Take the aggregation of one round, for any thread to call; see `RoundWork.take`."""
+        return self._round_work.take(only_short=only_short, retry_s=retry_s)
 
     def has_ended(self, run_id: str) -> bool:
         """Whether this run has ended."""

@@ -56,7 +56,7 @@ class BlobStore(BlobFiles):
                 disk.make_folder(path, "state")
             disk.fsync_folder(folder, "state")
 
-    def put(self, role: str, pieces: Iterable[bytes]) -> BlobRef:
+    def put(self, role: str, pieces: Iterable[bytes | memoryview]) -> BlobRef:
         """Store these bytes durably and return their reference. Storing them again repairs a damaged blob."""
         digest, size = hashlib.sha256(), 0
         with disk_errors(), tempfile.NamedTemporaryFile(dir=self._staging, delete=False) as file:
