@@ -19,8 +19,9 @@ from typing import Any
 
 from aggregator.computation.fold import BLOCK_ELEMENTS
 from aggregator.coordinator.attendance import Attendance
+from aggregator.coordinator.collection import GarbageCollection
 from aggregator.coordinator.commits import Commits
-from aggregator.coordinator.garbage import GarbageCollection, Keep
+from aggregator.coordinator.garbage import Keep
 from aggregator.coordinator.initial_models import InitialModels
 from aggregator.coordinator.layouts import Layouts
 from aggregator.coordinator.ledger import Ledger, Listener
@@ -394,6 +395,7 @@ class Coordinator:
         Raises:
             StoreUnavailable: The disk or the database is unavailable; the round still waits.
         """
+        self.garbage_collection.catch_up()
         return self._round_work.do()
 
     def has_ended(self, run_id: str) -> bool:
