@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import IO
 
 from aggregator.aggregation_pool import AggregationPool
-from aggregator.coordinator.garbage import GarbageCollection, Keep
+from aggregator.coordinator.collection import GarbageCollection
+from aggregator.coordinator.garbage import Keep
 from aggregator.coordinator.service import Coordinator, Limits
 from aggregator.metrics import AggregatorMetrics
 from aggregator.servicer.round_service import RoundServicer
@@ -50,7 +51,7 @@ COLLECTION_S = 60.0
 
 
 class GarbageCollector:
-    """The thread that removes unneeded blobs: after changes that may leave some, and at intervals."""
+    """The thread that removes unneeded blobs, step by step: after changes that may leave some, and at intervals."""
 
     def __init__(self, coordinator: Coordinator, collection: GarbageCollection) -> None:
         self._collection = collection
@@ -64,20 +65,19 @@ class GarbageCollector:
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread after the current batch."""
+        """End the thread after the current batch of blobs."""
         self._is_ending.set()
         self._wake.set()
         self._thread.join()
 
     def _run(self) -> None:
-        while not self._is_ending.is_set():
-            self._wake.wait(COLLECTION_S)
+        while not self._is_ending.wait(self._collection.wait_s()):
+            if not self._collection.is_due():
+                self._wake.wait(COLLECTION_S)
             self._wake.clear()
-            if self._is_ending.wait(self._collection.wait_s()):
-                return
             try:
                 if self._collection.is_due():
-                    self._collection.collect(self._is_ending.is_set)
+                    self._collection.step(self._is_ending.is_set)
             except StoreUnavailable as error:
                 log.error("collection_failed", detail=error.detail)
             except Exception:

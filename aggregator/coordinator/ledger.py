@@ -107,6 +107,7 @@ class Ledger:
         self._store, self._blobs, self._metrics, self._sessions = store, blobs, metrics, sessions
         self.write_trouble = WriteTrouble(monotonic_clock)
         self._listeners: list[Listener] = []
+        self._moved: set[str] = set()
         self._runs: dict[str, Run] = {run.run_id: run for run in store.open_runs()}
         # A run's times never decrease, so no duration in it is negative.
         self.now = not_before(wall_clock, max((run.updated_at for run in self._runs.values()), default=0.0))
@@ -440,11 +441,25 @@ class Ledger:
             events.append(Event(type="environments_differ", run_id=after.run_id, time=now))
         return events
 
+    @property
+    def has_moved(self) -> bool:
+        """Whether `take_moved` would return any run."""
+        return bool(self._moved)
+
+    def take_moved(self) -> set[str]:
+        """Return the runs of which a round has committed, or that have ended, since this was asked last."""
+        with self.lock:
+            moved, self._moved = self._moved, set()
+            return moved
+
     def _observe(self, changed: Sequence[Sequence[Run]]) -> None:
         now = self.now()
         for states in changed:
-            if states[-1].status.is_final and not states[0].status.is_final:
-                self._metrics.runs.ended(states[-1], now=now)
+            before, after = states[0], states[-1]
+            if after.status.is_final or machine.last_committed(after) != machine.last_committed(before):
+                self._moved.add(after.run_id)
+            if after.status.is_final and not before.status.is_final:
+                self._metrics.runs.ended(after, now=now)
         self._metrics.runs.follow(self._runs.values(), now=now)
         for states in changed:
             for before, after in itertools.pairwise(states):

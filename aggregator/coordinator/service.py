@@ -14,13 +14,15 @@ import hashlib
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from aggregator.computation.fold import BLOCK_ELEMENTS
 from aggregator.coordinator.attendance import Attendance
+from aggregator.coordinator.collection import GarbageCollection
 from aggregator.coordinator.commits import Commits
-from aggregator.coordinator.garbage import GarbageCollection, Keep
+from aggregator.coordinator.garbage import Keep
 from aggregator.coordinator.initial_models import InitialModels
 from aggregator.coordinator.layouts import Layouts
 from aggregator.coordinator.ledger import Ledger, Listener
@@ -402,7 +404,12 @@ class Coordinator:
 
     def take_work(self, *, only_short: bool = False, retry_s: float = 0.0) -> Callable[[], None] | None:
         """Take the aggregation of one round, for any thread to call; see `RoundWork.take`."""
-        return self._round_work.take(only_short=only_short, retry_s=retry_s)
+        work = self._round_work.take(only_short=only_short, retry_s=retry_s)
+        return None if work is None else partial(self._work_after_collecting, work)
+
+    def _work_after_collecting(self, work: Callable[[], None]) -> None:
+        self.garbage_collection.catch_up()
+        work()
 
     def has_ended(self, run_id: str) -> bool:
         """Whether this run has ended."""

@@ -89,6 +89,9 @@ class Store(Protocol):
     def list_runs(self, *, limit: int, before: str = "") -> list[Run]:
         """Return runs older than `before`, newest first; their rounds carry no updates or evaluations."""
 
+    def run_ids(self) -> list[str]:
+        """Return the ids of all runs, newest first; it reads nothing else of them."""
+
     def list_rounds(self, run_id: str, *, after: int = -1, limit: int = 1000) -> list[Round]:
         """Return a run's rounds after a number, in order, without updates and evaluations."""
 

@@ -135,6 +135,13 @@ class SqlStore:
                 query = query.where(older | ((table.c.created_at == cursor) & (table.c.run_id < before)))
             return [_with_round(connection, row, whole=False) for row in connection.execute(query).all()]
 
+    def run_ids(self) -> list[str]:
+        """See `Store.run_ids`."""
+        table = schema.runs
+        query = select(table.c.run_id).order_by(table.c.created_at.desc(), table.c.run_id.desc())
+        with self._reading() as connection:
+            return list(connection.execute(query).scalars())
+
     def list_rounds(self, run_id: str, *, after: int = -1, limit: int = 1000) -> list[Round]:
         """See `Store.list_rounds`."""
         table = schema.rounds
