@@ -121,6 +121,7 @@ async def _serve(settings: AggregatorSettings) -> int:
         lease_heartbeats=settings.lease_heartbeats,
         max_chunk_bytes=settings.max_chunk_bytes,
         max_blob_bytes=settings.max_blob_bytes,
+        max_inline_bytes=settings.max_inline_bytes,
         fold_block_elements=settings.fold_block_elements,
     )
     url = None if settings.database_url is None else settings.database_url.get_secret_value()

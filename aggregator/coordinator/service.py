@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -24,6 +24,7 @@ from aggregator.coordinator.collection import GarbageCollection
 from aggregator.coordinator.commits import Commits
 from aggregator.coordinator.garbage import Keep
 from aggregator.coordinator.initial_models import InitialModels
+from aggregator.coordinator.inline_blobs import SmallBlobs
 from aggregator.coordinator.layouts import Layouts
 from aggregator.coordinator.ledger import Ledger, Listener
 from aggregator.coordinator.parking import without_raising
@@ -81,6 +82,7 @@ class Limits:
     lease_heartbeats: int = 5
     max_chunk_bytes: int = 1 << 20
     max_blob_bytes: int = 4 << 30
+    max_inline_bytes: int = 256 << 10
     fold_block_elements: int = BLOCK_ELEMENTS
     max_classes: int = 10_000
 
@@ -124,6 +126,7 @@ class Coordinator:
             max_chunk_bytes=self._limits.max_chunk_bytes,
             max_blob_bytes=self._limits.max_blob_bytes,
         )
+        self.small_blobs = SmallBlobs(blobs, max_inline_bytes=self._limits.max_inline_bytes)
         self.initial_models = InitialModels(blobs, max_blob_bytes=self._limits.max_blob_bytes)
         self.garbage_collection = GarbageCollection(
             self._ledger, store, blobs, metrics, keep or Keep(), clock=monotonic_clock
@@ -144,10 +147,24 @@ class Coordinator:
         self._round_work = RoundWork(
             self._ledger, self._layouts, store, blobs, metrics, self._limits.fold_block_elements, monotonic_clock
         )
-        self._commits = Commits(self._ledger, self._sessions, self.transfers, self._layouts, store, blobs, metrics)
+        self._commits = Commits(
+            self._ledger,
+            self._sessions,
+            self.transfers,
+            self._layouts,
+            store,
+            blobs,
+            metrics,
+            max_inline_bytes=self._limits.max_inline_bytes,
+        )
         metrics.set_clocks(now=self._ledger.now, monotonic_clock=monotonic_clock, folder=blobs.folder)
         metrics.clients.registered(len(store.list_clients()))
         self._ledger.recover()
+
+    @property
+    def max_inline_bytes(self) -> int:
+        """Most bytes of blobs that a commit may carry."""
+        return self._limits.max_inline_bytes
 
     # Runs, as the gateway sees them
 
@@ -315,6 +332,7 @@ class Coordinator:
                 lease_s=self._limits.lease_s,
                 max_chunk_bytes=self._limits.max_chunk_bytes,
                 max_blob_bytes=self._limits.max_blob_bytes,
+                max_inline_bytes=self._limits.max_inline_bytes,
                 last_committed=self._store.last_committed(client.client_id),
                 version=VERSION,
                 open_runs=tuple(run.run_id for run in self._ledger.open_runs() if client.client_id in run.roster),
@@ -357,15 +375,32 @@ class Coordinator:
             task = None if wanted is None else tasks.task_in(wanted, heartbeat.client_id)
             return task is not None and task.round == heartbeat.round
 
-    def commit_update(self, client_id: str, token: str, run_id: str, number: int, update: Update) -> CommittedUpdate:
+    def commit_update(
+        self,
+        client_id: str,
+        token: str,
+        run_id: str,
+        number: int,
+        update: Update,
+        inline: Sequence[bytes] = (),
+    ) -> CommittedUpdate:
         """Make an update part of its round. A repeated update gets the first answer again.
+
+        Args:
+            client_id: The sender.
+            token: Its instance token.
+            run_id: The run.
+            number: The round.
+            update: The update.
+            inline: Bytes of blobs of its payload that were not uploaded, in any order.
 
         Raises:
             MalformedUpdate: A check of computation/update_checks.py failed.
-            BlobNotFound: A blob was not uploaded by this client.
+            BlobNotFound: A blob was not uploaded by this client, and did not come along.
+            BlobTooLarge, BlobCorrupt: See coordinator/inline_blobs.py.
             RoundClosed, NotInCohort, UpdateConflict, RunNotFound: See rounds/machine.py.
         """
-        return self._commits.commit_update(client_id, token, run_id, number, update)
+        return self._commits.commit_update(client_id, token, run_id, number, update, inline)
 
     def report_evaluation(self, client_id: str, token: str, run_id: str, number: int, evaluation: Evaluation) -> None:
         """Add a report to its round; the first one of a client counts.
