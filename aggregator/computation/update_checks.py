@@ -14,6 +14,7 @@ from typing import BinaryIO, Literal, Protocol
 
 import numpy as np
 
+from shared.bounds import MAX_EXAMPLES, MAX_FEATURES, MAX_VALUE, is_bounded
 from shared.config.run import RunConfig
 from shared.errors import MalformedUpdate, UpdateNormExceeded
 from shared.methods.base import Method, excess_rows, per_class_counts
@@ -35,8 +36,6 @@ MAX_ENTRIES = 64
 """Most named scalars, lists, losses or timings in a message."""
 MAX_SETS = 16
 """Most evaluation sets of a report."""
-MAX_EXAMPLES = 2**29
-"""Most samples of an update: products of counts up to here with float32 values are exact in float64."""
 MAX_PROTOTYPE_BYTES = 2**28
 """Largest prototype set; unlike a model it is read whole into memory."""
 BLOCK_ELEMENTS = 1 << 18
@@ -61,12 +60,14 @@ def check_first_model(update: Update, contents: Mapping[BlobRef, Content], initi
         initial: The initial model of the run's configuration, if any; the update must hold the same tensors.
 
     Raises:
-        MalformedUpdate: check is roles, entries, initial_model, or one of `check_model`.
+        MalformedUpdate: check is roles, entries, bound, initial_model, or one of `check_model`.
     """
     dims = update.payload.int_lists.get(FEATURE_DIM, ())
     _check_roles(update, [])
     if len(dims) != 1 or dims[0] < 1 or update.num_examples:
         raise _malformed("roles", "round 0 commits a model and its feature_dim, and nothing else")
+    if dims[0] > MAX_FEATURES:
+        raise _malformed("bound", f"feature_dim = {dims[0]}: at most {MAX_FEATURES}")
     check_entries(update)
     model = contents[update.payload.tensor_groups[0]]
     table = check_model(model, None)
@@ -244,7 +245,7 @@ def check_counts(update: Update, client: Client, num_classes: int, max_num_examp
         max_num_examples: Most samples that the run accepts from one client.
 
     Raises:
-        MalformedUpdate: check is num_examples, class_counts, num_excluded or entries.
+        MalformedUpdate: check is num_examples, class_counts, num_excluded, entries or bound.
     """
     if not 1 <= update.num_examples <= MAX_EXAMPLES:
         raise _malformed("num_examples", f"num_examples = {update.num_examples}: 1 to {MAX_EXAMPLES}")
@@ -271,10 +272,10 @@ def check_entries(update: Update) -> None:
     """Check the number and the values of an update's named entries.
 
     Raises:
-        MalformedUpdate: check is entries.
+        MalformedUpdate: check is entries, or bound for a number that is finite and too large.
     """
     for what, entries in (("losses", update.losses), ("timings", update.timings), ("scalars", update.payload.scalars)):
-        _check_finite(what, entries)
+        _check_numbers(what, entries)
     if len(update.payload.int_lists) > MAX_ENTRIES or len(update.payload.metadata) > MAX_ENTRIES:
         raise _malformed("entries", f"more than {MAX_ENTRIES} entries in the payload")
 
@@ -328,10 +329,10 @@ def check_evaluation(evaluation: Evaluation, config: RunConfig) -> None:
     Whatever the method, a report may cover the global model alone: a client has no own model before its first update.
 
     Raises:
-        MalformedUpdate: check is counts, models or entries.
+        MalformedUpdate: check is counts, models, entries or bound.
     """
     num_classes = len(config.data.classes)
-    _check_finite("timings", evaluation.timings)
+    _check_numbers("timings", evaluation.timings)
     if not 1 <= len(evaluation.counts) <= MAX_SETS:
         raise _malformed("counts", f"a report has 1 to {MAX_SETS} evaluation sets, not {len(evaluation.counts)}")
     if len({(counts.set_name, counts.model) for counts in evaluation.counts}) < len(evaluation.counts):
@@ -388,12 +389,17 @@ def _check_sums(prototypes: PrototypeSet, update: Update, class_counts: Sequence
         )
 
 
-def _check_finite(what: str, entries: Mapping[str, float]) -> None:
+def _check_numbers(what: str, entries: Mapping[str, float]) -> None:
     if len(entries) > MAX_ENTRIES:
         raise _malformed("entries", f"more than {MAX_ENTRIES} {what}")
     wrong = [name for name, value in entries.items() if not math.isfinite(value) or len(name) > MAX_ENTRIES]
     if wrong:
         raise _malformed("entries", f"{what}: {wrong[0][:MAX_ENTRIES]!r} is not a short name with a finite number")
+    large = next((name for name, value in entries.items() if not is_bounded(value)), None)
+    if large is not None:
+        raise _malformed(
+            "bound", f"{what}: {large!r} is {entries[large]:g}; a number is at most {MAX_VALUE:g} in magnitude"
+        )
 
 
 def _malformed(check: str, detail: str) -> MalformedUpdate:

@@ -14,17 +14,20 @@ import hashlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from aggregator.computation.fold import BLOCK_ELEMENTS
 from aggregator.coordinator.attendance import Attendance
+from aggregator.coordinator.collection import GarbageCollection
 from aggregator.coordinator.commits import Commits
-from aggregator.coordinator.garbage import GarbageCollection, Keep
+from aggregator.coordinator.garbage import Keep
 from aggregator.coordinator.initial_models import InitialModels
 from aggregator.coordinator.inline_blobs import SmallBlobs
 from aggregator.coordinator.layouts import Layouts
 from aggregator.coordinator.ledger import Ledger, Listener
+from aggregator.coordinator.parking import without_raising
 from aggregator.coordinator.prototype_maps import PrototypeMaps
 from aggregator.coordinator.request_ids import MAX_REQUEST_ID, Requests
 from aggregator.coordinator.round_work import RoundWork
@@ -142,7 +145,7 @@ class Coordinator:
         self._attendance = Attendance(self._ledger, self._sessions, store, metrics)
         self._layouts = Layouts(store, blobs)
         self._round_work = RoundWork(
-            self._ledger, self._layouts, store, blobs, metrics, self._limits.fold_block_elements
+            self._ledger, self._layouts, store, blobs, metrics, self._limits.fold_block_elements, monotonic_clock
         )
         self._commits = Commits(
             self._ledger,
@@ -418,18 +421,30 @@ class Coordinator:
             self._ledger.let_time_pass()
             self._end_stopping_runs()
             open_runs = self._ledger.open_runs()
-            self._metrics.clients.follow(self._sessions, open_runs)
-            self._metrics.runs.follow(open_runs, now=self._ledger.now())
+            without_raising(self._metrics.clients.follow, self._sessions, open_runs)
+            without_raising(lambda: self._metrics.runs.follow(open_runs, now=self._ledger.now()))
             self._layouts.forget(but_of={run.run_id for run in open_runs})
             self._sessions.forget_progress(but_of={name for run in open_runs for name in run.roster})
 
     def work(self) -> bool:
-        """Aggregate one round if one waits for it; return whether there was one. Call it from one thread at a time.
+        """Aggregate one round if one waits for it; return whether there was one.
 
         Raises:
             StoreUnavailable: The disk or the database is unavailable; the round still waits.
         """
-        return self._round_work.do()
+        work = self.take_work()
+        if work is not None:
+            work()
+        return work is not None
+
+    def take_work(self, *, only_short: bool = False, retry_s: float = 0.0) -> Callable[[], None] | None:
+        """Take the aggregation of one round, for any thread to call; see `RoundWork.take`."""
+        work = self._round_work.take(only_short=only_short, retry_s=retry_s)
+        return None if work is None else partial(self._work_after_collecting, work)
+
+    def _work_after_collecting(self, work: Callable[[], None]) -> None:
+        self.garbage_collection.catch_up()
+        work()
 
     def has_ended(self, run_id: str) -> bool:
         """Whether this run has ended."""
@@ -476,13 +491,20 @@ class Coordinator:
 
     def _end_stopping_runs(self) -> None:
         """End each stopping run once no connected trainer works for it."""
-        for run in [run for run in self._ledger.open_runs() if run.status is RunStatus.STOPPING]:
-            busy = [session for session in self._sessions if session.works_for(run.run_id)]
-            if not busy:
-                self._ledger.step(run, machine.move(run, RunEvent.ALL_IDLE, reason=run.reason))
+        self._ledger.for_each(self._end_stopping_run)
+
+    def _end_stopping_run(self, run: Run) -> None:
+        if run.status is RunStatus.STOPPING and not any(session.works_for(run.run_id) for session in self._sessions):
+            self._ledger.step(run, machine.move(run, RunEvent.ALL_IDLE, reason=run.reason))
 
     def _next_task(self, session: Session) -> Task:
-        task = tasks.next_task(self._ledger.open_runs(), session.client.client_id, session.task)
+        client_id = session.client.client_id
+        try:
+            task = tasks.next_task(self._ledger.open_runs(), client_id, session.task)
+        except Exception:
+            # One run has an error: it is parked, and the client gets the task of another.
+            self._ledger.for_each(lambda run: tasks.task_in(run, client_id))
+            task = tasks.next_task(self._ledger.open_runs(), client_id, session.task)
         self._sessions.record_task(session, task)
         self._metrics.rounds.task_taken(task, now=self._ledger.now())
         return task
