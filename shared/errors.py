@@ -9,6 +9,7 @@
     |   |   `-- UpdateNormExceeded         its model or a prototype is beyond the run's norm limit
     |   |-- MalformedRequest           any other message
     |   |-- BlobCorrupt                bytes and SHA-256 disagree
+    |   |   `-- BlobIncomplete             the sender's stream ended before the last byte
     |   `-- ChunkOutOfOrder            a chunk does not begin where the last one ended
     |-- Unauthenticated            no client id or token
     |-- NotAMember                 the client has not joined, or is not in the roster
@@ -31,6 +32,7 @@
     |   |-- CodeNotAllowed             a run names code that the owner of a trainer's site did not list
     |   |-- FileNotAllowed             a run names a file that the owner did not list
     |   |-- DownloadNotAllowed         a run wants a download that the owner did not list
+    |   |-- UploadSuperseded           another stream of the same upload has taken over
     |   `-- InvalidTransition          the run's status does not allow this
     |-- ResourceExhausted
     |   |-- BlobTooLarge  ChunkTooLarge  Overloaded
@@ -155,6 +157,12 @@ class BlobCorrupt(InvalidArgument):
     """Received bytes do not have the SHA-256 that was announced."""
 
     reason = "BLOB_CORRUPT"
+
+
+class BlobIncomplete(BlobCorrupt):
+    """The sender's stream ended before the last byte; what arrived is kept, and another stream may send the rest."""
+
+    reason = "BLOB_INCOMPLETE"
 
 
 class ChunkOutOfOrder(InvalidArgument):
@@ -316,6 +324,12 @@ class DownloadNotAllowed(FailedPrecondition):
     """The run's document wants a download that the owner of a trainer's site did not list; nothing was downloaded."""
 
     reason = "DOWNLOAD_NOT_ALLOWED"
+
+
+class UploadSuperseded(FailedPrecondition):
+    """This stream of an upload has ended: another one has taken over, or the upload was removed; begin it again."""
+
+    reason = "UPLOAD_SUPERSEDED"
 
 
 class InvalidTransition(FailedPrecondition):

@@ -19,7 +19,15 @@ from aggregator.rounds.refusals import reject, speaks_against_sender, why_quaran
 from aggregator.store.base import Store
 from aggregator.store.blobs.blob_store import BlobStore
 from aggregator.store.blobs.uploads import Upload
-from shared.errors import BlobNotFound, BlobTooLarge, ChunkTooLarge, ClientIdTaken, FedplccError, Unauthenticated
+from shared.errors import (
+    BlobNotFound,
+    BlobTooLarge,
+    ChunkTooLarge,
+    ClientIdTaken,
+    FedplccError,
+    RoundClosed,
+    Unauthenticated,
+)
 from shared.types import BlobRef, Event, Payload, Run, Task
 
 _COLLECTED = "the blob is not kept any more; ask for the task again"
@@ -47,7 +55,7 @@ class Receiver:
         Raises:
             ChunkTooLarge: The chunk is over the limit.
             ChunkOutOfOrder: The offset is not the end of the received bytes.
-            FailedPrecondition: The upload is no longer open.
+            UploadSuperseded: The upload is no longer open.
         """
         with self._guard():
             if len(data) > self._max_chunk_bytes:
@@ -60,7 +68,9 @@ class Receiver:
         """Check the whole blob and store it under its SHA-256.
 
         Raises:
-            BlobCorrupt: Bytes are missing or do not have the announced SHA-256.
+            BlobIncomplete: Bytes are missing.
+            BlobCorrupt: They do not have the announced SHA-256.
+            UploadSuperseded: The upload is no longer open.
         """
         with self._guard(), self._write_trouble.writing("uploads"):
             self._upload.finish()
@@ -120,7 +130,8 @@ class Transfers:
 
     def upload_status(self, client_id: str, token: str, run_id: str, number: int, blob: BlobRef) -> tuple[int, bool]:
         """Return the offset from which to send a blob, and whether it is stored already."""
-        self._check_upload(client_id, token, run_id, number, blob)
+        if self._check_upload(client_id, token, run_id, number, blob):
+            return blob.size_bytes, True
         if number == 0 and self._ledger.get(run_id).model == blob:
             return blob.size_bytes, True  # the initial model, which the client sends back unchanged
         if self._blobs.uploads.is_complete(client_id, blob) or self._has_stored(client_id, blob):
@@ -250,7 +261,8 @@ class Transfers:
             and self._blobs.uploads.link(client_id, blob, self._blobs.path(blob.sha256))
         )
 
-    def _check_upload(self, client_id: str, token: str, run_id: str, number: int, blob: BlobRef) -> None:
+    def _check_upload(self, client_id: str, token: str, run_id: str, number: int, blob: BlobRef) -> bool:
+        """Check whether a client may send a blob; returns whether the call only repeats what was committed since."""
         with self.refusals(client_id, run_id, number), self._ledger.lock:
             self._sessions.check(client_id, token)
             if blob.size_bytes > self._max_blob_bytes:
@@ -258,4 +270,10 @@ class Transfers:
             run = self._ledger.get(run_id)
             current = run.current_round
             if current is None or current.number != number or client_id not in current.updates:
-                machine.check_takes_updates(run, number, client_id)
+                try:
+                    machine.check_takes_updates(run, number, client_id)
+                except RoundClosed:
+                    if not self._store.has_stored(client_id, blob.sha256):
+                        raise
+                    return True
+        return False
