@@ -182,6 +182,18 @@ class Ledger:
             raise RunNotFound(f"there is no run {run_id!r}", run_id=run_id)
         return run
 
+    def status(self, run_id: str) -> RunStatus:
+        """The status of one run; cheap, however much a run that has ended left behind.
+
+        Raises:
+            RunNotFound: There is none of this id.
+        """
+        run = self.find_open(run_id)
+        status = self._store.find_status(run_id) if run is None else run.status
+        if status is None:
+            raise RunNotFound(f"there is no run {run_id!r}", run_id=run_id)
+        return status
+
     def open_runs(self) -> list[Run]:
         """Runs that have not ended, oldest first."""
         with self.lock:
