@@ -1,8 +1,8 @@
 """Fake trainers: many clients in one process, each with a connection of its own, that do everything but learn.
 
-They speak the trainers' protocol with as little processor time as possible, since they share the machine with the aggregator
-that is measured: one event loop, no metrics, no retries but to begin again. A client joins, follows its tasks, sends signs of
-life, downloads each model, sends an update that differs from every other one, and reports on the new model.
+They speak the trainers' protocol with as little processor time as possible, since they share the machine with the
+aggregator that is measured: one event loop, no metrics, no retries but to begin again. A client joins, follows its tasks,
+sends signs of life, downloads each model, sends an update that differs from every other one, and reports on the new model.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class _Client:
 
     def __init__(self, clients: Clients, address: str, name: str) -> None:
         self._clients, self._name, self._token = clients, name, uuid.uuid4().hex
-        self._stub: Any = round_grpc.RoundServiceStub(open_aio_channel(address))  # type: ignore[no-untyped-call]
+        self._stub: Any = round_grpc.RoundServiceStub(open_aio_channel(address))
         self._interval_s = 2.0
         self._busy: tuple[str, int] | None = None
         self._committed: tuple[str, int] | None = None
@@ -228,9 +228,7 @@ class _Client:
         await self._stub.CommitUpdate(request, timeout=CALL_S)
 
 
-async def _parts(
-    header: round_pb2.BlobHeader, data: bytes, offset: int
-) -> AsyncIterator[round_pb2.UploadModelRequest]:
+async def _parts(header: round_pb2.BlobHeader, data: bytes, offset: int) -> AsyncIterator[round_pb2.UploadModelRequest]:
     yield round_pb2.UploadModelRequest(header=header)
     for begin in range(offset, len(data), CHUNK_BYTES):
         chunk = round_pb2.Chunk(offset_bytes=begin, data=data[begin : begin + CHUNK_BYTES])

@@ -1,8 +1,8 @@
-"""A fleet of trainers that do no training: rounds, heartbeats and control calls of a real aggregator with up to 1,000 clients.
+"""A fleet of up to 1,000 trainers that do no training: rounds, heartbeats and control calls of a real aggregator.
 
-Each client has a connection of its own (fake_trainers.py); they share a few processes, and these share the machine with the
-aggregator. A person follows the run's events, and another steers it through a real gateway: reads the run, lists the runs, asks
-for a pause and withdraws it. At the end the aggregator is killed in the middle of a round, when 70 % of the updates are
+Each client has a connection of its own (fake_trainers.py). They share a few processes, and these share the machine with the
+aggregator. A person follows the run's events, and another steers it through a real gateway: reads the run, lists the runs,
+asks for a pause and withdraws it. At the end the aggregator is killed in the middle of a round, when 70 % of the updates are
 committed, and started again on the same port: the clients of these updates must not be asked for them again.
 """
 
@@ -88,10 +88,14 @@ def _measured(model: str, num_clients: int, rounds: int) -> Row:
             found = _ask(fleet)
             asked_again = sum(seen.num_asked_again for seen in found)
             stack.close()  # while the aggregator is there to be told
-    return {"model": model, "clients": num_clients, "joined (s)": joined_s} | row | {
-        "serving again (s)": serving_s,
-        "sent again": asked_again,
-    }
+    return (
+        {"model": model, "clients": num_clients, "joined (s)": joined_s}
+        | row
+        | {
+            "serving again (s)": serving_s,
+            "sent again": asked_again,
+        }
+    )
 
 
 def _rounds(

@@ -52,14 +52,13 @@ class RoundWork:
             return self._aggregate_one()
 
     def _aggregate_one(self) -> bool:
-        with self._ledger.lock:
-            waiting = [
-                run
-                for run in self._ledger.open_runs()
-                if run.current_round is not None
-                and run.current_round.phase is RoundPhase.AGGREGATING
-                and run.status in (RunStatus.RUNNING, RunStatus.PAUSED)
-            ]
+        waiting = [
+            run
+            for run in self._ledger.open_runs()
+            if run.current_round is not None
+            and run.current_round.phase is RoundPhase.AGGREGATING
+            and run.status in (RunStatus.RUNNING, RunStatus.PAUSED)
+        ]
         if not waiting:
             return False
         # The run with the fewest attempts: a run whose aggregation crashes must not delay the others.
