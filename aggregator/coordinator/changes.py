@@ -5,32 +5,96 @@ Making them reads the store but writes nothing: a change that raises leaves no t
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Sequence
 from contextvars import Context
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 from aggregator.rounds import machine
-from aggregator.rounds.events import events_between
 from aggregator.rounds.tasks import task_in
 from aggregator.store.base import ControlRequest, Transaction
-from shared.reasons import Reason
 from shared.types import BlobRef, Client, Evaluation, Event, Round, Run, RunStatus, Update
 
 Write = Callable[[Transaction], None]
-Settle = Callable[[Run, Run, float], tuple[Sequence[Run], Sequence[Event]]]
-"""Returns the states of a run from one to another, with those that follow by themselves, and the events between them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A change of one run with all that follows by itself, to be written in one transaction."""
+
+    states: Sequence[Run]
+    """The run before the change, after it, and after each step that it took by itself."""
+    events: Sequence[Event]
+    final: Run
+    """The last state, with the time of the change."""
+    update: Update | None = None
+    evaluation: Evaluation | None = None
+    request: ControlRequest | None = None
+
+    @property
+    def changes_nothing(self) -> bool:
+        """Whether there is no other state and no event."""
+        return not self.events and all(state is self.states[0] for state in self.states)
+
+    def save(self, transaction: Transaction) -> None:
+        """Write all but the events; an update or a report alone changes no row of the run or the round."""
+        before, final = self.states[0], self.final
+        if (self.update is None and self.evaluation is None) or any(
+            _row(state) != _row(before) for state in self.states
+        ):
+            self._save_rows(transaction)
+        if self.update is not None:
+            transaction.add_update(final.run_id, before.round_number, self.update)
+        if self.evaluation is not None:
+            transaction.add_evaluation(final.run_id, before.round_number, self.evaluation)
+        if self.request is not None:
+            transaction.add_control_request(self.request)
+        for removed in _removed_updates(self.states):
+            transaction.remove_update(final.run_id, before.round_number, removed)
+        for client_id in _removed_reports(self.states):
+            transaction.remove_evaluation(final.run_id, before.round_number, client_id)
+
+    def _save_rows(self, transaction: Transaction) -> None:
+        final = self.final
+        for state in self.states[1:-1]:
+            if state.current_round is not None and (
+                final.current_round is None or state.current_round.number != final.current_round.number
+            ):
+                transaction.save_run(state)
+        transaction.save_run(final)
+        if final.current_round is not None:
+            for blob in (final.current_round.model, final.current_round.prototypes):
+                if blob is not None:
+                    transaction.add_blob(blob)
+
+
+class MakeStep(Protocol):
+    """Settles a changed run: from the run before and after the change, and the time, to the step with what follows."""
+
+    def __call__(
+        self,
+        before: Run,
+        after: Run,
+        now: float,
+        /,
+        *,
+        update: Update | None = None,
+        evaluation: Evaluation | None = None,
+        request: ControlRequest | None = None,
+        extra: Sequence[Event] = (),
+    ) -> Step:
+        """Return the step."""
 
 
 @dataclass(slots=True)
 class Changes:
-    """Changes of one caller, or of several one after the other."""
+    """Changes of one caller, after those of the callers before it."""
 
     runs: dict[str, Run]
     """Open runs after these changes."""
     ended: dict[str, Run]
     """Runs that these changes have ended."""
-    settle: Settle
+    make_step: MakeStep
     now: float
     context: Context
     """Context of the caller, for log lines."""
@@ -67,15 +131,6 @@ class Changes:
         self.runs[run.run_id] = run
         return self.step(run, run)
 
-    def end(self, run: Run, reason: Reason) -> None:
-        """End a run that cannot be settled."""
-        failed = replace(run, status=RunStatus.FAILED, reason=reason, updated_at=self.now)
-        self.writes.append(_saving(failed))
-        for event in events_between(run, failed, now=self.now):
-            self._happened(event)
-        self._replace(failed)
-        self.steps.append((run, failed))
-
     def record(self, event: Event, client: Client | None = None) -> None:
         """Add an event that changes no run, together with the client that it changed."""
         if client is not None:
@@ -93,52 +148,33 @@ class Changes:
         extra: Sequence[Event] = (),
     ) -> Run:
         """Settle a changed run, and write it with its events."""
-        states, events = self.settle(before, after, self.now)
-        if request is not None:
-            self.writes.append(lambda transaction: transaction.add_control_request(request))
-        if all(state is before for state in states) and not extra:
+        step = self.make_step(
+            before, after, self.now, update=update, evaluation=evaluation, request=request, extra=extra
+        )
+        if step.changes_nothing:
+            if request is not None:
+                self.writes.append(lambda transaction: transaction.add_control_request(request))
             return before
-        final = replace(states[-1], updated_at=self.now)
-        states = [*states[:-1], final]
-        self._save(states, is_recorded=bool(extra))
-        number = before.round_number
-        if update is not None:
-            self.writes.append(lambda transaction: transaction.add_update(final.run_id, number, update))
-        if evaluation is not None:
-            self.writes.append(lambda transaction: transaction.add_evaluation(final.run_id, number, evaluation))
-        for event in (*extra, *events):
+        return self.add(step).final
+
+    def add(self, step: Step) -> Step:
+        """Add a step of a run."""
+        self.writes.append(step.save)
+        for event in step.events:
             self._happened(event)
-        self._replace(final)
-        self.steps.append(states)
-        self._wake(states, update or evaluation)
-        return final
-
-    def _replace(self, run: Run) -> None:
-        if run.status.is_final:
-            del self.runs[run.run_id]
-            self.ended[run.run_id] = run
+        final = step.final
+        if final.status.is_final:
+            del self.runs[final.run_id]
+            self.ended[final.run_id] = final
         else:
-            self.runs[run.run_id] = run
-
-    def _save(self, states: Sequence[Run], *, is_recorded: bool) -> None:
-        """Write the last state of each round that changed; updates and reports alone change no row of run or round."""
-        before, final = states[0], states[-1]
-        if not is_recorded and all(_row(state) == _row(before) for state in states):
-            return
-        for state, following in itertools.pairwise(states[1:]):
-            if state.current_round is not None and state.round_number != following.round_number:
-                self.writes.append(_saving(state))
-        self.writes.append(_saving(final))
-        for blob in () if final.current_round is None else (final.current_round.model, final.current_round.prototypes):
-            if blob is not None:
-                self.writes.append(_adding(blob))
-
-    def _wake(self, states: Sequence[Run], done: Update | Evaluation | None) -> None:
-        before, final = states[0], states[-1]
-        if any(_asks_differently(before, state) for state in states):
-            self.tasks_of.update(before.roster, final.roster)
+            self.runs[final.run_id] = final
+        self.steps.append(step.states)
+        done = step.update or step.evaluation
+        if any(_asks_differently(step.states[0], state) for state in step.states):
+            self.tasks_of.update(step.states[0].roster, final.roster)
         elif done is not None and self._is_wanted_elsewhere(done.client_id, final):
             self.tasks_of.add(done.client_id)
+        return step
 
     def _is_wanted_elsewhere(self, client_id: str, run: Run) -> bool:
         """Whether another run has work for a client that has just finished its part in this run."""
@@ -148,10 +184,6 @@ class Changes:
     def _happened(self, event: Event) -> None:
         self.events.append(event)
         self.writes.append(lambda transaction: transaction.add_event(event))
-
-
-def _saving(run: Run) -> Write:
-    return lambda transaction: transaction.save_run(run)
 
 
 def _adding(blob: BlobRef) -> Write:
@@ -164,6 +196,22 @@ def _row(run: Run) -> tuple[Run, Round | None]:
     if current is not None:
         current = replace(current, updates={}, evaluations={})
     return replace(run, updated_at=0.0, current_round=None), current
+
+
+def _removed_updates(states: Sequence[Run]) -> list[Update]:
+    """Updates that a change removed from the open round."""
+    before, after = states[0].current_round, states[1].current_round
+    if before is None or after is None or after.number != before.number:
+        return []
+    return [update for client_id, update in before.updates.items() if client_id not in after.updates]
+
+
+def _removed_reports(states: Sequence[Run]) -> list[str]:
+    """Clients whose report a change removed from the open round."""
+    before, after = states[0].current_round, states[1].current_round
+    if before is None or after is None or after.number != before.number:
+        return []
+    return [client_id for client_id in before.evaluations if client_id not in after.evaluations]
 
 
 def _asks_differently(before: Run, after: Run) -> bool:

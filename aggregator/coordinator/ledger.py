@@ -18,9 +18,10 @@ from types import MappingProxyType
 from typing import Any, TypeAlias, TypeVar
 
 from aggregator.computation.aggregation import count_prototypes
-from aggregator.coordinator.changes import Changes
+from aggregator.coordinator.changes import Changes, Step
 from aggregator.coordinator.event_log import log_event
 from aggregator.coordinator.groups import Groups, Waiting
+from aggregator.coordinator.parking import check_numbers, why_parked, without_raising
 from aggregator.coordinator.write_trouble import WriteTrouble
 from aggregator.metrics import AggregatorMetrics
 from aggregator.presence.deadlines import Deadlines
@@ -29,15 +30,14 @@ from aggregator.rounds import machine, results
 from aggregator.rounds.configuration import config_of
 from aggregator.rounds.events import events_between
 from aggregator.rounds.quorum import WHOLE_COHORT, Quorum
-from aggregator.rounds.settling import Surroundings, is_looked_at, settled
+from aggregator.rounds.settling import Surroundings, is_looked_at, may_settle, settled
 from aggregator.store.base import ControlRequest, Store
 from aggregator.store.blobs.blob_store import BlobStore
 from shared.config.run import canonical_json
-from shared.errors import FedplccError, InvalidConfig, PayloadCorrupt, RunNotFound, StoreUnavailable
+from shared.errors import FedplccError, RunNotFound, StoreUnavailable
 from shared.process.clock import not_before
 from shared.process.failpoints import failpoint
 from shared.process.log import get_logger
-from shared.reasons import AggregationFailed, Reason, Stated
 from shared.tensors import prototypes_from_bytes
 from shared.types import Evaluation, Event, PrototypeCounts, Round, RoundPhase, Run, RunStatus, Update
 
@@ -70,6 +70,7 @@ class Ledger:
         self._store, self._blobs, self._metrics, self._sessions = store, blobs, metrics, sessions
         self.write_trouble = WriteTrouble(monotonic_clock)
         self._listeners: list[Listener] = []
+        self._moved: set[str] = set()
         # Replaced after each transaction, never changed: whoever reads it waits for nobody.
         self._runs: Mapping[str, Run] = MappingProxyType({run.run_id: run for run in store.open_runs()})
         self._groups: Groups[_Change] = Groups(self.lock, self._write_group)
@@ -78,29 +79,29 @@ class Ledger:
         self._deadlines = Deadlines(sessions, wall_clock=self.now, monotonic_clock=monotonic_clock)
 
     def recover(self) -> None:
-        """Read the open runs back after a restart: each settles by the normal path, with an event in its history."""
-        if self._runs:
-            self._metrics.recovered()
-        for run in list(self._runs.values()):
-            event = Event(type="run_recovered", run_id=run.run_id, round=run.round_number, time=self.now())
-            try:
-                self.step(run, self._with_counts(run), extra=[event])
-            except PayloadCorrupt as error:
-                log.error("run_unreadable", run_id=run.run_id, detail=error.detail)
-                self._fail(run, AggregationFailed(round_number=run.round_number, detail=error.detail))
-                continue
-            except InvalidConfig as error:
-                # Another version wrote this run. It must not stop the others.
-                log.error("run_unreadable", run_id=run.run_id, detail=error.detail)
-                self._fail(run, Stated(f"this version cannot read the run's configuration: {error.detail}"))
-                continue
-            log.info("run_recovered", run_id=run.run_id, round=run.round_number, status=run.status.value)
-            self._show_last_round(run.run_id)
+        """Take up the open runs after a restart: each settles by the normal path, all in one transaction.
 
-    def _fail(self, run: Run, reason: Reason) -> None:
-        """End a run that cannot be settled."""
+        Each gets an event in its history. A run that cannot be read, or that another version wrote, is parked.
+        """
+        if not self._runs:
+            return
+        self._metrics.recovered()
         with self._changing() as changes:
-            changes.end(run, reason)
+            steps = [changes.add(self._recovery(run)) for run in self._runs.values()]
+        for step in steps:
+            run = step.final
+            log.info("run_recovered", run_id=run.run_id, round=run.round_number, status=run.status.value)
+            without_raising(self._show_last_round, run.run_id)
+
+    def _recovery(self, run: Run) -> Step:
+        now = self.now()
+        event = Event(type="run_recovered", run_id=run.run_id, round=run.round_number, time=now)
+        try:
+            return self._settled_or_parked(run, self._with_counts(run), now, extra=[event])
+        except StoreUnavailable:
+            raise
+        except Exception as error:
+            return self._settled_or_parked(run, self._parked(run, error), now, extra=[event])
 
     def _show_last_round(self, run_id: str) -> None:
         """Set the metrics of an open run to its last committed round, which may be hours old."""
@@ -160,42 +161,69 @@ class Ledger:
         with self._changing() as changes:
             return changes.add_run(run, request_id=request_id, request_hash=request_hash, created=created)
 
-    def record(self, *events: Event) -> None:
-        """Write events that change no run."""
-        with self._changing() as changes:
-            for event in events:
-                changes.record(event)
-
     def subscribe(self, listener: Listener) -> None:
         """Call a function after every change."""
         with self.lock:
             self._listeners.append(listener)
 
+    def for_each(self, work: Callable[[Run], object]) -> None:
+        """Do something with every open run; an error in one parks that run, and the others follow.
+
+        Raises:
+            StoreUnavailable: Nothing can be written now.
+        """
+        with self.lock:
+            for run in self.open_runs():
+                try:
+                    work(run)
+                except StoreUnavailable:
+                    raise
+                except Exception as error:
+                    self.park(run.run_id, error)
+
+    def park(self, run_id: str, error: Exception) -> None:
+        """Park an open run for an error in its own step."""
+        with self.lock:
+            run = self._runs.get(run_id)
+            if run is not None:
+                try:
+                    self.step(run, self._parked(run, error))
+                except StoreUnavailable:
+                    raise
+                except Exception:
+                    log.exception("run_not_parked", run_id=run_id)
+
     def let_time_pass(self) -> None:
         """Drop absent clients from overdue rounds, and mark runs that have no quorum."""
         with self.lock:
             self._deadlines.observe(self._runs.values())
-            for run in self.open_runs():
-                rule = config_of(run).quorum
-                still_s = self._deadlines.stalled_s(run)
-                self._metrics.runs.waits(
-                    run.run_id,
-                    moved_at=None if still_s is None else self.now() - still_s,
-                    patience_s=None if rule.deadline_s is None else max(rule.deadline_s, rule.silence_s),
-                )
-                if not is_looked_at(run, has_deadline=rule.deadline_s is not None):
-                    continue
-                there = self._deadlines.presence(run, deadline_s=rule.deadline_s, silence_s=rule.silence_s)
-                after = machine.drop_absent(
-                    run,
-                    absent=there.absent,
-                    moving=there.moving,
-                    unknown=there.unknown,
-                    quorum=self.quorum_of(run),
-                    fails=rule.on_no_quorum == "fail",
-                    now=self.now(),
-                )
-                self.step(run, after)
+            self.for_each(self._let_time_pass_for)
+
+    def _let_time_pass_for(self, run: Run) -> None:
+        still_s = self._deadlines.stalled_s(run)
+        moved_at = None if still_s is None else self.now() - still_s
+        if run.status is not RunStatus.RUNNING:
+            self._metrics.runs.waits(run.run_id, moved_at=moved_at, patience_s=None)
+            return
+        rule = config_of(run).quorum
+        self._metrics.runs.waits(
+            run.run_id,
+            moved_at=moved_at,
+            patience_s=None if rule.deadline_s is None else max(rule.deadline_s, rule.silence_s),
+        )
+        if not is_looked_at(run, has_deadline=rule.deadline_s is not None):
+            return
+        there = self._deadlines.presence(run, deadline_s=rule.deadline_s, silence_s=rule.silence_s)
+        after = machine.drop_absent(
+            run,
+            absent=there.absent,
+            moving=there.moving,
+            unknown=there.unknown,
+            quorum=self.quorum_of(run),
+            fails=rule.on_no_quorum == "fail",
+            now=self.now(),
+        )
+        self.step(run, after)
 
     def quorum_of(self, run: Run) -> Quorum:
         """The quorum of a run's open round."""
@@ -225,7 +253,10 @@ class Ledger:
         request: ControlRequest | None = None,
         extra: Sequence[Event] = (),
     ) -> Run:
-        """Settle a changed run, write it with its events, and call the listeners. The caller holds the lock."""
+        """Settle a changed run, write it with its events, and call the listeners.
+
+        If settling meets an error, the change itself is written, and the run is parked.
+        """
         with self._changing() as changes:
             return changes.step(before, after, update=update, evaluation=evaluation, request=request, extra=extra)
 
@@ -248,7 +279,7 @@ class Ledger:
         runs, ended = self._runs, dict[str, Run]()
         for waiting in group:
             change, context = waiting.change
-            changes = Changes(dict(runs), dict(ended), self._states, self.now(), context)
+            changes = Changes(dict(runs), dict(ended), self._settled_or_parked, self.now(), context)
             try:
                 made.append((waiting, changes, change(changes)))
             except Exception as error:
@@ -278,7 +309,7 @@ class Ledger:
     def _changing(self) -> Iterator[Changes]:
         """Yield changes that one transaction writes when the block has ended, alone."""
         with self.lock:
-            changes = Changes(dict(self._runs), {}, self._states, self.now(), copy_context())
+            changes = Changes(dict(self._runs), {}, self._settled_or_parked, self.now(), copy_context())
             yield changes
             self._commit([changes])
             self._publish([changes])
@@ -295,30 +326,57 @@ class Ledger:
                         write(transaction)
             self._runs = MappingProxyType(made[-1].runs)
         for changes in made:
-            for after in changes.afterwards:
-                after()
+            for work in changes.afterwards:
+                without_raising(work)
 
     def _publish(self, made: Sequence[Changes]) -> None:
         """Log changes that are durable, call the listeners, and set the metrics."""
         for changes in made:
             for event in changes.events:
                 failpoint("transition", event.type, "after")
-                changes.context.run(log_event, event)
+                without_raising(changes.context.run, log_event, event)
         if any(changes.events for changes in made):
             tasks_of = frozenset[str]().union(*(changes.tasks_of for changes in made))
             for listener in self._listeners:
-                listener(tasks_of)
+                without_raising(listener, tasks_of)
         # Last: listeners must be called even if this fails.
-        self._observe([states for changes in made for states in changes.steps])
+        without_raising(self._observe, [states for changes in made for states in changes.steps])
 
-    def _states(self, before: Run, after: Run, now: float) -> tuple[Sequence[Run], Sequence[Event]]:
-        """Return the states from one to another with those that follow by themselves, and the events between them."""
-        states = [before, after]
-        while (state := self._settled(states[-1], now)) is not states[-1]:
-            states.append(state)
-        return states, [event for old, new in itertools.pairwise(states) for event in self._events(old, new, now)]
+    def _settled_or_parked(
+        self,
+        before: Run,
+        after: Run,
+        now: float,
+        *,
+        update: Update | None = None,
+        evaluation: Evaluation | None = None,
+        request: ControlRequest | None = None,
+        extra: Sequence[Event] = (),
+    ) -> Step:
+        """Return a step with all that follows by itself; after an error in that, with the run parked."""
+        states, events = [before, after], [*extra]
+        if after is not before:
+            events += self._events(before, after, now)
+        try:
+            while (state := self._settled(states[-1], now)) is not states[-1]:
+                happened = self._events(states[-1], state, now)
+                states.append(state)
+                events += happened
+        except StoreUnavailable:
+            raise
+        except Exception as error:
+            states.append(self._parked(states[-1], error))
+            events += self._events(states[-2], states[-1], now)
+        return Step(states, events, replace(states[-1], updated_at=now), update, evaluation, request)
+
+    def _parked(self, run: Run, error: Exception) -> Run:
+        reason = why_parked(run, error)
+        log.error("run_cannot_go_on", run_id=run.run_id, round=run.round_number, exc_info=error)
+        return machine.park(run, reason)
 
     def _settled(self, run: Run, now: float) -> Run:
+        if not may_settle(run, self._sessions.is_connected):
+            return run
         config = config_of(run)
         around = Surroundings(
             rule=config.run,
@@ -333,6 +391,7 @@ class Ledger:
         current = run.current_round
         assert current is not None
         assert current.prototype_counts is not None
+        check_numbers(current)
         domains = self._store.domains(current.cohort)
         domains |= {client_id: evaluation.domain for client_id, evaluation in current.evaluations.items()}
         config = config_of(run)
@@ -364,21 +423,32 @@ class Ledger:
             events.append(Event(type="environments_differ", run_id=after.run_id, time=now))
         return events
 
-    def _observe(self, steps: Sequence[Sequence[Run]]) -> None:
+    @property
+    def has_moved(self) -> bool:
+        """Whether `take_moved` would return any run."""
+        return bool(self._moved)
+
+    def take_moved(self) -> set[str]:
+        """Return the runs of which a round has committed, or that have ended, since this was asked last."""
+        with self.lock:
+            moved, self._moved = self._moved, set()
+            return moved
+
+    def _observe(self, changed: Sequence[Sequence[Run]]) -> None:
         now = self.now()
-        for states in steps:
-            if states[-1].status.is_final and not states[0].status.is_final:
-                self._metrics.runs.ended(states[-1], now=now)
-        if any(_shows_differently(states[0], states[-1]) for states in steps):
+        for states in changed:
+            before, after = states[0], states[-1]
+            if after.status.is_final or machine.last_committed(after) != machine.last_committed(before):
+                self._moved.add(after.run_id)
+            if after.status.is_final and not before.status.is_final:
+                self._metrics.runs.ended(after, now=now)
+        if any(_shows_differently(states[0], states[-1]) for states in changed):
             self._metrics.runs.follow(self._runs.values(), now=now)
-        for states in steps:
+        for states in changed:
             for before, after in itertools.pairwise(states):
                 self._metrics.rounds.stepped(before, after, now=now)
-                if (
-                    after.current_round is not None
-                    and machine.has_open_round(before)
-                    and not machine.has_open_round(after)
-                ):
+                has_closed = machine.has_open_round(before) and not machine.has_open_round(after)
+                if after.current_round is not None and has_closed:
                     self._metrics.runs.committed(after, after.current_round)
 
 

@@ -21,7 +21,7 @@ from aggregator.store.database import revisions, schema
 from aggregator.store.database.connections import Database, database_errors
 from aggregator.store.database.sqlite import Sqlite
 from shared.process.failpoints import failpoint
-from shared.reasons import AggregationFailed, Dropped, NobodyLeft, NoQuorum, Reason, Stated, WaitsForClients
+from shared.reasons import AggregationFailed, Dropped, NobodyLeft, NoQuorum, Parked, Reason, Stated, WaitsForClients
 from shared.types import (
     BlobRef,
     Client,
@@ -134,6 +134,13 @@ class SqlStore:
                 older = table.c.created_at < cursor
                 query = query.where(older | ((table.c.created_at == cursor) & (table.c.run_id < before)))
             return [_with_round(connection, row, whole=False) for row in connection.execute(query).all()]
+
+    def run_ids(self) -> list[str]:
+        """See `Store.run_ids`."""
+        table = schema.runs
+        query = select(table.c.run_id).order_by(table.c.created_at.desc(), table.c.run_id.desc())
+        with self._reading() as connection:
+            return list(connection.execute(query).scalars())
 
     def list_rounds(self, run_id: str, *, after: int = -1, limit: int = 1000) -> list[Round]:
         """See `Store.list_rounds`."""
@@ -288,6 +295,20 @@ class SqlTransaction:
             self.add_blob(blob)
             self._upsert(schema.client_blobs, {"client_id": committed.client_id, "sha256": blob.sha256})
 
+    def remove_update(self, run_id: str, round_number: int, removed: Update) -> None:
+        """See `Transaction.remove_update`."""
+        client_id, table, stored = removed.client_id, schema.updates, schema.client_blobs
+        is_it = (table.c.run_id == run_id) & (table.c.round == round_number) & (table.c.client_id == client_id)
+        self._connection.execute(delete(table).where(is_it))
+        names = [blob.sha256 for blob in removed.payload.blobs]
+        self._connection.execute(delete(stored).where(stored.c.client_id == client_id, stored.c.sha256.in_(names)))
+
+    def remove_evaluation(self, run_id: str, round_number: int, client_id: str) -> None:
+        """See `Transaction.remove_evaluation`."""
+        table = schema.evaluations
+        is_it = (table.c.run_id == run_id) & (table.c.round == round_number) & (table.c.client_id == client_id)
+        self._connection.execute(delete(table).where(is_it))
+
     def add_evaluation(self, run_id: str, round_number: int, evaluation: Evaluation) -> None:
         """See `Transaction.add_evaluation`."""
         key = {"run_id": run_id, "round": round_number, "client_id": evaluation.client_id}
@@ -368,6 +389,7 @@ _REASONS: Mapping[str, type[Reason]] = {
     "no_quorum": NoQuorum,
     "nobody_left": NobodyLeft,
     "aggregation_failed": AggregationFailed,
+    "parked": Parked,
 }
 """Kinds of reasons that are kept as JSON, by their name there."""
 _KIND_OF_REASON = {kind: name for name, kind in _REASONS.items()}
