@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from aggregator.coordinator.changes import Changes
 from aggregator.coordinator.ledger import Ledger
 from aggregator.coordinator.write_trouble import WriteTrouble
 from aggregator.metrics import AggregatorMetrics
@@ -106,9 +107,8 @@ class Transfers:
             BlobNotFound: The task does not name this blob, or the blob of an old task was removed.
             PayloadCorrupt: Its file is missing.
         """
-        with self._ledger.lock:
-            session = self._sessions.check(client_id, token)
-            payload = session.task.payload if session.task else Payload()
+        session = self._sessions.check(client_id, token)
+        payload = session.task.payload if session.task else Payload()
         for kind, blobs in (("model", payload.tensor_groups), ("prototypes", payload.prototype_sets)):
             for blob in blobs:
                 if blob.sha256 == sha256:
@@ -152,13 +152,11 @@ class Transfers:
         @contextmanager
         def guard() -> Iterator[None]:
             with self.refusals(client_id, run_id, number):
-                with self._ledger.lock:  # a chunk is a sign of life too, so that a slow upload keeps its lease
-                    self._sessions.check(client_id, token)
+                self._sessions.check(client_id, token)  # a chunk is a sign of life too: a slow upload keeps its lease
                 yield
 
         def on_bytes() -> None:
-            with self._ledger.lock:
-                self._sessions.record_upload(client_id)
+            self._sessions.record_upload(client_id)
 
         return Receiver(
             self._blobs, client_id, upload, guard, on_bytes, self._ledger.write_trouble, self.max_chunk_bytes
@@ -187,13 +185,19 @@ class Transfers:
             if self._metrics.outcomes.refused(error, what=what) and not isinstance(
                 error, (ClientIdTaken, Unauthenticated)
             ):
-                with self._ledger.lock:
-                    run = self._ledger.find_open(run_id)
+                refused = error
+
+                def change(changes: Changes) -> None:
+                    run = changes.find_open(run_id)
                     if run is not None and self._sessions.find(client_id) is not None:
-                        self._record_refusal(run, number, client_id, error, what)
+                        self._record_refusal(changes, run, number, client_id, refused, what)
+
+                self._ledger.together(change)
             raise
 
-    def _record_refusal(self, run: Run, number: int, client_id: str, error: FedplccError, what: str) -> None:
+    def _record_refusal(
+        self, changes: Changes, run: Run, number: int, client_id: str, error: FedplccError, what: str
+    ) -> None:
         # Wrong or closed rounds share one entry during a round, so that a client cannot fill the history.
         named = number if number == run.round_number else -1
         key = (run.run_id, run.round_number, named, client_id, what, error.metadata.get("check", error.reason))
@@ -203,15 +207,19 @@ class Transfers:
             event = Event(type=f"{what}_refused", run_id=run.run_id, round=number, client_id=client_id, data=data)
             events.append(replace(event, time=now))
         if what == "update" and isinstance(error, CONTENT_REFUSALS):
-            self._metrics.runs.refused_update(run.run_id)
+            changes.afterwards.append(lambda: self._metrics.runs.refused_update(run.run_id))
         if what == "update" and speaks_against_sender(error):
             after = reject(run, client_id, number, error, now=now)
             why = why_quarantined(after, client_id, config_of(run).admission.quarantine_after)
-            self._ledger.step(run, after if why is None else machine.quarantine(after, client_id, why), extra=events)
+            changes.step(run, after if why is None else machine.quarantine(after, client_id, why), extra=events)
         else:
             for event in events:
-                self._ledger.record(event)
-        self._refused = {known for known in self._refused if self._is_of_open_round(known)} | {key}
+                changes.record(event)
+
+        def remember() -> None:
+            self._refused = {known for known in self._refused if self._is_of_open_round(known)} | {key}
+
+        changes.afterwards.append(remember)
 
     def _is_of_open_round(self, key: tuple[str, int, int, str, str, str]) -> bool:
         run = self._ledger.find_open(key[0])
@@ -263,7 +271,7 @@ class Transfers:
 
     def _check_upload(self, client_id: str, token: str, run_id: str, number: int, blob: BlobRef) -> bool:
         """Check whether a client may send a blob; returns whether the call only repeats what was committed since."""
-        with self.refusals(client_id, run_id, number), self._ledger.lock:
+        with self.refusals(client_id, run_id, number):
             self._sessions.check(client_id, token)
             if blob.size_bytes > self._max_blob_bytes:
                 raise BlobTooLarge(f"a blob has at most {self._max_blob_bytes} bytes, this one {blob.size_bytes}")
