@@ -9,6 +9,7 @@ from dataclasses import replace
 from weakref import WeakValueDictionary
 
 from aggregator.computation.update_checks import check_evaluation, check_first_model, check_update
+from aggregator.coordinator.damage import park_if_damaged
 from aggregator.coordinator.layouts import Layouts
 from aggregator.coordinator.ledger import Ledger
 from aggregator.coordinator.transfers import Transfers
@@ -18,6 +19,7 @@ from aggregator.rounds import machine
 from aggregator.rounds.configuration import config_of
 from aggregator.store.base import Store
 from aggregator.store.blobs.blob_store import BlobStore
+from shared.errors import PayloadCorrupt
 from shared.types import Client, CommittedUpdate, Evaluation, Run, Update
 
 
@@ -57,7 +59,11 @@ class Commits:
                 machine.add_update(
                     run, number, update, now=self._ledger.now()
                 )  # refuses early, before any blob is read
-            update = self._checked(run, number, update, session.client)
+            try:
+                update = self._checked(run, number, update, session.client)
+            except PayloadCorrupt:
+                park_if_damaged(self._ledger, run_id, self._blobs)
+                raise
             with self._ledger.write_trouble.writing("uploads"):
                 self._blobs.keep(client_id, update.payload.blobs)
             with self._ledger.lock:
@@ -106,7 +112,7 @@ class Commits:
 
     def _checked(self, run: Run, number: int, update: Update, client: Client) -> Update:
         """Check an update against the run's contract; returns it with its number of prototypes."""
-        initial = self._blobs.stored_path(run.model.sha256) if number == 0 and run.model is not None else None
+        initial = self._blobs.verified_path(run.model.sha256) if number == 0 and run.model is not None else None
         paths = {
             blob: self._transfers.uploaded_path(client.client_id, blob)
             if initial is None or blob != run.model
@@ -116,6 +122,6 @@ class Commits:
         if number == 0:
             return check_first_model(update, paths, initial)
         assert run.model is not None
-        start = self._blobs.stored_path(run.model.sha256)
+        start = self._blobs.verified_path(run.model.sha256)
         table, feature_dim = self._layouts.table(run), self._layouts.feature_dim(run)
         return check_update(update, paths, client, config_of(run), table, feature_dim, start)

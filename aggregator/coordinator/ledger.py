@@ -258,6 +258,8 @@ class Ledger:
                 ):
                     transaction.save_run(state)
             transaction.save_run(final)
+            for removed in _removed_updates(before, after):
+                transaction.remove_update(final.run_id, before.round_number, removed)
             if update is not None:
                 transaction.add_update(final.run_id, before.round_number, update)
             if evaluation is not None:
@@ -355,6 +357,14 @@ class Ledger:
     def _notify(self, *, tasks_changed: bool) -> None:
         for listener in self._listeners:
             listener(tasks_changed)
+
+
+def _removed_updates(before: Run, after: Run) -> list[Update]:
+    """Updates that a step took out of the open round because they are damaged."""
+    if before.current_round is None or after.current_round is None or before.round_number != after.round_number:
+        return []
+    kept = after.current_round.updates
+    return [update for client_id, update in before.current_round.updates.items() if client_id not in kept]
 
 
 def _asks_differently(before: Run, after: Run) -> bool:

@@ -1,7 +1,8 @@
 """Aggregation of rounds that have all their updates, one at a time, outside the ledger's lock.
 
-Damaged blobs end the run. After a bug the run waits for a corrected version and shows the reason. If the disk or database
-fails, the run waits for it.
+If stored updates are damaged, the round collects them again from their clients. If a blob is damaged that no client can
+send again, the run is paused until a person acts. After a bug the run waits for a corrected version and shows the reason.
+If the disk or database fails, the run waits for it.
 """
 
 from __future__ import annotations
@@ -10,11 +11,11 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from aggregator.computation.aggregation import aggregate, earlier_updates
+from aggregator.coordinator.damage import damaged_blob, damaged_updates
 from aggregator.coordinator.layouts import Layouts
 from aggregator.coordinator.ledger import Ledger
 from aggregator.metrics import AggregatorMetrics
 from aggregator.rounds import machine
-from aggregator.rounds.machine import RunEvent
 from aggregator.store.base import Store
 from aggregator.store.blobs.blob_store import BlobStore
 from shared.errors import BlobNotFound, MalformedUpdate, PayloadCorrupt, StoreUnavailable
@@ -56,7 +57,8 @@ class RoundWork:
             waiting = [
                 run
                 for run in self._ledger.open_runs()
-                if run.current_round is not None
+                if not machine.is_parked(run)
+                and run.current_round is not None
                 and run.current_round.phase is RoundPhase.AGGREGATING
                 and run.status in (RunStatus.RUNNING, RunStatus.PAUSED)
             ]
@@ -87,18 +89,26 @@ class RoundWork:
             # Else the run was stopped meanwhile, and the result is discarded.
 
     def _aggregated(self, run: Run) -> Callable[[Run], Run]:
-        """Compute a round's result outside the lock; return the next step, which fails the run if its blobs are damaged."""
+        """Compute a round's result outside the lock; return the next step, which deals with damage if there is some."""
         assert run.current_round is not None
         number = run.current_round.number
         try:
             earlier = earlier_updates(run, self._store)
             watch = self._metrics.rounds.aggregation(run.run_id, now=self._ledger.now)
             made = aggregate(run, self._layouts.table(run), self._blobs, self._block_elements, earlier, watch)
-        except (PayloadCorrupt, BlobNotFound, MalformedUpdate) as error:
+        except (PayloadCorrupt, BlobNotFound, MalformedUpdate):
             # A stored blob is missing, or differs from the one that was checked.
             log.error("aggregation_failed", exc_info=True)
-            reason = AggregationFailed(round_number=number, detail=error.detail)
-            return lambda run: machine.move(run, RunEvent.FAIL, reason=reason)
+            damaged = damaged_updates(run, self._blobs)
+            if damaged:
+                for client_id in damaged:
+                    self._blobs.uploads.forget(client_id)  # may be other names of the damaged files
+                return lambda run: machine.ask_again(run, number, damaged, now=self._ledger.now())
+            reason = damaged_blob(run, earlier_updates(run, self._store), self._blobs)
+            if reason is None:
+                raise
+            found = reason
+            return lambda run: machine.park(run, found)
         return lambda run: machine.aggregated(
             run,
             number,

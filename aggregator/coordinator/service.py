@@ -291,7 +291,7 @@ class Coordinator:
                 f"and last rounds, as many as its setting {setting} says",
                 sha256=blob.sha256,
             )
-        return blob, self._blobs.stored_path(blob.sha256)
+        return blob, self._blobs.verified_path(blob.sha256)
 
     # Trainers
 

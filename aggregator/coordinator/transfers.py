@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from aggregator.coordinator.damage import park_if_damaged
 from aggregator.coordinator.ledger import Ledger
 from aggregator.coordinator.write_trouble import WriteTrouble
 from aggregator.metrics import AggregatorMetrics
@@ -19,8 +20,16 @@ from aggregator.rounds.refusals import reject, speaks_against_sender, why_quaran
 from aggregator.store.base import Store
 from aggregator.store.blobs.blob_store import BlobStore
 from aggregator.store.blobs.uploads import Upload
-from shared.errors import BlobNotFound, BlobTooLarge, ChunkTooLarge, ClientIdTaken, FedplccError, Unauthenticated
-from shared.types import BlobRef, Event, Payload, Run
+from shared.errors import (
+    BlobNotFound,
+    BlobTooLarge,
+    ChunkTooLarge,
+    ClientIdTaken,
+    FedplccError,
+    PayloadCorrupt,
+    Unauthenticated,
+)
+from shared.types import BlobRef, Event, Payload, Run, Task
 
 _COLLECTED = "the blob is not kept any more; ask for the task again"
 
@@ -94,7 +103,7 @@ class Transfers:
 
         Raises:
             BlobNotFound: The task does not name this blob, or the blob of an old task was removed.
-            PayloadCorrupt: Its file is missing.
+            PayloadCorrupt: Its file is missing or damaged; its run is paused with that reason.
         """
         with self._ledger.lock:
             session = self._sessions.check(client_id, token)
@@ -102,7 +111,7 @@ class Transfers:
         for kind, blobs in (("model", payload.tensor_groups), ("prototypes", payload.prototype_sets)):
             for blob in blobs:
                 if blob.sha256 == sha256:
-                    return blob, kind, self._stored_path(sha256)
+                    return blob, kind, self._whole_path(session.task, sha256)
         raise BlobNotFound("the client's present task does not name this blob", sha256=sha256[:64])
 
     @contextmanager
@@ -123,7 +132,7 @@ class Transfers:
         self._check_upload(client_id, token, run_id, number, blob)
         if number == 0 and self._ledger.get(run_id).model == blob:
             return blob.size_bytes, True  # the initial model, which the client sends back unchanged
-        if self._blobs.uploads.is_complete(client_id, blob) or self._has_stored(client_id, blob):
+        if self._blobs.whole_upload(client_id, blob) is not None or self._has_stored(client_id, blob):
             return blob.size_bytes, True
         return self._blobs.uploads.received_bytes(client_id, blob), False
 
@@ -159,7 +168,7 @@ class Transfers:
         Raises:
             BlobNotFound: This client has not uploaded the blob.
         """
-        path = self._blobs.uploads.path(client_id, blob)
+        path = self._blobs.whole_upload(client_id, blob)
         if path is None and self._has_stored(client_id, blob):
             path = self._blobs.uploads.path(client_id, blob)
         if path is None or not path.is_file() or path.stat().st_size != blob.size_bytes:
@@ -231,6 +240,15 @@ class Transfers:
             raise BlobNotFound(_COLLECTED, sha256=sha256)
         return self._blobs.stored_path(sha256)
 
+    def _whole_path(self, task: Task | None, sha256: str) -> Path:
+        try:
+            self._stored_path(sha256)
+            return self._blobs.verified_path(sha256)
+        except PayloadCorrupt:
+            if task is not None and task.run is not None:
+                park_if_damaged(self._ledger, task.run.run_id, self._blobs)
+            raise
+
     def _has_stored(self, client_id: str, blob: BlobRef) -> bool:
         """Whether this client committed the blob before. If so, the blob is held as its upload, safe from collection."""
         # Every row has a file. Most uploads are new, so the look for the file saves a database query.
@@ -239,6 +257,7 @@ class Transfers:
             is_there
             and self._store.has_stored(client_id, blob.sha256)
             and self._store.find_blob(blob.sha256) == blob.size_bytes
+            and self._blobs.is_known_whole(blob.sha256)
             and self._blobs.uploads.link(client_id, blob, self._blobs.path(blob.sha256))
         )
 

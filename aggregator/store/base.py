@@ -42,6 +42,9 @@ class Transaction(Protocol):
     def add_update(self, run_id: str, round_number: int, committed: Update) -> None:
         """Insert a committed update, its blobs, and the fact that this client stored them; the key is new."""
 
+    def remove_update(self, run_id: str, round_number: int, removed: Update) -> None:
+        """Delete an update whose blobs are damaged, and that its client has stored them; missing rows are fine."""
+
     def add_evaluation(self, run_id: str, round_number: int, evaluation: Evaluation) -> None:
         """Insert a report; the key is new."""
 

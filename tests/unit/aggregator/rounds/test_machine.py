@@ -52,6 +52,7 @@ ROUND_ALLOWED = {
     (RoundPhase.INITIALISING, RoundEvent.COLLECTED): RoundPhase.COMMITTED,
     (RoundPhase.COLLECTING, RoundEvent.COLLECTED): RoundPhase.AGGREGATING,
     (RoundPhase.AGGREGATING, RoundEvent.AGGREGATED): RoundPhase.EVALUATING,
+    (RoundPhase.AGGREGATING, RoundEvent.REOPENED): RoundPhase.COLLECTING,
     (RoundPhase.EVALUATING, RoundEvent.EVALUATED): RoundPhase.COMMITTED,
 }
 OPEN_PHASES = [phase for phase in RoundPhase if phase is not RoundPhase.COMMITTED]
