@@ -12,7 +12,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import IO
 
-from aggregator.coordinator.garbage import GarbageCollection, Keep
+from aggregator.aggregation_pool import AggregationPool
+from aggregator.coordinator.collection import GarbageCollection
+from aggregator.coordinator.garbage import Keep
 from aggregator.coordinator.service import Coordinator, Limits
 from aggregator.metrics import AggregatorMetrics
 from aggregator.servicer.round_service import RoundServicer
@@ -46,50 +48,10 @@ SHUTDOWN_GRACE_S = 2.0
 """Seconds that running calls get after a signal to end."""
 COLLECTION_S = 60.0
 """Longest time between two checks for garbage."""
-RETRY_S = 2.0
-"""Pause before aggregation is tried again after a disk failure."""
-
-
-class Worker:
-    """Thread that aggregates: it sleeps until a change, then works until no round waits."""
-
-    def __init__(self, coordinator: Coordinator) -> None:
-        self._coordinator = coordinator
-        self._wake, self._is_ending = threading.Event(), threading.Event()
-        self._thread = threading.Thread(target=self._run, name="aggregation", daemon=True)
-
-    def start(self) -> None:
-        """Start the thread with the rounds that an earlier process left."""
-        self._coordinator.subscribe(lambda _tasks_changed: self._wake.set())
-        self._wake.set()
-        self._thread.start()
-
-    def stop(self) -> None:
-        """End the thread after the current round."""
-        self._is_ending.set()
-        self._wake.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        while not self._is_ending.is_set():
-            self._wake.wait()
-            self._wake.clear()
-            try:
-                while not self._is_ending.is_set() and self._coordinator.work():
-                    pass
-            except StoreUnavailable as error:
-                log.error("aggregation_waits", detail=error.detail, retry_s=RETRY_S)
-                self._is_ending.wait(RETRY_S)
-                self._wake.set()
-            except Exception:
-                # A bug in a method must not end the thread, which all runs need.
-                log.exception("aggregation_crashed")
-                self._is_ending.wait(RETRY_S)
-                self._wake.set()
 
 
 class GarbageCollector:
-    """The thread that removes unneeded blobs: after changes that may leave some, and at intervals."""
+    """The thread that removes unneeded blobs, step by step: after changes that may leave some, and at intervals."""
 
     def __init__(self, coordinator: Coordinator, collection: GarbageCollection) -> None:
         self._collection = collection
@@ -103,20 +65,19 @@ class GarbageCollector:
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread after the current batch."""
+        """End the thread after the current batch of blobs."""
         self._is_ending.set()
         self._wake.set()
         self._thread.join()
 
     def _run(self) -> None:
-        while not self._is_ending.is_set():
-            self._wake.wait(COLLECTION_S)
+        while not self._is_ending.wait(self._collection.wait_s()):
+            if not self._collection.is_due():
+                self._wake.wait(COLLECTION_S)
             self._wake.clear()
-            if self._is_ending.wait(self._collection.wait_s()):
-                return
             try:
                 if self._collection.is_due():
-                    self._collection.collect(self._is_ending.is_set)
+                    self._collection.step(self._is_ending.is_set)
             except StoreUnavailable as error:
                 log.error("collection_failed", detail=error.detail)
             except Exception:
@@ -160,6 +121,7 @@ async def _serve(settings: AggregatorSettings) -> int:
         lease_heartbeats=settings.lease_heartbeats,
         max_chunk_bytes=settings.max_chunk_bytes,
         max_blob_bytes=settings.max_blob_bytes,
+        max_inline_bytes=settings.max_inline_bytes,
         fold_block_elements=settings.fold_block_elements,
     )
     url = None if settings.database_url is None else settings.database_url.get_secret_value()
@@ -211,8 +173,8 @@ async def _serve(settings: AggregatorSettings) -> int:
         _write_endpoint(settings.state_dir, port, metrics_port)
         where = {"host": settings.host, "port": port, "metrics_port": metrics_port, "database": store.database.name}
         log.info("aggregator_ready", **where, version=VERSION)
-        worker = Worker(coordinator)
-        worker.start()
+        aggregations = AggregationPool(coordinator)
+        aggregations.start()
         collector = GarbageCollector(coordinator, coordinator.garbage_collection)
         collector.start()
         ticking = asyncio.create_task(_tick(coordinator, min(1.0, limits.heartbeat_interval_s)))
@@ -223,7 +185,7 @@ async def _serve(settings: AggregatorSettings) -> int:
         await server.announce_stop()
         wakeups.close()
         await server.stop(SHUTDOWN_GRACE_S)
-        await asyncio.to_thread(worker.stop)
+        await asyncio.to_thread(aggregations.stop, SHUTDOWN_GRACE_S)
         await asyncio.to_thread(collector.stop)
     finally:
         disk.remove(settings.state_dir / ENDPOINT_FILE, "endpoint")

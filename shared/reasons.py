@@ -104,6 +104,20 @@ class AggregationFailed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Parked:
+    """An error in a run's own step; the run is paused until a person acts, and no other run is touched."""
+
+    round_number: int
+    """The latest round that opened; -1 before round 0."""
+    detail: str
+    clients: tuple[str, ...] = ()
+    """Clients whose update or report of that round is refused by the checks, sorted, the first `NAMED_ABSENT`; empty if the
+    cause is unknown."""
+    is_pending: bool = False
+    """Whether the run still waited for its roster; resumed, it waits again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class UpdateDamaged:
     """Stored blobs of updates of the open round are damaged or gone; the round waits until their clients send them again."""
 
@@ -153,6 +167,7 @@ Reason: TypeAlias = (
     | NoQuorum
     | NobodyLeft
     | AggregationFailed
+    | Parked
     | UpdateDamaged
     | BlobDamaged
     | RowDamaged
@@ -175,6 +190,8 @@ def sentence_of(reason: Reason | None) -> str:
             return "no client is left: every one of the roster is quarantined"
         case AggregationFailed():
             return f"round {reason.round_number} cannot be aggregated: {reason.detail}"
+        case Parked():
+            return _parked(reason)
         case UpdateDamaged():
             return _damaged_updates(reason)
         case BlobDamaged():
@@ -193,6 +210,14 @@ def sentence_of(reason: Reason | None) -> str:
             return f"waits for the disk or database: {reason.detail}; make room or repair it, and the run continues"
         case Stated():
             return reason.sentence
+
+
+def _parked(reason: Parked) -> str:
+    where = f"round {reason.round_number}" if reason.round_number >= 0 else "the run"
+    sentence = f"parked: {where} cannot go on: {reason.detail}"
+    if not reason.clients:
+        return f"{sentence}; the log of the aggregator says more; resume the run to try again, or stop it"
+    return f"{sentence}; sent by {', '.join(reason.clients)}: quarantine the client and resume the run, or stop it"
 
 
 def _damaged_updates(reason: UpdateDamaged) -> str:

@@ -413,6 +413,14 @@ class Poll:
 
 
 @dataclass(frozen=True, slots=True)
+class TakenInline:
+    """Small blobs that a trainer takes inside tasks: most bytes with one task, and SHA-256 of those that it holds."""
+
+    max_bytes: int
+    held: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
 class CommittedUpdate:
     """Reference to a committed update: run, round and the SHA-256 of its blobs in payload order."""
 
@@ -433,6 +441,8 @@ class Membership:
     version: str = ""
     open_runs: tuple[str, ...] | None = None
     """Runs of the client that have not ended; None if an older aggregator does not send them."""
+    max_inline_bytes: int = 0
+    """Most bytes of blobs that a commit may carry; 0, as from an older aggregator, for none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

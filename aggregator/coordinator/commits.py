@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from weakref import WeakValueDictionary
 
-from aggregator.computation.update_checks import check_evaluation, check_first_model, check_update
+from aggregator.computation.update_checks import Content, check_evaluation, check_first_model, check_update
 from aggregator.coordinator.damage import park_if_damaged
+from aggregator.coordinator.inline_blobs import InlineBlob, came_along
 from aggregator.coordinator.layouts import Layouts
 from aggregator.coordinator.ledger import Ledger
 from aggregator.coordinator.transfers import Transfers
@@ -20,7 +21,7 @@ from aggregator.rounds.configuration import config_of
 from aggregator.store.base import Store
 from aggregator.store.blobs.blob_store import BlobStore
 from shared.errors import PayloadCorrupt
-from shared.types import Client, CommittedUpdate, Evaluation, Run, Update
+from shared.types import BlobRef, Client, CommittedUpdate, Evaluation, Run, Update
 
 
 class Commits:
@@ -35,14 +36,25 @@ class Commits:
         store: Store,
         blobs: BlobStore,
         metrics: AggregatorMetrics,
+        *,
+        max_inline_bytes: int,
     ) -> None:
         self._ledger, self._sessions, self._transfers, self._layouts = ledger, sessions, transfers, layouts
         self._store, self._blobs, self._metrics = store, blobs, metrics
+        self._max_inline_bytes = max_inline_bytes
         self._turns: WeakValueDictionary[str, threading.Lock] = (
             WeakValueDictionary()
         )  # a lock stays while a thread holds it
 
-    def commit_update(self, client_id: str, token: str, run_id: str, number: int, update: Update) -> CommittedUpdate:
+    def commit_update(
+        self,
+        client_id: str,
+        token: str,
+        run_id: str,
+        number: int,
+        update: Update,
+        inline: Sequence[bytes] = (),
+    ) -> CommittedUpdate:
         """Make an update part of its round; see `Coordinator.commit_update`."""
         with (
             self._transfers.refusals(client_id, run_id, number),
@@ -59,13 +71,16 @@ class Commits:
                 machine.add_update(
                     run, number, update, now=self._ledger.now()
                 )  # refuses early, before any blob is read
+            arrived = self._arrived(session.client.client_id, run_id, number, update, inline)
             try:
-                update = self._checked(run, number, update, session.client)
+                update = self._checked(run, number, update, session.client, arrived)
             except PayloadCorrupt:
                 park_if_damaged(self._ledger, run_id, self._blobs)
                 raise
             with self._ledger.write_trouble.writing("uploads"):
-                self._blobs.keep(client_id, update.payload.blobs)
+                self._blobs.keep(client_id, [blob for blob in update.payload.blobs if blob not in arrived])
+                for blob, content in arrived.items():
+                    self._blobs.put(blob.role, [content.data])
             with self._ledger.lock:
                 session = self._sessions.check(client_id, token)  # another instance may have taken over meanwhile
                 run = self._ledger.get(run_id)
@@ -110,18 +125,39 @@ class Commits:
         known = None if current is None else current.updates.get(update.client_id)
         return known is not None and replace(known, num_prototypes=0, norm=None).same_content(update)
 
-    def _checked(self, run: Run, number: int, update: Update, client: Client) -> Update:
+    def _arrived(
+        self, client_id: str, run_id: str, number: int, update: Update, inline: Sequence[bytes]
+    ) -> dict[BlobRef, InlineBlob]:
+        """Return the blobs that came with the commit, and count their bytes as those of an upload."""
+        arrived = came_along(update.payload, inline, max_bytes=self._max_inline_bytes)
+        if arrived:
+            self._metrics.rounds.uploads(run_id, number, client_id, now=self._ledger.now())
+        for blob in arrived:
+            self._transfers.count_transfer(
+                blob.size_bytes,
+                direction="received",
+                kind="model" if blob in update.payload.tensor_groups else "prototypes",
+                client_id=client_id,
+                sha256=blob.sha256,
+                offset_bytes=0,
+            )
+        return arrived
+
+    def _checked(
+        self, run: Run, number: int, update: Update, client: Client, arrived: Mapping[BlobRef, InlineBlob]
+    ) -> Update:
         """Check an update against the run's contract; returns it with its number of prototypes."""
         initial = self._blobs.verified_path(run.model.sha256) if number == 0 and run.model is not None else None
-        paths = {
-            blob: self._transfers.uploaded_path(client.client_id, blob)
-            if initial is None or blob != run.model
-            else initial
-            for blob in update.payload.blobs
-        }
+
+        def content(blob: BlobRef) -> Content:
+            if initial is not None and blob == run.model:
+                return initial
+            return arrived.get(blob) or self._transfers.uploaded_path(client.client_id, blob)
+
+        contents = {blob: content(blob) for blob in update.payload.blobs}
         if number == 0:
-            return check_first_model(update, paths, initial)
+            return check_first_model(update, contents, initial)
         assert run.model is not None
         start = self._blobs.verified_path(run.model.sha256)
         table, feature_dim = self._layouts.table(run), self._layouts.feature_dim(run)
-        return check_update(update, paths, client, config_of(run), table, feature_dim, start)
+        return check_update(update, contents, client, config_of(run), table, feature_dim, start)

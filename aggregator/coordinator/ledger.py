@@ -12,11 +12,12 @@ import itertools
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from aggregator.computation.aggregation import count_prototypes
 from aggregator.coordinator.event_log import log_event
+from aggregator.coordinator.parking import check_numbers, why_parked, without_raising
 from aggregator.coordinator.write_trouble import WriteTrouble
 from aggregator.metrics import AggregatorMetrics
 from aggregator.presence.deadlines import Deadlines
@@ -25,16 +26,15 @@ from aggregator.rounds import machine, results
 from aggregator.rounds.configuration import config_of
 from aggregator.rounds.events import events_between
 from aggregator.rounds.quorum import WHOLE_COHORT, Quorum
-from aggregator.rounds.settling import Surroundings, is_looked_at, settled
+from aggregator.rounds.settling import Surroundings, is_looked_at, may_settle, settled
 from aggregator.rounds.tasks import task_in
 from aggregator.store.base import ControlRequest, Store, Transaction
 from aggregator.store.blobs.blob_store import BlobStore
 from shared.config.run import canonical_json
-from shared.errors import FedplccError, InvalidConfig, PayloadCorrupt, RunNotFound
+from shared.errors import FedplccError, RunNotFound, StoreUnavailable
 from shared.process.clock import not_before
 from shared.process.failpoints import failpoint
 from shared.process.log import get_logger
-from shared.reasons import AggregationFailed, Reason, Stated
 from shared.tensors import prototypes_from_bytes
 from shared.types import Client, Evaluation, Event, PrototypeCounts, Round, RoundPhase, Run, RunStatus, Update
 
@@ -42,6 +42,49 @@ log = get_logger(__name__)
 
 Listener = Callable[[bool], None]
 """Called after every change, from any thread; the argument says whether a task may have changed. It must return at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """A change of one run with all that follows by itself, to be written in one transaction."""
+
+    states: Sequence[Run]
+    """The run before the change, after it, and after each step that it took by itself."""
+    events: Sequence[Event]
+    final: Run
+    """The last state, with the time of the change."""
+    update: Update | None = None
+    evaluation: Evaluation | None = None
+    request: ControlRequest | None = None
+
+    @property
+    def changes_nothing(self) -> bool:
+        """Whether there is no other state and no event."""
+        return not self.events and all(state is self.states[0] for state in self.states)
+
+    def save(self, transaction: Transaction) -> None:
+        """Write all but the events."""
+        before, final = self.states[0], self.final
+        for state in self.states[1:-1]:
+            if state.current_round is not None and (
+                final.current_round is None or state.current_round.number != final.current_round.number
+            ):
+                transaction.save_run(state)
+        transaction.save_run(final)
+        if self.update is not None:
+            transaction.add_update(final.run_id, before.round_number, self.update)
+        if self.evaluation is not None:
+            transaction.add_evaluation(final.run_id, before.round_number, self.evaluation)
+        if self.request is not None:
+            transaction.add_control_request(self.request)
+        for removed in _removed_updates(self.states):
+            transaction.remove_update(final.run_id, before.round_number, removed)
+        for client_id in _removed_reports(self.states):
+            transaction.remove_evaluation(final.run_id, before.round_number, client_id)
+        if final.current_round is not None:
+            for blob in (final.current_round.model, final.current_round.prototypes):
+                if blob is not None:
+                    transaction.add_blob(blob)
 
 
 class Ledger:
@@ -64,39 +107,36 @@ class Ledger:
         self._store, self._blobs, self._metrics, self._sessions = store, blobs, metrics, sessions
         self.write_trouble = WriteTrouble(monotonic_clock)
         self._listeners: list[Listener] = []
+        self._moved: set[str] = set()
         self._runs: dict[str, Run] = {run.run_id: run for run in store.open_runs()}
         # A run's times never decrease, so no duration in it is negative.
         self.now = not_before(wall_clock, max((run.updated_at for run in self._runs.values()), default=0.0))
         self._deadlines = Deadlines(sessions, wall_clock=self.now, monotonic_clock=monotonic_clock)
 
     def recover(self) -> None:
-        """Read the open runs back after a restart: each settles by the normal path, with an event in its history."""
-        if self._runs:
-            self._metrics.recovered()
-        for run in list(self._runs.values()):
-            event = Event(type="run_recovered", run_id=run.run_id, round=run.round_number, time=self.now())
-            try:
-                self.step(run, self._with_counts(run), extra=[event])
-            except PayloadCorrupt as error:
-                log.error("run_unreadable", run_id=run.run_id, detail=error.detail)
-                self._fail(run, AggregationFailed(round_number=run.round_number, detail=error.detail))
-                continue
-            except InvalidConfig as error:
-                # Another version wrote this run. It must not stop the others.
-                log.error("run_unreadable", run_id=run.run_id, detail=error.detail)
-                self._fail(run, Stated(f"this version cannot read the run's configuration: {error.detail}"))
-                continue
-            log.info("run_recovered", run_id=run.run_id, round=run.round_number, status=run.status.value)
-            self._show_last_round(run.run_id)
+        """Take up the open runs after a restart: each settles by the normal path, all in one transaction.
 
-    def _fail(self, run: Run, reason: Reason) -> None:
-        """End a run that cannot be settled."""
+        Each gets an event in its history. A run that cannot be read, or that another version wrote, is parked.
+        """
+        if not self._runs:
+            return
+        self._metrics.recovered()
+        steps = [self._recovery(run) for run in self._runs.values()]
+        self._write(steps)
+        for step in steps:
+            run = step.final
+            log.info("run_recovered", run_id=run.run_id, round=run.round_number, status=run.status.value)
+            without_raising(self._show_last_round, run.run_id)
+
+    def _recovery(self, run: Run) -> _Step:
         now = self.now()
-        failed = replace(run, status=RunStatus.FAILED, reason=reason, updated_at=now)
-        with self._transition(events_between(run, failed, now=now)) as transaction:
-            transaction.save_run(failed)
-        del self._runs[run.run_id]
-        self._observe([run, failed])
+        event = Event(type="run_recovered", run_id=run.run_id, round=run.round_number, time=now)
+        try:
+            return self._settled_or_parked(run, self._with_counts(run), now, extra=[event])
+        except StoreUnavailable:
+            raise
+        except Exception as error:
+            return self._settled_or_parked(run, self._parked(run, error), now, extra=[event])
 
     def _show_last_round(self, run_id: str) -> None:
         """Set the metrics of an open run to its last committed round, which may be hours old."""
@@ -178,31 +218,64 @@ class Ledger:
         with self.lock:
             self._listeners.append(listener)
 
+    def for_each(self, work: Callable[[Run], object]) -> None:
+        """Do something with every open run; an error in one parks that run, and the others follow.
+
+        Raises:
+            StoreUnavailable: Nothing can be written now.
+        """
+        with self.lock:
+            for run in self.open_runs():
+                try:
+                    work(run)
+                except StoreUnavailable:
+                    raise
+                except Exception as error:
+                    self.park(run.run_id, error)
+
+    def park(self, run_id: str, error: Exception) -> None:
+        """Park an open run for an error in its own step."""
+        with self.lock:
+            run = self._runs.get(run_id)
+            if run is not None:
+                try:
+                    self.step(run, self._parked(run, error))
+                except StoreUnavailable:
+                    raise
+                except Exception:
+                    log.exception("run_not_parked", run_id=run_id)
+
     def let_time_pass(self) -> None:
         """Drop absent clients from overdue rounds, and mark runs that have no quorum."""
         with self.lock:
             self._deadlines.observe(self._runs.values())
-            for run in self.open_runs():
-                rule = config_of(run).quorum
-                still_s = self._deadlines.stalled_s(run)
-                self._metrics.runs.waits(
-                    run.run_id,
-                    moved_at=None if still_s is None else self.now() - still_s,
-                    patience_s=None if rule.deadline_s is None else max(rule.deadline_s, rule.silence_s),
-                )
-                if not is_looked_at(run, has_deadline=rule.deadline_s is not None):
-                    continue
-                there = self._deadlines.presence(run, deadline_s=rule.deadline_s, silence_s=rule.silence_s)
-                after = machine.drop_absent(
-                    run,
-                    absent=there.absent,
-                    moving=there.moving,
-                    unknown=there.unknown,
-                    quorum=self.quorum_of(run),
-                    fails=rule.on_no_quorum == "fail",
-                    now=self.now(),
-                )
-                self.step(run, after)
+            self.for_each(self._let_time_pass_for)
+
+    def _let_time_pass_for(self, run: Run) -> None:
+        still_s = self._deadlines.stalled_s(run)
+        moved_at = None if still_s is None else self.now() - still_s
+        if run.status is not RunStatus.RUNNING:
+            self._metrics.runs.waits(run.run_id, moved_at=moved_at, patience_s=None)
+            return
+        rule = config_of(run).quorum
+        self._metrics.runs.waits(
+            run.run_id,
+            moved_at=moved_at,
+            patience_s=None if rule.deadline_s is None else max(rule.deadline_s, rule.silence_s),
+        )
+        if not is_looked_at(run, has_deadline=rule.deadline_s is not None):
+            return
+        there = self._deadlines.presence(run, deadline_s=rule.deadline_s, silence_s=rule.silence_s)
+        after = machine.drop_absent(
+            run,
+            absent=there.absent,
+            moving=there.moving,
+            unknown=there.unknown,
+            quorum=self.quorum_of(run),
+            fails=rule.on_no_quorum == "fail",
+            now=self.now(),
+        )
+        self.step(run, after)
 
     def quorum_of(self, run: Run) -> Quorum:
         """The quorum of a run's open round."""
@@ -214,9 +287,7 @@ class Ledger:
 
     def settle(self) -> None:
         """Settle every open run: a client that joined may complete a roster."""
-        with self.lock:
-            for run in self.open_runs():
-                self.step(run, run)
+        self.for_each(lambda run: self.step(run, run))
 
     def change(self, run_id: str, change: Callable[[Run], Run], *, request: ControlRequest | None = None) -> Run:
         """Apply a pure step to a run; one transaction records the step and the request that asked for it.
@@ -238,47 +309,70 @@ class Ledger:
         request: ControlRequest | None = None,
         extra: Sequence[Event] = (),
     ) -> Run:
-        """Settle a changed run, write it with its events, and call the listeners."""
-        now = self.now()
-        states = [before, after]
-        while (state := self._settled(states[-1], now)) is not states[-1]:
-            states.append(state)
-        if all(state is before for state in states) and not extra:
+        """Settle a changed run, write it with its events, and call the listeners.
+
+        If settling meets an error, the change itself is written, and the run is parked.
+        """
+        step = self._settled_or_parked(
+            before, after, self.now(), update=update, evaluation=evaluation, request=request, extra=extra
+        )
+        if step.changes_nothing:
             if request is not None:
                 with self._store.transaction() as transaction:
                     transaction.add_control_request(request)
             return before
-        final = replace(states[-1], updated_at=now)
-        pairs = zip(states, [*states[1:-1], final], strict=False)
-        events = [*extra, *(event for old, new in pairs for event in self._events(old, new, now))]
-        with self._transition(events) as transaction:
-            for state in states[1:-1]:
-                if state.current_round is not None and (
-                    final.current_round is None or state.current_round.number != final.current_round.number
-                ):
-                    transaction.save_run(state)
-            transaction.save_run(final)
-            for removed in _removed_updates(before, after):
-                transaction.remove_update(final.run_id, before.round_number, removed)
-            if update is not None:
-                transaction.add_update(final.run_id, before.round_number, update)
-            if evaluation is not None:
-                transaction.add_evaluation(final.run_id, before.round_number, evaluation)
-            if request is not None:
-                transaction.add_control_request(request)
-            if final.current_round is not None:
-                for blob in (final.current_round.model, final.current_round.prototypes):
-                    if blob is not None:
-                        transaction.add_blob(blob)
-        self._runs[final.run_id] = final
-        if final.status.is_final:
-            del self._runs[final.run_id]
-        done = update or evaluation
-        is_free = done is not None and self._is_wanted_elsewhere(done.client_id, final)
-        self._notify(tasks_changed=is_free or any(_asks_differently(before, state) for state in states))
+        self._write([step])
+        return step.final
+
+    def _settled_or_parked(
+        self,
+        before: Run,
+        after: Run,
+        now: float,
+        *,
+        update: Update | None = None,
+        evaluation: Evaluation | None = None,
+        request: ControlRequest | None = None,
+        extra: Sequence[Event] = (),
+    ) -> _Step:
+        """Return a step with all that follows by itself; after an error in that, with the run parked."""
+        states, events = [before, after], [*extra]
+        if after is not before:
+            events += self._events(before, after, now)
+        try:
+            while (state := self._settled(states[-1], now)) is not states[-1]:
+                happened = self._events(states[-1], state, now)
+                states.append(state)
+                events += happened
+        except StoreUnavailable:
+            raise
+        except Exception as error:
+            states.append(self._parked(states[-1], error))
+            events += self._events(states[-2], states[-1], now)
+        return _Step(states, events, replace(states[-1], updated_at=now), update, evaluation, request)
+
+    def _parked(self, run: Run, error: Exception) -> Run:
+        reason = why_parked(run, error)
+        log.error("run_cannot_go_on", run_id=run.run_id, round=run.round_number, exc_info=error)
+        return machine.park(run, reason)
+
+    def _write(self, steps: Sequence[_Step]) -> None:
+        """Write steps of different runs in one transaction, then replace the runs in memory and call the listeners."""
+        with self._transition([event for step in steps for event in step.events]) as transaction:
+            for step in steps:
+                step.save(transaction)
+        for step in steps:
+            self._runs[step.final.run_id] = step.final
+            if step.final.status.is_final:
+                del self._runs[step.final.run_id]
+        without_raising(lambda: self._notify(tasks_changed=any(map(self._changes_tasks, steps))))
         # Last: listeners must be called even if this fails.
-        self._observe(states)
-        return final
+        without_raising(self._observe, [step.states for step in steps])
+
+    def _changes_tasks(self, step: _Step) -> bool:
+        done = step.update or step.evaluation
+        is_free = done is not None and self._is_wanted_elsewhere(done.client_id, step.final)
+        return is_free or any(_asks_differently(step.states[0], state) for state in step.states)
 
     def _is_wanted_elsewhere(self, client_id: str, run: Run) -> bool:
         """Whether another run has work for a client that has just finished its part in this run."""
@@ -296,9 +390,11 @@ class Ledger:
                 transaction.add_event(event)
         for event in events:
             failpoint("transition", event.type, "after")
-            log_event(event)
+            without_raising(log_event, event)
 
     def _settled(self, run: Run, now: float) -> Run:
+        if not may_settle(run, self._sessions.is_connected):
+            return run
         config = config_of(run)
         around = Surroundings(
             rule=config.run,
@@ -313,6 +409,7 @@ class Ledger:
         current = run.current_round
         assert current is not None
         assert current.prototype_counts is not None
+        check_numbers(current)
         domains = self._store.domains(current.cohort)
         domains |= {client_id: evaluation.domain for client_id, evaluation in current.evaluations.items()}
         config = config_of(run)
@@ -344,27 +441,52 @@ class Ledger:
             events.append(Event(type="environments_differ", run_id=after.run_id, time=now))
         return events
 
-    def _observe(self, states: Sequence[Run]) -> None:
+    @property
+    def has_moved(self) -> bool:
+        """Whether `take_moved` would return any run."""
+        return bool(self._moved)
+
+    def take_moved(self) -> set[str]:
+        """Return the runs of which a round has committed, or that have ended, since this was asked last."""
+        with self.lock:
+            moved, self._moved = self._moved, set()
+            return moved
+
+    def _observe(self, changed: Sequence[Sequence[Run]]) -> None:
         now = self.now()
-        if states[-1].status.is_final and not states[0].status.is_final:
-            self._metrics.runs.ended(states[-1], now=now)
+        for states in changed:
+            before, after = states[0], states[-1]
+            if after.status.is_final or machine.last_committed(after) != machine.last_committed(before):
+                self._moved.add(after.run_id)
+            if after.status.is_final and not before.status.is_final:
+                self._metrics.runs.ended(after, now=now)
         self._metrics.runs.follow(self._runs.values(), now=now)
-        for before, after in itertools.pairwise(states):
-            self._metrics.rounds.stepped(before, after, now=now)
-            if after.current_round is not None and machine.has_open_round(before) and not machine.has_open_round(after):
-                self._metrics.runs.committed(after, after.current_round)
+        for states in changed:
+            for before, after in itertools.pairwise(states):
+                self._metrics.rounds.stepped(before, after, now=now)
+                has_closed = machine.has_open_round(before) and not machine.has_open_round(after)
+                if after.current_round is not None and has_closed:
+                    self._metrics.runs.committed(after, after.current_round)
 
     def _notify(self, *, tasks_changed: bool) -> None:
         for listener in self._listeners:
-            listener(tasks_changed)
+            without_raising(listener, tasks_changed)
 
 
-def _removed_updates(before: Run, after: Run) -> list[Update]:
-    """Updates that a step took out of the open round because they are damaged."""
-    if before.current_round is None or after.current_round is None or before.round_number != after.round_number:
+def _removed_updates(states: Sequence[Run]) -> list[Update]:
+    """Updates that a change removed from the open round."""
+    before, after = states[0].current_round, states[1].current_round
+    if before is None or after is None or after.number != before.number:
         return []
-    kept = after.current_round.updates
-    return [update for client_id, update in before.current_round.updates.items() if client_id not in kept]
+    return [update for client_id, update in before.updates.items() if client_id not in after.updates]
+
+
+def _removed_reports(states: Sequence[Run]) -> list[str]:
+    """Clients whose report a change removed from the open round."""
+    before, after = states[0].current_round, states[1].current_round
+    if before is None or after is None or after.number != before.number:
+        return []
+    return [client_id for client_id in before.evaluations if client_id not in after.evaluations]
 
 
 def _asks_differently(before: Run, after: Run) -> bool:

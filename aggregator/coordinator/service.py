@@ -12,18 +12,22 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from aggregator.computation.fold import BLOCK_ELEMENTS
 from aggregator.coordinator.attendance import Attendance
+from aggregator.coordinator.collection import GarbageCollection
 from aggregator.coordinator.commits import Commits
-from aggregator.coordinator.garbage import GarbageCollection, Keep
+from aggregator.coordinator.garbage import Keep
 from aggregator.coordinator.initial_models import InitialModels
+from aggregator.coordinator.inline_blobs import SmallBlobs
 from aggregator.coordinator.layouts import Layouts
 from aggregator.coordinator.ledger import Ledger, Listener
+from aggregator.coordinator.parking import without_raising
 from aggregator.coordinator.prototype_maps import PrototypeMaps
 from aggregator.coordinator.request_ids import MAX_REQUEST_ID, Requests
 from aggregator.coordinator.round_work import RoundWork
@@ -78,6 +82,7 @@ class Limits:
     lease_heartbeats: int = 5
     max_chunk_bytes: int = 1 << 20
     max_blob_bytes: int = 4 << 30
+    max_inline_bytes: int = 256 << 10
     fold_block_elements: int = BLOCK_ELEMENTS
     max_classes: int = 10_000
 
@@ -121,6 +126,7 @@ class Coordinator:
             max_chunk_bytes=self._limits.max_chunk_bytes,
             max_blob_bytes=self._limits.max_blob_bytes,
         )
+        self.small_blobs = SmallBlobs(blobs, max_inline_bytes=self._limits.max_inline_bytes)
         self.initial_models = InitialModels(blobs, max_blob_bytes=self._limits.max_blob_bytes)
         self.garbage_collection = GarbageCollection(
             self._ledger, store, blobs, metrics, keep or Keep(), clock=monotonic_clock
@@ -139,12 +145,26 @@ class Coordinator:
         self._attendance = Attendance(self._ledger, self._sessions, store, metrics)
         self._layouts = Layouts(store, blobs)
         self._round_work = RoundWork(
-            self._ledger, self._layouts, store, blobs, metrics, self._limits.fold_block_elements
+            self._ledger, self._layouts, store, blobs, metrics, self._limits.fold_block_elements, monotonic_clock
         )
-        self._commits = Commits(self._ledger, self._sessions, self.transfers, self._layouts, store, blobs, metrics)
+        self._commits = Commits(
+            self._ledger,
+            self._sessions,
+            self.transfers,
+            self._layouts,
+            store,
+            blobs,
+            metrics,
+            max_inline_bytes=self._limits.max_inline_bytes,
+        )
         metrics.set_clocks(now=self._ledger.now, monotonic_clock=monotonic_clock, folder=blobs.folder)
         metrics.clients.registered(len(store.list_clients()))
         self._ledger.recover()
+
+    @property
+    def max_inline_bytes(self) -> int:
+        """Most bytes of blobs that a commit may carry."""
+        return self._limits.max_inline_bytes
 
     # Runs, as the gateway sees them
 
@@ -312,6 +332,7 @@ class Coordinator:
                 lease_s=self._limits.lease_s,
                 max_chunk_bytes=self._limits.max_chunk_bytes,
                 max_blob_bytes=self._limits.max_blob_bytes,
+                max_inline_bytes=self._limits.max_inline_bytes,
                 last_committed=self._store.last_committed(client.client_id),
                 version=VERSION,
                 open_runs=tuple(run.run_id for run in self._ledger.open_runs() if client.client_id in run.roster),
@@ -354,15 +375,32 @@ class Coordinator:
             task = None if wanted is None else tasks.task_in(wanted, heartbeat.client_id)
             return task is not None and task.round == heartbeat.round
 
-    def commit_update(self, client_id: str, token: str, run_id: str, number: int, update: Update) -> CommittedUpdate:
+    def commit_update(
+        self,
+        client_id: str,
+        token: str,
+        run_id: str,
+        number: int,
+        update: Update,
+        inline: Sequence[bytes] = (),
+    ) -> CommittedUpdate:
         """Make an update part of its round. A repeated update gets the first answer again.
+
+        Args:
+            client_id: The sender.
+            token: Its instance token.
+            run_id: The run.
+            number: The round.
+            update: The update.
+            inline: Bytes of blobs of its payload that were not uploaded, in any order.
 
         Raises:
             MalformedUpdate: A check of computation/update_checks.py failed.
-            BlobNotFound: A blob was not uploaded by this client.
+            BlobNotFound: A blob was not uploaded by this client, and did not come along.
+            BlobTooLarge, BlobCorrupt: See coordinator/inline_blobs.py.
             RoundClosed, NotInCohort, UpdateConflict, RunNotFound: See rounds/machine.py.
         """
-        return self._commits.commit_update(client_id, token, run_id, number, update)
+        return self._commits.commit_update(client_id, token, run_id, number, update, inline)
 
     def report_evaluation(self, client_id: str, token: str, run_id: str, number: int, evaluation: Evaluation) -> None:
         """Add a report to its round; the first one of a client counts.
@@ -383,18 +421,30 @@ class Coordinator:
             self._ledger.let_time_pass()
             self._end_stopping_runs()
             open_runs = self._ledger.open_runs()
-            self._metrics.clients.follow(self._sessions, open_runs)
-            self._metrics.runs.follow(open_runs, now=self._ledger.now())
+            without_raising(self._metrics.clients.follow, self._sessions, open_runs)
+            without_raising(lambda: self._metrics.runs.follow(open_runs, now=self._ledger.now()))
             self._layouts.forget(but_of={run.run_id for run in open_runs})
             self._sessions.forget_progress(but_of={name for run in open_runs for name in run.roster})
 
     def work(self) -> bool:
-        """Aggregate one round if one waits for it; return whether there was one. Call it from one thread at a time.
+        """Aggregate one round if one waits for it; return whether there was one.
 
         Raises:
             StoreUnavailable: The disk or the database is unavailable; the round still waits.
         """
-        return self._round_work.do()
+        work = self.take_work()
+        if work is not None:
+            work()
+        return work is not None
+
+    def take_work(self, *, only_short: bool = False, retry_s: float = 0.0) -> Callable[[], None] | None:
+        """Take the aggregation of one round, for any thread to call; see `RoundWork.take`."""
+        work = self._round_work.take(only_short=only_short, retry_s=retry_s)
+        return None if work is None else partial(self._work_after_collecting, work)
+
+    def _work_after_collecting(self, work: Callable[[], None]) -> None:
+        self.garbage_collection.catch_up()
+        work()
 
     def has_ended(self, run_id: str) -> bool:
         """Whether this run has ended."""
@@ -441,13 +491,20 @@ class Coordinator:
 
     def _end_stopping_runs(self) -> None:
         """End each stopping run once no connected trainer works for it."""
-        for run in [run for run in self._ledger.open_runs() if run.status is RunStatus.STOPPING]:
-            busy = [session for session in self._sessions if session.works_for(run.run_id)]
-            if not busy:
-                self._ledger.step(run, machine.move(run, RunEvent.ALL_IDLE, reason=run.reason))
+        self._ledger.for_each(self._end_stopping_run)
+
+    def _end_stopping_run(self, run: Run) -> None:
+        if run.status is RunStatus.STOPPING and not any(session.works_for(run.run_id) for session in self._sessions):
+            self._ledger.step(run, machine.move(run, RunEvent.ALL_IDLE, reason=run.reason))
 
     def _next_task(self, session: Session) -> Task:
-        task = tasks.next_task(self._ledger.open_runs(), session.client.client_id, session.task)
+        client_id = session.client.client_id
+        try:
+            task = tasks.next_task(self._ledger.open_runs(), client_id, session.task)
+        except Exception:
+            # One run has an error: it is parked, and the client gets the task of another.
+            self._ledger.for_each(lambda run: tasks.task_in(run, client_id))
+            task = tasks.next_task(self._ledger.open_runs(), client_id, session.task)
         self._sessions.record_task(session, task)
         self._metrics.rounds.task_taken(task, now=self._ledger.now())
         return task

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -223,6 +223,14 @@ class Transfers:
         task = None if session is None or session.task is None else session.task.key
         transfer = Transfer(direction, client_id, task, sha256)
         self._metrics.transfers.moved(transfer, kind=kind, offset_bytes=offset_bytes, num_bytes=num_bytes)
+
+    def count_inline(self, client_id: str, task: Task, blobs: Iterable[BlobRef]) -> None:
+        """Count blobs that go out with a client's task. Takes no lock."""
+        for blob in blobs:
+            kind = "model" if blob in task.payload.tensor_groups else "prototypes"
+            transfer = Transfer("sent", client_id, task.key, blob.sha256)
+            self._metrics.transfers.moved(transfer, kind=kind, offset_bytes=0, num_bytes=blob.size_bytes)
+            self._metrics.rounds.fetched(task, client_id, now=self._ledger.now())
 
     def note_received(self, client_id: str, token: str, *, is_whole: bool = False) -> None:
         """Record progress of a client's download. Takes no lock: the event loop may call it."""

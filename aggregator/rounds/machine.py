@@ -3,10 +3,14 @@
     run      PENDING --roster_met--> RUNNING <--pause/resume--> PAUSED
              RUNNING --finish--> COMPLETED        PENDING, RUNNING, PAUSED --fail--> FAILED
              PENDING, RUNNING, PAUSED --stop--> STOPPING --all_idle--> STOPPED
+             PENDING, RUNNING, PAUSED --park--> PAUSED --wait--> PENDING, if it was pending
 
     round 0  INITIALISING --collected--> COMMITTED
     round t  COLLECTING --collected--> AGGREGATING --aggregated--> EVALUATING --evaluated--> COMMITTED
              AGGREGATING --reopened--> COLLECTING
+
+A run is parked if its own next step meets an error: it is paused, its reason names the cause, and it takes no step by itself
+until a person resumes it. In a parked run a quarantine also removes what the client sent in the open phase.
 
 A phase closes when all clients that it waits for are done and they make a quorum, by default the whole cohort. With a
 smaller quorum, clients that are absent when the phase is overdue are dropped while the others can make it (`drop_absent`).
@@ -45,10 +49,12 @@ from shared.reasons import (
     Lack,
     NobodyLeft,
     NoQuorum,
+    Parked,
     Reason,
     Stated,
     TooFewClients,
     UpdateDamaged,
+    WaitsForClients,
 )
 from shared.types import AskedAgain, BlobRef, Evaluation, PrototypeCounts, Round, RoundPhase, Run, RunStatus, Update
 
@@ -63,6 +69,8 @@ class RunEvent(StrEnum):
     ALL_IDLE = "all_idle"
     FINISH = "finish"
     FAIL = "fail"
+    PARK = "park"
+    WAIT = "wait"
 
 
 class RoundEvent(StrEnum):
@@ -70,8 +78,8 @@ class RoundEvent(StrEnum):
 
     COLLECTED = "collected"
     AGGREGATED = "aggregated"
-    REOPENED = "reopened"
     EVALUATED = "evaluated"
+    REOPENED = "reopened"
 
 
 RUN_TRANSITIONS: Mapping[tuple[RunStatus, RunEvent], RunStatus] = MappingProxyType(
@@ -79,13 +87,17 @@ RUN_TRANSITIONS: Mapping[tuple[RunStatus, RunEvent], RunStatus] = MappingProxyTy
         (RunStatus.PENDING, RunEvent.ROSTER_MET): RunStatus.RUNNING,
         (RunStatus.PENDING, RunEvent.STOP): RunStatus.STOPPING,
         (RunStatus.PENDING, RunEvent.FAIL): RunStatus.FAILED,
+        (RunStatus.PENDING, RunEvent.PARK): RunStatus.PAUSED,
         (RunStatus.RUNNING, RunEvent.PAUSE): RunStatus.PAUSED,
         (RunStatus.RUNNING, RunEvent.STOP): RunStatus.STOPPING,
         (RunStatus.RUNNING, RunEvent.FINISH): RunStatus.COMPLETED,
         (RunStatus.RUNNING, RunEvent.FAIL): RunStatus.FAILED,
+        (RunStatus.RUNNING, RunEvent.PARK): RunStatus.PAUSED,
         (RunStatus.PAUSED, RunEvent.RESUME): RunStatus.RUNNING,
         (RunStatus.PAUSED, RunEvent.STOP): RunStatus.STOPPING,
         (RunStatus.PAUSED, RunEvent.FAIL): RunStatus.FAILED,
+        (RunStatus.PAUSED, RunEvent.PARK): RunStatus.PAUSED,
+        (RunStatus.PAUSED, RunEvent.WAIT): RunStatus.PENDING,
         (RunStatus.STOPPING, RunEvent.ALL_IDLE): RunStatus.STOPPED,
     }
 )
@@ -132,6 +144,8 @@ def resume(run: Run) -> Run:
     """Return the resumed run, or the run with its requested pause withdrawn. Resuming twice changes nothing."""
     if run.status is RunStatus.RUNNING:
         return replace(run, is_pause_requested=False)
+    if isinstance(run.reason, Parked) and run.reason.is_pending:
+        return move(run, RunEvent.WAIT, reason=WaitsForClients())
     resumed = move(run, RunEvent.RESUME)
     return replace(resumed, reason=_damage(resumed))
 
@@ -139,16 +153,16 @@ def resume(run: Run) -> Run:
 def park(run: Run, reason: Reason) -> Run:
     """Return the run paused because it cannot go on without a person; `resume` tries again.
 
-    A run that is neither running nor paused is returned unchanged.
+    A run that is parked, is stopping or has ended is returned unchanged.
     """
-    if run.status not in (RunStatus.RUNNING, RunStatus.PAUSED):
+    if run.status is RunStatus.STOPPING or run.status.is_final or is_parked(run):
         return run
-    return _with_reason(replace(run, status=RunStatus.PAUSED, is_pause_requested=False), reason)
+    return move(run, RunEvent.PARK, reason=reason)
 
 
 def is_parked(run: Run) -> bool:
-    """Whether the run is paused because of damage that only a person can mend."""
-    return run.status is RunStatus.PAUSED and isinstance(run.reason, BlobDamaged)
+    """Whether the run is paused because of an error in its own step, or of damage that only a person can repair."""
+    return run.status is RunStatus.PAUSED and isinstance(run.reason, Parked | BlobDamaged)
 
 
 def stop(run: Run, *, reason: str) -> Run:
@@ -217,10 +231,14 @@ def admit(run: Run, clients: Iterable[str]) -> Run:
 def quarantine(run: Run, client_id: str, reason: str) -> Run:
     """Return the run with a client quarantined: dropped from the open round, and in no later cohort.
 
-    Updates and reports that the client has committed in the open round stay. Quarantining it again, or in a run that has
-    ended, changes nothing.
+    Updates and reports that the client has committed in the open round stay, unless the run is parked: they may be the
+    cause. Quarantining it again changes nothing else, and in a run that has ended nothing at all.
     """
-    if run.status.is_final or client_id in run.quarantined:
+    if run.status.is_final:
+        return run
+    if is_parked(run) and run.current_round is not None:
+        run = _with_round(run, _without(run.current_round, client_id))
+    if client_id in run.quarantined:
         return run
     run = replace(run, quarantined=dict(sorted({**run.quarantined, client_id: reason}.items())))
     current = run.current_round
@@ -282,7 +300,7 @@ def close_updates(run: Run, *, now: float, quorum: Quorum = WHOLE_COHORT) -> Run
     current = run.current_round
     if current is None or current.phase not in (RoundPhase.INITIALISING, RoundPhase.COLLECTING):
         return run
-    if run.status not in (RunStatus.RUNNING, RunStatus.PAUSED):
+    if run.status not in (RunStatus.RUNNING, RunStatus.PAUSED) or is_parked(run):
         return run
     is_made = current.phase is RoundPhase.INITIALISING and bool(current.updates)
     if not is_made and (waited_for(run) or not current.updates or _lack(run, current.updates, quorum)):
@@ -494,6 +512,23 @@ def _lack(run: Run, here: Collection[str], quorum: Quorum) -> Lack | None:
 
 def _dropping(current: Round, clients: Mapping[str, Dropped]) -> Round:
     return replace(current, dropped=dict(sorted({**current.dropped, **clients}.items()))) if clients else current
+
+
+def _without(current: Round, client_id: str) -> Round:
+    """Return an open round without a client's update and report; if it waited for its aggregation, it collects again.
+
+    A model that is aggregated already still holds the client's share.
+    """
+    if current.phase is RoundPhase.COMMITTED or client_id not in {**current.updates, **current.evaluations}:
+        return current
+    if current.phase is RoundPhase.AGGREGATING:
+        began = min(current.phase_started_at.values())  # of the same phase: its deadline has not moved
+        current = _advance(current, RoundEvent.REOPENED, began)
+    return replace(
+        current,
+        updates={name: update for name, update in current.updates.items() if name != client_id},
+        evaluations={name: report for name, report in current.evaluations.items() if name != client_id},
+    )
 
 
 def _taking_back(current: Round, clients: Collection[str]) -> Round:

@@ -13,12 +13,13 @@ from aggregator.coordinator.service import Coordinator
 from aggregator.coordinator.transfers import Receiver
 from aggregator.servicer.blob_pieces import pieces_of
 from aggregator.servicer.calls import Context, call, in_time
+from aggregator.servicer.inline_tasks import InlineTasks
 from aggregator.servicer.wakeups import Wakeups, first_of
 from shared.convert.clients import heartbeat_from_proto
 from shared.convert.evaluations import evaluation_from_report
 from shared.convert.membership import client_from_join, membership_to_proto
-from shared.convert.tasks import poll_from_proto, task_to_proto
-from shared.convert.updates import committed_to_proto, update_from_commit
+from shared.convert.tasks import poll_from_proto
+from shared.convert.updates import committed_to_proto, inline_blobs_of, update_from_commit
 from shared.convert.uploads import UploadHeader, upload_header_from_proto
 from shared.errors import MalformedRequest, NotAMember
 from shared.gen.fedplcc.v1 import round_service_pb2 as round_pb2
@@ -60,6 +61,7 @@ class RoundServicer(round_grpc.RoundServiceServicer):
         client_id, token = request.client_id, request.instance_token
         poll = poll_from_proto(request.poll) if request.HasField("poll") else None
         known = None if poll is None else poll.known
+        inline = InlineTasks(self._coordinator, request)
         held_until = math.inf if poll is None else time.monotonic() + min(poll.hold_s, self._max_hold_s)
         superseded = asyncio.Event()
         changed = self._wakeups.tasks()
@@ -70,7 +72,7 @@ class RoundServicer(round_grpc.RoundServiceServicer):
         try:
             while True:
                 if task.key != known:
-                    yield round_pb2.SyncRoundResponse(task=task_to_proto(task))
+                    yield await inline.response(task)
                     known = task.key
                     if poll is not None:
                         yield _stream_end(_End.REASON_POLL_ANSWERED)
@@ -167,6 +169,7 @@ class RoundServicer(round_grpc.RoundServiceServicer):
             request.run_id,
             request.round,
             update,
+            inline_blobs_of(request),
         )
         return round_pb2.CommitUpdateResponse(committed=committed_to_proto(committed))
 

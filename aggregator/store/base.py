@@ -43,7 +43,10 @@ class Transaction(Protocol):
         """Insert a committed update, its blobs, and the fact that this client stored them; the key is new."""
 
     def remove_update(self, run_id: str, round_number: int, removed: Update) -> None:
-        """Delete an update whose blobs are damaged, and that its client has stored them; missing rows are fine."""
+        """Delete an update, and that its client has stored its blobs; missing rows are fine."""
+
+    def remove_evaluation(self, run_id: str, round_number: int, client_id: str) -> None:
+        """Delete a report; a missing row is fine."""
 
     def add_evaluation(self, run_id: str, round_number: int, evaluation: Evaluation) -> None:
         """Insert a report; the key is new."""
@@ -85,6 +88,9 @@ class Store(Protocol):
 
     def list_runs(self, *, limit: int, before: str = "") -> list[Run]:
         """Return runs older than `before`, newest first; their rounds carry no updates or evaluations."""
+
+    def run_ids(self) -> list[str]:
+        """Return the ids of all runs, newest first; it reads nothing else of them."""
 
     def list_rounds(self, run_id: str, *, after: int = -1, limit: int = 1000) -> list[Round]:
         """Return a run's rounds after a number, in order, without updates and evaluations."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from shared.convert.enums import TASK
 from shared.convert.fields import at_least, bounded_text, duration, limited, malformed, present, seconds_of
-from shared.convert.payloads import payload_from_proto, payload_to_proto
+from shared.convert.payloads import a_sha256, payload_from_proto, payload_to_proto
 from shared.gen.fedplcc.v1 import round_service_pb2, types_pb2
-from shared.types import Poll, RunSpec, Task, TaskKind
+from shared.types import Poll, RunSpec, TakenInline, Task, TaskKind
 
 
 def task_to_proto(task: Task) -> types_pb2.RoundTask:
@@ -71,3 +71,14 @@ def poll_from_proto(message: round_service_pb2.Poll) -> Poll:
         times = at_least(0, "times_asked", key.times_asked)
         known = (run_id, number, TASK.member(key.kind, "kind"), times)
     return Poll(known, hold_s)
+
+
+def taken_inline_to_proto(taken: TakenInline) -> round_service_pb2.InlineBlobs:
+    """Return the message of the small blobs that a trainer takes inside tasks."""
+    return round_service_pb2.InlineBlobs(max_bytes=taken.max_bytes, held_sha256s=sorted(taken.held))
+
+
+def taken_inline_from_proto(message: round_service_pb2.InlineBlobs) -> TakenInline:
+    """Return the small blobs that a trainer takes inside tasks."""
+    held = frozenset(map(a_sha256, limited("held_sha256s", message.held_sha256s)))
+    return TakenInline(at_least(0, "max_bytes", message.max_bytes), held)

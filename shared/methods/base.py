@@ -172,7 +172,8 @@ class ClientEnd:
 
 ClientLoss = Callable[[ClientStep, Any], LossTerms]
 ServerPrototypes = Callable[[Sequence[PrototypeSet], int, Any], PrototypeSet]
-Fold = Callable[[Block, Iterable[Block], Sequence[float], Any], Block]
+ReadBlock = Callable[[], Block]
+Fold = Callable[[ReadBlock, Iterable[Block], Sequence[float], Any], Block]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,8 +206,9 @@ class Method:
         paper: Authors, title, venue, link.
         config: Its hyper-parameters.
         client_loss: `(step, config) -> terms` for one mini-batch.
-        fold: `(state_block, update_blocks, weights, config) -> block`: the new global block from the cohort's blocks, which
-            come one at a time in client-id order and may be read once. Elementwise, so any cutting gives the same bytes.
+        fold: `(read_state, update_blocks, weights, config) -> block`: the new global block from the cohort's blocks, which
+            come one at a time in client-id order and may be read once. `read_state()` reads the old global block, for
+            methods that use it. Elementwise, so any cutting gives the same bytes.
         prototype_kind: Kind of the set that a client uploads, or None where the method has no prototypes.
         client_report: `(features_ND, labels_N, num_classes, config) -> Report` under the final local weights.
         server_prototypes: `(sets, num_classes, config) -> set`: the global set from the cohort's sets in client-id order.

@@ -9,10 +9,12 @@ aggregator for its last committed update, and `client_state.settled` decides wha
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from shared.errors import (
+    BlobNotFound,
+    BlobTooLarge,
     MalformedUpdate,
     NotInCohort,
     RoundClosed,
@@ -227,19 +229,31 @@ def _is_out_of_turn(kept: Manifest, run_id: str, number: int) -> bool:
 
 
 def _send(job: Job, finished: Finished) -> None:
-    """Store the update's blobs and commit it."""
-    run_id, number, update = job.run.run_id, job.task.round, finished.staged.update
+    """Commit the update, with its blobs if they are small, else after storing them."""
+    blobs = finished.staged.update.payload.blobs
     job.begin(ClientActivity.UPLOADING)
-    sent_bytes = 0
+    if sum(blob.size_bytes for blob in blobs) <= job.aggregator.max_inline_bytes:
+        try:
+            _commit(job, finished, [finished.blobs[blob.sha256] for blob in blobs])
+            return
+        except (BlobNotFound, BlobTooLarge) as error:
+            # Another version of the aggregator has started, which takes fewer inline bytes or knows nothing of them.
+            log.info("inline_blobs_refused", client_id=finished.staged.update.client_id, reason=error.reason)
     with job.timed("upload_seconds"):
-        blobs = update.payload.blobs
         for number_sent, blob in enumerate(blobs, start=1):
             check(job.should_stop)
-            is_prototypes = blob in update.payload.prototype_sets
-            job.aggregator.store(run_id, number, blob, finished.blobs[blob.sha256], is_prototypes=is_prototypes)
-            sent_bytes += blob.size_bytes
+            is_prototypes = blob in finished.staged.update.payload.prototype_sets
+            data = finished.blobs[blob.sha256]
+            job.aggregator.store(job.run.run_id, job.task.round, blob, data, is_prototypes=is_prototypes)
             job.on_activity(ClientActivity.UPLOADING, number_sent / len(blobs))
+    _commit(job, finished, ())
+
+
+def _commit(job: Job, finished: Finished, inline: Sequence[bytes]) -> None:
+    """Commit the update with what was measured up to now."""
     check(job.should_stop)
+    update = finished.staged.update
+    sent_bytes = sum(blob.size_bytes for blob in update.payload.blobs)
     timings = {**update.timings, **job.timings, "sent_bytes": float(sent_bytes)}
     timings["retries"] = float(job.aggregator.retries)
-    job.aggregator.commit_update(run_id, number, replace(update, timings=timings))
+    job.aggregator.commit_update(job.run.run_id, job.task.round, replace(update, timings=timings), inline)

@@ -46,6 +46,8 @@ class BlobStore(BlobFiles):
         self._initial = folder / "initial"
         self._durable: set[Path] = set()
         self._verified: set[str] = set()
+        self.added_bytes = 0
+        """Bytes of the blobs that were stored since the start."""
         self.holds = Holds()
         """Holds on blobs against garbage collection."""
         self.uploads = Uploads(folder, on_whole=self._remember)
@@ -56,7 +58,7 @@ class BlobStore(BlobFiles):
                 disk.make_folder(path, "state")
             disk.fsync_folder(folder, "state")
 
-    def put(self, role: str, pieces: Iterable[bytes]) -> BlobRef:
+    def put(self, role: str, pieces: Iterable[bytes | memoryview]) -> BlobRef:
         """Store these bytes durably and return their reference. Storing them again repairs a damaged blob."""
         digest, size = hashlib.sha256(), 0
         with disk_errors(), tempfile.NamedTemporaryFile(dir=self._staging, delete=False) as file:
@@ -248,11 +250,17 @@ class BlobStore(BlobFiles):
         if target.is_file() and not target.samefile(source) and sha256_of(target) != sha256:
             log.warning("blob_mended", sha256=sha256, detail="the stored bytes were damaged; the same came again")
             disk.remove(target, "blob.collect")
-        self._link(source, target, "blob")
+        if self._link(source, target, "blob"):
+            self.added_bytes += target.stat().st_size
 
     @staticmethod
-    def _link(source: Path, target: Path, step: str) -> None:
-        if not target.exists():
-            with suppress(FileExistsError):
+    def _link(source: Path, target: Path, step: str) -> bool:
+        """Link a file durably; return whether it had no such name yet."""
+        is_new = not target.exists()
+        if is_new:
+            try:
                 disk.link(source, target, step)
+            except FileExistsError:
+                is_new = False
         disk.fsync_folder(target.parent, step)
+        return is_new

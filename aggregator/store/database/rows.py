@@ -24,6 +24,7 @@ from shared.reasons import (
     Dropped,
     NobodyLeft,
     NoQuorum,
+    Parked,
     Reason,
     Stated,
     UpdateDamaged,
@@ -113,6 +114,7 @@ _REASONS: Mapping[str, type[Reason]] = {
     "no_quorum": NoQuorum,
     "nobody_left": NobodyLeft,
     "aggregation_failed": AggregationFailed,
+    "parked": Parked,
     "update_damaged": UpdateDamaged,
     "blob_damaged": BlobDamaged,
 }

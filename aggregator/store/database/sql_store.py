@@ -132,6 +132,13 @@ class SqlStore:
                 query = query.where(older | ((table.c.created_at == cursor) & (table.c.run_id < before)))
             return _runs(connection, query, whole=False)
 
+    def run_ids(self) -> list[str]:
+        """See `Store.run_ids`."""
+        table = schema.runs
+        query = select(table.c.run_id).order_by(table.c.created_at.desc(), table.c.run_id.desc())
+        with self._reading() as connection:
+            return list(connection.execute(query).scalars())
+
     def list_rounds(self, run_id: str, *, after: int = -1, limit: int = 1000) -> list[Round]:
         """See `Store.list_rounds`."""
         table = schema.rounds
@@ -289,6 +296,12 @@ class SqlTransaction:
         self._connection.execute(delete(table).where(is_it))
         names = [blob.sha256 for blob in removed.payload.blobs]
         self._connection.execute(delete(stored).where(stored.c.client_id == client_id, stored.c.sha256.in_(names)))
+
+    def remove_evaluation(self, run_id: str, round_number: int, client_id: str) -> None:
+        """See `Transaction.remove_evaluation`."""
+        table = schema.evaluations
+        is_it = (table.c.run_id == run_id) & (table.c.round == round_number) & (table.c.client_id == client_id)
+        self._connection.execute(delete(table).where(is_it))
 
     def add_evaluation(self, run_id: str, round_number: int, evaluation: Evaluation) -> None:
         """See `Transaction.add_evaluation`."""

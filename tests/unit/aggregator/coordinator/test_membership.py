@@ -342,7 +342,6 @@ def test_a_disk_that_cannot_be_read_for_the_metrics_keeps_nobody_waiting(
         raise OSError("the disk cannot be read")
 
     monkeypatch.setattr(federation.metrics.runs, "committed", unreadable)
-    with pytest.raises(OSError, match="cannot be read"):
-        federation.perform(bob, report)
+    federation.perform(bob, report)
     assert heard == [True]
     assert federation.coordinator.get_run(run.run_id).round_number == report.round + 1

@@ -552,7 +552,7 @@ def test_a_damaged_run_that_was_stopped_meanwhile_stays_stopped(
     assert status(federation, run) is RunStatus.STOPPED
 
 
-def test_a_run_whose_stored_configuration_cannot_be_read_fails_alone(
+def test_a_run_whose_stored_configuration_cannot_be_read_is_parked_alone(
     federation: LocalFederation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     unreadable, other = federation.create(), federation.create()
@@ -565,8 +565,12 @@ def test_a_run_whose_stored_configuration_cannot_be_read_fails_alone(
     with monkeypatch.context() as patched:
         patched.setattr("aggregator.coordinator.ledger.config_of", refuse)
         federation.restart()
-    failed = federation.coordinator.get_run(unreadable.run_id)
-    assert failed.status is RunStatus.FAILED
-    assert "a key that another version wrote" in sentence_of(failed.reason)
-    assert [event.type for event in federation.events(unreadable.run_id)][-1] == "run_failed"
+    parked = federation.coordinator.get_run(unreadable.run_id)
+    assert parked.status is RunStatus.PAUSED
+    assert "a key that another version wrote" in sentence_of(parked.reason)
+    assert [event.type for event in federation.events(unreadable.run_id)][-1] == "run_parked"
     assert federation.run_to_end(other.run_id).status is RunStatus.COMPLETED
+    federation.coordinator.resume(unreadable.run_id)
+    assert federation.run_to_end(unreadable.run_id).status is RunStatus.COMPLETED, (
+        "after the right version was installed"
+    )

@@ -405,10 +405,14 @@ def test_polls_say_what_is_known_and_go_on_until_the_stream_ends_for_another_rea
     assert asked == [Poll(None, 7.0), Poll(TASK.key, 7.0), Poll(TASK.key, 7.0), Poll(other.key, 7.0)]
 
 
-def test_a_stream_is_asked_for_in_the_words_of_the_first_version(server: Server, client: AggregatorConnection) -> None:
+def test_a_stream_is_asked_for_as_in_the_first_version_and_takes_small_blobs(
+    server: Server, client: AggregatorConnection
+) -> None:
     server.steps = [pb.SyncRoundResponse(end=pb.StreamEnd(reason=pb.StreamEnd.REASON_SHUTTING_DOWN))]
     assert list(client.follow()) == [StreamEnd.SHUTTING_DOWN]
-    assert server.asked.get_nowait() == pb.SyncRoundRequest(client_id="ann", instance_token=TOKEN)
+    assert server.asked.get_nowait() == pb.SyncRoundRequest(
+        client_id="ann", instance_token=TOKEN, inline_blobs=pb.InlineBlobs(max_bytes=1 << 20)
+    )
 
 
 def test_a_refresh_while_a_poll_is_held_or_between_two_has_the_present_task_told_anew(
