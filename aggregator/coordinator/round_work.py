@@ -16,11 +16,12 @@ from aggregator.coordinator.aggregation_turns import AggregationTurns
 from aggregator.coordinator.damage import damaged_blob, damaged_updates
 from aggregator.coordinator.layouts import Layouts
 from aggregator.coordinator.ledger import Ledger
+from aggregator.coordinator.parking import why_parked
 from aggregator.metrics import AggregatorMetrics
 from aggregator.rounds import machine
 from aggregator.store.base import Store
 from aggregator.store.blobs.blob_store import BlobStore
-from shared.errors import BlobNotFound, MalformedUpdate, PayloadCorrupt, StoreUnavailable
+from shared.errors import BlobNotFound, MalformedUpdate, PayloadCorrupt, RowCorrupt, StoreUnavailable
 from shared.process.log import bind, get_logger
 from shared.reasons import AggregationFailed, sentence_of
 from shared.types import Event, RoundPhase, Run, RunStatus
@@ -111,11 +112,14 @@ class RoundWork:
                 for client_id in damaged:
                     self._blobs.uploads.forget(client_id)  # may be other names of the damaged files
                 return lambda run: machine.ask_again(run, number, damaged, now=self._ledger.now())
-            reason = damaged_blob(run, earlier_updates(run, self._store), self._blobs)
-            if reason is None:
+            try:
+                found = damaged_blob(run, earlier_updates(run, self._store), self._blobs)
+            except RowCorrupt as damage:
+                reason = why_parked(run, damage)
+                return lambda run: machine.park(run, reason)
+            if found is None:
                 raise
-            found = reason
-            return lambda run: machine.park(run, found)
+            return partial(machine.park, reason=found)
         return lambda run: machine.aggregated(
             run,
             number,

@@ -21,6 +21,7 @@ from aggregator.store.database.connections import Database, database_errors
 from aggregator.store.database.sqlite import Sqlite
 from shared.errors import RowCorrupt
 from shared.process.failpoints import failpoint
+from shared.process.log import get_logger
 from shared.reasons import RowDamaged
 from shared.types import (
     BlobRef,
@@ -34,6 +35,8 @@ from shared.types import (
     RunStatus,
     Update,
 )
+
+log = get_logger("aggregator.store")
 
 
 class SqlStore:
@@ -196,10 +199,14 @@ class SqlStore:
         """See `Store.last_committed`."""
         table = schema.updates
         query = select(table).where(table.c.client_id == client_id).order_by(table.c.commit_order.desc()).limit(1)
-        row = self._first(query)
-        if row is None:
+        try:
+            row = self._first(query)
+            if row is None:
+                return None
+            blobs = rows.update_of(row).payload.blobs
+        except RowCorrupt as error:
+            log.error("row_damaged", client_id=client_id, detail=error.detail)
             return None
-        blobs = rows.update_of(row).payload.blobs
         return CommittedUpdate(row.run_id, row.round, tuple(blob.sha256 for blob in blobs))
 
     def list_updates(
@@ -257,7 +264,12 @@ class SqlStore:
     @contextmanager
     def _reading(self) -> Iterator[Connection]:
         with database_errors("cannot read the database"), self._engine.connect() as connection:
-            yield connection
+            try:
+                yield connection
+            except rows.UNREADABLE as error:
+                raise RowCorrupt(
+                    "a row of the database cannot be read; 'fedplcc doctor' names it, and a backup has it"
+                ) from error
 
 
 class SqlTransaction:
@@ -288,6 +300,12 @@ class SqlTransaction:
         for blob in committed.payload.blobs:
             self.add_blob(blob)
             self._upsert(schema.client_blobs, {"client_id": committed.client_id, "sha256": blob.sha256})
+
+    def end_damaged_run(self, run_id: str) -> None:
+        """See `Transaction.end_damaged_run`."""
+        table = schema.runs
+        stopped = update(table).where(table.c.run_id == run_id).values(status=RunStatus.STOPPED.value)
+        self._connection.execute(stopped)
 
     def remove_update(self, run_id: str, round_number: int, removed: Update) -> None:
         """See `Transaction.remove_update`."""

@@ -133,9 +133,9 @@ def committed_count(file: Path) -> int | None:
 def lost_history(name: str, count: int, committed: int) -> str:
     """Return the sentence for a database with fewer transactions than were committed."""
     return (
-        f"{name} lacks {committed - count:,} of {committed:,} committed transactions: its write-ahead log (the file that ends "
-        "in -wal) was removed or cut, or an older copy took its place; put the file back, or restore a backup into an empty "
-        f"directory; to go on with what is there, remove the file {COMMITTED!r} beside it"
+        f"{name} lacks {committed - count:,} of {committed:,} committed transactions: its write-ahead log (the file that "
+        "ends in -wal) was removed or cut, or an older copy took its place; put the file back, or restore a backup into an "
+        f"empty directory; to go on with what is there, remove the file {COMMITTED!r} beside it"
     )
 
 
