@@ -310,7 +310,7 @@ class Coordinator:
                 f"and last rounds, as many as its setting {setting} says",
                 sha256=blob.sha256,
             )
-        return blob, self._blobs.stored_path(blob.sha256)
+        return blob, self._blobs.verified_path(blob.sha256)
 
     # Trainers
 
@@ -338,7 +338,10 @@ class Coordinator:
             max_inline_bytes=self._limits.max_inline_bytes,
             last_committed=self._store.last_committed(client.client_id),
             version=VERSION,
-            open_runs=tuple(run.run_id for run in self._ledger.open_runs() if client.client_id in run.roster),
+            open_runs=(
+                *(run.run_id for run in self._ledger.open_runs() if client.client_id in run.roster),
+                *self._ledger.damaged_runs(),
+            ),
         )
 
     def task(self, client_id: str, token: str) -> Task:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from aggregator.coordinator.changes import Changes
+from aggregator.coordinator.damage import park_if_damaged
 from aggregator.coordinator.ledger import Ledger
 from aggregator.coordinator.write_trouble import WriteTrouble
 from aggregator.metrics import AggregatorMetrics
@@ -26,6 +27,7 @@ from shared.errors import (
     ChunkTooLarge,
     ClientIdTaken,
     FedplccError,
+    PayloadCorrupt,
     RoundClosed,
     Unauthenticated,
 )
@@ -105,14 +107,14 @@ class Transfers:
 
         Raises:
             BlobNotFound: The task does not name this blob, or the blob of an old task was removed.
-            PayloadCorrupt: Its file is missing.
+            PayloadCorrupt: Its file is missing or damaged; its run is paused with that reason.
         """
         session = self._sessions.check(client_id, token)
         payload = session.task.payload if session.task else Payload()
         for kind, blobs in (("model", payload.tensor_groups), ("prototypes", payload.prototype_sets)):
             for blob in blobs:
                 if blob.sha256 == sha256:
-                    return blob, kind, self._stored_path(sha256)
+                    return blob, kind, self._whole_path(session.task, sha256)
         raise BlobNotFound("the client's present task does not name this blob", sha256=sha256[:64])
 
     @contextmanager
@@ -134,7 +136,7 @@ class Transfers:
             return blob.size_bytes, True
         if number == 0 and self._ledger.get(run_id).model == blob:
             return blob.size_bytes, True  # the initial model, which the client sends back unchanged
-        if self._blobs.uploads.is_complete(client_id, blob) or self._has_stored(client_id, blob):
+        if self._blobs.whole_upload(client_id, blob) is not None or self._has_stored(client_id, blob):
             return blob.size_bytes, True
         return self._blobs.uploads.received_bytes(client_id, blob), False
 
@@ -168,7 +170,7 @@ class Transfers:
         Raises:
             BlobNotFound: This client has not uploaded the blob.
         """
-        path = self._blobs.uploads.path(client_id, blob)
+        path = self._blobs.whole_upload(client_id, blob)
         if path is None and self._has_stored(client_id, blob):
             path = self._blobs.uploads.path(client_id, blob)
         if path is None or not path.is_file() or path.stat().st_size != blob.size_bytes:
@@ -258,6 +260,15 @@ class Transfers:
             raise BlobNotFound(_COLLECTED, sha256=sha256)
         return self._blobs.stored_path(sha256)
 
+    def _whole_path(self, task: Task | None, sha256: str) -> Path:
+        try:
+            self._stored_path(sha256)
+            return self._blobs.verified_path(sha256)
+        except PayloadCorrupt:
+            if task is not None and task.run is not None:
+                park_if_damaged(self._ledger, task.run.run_id, self._blobs)
+            raise
+
     def _has_stored(self, client_id: str, blob: BlobRef) -> bool:
         """Whether this client committed the blob before. If so, the blob is held as its upload, safe from collection."""
         # Every row has a file. Most uploads are new, so the look for the file saves a database query.
@@ -266,6 +277,7 @@ class Transfers:
             is_there
             and self._store.has_stored(client_id, blob.sha256)
             and self._store.find_blob(blob.sha256) == blob.size_bytes
+            and self._blobs.is_known_whole(blob.sha256)
             and self._blobs.uploads.link(client_id, blob, self._blobs.path(blob.sha256))
         )
 

@@ -42,6 +42,9 @@ class Transaction(Protocol):
     def add_update(self, run_id: str, round_number: int, committed: Update) -> None:
         """Insert a committed update, its blobs, and the fact that this client stored them; the key is new."""
 
+    def end_damaged_run(self, run_id: str) -> None:
+        """Record that a run with a damaged row was stopped; nothing else of it changes, and it stays damaged."""
+
     def remove_update(self, run_id: str, round_number: int, removed: Update) -> None:
         """Delete an update, and that its client has stored its blobs; missing rows are fine."""
 
