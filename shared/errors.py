@@ -33,7 +33,7 @@
     |   |-- DownloadNotAllowed         a run wants a download that the owner did not list
     |   `-- InvalidTransition          the run's status does not allow this
     |-- ResourceExhausted
-    |   |-- BlobTooLarge  ChunkTooLarge  Overloaded
+    |   |-- BlobTooLarge  ChunkTooLarge  TooManyOpenRuns  Overloaded
     |-- Unavailable
     |   |-- StoreUnavailable           disk or database
     |   |   `-- DiskFull                   no room on the disk
@@ -341,6 +341,12 @@ class ChunkTooLarge(ResourceExhausted):
     """The chunk is larger than the aggregator accepts."""
 
     reason = "CHUNK_TOO_LARGE"
+
+
+class TooManyOpenRuns(ResourceExhausted):
+    """As many runs as the aggregator allows have not ended."""
+
+    reason = "TOO_MANY_OPEN_RUNS"
 
 
 class Overloaded(ResourceExhausted):

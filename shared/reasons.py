@@ -72,6 +72,14 @@ class WaitsForClients:
     """The roster is not complete; no round has opened."""
 
 
+@dataclass(frozen=True, slots=True)
+class NobodyJoined:
+    """The roster was never complete."""
+
+    days: float
+    """Days for which the run waited."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoQuorum:
     """The open round has no quorum. Round 0 needs one client, which makes the first model."""
@@ -127,7 +135,9 @@ class Stated:
     sentence: str
 
 
-Reason: TypeAlias = WaitsForClients | NoQuorum | NobodyLeft | AggregationFailed | Parked | StoreFails | Stated
+Reason: TypeAlias = (
+    WaitsForClients | NobodyJoined | NoQuorum | NobodyLeft | AggregationFailed | Parked | StoreFails | Stated
+)
 """Reason why a run waits, was stopped or failed."""
 
 
@@ -138,6 +148,8 @@ def sentence_of(reason: Reason | None) -> str:
             return ""
         case WaitsForClients():
             return "waiting for clients to join"
+        case NobodyJoined():
+            return f"its clients had not all joined after {reason.days:g} days"
         case NoQuorum():
             return _no_quorum(reason)
         case NobodyLeft():

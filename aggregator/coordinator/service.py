@@ -73,7 +73,7 @@ log = get_logger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Limits for trainers."""
+    """Limits for trainers and runs."""
 
     heartbeat_interval_s: float = 2.0
     lease_heartbeats: int = 5
@@ -81,6 +81,8 @@ class Limits:
     max_blob_bytes: int = 4 << 30
     fold_block_elements: int = BLOCK_ELEMENTS
     max_classes: int = 10_000
+    max_open_runs: int = 200
+    pending_days: float = 7.0
 
     @property
     def lease_s(self) -> float:
@@ -112,6 +114,7 @@ class Coordinator:
             self._sessions,
             wall_clock=wall_clock or SteadyClock(),
             monotonic_clock=monotonic_clock,
+            pending_days=self._limits.pending_days,
         )
         self.transfers = Transfers(
             self._ledger,
@@ -136,6 +139,7 @@ class Coordinator:
             self.artifact,
             lease_s=self._limits.lease_s,
             max_classes=self._limits.max_classes,
+            max_open_runs=self._limits.max_open_runs,
         )
         self._attendance = Attendance(self._ledger, self._sessions, store, metrics)
         self._layouts = Layouts(store, blobs)
@@ -156,6 +160,7 @@ class Coordinator:
             InvalidConfig: The configuration is wrong.
             RunNotFound, RoundNotFound, BlobNotFound: The initial model that it names does not exist.
             RequestIdReused: The request id was used with another configuration, or to control a run.
+            TooManyOpenRuns: As many runs as this aggregator allows have not ended.
             MalformedRequest: The request id is empty or too long.
         """
         return self._run_creation.create(request_id, document)
@@ -307,7 +312,7 @@ class Coordinator:
             raise MalformedRequest(f"a domain cannot be called {client.domain!r}: tables of accuracy have that column")
         with self._ledger.lock:
             self._attendance.joined(self._sessions.join(client, token))
-            self._ledger.settle()
+            self._ledger.settle(client.client_id)
             return Membership(
                 heartbeat_interval_s=self._limits.heartbeat_interval_s,
                 lease_s=self._limits.lease_s,

@@ -46,6 +46,7 @@ from shared.reasons import (
     Dropped,
     DropReason,
     Lack,
+    NobodyJoined,
     NobodyLeft,
     NoQuorum,
     Parked,
@@ -55,6 +56,9 @@ from shared.reasons import (
     WaitsForClients,
 )
 from shared.types import BlobRef, Evaluation, PrototypeCounts, Round, RoundPhase, Run, RunStatus, Update
+
+DAY_S = 86_400.0
+"""Seconds of a day."""
 
 
 class RunEvent(StrEnum):
@@ -167,6 +171,13 @@ def stop(run: Run, *, reason: str) -> Run:
     if run.status is RunStatus.STOPPING or run.status.is_final:
         return run
     return move(run, RunEvent.STOP, reason=Stated(reason))
+
+
+def expire(run: Run, *, now: float, pending_s: float) -> Run:
+    """Return the run stopping if its roster has been incomplete for longer than `pending_s`; else unchanged."""
+    if run.status is not RunStatus.PENDING or now - run.created_at <= pending_s:
+        return run
+    return move(run, RunEvent.STOP, reason=NobodyJoined(pending_s / DAY_S))
 
 
 def last_committed(run: Run) -> int | None:

@@ -24,6 +24,7 @@ from shared.errors import (
     RequestIdReused,
     RoundNotFound,
     RunNotFound,
+    TooManyOpenRuns,
 )
 
 OPERATIONS = Operations("runs")
@@ -48,7 +49,7 @@ _CREATED: dict[int | str, Any] = {
     "POST",
     "/v1/runs",
     status=202,
-    refusals=(InvalidConfig, RequestIdReused, RunNotFound, RoundNotFound, BlobNotFound),
+    refusals=(InvalidConfig, RequestIdReused, RunNotFound, RoundNotFound, BlobNotFound, TooManyOpenRuns),
     http_refusals=(413, 415),
     responses=_CREATED,
     body={"application/json": {"schema": {"$ref": SCHEMA.format(model="RunConfiguration")}, "example": EXAMPLE}},

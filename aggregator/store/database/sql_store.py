@@ -21,7 +21,17 @@ from aggregator.store.database import revisions, schema
 from aggregator.store.database.connections import Database, database_errors
 from aggregator.store.database.sqlite import Sqlite
 from shared.process.failpoints import failpoint
-from shared.reasons import AggregationFailed, Dropped, NobodyLeft, NoQuorum, Parked, Reason, Stated, WaitsForClients
+from shared.reasons import (
+    AggregationFailed,
+    Dropped,
+    NobodyJoined,
+    NobodyLeft,
+    NoQuorum,
+    Parked,
+    Reason,
+    Stated,
+    WaitsForClients,
+)
 from shared.types import (
     BlobRef,
     Client,
@@ -379,6 +389,7 @@ _BLOB_SIZE = select(schema.blobs.c.size_bytes).where(schema.blobs.c.sha256 == bi
 
 _REASONS: Mapping[str, type[Reason]] = {
     "waits_for_clients": WaitsForClients,
+    "nobody_joined": NobodyJoined,
     "no_quorum": NoQuorum,
     "nobody_left": NobodyLeft,
     "aggregation_failed": AggregationFailed,
