@@ -21,6 +21,8 @@ class DropReason(StrEnum):
     """The client is not connected."""
     SILENT = "silent"
     """The client is connected and makes no progress."""
+    SLOW = "slow"
+    """The client makes progress, and is not done at the hard deadline."""
     PROBLEM = "problem"
     """The client has reported that it cannot do its task."""
     QUARANTINED = "quarantined"

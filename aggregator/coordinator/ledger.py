@@ -271,10 +271,13 @@ class Ledger:
         )
         if not is_looked_at(run, has_deadline=rule.deadline_s is not None):
             return
-        there = self._deadlines.presence(run, deadline_s=rule.deadline_s, silence_s=rule.silence_s)
+        there = self._deadlines.presence(
+            run, deadline_s=rule.deadline_s, silence_s=rule.silence_s, hard_deadline_s=rule.hard_deadline_s
+        )
         after = machine.drop_absent(
             run,
             absent=there.absent,
+            slow=there.slow,
             moving=there.moving,
             unknown=there.unknown,
             quorum=self.quorum_of(run),

@@ -389,6 +389,7 @@ def drop_absent(
     run: Run,
     *,
     absent: Mapping[str, Dropped],
+    slow: Mapping[str, Dropped] = MappingProxyType({}),
     moving: Collection[str] = (),
     unknown: Collection[str] = (),
     quorum: Quorum = WHOLE_COHORT,
@@ -404,6 +405,8 @@ def drop_absent(
     Args:
         run: A run; returned unchanged if it is not running or its round waits for no client.
         absent: The absent clients that an overdue phase need not wait for, with reasons; see presence/deadlines.py.
+        slow: Clients that a phase beyond its hard deadline need not wait for, with reasons. Unlike absent ones they are
+            expected as long as the others cannot make the quorum.
         moving: Clients that made progress lately.
         unknown: Clients whose state is not known yet. A run that waits for them continues to wait.
         quorum: The quorum of the phase.
@@ -416,6 +419,8 @@ def drop_absent(
     owing = _owing(run)
     if waits_for_quorum(run) and any(name in unknown for name in owing):
         return run
+    if slow and _can_do_without(run, {**slow, **absent}, quorum):
+        absent = {**slow, **absent}
     current = _taking_back(current, {name for name in owing if name in moving and name not in absent})
     late = {name: absent[name] for name in owing if name in absent and name not in current.dropped}
     rest = set(owing) - set(current.dropped) - set(late)
@@ -470,6 +475,16 @@ def _owing(run: Run) -> list[str]:
         return []
     asked = current.updates if current.phase is RoundPhase.EVALUATING else current.cohort
     return sorted(set(asked) - set(_done(current)) - set(run.quarantined))
+
+
+def _can_do_without(run: Run, away: Collection[str], quorum: Quorum) -> bool:
+    """Whether the open phase can go on without these clients."""
+    current = run.current_round
+    assert current is not None
+    rest = [name for name in _owing(run) if name not in away]
+    if current.phase is RoundPhase.INITIALISING:
+        return any(name not in current.cohort and name not in away for name in eligible(run))
+    return _lack(run, {*_done(current), *rest}, quorum) is None
 
 
 def _lack(run: Run, here: Collection[str], quorum: Quorum) -> Lack | None:
