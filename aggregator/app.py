@@ -123,6 +123,8 @@ async def _serve(settings: AggregatorSettings) -> int:
         max_blob_bytes=settings.max_blob_bytes,
         max_inline_bytes=settings.max_inline_bytes,
         fold_block_elements=settings.fold_block_elements,
+        max_open_runs=settings.max_open_runs,
+        pending_days=settings.pending_days,
     )
     url = None if settings.database_url is None else settings.database_url.get_secret_value()
     store = await asyncio.to_thread(open_store, settings.state_dir, url, on_lost=on_lost)

@@ -77,7 +77,7 @@ log = get_logger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Limits for trainers."""
+    """Limits for trainers and runs."""
 
     heartbeat_interval_s: float = 2.0
     lease_heartbeats: int = 5
@@ -86,6 +86,8 @@ class Limits:
     max_inline_bytes: int = 256 << 10
     fold_block_elements: int = BLOCK_ELEMENTS
     max_classes: int = 10_000
+    max_open_runs: int = 200
+    pending_days: float = 7.0
 
     @property
     def lease_s(self) -> float:
@@ -117,6 +119,7 @@ class Coordinator:
             self._sessions,
             wall_clock=wall_clock or SteadyClock(),
             monotonic_clock=monotonic_clock,
+            pending_days=self._limits.pending_days,
         )
         self.transfers = Transfers(
             self._ledger,
@@ -142,6 +145,7 @@ class Coordinator:
             self.artifact,
             lease_s=self._limits.lease_s,
             max_classes=self._limits.max_classes,
+            max_open_runs=self._limits.max_open_runs,
         )
         self._attendance = Attendance(self._ledger, self._sessions, store, metrics)
         self._layouts = Layouts(store, blobs)
@@ -176,6 +180,7 @@ class Coordinator:
             InvalidConfig: The configuration is wrong.
             RunNotFound, RoundNotFound, BlobNotFound: The initial model that it names does not exist.
             RequestIdReused: The request id was used with another configuration, or to control a run.
+            TooManyOpenRuns: As many runs as this aggregator allows have not ended.
             MalformedRequest: The request id is empty or too long.
         """
         return self._run_creation.create(request_id, document)
@@ -327,7 +332,7 @@ class Coordinator:
 
         def change(changes: Changes) -> None:
             self._attendance.joined(changes, session)
-            changes.settle_pending()
+            changes.settle_joined(client.client_id)
 
         self._ledger.together(change)
         return Membership(
