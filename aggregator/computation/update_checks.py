@@ -16,7 +16,7 @@ import numpy as np
 
 from shared.config.run import RunConfig
 from shared.errors import MalformedUpdate, UpdateNormExceeded
-from shared.methods.base import Method, excess_rows, per_class_counts
+from shared.methods.base import MAX_ROWS, MAX_ROWS_PER_CLASS, Method, excess_rows, per_class_counts
 from shared.tensors import DTYPES, TensorTable, check_schema, prototypes_from_bytes, read_blocks, read_header
 from shared.types import (
     CLASS_MEAN,
@@ -39,6 +39,10 @@ MAX_EXAMPLES = 2**29
 """Most samples of an update: products of counts up to here with float32 values are exact in float64."""
 MAX_PROTOTYPE_BYTES = 2**28
 """Largest prototype set; unlike a model it is read whole into memory."""
+PROTOTYPE_HEADER_BYTES = 4096
+"""More than the header of a prototype set needs."""
+BYTES_BESIDE_VECTOR = 20
+"""Bytes of a prototype's class, weight and group."""
 BLOCK_ELEMENTS = 1 << 18
 
 
@@ -104,10 +108,18 @@ def check_update(
     if not kinds:
         return update
     path = paths[update.payload.prototype_sets[0]]
-    if path.stat().st_size > MAX_PROTOTYPE_BYTES:
-        raise _malformed("size", f"a prototype set has at most {MAX_PROTOTYPE_BYTES} bytes")
+    max_bytes = max_prototype_bytes(config, dim)
+    if path.stat().st_size > max_bytes:
+        raise _malformed("size", f"a prototype set has at most {max_bytes} bytes in this run")
     prototypes = prototypes_from_bytes(path.read_bytes())
-    check_prototypes(prototypes, update, method=method, dim=dim, class_counts=update.class_counts)
+    check_prototypes(
+        prototypes,
+        update,
+        method=method,
+        dim=dim,
+        class_counts=update.class_counts,
+        max_per_class=config.max_prototypes_per_class,
+    )
     if config.admission.max_prototype_norm is not None:
         check_prototype_norms(prototypes, config.admission.max_prototype_norm)
     return replace(update, num_prototypes=len(prototypes))
@@ -269,8 +281,20 @@ def check_entries(update: Update) -> None:
         raise _malformed("entries", f"more than {MAX_ENTRIES} entries in the payload")
 
 
+def max_prototype_bytes(config: RunConfig, dim: int) -> int:
+    """Return the size of the largest prototype set that a run allows, whose features have size `dim`."""
+    rows = min(MAX_ROWS, len(config.data.classes) * config.max_prototypes_per_class)
+    return min(MAX_PROTOTYPE_BYTES, PROTOTYPE_HEADER_BYTES + rows * (4 * dim + BYTES_BESIDE_VECTOR))
+
+
 def check_prototypes(
-    prototypes: PrototypeSet, update: Update, *, method: Method, dim: int, class_counts: Sequence[int]
+    prototypes: PrototypeSet,
+    update: Update,
+    *,
+    method: Method,
+    dim: int,
+    class_counts: Sequence[int],
+    max_per_class: int = MAX_ROWS_PER_CLASS,
 ) -> None:
     """Check an uploaded prototype set (docs/algorithms.md, rule 1.7).
 
@@ -280,6 +304,7 @@ def check_prototypes(
         method: The run's method.
         dim: The run's feature size D.
         class_counts: The client's samples per class, `[M]`.
+        max_per_class: Most prototypes of a class that the run allows.
 
     Raises:
         MalformedUpdate: check is dim, class_id, group_id, finite, weight, count (also for several means of a class) or sum.
@@ -293,7 +318,7 @@ def check_prototypes(
         raise _malformed("class_id", f"a prototype's class id is outside [0, {num_classes})")
     if len(prototypes) and prototypes.group_ids.min() < -1:
         raise _malformed("group_id", "a prototype's group id is neither an id nor -1 for none")
-    excess = excess_rows(prototypes, num_classes)
+    excess = excess_rows(prototypes, num_classes, max_per_class)
     if excess is not None:
         raise _malformed("count", f"the update has {excess}")
     if not (np.isfinite(prototypes.vectors).all() and np.isfinite(prototypes.weights).all()):

@@ -450,7 +450,7 @@ def test_the_finest_partition_of_8192_samples_of_a_class_is_taken() -> None:
     rows_ND = np.stack([np.cos(angles_N), np.sin(angles_N)], axis=1).astype(np.float32)
     report = fedplcc.client_report(rows_ND, np.zeros(8192, np.int64), 1, fedplcc.Config(partition="first"))
     assert len(report.prototypes) == MAX_ROWS_PER_CLASS
-    assert excess_rows(report.prototypes, 1) is None
+    assert excess_rows(report.prototypes, 1, MAX_ROWS_PER_CLASS) is None
 
 
 FIRST_POISONS: dict[str, tuple[Callable[[Update], Update], bytes | None, str]] = {
