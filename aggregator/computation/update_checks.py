@@ -133,13 +133,15 @@ def check_model(path: Path, expected: TensorTable | None) -> TensorTable:
         expected: Layout of the run's model; None for the first model, which sets it.
 
     Raises:
-        MalformedUpdate: check is header, keys, dtype, shape, offsets, layout or finite.
+        MalformedUpdate: check is header, keys, dtype, shape, offsets, layout, elements or finite.
     """
     with path.open("rb") as file:
         table = _expected_header(file, expected) or read_header(file)
         if expected is not None and table is not expected:
             check_schema(table.schema, expected.schema)
             raise _malformed("layout", "the model's tensors are not laid out as the global model's")
+        if expected is None and not any(entry.num_elements for entry in table.entries):
+            raise _malformed("elements", "no tensor of the model has an element")
         for entry in table.entries:
             if not np.issubdtype(DTYPES[entry.dtype], np.floating):
                 continue

@@ -457,6 +457,7 @@ FIRST_POISONS: dict[str, tuple[Callable[[Update], Update], bytes | None, str]] =
     "NaN": (lambda update: update, to_bytes({"w": np.array([NAN], np.float32)}), "finite"),
     "infinity": (lambda update: update, to_bytes({"w": np.array([INF], np.float32)}), "finite"),
     "no model at all": (lambda update: update, b"a model, honestly", "header"),
+    "no elements": (lambda update: update, to_bytes({"w": np.zeros((0, 6), np.float32)}), "elements"),
     "no feature size": (
         lambda update: replace(update, payload=replace(update.payload, int_lists={})),
         None,
