@@ -131,7 +131,7 @@ def sentence_of(reason: Reason | None) -> str:
         case AggregationFailed():
             return f"round {reason.round_number} cannot be aggregated: {reason.detail}"
         case StoreFails():
-            return f"waits for the disk or database: {reason.detail}; make room or repair it, and the run continues"
+            return f"waits for the disk or database: {reason.detail}; when that is mended, the run continues"
         case Stated():
             return reason.sentence
 
