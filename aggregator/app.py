@@ -32,6 +32,7 @@ from shared.process.disk import why_unusable
 from shared.process.failpoints import arm_from_environment
 from shared.process.log import get_logger, set_up
 from shared.process.metrics import new_registry, serve_metrics
+from shared.process.resources import SERVICE_FILES, remedy_for, require
 from shared.version import VERSION
 from shared.wire.server import RpcServer
 
@@ -40,7 +41,8 @@ log = get_logger("aggregator.app")
 ENDPOINT_FILE = "endpoint.json"
 """File in the state directory while the aggregator serves: ports and process id, for scripts that use port 0."""
 EXIT_OK, EXIT_STORE = 0, 4
-"""Exit codes: ended by a signal; unusable state directory. `EXIT_CONFIG`: wrong settings, or a port is taken."""
+"""Exit codes: ended by a signal; unusable state directory. `EXIT_CONFIG`: wrong settings, a port is taken, or the process
+has too few open files or too little memory."""
 
 BLOCKING_CALLS = 16
 """Threads that call the coordinator."""
@@ -90,6 +92,7 @@ def run(settings: AggregatorSettings) -> int:
     arm_from_environment()
     keep_freed_memory()
     try:
+        require(open_files=SERVICE_FILES)
         with _locked(settings.state_dir):
             return asyncio.run(_serve(settings))
     except InvalidConfig as error:
@@ -224,7 +227,9 @@ def _locked(folder: Path) -> IO[str]:
         ) from None
     except OSError as error:
         file.close()
-        raise StoreUnavailable(f"cannot lock the state directory {folder}: {error.strerror or error}") from error
+        raise StoreUnavailable(
+            f"cannot lock the state directory {folder}: {error.strerror or error}{remedy_for(error)}"
+        ) from error
     return file
 
 

@@ -220,7 +220,7 @@ def sentence_of(reason: Reason | None) -> str:
                 "restore a backup of the state directory, or stop the run"
             )
         case StoreFails():
-            return f"waits for the disk or database: {reason.detail}; make room or repair it, and the run continues"
+            return f"waits for the disk or database: {reason.detail}; when that is mended, the run continues"
         case Stated():
             return reason.sentence
 
