@@ -113,11 +113,13 @@ class Coordinator:
             wall_clock=wall_clock or SteadyClock(),
             monotonic_clock=monotonic_clock,
         )
+        self._layouts = Layouts(store, blobs)
         self.transfers = Transfers(
             self._ledger,
             self._sessions,
             store,
             blobs,
+            self._layouts,
             metrics,
             max_chunk_bytes=self._limits.max_chunk_bytes,
             max_blob_bytes=self._limits.max_blob_bytes,
@@ -138,7 +140,6 @@ class Coordinator:
             max_classes=self._limits.max_classes,
         )
         self._attendance = Attendance(self._ledger, self._sessions, store, metrics)
-        self._layouts = Layouts(store, blobs)
         self._round_work = RoundWork(
             self._ledger, self._layouts, store, blobs, metrics, self._limits.fold_block_elements
         )

@@ -7,6 +7,8 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from aggregator.coordinator.announcements import check_announcement, payload_limits
+from aggregator.coordinator.layouts import Layouts
 from aggregator.coordinator.ledger import Ledger
 from aggregator.coordinator.write_trouble import WriteTrouble
 from aggregator.metrics import AggregatorMetrics
@@ -21,7 +23,6 @@ from aggregator.store.blobs.blob_store import BlobStore
 from aggregator.store.blobs.uploads import Upload
 from shared.errors import (
     BlobNotFound,
-    BlobTooLarge,
     ChunkTooLarge,
     ClientIdTaken,
     FedplccError,
@@ -89,13 +90,14 @@ class Transfers:
         sessions: Sessions,
         store: Store,
         blobs: BlobStore,
+        layouts: Layouts,
         metrics: AggregatorMetrics,
         *,
         max_chunk_bytes: int,
         max_blob_bytes: int,
     ) -> None:
         self._ledger, self._sessions, self._store = ledger, sessions, store
-        self._blobs, self._metrics = blobs, metrics
+        self._blobs, self._layouts, self._metrics = blobs, layouts, metrics
         self.max_chunk_bytes, self._max_blob_bytes = max_chunk_bytes, max_blob_bytes
         self._refused: set[tuple[str, int, int, str, str, str]] = set()
 
@@ -147,7 +149,7 @@ class Transfers:
             self.count_resumed(direction="received")
         self._metrics.rounds.uploads(run_id, number, client_id, now=self._ledger.now())
         with self._ledger.write_trouble.writing("uploads", is_proof=False):
-            upload = self._blobs.uploads.begin(client_id, blob)
+            upload = self._blobs.uploads.begin(client_id, blob, self._budget_bytes(client_id))
 
         @contextmanager
         def guard() -> Iterator[None]:
@@ -257,8 +259,6 @@ class Transfers:
         """Check whether a client may send a blob; returns whether the call only repeats what was committed since."""
         with self.refusals(client_id, run_id, number), self._ledger.lock:
             self._sessions.check(client_id, token)
-            if blob.size_bytes > self._max_blob_bytes:
-                raise BlobTooLarge(f"a blob has at most {self._max_blob_bytes} bytes, this one {blob.size_bytes}")
             run = self._ledger.get(run_id)
             current = run.current_round
             if current is None or current.number != number or client_id not in current.updates:
@@ -268,4 +268,22 @@ class Transfers:
                     if not self._store.has_stored(client_id, blob.sha256):
                         raise
                     return True
+            check_announcement(blob, self._limits(run), max_blob_bytes=self._max_blob_bytes)
         return False
+
+    def _limits(self, run: Run) -> dict[str, int]:
+        """Return the largest size of each blob of an update of the run's open round, by role."""
+        number = run.round_number
+        feature_dim = self._layouts.feature_dim(run) if number > 0 else 0
+        return payload_limits(run, number, feature_dim=feature_dim, max_blob_bytes=self._max_blob_bytes)
+
+    def _budget_bytes(self, client_id: str) -> int:
+        """Return the bytes that a client may have on the disk before a commit: twice what its open rounds take of it.
+
+        Twice, because a trainer that starts again may send other bytes; once where round 0 sets the sizes.
+        """
+        with self._ledger.lock:
+            runs = [
+                run for run in self._ledger.open_runs() if run.current_round and client_id in run.current_round.cohort
+            ]
+            return sum((1 + (run.round_number > 0)) * sum(self._limits(run).values()) for run in runs)
