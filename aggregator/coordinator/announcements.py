@@ -1,4 +1,4 @@
-"""Limits of what a client may announce: the blobs of an update are as large as the run's layout says, and no larger. Pure."""
+"""Limits of what clients announce: the blobs of an update are as large as the run's layout says, and no larger. Pure."""
 
 from __future__ import annotations
 
@@ -44,8 +44,13 @@ def check_announcement(blob: BlobRef, limits: dict[str, int], *, max_blob_bytes:
     if blob.size_bytes > max_blob_bytes:
         raise BlobTooLarge(f"a blob has at most {max_blob_bytes} bytes, this one {blob.size_bytes}")
     if blob.role not in limits:
-        roles = ", ".join(sorted(limits)) or "none"
-        raise MalformedUpdate(f"an update of this round has no blob {blob.role[:64]!r}; it has {roles}", check="roles")
+        if blob.role == MODEL:
+            detail = "an update has no tensor group in this run: its clients keep their models"
+        else:
+            detail = (
+                f"an update of this round has no blob {blob.role[:64]!r}, but {', '.join(sorted(limits)) or 'none'}"
+            )
+        raise MalformedUpdate(detail, check="roles")
     if blob.size_bytes > limits[blob.role]:
         raise MalformedUpdate(
             f"the blob {blob.role!r} has at most {limits[blob.role]} bytes in this run, announced are {blob.size_bytes}",

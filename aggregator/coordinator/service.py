@@ -29,6 +29,7 @@ from aggregator.coordinator.prototype_maps import PrototypeMaps
 from aggregator.coordinator.request_ids import MAX_REQUEST_ID, Requests
 from aggregator.coordinator.round_work import RoundWork
 from aggregator.coordinator.run_creation import RunCreation
+from aggregator.coordinator.space import Space
 from aggregator.coordinator.transfers import Transfers
 from aggregator.metrics import AggregatorMetrics
 from aggregator.presence.sessions import Session, Sessions
@@ -45,6 +46,7 @@ from shared.errors import (
     MalformedRequest,
     NotAMember,
     RoundNotFound,
+    StoreUnavailable,
 )
 from shared.process.clock import Clock, SteadyClock
 from shared.process.log import get_logger
@@ -113,13 +115,14 @@ class Coordinator:
             wall_clock=wall_clock or SteadyClock(),
             monotonic_clock=monotonic_clock,
         )
-        self._layouts = Layouts(store, blobs)
+        self._layouts, self.space = Layouts(store, blobs), Space(self._ledger, blobs)
         self.transfers = Transfers(
             self._ledger,
             self._sessions,
             store,
             blobs,
             self._layouts,
+            self.space,
             metrics,
             max_chunk_bytes=self._limits.max_chunk_bytes,
             max_blob_bytes=self._limits.max_blob_bytes,
@@ -427,9 +430,16 @@ class Coordinator:
                 )
                 if self._requests.was_done(request):
                     return self._ledger.get(run_id)
-            self._ledger.change(run_id, change, request=request)
+            try:
+                self._ledger.change(run_id, change, request=request)
+            except StoreUnavailable:
+                if not self.space.relieve():
+                    raise
+                self._ledger.change(run_id, change, request=request)
             self._end_stopping_runs()
-            return self._ledger.get(run_id)
+            changed = self._ledger.get(run_id)
+            self.space.drop_quarantined(changed)
+            return changed
 
     def _with_client(self, run: Run, client_id: str) -> Run:
         """Check that the run is open and the client is known, so that a mistyped id is refused; return the run."""

@@ -10,6 +10,7 @@ from pathlib import Path
 from aggregator.coordinator.announcements import check_announcement, payload_limits
 from aggregator.coordinator.layouts import Layouts
 from aggregator.coordinator.ledger import Ledger
+from aggregator.coordinator.space import Space
 from aggregator.coordinator.write_trouble import WriteTrouble
 from aggregator.metrics import AggregatorMetrics
 from aggregator.metrics.outcomes import CONTENT_REFUSALS, What
@@ -62,6 +63,7 @@ class Receiver:
             if len(data) > self._max_chunk_bytes:
                 raise ChunkTooLarge(f"a chunk has at most {self._max_chunk_bytes} bytes, this one {len(data)}")
             with self._write_trouble.writing("uploads"):
+                self._blobs.reserve.check()
                 self._upload.write(offset_bytes, data)
             self._on_bytes()
 
@@ -91,13 +93,14 @@ class Transfers:
         store: Store,
         blobs: BlobStore,
         layouts: Layouts,
+        space: Space,
         metrics: AggregatorMetrics,
         *,
         max_chunk_bytes: int,
         max_blob_bytes: int,
     ) -> None:
         self._ledger, self._sessions, self._store = ledger, sessions, store
-        self._blobs, self._layouts, self._metrics = blobs, layouts, metrics
+        self._blobs, self._layouts, self._space, self._metrics = blobs, layouts, space, metrics
         self.max_chunk_bytes, self._max_blob_bytes = max_chunk_bytes, max_blob_bytes
         self._refused: set[tuple[str, int, int, str, str, str]] = set()
 
@@ -149,6 +152,7 @@ class Transfers:
             self.count_resumed(direction="received")
         self._metrics.rounds.uploads(run_id, number, client_id, now=self._ledger.now())
         with self._ledger.write_trouble.writing("uploads", is_proof=False):
+            self._space.require(client_id, blob.size_bytes - offset)
             upload = self._blobs.uploads.begin(client_id, blob, self._budget_bytes(client_id))
 
         @contextmanager
@@ -209,7 +213,11 @@ class Transfers:
         if what == "update" and speaks_against_sender(error):
             after = reject(run, client_id, number, error, now=now)
             why = why_quarantined(after, client_id, config_of(run).admission.quarantine_after)
-            self._ledger.step(run, after if why is None else machine.quarantine(after, client_id, why), extra=events)
+            after = self._ledger.step(
+                run, after if why is None else machine.quarantine(after, client_id, why), extra=events
+            )
+            if why is not None:
+                self._space.drop_quarantined(after)
         else:
             for event in events:
                 self._ledger.record(event)

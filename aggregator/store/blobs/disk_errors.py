@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from shared.errors import StoreUnavailable
+
+FULL = f"the aggregator cannot write to its disk: {os.strerror(errno.ENOSPC)}"
+"""Sentence for a full disk."""
 
 
 @contextmanager

@@ -109,6 +109,29 @@ class Uploads:
         """Remove a client's uploads; stored blobs stay."""
         disk.remove_tree(self.folder / client_id, "upload.forget")
 
+    def held_bytes(self, client_id: str) -> int:
+        """Return the bytes of a client's uploads that no commit has stored yet."""
+        try:
+            files = [path.stat() for path in (self.folder / client_id).iterdir()]
+        except OSError:
+            return 0  # it has none, or they were committed and forgotten meanwhile
+        return sum(status.st_size for status in files if status.st_nlink == 1)
+
+    def holders(self) -> dict[str, int]:
+        """Return the bytes of each client that has uploads, by client id."""
+        with disk_errors():
+            return {folder.name: self.held_bytes(folder.name) for folder in self.folder.iterdir()}
+
+    def drop(self, client_id: str) -> int:
+        """End a client's uploads and remove them; returns their bytes. A stream that sends one is told to begin again."""
+        with self._lock, disk_errors():
+            held_bytes = self.held_bytes(client_id)
+            for name, sha256 in list(self._uploads):
+                if name == client_id:
+                    self._uploads[name, sha256].close()
+            disk.remove_tree(self.folder / client_id, "upload.dropped")
+        return held_bytes
+
     def expire(self, before: float) -> int:
         """Remove inactive uploads without changes since a time (seconds since the epoch); returns the freed bytes."""
         removed_bytes = 0
