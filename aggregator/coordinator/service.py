@@ -33,6 +33,7 @@ from aggregator.coordinator.prototype_maps import PrototypeMaps
 from aggregator.coordinator.request_ids import MAX_REQUEST_ID, Requests
 from aggregator.coordinator.round_work import RoundWork
 from aggregator.coordinator.run_creation import RunCreation
+from aggregator.coordinator.space import Space
 from aggregator.coordinator.transfers import Transfers
 from aggregator.metrics import AggregatorMetrics
 from aggregator.presence.sessions import Session, Sessions
@@ -49,6 +50,7 @@ from shared.errors import (
     MalformedRequest,
     NotAMember,
     RoundNotFound,
+    StoreUnavailable,
 )
 from shared.process.clock import Clock, SteadyClock
 from shared.process.log import get_logger
@@ -121,11 +123,14 @@ class Coordinator:
             monotonic_clock=monotonic_clock,
             pending_days=self._limits.pending_days,
         )
+        self._layouts, self.space = Layouts(store, blobs), Space(self._ledger, blobs)
         self.transfers = Transfers(
             self._ledger,
             self._sessions,
             store,
             blobs,
+            self._layouts,
+            self.space,
             metrics,
             max_chunk_bytes=self._limits.max_chunk_bytes,
             max_blob_bytes=self._limits.max_blob_bytes,
@@ -148,7 +153,6 @@ class Coordinator:
             max_open_runs=self._limits.max_open_runs,
         )
         self._attendance = Attendance(self._ledger, self._sessions, store, metrics)
-        self._layouts = Layouts(store, blobs)
         self._round_work = RoundWork(
             self._ledger, self._layouts, store, blobs, metrics, self._limits.fold_block_elements, monotonic_clock
         )
@@ -498,9 +502,16 @@ class Coordinator:
                 )
                 if self._requests.was_done(request):
                     return self._ledger.get(run_id)
-            self._ledger.change(run_id, change, request=request)
+            try:
+                self._ledger.change(run_id, change, request=request)
+            except StoreUnavailable:
+                if not self.space.relieve():
+                    raise
+                self._ledger.change(run_id, change, request=request)
             self._end_stopping_runs()
-            return self._ledger.get(run_id)
+            changed = self._ledger.get(run_id)
+            self.space.drop_quarantined(changed)
+            return changed
 
     def _with_client(self, run: Run, client_id: str) -> Run:
         """Check that the run is open and the client is known, so that a mistyped id is refused; return the run."""
