@@ -40,9 +40,12 @@ from shared.process.failpoints import failpoint
 from shared.process.log import get_logger
 from shared.reasons import RowDamaged, sentence_of
 from shared.tensors import prototypes_from_bytes
-from shared.types import Evaluation, Event, PrototypeCounts, Round, RoundPhase, Run, RunStatus, Update
+from shared.types import Evaluation, Event, EventQuery, PrototypeCounts, Round, RoundPhase, Run, RunStatus, Update
 
 log = get_logger(__name__)
+
+RESTARTS = 100
+"""Latest restarts of a run that are looked through for those of its open round."""
 
 T = TypeVar("T")
 _Change: TypeAlias = tuple[Callable[[Changes], Any], Context]
@@ -81,6 +84,8 @@ class Ledger:
         self._runs: Mapping[str, Run] = MappingProxyType(readable)
         self._groups: Groups[_Change] = Groups(self.lock, self._write_group)
         self._configs: dict[str, RunConfig] = {}
+        self._interrupted: dict[str, tuple[int, Collection[str]]] = {}
+        """The open round of each run that an earlier process left, and its phases in which an aggregator was started."""
         # A run's times never decrease, so no duration in it is negative.
         self.now = not_before(wall_clock, max((run.updated_at for run in self._runs.values()), default=0.0))
         self._deadlines = Deadlines(sessions, wall_clock=self.now, monotonic_clock=monotonic_clock)
@@ -104,13 +109,26 @@ class Ledger:
 
     def _recovery(self, run: Run) -> Step:
         now = self.now()
-        event = Event(type="run_recovered", run_id=run.run_id, round=run.round_number, time=now)
+        phase = {} if run.current_round is None else {"phase": run.current_round.phase.value}
+        event = Event(type="run_recovered", run_id=run.run_id, round=run.round_number, data=phase, time=now)
         try:
+            self._interrupted[run.run_id] = self._interruptions(run)
             return self._settled_or_parked(run, self._with_counts(run), now, extra=[event])
         except StoreUnavailable:
             raise
         except Exception as error:
             return self._settled_or_parked(run, self._parked(run, error), now, extra=[event])
+
+    def _interruptions(self, run: Run) -> tuple[int, Collection[str]]:
+        """Return the number of the open round and the phases of it in which an aggregator was started, this one included."""
+        current = run.current_round
+        if current is None or not machine.has_open_round(run):
+            return -1, ()
+        query = EventQuery(run_id=run.run_id, types=("run_recovered",), newest_first=True, limit=RESTARTS)
+        earlier = [event for event in self._store.list_events(query) if event.round == current.number]
+        # An event of an earlier version has no phase: any phase may be the one.
+        unknown = () if all("phase" in event.data for event in earlier) else tuple(RoundPhase)
+        return current.number, {current.phase.value, *unknown, *(event.data.get("phase", "") for event in earlier)}
 
     def _show_last_round(self, run_id: str) -> None:
         """Set the metrics of an open run to its last committed round, which may be hours old."""
@@ -457,7 +475,8 @@ class Ledger:
         evaluated = config.algorithm.evaluated_models(config.method)
         num_global = current.prototype_counts.total
         line = results.metrics_line(current, domains=domains, num_global_prototypes=num_global, evaluated=evaluated)
-        timings = results.timings_line(current, now=now)
+        number, phases = self._interrupted.get(run.run_id, (-1, ()))
+        timings = results.timings_line(current, now=now, interrupted=phases if number == current.number else ())
         return machine.commit_round(
             run, results_json=canonical_json(line), timings_json=canonical_json(timings), now=now
         )
@@ -508,6 +527,7 @@ class Ledger:
                 self._moved.add(after.run_id)
             if after.status.is_final:
                 self._configs.pop(after.run_id, None)
+                self._interrupted.pop(after.run_id, None)
             if after.status.is_final and not before.status.is_final:
                 self._metrics.runs.ended(after, now=now)
         if any(_shows_differently(states[0], states[-1]) for states in changed):
