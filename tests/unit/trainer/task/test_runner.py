@@ -31,6 +31,7 @@ from shared.errors import (
     RoundClosed,
     StaleRound,
     Unavailable,
+    UpdateLost,
 )
 from shared.methods import base
 from shared.process import failpoints
@@ -272,6 +273,56 @@ def test_an_acknowledged_update_is_trained_anew_when_it_is_asked_for_again(data:
     runner.perform(task, aggregator)
     (_, first), (_, second) = aggregator.updates
     assert first.same_content(second)
+
+
+@pytest.mark.parametrize("method", ["fedavg", "fedplcc", "moon"])
+@pytest.mark.parametrize("restarted", [False, True], ids=["same process", "restarted"])
+def test_a_committed_update_that_is_asked_for_again_is_sent_without_training(
+    data: str, tmp_path: Path, method: str, restarted: bool
+) -> None:
+    aggregator, activities = MemoryAggregator(), []
+    task = a_train_task(aggregator, data, a_run(method))
+    runner = TaskRunner(ClientSite.at("ann", "hospital", data), ClientStates(tmp_path, keeps_sent=True))
+    runner.perform(task, aggregator)
+    blobs = dict(aggregator.stored)
+    ((_, first),) = aggregator.updates
+    aggregator.stored.clear()
+    aggregator.updates.clear()
+    if restarted:
+        runner = TaskRunner(ClientSite.at("ann", "hospital", data), ClientStates(tmp_path, keeps_sent=True))
+    again = replace(task, missing=(first.payload.blobs[0].sha256,), times_asked=1)
+    for _ in range(2):  # it may get damaged twice
+        runner.perform(again, aggregator, on_activity=lambda activity, _: activities.append(activity))
+    assert ClientActivity.TRAINING not in activities
+    assert all(update.same_content(first) for _, update in aggregator.updates)
+    assert aggregator.stored == blobs
+    runner.perform(replace(task, round=2), aggregator)
+    kept = ClientStates(tmp_path).manifest.sent["run-1"]
+    assert kept.round == 2, "one update of a run is kept"
+
+
+def test_a_client_that_no_longer_has_its_update_trains_it_again_or_says_so(data: str, tmp_path: Path) -> None:
+    for method in ("fedavg", "moon"):
+        folder = tmp_path / method
+        aggregator = MemoryAggregator()
+        task = a_train_task(aggregator, data, a_run(method))
+        runner = TaskRunner(ClientSite.at("ann", "hospital", data), ClientStates(folder, keeps_sent=True))
+        runner.perform(task, aggregator)
+        ((_, first),) = aggregator.updates
+        lost = first.payload.blobs[0].sha256
+        state = ClientStates(folder).manifest.promoted.get("run-1")
+        if state is None or state.state is None or state.state.sha256 != lost:
+            (folder / lost).unlink()
+        else:
+            (folder / lost).write_bytes(b"damaged")
+        again = replace(task, missing=(lost,), times_asked=1)
+        if method == "moon":
+            with pytest.raises(UpdateLost):
+                runner.perform(again, aggregator)
+            assert UpdateLost.reason in HINTS
+        else:
+            runner.perform(again, aggregator)
+            assert aggregator.updates[-1][1].same_content(first)
 
 
 def test_a_stop_ends_training_before_the_next_batch_and_leaves_nothing_behind(data: str) -> None:
