@@ -16,7 +16,6 @@ import sys
 import tempfile
 import threading
 import time
-import urllib.request
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
@@ -24,10 +23,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from prometheus_client.parser import text_string_to_metric_families
-
 from benchmarks.models import Updates
-from benchmarks.processes import ANSWER_S, peer
+from benchmarks.processes import ANSWER_S, calls_of_trainers, peer
 from benchmarks.report import Row, finish, options
 from benchmarks.trainers import CLIENTS, Trainer, create_run, following
 from shared.gen.fedplcc.v1 import run_service_pb2, run_service_pb2_grpc, types_pb2
@@ -110,7 +107,7 @@ def profile(folder: Path, file: Path, rounds: int, clients: Sequence[str]) -> Co
                 time.sleep(0.5)
                 answer = control.GetRun(run_service_pb2.GetRunRequest(run_id=run_id), timeout=ANSWER_S)
                 status = answer.run.status
-        calls = _calls(metrics_port)
+        calls = calls_of_trainers(metrics_port)
         served.control.send("end")
         served.receive()
         return calls
@@ -160,23 +157,6 @@ def train(control: Connection, index: int, address: str) -> None:
         control.send(None)
         with suppress(EOFError):
             control.recv()
-
-
-def _calls(metrics_port: int) -> Counter[str]:
-    """Calls of trainers that have ended, by method, as the aggregator counts them."""
-    with urllib.request.urlopen(f"http://127.0.0.1:{metrics_port}/metrics", timeout=ANSWER_S) as answer:
-        families = text_string_to_metric_families(answer.read().decode())
-        samples = [sample for family in families for sample in family.samples]
-    return Counter(
-        {
-            sample.labels["grpc_method"]: int(sample.value)
-            for sample in samples
-            if sample.name == "grpc_server_handled_total"
-            and sample.labels["grpc_service"].endswith("RoundService")
-            and sample.labels["grpc_code"] == "OK"
-            and sample.value
-        }
-    )
 
 
 def parts_of(stats: Mapping[Any, Any]) -> Counter[str]:
