@@ -451,13 +451,14 @@ def test_the_finest_partition_of_8192_samples_of_a_class_is_taken() -> None:
     rows_ND = np.stack([np.cos(angles_N), np.sin(angles_N)], axis=1).astype(np.float32)
     report = fedplcc.client_report(rows_ND, np.zeros(8192, np.int64), 1, fedplcc.Config(partition="first"))
     assert len(report.prototypes) == MAX_ROWS_PER_CLASS
-    assert excess_rows(report.prototypes, 1) is None
+    assert excess_rows(report.prototypes, 1, MAX_ROWS_PER_CLASS) is None
 
 
 FIRST_POISONS: dict[str, tuple[Callable[[Update], Update], bytes | None, str]] = {
     "NaN": (lambda update: update, to_bytes({"w": np.array([NAN], np.float32)}), "finite"),
     "infinity": (lambda update: update, to_bytes({"w": np.array([INF], np.float32)}), "finite"),
     "no model at all": (lambda update: update, b"a model, honestly", "header"),
+    "no elements": (lambda update: update, to_bytes({"w": np.zeros((0, 6), np.float32)}), "elements"),
     "no feature size": (
         lambda update: replace(update, payload=replace(update.payload, int_lists={})),
         None,
