@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import IO
 
 from aggregator.aggregation_pool import AggregationPool
-from aggregator.coordinator.garbage import GarbageCollection, Keep
+from aggregator.coordinator.collection import GarbageCollection
+from aggregator.coordinator.garbage import Keep
 from aggregator.coordinator.service import Coordinator, Limits
 from aggregator.metrics import AggregatorMetrics
 from aggregator.servicer.round_service import RoundServicer
@@ -52,13 +53,13 @@ COLLECTION_S = 60.0
 
 
 class GarbageCollector:
-    """The thread that removes unneeded blobs: after changes that may leave some, and at intervals."""
+    """The thread that removes unneeded blobs, step by step: after changes that may leave some, and at intervals."""
 
     def __init__(self, coordinator: Coordinator, collection: GarbageCollection) -> None:
         self._collection = collection
         self._wake, self._is_ending = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name="collection", daemon=True)
-        coordinator.subscribe(lambda _tasks_changed: self._wake.set())
+        coordinator.subscribe(lambda _tasks_of: self._wake.set())
 
     def start(self) -> None:
         """Start the thread with the garbage that an earlier process left."""
@@ -66,20 +67,19 @@ class GarbageCollector:
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread after the current batch."""
+        """End the thread after the current batch of blobs."""
         self._is_ending.set()
         self._wake.set()
         self._thread.join()
 
     def _run(self) -> None:
-        while not self._is_ending.is_set():
-            self._wake.wait(COLLECTION_S)
+        while not self._is_ending.wait(self._collection.wait_s()):
+            if not self._collection.is_due():
+                self._wake.wait(COLLECTION_S)
             self._wake.clear()
-            if self._is_ending.wait(self._collection.wait_s()):
-                return
             try:
                 if self._collection.is_due():
-                    self._collection.collect(self._is_ending.is_set)
+                    self._collection.step(self._is_ending.is_set)
             except StoreUnavailable as error:
                 log.error("collection_failed", detail=error.detail)
             except Exception:
@@ -124,6 +124,7 @@ async def _serve(settings: AggregatorSettings) -> int:
         lease_heartbeats=settings.lease_heartbeats,
         max_chunk_bytes=settings.max_chunk_bytes,
         max_blob_bytes=settings.max_blob_bytes,
+        max_inline_bytes=settings.max_inline_bytes,
         fold_block_elements=settings.fold_block_elements,
     )
     url = None if settings.database_url is None else settings.database_url.get_secret_value()

@@ -6,8 +6,10 @@ timings.jsonl, outside every hash.
 
 from __future__ import annotations
 
+import math
 import platform
 from collections.abc import Mapping, Sequence
+from fractions import Fraction
 from importlib import metadata
 from typing import Any
 
@@ -45,13 +47,19 @@ def accuracy_by_domain(
 
 
 def mean_losses(updates: Sequence[Update]) -> dict[str, float]:
-    """Mean training loss by term over the cohort, weighted by number of samples, summed in the order given."""
+    """Mean training loss by term over the cohort, weighted by number of samples, summed in the order given.
+
+    A sum beyond the range of float64 is computed again without rounding: a mean of finite losses is finite.
+    """
     names = sorted({name for update in updates for name in update.losses})
     means = {}
     for name in names:
         having = [update for update in updates if name in update.losses]
         weight = sum(update.num_examples for update in having)
         means[name] = sum(update.losses[name] * update.num_examples for update in having) / max(weight, 1)
+        if not math.isfinite(means[name]):
+            total = sum((Fraction(update.losses[name]) * update.num_examples for update in having), Fraction())
+            means[name] = float(total / max(weight, 1))
     return means
 
 

@@ -131,6 +131,9 @@ class AggregatorSettings(Settings):
     """Largest chunk of a transfer."""
     max_blob_bytes: int = Field(4 << 30, ge=1 << 10)
     """Largest model or prototype set."""
+    max_inline_bytes: int = Field(256 << 10, ge=0, le=1 << 20)
+    """Most bytes of models and prototype sets inside one message, a commit or a task. Larger ones are transferred in chunks;
+    with 0 all of them are."""
     idle_s: float = Field(60.0, ge=0.1, le=3600)
     """Seconds in which the other end of a transfer, or of an open stream, may send or read nothing."""
     fold_block_elements: int = Field(1 << 18, ge=1, le=1 << 26)

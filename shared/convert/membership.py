@@ -54,7 +54,9 @@ def membership_to_proto(membership: Membership) -> round_service_pb2.JoinRespons
         heartbeat_interval=duration(membership.heartbeat_interval_s),
         lease=duration(membership.lease_s),
         limits=round_service_pb2.TransferLimits(
-            max_chunk_bytes=membership.max_chunk_bytes, max_blob_bytes=membership.max_blob_bytes
+            max_chunk_bytes=membership.max_chunk_bytes,
+            max_blob_bytes=membership.max_blob_bytes,
+            max_inline_bytes=membership.max_inline_bytes,
         ),
         last_committed=None if membership.last_committed is None else committed_to_proto(membership.last_committed),
         version=membership.version,
@@ -72,6 +74,7 @@ def membership_from_proto(response: round_service_pb2.JoinResponse) -> Membershi
         lease_s=seconds_of(response.lease),
         max_chunk_bytes=at_least(1, "max_chunk_bytes", response.limits.max_chunk_bytes),
         max_blob_bytes=at_least(1, "max_blob_bytes", response.limits.max_blob_bytes),
+        max_inline_bytes=at_least(0, "max_inline_bytes", response.limits.max_inline_bytes),
         last_committed=committed_from_proto(response.last_committed) if response.HasField("last_committed") else None,
         version=bounded_text("version", response.version),
         open_runs=tuple(response.open_runs.run_ids) if response.HasField("open_runs") else None,
