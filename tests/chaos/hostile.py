@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -120,6 +120,10 @@ class Attack:
             if task.kind in (TaskKind.INIT, TaskKind.EVALUATE):
                 self.grpc.perform(task)
         raise AssertionError("the stream of tasks ended")
+
+    def enter(self, held: AbstractContextManager[object]) -> None:
+        """Hold something until the attack is over."""
+        self._around.enter_context(held)
 
     def again_and_again(self, act: Callable[[], object]) -> None:
         """Do something in a thread until the attack is over, whatever the answer."""
