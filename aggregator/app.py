@@ -21,6 +21,7 @@ from aggregator.servicer.round_service import RoundServicer
 from aggregator.servicer.run_service import RunServicer
 from aggregator.servicer.wakeups import Wakeups
 from aggregator.store.blobs.blob_store import BlobStore
+from aggregator.store.blobs.reserve import make_room_to_start
 from aggregator.store.opening import open_store
 from shared.config.settings import EXIT_CONFIG as EXIT_CONFIG
 from shared.config.settings import AggregatorSettings
@@ -94,6 +95,7 @@ def run(settings: AggregatorSettings) -> int:
     try:
         require(open_files=SERVICE_FILES)
         with _locked(settings.state_dir):
+            _make_room(settings.state_dir)
             return asyncio.run(_serve(settings))
     except InvalidConfig as error:
         log.error("cannot_start", detail=error.detail)
@@ -126,6 +128,8 @@ async def _serve(settings: AggregatorSettings) -> int:
         max_blob_bytes=settings.max_blob_bytes,
         max_inline_bytes=settings.max_inline_bytes,
         fold_block_elements=settings.fold_block_elements,
+        max_open_runs=settings.max_open_runs,
+        pending_days=settings.pending_days,
     )
     url = None if settings.database_url is None else settings.database_url.get_secret_value()
     store = await asyncio.to_thread(open_store, settings.state_dir, url, on_lost=on_lost)
@@ -202,6 +206,7 @@ async def _tick(coordinator: Coordinator, interval_s: float) -> None:
     while True:
         await asyncio.sleep(interval_s)
         try:
+            await asyncio.to_thread(coordinator.space.look)
             await asyncio.to_thread(coordinator.tick)
         except StoreUnavailable as error:
             log.error("store_unavailable", detail=error.detail)
@@ -229,6 +234,13 @@ def _locked(folder: Path) -> IO[str]:
             f"cannot lock the state directory {folder}: {error.strerror or error}{remedy_for(error)}"
         ) from error
     return file
+
+
+def _make_room(folder: Path) -> None:
+    try:
+        make_room_to_start(folder)
+    except OSError as error:
+        raise StoreUnavailable(why_unusable(folder, error)) from error
 
 
 def _write_endpoint(folder: Path, port: int, metrics_port: int | None) -> None:

@@ -127,8 +127,7 @@ def check_update(
             check_norm(update.norm, config.admission.max_update_norm)
     if not kinds:
         return update
-    blob = update.payload.prototype_sets[0]
-    max_bytes = max_prototype_bytes(config, dim)
+    blob, max_bytes = update.payload.prototype_sets[0], max_prototype_bytes(config, dim)
     if blob.size_bytes > max_bytes:
         raise _malformed("size", f"a prototype set has at most {max_bytes} bytes in this run")
     prototypes = prototypes_from_bytes(contents[blob].read_bytes())

@@ -301,6 +301,10 @@ class QuorumSection(Section):
     """Seconds after the start of a phase (first model, training, evaluation) from which a round proceeds without clients
     that are away or make no progress, if the others form the quorum. It waits for clients that make progress, however slow.
     No deadline if not set."""
+    hard_deadline_s: float | None = Field(None, gt=0, le=31_536_000)
+    """Seconds after the start of a phase from which a round proceeds also without clients that make progress, if those that
+    are done form the quorum; longer than `deadline_s`. A restart of the aggregator and a resumed run count anew. No hard
+    deadline if not set."""
     min_clients: int | None = Field(None, ge=1, le=100_000)
     """Fewest clients whose updates, and later reports, a round needs. The whole cohort if neither this nor `every_domain`
     is set."""
@@ -313,14 +317,28 @@ class QuorumSection(Section):
     on_no_quorum: Literal["wait", "fail"] = "wait"
     """Behaviour of a run that cannot reach its quorum: wait for clients, and name them, or fail."""
 
+    @model_serializer(mode="wrap")
+    def _without_what_is_not_set(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        # The key was added after its section; runs with the section but without the key keep their hashes.
+        values: dict[str, Any] = plain(self)
+        if values["hard_deadline_s"] is None:
+            del values["hard_deadline_s"]
+        return values
+
     @model_validator(mode="after")
     def _somebody_may_be_missing(self) -> Self:
         may_miss = self.min_clients is not None or self.every_domain
-        is_timed = may_miss or self.silence_s != type(self).model_fields["silence_s"].default
+        is_timed = (
+            may_miss
+            or self.hard_deadline_s is not None
+            or self.silence_s != type(self).model_fields["silence_s"].default
+        )
         if is_timed and self.deadline_s is None:
             raise InvalidKey(
                 "deadline_s", "set 'deadline_s' too: without a deadline every round waits for its whole cohort"
             )
+        if self.deadline_s is not None and self.hard_deadline_s is not None and self.hard_deadline_s <= self.deadline_s:
+            raise InvalidKey("hard_deadline_s", "set 'hard_deadline_s' to more seconds than 'deadline_s'")
         if self.deadline_s is not None and not may_miss and self.on_no_quorum == "wait":
             raise InvalidKey(
                 "min_clients",

@@ -101,6 +101,22 @@ def make_state_folder(folder: Path, step: str) -> None:
     fsync_folder(folder.parent, step)
 
 
+def allocate(path: Path, num_bytes: int, step: str) -> None:
+    """Make a file that really takes so many bytes of the disk, durably; what is in it does not matter.
+
+    Raises:
+        OSError: The disk refuses; the file may be there, and smaller.
+    """
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    try:
+        with durable_step(step, "allocate"):
+            os.posix_fallocate(descriptor, 0, num_bytes)
+        fsync_file(descriptor, step)
+    finally:
+        os.close(descriptor)
+    fsync_folder(path.parent, step)
+
+
 def remove(path: Path, step: str) -> None:
     """Remove a file; a missing file is fine.
 

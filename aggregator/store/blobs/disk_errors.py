@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from shared.errors import StoreUnavailable
 from shared.process.resources import remedy_for
+
+FULL = f"the aggregator cannot write to its disk: {os.strerror(errno.ENOSPC)}"
+"""Sentence for a full disk."""
 
 
 @contextmanager

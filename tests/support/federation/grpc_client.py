@@ -199,8 +199,8 @@ class RunControl:
             run: types_pb2.Run = self.stub.StopRun(request, timeout=DEADLINE_S).run
         return run
 
-    def quarantine(self, run_id: str, client_id: str) -> types_pb2.Run:
-        request = run_pb2.QuarantineClientRequest(run_id=run_id, client_id=client_id)
+    def quarantine(self, run_id: str, client_id: str, *, request_id: str = "") -> types_pb2.Run:
+        request = run_pb2.QuarantineClientRequest(run_id=run_id, client_id=client_id, request_id=request_id)
         with translated():
             run: types_pb2.Run = self.stub.QuarantineClient(request, timeout=DEADLINE_S).run
         return run

@@ -14,6 +14,7 @@ import pytest
 import safetensors.numpy
 
 from aggregator.computation import update_checks
+from shared.bounds import MAX_EXAMPLES
 from shared.config.run import parse_run_config
 from shared.errors import MalformedUpdate, NotInCohort
 from shared.methods import fedplcc
@@ -383,7 +384,7 @@ def test_an_absurd_sample_count_is_refused_although_the_client_joined_with_it(fe
     run = federation.create("fedplcc", run={"rounds": 1})
     federation.step(["ann"])
     federation.step(["ann"])
-    count = update_checks.MAX_EXAMPLES + 1
+    count = MAX_EXAMPLES + 1
     federation.coordinator.join(replace(BOB.record, num_examples=count, class_counts={"a": count}), BOB.token)
     task = federation.task(BOB)
     update, blobs = saying(num_examples=count, class_counts=(count, 0, 0))(what_bob_sends(federation, task))

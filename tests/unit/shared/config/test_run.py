@@ -264,6 +264,9 @@ def test_a_run_that_does_not_set_quorum_keeps_the_hash_that_it_had_before_there_
     assert timed.hash != plain.hash
     assert timed.quorum.silence_s == 120.0
     assert parse_run_config(json.loads(timed.canonical_json)) == timed
+    assert "hard_deadline_s" not in timed.canonical_json
+    hard = parse_run_config(a_document(quorum={"deadline_s": 600.0, "min_clients": 1, "hard_deadline_s": 700.0}))
+    assert parse_run_config(json.loads(hard.canonical_json)) == hard
 
 
 NO_DEADLINE = "quorum: set 'deadline_s' too: without a deadline every round waits for its whole cohort"
@@ -306,6 +309,12 @@ NO_DEADLINE = "quorum: set 'deadline_s' too: without a deadline every round wait
             {"deadline_s": 1.0, "min_clients": 1, "silence_s": 0.0},
             {},
             "quorum.silence_s = 0.0: input should be greater than 0",
+        ),
+        ({"hard_deadline_s": 60.0}, {}, NO_DEADLINE),
+        (
+            {"deadline_s": 60.0, "min_clients": 1, "hard_deadline_s": 60.0},
+            {},
+            "quorum: set 'hard_deadline_s' to more seconds than 'deadline_s'",
         ),
         ({"on_no_quorum": "stop"}, {}, "quorum.on_no_quorum = \"stop\": input should be 'wait' or 'fail'"),
         ({"deadline": 600.0}, {}, "unknown key 'quorum.deadline'; did you mean 'quorum.deadline_s'?"),
