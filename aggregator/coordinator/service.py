@@ -193,7 +193,9 @@ class Coordinator:
             self._ledger.get(before)
         with self._ledger.lock:
             found = self._store.list_runs(limit=limit, before=before)
-            return [self._explained(self._ledger.find_open(run.run_id) or run) for run in found]
+            damaged = {run_id: self._ledger.get(run_id) for run_id in self._ledger.damaged_runs()}
+            known = (self._ledger.find_open(run.run_id) or damaged.get(run.run_id) or run for run in found)
+            return [self._explained(run) for run in known]
 
     def list_rounds(self, run_id: str, *, after: int = -1, limit: int = 1000) -> list[Round]:
         """Rounds of a run in order, without updates and evaluations."""

@@ -31,7 +31,10 @@ ROWS = {
     "cohort": ("UPDATE rounds SET cohort = '[\"ann\"]' WHERE number = 1", "rounds"),
     "no cohort": ("UPDATE rounds SET cohort = '{' WHERE number = 1", "rounds"),
     "no round": ("DELETE FROM rounds WHERE number = 1", "rounds"),
-    "update": ("UPDATE updates SET \"update\" = replace(\"update\", '5', '6') WHERE round = 1 AND client_id = 'ann'", "updates"),
+    "update": (
+        "UPDATE updates SET \"update\" = replace(\"update\", '5', '6') WHERE round = 1 AND client_id = 'ann'",
+        "updates",
+    ),
     "no update": ("UPDATE updates SET \"update\" = '!' WHERE round = 1 AND client_id = 'ann'", "updates"),
     "sender": ("UPDATE updates SET client_id = 'zoe' WHERE round = 1 AND client_id = 'ann'", "updates"),
 }
