@@ -22,6 +22,7 @@ PARTS: Mapping[str, str] = {
     "exactly_once": "duplicates, replays, late arrivals, restarts, judged by an oracle",
     "exploration": "every reachable state of small federations",
     "fuzz": "ten thousand poisoned updates",
+    "numeric_limits": "every number of every RPC and key at the limits of its type, alone and in pairs",
 }
 """Modules of this folder, and what they do."""
 
