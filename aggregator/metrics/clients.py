@@ -66,6 +66,8 @@ class ClientSeries(AtScrape):
         self._most, self._clock = most, clock
         self._started = clock()
         self._shown: dict[str, _Shown] = {}
+        self.held_bytes: Callable[[str], int] = lambda _client_id: 0
+        """Returns the bytes of a client's uploads on the disk."""
         self._lock = threading.Lock()
 
     def use_clock(self, clock: Callable[[], float]) -> None:
@@ -114,6 +116,11 @@ class ClientSeries(AtScrape):
             "Whether a client cannot do its task, or reported a problem within the last minute: 1 or 0.",
             labels=["client"],
         )
+        held = GaugeMetricFamily(
+            f"{PREFIX}_client_held_bytes",
+            "Bytes of a client's uploads on the disk that no commit has stored yet.",
+            labels=["client"],
+        )
         families = {
             name: GaugeMetricFamily(f"{PREFIX}_{reading.metric}", reading.text, labels=["client"])
             for name, reading in READINGS.items()
@@ -125,10 +132,11 @@ class ClientSeries(AtScrape):
             connected.add_metric(labels, entry.is_connected)
             silence.add_metric(labels, max(0.0, now - entry.last_seen))
             problem.add_metric(labels, entry.has_problem(now))
+            held.add_metric(labels, self.held_bytes(name))
             for reading, value in entry.readings.items():
                 if reading in families:
                     families[reading].add_metric(labels, value)
-        yield from (connected, silence, problem, *families.values())
+        yield from (connected, silence, problem, held, *families.values())
 
 
 class ClientMetrics:
@@ -150,6 +158,10 @@ class ClientMetrics:
     def use_clock(self, clock: Callable[[], float]) -> None:
         """Set the monotonic clock of the sessions."""
         self._series.use_clock(clock)
+
+    def follow_uploads(self, held_bytes: Callable[[str], int]) -> None:
+        """Set the function that returns the bytes of a client's uploads on the disk."""
+        self._series.held_bytes = held_bytes
 
     def registered(self, num_clients: int) -> None:
         """Count clients that joined for the first time."""

@@ -19,9 +19,9 @@ log = get_logger(__name__)
 
 RESERVE_FILE = "reserve"
 """Name of the reserve's file in the state directory."""
-MOST_BYTES = 32 << 20
-LARGEST_SHARE = 16
-"""The reserve of a small disk is this part of it."""
+LEAST_BYTES, MOST_BYTES = 512 << 10, 32 << 20
+PART = 64
+"""Between these the reserve is this part of the disk."""
 
 
 class Reserve:
@@ -40,7 +40,7 @@ class Reserve:
             OSError: The disk cannot be asked.
         """
         found = os.statvfs(self._folder)
-        return min(MOST_BYTES, found.f_blocks * found.f_frsize // LARGEST_SHARE)
+        return max(LEAST_BYTES, min(MOST_BYTES, found.f_blocks * found.f_frsize // PART))
 
     @property
     def is_held(self) -> bool:
