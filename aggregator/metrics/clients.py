@@ -22,6 +22,8 @@ from shared.types import ClientActivity, Run
 
 MAX_CLIENTS = 256
 """Default number of clients with series of their own."""
+MAX_HOLDERS = 16
+"""Most clients whose uploads on the disk are shown: the largest."""
 KEEP_LOST_S = 3600.0
 """Seconds for which a lost client keeps its series if no open run names it."""
 KEEP_PROBLEM_S = 60.0
@@ -118,7 +120,7 @@ class ClientSeries(AtScrape):
         )
         held = GaugeMetricFamily(
             f"{PREFIX}_client_held_bytes",
-            "Bytes of a client's uploads on the disk that no commit has stored yet.",
+            "Bytes of a client's uploads on the disk that no commit has stored yet; of the largest holders.",
             labels=["client"],
         )
         families = {
@@ -132,10 +134,13 @@ class ClientSeries(AtScrape):
             connected.add_metric(labels, entry.is_connected)
             silence.add_metric(labels, max(0.0, now - entry.last_seen))
             problem.add_metric(labels, entry.has_problem(now))
-            held.add_metric(labels, self.held_bytes(name))
             for reading, value in entry.readings.items():
                 if reading in families:
                     families[reading].add_metric(labels, value)
+        holders = [(self.held_bytes(name), name) for name, _entry in shown]
+        for num_bytes, name in sorted(holders, reverse=True)[:MAX_HOLDERS]:
+            if num_bytes:
+                held.add_metric((name,), num_bytes)
         yield from (connected, silence, problem, held, *families.values())
 
 
