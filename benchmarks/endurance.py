@@ -1,8 +1,8 @@
 """An aggregator through very many tiny rounds: what grows with their number, and how much garbage waits.
 
-A real aggregator and two clients of it in a process of their own, over gRPC: they train nothing, so a round is as short as
-its calls. Every thousand rounds a line says what the aggregator's process has (memory, descriptors, threads), what lies on its
-disk (blobs, database, log), and the most blobs that waited for their removal since the line before.
+A real aggregator and two clients of it in a process of their own, over gRPC. They train nothing, so a round is as short as
+its calls. Every thousand rounds a line says what the aggregator holds (memory, descriptors, threads), what lies on its disk
+(blobs, database, log), and the most blobs that waited for their removal since the line before.
 """
 
 from __future__ import annotations

@@ -33,15 +33,17 @@
     |   |-- FileNotAllowed             a run names a file that the owner did not list
     |   |-- DownloadNotAllowed         a run wants a download that the owner did not list
     |   |-- UploadSuperseded           another stream of the same upload has taken over
+    |   |-- UpdateLost                 an update that is asked for again is no longer there
     |   `-- InvalidTransition          the run's status does not allow this
     |-- ResourceExhausted
-    |   |-- BlobTooLarge  ChunkTooLarge  Overloaded
+    |   |-- BlobTooLarge  ChunkTooLarge  TooManyOpenRuns  Overloaded
     |-- Unavailable
     |   |-- StoreUnavailable           disk or database
     |   |   `-- DiskFull                   no room on the disk
     |   `-- AggregatorUnavailable      no aggregator answers
     |-- TransferIdle               the peer of a transfer sent or read nothing for too long
     |-- PayloadCorrupt             stored bytes fail their checksum
+    |   `-- RowCorrupt                 a row of the database fails its checksum
     `-- Internal                   a bug; the text is fixed
 
 Each class has a `code` (a number of google.rpc.Code: nothing here needs gRPC), a `reason` in UPPER_SNAKE_CASE and a sentence
@@ -332,6 +334,12 @@ class UploadSuperseded(FailedPrecondition):
     reason = "UPLOAD_SUPERSEDED"
 
 
+class UpdateLost(FailedPrecondition):
+    """The aggregator asks for an update again that the client no longer has and cannot make again."""
+
+    reason = "UPDATE_LOST"
+
+
 class InvalidTransition(FailedPrecondition):
     """The run's status does not allow this."""
 
@@ -355,6 +363,12 @@ class ChunkTooLarge(ResourceExhausted):
     """The chunk is larger than the aggregator accepts."""
 
     reason = "CHUNK_TOO_LARGE"
+
+
+class TooManyOpenRuns(ResourceExhausted):
+    """As many runs as the aggregator allows have not ended."""
+
+    reason = "TOO_MANY_OPEN_RUNS"
 
 
 class Overloaded(ResourceExhausted):
@@ -400,6 +414,12 @@ class PayloadCorrupt(FedplccError):
 
     code = Code.DATA_LOSS
     reason = "PAYLOAD_CORRUPT"
+
+
+class RowCorrupt(PayloadCorrupt):
+    """A row of the database does not have its digest; an operator must look. The metadata name table and key."""
+
+    reason = "ROW_CORRUPT"
 
 
 class Internal(FedplccError):

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from aggregator.coordinator.announcements import check_announcement, payload_limits
+from aggregator.coordinator.changes import Changes
+from aggregator.coordinator.damage import park_if_damaged
 from aggregator.coordinator.layouts import Layouts
 from aggregator.coordinator.ledger import Ledger
 from aggregator.coordinator.space import Space
@@ -27,10 +30,11 @@ from shared.errors import (
     ChunkTooLarge,
     ClientIdTaken,
     FedplccError,
+    PayloadCorrupt,
     RoundClosed,
     Unauthenticated,
 )
-from shared.types import BlobRef, Event, Payload, Run
+from shared.types import BlobRef, Event, Payload, Run, Task
 
 _COLLECTED = "the blob is not kept any more; ask for the task again"
 
@@ -109,15 +113,14 @@ class Transfers:
 
         Raises:
             BlobNotFound: The task does not name this blob, or the blob of an old task was removed.
-            PayloadCorrupt: Its file is missing.
+            PayloadCorrupt: Its file is missing or damaged; its run is paused with that reason.
         """
-        with self._ledger.lock:
-            session = self._sessions.check(client_id, token)
-            payload = session.task.payload if session.task else Payload()
+        session = self._sessions.check(client_id, token)
+        payload = session.task.payload if session.task else Payload()
         for kind, blobs in (("model", payload.tensor_groups), ("prototypes", payload.prototype_sets)):
             for blob in blobs:
                 if blob.sha256 == sha256:
-                    return blob, kind, self._stored_path(sha256)
+                    return blob, kind, self._whole_path(session.task, sha256)
         raise BlobNotFound("the client's present task does not name this blob", sha256=sha256[:64])
 
     @contextmanager
@@ -139,7 +142,7 @@ class Transfers:
             return blob.size_bytes, True
         if number == 0 and self._ledger.get(run_id).model == blob:
             return blob.size_bytes, True  # the initial model, which the client sends back unchanged
-        if self._blobs.uploads.is_complete(client_id, blob) or self._has_stored(client_id, blob):
+        if self._blobs.whole_upload(client_id, blob) is not None or self._has_stored(client_id, blob):
             return blob.size_bytes, True
         return self._blobs.uploads.received_bytes(client_id, blob), False
 
@@ -158,13 +161,11 @@ class Transfers:
         @contextmanager
         def guard() -> Iterator[None]:
             with self.refusals(client_id, run_id, number):
-                with self._ledger.lock:  # a chunk is a sign of life too, so that a slow upload keeps its lease
-                    self._sessions.check(client_id, token)
+                self._sessions.check(client_id, token)  # a chunk is a sign of life too: a slow upload keeps its lease
                 yield
 
         def on_bytes() -> None:
-            with self._ledger.lock:
-                self._sessions.record_upload(client_id)
+            self._sessions.record_upload(client_id)
 
         return Receiver(
             self._blobs, client_id, upload, guard, on_bytes, self._ledger.write_trouble, self.max_chunk_bytes
@@ -176,7 +177,7 @@ class Transfers:
         Raises:
             BlobNotFound: This client has not uploaded the blob.
         """
-        path = self._blobs.uploads.path(client_id, blob)
+        path = self._blobs.whole_upload(client_id, blob)
         if path is None and self._has_stored(client_id, blob):
             path = self._blobs.uploads.path(client_id, blob)
         if path is None or not path.is_file() or path.stat().st_size != blob.size_bytes:
@@ -193,13 +194,19 @@ class Transfers:
             if self._metrics.outcomes.refused(error, what=what) and not isinstance(
                 error, (ClientIdTaken, Unauthenticated)
             ):
-                with self._ledger.lock:
-                    run = self._ledger.find_open(run_id)
+                refused = error
+
+                def change(changes: Changes) -> None:
+                    run = changes.find_open(run_id)
                     if run is not None and self._sessions.find(client_id) is not None:
-                        self._record_refusal(run, number, client_id, error, what)
+                        self._record_refusal(changes, run, number, client_id, refused, what)
+
+                self._ledger.together(change)
             raise
 
-    def _record_refusal(self, run: Run, number: int, client_id: str, error: FedplccError, what: str) -> None:
+    def _record_refusal(
+        self, changes: Changes, run: Run, number: int, client_id: str, error: FedplccError, what: str
+    ) -> None:
         # Wrong or closed rounds share one entry during a round, so that a client cannot fill the history.
         named = number if number == run.round_number else -1
         key = (run.run_id, run.round_number, named, client_id, what, error.metadata.get("check", error.reason))
@@ -209,19 +216,21 @@ class Transfers:
             event = Event(type=f"{what}_refused", run_id=run.run_id, round=number, client_id=client_id, data=data)
             events.append(replace(event, time=now))
         if what == "update" and isinstance(error, CONTENT_REFUSALS):
-            self._metrics.runs.refused_update(run.run_id)
+            changes.afterwards.append(lambda: self._metrics.runs.refused_update(run.run_id))
         if what == "update" and speaks_against_sender(error):
             after = reject(run, client_id, number, error, now=now)
             why = why_quarantined(after, client_id, config_of(run).admission.quarantine_after)
-            after = self._ledger.step(
-                run, after if why is None else machine.quarantine(after, client_id, why), extra=events
-            )
+            after = changes.step(run, after if why is None else machine.quarantine(after, client_id, why), extra=events)
             if why is not None:
-                self._space.drop_quarantined(after)
+                changes.afterwards.append(partial(self._space.drop_quarantined, after))
         else:
             for event in events:
-                self._ledger.record(event)
-        self._refused = {known for known in self._refused if self._is_of_open_round(known)} | {key}
+                changes.record(event)
+
+        def remember() -> None:
+            self._refused = {known for known in self._refused if self._is_of_open_round(known)} | {key}
+
+        changes.afterwards.append(remember)
 
     def _is_of_open_round(self, key: tuple[str, int, int, str, str, str]) -> bool:
         run = self._ledger.find_open(key[0])
@@ -235,6 +244,14 @@ class Transfers:
         task = None if session is None or session.task is None else session.task.key
         transfer = Transfer(direction, client_id, task, sha256)
         self._metrics.transfers.moved(transfer, kind=kind, offset_bytes=offset_bytes, num_bytes=num_bytes)
+
+    def count_inline(self, client_id: str, task: Task, blobs: Iterable[BlobRef]) -> None:
+        """Count blobs that go out with a client's task. Takes no lock."""
+        for blob in blobs:
+            kind = "model" if blob in task.payload.tensor_groups else "prototypes"
+            transfer = Transfer("sent", client_id, task.key, blob.sha256)
+            self._metrics.transfers.moved(transfer, kind=kind, offset_bytes=0, num_bytes=blob.size_bytes)
+            self._metrics.rounds.fetched(task, client_id, now=self._ledger.now())
 
     def note_received(self, client_id: str, token: str, *, is_whole: bool = False) -> None:
         """Record progress of a client's download. Takes no lock: the event loop may call it."""
@@ -252,6 +269,15 @@ class Transfers:
             raise BlobNotFound(_COLLECTED, sha256=sha256)
         return self._blobs.stored_path(sha256)
 
+    def _whole_path(self, task: Task | None, sha256: str) -> Path:
+        try:
+            self._stored_path(sha256)
+            return self._blobs.verified_path(sha256)
+        except PayloadCorrupt:
+            if task is not None and task.run is not None:
+                park_if_damaged(self._ledger, task.run.run_id, self._blobs)
+            raise
+
     def _has_stored(self, client_id: str, blob: BlobRef) -> bool:
         """Whether this client committed the blob before. If so, the blob is held as its upload, safe from collection."""
         # Every row has a file. Most uploads are new, so the look for the file saves a database query.
@@ -260,12 +286,13 @@ class Transfers:
             is_there
             and self._store.has_stored(client_id, blob.sha256)
             and self._store.find_blob(blob.sha256) == blob.size_bytes
+            and self._blobs.is_known_whole(blob.sha256)
             and self._blobs.uploads.link(client_id, blob, self._blobs.path(blob.sha256))
         )
 
     def _check_upload(self, client_id: str, token: str, run_id: str, number: int, blob: BlobRef) -> bool:
         """Check whether a client may send a blob; returns whether the call only repeats what was committed since."""
-        with self.refusals(client_id, run_id, number), self._ledger.lock:
+        with self.refusals(client_id, run_id, number):
             self._sessions.check(client_id, token)
             run = self._ledger.get(run_id)
             current = run.current_round

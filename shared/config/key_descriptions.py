@@ -14,6 +14,8 @@ from collections.abc import Mapping
 
 from pydantic import BaseModel
 
+from shared.process.parser_lock import PARSER_LOCK
+
 
 @functools.cache
 def key_descriptions(kind: type[BaseModel]) -> Mapping[str, str]:
@@ -22,7 +24,8 @@ def key_descriptions(kind: type[BaseModel]) -> Mapping[str, str]:
     for base in reversed(kind.__mro__):
         if not issubclass(base, BaseModel) or base is BaseModel:
             continue
-        body = ast.parse(textwrap.dedent(inspect.getsource(base))).body[0]
+        with PARSER_LOCK:
+            body = ast.parse(textwrap.dedent(inspect.getsource(base))).body[0]
         assert isinstance(body, ast.ClassDef)
         for field, text in zip(body.body, body.body[1:], strict=False):
             is_text = isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant)

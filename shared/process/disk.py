@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from shared.process.failpoints import passing
+from shared.process.resources import remedy_for
 
 
 def why_unusable(folder: Path, error: OSError) -> str:
@@ -19,8 +20,8 @@ def why_unusable(folder: Path, error: OSError) -> str:
     sentence = f"cannot use the state directory {folder}: {error.strerror or error}"
     if isinstance(error, PermissionError):
         # In a container this is a mounted folder of the host: the owner's number decides.
-        sentence += f"; make it writable for user id {os.geteuid()}, or choose another with --state-dir"
-    return sentence
+        return f"{sentence}{remedy_for(error)}, or choose another with --state-dir"
+    return f"{sentence}{remedy_for(error)}"
 
 
 def durable_step(*name: str) -> passing:

@@ -69,7 +69,7 @@ def test_a_run_on_a_full_disk_waits_says_why_and_ends_in_the_same_bytes(small_di
             reason = eventually(lambda: why_waiting(control, run_id), "the run says why it waits", WAIT_S)
             assert reason == (
                 "waits for the disk or database: the aggregator cannot write to its disk: No space left on device; "
-                "make room or repair it, and the run continues"
+                "make room; when that is mended, the run continues"
             )
             before, begin, busy = trainer.count("retries", "upload"), time.monotonic(), time.process_time()
             eventually(lambda: trainer.count("retries", "upload") >= before + 2, "the trainer tries again", WAIT_S)

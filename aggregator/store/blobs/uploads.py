@@ -152,7 +152,7 @@ class Uploads:
         return removed_bytes
 
     def _make_room(self, client_id: str, blob: BlobRef, budget_bytes: int | None = None) -> None:
-        age, left = dict[str, int](), {}
+        age, left = dict[str, int](), dict[str, int]()
         for path in self.folder.joinpath(client_id).iterdir():
             with suppress(FileNotFoundError):  # forgotten meanwhile
                 status, sha256 = path.stat(), path.name.removesuffix(".part")

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.lib.npyio import NpzFile
 
 from shared.errors import InvalidData
+from shared.process.parser_lock import PARSER_LOCK
 from shared.types import IntArray
 from trainer.data.source import Pixels, Samples, Source
 from trainer.factories import import_factory
@@ -50,7 +51,7 @@ def open_npz(path: Path) -> Source:
     """
     try:
         # numpy leaves a file open that it opened itself and cannot read.
-        with path.open("rb") as file, closing(_archive(file, path)) as archive:
+        with PARSER_LOCK, path.open("rb") as file, closing(_archive(file, path)) as archive:
             missing = [name for name in REQUIRED if name not in archive]
             if missing:
                 raise InvalidData(

@@ -1,5 +1,9 @@
+import ast
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -223,3 +227,22 @@ def test_a_module_that_exits_while_it_is_imported_ends_no_command(plugin: str) -
 
 def test_a_record_needs_no_class_names() -> None:
     assert DatasetArrays(1, 2, 3, 4).classes is None
+
+
+def test_threads_that_read_at_once_parse_one_at_a_time(
+    save: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data, parse, parsing = save(**arrays()), ast.parse, threading.Lock()
+
+    def slow_parse(*args: Any, **options: Any) -> Any:
+        assert parsing.acquire(blocking=False), "two threads parse at once, which CPython before 3.11.8 cannot do"
+        try:
+            time.sleep(0.02)  # long enough that another thread would come in
+            return parse(*args, **options)
+        finally:
+            parsing.release()
+
+    monkeypatch.setattr(ast, "parse", slow_parse)
+    with ThreadPoolExecutor(4) as threads:
+        sources = list(threads.map(lambda _: load_dataset(data, contract=CONTRACT), range(4)))
+    assert all(len(source.train.labels_N) == 6 for source in sources)
