@@ -14,7 +14,7 @@ from contextlib import suppress
 from aggregator.coordinator.ledger import Ledger
 from aggregator.rounds import machine
 from aggregator.store.blobs.blob_store import BlobStore
-from aggregator.store.blobs.disk_errors import FULL
+from aggregator.store.blobs.disk_errors import full_disk, refused_by_disk
 from shared.errors import StoreUnavailable
 from shared.process.log import get_logger
 from shared.types import Run
@@ -78,8 +78,8 @@ class Space:
                 if self._has_room(num_bytes):
                     return
         except OSError as error:
-            raise StoreUnavailable(f"the aggregator cannot use its disk: {error.strerror or error}") from error
-        raise StoreUnavailable(FULL)
+            raise refused_by_disk(error) from error
+        raise full_disk()
 
     def _has_room(self, num_bytes: int) -> bool:
         reserve = self._blobs.reserve

@@ -9,9 +9,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from aggregator.store.blobs.disk_errors import FULL
+from aggregator.store.blobs.disk_errors import full_disk
 from aggregator.store.blobs.uploads import Uploads
-from shared.errors import StoreUnavailable
 from shared.process import disk
 from shared.process.log import get_logger
 
@@ -92,7 +91,7 @@ class Reserve:
             StoreUnavailable: The reserve was given back.
         """
         if self.is_released:
-            raise StoreUnavailable(FULL)
+            raise full_disk()
 
 
 def make_room_to_start(folder: Path) -> None:
