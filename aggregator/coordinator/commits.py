@@ -9,13 +9,14 @@ from dataclasses import replace
 from weakref import WeakValueDictionary
 
 from aggregator.computation.update_checks import Content, check_evaluation, check_first_model, check_update
+from aggregator.coordinator.changes import Changes
 from aggregator.coordinator.damage import park_if_damaged
 from aggregator.coordinator.inline_blobs import InlineBlob, came_along
 from aggregator.coordinator.layouts import Layouts
 from aggregator.coordinator.ledger import Ledger
 from aggregator.coordinator.transfers import Transfers
 from aggregator.metrics import AggregatorMetrics
-from aggregator.presence.sessions import Sessions
+from aggregator.presence.sessions import Session, Sessions
 from aggregator.rounds import machine
 from aggregator.rounds.configuration import config_of
 from aggregator.store.base import Store
@@ -42,6 +43,7 @@ class Commits:
         self._ledger, self._sessions, self._transfers, self._layouts = ledger, sessions, transfers, layouts
         self._store, self._blobs, self._metrics = store, blobs, metrics
         self._max_inline_bytes = max_inline_bytes
+        self._turns_lock = threading.Lock()
         self._turns: WeakValueDictionary[str, threading.Lock] = (
             WeakValueDictionary()
         )  # a lock stays while a thread holds it
@@ -62,15 +64,12 @@ class Commits:
             self._blobs.holds.holding(),
         ):
             committed = CommittedUpdate(run_id, number, tuple(blob.sha256 for blob in update.payload.blobs))
-            with self._ledger.lock:
-                session = self._sessions.check(client_id, token)
-                run = self._ledger.get(run_id)
-                if self._is_committed(run, number, update):
-                    self._metrics.outcomes.taken("update", "duplicate")
-                    return committed
-                machine.add_update(
-                    run, number, update, now=self._ledger.now()
-                )  # refuses early, before any blob is read
+            session = self._sessions.check(client_id, token)
+            run = self._ledger.get(run_id)
+            if self._is_committed(run, number, update):
+                self._metrics.outcomes.taken("update", "duplicate")
+                return committed
+            machine.add_update(run, number, update, now=self._ledger.now())  # refuses early, before any blob is read
             arrived = self._arrived(session.client.client_id, run_id, number, update, inline)
             try:
                 update = self._checked(run, number, update, session.client, arrived)
@@ -81,40 +80,51 @@ class Commits:
                 self._blobs.keep(client_id, [blob for blob in update.payload.blobs if blob not in arrived])
                 for blob, content in arrived.items():
                     self._blobs.put(blob.role, [content.data])
-            with self._ledger.lock:
+
+            def change(changes: Changes) -> Session | None:
                 session = self._sessions.check(client_id, token)  # another instance may have taken over meanwhile
-                run = self._ledger.get(run_id)
-                after = machine.add_update(run, number, update, now=self._ledger.now())
+                run = changes.find(run_id) or self._ledger.get(run_id)
+                after = machine.add_update(run, number, update, now=changes.now)
                 if after is run:
-                    self._metrics.outcomes.taken("update", "duplicate")
-                    return committed
-                self._ledger.step(run, after, update=update)
-                self._metrics.outcomes.taken("update", "accepted")
-                session.has_worked()
+                    return None
+                changes.step(run, after, update=update)
+                return session
+
+            taken = self._ledger.together(change)
+            if taken is None:
+                self._metrics.outcomes.taken("update", "duplicate")
+                return committed
+            self._metrics.outcomes.taken("update", "accepted")
+            taken.has_worked()
             self._blobs.uploads.forget(client_id)
             return committed
 
     def report_evaluation(self, client_id: str, token: str, run_id: str, number: int, evaluation: Evaluation) -> None:
         """Add a report to its round; see `Coordinator.report_evaluation`."""
-        with self._transfers.refusals(client_id, run_id, number, what="report"), self._ledger.lock:
+
+        def change(changes: Changes) -> Session | None:
             session = self._sessions.check(client_id, token)
-            run = self._ledger.get(run_id)
-            evaluation = replace(evaluation, domain=session.client.domain)
+            run = changes.find(run_id) or self._ledger.get(run_id)
+            report = replace(evaluation, domain=session.client.domain)
             current = run.current_round if run.round_number == number else self._store.find_round(run_id, number)
             if current is not None and client_id in current.evaluations:
-                self._metrics.outcomes.taken("report", "duplicate")
-                return
-            after = machine.add_evaluation(run, number, evaluation)  # first: it refuses a client outside the cohort
-            check_evaluation(evaluation, config_of(run))
-            self._ledger.step(run, after, evaluation=evaluation)
-            self._metrics.outcomes.taken("report", "accepted")
-            session.has_worked()
+                return None
+            after = machine.add_evaluation(run, number, report)  # first: it refuses a client outside the cohort
+            check_evaluation(report, config_of(run))
+            changes.step(run, after, evaluation=report)
+            return session
+
+        with self._transfers.refusals(client_id, run_id, number, what="report"):
+            taken = self._ledger.together(change)
+            self._metrics.outcomes.taken("report", "duplicate" if taken is None else "accepted")
+            if taken is not None:
+                taken.has_worked()
 
     @contextmanager
     def _turn_of(self, client_id: str, token: str) -> Iterator[None]:
         """Let a client commit one update at a time, so that an early retry does not meet half-stored blobs."""
-        with self._ledger.lock:
-            self._sessions.check(client_id, token)
+        self._sessions.check(client_id, token)
+        with self._turns_lock:
             turn = self._turns.setdefault(client_id, threading.Lock())
         with turn:
             yield

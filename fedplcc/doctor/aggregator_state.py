@@ -272,6 +272,7 @@ KNOWN = (
     "collection.lock",
     "endpoint.json",
     "database.json",
+    "reserve",
     MANIFEST,
 )
 """Other files of a state directory than its database."""

@@ -23,6 +23,9 @@ PARTS: Mapping[str, str] = {
     "exploration": "every reachable state of small federations",
     "damage": "a bit, a cut, a removal in every file and row of a state directory",
     "fuzz": "ten thousand poisoned updates",
+    "fairness": "a hostile run beside an honest one: costly clustering, floods, stalled uploads, polls",
+    "resources": "connections, open files, memory and disk, each taken by one member while an honest run goes on",
+    "numeric_limits": "every number of every RPC and key at the limits of its type, alone and in pairs",
 }
 """Modules of this folder, and what they do."""
 

@@ -115,6 +115,11 @@ class SqlStore:
             found = _runs(connection, select(schema.runs).where(schema.runs.c.run_id == run_id), whole=True)
         return found[0] if found else None
 
+    def find_status(self, run_id: str) -> RunStatus | None:
+        """See `Store.find_status`."""
+        row = self._first(select(schema.runs.c.status).where(schema.runs.c.run_id == run_id))
+        return None if row is None else RunStatus(row.status)
+
     def find_request(self, request_id: str) -> tuple[str, str] | None:
         """See `Store.find_request`."""
         table = schema.runs

@@ -23,7 +23,8 @@ from shared.wire.channels import open_channel
 from shared.wire.statuses import translated
 from tests.support.federation.numpy_client import NumpyClient
 
-DEADLINE_S = 20.0
+DEADLINE_S = None
+"""Deadline of a call: none, as an aggregator that has died answers at once, and a test has its own limit."""
 
 
 class GrpcClient:
@@ -197,6 +198,12 @@ class RunControl:
         request = run_pb2.StopRunRequest(run_id=run_id, request_id=request_id)
         with translated():
             run: types_pb2.Run = self.stub.StopRun(request, timeout=DEADLINE_S).run
+        return run
+
+    def quarantine(self, run_id: str, client_id: str, *, request_id: str = "") -> types_pb2.Run:
+        request = run_pb2.QuarantineClientRequest(run_id=run_id, client_id=client_id, request_id=request_id)
+        with translated():
+            run: types_pb2.Run = self.stub.QuarantineClient(request, timeout=DEADLINE_S).run
         return run
 
     def clients(self) -> list[types_pb2.Client]:

@@ -19,12 +19,11 @@ from shared.reasons import Parked
 from shared.types import RoundPhase, Run, RunStatus, TaskKind
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import NumpyClient, a_document
+from tests.support.federation.wedged_runs import OVERFLOWS, store_a_number_of_an_earlier_version, until
 from tests.support.oracles.federation_result import expected
 from tests.support.records.builders import an_update
 
 CLIENTS = ("ann", "bob")
-OVERFLOWS = 1.7e308
-"""A finite number; times a number of samples it is infinite."""
 
 
 def undisturbed(rounds: int = 2) -> str:
@@ -35,30 +34,6 @@ def undisturbed(rounds: int = 2) -> str:
 def named(federation: LocalFederation, name: str, **sections: object) -> Run:
     document = a_document(run={"name": name, **sections})
     return federation.coordinator.create_run(name, document)
-
-
-def until(federation: LocalFederation, run: Run, phase: RoundPhase) -> None:
-    """Let the clients do the work of this run until its round 1 is in a phase."""
-    for _ in range(100):
-        current = federation.coordinator.get_run(run.run_id).current_round
-        if current is not None and current.number == 1 and current.phase is phase:
-            return
-        federation.step(["ann", "bob"])
-    raise AssertionError(f"round 1 never was {phase}")
-
-
-def store_a_number_of_an_earlier_version(folder: Path, run: Run, client_id: str = "bob") -> None:
-    """Write into the database what the last version let in: a loss that overflows in the weighted mean."""
-    with closing(sqlite3.connect(folder / "aggregator.sqlite")) as database, database:
-        key = (run.run_id, client_id)
-        where = "FROM updates WHERE run_id = ? AND round = 1 AND client_id = ?"
-        (stored,) = database.execute(f'SELECT "update" {where}', key).fetchone()
-        record = json.loads(stored)
-        record["losses"] = {"ce": OVERFLOWS}
-        database.execute(
-            'UPDATE updates SET "update" = ? WHERE run_id = ? AND round = 1 AND client_id = ?',
-            (json.dumps(record), *key),
-        )
 
 
 def goes_on(federation: LocalFederation, run: Run) -> None:
@@ -177,12 +152,13 @@ class TestTheDoor:
         ann = federation.clients["ann"]
         task = federation.task(ann)
         update, blobs = ann.work(task, federation.fetch(ann, task))
-        if where == "scalars":
-            update = replace(update, payload=replace(update.payload, scalars={"ce": value}))
-        else:
-            update = replace(update, **{where: {"ce": value}})
+        wrong = {
+            "losses": replace(update, losses={"ce": value}),
+            "timings": replace(update, timings={"ce": value}),
+            "scalars": replace(update, payload=replace(update.payload, scalars={"ce": value})),
+        }
         with pytest.raises(MalformedUpdate) as refusal:
-            federation.submit(ann, task, update, blobs)
+            federation.submit(ann, task, wrong[where], blobs)
         assert refusal.value.metadata["check"] == "bound"
         refused = federation.coordinator.get_run(run.run_id).rejections
         assert refused["ann"].check == "bound"
@@ -233,7 +209,6 @@ class TestABug:
         [
             ("aggregator.coordinator.ledger", "is_looked_at"),
             ("aggregator.coordinator.ledger", "settled"),
-            ("aggregator.coordinator.ledger", "config_of"),
             ("aggregator.rounds.tasks", "_start"),
         ],
     )
