@@ -1,13 +1,14 @@
 """An aggregator through very many tiny rounds: what grows with their number, and how much garbage waits.
 
-A real aggregator and two clients of it in a process of their own, over gRPC: they train nothing, so a round is as short as its
-calls. Every thousand rounds a line says what the aggregator's process has (memory, descriptors, threads), what lies on its
-disk (blobs, database, log), and the most blobs that waited for their removal since the line before.
+A real aggregator and two clients of it in a process of their own, over gRPC. They train nothing, so a round is as short as
+its calls. Every thousand rounds a line says what the aggregator holds (memory, descriptors, threads), what lies on its disk
+(blobs, database, log), and the most blobs that waited for their removal since the line before.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import re
 import tempfile
@@ -64,7 +65,7 @@ def main() -> None:
     arguments = options(__doc__, more)
     num_rounds = QUICK_ROUNDS if arguments.quick else arguments.rounds
     looks = measure(num_rounds, max(1, num_rounds // LINES))
-    rows = [_row(before, after) for before, after in zip(looks, looks[1:], strict=False)]
+    rows = [_row(before, after) for before, after in itertools.pairwise(looks)]
     most = max(look.waiting for look in looks)
     finish("endurance", rows, arguments, most_waiting=most, goal=f"<= {MOST_WAITING} blobs wait", rounds=num_rounds)
     print(f"at most {most} blobs waited for their removal; the goal is {MOST_WAITING}")

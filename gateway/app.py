@@ -29,7 +29,9 @@ from shared.version import VERSION
 from shared.wire.channels import open_aio_channel
 
 MAX_BODY_BYTES = 1 << 20
-"""Largest request body."""
+"""Largest request body, of a run's configuration."""
+SMALL_BODY_BYTES = 16 << 10
+"""Largest body of all other requests: a reason of 500 characters has up to 6 kB in JSON."""
 EXIT_OK = 0
 """Exit code: ended by a signal. `EXIT_CONFIG`: wrong settings, or the port is taken."""
 
@@ -45,7 +47,13 @@ MIDDLEWARE: tuple[Middleware, ...] = (
     Middleware(RequestContext),
     Middleware(CrossSiteGuard),
     # Innermost: its refusals are logged and counted like all others.
-    Middleware(BodyLimit, max_bytes=MAX_BODY_BYTES, streamed=(models.MODELS_PATH,)),
+    Middleware(
+        BodyLimit,
+        small_bytes=SMALL_BODY_BYTES,
+        max_bytes=MAX_BODY_BYTES,
+        large=(runs.RUNS_PATH, runs.CHECK_PATH),
+        streamed=(models.MODELS_PATH,),
+    ),
 )
 """Middleware, outermost first."""
 

@@ -77,7 +77,9 @@ def _serve(settings: TrainerSettings, token: str, signals: _Signals) -> None:
         samples_per_class=settings.samples_per_class,
         consent=Consent.of_owner(settings),
     )
-    states = ClientStates(settings.state_dir / STATES_FOLDER / settings.client)  # a folder for each client
+    states = ClientStates(
+        settings.state_dir / STATES_FOLDER / settings.client, keeps_sent=True
+    )  # a folder for each client
     runner = TaskRunner(site, states, metrics=metrics, keeps_evaluated=True)
     connection = AggregatorConnection(
         settings.aggregator,

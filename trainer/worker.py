@@ -35,7 +35,7 @@ from shared.errors import (
 from shared.process.failpoints import passing
 from shared.process.log import bind, get_logger
 from shared.reasons import IdleReason
-from shared.types import Client, ClientActivity, ClientProblem, Heartbeat, Task, TaskKind
+from shared.types import Client, ClientActivity, ClientProblem, Heartbeat, Task, TaskKey, TaskKind
 from shared.wire.backoff import backoff
 from trainer.aggregator.connection import AggregatorConnection
 from trainer.aggregator.proxy_detection import ProxyDetector
@@ -75,7 +75,7 @@ class _Work:
 class _Failure:
     """The last task, if it failed."""
 
-    key: tuple[str, int, TaskKind]
+    key: TaskKey
     reason: str
     retry_at: float
 

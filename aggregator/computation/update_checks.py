@@ -9,6 +9,7 @@ import io
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import groupby
 from pathlib import Path
 from typing import BinaryIO, Literal, Protocol
 
@@ -18,7 +19,15 @@ from shared.bounds import MAX_EXAMPLES, MAX_FEATURES, MAX_VALUE, is_bounded
 from shared.config.run import RunConfig
 from shared.errors import MalformedUpdate, UpdateNormExceeded
 from shared.methods.base import Method, excess_rows, per_class_counts
-from shared.tensors import DTYPES, TensorTable, check_schema, prototypes_from_bytes, read_blocks, read_header
+from shared.tensors import (
+    DTYPES,
+    TensorEntry,
+    TensorTable,
+    check_schema,
+    prototypes_from_bytes,
+    read_blocks,
+    read_header,
+)
 from shared.types import (
     CLASS_MEAN,
     FEATURE_DIM,
@@ -139,13 +148,20 @@ def check_model(model: Content, expected: TensorTable | None) -> TensorTable:
         if expected is not None and table is not expected:
             check_schema(table.schema, expected.schema)
             raise _malformed("layout", "the model's tensors are not laid out as the global model's")
-        for entry in table.entries:
-            if not np.issubdtype(DTYPES[entry.dtype], np.floating):
-                continue
-            for block in read_blocks(file, entry, BLOCK_ELEMENTS):
-                if not np.isfinite(block).all():
-                    raise _malformed("finite", f"tensor {entry.name!r} has a value that is NaN or infinite")
+        for dtype, neighbours in groupby(table.entries, key=lambda entry: entry.dtype):
+            if np.issubdtype(DTYPES[dtype], np.floating):
+                _check_finite_tensors(file, list(neighbours))
     return table
+
+
+def _check_finite_tensors(file: BinaryIO, entries: Sequence[TensorEntry]) -> None:
+    """Check tensors of one dtype that lie one behind the other; read as one, because a small model has many tiny ones."""
+    whole = replace(entries[0], shape=(sum(entry.num_elements for entry in entries),), end=entries[-1].end)
+    if all(np.isfinite(block).all() for block in read_blocks(file, whole, BLOCK_ELEMENTS)):
+        return
+    for entry in entries:
+        if not all(np.isfinite(block).all() for block in read_blocks(file, entry, BLOCK_ELEMENTS)):
+            raise _malformed("finite", f"tensor {entry.name!r} has a value that is NaN or infinite")
 
 
 def _expected_header(file: BinaryIO, expected: TensorTable | None) -> TensorTable | None:

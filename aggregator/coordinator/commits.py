@@ -10,6 +10,7 @@ from weakref import WeakValueDictionary
 
 from aggregator.computation.update_checks import Content, check_evaluation, check_first_model, check_update
 from aggregator.coordinator.changes import Changes
+from aggregator.coordinator.damage import park_if_damaged
 from aggregator.coordinator.inline_blobs import InlineBlob, came_along
 from aggregator.coordinator.layouts import Layouts
 from aggregator.coordinator.ledger import Ledger
@@ -20,6 +21,7 @@ from aggregator.rounds import machine
 from aggregator.rounds.configuration import config_of
 from aggregator.store.base import Store
 from aggregator.store.blobs.blob_store import BlobStore
+from shared.errors import PayloadCorrupt
 from shared.types import BlobRef, Client, CommittedUpdate, Evaluation, Run, Update
 
 
@@ -69,7 +71,11 @@ class Commits:
                 return committed
             machine.add_update(run, number, update, now=self._ledger.now())  # refuses early, before any blob is read
             arrived = self._arrived(session.client.client_id, run_id, number, update, inline)
-            update = self._checked(run, number, update, session.client, arrived)
+            try:
+                update = self._checked(run, number, update, session.client, arrived)
+            except PayloadCorrupt:
+                park_if_damaged(self._ledger, run_id, self._blobs)
+                raise
             with self._ledger.write_trouble.writing("uploads"):
                 self._blobs.keep(client_id, [blob for blob in update.payload.blobs if blob not in arrived])
                 for blob, content in arrived.items():
@@ -151,7 +157,7 @@ class Commits:
         self, run: Run, number: int, update: Update, client: Client, arrived: Mapping[BlobRef, InlineBlob]
     ) -> Update:
         """Check an update against the run's contract; returns it with its number of prototypes."""
-        initial = self._blobs.stored_path(run.model.sha256) if number == 0 and run.model is not None else None
+        initial = self._blobs.verified_path(run.model.sha256) if number == 0 and run.model is not None else None
 
         def content(blob: BlobRef) -> Content:
             if initial is not None and blob == run.model:
@@ -162,6 +168,6 @@ class Commits:
         if number == 0:
             return check_first_model(update, contents, initial)
         assert run.model is not None
-        start = self._blobs.stored_path(run.model.sha256)
+        start = self._blobs.verified_path(run.model.sha256)
         table, feature_dim = self._layouts.table(run), self._layouts.feature_dim(run)
         return check_update(update, contents, client, config_of(run), table, feature_dim, start)

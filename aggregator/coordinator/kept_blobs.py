@@ -17,8 +17,9 @@ import numpy as np
 from aggregator.coordinator.garbage import PAGE, Keep, KeptRounds, all_runs, initial_model, kept_rounds
 from aggregator.rounds import machine
 from aggregator.store.base import Store
-from shared.errors import StoreUnavailable
+from shared.errors import RowCorrupt, StoreUnavailable
 from shared.process.log import get_logger
+from shared.reasons import RowDamaged, sentence_of
 from shared.types import BlobRef, Round, Run, Update
 
 log = get_logger(__name__)
@@ -157,6 +158,8 @@ class KeptBlobs:
         return [name.hex() for name in freed if name not in self._uses and name not in self._ended]
 
     def _follow(self, run: Run, is_new: bool) -> list[Name]:
+        if isinstance(run.reason, RowDamaged):
+            raise RowCorrupt(sentence_of(run.reason))
         last = machine.last_committed(run)
         committed, kept = -1 if last is None else last, kept_rounds(run, self._keep)
         known = self._followed.get(run.run_id)

@@ -34,10 +34,11 @@ from aggregator.rounds.settling import Surroundings, is_looked_at, may_settle, s
 from aggregator.store.base import ControlRequest, Store
 from aggregator.store.blobs.blob_store import BlobStore
 from shared.config.run import canonical_json
-from shared.errors import FedplccError, RunNotFound, StoreUnavailable
+from shared.errors import FedplccError, InvalidTransition, RunNotFound, StoreUnavailable
 from shared.process.clock import not_before
 from shared.process.failpoints import failpoint
 from shared.process.log import get_logger
+from shared.reasons import RowDamaged, sentence_of
 from shared.tensors import prototypes_from_bytes
 from shared.types import Evaluation, Event, PrototypeCounts, Round, RoundPhase, Run, RunStatus, Update
 
@@ -71,8 +72,11 @@ class Ledger:
         self.write_trouble = WriteTrouble(monotonic_clock)
         self._listeners: list[Listener] = []
         self._moved: set[str] = set()
+        found = {run.run_id: run for run in store.open_runs()}
+        self._damaged = {run_id for run_id, run in found.items() if isinstance(run.reason, RowDamaged)}
+        readable = {run_id: run for run_id, run in found.items() if run_id not in self._damaged}
         # Replaced after each transaction, never changed: whoever reads it waits for nobody.
-        self._runs: Mapping[str, Run] = MappingProxyType({run.run_id: run for run in store.open_runs()})
+        self._runs: Mapping[str, Run] = MappingProxyType(readable)
         self._groups: Groups[_Change] = Groups(self.lock, self._write_group)
         # A run's times never decrease, so no duration in it is negative.
         self.now = not_before(wall_clock, max((run.updated_at for run in self._runs.values()), default=0.0))
@@ -83,6 +87,8 @@ class Ledger:
 
         Each gets an event in its history. A run that cannot be read, or that another version wrote, is parked.
         """
+        for run_id in sorted(self._damaged):
+            log.error("run_damaged", run_id=run_id, detail=sentence_of(self.get(run_id).reason))
         if not self._runs:
             return
         self._metrics.recovered()
@@ -145,6 +151,18 @@ class Ledger:
         if run is None:
             raise RunNotFound(f"there is no run {run_id!r}", run_id=run_id)
         return run
+
+    def status(self, run_id: str) -> RunStatus:
+        """The status of one run; cheap, however much a run that has ended left behind.
+
+        Raises:
+            RunNotFound: There is none of this id.
+        """
+        run = self.find_open(run_id)
+        status = self._store.find_status(run_id) if run is None else run.status
+        if status is None:
+            raise RunNotFound(f"there is no run {run_id!r}", run_id=run_id)
+        return status
 
     def open_runs(self) -> list[Run]:
         """Runs that have not ended, oldest first."""
@@ -241,7 +259,34 @@ class Ledger:
         """
         with self.lock:
             run = self.get(run_id)
+            if isinstance(run.reason, RowDamaged):
+                return self._change_damaged(run, change(run), request)
             return self.step(run, change(run), request=request)
+
+    def damaged_runs(self) -> list[str]:
+        """Runs that have not ended and of which a row is damaged; they take no step until a backup is back."""
+        with self.lock:
+            return sorted(self._damaged)
+
+    def _change_damaged(self, run: Run, after: Run, request: ControlRequest | None) -> Run:
+        """Stop a run with a damaged row, which is all that can be done with it.
+
+        Raises:
+            InvalidTransition: It is to do something else.
+        """
+        if after is run:
+            return run
+        if after.status is not RunStatus.STOPPING:
+            raise InvalidTransition(sentence_of(run.reason), run_id=run.run_id, status=run.status)
+        why = {} if after.reason is None else {"reason": sentence_of(after.reason)}
+        stopped = Event(type="run_stopped", run_id=run.run_id, data=why, time=self.now())
+        with self._changing() as changes:
+            changes.writes.append(lambda transaction: transaction.end_damaged_run(run.run_id))
+            if request is not None:
+                changes.writes.append(lambda transaction: transaction.add_control_request(request))
+            changes.record(stopped)
+            changes.afterwards.append(lambda: self._damaged.discard(run.run_id))
+        return self.get(run.run_id)
 
     def step(
         self,

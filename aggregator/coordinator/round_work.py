@@ -1,7 +1,8 @@
 """Aggregation of rounds that have all their updates, outside the ledger's lock.
 
-Damaged blobs end the run. After a bug the run waits for a corrected version and shows the reason. If the disk or database
-fails, the run waits for it. In both cases the other runs go on.
+If stored updates are damaged, the round collects them again from their clients. If a blob is damaged that no client can
+send again, the run is paused until a person acts. After a bug the run waits for a corrected version and shows the reason.
+If the disk or database fails, the run waits for it. In all these cases the other runs go on.
 """
 
 from __future__ import annotations
@@ -12,14 +13,15 @@ from functools import partial
 
 from aggregator.computation.aggregation import aggregate, earlier_updates
 from aggregator.coordinator.aggregation_turns import AggregationTurns
+from aggregator.coordinator.damage import damaged_blob, damaged_updates
 from aggregator.coordinator.layouts import Layouts
 from aggregator.coordinator.ledger import Ledger
+from aggregator.coordinator.parking import why_parked
 from aggregator.metrics import AggregatorMetrics
 from aggregator.rounds import machine
-from aggregator.rounds.machine import RunEvent
 from aggregator.store.base import Store
 from aggregator.store.blobs.blob_store import BlobStore
-from shared.errors import BlobNotFound, MalformedUpdate, PayloadCorrupt, StoreUnavailable
+from shared.errors import BlobNotFound, MalformedUpdate, PayloadCorrupt, RowCorrupt, StoreUnavailable
 from shared.process.log import bind, get_logger
 from shared.reasons import AggregationFailed, sentence_of
 from shared.types import Event, RoundPhase, Run, RunStatus
@@ -95,18 +97,29 @@ class RoundWork:
             # Else the run was stopped or parked meanwhile, and the result is discarded.
 
     def _aggregated(self, run: Run) -> Callable[[Run], Run]:
-        """Compute a round's result outside the lock; return the next step, which fails the run if its blobs are damaged."""
+        """Compute a round's result outside the lock; return the next step, which deals with damage if there is some."""
         assert run.current_round is not None
         number = run.current_round.number
         try:
             earlier = earlier_updates(run, self._store)
             watch = self._metrics.rounds.aggregation(run.run_id, now=self._ledger.now)
             made = aggregate(run, self._layouts.table(run), self._blobs, self._block_elements, earlier, watch)
-        except (PayloadCorrupt, BlobNotFound, MalformedUpdate) as error:
+        except (PayloadCorrupt, BlobNotFound, MalformedUpdate):
             # A stored blob is missing, or differs from the one that was checked.
             log.error("aggregation_failed", exc_info=True)
-            reason = AggregationFailed(round_number=number, detail=error.detail)
-            return lambda run: machine.move(run, RunEvent.FAIL, reason=reason)
+            damaged = damaged_updates(run, self._blobs)
+            if damaged:
+                for client_id in damaged:
+                    self._blobs.uploads.forget(client_id)  # may be other names of the damaged files
+                return lambda run: machine.ask_again(run, number, damaged, now=self._ledger.now())
+            try:
+                found = damaged_blob(run, earlier_updates(run, self._store), self._blobs)
+            except RowCorrupt as damage:
+                reason = why_parked(run, damage)
+                return lambda run: machine.park(run, reason)
+            if found is None:
+                raise
+            return partial(machine.park, reason=found)
         return lambda run: machine.aggregated(
             run,
             number,

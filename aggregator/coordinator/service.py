@@ -191,26 +191,26 @@ class Coordinator:
     def list_runs(self, *, limit: int, before: str = "") -> list[Run]:
         """Runs, newest first, from the one after `before`."""
         if before:
-            self._ledger.get(before)
+            self._ledger.status(before)
         found = self._store.list_runs(limit=limit, before=before)
         return [self._explained(self._ledger.find_open(run.run_id) or run) for run in found]
 
     def list_rounds(self, run_id: str, *, after: int = -1, limit: int = 1000) -> list[Round]:
         """Rounds of a run in order, without updates and evaluations."""
-        self._ledger.get(run_id)
+        self._ledger.status(run_id)
         return self._store.list_rounds(run_id, after=after, limit=limit)
 
     def list_evaluations(
         self, run_id: str, number: int | None = None, *, after: tuple[int, str] = (-1, ""), limit: int | None = None
     ) -> list[tuple[int, Evaluation]]:
         """Evaluation reports of a run or of one round, by round and client, from the one after `after`."""
-        self._ledger.get(run_id)
+        self._ledger.status(run_id)
         return self._store.list_evaluations(run_id, number, after=after, limit=limit)
 
     def list_events(self, query: EventQuery) -> list[Event]:
         """Return the events that match the query. A run that the query names must exist."""
         if query.run_id:
-            self._ledger.get(query.run_id)
+            self._ledger.status(query.run_id)
         return self._store.list_events(query)
 
     def list_clients(self, *, after: str = "", limit: int | None = None) -> list[Client]:
@@ -310,7 +310,7 @@ class Coordinator:
                 f"and last rounds, as many as its setting {setting} says",
                 sha256=blob.sha256,
             )
-        return blob, self._blobs.stored_path(blob.sha256)
+        return blob, self._blobs.verified_path(blob.sha256)
 
     # Trainers
 
@@ -338,7 +338,10 @@ class Coordinator:
             max_inline_bytes=self._limits.max_inline_bytes,
             last_committed=self._store.last_committed(client.client_id),
             version=VERSION,
-            open_runs=tuple(run.run_id for run in self._ledger.open_runs() if client.client_id in run.roster),
+            open_runs=(
+                *(run.run_id for run in self._ledger.open_runs() if client.client_id in run.roster),
+                *self._ledger.damaged_runs(),
+            ),
         )
 
     def task(self, client_id: str, token: str) -> Task:
@@ -464,7 +467,7 @@ class Coordinator:
 
     def has_ended(self, run_id: str) -> bool:
         """Whether this run has ended."""
-        return self._ledger.get(run_id).status.is_final
+        return self._ledger.status(run_id).is_final
 
     def subscribe(self, listener: Listener) -> None:
         """Call a function after every change."""

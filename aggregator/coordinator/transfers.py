@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from aggregator.coordinator.changes import Changes
+from aggregator.coordinator.damage import park_if_damaged
 from aggregator.coordinator.ledger import Ledger
 from aggregator.coordinator.write_trouble import WriteTrouble
 from aggregator.metrics import AggregatorMetrics
@@ -20,7 +21,16 @@ from aggregator.rounds.refusals import reject, speaks_against_sender, why_quaran
 from aggregator.store.base import Store
 from aggregator.store.blobs.blob_store import BlobStore
 from aggregator.store.blobs.uploads import Upload
-from shared.errors import BlobNotFound, BlobTooLarge, ChunkTooLarge, ClientIdTaken, FedplccError, Unauthenticated
+from shared.errors import (
+    BlobNotFound,
+    BlobTooLarge,
+    ChunkTooLarge,
+    ClientIdTaken,
+    FedplccError,
+    PayloadCorrupt,
+    RoundClosed,
+    Unauthenticated,
+)
 from shared.types import BlobRef, Event, Payload, Run, Task
 
 _COLLECTED = "the blob is not kept any more; ask for the task again"
@@ -48,7 +58,7 @@ class Receiver:
         Raises:
             ChunkTooLarge: The chunk is over the limit.
             ChunkOutOfOrder: The offset is not the end of the received bytes.
-            FailedPrecondition: The upload is no longer open.
+            UploadSuperseded: The upload is no longer open.
         """
         with self._guard():
             if len(data) > self._max_chunk_bytes:
@@ -61,7 +71,9 @@ class Receiver:
         """Check the whole blob and store it under its SHA-256.
 
         Raises:
-            BlobCorrupt: Bytes are missing or do not have the announced SHA-256.
+            BlobIncomplete: Bytes are missing.
+            BlobCorrupt: They do not have the announced SHA-256.
+            UploadSuperseded: The upload is no longer open.
         """
         with self._guard(), self._write_trouble.writing("uploads"):
             self._upload.finish()
@@ -95,14 +107,14 @@ class Transfers:
 
         Raises:
             BlobNotFound: The task does not name this blob, or the blob of an old task was removed.
-            PayloadCorrupt: Its file is missing.
+            PayloadCorrupt: Its file is missing or damaged; its run is paused with that reason.
         """
         session = self._sessions.check(client_id, token)
         payload = session.task.payload if session.task else Payload()
         for kind, blobs in (("model", payload.tensor_groups), ("prototypes", payload.prototype_sets)):
             for blob in blobs:
                 if blob.sha256 == sha256:
-                    return blob, kind, self._stored_path(sha256)
+                    return blob, kind, self._whole_path(session.task, sha256)
         raise BlobNotFound("the client's present task does not name this blob", sha256=sha256[:64])
 
     @contextmanager
@@ -120,10 +132,11 @@ class Transfers:
 
     def upload_status(self, client_id: str, token: str, run_id: str, number: int, blob: BlobRef) -> tuple[int, bool]:
         """Return the offset from which to send a blob, and whether it is stored already."""
-        self._check_upload(client_id, token, run_id, number, blob)
+        if self._check_upload(client_id, token, run_id, number, blob):
+            return blob.size_bytes, True
         if number == 0 and self._ledger.get(run_id).model == blob:
             return blob.size_bytes, True  # the initial model, which the client sends back unchanged
-        if self._blobs.uploads.is_complete(client_id, blob) or self._has_stored(client_id, blob):
+        if self._blobs.whole_upload(client_id, blob) is not None or self._has_stored(client_id, blob):
             return blob.size_bytes, True
         return self._blobs.uploads.received_bytes(client_id, blob), False
 
@@ -157,7 +170,7 @@ class Transfers:
         Raises:
             BlobNotFound: This client has not uploaded the blob.
         """
-        path = self._blobs.uploads.path(client_id, blob)
+        path = self._blobs.whole_upload(client_id, blob)
         if path is None and self._has_stored(client_id, blob):
             path = self._blobs.uploads.path(client_id, blob)
         if path is None or not path.is_file() or path.stat().st_size != blob.size_bytes:
@@ -247,6 +260,15 @@ class Transfers:
             raise BlobNotFound(_COLLECTED, sha256=sha256)
         return self._blobs.stored_path(sha256)
 
+    def _whole_path(self, task: Task | None, sha256: str) -> Path:
+        try:
+            self._stored_path(sha256)
+            return self._blobs.verified_path(sha256)
+        except PayloadCorrupt:
+            if task is not None and task.run is not None:
+                park_if_damaged(self._ledger, task.run.run_id, self._blobs)
+            raise
+
     def _has_stored(self, client_id: str, blob: BlobRef) -> bool:
         """Whether this client committed the blob before. If so, the blob is held as its upload, safe from collection."""
         # Every row has a file. Most uploads are new, so the look for the file saves a database query.
@@ -255,10 +277,12 @@ class Transfers:
             is_there
             and self._store.has_stored(client_id, blob.sha256)
             and self._store.find_blob(blob.sha256) == blob.size_bytes
+            and self._blobs.is_known_whole(blob.sha256)
             and self._blobs.uploads.link(client_id, blob, self._blobs.path(blob.sha256))
         )
 
-    def _check_upload(self, client_id: str, token: str, run_id: str, number: int, blob: BlobRef) -> None:
+    def _check_upload(self, client_id: str, token: str, run_id: str, number: int, blob: BlobRef) -> bool:
+        """Check whether a client may send a blob; returns whether the call only repeats what was committed since."""
         with self.refusals(client_id, run_id, number):
             self._sessions.check(client_id, token)
             if blob.size_bytes > self._max_blob_bytes:
@@ -266,4 +290,10 @@ class Transfers:
             run = self._ledger.get(run_id)
             current = run.current_round
             if current is None or current.number != number or client_id not in current.updates:
-                machine.check_takes_updates(run, number, client_id)
+                try:
+                    machine.check_takes_updates(run, number, client_id)
+                except RoundClosed:
+                    if not self._store.has_stored(client_id, blob.sha256):
+                        raise
+                    return True
+        return False

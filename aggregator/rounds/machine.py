@@ -43,6 +43,7 @@ from shared.errors import (
 )
 from shared.reasons import (
     NAMED_ABSENT,
+    BlobDamaged,
     Dropped,
     DropReason,
     Lack,
@@ -52,9 +53,10 @@ from shared.reasons import (
     Reason,
     Stated,
     TooFewClients,
+    UpdateDamaged,
     WaitsForClients,
 )
-from shared.types import BlobRef, Evaluation, PrototypeCounts, Round, RoundPhase, Run, RunStatus, Update
+from shared.types import AskedAgain, BlobRef, Evaluation, PrototypeCounts, Round, RoundPhase, Run, RunStatus, Update
 
 
 class RunEvent(StrEnum):
@@ -144,7 +146,8 @@ def resume(run: Run) -> Run:
         return replace(run, is_pause_requested=False)
     if isinstance(run.reason, Parked) and run.reason.is_pending:
         return move(run, RunEvent.WAIT, reason=WaitsForClients())
-    return move(run, RunEvent.RESUME)
+    resumed = move(run, RunEvent.RESUME)
+    return replace(resumed, reason=_damage(resumed))
 
 
 def park(run: Run, reason: Reason) -> Run:
@@ -158,8 +161,8 @@ def park(run: Run, reason: Reason) -> Run:
 
 
 def is_parked(run: Run) -> bool:
-    """Whether the run is paused because of an error in its own step."""
-    return run.status is RunStatus.PAUSED and isinstance(run.reason, Parked)
+    """Whether the run is paused because of an error in its own step, or of damage that only a person can repair."""
+    return run.status is RunStatus.PAUSED and isinstance(run.reason, Parked | BlobDamaged)
 
 
 def stop(run: Run, *, reason: str) -> Run:
@@ -283,7 +286,10 @@ def add_update(run: Run, number: int, update: Update, *, now: float, quorum: Quo
         model = update.payload.tensor_group("model")
         run = replace(run, model=model)
         current = replace(current, model=model, prototypes=run.prototypes)
-    return close_updates(replace(run, current_round=current), now=now, quorum=quorum)
+    run = replace(run, current_round=current)
+    if isinstance(run.reason, UpdateDamaged):
+        run = replace(run, reason=_damage(run))
+    return close_updates(run, now=now, quorum=quorum)
 
 
 def close_updates(run: Run, *, now: float, quorum: Quorum = WHOLE_COHORT) -> Run:
@@ -326,11 +332,45 @@ def aggregated(
     Raises:
         RoundClosed: The round is not the open one, or is not being aggregated.
     """
-    current = run.current_round
-    if current is None or current.number != number or current.phase is not RoundPhase.AGGREGATING:
-        raise RoundClosed(f"round {number} is not being aggregated", run_id=run.run_id, round=number)
+    current = _being_aggregated(run, number)
     current = replace(current, model=model, prototypes=prototypes, prototype_counts=prototype_counts)
     return replace(run, reason=None, current_round=_advance(current, RoundEvent.AGGREGATED, now))
+
+
+def ask_again(run: Run, number: int, damaged: Mapping[str, tuple[str, ...]], *, now: float) -> Run:
+    """Return the run collecting again: the damaged updates leave the round, and their clients are asked for them again.
+
+    Args:
+        run: The run.
+        number: The round that cannot be aggregated.
+        damaged: SHA-256 of damaged or missing blobs by the client that committed them; not empty.
+        now: Time in seconds since the epoch.
+
+    Raises:
+        RoundClosed: The round is not the open one, or is not being aggregated.
+    """
+    current = _being_aggregated(run, number)
+    asked = {
+        name: AskedAgain(times=current.asked_again[name].times + 1 if name in current.asked_again else 1, sha256s=blobs)
+        for name, blobs in damaged.items()
+    }
+    current = replace(
+        _advance(current, RoundEvent.REOPENED, now),
+        updates={name: update for name, update in current.updates.items() if name not in damaged},
+        asked_again=dict(sorted({**current.asked_again, **asked}.items())),
+    )
+    run = replace(run, current_round=current)
+    return replace(run, reason=_damage(run))
+
+
+def _damage(run: Run) -> UpdateDamaged | None:
+    """Return the reason of a run that waits for damaged updates; None if it waits for none."""
+    current = run.current_round
+    if current is None or current.phase is not RoundPhase.COLLECTING:
+        return None
+    waiting = waited_for(run)
+    blobs = {name: asked.sha256s for name, asked in current.asked_again.items() if name in waiting}
+    return UpdateDamaged(round_number=current.number, blobs=blobs) if blobs else None
 
 
 def add_evaluation(run: Run, number: int, evaluation: Evaluation) -> Run:
@@ -419,7 +459,8 @@ def drop_absent(
     else:
         lack = _lack(run, {*_done(current), *rest}, quorum)
     if lack is None:
-        return _with_reason(_with_round(run, _dropping(current, late)), None)
+        run = _with_round(run, _dropping(current, late))
+        return _with_reason(run, _damage(run))
     # A client without an update need not report, but may; its report may be the only one that still comes.
     missing: dict[str, Dropped | None] = {
         name: why for name, why in current.dropped.items() if name not in {*run.quarantined, *_done(current)}
@@ -537,6 +578,13 @@ def _round_in(run: Run, number: int, phases: tuple[RoundPhase, ...], client_id: 
         if current.phase is RoundPhase.COMMITTED:
             raise LateReport(f"round {number} is {current.phase} and takes no more {what}", **facts)
         raise EarlyReport(f"round {number} is {current.phase} and takes no {what} yet", **facts)
+    return current
+
+
+def _being_aggregated(run: Run, number: int) -> Round:
+    current = run.current_round
+    if current is None or current.number != number or current.phase is not RoundPhase.AGGREGATING:
+        raise RoundClosed(f"round {number} is not being aggregated", run_id=run.run_id, round=number)
     return current
 
 

@@ -14,8 +14,9 @@ MAX_PAGE = 1000
 """Most entries of a page."""
 MAX_PAGE_BYTES = 512 << 10
 """Most bytes of a page of several entries. One entry may be larger: it must only fit into a message."""
-READ_AT_ONCE = 20
-"""Records read from the store at a time, so that a page of large records reads few that it does not send."""
+FIRST_READ, MOST_READ = 2, 128
+"""Fewest and most records read from the store at a time: each part is twice as large as the one before, so that a page of
+large records reads few that it does not send."""
 
 _T = TypeVar("_T")
 _Cursor = TypeVar("_Cursor")
@@ -31,12 +32,13 @@ def page_size(asked: int, *, default: int, most: int) -> int:
 
 def listing(read: Callable[[_Cursor, int], list[_T]], last: _Cursor, cursor: Callable[[_T], _Cursor]) -> Iterator[_T]:
     """Yield the records after the cursor `last`, read in parts as they are consumed; `read(last, most)` reads one part."""
+    most = FIRST_READ
     while True:
-        part = read(last, READ_AT_ONCE)
+        part = read(last, most)
         yield from part
-        if len(part) < READ_AT_ONCE:
+        if len(part) < most:
             return
-        last = cursor(part[-1])
+        last, most = cursor(part[-1]), min(2 * most, MOST_READ)
 
 
 def cut_page(entries: Iterable[_Message], most: int) -> tuple[list[_Message], bool]:

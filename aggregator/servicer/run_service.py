@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -20,6 +19,7 @@ from shared.config.run import canonical_json
 from shared.convert.clients import client_to_proto
 from shared.convert.evaluations import evaluation_to_proto
 from shared.convert.events import event_to_proto
+from shared.convert.json_text import parse_json_object
 from shared.convert.payloads import blob_to_proto
 from shared.convert.prototype_maps import prototype_map_to_proto
 from shared.convert.rounds import round_to_proto
@@ -35,6 +35,10 @@ MAX_MODEL_UPLOADS = 4
 """Initial models that are received at the same time; each may take as much disk as the largest blob."""
 MAX_MAPS_ASKED = 32
 """Requests for prototype maps at the same time: one map is computed, the other requests wait."""
+MAX_CREATIONS = 16
+"""Requests to create runs at the same time: one configuration is read and checked, the others wait."""
+MAX_CONFIG_CHARACTERS = 3 << 20
+"""Longest configuration: a body of 1 MiB at the gateway, whose characters of two bytes are six in canonical JSON."""
 
 
 BETWEEN_READS_S = 0.05
@@ -46,13 +50,23 @@ class RunServicer(run_grpc.RunServiceServicer):
 
     def __init__(self, coordinator: Coordinator, wakeups: Wakeups, *, idle_s: float = IDLE_S) -> None:
         self._coordinator, self._wakeups, self._idle_s = coordinator, wakeups, idle_s
-        self._model_uploads = self._maps_asked = 0
+        self._model_uploads = self._maps_asked = self._creations = 0
+        self._creating = asyncio.Lock()
         self._drawing = ThreadPoolExecutor(1, "prototype-maps")
 
     async def CreateRun(self, request: run_pb2.CreateRunRequest, context: Context) -> run_pb2.CreateRunResponse:
         """See RunService.CreateRun."""
-        document = _json_object(request.config_json)
-        run = await call(self._coordinator.create_run, request.request_id, document)
+        if len(request.config_json) > MAX_CONFIG_CHARACTERS:
+            raise MalformedRequest(f"config_json has more than {MAX_CONFIG_CHARACTERS} characters")
+        if self._creations >= MAX_CREATIONS:
+            raise Overloaded(f"{MAX_CREATIONS} runs are being created; try again in a moment")
+        self._creations += 1
+        try:
+            async with self._creating:
+                document = await call(parse_json_object, request.config_json, "config_json")
+                run = await call(self._coordinator.create_run, request.request_id, document)
+        finally:
+            self._creations -= 1
         return run_pb2.CreateRunResponse(run=await self._encode(run))
 
     async def UploadInitialModel(
@@ -247,14 +261,3 @@ class RunServicer(run_grpc.RunServiceServicer):
     async def _encode(self, run: Run) -> Any:
         manifest = await call(self._coordinator.manifest, run)
         return run_to_proto(run, manifest_json=canonical_json(manifest))
-
-
-def _json_object(text: str) -> dict[str, Any]:
-    try:
-        document = json.loads(text)
-        json.dumps(document, ensure_ascii=False).encode()
-    except (ValueError, RecursionError) as error:  # also a lone surrogate, which no database can hold
-        raise MalformedRequest("config_json is not JSON of Unicode text, or too deep") from error
-    if not isinstance(document, dict):
-        raise MalformedRequest("config_json is not a JSON object")
-    return document

@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
-from shared.types import BlobRef, Client, CommittedUpdate, Evaluation, Event, EventQuery, Round, Run, Update
+from shared.types import BlobRef, Client, CommittedUpdate, Evaluation, Event, EventQuery, Round, Run, RunStatus, Update
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +41,9 @@ class Transaction(Protocol):
 
     def add_update(self, run_id: str, round_number: int, committed: Update) -> None:
         """Insert a committed update, its blobs, and the fact that this client stored them; the key is new."""
+
+    def end_damaged_run(self, run_id: str) -> None:
+        """Record that a run with a damaged row was stopped; nothing else of it changes, and it stays damaged."""
 
     def remove_update(self, run_id: str, round_number: int, removed: Update) -> None:
         """Delete an update, and that its client has stored its blobs; missing rows are fine."""
@@ -79,6 +82,9 @@ class Store(Protocol):
 
     def find_run(self, run_id: str) -> Run | None:
         """Return a run with its latest round, updates and evaluations."""
+
+    def find_status(self, run_id: str) -> RunStatus | None:
+        """Return a run's status without reading its rounds, updates and evaluations."""
 
     def find_request(self, request_id: str) -> tuple[str, str] | None:
         """Return run id and request hash of the request that created a run."""

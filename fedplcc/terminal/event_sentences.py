@@ -13,7 +13,6 @@ PHASES = {phase.value: phase.value for phase in RoundPhase} | {
 """Names of the phases for people."""
 SENTENCES = {
     "run_recovered": "the aggregator came back; the run goes on",
-    "run_paused": "the run is paused",
     "run_resumed": "the run goes on",
     "pause_requested": "the run pauses when the open round has committed",
     "pause_withdrawn": "the run does not pause",
@@ -30,6 +29,7 @@ TROUBLE = frozenset(
         "quorum_missing",
         "report_refused",
         "run_failed",
+        "update_damaged",
         "update_refused",
     )
 )
@@ -49,6 +49,10 @@ def _with_data(event: Event) -> str | None:
             return f"client {name}: an update was refused: {data.get('detail')}"
         case "report_refused":
             return f"client {name}: a report was refused: {data.get('detail')}"
+        case "run_paused":
+            return f"the run is paused: {data['reason']}" if data.get("reason") else "the run is paused"
+        case "update_damaged":
+            return f"client {name}: its stored update is damaged; it is asked to send it again"
         case "client_problem":
             return f"client {name}: " + "; ".join(filter(None, (data.get("detail"), data.get("hint"))))
         case "client_quarantined":

@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from gateway.http.problem import respond_http
+from gateway.http.slots import Slots
 from gateway.http.streaming import Stream
 from gateway.run_service import Artifact, ArtifactKind, RunServiceClient
 from shared.types import BlobRef
@@ -22,13 +23,31 @@ _FROM_OFFSET = re.compile(r"bytes=(\d{1,18})-")
 
 
 async def download(
-    request: Request, aggregator: RunServiceClient, run_id: str, kind: ArtifactKind, round_number: int | None
+    request: Request,
+    aggregator: RunServiceClient,
+    places: Slots,
+    run_id: str,
+    kind: ArtifactKind,
+    round_number: int | None,
 ) -> Response:
     """Answer a GET or HEAD for a file of a committed round; None is the last one.
 
     Raises:
         RunNotFound, RoundNotFound: There is no such run or committed round.
+        Overloaded: All places for downloads are taken.
     """
+    with places.taken():
+        return await _answer(request, aggregator, places, run_id, kind, round_number)
+
+
+async def _answer(
+    request: Request,
+    aggregator: RunServiceClient,
+    places: Slots,
+    run_id: str,
+    kind: ArtifactKind,
+    round_number: int | None,
+) -> Response:
     number = -1 if round_number is None else round_number
     artifact = await aggregator.fetch_artifact(run_id, kind, round_number=number)
     blob = artifact.blob
@@ -48,13 +67,24 @@ async def download(
         if artifact.blob == blob:
             headers["Content-Length"] = str(blob.size_bytes - offset)
             headers["Content-Range"] = f"bytes {offset}-{blob.size_bytes - 1}/{blob.size_bytes}"
-            return Stream(artifact.chunks, status=206, headers=headers, media_type=MEDIA_TYPE)
+            return _whole_or_rest(artifact, places, headers, status=206)
         # A round has committed in between: the reader has the beginning of another file.
         artifact.close()
         artifact = await aggregator.fetch_artifact(run_id, kind, round_number=number)
         headers = _headers(artifact.blob, kind)
     headers["Content-Length"] = str(artifact.blob.size_bytes)
-    return Stream(artifact.chunks, headers=headers, media_type=MEDIA_TYPE)
+    return _whole_or_rest(artifact, places, headers)
+
+
+def _whole_or_rest(artifact: Artifact, places: Slots, headers: dict[str, str], status: int = 200) -> Stream:
+    return Stream(
+        artifact.chunks,
+        status=status,
+        headers=headers,
+        media_type=MEDIA_TYPE,
+        places=places,
+        close=artifact.close,
+    )
 
 
 def _headers(blob: BlobRef, kind: ArtifactKind) -> dict[str, str]:

@@ -5,10 +5,12 @@ Plain ASGI, because streams must pass through unbuffered.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 import time
 import uuid
+from collections.abc import Collection
 from http import HTTPStatus
 
 from starlette.datastructures import Headers, MutableHeaders, QueryParams
@@ -18,15 +20,19 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gateway.http.metrics import UNKNOWN_ROUTE, GatewayMetrics
 from gateway.http.problem import respond, respond_http
+from gateway.http.slots import Slots
 from gateway.http.streaming import StreamAborted
-from shared.errors import Internal
+from shared.errors import Internal, TransferIdle
 from shared.process.log import bind, get_logger
+from shared.wire.channels import IDLE_S
 
 REQUEST_ID = "X-Request-ID"
 READING = frozenset({"GET", "HEAD"})
 """Methods whose successes are logged at level debug: probes and pages repeat them every few seconds."""
 FETCHED = ("/model", "/prototypes")
 """Ends of routes whose successes are logged at level info: trained models leave the gateway there."""
+MAX_LARGE_BODIES = 16
+"""Large bodies that are held at the same time."""
 
 _NAMED = re.compile(r"/v1/runs/(?P<run_id>[^/]+)(?:/clients/(?P<client_id>[^/]+))?")
 _ACCEPTED_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
@@ -145,31 +151,70 @@ def _named(scope: Scope) -> dict[str, object]:
 class BodyLimit:
     """Middleware that refuses a body over a limit: unread by its Content-Length, else at the first byte too many.
 
-    Paths that begin with one of `streamed` have no limit here: their handlers pass bodies on piece by piece to the
-    aggregator, which limits them.
+    All bodies together have a limit too. Bodies of up to `small_bytes` do not count towards it, so that runs can be paused
+    and stopped whatever else arrives. A body that does not go on for `IDLE_S` is given up.
     """
 
-    def __init__(self, app: ASGIApp, max_bytes: int, streamed: tuple[str, ...] = ()) -> None:
-        self.app, self.max_bytes, self.streamed = app, max_bytes, streamed
+    def __init__(
+        self,
+        app: ASGIApp,
+        small_bytes: int,
+        max_bytes: int = 0,
+        large: Collection[str] = (),
+        streamed: tuple[str, ...] = (),
+    ) -> None:
+        """Limit bodies.
+
+        Args:
+            app: The next application.
+            small_bytes: Largest body at most paths.
+            max_bytes: Largest body at the paths in `large`.
+            large: Paths with larger bodies.
+            streamed: Beginnings of paths without a limit here: their handlers pass bodies on piece by piece to the
+                aggregator, which limits them.
+        """
+        self.app, self.small_bytes, self.max_bytes, self.large, self.streamed = (
+            app,
+            small_bytes,
+            max_bytes,
+            frozenset(large),
+            streamed,
+        )
+        self._places = Slots(
+            MAX_LARGE_BODIES, f"{MAX_LARGE_BODIES} large requests are being read; try again in a moment"
+        )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a request with a body within the limit."""
+        """Serve a request with a body within the limits."""
         if scope["type"] != "http" or scope["path"].startswith(self.streamed):
             await self.app(scope, receive, send)
             return
-        detail = f"the body has more than {self.max_bytes} bytes"
+        most = self.max_bytes if scope["path"] in self.large else self.small_bytes
+        detail = f"the body has more than {most} bytes"
         announced = Headers(scope=scope).get("content-length", "")
-        if announced.isdigit() and int(announced) > self.max_bytes:
+        if announced.isdigit() and int(announced[:20]) > most:
             await respond_http(413, detail, scope)(scope, receive, send)
             return
-        received = 0
+        received = places = 0
+        is_whole = False
 
         async def counted() -> Message:
-            nonlocal received
-            message = await receive()
+            nonlocal received, places, is_whole
+            try:
+                async with asyncio.timeout(None if is_whole else IDLE_S):
+                    message = await receive()
+            except TimeoutError as error:
+                raise TransferIdle(f"the request's body did not go on for {IDLE_S:g} s") from error
             received += len(message.get("body", b""))
-            if received > self.max_bytes:
+            is_whole = not message.get("more_body", False)
+            if received > most:
                 raise HTTPException(413, detail)
+            if received > self.small_bytes and not places:
+                self._places.take()
+                places = 1
             return message
 
-        await self.app(scope, counted, send)
+        try:
+            await self.app(scope, counted, send)
+        finally:
+            self._places.give_back(places)

@@ -9,10 +9,23 @@ from typing import Annotated
 from fastapi import Depends, Request
 
 from gateway.http.metrics import GatewayMetrics
+from gateway.http.slots import Slots, Turns
 from gateway.run_service import RunServiceClient
 
 MAX_EVENT_STREAMS = 256
 """Event streams open at a time; each holds a call to the aggregator open."""
+MAX_DOWNLOADS = 8
+"""Models, prototypes and lines of rounds that are sent at a time; each holds a call to the aggregator and its pieces."""
+MAX_TURNS = 16
+"""Configurations that wait to be read or checked, which is done one at a time; each has up to `MAX_BODY_BYTES`."""
+
+
+def _downloads() -> Slots:
+    return Slots(MAX_DOWNLOADS, f"{MAX_DOWNLOADS} downloads are running; try again when one has ended")
+
+
+def _turns() -> Turns:
+    return Turns("configurations", MAX_TURNS, f"{MAX_TURNS} configurations wait to be read; try again in a moment")
 
 
 @dataclass(slots=True)
@@ -26,6 +39,10 @@ class Services:
     """Set when the gateway stops; event streams end then."""
     stream_slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_EVENT_STREAMS))
     """Taken by open event streams."""
+    downloads: Slots = field(default_factory=_downloads)
+    """Taken by downloads."""
+    turns: Turns = field(default_factory=_turns)
+    """Reads and checks configurations beside the event loop."""
     aggregator: RunServiceClient | None = None
     """Set while the application is up."""
 

@@ -10,7 +10,7 @@ from fastapi import Query, Request, Response
 from gateway.http.download import download
 from gateway.http.operations import Operations
 from gateway.http.streaming import Stream
-from gateway.routes.dependencies import Aggregator
+from gateway.routes.dependencies import Aggregator, services_of
 from gateway.routes.parameters import MAX_ROUND, RUN_PATH, AfterRound, RoundChoice, RunId
 from gateway.run_service import RunServiceClient
 from shared import documents, types
@@ -23,7 +23,7 @@ _FILE_HEADERS = {
     "Content-Disposition": {"description": "A name for the file.", "schema": {"type": "string"}},
 }
 _FILE: dict[str, Any] = {
-    "refusals": (RunNotFound, RoundNotFound, PayloadCorrupt),
+    "refusals": (RunNotFound, RoundNotFound, PayloadCorrupt, Overloaded),
     "http_refusals": (416,),
     "responses": {
         200: {"description": "The whole file.", "content": _BINARY, "headers": _FILE_HEADERS},
@@ -66,16 +66,20 @@ async def list_rounds(
     return documents.RoundPage.of(await aggregator.list_rounds(run_id, after=after, limit=page_size), page_size)
 
 
-@OPERATIONS.add("GET", f"{RUN_PATH}/metrics.jsonl", refusals=(RunNotFound,), responses=_LINES)
-async def get_metrics_lines(aggregator: Aggregator, run_id: RunId, after: AfterRound = -1) -> Response:
+@OPERATIONS.add("GET", f"{RUN_PATH}/metrics.jsonl", refusals=(RunNotFound, Overloaded), responses=_LINES)
+async def get_metrics_lines(
+    request: Request, aggregator: Aggregator, run_id: RunId, after: AfterRound = -1
+) -> Response:
     """Return metrics.jsonl: a line of computed values for each committed round."""
-    return await _lines(aggregator, run_id, after, lambda current: current.results_json)
+    return await _lines(request, aggregator, run_id, after, lambda current: current.results_json)
 
 
-@OPERATIONS.add("GET", f"{RUN_PATH}/timings.jsonl", refusals=(RunNotFound,), responses=_LINES)
-async def get_timings_lines(aggregator: Aggregator, run_id: RunId, after: AfterRound = -1) -> Response:
+@OPERATIONS.add("GET", f"{RUN_PATH}/timings.jsonl", refusals=(RunNotFound, Overloaded), responses=_LINES)
+async def get_timings_lines(
+    request: Request, aggregator: Aggregator, run_id: RunId, after: AfterRound = -1
+) -> Response:
     """Return timings.jsonl: a line of seconds, bytes and retries for each committed round."""
-    return await _lines(aggregator, run_id, after, lambda current: current.timings_json)
+    return await _lines(request, aggregator, run_id, after, lambda current: current.timings_json)
 
 
 @OPERATIONS.add("GET", f"{RUN_PATH}/evaluations", refusals=(RunNotFound,))
@@ -104,7 +108,7 @@ async def get_model(
     request: Request, aggregator: Aggregator, run_id: RunId, round_number: RoundChoice = None
 ) -> Response:
     """Download the global model of a round as safetensors."""
-    return await download(request, aggregator, run_id, "model", round_number)
+    return await download(request, aggregator, services_of(request).downloads, run_id, "model", round_number)
 
 
 @OPERATIONS.add("GET", f"{RUN_PATH}/prototypes", **_FILE)
@@ -112,7 +116,7 @@ async def get_prototypes(
     request: Request, aggregator: Aggregator, run_id: RunId, round_number: RoundChoice = None
 ) -> Response:
     """Download the global prototypes of a round as safetensors."""
-    return await download(request, aggregator, run_id, "prototypes", round_number)
+    return await download(request, aggregator, services_of(request).downloads, run_id, "prototypes", round_number)
 
 
 @OPERATIONS.add(
@@ -138,9 +142,13 @@ async def get_prototype_map(
     return documents.PrototypeMap.of(await aggregator.get_prototype_map(run_id, round_number=number))
 
 
-async def _lines(aggregator: RunServiceClient, run_id: str, after: int, line: Callable[[types.Round], str]) -> Response:
+async def _lines(
+    request: Request, aggregator: RunServiceClient, run_id: str, after: int, line: Callable[[types.Round], str]
+) -> Response:
     """Stream a line for each committed round after one. The first page is fetched before, so that a refusal is an answer."""
-    first = await aggregator.some_rounds(run_id, after=after)
+    places = services_of(request).downloads
+    with places.taken():
+        first = await aggregator.some_rounds(run_id, after=after)
 
     async def content() -> AsyncGenerator[str, None]:
         rounds, has_more = first
@@ -150,4 +158,4 @@ async def _lines(aggregator: RunServiceClient, run_id: str, after: int, line: Ca
                 return
             rounds, has_more = await aggregator.some_rounds(run_id, after=rounds[-1].number)
 
-    return Stream(content(), media_type="application/x-ndjson")
+    return Stream(content(), media_type="application/x-ndjson", places=places)

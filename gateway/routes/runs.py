@@ -9,9 +9,9 @@ from typing import Annotated, Any
 from fastapi import Query, Request, Response
 
 from gateway import run_configuration
-from gateway.http.json_body import read_json_object
+from gateway.http.json_body import with_json_object
 from gateway.http.operations import SCHEMA, Operations
-from gateway.routes.dependencies import Aggregator
+from gateway.routes.dependencies import Aggregator, services_of
 from gateway.routes.parameters import RUN_PATH, ClientId, IdempotencyKey, RunId, SteeringKey, request_id_of
 from shared import documents
 from shared.config.run import canonical_json
@@ -21,6 +21,7 @@ from shared.errors import (
     InvalidConfig,
     InvalidTransition,
     MalformedRequest,
+    Overloaded,
     RequestIdReused,
     RoundNotFound,
     RunNotFound,
@@ -35,7 +36,9 @@ EXAMPLE = {
     "training": {"local_steps": 10, "batch_size": 32},
 }
 """A run's configuration."""
+RUNS_PATH = "/v1/runs"
 _CONFIGURATION = "/v1/run-configuration"
+CHECK_PATH = f"{_CONFIGURATION}/check"
 _CREATED: dict[int | str, Any] = {
     202: {
         "description": "The run, created now or by an earlier request with the same key.",
@@ -46,9 +49,9 @@ _CREATED: dict[int | str, Any] = {
 
 @OPERATIONS.add(
     "POST",
-    "/v1/runs",
+    RUNS_PATH,
     status=202,
-    refusals=(InvalidConfig, RequestIdReused, RunNotFound, RoundNotFound, BlobNotFound),
+    refusals=(InvalidConfig, RequestIdReused, RunNotFound, RoundNotFound, BlobNotFound, Overloaded),
     http_refusals=(413, 415),
     responses=_CREATED,
     body={"application/json": {"schema": {"$ref": SCHEMA.format(model="RunConfiguration")}, "example": EXAMPLE}},
@@ -60,9 +63,9 @@ async def create_run(
 
     The body is the run's configuration as JSON, with the sections and keys of the TOML file.
     """
-    document = await read_json_object(request)
+    config_json = await with_json_object(request, services_of(request).turns, canonical_json)
     key = request_id_of(idempotency_key) or uuid.uuid4().hex
-    run = documents.Run.of(await aggregator.create_run(canonical_json(document), request_id=key))
+    run = documents.Run.of(await aggregator.create_run(config_json, request_id=key))
     response.headers["Location"] = run.links.self
     return run
 
@@ -75,8 +78,8 @@ async def get_run_configuration() -> documents.RunConfigurationForm:
 
 @OPERATIONS.add(
     "POST",
-    f"{_CONFIGURATION}/check",
-    refusals=(MalformedRequest,),
+    CHECK_PATH,
+    refusals=(MalformedRequest, Overloaded),
     http_refusals=(413, 415),
     # Any object: its problems are the answer, not a refusal.
     body={"application/json": {"schema": {"type": "object"}, "example": EXAMPLE}},
@@ -88,11 +91,10 @@ async def check_run_configuration(request: Request) -> documents.ConfigurationCh
     The body is that of the request that starts the run. The aggregator is not called: it checks when the run starts
     whether the run or model to begin with exists and whether its lease allows quorum.silence_s.
     """
-    document = await read_json_object(request)
-    return await asyncio.to_thread(run_configuration.check, document)
+    return await with_json_object(request, services_of(request).turns, run_configuration.check)
 
 
-@OPERATIONS.add("GET", "/v1/runs", refusals=(RunNotFound,))
+@OPERATIONS.add("GET", RUNS_PATH, refusals=(RunNotFound,))
 async def list_runs(
     aggregator: Aggregator,
     page_size: Annotated[int, Query(ge=1, le=200)] = 50,

@@ -18,6 +18,8 @@ def task_to_proto(task: Task) -> types_pb2.RoundTask:
         total_rounds=task.total_rounds,
         payload=payload_to_proto(task.payload),
         detail=task.detail,
+        missing_sha256s=task.missing,
+        times_asked=task.times_asked,
     )
 
 
@@ -34,6 +36,8 @@ def task_from_proto(message: types_pb2.RoundTask) -> Task:
         total_rounds=at_least(0, "total_rounds", message.total_rounds),
         payload=payload_from_proto(message.payload),
         detail=message.detail,
+        missing=tuple(limited("missing_sha256s", message.missing_sha256s)),
+        times_asked=at_least(0, "times_asked", message.times_asked),
     )
 
 
@@ -50,8 +54,8 @@ def poll_to_proto(poll: Poll) -> round_service_pb2.Poll:
     """Return the message of a poll."""
     known = None
     if poll.known is not None:
-        run_id, number, kind = poll.known
-        known = round_service_pb2.TaskKey(run_id=run_id, round=number, kind=TASK.number(kind))
+        run_id, number, kind, times = poll.known
+        known = round_service_pb2.TaskKey(run_id=run_id, round=number, kind=TASK.number(kind), times_asked=times)
     return round_service_pb2.Poll(known=known, hold=duration(poll.hold_s))
 
 
@@ -63,7 +67,9 @@ def poll_from_proto(message: round_service_pb2.Poll) -> Poll:
     known = None
     if message.HasField("known"):
         key = message.known
-        known = (bounded_text("run_id", key.run_id), at_least(0, "round", key.round), TASK.member(key.kind, "kind"))
+        run_id, number = bounded_text("run_id", key.run_id), at_least(0, "round", key.round)
+        times = at_least(0, "times_asked", key.times_asked)
+        known = (run_id, number, TASK.member(key.kind, "kind"), times)
     return Poll(known, hold_s)
 
 

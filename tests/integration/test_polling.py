@@ -134,7 +134,7 @@ def test_a_poll_is_answered_at_once_with_another_task_and_else_when_its_time_is_
     creating.start()
     (key,), _end, _seconds = polled(ann, WAIT, DEADLINE_S)
     creating.join()
-    assert key[1:] == (0, TaskKind.INIT)
+    assert key[1:] == (0, TaskKind.INIT, 0)
     assert polled(ann, key, 0.0)[0] == []
     assert polled(ann, None, DEADLINE_S)[0] == [key]
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from shared.convert.evaluations import evaluation_to_report
 from shared.convert.updates import committed_from_proto, update_to_commit
 from shared.convert.uploads import UploadHeader, upload_header_to_proto
+from shared.tensors import sha256_hex
 from shared.types import BlobRef, Client, CommittedUpdate, Evaluation, Membership, Update
 from trainer.aggregator.retries import Retries
 from trainer.aggregator.round_service import ANSWER_S, RoundServiceCalls
@@ -114,7 +115,13 @@ class TaskConnection:
         )
         deadline_s = COMMIT_S + sum(blob.size_bytes for blob in update.payload.blobs) / COMMIT_BYTES_PER_S
 
+        sizes = {blob.sha256: blob.size_bytes for blob in update.payload.prototype_sets}
+        prototype_bytes = sum(sizes.get(sha256_hex(data), 0) for data in inline)
+        moved = {"prototypes": prototype_bytes, "model": sum(map(len, inline)) - prototype_bytes}
+
         def commit() -> CommittedUpdate:
+            for kind, num_bytes in moved.items():
+                calls.metrics.transfer_bytes.labels("sent", kind).inc(num_bytes)
             with calls.calling("CommitUpdate"):
                 return committed_from_proto(calls.stub.CommitUpdate(request, timeout=deadline_s).committed)
 

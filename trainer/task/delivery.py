@@ -21,6 +21,7 @@ from shared.errors import (
     StaleRound,
     StoreUnavailable,
     UpdateConflict,
+    UpdateLost,
 )
 from shared.methods.base import ClientState
 from shared.process.log import get_logger
@@ -47,6 +48,8 @@ class Finished:
     blobs: Mapping[str, bytes]
     is_refused: bool = False
     """Whether the aggregator found it malformed: it is sent again, but a restarted trainer trains anew."""
+    is_sent: bool = False
+    """Whether it was committed once, and is sent because the aggregator's copy is damaged."""
 
     @classmethod
     def of(
@@ -102,6 +105,32 @@ class Delivery:
         self._latest = Finished(staged, blobs)
         return self._latest
 
+    def sent(self, job: Job) -> Finished | None:
+        """Return the committed update that a task asks for again; None where it asks for none, or it is not kept.
+
+        Raises:
+            UpdateLost: It is not kept, and cannot be made again: the client state before it is gone.
+            DiskFull, StoreUnavailable: The folder cannot be read.
+        """
+        run_id, number = job.run.run_id, job.task.round
+        if not job.task.missing:
+            return None
+        found = self._states.sent(run_id, number, job.task.missing)
+        if found is not None:
+            staged, blobs = found
+            log.info("sent_update_found", client_id=self._client_id, run_id=run_id, round=number)
+            return Finished(staged, blobs, is_sent=True)
+        promoted = self._states.manifest.promoted.get(run_id)
+        if promoted is not None and promoted.update.round == number:
+            raise UpdateLost(
+                f"the aggregator asks for this client's update of round {number} again, which is not kept here any more, "
+                "and the client's state before it is not either",
+                run_id=run_id,
+                round=number,
+            )
+        log.warning("sent_update_lost", client_id=self._client_id, run_id=run_id, round=number)
+        return None
+
     def settle(self, job: Job, identity: str | None) -> ClientState | None:
         """Promote or drop the staged update of an earlier task, and remove everything of runs that have ended.
 
@@ -140,7 +169,7 @@ class Delivery:
             FedplccError: The aggregator refused it.
         """
         self._latest = finished
-        if not finished.is_refused:
+        if not finished.is_refused and not finished.is_sent:
             self._stage(job, finished)
         try:
             _send(job, finished)
@@ -150,9 +179,12 @@ class Delivery:
             raise
         except MalformedUpdate:
             finished.is_refused = True
-            self._states.drop()
+            if not finished.is_sent:
+                self._states.drop()
             raise
         self._latest = None
+        if finished.is_sent:
+            return
         try:
             self._states.promote()
         except StoreUnavailable as error:

@@ -7,7 +7,7 @@
 
 A file is fsynced before it is renamed, and its folder afterwards; only then may a row name the blob. A crash leaves either a
 whole blob or a part that the next upload continues. Removal goes in the other order, the row first (see
-coordinator/garbage.py). A file that no row names is garbage, unless it is held (see holds.py).
+coordinator/collection.py). A file that no row names is garbage, unless it is held (see holds.py).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from aggregator.store.blobs.disk_errors import disk_errors
 from aggregator.store.blobs.files import BlobFiles, sha256_of
 from aggregator.store.blobs.holds import Holds
 from aggregator.store.blobs.uploads import Upload, Uploads
-from shared.errors import BlobNotFound, StoreUnavailable
+from shared.errors import BlobNotFound, PayloadCorrupt, StoreUnavailable
 from shared.process import disk
 from shared.process.log import get_logger
 from shared.types import MODEL, BlobRef
@@ -89,6 +89,43 @@ class BlobStore(BlobFiles):
         path = super().verified_path(sha256)
         self._remember(sha256)
         return path
+
+    def whole_upload(self, client_id: str, blob: BlobRef) -> Path | None:
+        """Return the file of a client's complete upload, or None; one of an earlier process is read once.
+
+        A damaged upload is removed: its client sends it again.
+        """
+        path = self.uploads.path(client_id, blob)
+        if path is None:
+            return None
+        try:
+            if blob.sha256 in self._verified or sha256_of(path) == blob.sha256:
+                self._remember_upload(path, blob.sha256)
+                return path if path.stat().st_size == blob.size_bytes else None
+        except FileNotFoundError:
+            return None  # forgotten meanwhile
+        log.warning("upload_damaged", client_id=client_id, sha256=blob.sha256)
+        with disk_errors():
+            disk.remove(path, "upload.damaged")
+        return None
+
+    def _remember_upload(self, path: Path, sha256: str) -> None:
+        stored = self.path(sha256)
+        if not stored.exists() or stored.samefile(path):
+            self._remember(sha256)
+
+    def is_known_whole(self, sha256: str) -> bool:
+        """Whether the stored blob is there and has its SHA-256; reads it once, see `verified_path`."""
+        try:
+            self.verified_path(sha256)
+        except PayloadCorrupt:
+            return False
+        return True
+
+    def is_whole(self, sha256: str) -> bool:
+        """Whether the stored blob is there and has its SHA-256; reads it in any case."""
+        self._verified.discard(sha256)
+        return self.is_known_whole(sha256)
 
     def keep(self, client_id: str, blobs: Iterable[BlobRef]) -> None:
         """Store complete uploads as blobs. They also stay uploads until they are forgotten, so that a crash loses nothing.

@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from aggregator.store.blobs.disk_errors import disk_errors
-from shared.errors import BlobCorrupt, ChunkOutOfOrder, FailedPrecondition
+from shared.errors import BlobCorrupt, BlobIncomplete, ChunkOutOfOrder, UploadSuperseded
 from shared.process import disk
 from shared.types import BlobRef
 
@@ -170,7 +170,7 @@ class Upload:
 
         Raises:
             ChunkOutOfOrder: It does not begin where the received bytes end, or exceeds the announced size.
-            FailedPrecondition: The upload was closed, or a newer stream has taken over.
+            UploadSuperseded: The upload was closed or removed, or a newer stream has taken over.
             StoreUnavailable: The disk is full or away; begin the upload again to resume it.
         """
         with self._lock:
@@ -188,14 +188,15 @@ class Upload:
         """Check the blob and rename it to its final name.
 
         Raises:
-            BlobCorrupt: Bytes are missing (the part is kept) or do not match the SHA-256 (the part is emptied).
-            FailedPrecondition: The upload was closed, or a newer stream has taken over.
+            BlobIncomplete: Bytes are missing; the part is kept.
+            BlobCorrupt: The bytes do not match the SHA-256; the part is emptied.
+            UploadSuperseded: The upload was closed or removed, or a newer stream has taken over.
             StoreUnavailable: The disk refused the bytes.
         """
         with self._lock:
             self._check_is_open()
             if self._size < self.blob.size_bytes:
-                raise BlobCorrupt(f"the upload ended at byte {self._size} of {self.blob.size_bytes}")
+                raise BlobIncomplete(f"the upload ended at byte {self._size} of {self.blob.size_bytes}")
             with disk_errors():
                 if self._digest().hexdigest() != self.blob.sha256:
                     self._start_over()
@@ -205,7 +206,11 @@ class Upload:
                 except OSError:
                     self._start_over()  # after a failed fsync any byte may be missing on the disk
                     raise
-                disk.rename(self.part_path, self.complete_path, "upload")
+                try:
+                    disk.rename(self.part_path, self.complete_path, "upload")
+                except FileNotFoundError:
+                    self._file.close()  # committed and forgotten, or removed to make room
+                self._check_is_open()
                 self.is_whole = True
 
     def close(self) -> None:
@@ -215,7 +220,7 @@ class Upload:
 
     def _check_is_open(self) -> None:
         if self._file.closed:
-            raise FailedPrecondition("this stream of the upload has ended; begin it again", sha256=self.blob.sha256)
+            raise UploadSuperseded("this stream of the upload has ended; begin it again", sha256=self.blob.sha256)
 
     def _append(self, data: bytes) -> None:
         digest, rest = self._digest(), memoryview(data)

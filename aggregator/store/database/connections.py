@@ -43,6 +43,14 @@ class Database(Protocol):
         """Close all connections."""
 
 
+def lost(name: str, why: str) -> str:
+    """Return the sentence of a process that must stop writing for good: memory and database disagree."""
+    return f"{name} is not as this process left it: {why}; it ends, and its next start reads what is there"
+
+
+ANOTHER_WROTE = "another aggregator wrote to it"
+
+
 @contextmanager
 def database_errors(failure: str) -> Iterator[None]:
     """Turn errors of a full, locked, damaged or unreachable database into `StoreUnavailable`; wrong statements pass.

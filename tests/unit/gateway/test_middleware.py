@@ -63,7 +63,7 @@ async def crash_late(request: Request) -> StreamingResponse:
 @pytest.fixture
 def app() -> FastAPI:
     app = FastAPI(
-        middleware=[Middleware(RequestContext), Middleware(BodyLimit, max_bytes=LIMIT)],
+        middleware=[Middleware(RequestContext), Middleware(BodyLimit, small_bytes=LIMIT)],
         exception_handlers=dict(problem.HANDLERS),
     )
     app.add_api_route("/echo", echo, methods=["POST"])

@@ -21,7 +21,7 @@ const SENTENCES = {
   run_created: () => "The run was created",
   run_started: () => "The run started: its clients are here",
   run_recovered: () => "The aggregator came back; the run goes on",
-  run_paused: () => "The run is paused",
+  run_paused: ({ data }) => because("The run is paused", data.reason),
   run_resumed: () => "The run goes on",
   run_stopping: () => "The run is being stopped",
   run_stopped: ({ data }) => because("The run was stopped", data.reason),
@@ -44,6 +44,8 @@ const SENTENCES = {
   round_committed: ({ round, data }) => committed(round, data.metrics),
   aggregation_failed: ({ data }) => because("An error kept a round from being aggregated", data.detail),
   update_committed: ({ client_id, data }) => update(client_id, data),
+  update_damaged: ({ client_id }) =>
+    `The stored update of client ${client_id} is damaged: the client is asked to send it again`,
   evaluation_reported: ({ client_id }) => `Client ${client_id} reported its evaluation`,
   update_refused: ({ client_id, data }) => because(`An update of client ${client_id} was refused`, data.detail),
   report_refused: ({ client_id, data }) => because(`A report of client ${client_id} was refused`, data.detail),
@@ -64,6 +66,7 @@ export const KNOWN_TYPES = Object.freeze(Object.keys(SENTENCES));
 
 /** Types of events that say that something is wrong, or that somebody should know. */
 const WARNINGS = new Set([
+  "update_damaged",
   "update_refused",
   "report_refused",
   "client_problem",
@@ -83,6 +86,7 @@ export const KINDS = Object.freeze({
   clients: [
     "update_committed",
     "evaluation_reported",
+    "update_damaged",
     "update_refused",
     "report_refused",
     "client_problem",

@@ -100,14 +100,16 @@ class Poll(_message.Message):
     def __init__(self, known: _Optional[_Union[TaskKey, _Mapping]] = ..., hold: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
 
 class TaskKey(_message.Message):
-    __slots__ = ("run_id", "round", "kind")
+    __slots__ = ("run_id", "round", "kind", "times_asked")
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
     ROUND_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
+    TIMES_ASKED_FIELD_NUMBER: _ClassVar[int]
     run_id: str
     round: int
     kind: _types_pb2.TaskKind
-    def __init__(self, run_id: _Optional[str] = ..., round: _Optional[int] = ..., kind: _Optional[_Union[_types_pb2.TaskKind, str]] = ...) -> None: ...
+    times_asked: int
+    def __init__(self, run_id: _Optional[str] = ..., round: _Optional[int] = ..., kind: _Optional[_Union[_types_pb2.TaskKind, str]] = ..., times_asked: _Optional[int] = ...) -> None: ...
 
 class SyncRoundResponse(_message.Message):
     __slots__ = ("task", "end", "inline_blobs")

@@ -135,8 +135,9 @@ class RoundServiceServicer(object):
     def UploadModel(self, request_iterator, context):
         """Stores one tensor group of this client's update: header, then chunks in order from the offset that GetUploadStatus
         named. Nothing has its name before its SHA-256 agrees. A blob that this client already stored is complete at once.
-        Fails with BLOB_CORRUPT, CHUNK_OUT_OF_ORDER, BLOB_TOO_LARGE, CHUNK_TOO_LARGE, with what CommitUpdate says of rounds, or
-        with TRANSFER_IDLE (nothing came for a while; what came is kept). Idempotent.
+        Fails with BLOB_CORRUPT, BLOB_TOO_LARGE, CHUNK_TOO_LARGE, with what CommitUpdate says of rounds, or with an answer that
+        refuses nothing and says to go on from the offset that GetUploadStatus names: CHUNK_OUT_OF_ORDER, BLOB_INCOMPLETE,
+        UPLOAD_SUPERSEDED (another stream of this upload took over), TRANSFER_IDLE (nothing came for a while). Idempotent.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -321,7 +321,7 @@ def test_a_client_that_is_done_in_one_run_is_told_at_once_that_another_wants_it(
     federation.coordinator.subscribe(heard.append)
     federation.perform(ann, training)
     assert heard == [{"ann"}], "bob's update is waited for, but the other run needs its first model"
-    assert federation.task(ann).key == (second.run_id, 0, TaskKind.INIT)
+    assert federation.task(ann).key == (second.run_id, 0, TaskKind.INIT, 0)
 
 
 def test_a_disk_that_cannot_be_read_for_the_metrics_keeps_nobody_waiting(
