@@ -25,7 +25,7 @@ from aggregator.coordinator.parking import check_numbers, why_parked, without_ra
 from aggregator.coordinator.write_trouble import WriteTrouble
 from aggregator.metrics import AggregatorMetrics
 from aggregator.presence.deadlines import Deadlines
-from aggregator.presence.sessions import Sessions
+from aggregator.presence.sessions import ConnectedClients, Sessions
 from aggregator.rounds import machine, results
 from aggregator.rounds.configuration import config_of
 from aggregator.rounds.events import events_between
@@ -361,14 +361,15 @@ class Ledger:
 
     def _commit(self, made: Sequence[Changes]) -> None:
         """Write changes in one transaction, and replace the runs in memory."""
-        for changes in made:
-            for event in changes.events:
-                failpoint("transition", event.type, "before")
-        if any(changes.writes for changes in made):
+        events = [event for changes in made for event in changes.events]
+        for event in events:
+            failpoint("transition", event.type, "before")
+        if events or any(changes.writes for changes in made):
             with self.write_trouble.writing("history"), self._store.transaction() as transaction:
                 for changes in made:
                     for write in changes.writes:
                         write(transaction)
+                transaction.add_events(events)
             self._runs = MappingProxyType(made[-1].runs)
         for changes in made:
             for work in changes.afterwards:
@@ -425,7 +426,7 @@ class Ledger:
         config = config_of(run)
         around = Surroundings(
             rule=config.run,
-            connected=self._sessions.connected(),
+            connected=ConnectedClients(self._sessions),
             quorum=self.quorum_of,
             fails=config.quorum.on_no_quorum == "fail",
             commit=lambda evaluated: self._committed(evaluated, now),
@@ -450,7 +451,7 @@ class Ledger:
 
     def _events(self, before: Run, after: Run, now: float) -> list[Event]:
         events = events_between(before, after, now=now)
-        admitted = set(after.roster) - set(before.roster)
+        admitted = set() if after.roster is before.roster else set(after.roster) - set(before.roster)
         has_started = before.status is RunStatus.PENDING and after.status is RunStatus.RUNNING
         if has_started:
             admitted = set(after.roster)

@@ -102,7 +102,9 @@ class Uploads:
 
     def forget(self, client_id: str) -> None:
         """Remove a client's uploads; stored blobs stay."""
-        disk.remove_tree(self.folder / client_id, "upload.forget")
+        folder = self.folder / client_id
+        if folder.is_dir():  # small updates come without an upload
+            disk.remove_tree(folder, "upload.forget")
 
     def expire(self, before: float) -> int:
         """Remove inactive uploads without changes since a time (seconds since the epoch); returns the freed bytes."""
