@@ -23,6 +23,7 @@ from aggregator.servicer.round_service import RoundServicer
 from aggregator.servicer.run_service import RunServicer
 from aggregator.servicer.wakeups import Wakeups
 from aggregator.store.blobs.blob_store import BlobStore
+from aggregator.store.blobs.reserve import make_room_to_start
 from aggregator.store.opening import open_store
 from shared.config.settings import EXIT_CONFIG as EXIT_CONFIG
 from shared.config.settings import AggregatorSettings
@@ -34,6 +35,7 @@ from shared.process.disk import why_unusable
 from shared.process.failpoints import arm_from_environment
 from shared.process.log import get_logger, set_up
 from shared.process.metrics import new_registry, serve_metrics
+from shared.process.resources import SERVICE_FILES, remedy_for, require
 from shared.version import VERSION
 from shared.wire.server import RpcServer
 
@@ -42,7 +44,8 @@ log = get_logger("aggregator.app")
 ENDPOINT_FILE = "endpoint.json"
 """File in the state directory while the aggregator serves: ports and process id, for scripts that use port 0."""
 EXIT_OK, EXIT_STORE = 0, 4
-"""Exit codes: ended by a signal; unusable state directory. `EXIT_CONFIG`: wrong settings, or a port is taken."""
+"""Exit codes: ended by a signal; unusable state directory. `EXIT_CONFIG`: wrong settings, a port is taken, or the process
+has too few open files or too little memory."""
 
 SWITCH_S = 0.001
 """Longest time for which a thread computes before the event loop, which answers heartbeats, gets its turn."""
@@ -94,7 +97,9 @@ def run(settings: AggregatorSettings) -> int:
     arm_from_environment()
     keep_freed_memory()
     try:
+        require(open_files=SERVICE_FILES)
         with _locked(settings.state_dir):
+            _make_room(settings.state_dir)
             return asyncio.run(_serve(settings))
     except InvalidConfig as error:
         log.error("cannot_start", detail=error.detail)
@@ -128,6 +133,8 @@ async def _serve(settings: AggregatorSettings) -> int:
         max_blob_bytes=settings.max_blob_bytes,
         max_inline_bytes=settings.max_inline_bytes,
         fold_block_elements=settings.fold_block_elements,
+        max_open_runs=settings.max_open_runs,
+        pending_days=settings.pending_days,
     )
     url = None if settings.database_url is None else settings.database_url.get_secret_value()
     store = await asyncio.to_thread(open_store, settings.state_dir, url, on_lost=on_lost)
@@ -204,6 +211,7 @@ async def _tick(coordinator: Coordinator, interval_s: float) -> None:
     while True:
         await asyncio.sleep(interval_s)
         try:
+            await control_call(coordinator.space.look)
             await control_call(coordinator.tick)
         except StoreUnavailable as error:
             log.error("store_unavailable", detail=error.detail)
@@ -227,8 +235,17 @@ def _locked(folder: Path) -> IO[str]:
         ) from None
     except OSError as error:
         file.close()
-        raise StoreUnavailable(f"cannot lock the state directory {folder}: {error.strerror or error}") from error
+        raise StoreUnavailable(
+            f"cannot lock the state directory {folder}: {error.strerror or error}{remedy_for(error)}"
+        ) from error
     return file
+
+
+def _make_room(folder: Path) -> None:
+    try:
+        make_room_to_start(folder)
+    except OSError as error:
+        raise StoreUnavailable(why_unusable(folder, error)) from error
 
 
 def _write_endpoint(folder: Path, port: int, metrics_port: int | None) -> None:

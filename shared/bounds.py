@@ -12,8 +12,6 @@ MAX_EXAMPLES = 2**29
 exact in float64."""
 MAX_FEATURES = 2**24
 """Largest feature size D of a model."""
-MAX_ROUND = 2**31 - 1
-"""Largest number of a round."""
 
 
 def is_bounded(value: float) -> bool:

@@ -36,7 +36,7 @@
     |   |-- UpdateLost                 an update that is asked for again is no longer there
     |   `-- InvalidTransition          the run's status does not allow this
     |-- ResourceExhausted
-    |   |-- BlobTooLarge  ChunkTooLarge  Overloaded
+    |   |-- BlobTooLarge  ChunkTooLarge  TooManyOpenRuns  Overloaded
     |-- Unavailable
     |   |-- StoreUnavailable           disk or database
     |   |   `-- DiskFull                   no room on the disk
@@ -363,6 +363,12 @@ class ChunkTooLarge(ResourceExhausted):
     """The chunk is larger than the aggregator accepts."""
 
     reason = "CHUNK_TOO_LARGE"
+
+
+class TooManyOpenRuns(ResourceExhausted):
+    """As many runs as the aggregator allows have not ended."""
+
+    reason = "TOO_MANY_OPEN_RUNS"
 
 
 class Overloaded(ResourceExhausted):

@@ -25,6 +25,8 @@ class DropReason(StrEnum):
     """The client is not connected."""
     SILENT = "silent"
     """The client is connected and makes no progress."""
+    SLOW = "slow"
+    """The client makes progress, and is not done at the hard deadline."""
     PROBLEM = "problem"
     """The client has reported that it cannot do its task."""
     QUARANTINED = "quarantined"
@@ -74,6 +76,14 @@ class Lack:
 @dataclass(frozen=True, slots=True)
 class WaitsForClients:
     """The roster is not complete; no round has opened."""
+
+
+@dataclass(frozen=True, slots=True)
+class NobodyJoined:
+    """The roster was never complete."""
+
+    days: float
+    """Days for which the run waited."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,6 +174,7 @@ class Stated:
 
 Reason: TypeAlias = (
     WaitsForClients
+    | NobodyJoined
     | NoQuorum
     | NobodyLeft
     | AggregationFailed
@@ -184,6 +195,8 @@ def sentence_of(reason: Reason | None) -> str:
             return ""
         case WaitsForClients():
             return "waiting for clients to join"
+        case NobodyJoined():
+            return f"its clients had not all joined after {reason.days:g} days"
         case NoQuorum():
             return _no_quorum(reason)
         case NobodyLeft():
@@ -207,7 +220,7 @@ def sentence_of(reason: Reason | None) -> str:
                 "restore a backup of the state directory, or stop the run"
             )
         case StoreFails():
-            return f"waits for the disk or database: {reason.detail}; make room or repair it, and the run continues"
+            return f"waits for the disk or database: {reason.detail}; when that is mended, the run continues"
         case Stated():
             return reason.sentence
 

@@ -18,7 +18,7 @@ import numpy as np
 from shared.bounds import MAX_EXAMPLES, MAX_FEATURES, MAX_VALUE, is_bounded
 from shared.config.run import RunConfig
 from shared.errors import MalformedUpdate, UpdateNormExceeded
-from shared.methods.base import Method, excess_rows, per_class_counts
+from shared.methods.base import MAX_ROWS, MAX_ROWS_PER_CLASS, Method, excess_rows, per_class_counts
 from shared.tensors import (
     DTYPES,
     TensorEntry,
@@ -47,6 +47,10 @@ MAX_SETS = 16
 """Most evaluation sets of a report."""
 MAX_PROTOTYPE_BYTES = 2**28
 """Largest prototype set; unlike a model it is read whole into memory."""
+PROTOTYPE_HEADER_BYTES = 4096
+"""More than the header of a prototype set needs."""
+BYTES_BESIDE_VECTOR = 20
+"""Bytes of a prototype's class, weight and group."""
 BLOCK_ELEMENTS = 1 << 18
 
 
@@ -123,11 +127,18 @@ def check_update(
             check_norm(update.norm, config.admission.max_update_norm)
     if not kinds:
         return update
-    blob = update.payload.prototype_sets[0]
-    if blob.size_bytes > MAX_PROTOTYPE_BYTES:
-        raise _malformed("size", f"a prototype set has at most {MAX_PROTOTYPE_BYTES} bytes")
+    blob, max_bytes = update.payload.prototype_sets[0], max_prototype_bytes(config, dim)
+    if blob.size_bytes > max_bytes:
+        raise _malformed("size", f"a prototype set has at most {max_bytes} bytes in this run")
     prototypes = prototypes_from_bytes(contents[blob].read_bytes())
-    check_prototypes(prototypes, update, method=method, dim=dim, class_counts=update.class_counts)
+    check_prototypes(
+        prototypes,
+        update,
+        method=method,
+        dim=dim,
+        class_counts=update.class_counts,
+        max_per_class=config.max_prototypes_per_class,
+    )
     if config.admission.max_prototype_norm is not None:
         check_prototype_norms(prototypes, config.admission.max_prototype_norm)
     return replace(update, num_prototypes=len(prototypes))
@@ -141,13 +152,15 @@ def check_model(model: Content, expected: TensorTable | None) -> TensorTable:
         expected: Layout of the run's model; None for the first model, which sets it.
 
     Raises:
-        MalformedUpdate: check is header, keys, dtype, shape, offsets, layout or finite.
+        MalformedUpdate: check is header, keys, dtype, shape, offsets, layout, elements or finite.
     """
     with model.open("rb") as file:
         table = _expected_header(file, expected) or read_header(file)
         if expected is not None and table is not expected:
             check_schema(table.schema, expected.schema)
             raise _malformed("layout", "the model's tensors are not laid out as the global model's")
+        if expected is None and not any(entry.num_elements for entry in table.entries):
+            raise _malformed("elements", "no tensor of the model has an element")
         for dtype, neighbours in groupby(table.entries, key=lambda entry: entry.dtype):
             if np.issubdtype(DTYPES[dtype], np.floating):
                 _check_finite_tensors(file, list(neighbours))
@@ -296,8 +309,20 @@ def check_entries(update: Update) -> None:
         raise _malformed("entries", f"more than {MAX_ENTRIES} entries in the payload")
 
 
+def max_prototype_bytes(config: RunConfig, dim: int) -> int:
+    """Return the size of the largest prototype set that a run allows, whose features have size `dim`."""
+    rows = min(MAX_ROWS, len(config.data.classes) * config.max_prototypes_per_class)
+    return min(MAX_PROTOTYPE_BYTES, PROTOTYPE_HEADER_BYTES + rows * (4 * dim + BYTES_BESIDE_VECTOR))
+
+
 def check_prototypes(
-    prototypes: PrototypeSet, update: Update, *, method: Method, dim: int, class_counts: Sequence[int]
+    prototypes: PrototypeSet,
+    update: Update,
+    *,
+    method: Method,
+    dim: int,
+    class_counts: Sequence[int],
+    max_per_class: int = MAX_ROWS_PER_CLASS,
 ) -> None:
     """Check an uploaded prototype set (docs/algorithms.md, rule 1.7).
 
@@ -307,6 +332,7 @@ def check_prototypes(
         method: The run's method.
         dim: The run's feature size D.
         class_counts: The client's samples per class, `[M]`.
+        max_per_class: Most prototypes of a class that the run allows.
 
     Raises:
         MalformedUpdate: check is dim, class_id, group_id, finite, weight, count (also for several means of a class) or sum.
@@ -320,7 +346,7 @@ def check_prototypes(
         raise _malformed("class_id", f"a prototype's class id is outside [0, {num_classes})")
     if len(prototypes) and prototypes.group_ids.min() < -1:
         raise _malformed("group_id", "a prototype's group id is neither an id nor -1 for none")
-    excess = excess_rows(prototypes, num_classes)
+    excess = excess_rows(prototypes, num_classes, max_per_class)
     if excess is not None:
         raise _malformed("count", f"the update has {excess}")
     if not (np.isfinite(prototypes.vectors).all() and np.isfinite(prototypes.weights).all()):

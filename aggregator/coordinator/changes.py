@@ -10,10 +10,10 @@ from contextvars import Context
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from aggregator.rounds import machine
+from aggregator.rounds.settling import concerns
 from aggregator.rounds.tasks import task_in
 from aggregator.store.base import ControlRequest, Transaction
-from shared.types import BlobRef, Client, Evaluation, Event, Round, Run, RunStatus, Update
+from shared.types import BlobRef, Client, Evaluation, Event, Round, Run, Update
 
 Write = Callable[[Transaction], None]
 
@@ -115,10 +115,10 @@ class Changes:
         """A run that has not ended before these changes."""
         return self.runs.get(run_id) or self.ended.get(run_id)
 
-    def settle_pending(self) -> None:
-        """Settle the runs whose next step depends on the clients that are connected."""
+    def settle_joined(self, client_id: str) -> None:
+        """Settle the runs that a client's joining concerns: it may complete a roster."""
         for run in list(self.runs.values()):
-            if run.status is RunStatus.PENDING or machine.may_open_another(run):
+            if concerns(run, client_id):
                 self.step(run, run)
 
     def add_run(self, run: Run, *, request_id: str, request_hash: str, created: Event) -> Run:

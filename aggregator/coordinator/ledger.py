@@ -25,7 +25,7 @@ from aggregator.coordinator.parking import check_numbers, why_parked, without_ra
 from aggregator.coordinator.write_trouble import WriteTrouble
 from aggregator.metrics import AggregatorMetrics
 from aggregator.presence.deadlines import Deadlines
-from aggregator.presence.sessions import ConnectedClients, Sessions
+from aggregator.presence.sessions import Sessions
 from aggregator.rounds import machine, results
 from aggregator.rounds.configuration import config_of
 from aggregator.rounds.events import events_between
@@ -33,16 +33,19 @@ from aggregator.rounds.quorum import WHOLE_COHORT, Quorum
 from aggregator.rounds.settling import Surroundings, is_looked_at, may_settle, settled
 from aggregator.store.base import ControlRequest, Store
 from aggregator.store.blobs.blob_store import BlobStore
-from shared.config.run import canonical_json
+from shared.config.run import RunConfig, canonical_json
 from shared.errors import FedplccError, InvalidTransition, RunNotFound, StoreUnavailable
 from shared.process.clock import not_before
 from shared.process.failpoints import failpoint
 from shared.process.log import get_logger
 from shared.reasons import RowDamaged, sentence_of
 from shared.tensors import prototypes_from_bytes
-from shared.types import Evaluation, Event, PrototypeCounts, Round, RoundPhase, Run, RunStatus, Update
+from shared.types import Evaluation, Event, EventQuery, PrototypeCounts, Round, RoundPhase, Run, RunStatus, Update
 
 log = get_logger(__name__)
+
+RESTARTS = 100
+"""Latest restarts of a run that are looked through for those of its open round."""
 
 T = TypeVar("T")
 _Change: TypeAlias = tuple[Callable[[Changes], Any], Context]
@@ -66,10 +69,12 @@ class Ledger:
         *,
         wall_clock: Callable[[], float],
         monotonic_clock: Callable[[], float],
+        pending_days: float,
     ) -> None:
         self.lock = threading.RLock()
         self._store, self._blobs, self._metrics, self._sessions = store, blobs, metrics, sessions
         self.write_trouble = WriteTrouble(monotonic_clock)
+        self._pending_s = pending_days * machine.DAY_S
         self._listeners: list[Listener] = []
         self._moved: set[str] = set()
         found = {run.run_id: run for run in store.open_runs()}
@@ -78,6 +83,9 @@ class Ledger:
         # Replaced after each transaction, never changed: whoever reads it waits for nobody.
         self._runs: Mapping[str, Run] = MappingProxyType(readable)
         self._groups: Groups[_Change] = Groups(self.lock, self._write_group)
+        self._configs: dict[str, RunConfig] = {}
+        self._interrupted: dict[str, tuple[int, Collection[str]]] = {}
+        """The open round of each run that an earlier process left, and its phases in which an aggregator was started."""
         # A run's times never decrease, so no duration in it is negative.
         self.now = not_before(wall_clock, max((run.updated_at for run in self._runs.values()), default=0.0))
         self._deadlines = Deadlines(sessions, wall_clock=self.now, monotonic_clock=monotonic_clock)
@@ -101,13 +109,26 @@ class Ledger:
 
     def _recovery(self, run: Run) -> Step:
         now = self.now()
-        event = Event(type="run_recovered", run_id=run.run_id, round=run.round_number, time=now)
+        phase = {} if run.current_round is None else {"phase": run.current_round.phase.value}
+        event = Event(type="run_recovered", run_id=run.run_id, round=run.round_number, data=phase, time=now)
         try:
+            self._interrupted[run.run_id] = self._interruptions(run)
             return self._settled_or_parked(run, self._with_counts(run), now, extra=[event])
         except StoreUnavailable:
             raise
         except Exception as error:
             return self._settled_or_parked(run, self._parked(run, error), now, extra=[event])
+
+    def _interruptions(self, run: Run) -> tuple[int, Collection[str]]:
+        """Return the number of the open round and the phases of it in which an aggregator was started, this one included."""
+        current = run.current_round
+        if current is None or not machine.has_open_round(run):
+            return -1, ()
+        query = EventQuery(run_id=run.run_id, types=("run_recovered",), newest_first=True, limit=RESTARTS)
+        earlier = [event for event in self._store.list_events(query) if event.round == current.number]
+        # An event of an earlier version has no phase: any phase may be the one.
+        unknown = () if all("phase" in event.data for event in earlier) else tuple(RoundPhase)
+        return current.number, {current.phase.value, *unknown, *(event.data.get("phase", "") for event in earlier)}
 
     def _show_last_round(self, run_id: str) -> None:
         """Set the metrics of an open run to its last committed round, which may be hours old."""
@@ -218,12 +239,16 @@ class Ledger:
             self.for_each(self._let_time_pass_for)
 
     def _let_time_pass_for(self, run: Run) -> None:
+        expired = machine.expire(run, now=self.now(), pending_s=self._pending_s)
+        if expired is not run:
+            self.step(run, expired)
+            return
         still_s = self._deadlines.stalled_s(run)
         moved_at = None if still_s is None else self.now() - still_s
         if run.status is not RunStatus.RUNNING:
             self._metrics.runs.waits(run.run_id, moved_at=moved_at, patience_s=None)
             return
-        rule = config_of(run).quorum
+        rule = self._config_of(run).quorum
         self._metrics.runs.waits(
             run.run_id,
             moved_at=moved_at,
@@ -231,10 +256,13 @@ class Ledger:
         )
         if not is_looked_at(run, has_deadline=rule.deadline_s is not None):
             return
-        there = self._deadlines.presence(run, deadline_s=rule.deadline_s, silence_s=rule.silence_s)
+        there = self._deadlines.presence(
+            run, deadline_s=rule.deadline_s, silence_s=rule.silence_s, hard_deadline_s=rule.hard_deadline_s
+        )
         after = machine.drop_absent(
             run,
             absent=there.absent,
+            slow=there.slow,
             moving=there.moving,
             unknown=there.unknown,
             quorum=self.quorum_of(run),
@@ -245,7 +273,7 @@ class Ledger:
 
     def quorum_of(self, run: Run) -> Quorum:
         """The quorum of a run's open round."""
-        rule = config_of(run).quorum
+        rule = self._config_of(run).quorum
         if rule.min_clients is None and not rule.every_domain:
             return WHOLE_COHORT
         cohort = () if run.current_round is None else run.current_round.cohort
@@ -423,10 +451,14 @@ class Ledger:
     def _settled(self, run: Run, now: float) -> Run:
         if not may_settle(run, self._sessions.is_connected):
             return run
-        config = config_of(run)
+        looks_for_clients = run.status is RunStatus.PENDING or machine.may_open_another(run)
+        connected = self._sessions.connected() if looks_for_clients else ()
+        if run.status is RunStatus.PENDING and not run.roster and not connected:
+            return run
+        config = self._config_of(run)
         around = Surroundings(
             rule=config.run,
-            connected=ConnectedClients(self._sessions),
+            connected=connected,
             quorum=self.quorum_of,
             fails=config.quorum.on_no_quorum == "fail",
             commit=lambda evaluated: self._committed(evaluated, now),
@@ -440,14 +472,22 @@ class Ledger:
         check_numbers(current)
         domains = self._store.domains(current.cohort)
         domains |= {client_id: evaluation.domain for client_id, evaluation in current.evaluations.items()}
-        config = config_of(run)
+        config = self._config_of(run)
         evaluated = config.algorithm.evaluated_models(config.method)
         num_global = current.prototype_counts.total
         line = results.metrics_line(current, domains=domains, num_global_prototypes=num_global, evaluated=evaluated)
-        timings = results.timings_line(current, now=now)
+        number, phases = self._interrupted.get(run.run_id, (-1, ()))
+        timings = results.timings_line(current, now=now, interrupted=phases if number == current.number else ())
         return machine.commit_round(
             run, results_json=canonical_json(line), timings_json=canonical_json(timings), now=now
         )
+
+    def _config_of(self, run: Run) -> RunConfig:
+        """Return an open run's configuration, parsed once and held until the run ends."""
+        config = self._configs.get(run.run_id)
+        if config is None:
+            config = self._configs[run.run_id] = config_of(run)
+        return config
 
     def _events(self, before: Run, after: Run, now: float) -> list[Event]:
         events = events_between(before, after, now=now)
@@ -486,6 +526,9 @@ class Ledger:
             before, after = states[0], states[-1]
             if after.status.is_final or machine.last_committed(after) != machine.last_committed(before):
                 self._moved.add(after.run_id)
+            if after.status.is_final:
+                self._configs.pop(after.run_id, None)
+                self._interrupted.pop(after.run_id, None)
             if after.status.is_final and not before.status.is_final:
                 self._metrics.runs.ended(after, now=now)
         if any(_shows_differently(states[0], states[-1]) for states in changed):

@@ -33,6 +33,7 @@ from aggregator.coordinator.prototype_maps import PrototypeMaps
 from aggregator.coordinator.request_ids import MAX_REQUEST_ID, Requests
 from aggregator.coordinator.round_work import RoundWork
 from aggregator.coordinator.run_creation import RunCreation
+from aggregator.coordinator.space import Space
 from aggregator.coordinator.transfers import Transfers
 from aggregator.metrics import AggregatorMetrics
 from aggregator.presence.sessions import Session, Sessions
@@ -49,6 +50,7 @@ from shared.errors import (
     MalformedRequest,
     NotAMember,
     RoundNotFound,
+    StoreUnavailable,
 )
 from shared.process.clock import Clock, SteadyClock
 from shared.process.log import get_logger
@@ -77,7 +79,7 @@ log = get_logger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Limits for trainers."""
+    """Limits for trainers and runs."""
 
     heartbeat_interval_s: float = 2.0
     lease_heartbeats: int = 5
@@ -86,6 +88,8 @@ class Limits:
     max_inline_bytes: int = 256 << 10
     fold_block_elements: int = BLOCK_ELEMENTS
     max_classes: int = 10_000
+    max_open_runs: int = 200
+    pending_days: float = 7.0
 
     @property
     def lease_s(self) -> float:
@@ -117,12 +121,16 @@ class Coordinator:
             self._sessions,
             wall_clock=wall_clock or SteadyClock(),
             monotonic_clock=monotonic_clock,
+            pending_days=self._limits.pending_days,
         )
+        self._layouts, self.space = Layouts(store, blobs), Space(self._ledger, blobs)
         self.transfers = Transfers(
             self._ledger,
             self._sessions,
             store,
             blobs,
+            self._layouts,
+            self.space,
             metrics,
             max_chunk_bytes=self._limits.max_chunk_bytes,
             max_blob_bytes=self._limits.max_blob_bytes,
@@ -142,9 +150,9 @@ class Coordinator:
             self.artifact,
             lease_s=self._limits.lease_s,
             max_classes=self._limits.max_classes,
+            max_open_runs=self._limits.max_open_runs,
         )
         self._attendance = Attendance(self._ledger, self._sessions, store, metrics)
-        self._layouts = Layouts(store, blobs)
         self._round_work = RoundWork(
             self._ledger, self._layouts, store, blobs, metrics, self._limits.fold_block_elements, monotonic_clock
         )
@@ -176,6 +184,7 @@ class Coordinator:
             InvalidConfig: The configuration is wrong.
             RunNotFound, RoundNotFound, BlobNotFound: The initial model that it names does not exist.
             RequestIdReused: The request id was used with another configuration, or to control a run.
+            TooManyOpenRuns: As many runs as this aggregator allows have not ended.
             MalformedRequest: The request id is empty or too long.
         """
         return self._run_creation.create(request_id, document)
@@ -327,7 +336,7 @@ class Coordinator:
 
         def change(changes: Changes) -> None:
             self._attendance.joined(changes, session)
-            changes.settle_pending()
+            changes.settle_joined(client.client_id)
 
         self._ledger.together(change)
         return Membership(
@@ -493,9 +502,16 @@ class Coordinator:
                 )
                 if self._requests.was_done(request):
                     return self._ledger.get(run_id)
-            self._ledger.change(run_id, change, request=request)
+            try:
+                self._ledger.change(run_id, change, request=request)
+            except StoreUnavailable:
+                if not self.space.relieve():
+                    raise
+                self._ledger.change(run_id, change, request=request)
             self._end_stopping_runs()
-            return self._ledger.get(run_id)
+            changed = self._ledger.get(run_id)
+            self.space.drop_quarantined(changed)
+            return changed
 
     def _with_client(self, run: Run, client_id: str) -> Run:
         """Check that the run is open and the client is known, so that a mistyped id is refused; return the run."""

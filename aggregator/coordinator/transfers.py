@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
+from aggregator.coordinator.announcements import check_announcement, payload_limits
 from aggregator.coordinator.changes import Changes
 from aggregator.coordinator.damage import park_if_damaged
+from aggregator.coordinator.layouts import Layouts
 from aggregator.coordinator.ledger import Ledger
+from aggregator.coordinator.space import Space
 from aggregator.coordinator.write_trouble import WriteTrouble
 from aggregator.metrics import AggregatorMetrics
 from aggregator.metrics.outcomes import CONTENT_REFUSALS, What
@@ -23,7 +27,6 @@ from aggregator.store.blobs.blob_store import BlobStore
 from aggregator.store.blobs.uploads import Upload
 from shared.errors import (
     BlobNotFound,
-    BlobTooLarge,
     ChunkTooLarge,
     ClientIdTaken,
     FedplccError,
@@ -64,6 +67,7 @@ class Receiver:
             if len(data) > self._max_chunk_bytes:
                 raise ChunkTooLarge(f"a chunk has at most {self._max_chunk_bytes} bytes, this one {len(data)}")
             with self._write_trouble.writing("uploads"):
+                self._blobs.reserve.check()
                 self._upload.write(offset_bytes, data)
             self._on_bytes()
 
@@ -92,13 +96,15 @@ class Transfers:
         sessions: Sessions,
         store: Store,
         blobs: BlobStore,
+        layouts: Layouts,
+        space: Space,
         metrics: AggregatorMetrics,
         *,
         max_chunk_bytes: int,
         max_blob_bytes: int,
     ) -> None:
         self._ledger, self._sessions, self._store = ledger, sessions, store
-        self._blobs, self._metrics = blobs, metrics
+        self._blobs, self._layouts, self._space, self._metrics = blobs, layouts, space, metrics
         self.max_chunk_bytes, self._max_blob_bytes = max_chunk_bytes, max_blob_bytes
         self._refused: set[tuple[str, int, int, str, str, str]] = set()
 
@@ -149,7 +155,8 @@ class Transfers:
             self.count_resumed(direction="received")
         self._metrics.rounds.uploads(run_id, number, client_id, now=self._ledger.now())
         with self._ledger.write_trouble.writing("uploads", is_proof=False):
-            upload = self._blobs.uploads.begin(client_id, blob)
+            self._space.require(client_id, blob.size_bytes - offset)
+            upload = self._blobs.uploads.begin(client_id, blob, self._budget_bytes(client_id))
 
         @contextmanager
         def guard() -> Iterator[None]:
@@ -213,7 +220,9 @@ class Transfers:
         if what == "update" and speaks_against_sender(error):
             after = reject(run, client_id, number, error, now=now)
             why = why_quarantined(after, client_id, config_of(run).admission.quarantine_after)
-            changes.step(run, after if why is None else machine.quarantine(after, client_id, why), extra=events)
+            after = changes.step(run, after if why is None else machine.quarantine(after, client_id, why), extra=events)
+            if why is not None:
+                changes.afterwards.append(partial(self._space.drop_quarantined, after))
         else:
             for event in events:
                 changes.record(event)
@@ -285,8 +294,6 @@ class Transfers:
         """Check whether a client may send a blob; returns whether the call only repeats what was committed since."""
         with self.refusals(client_id, run_id, number):
             self._sessions.check(client_id, token)
-            if blob.size_bytes > self._max_blob_bytes:
-                raise BlobTooLarge(f"a blob has at most {self._max_blob_bytes} bytes, this one {blob.size_bytes}")
             run = self._ledger.get(run_id)
             current = run.current_round
             if current is None or current.number != number or client_id not in current.updates:
@@ -296,4 +303,22 @@ class Transfers:
                     if not self._store.has_stored(client_id, blob.sha256):
                         raise
                     return True
+            check_announcement(blob, self._limits(run), max_blob_bytes=self._max_blob_bytes)
         return False
+
+    def _limits(self, run: Run) -> dict[str, int]:
+        """Return the largest size of each blob of an update of the run's open round, by role."""
+        number = run.round_number
+        feature_dim = self._layouts.feature_dim(run) if number > 0 else 0
+        return payload_limits(run, number, feature_dim=feature_dim, max_blob_bytes=self._max_blob_bytes)
+
+    def _budget_bytes(self, client_id: str) -> int:
+        """Return the bytes that a client may have on the disk before a commit: twice what its open rounds take of it.
+
+        Twice, because a trainer that starts again may send other bytes; once where round 0 sets the sizes.
+        """
+        with self._ledger.lock:
+            runs = [
+                run for run in self._ledger.open_runs() if run.current_round and client_id in run.current_round.cohort
+            ]
+            return sum((1 + (run.round_number > 0)) * sum(self._limits(run).values()) for run in runs)

@@ -39,7 +39,7 @@ REFUSALS = (
 )
 """Refusals of an update, or of a blob of one."""
 TRANSFER_STATES = (errors.ChunkOutOfOrder, errors.BlobIncomplete, errors.UploadSuperseded)
-"""Answers that say where an upload stands. An honest client that repeats a call gets them too: they refuse nothing."""
+"""Answers that say where an upload stands. Repeated calls of an honest client get them too: they refuse nothing."""
 CONTENT_REFUSALS = (
     errors.MalformedUpdate,
     errors.UpdateNormExceeded,

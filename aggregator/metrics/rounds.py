@@ -135,6 +135,7 @@ class RoundMetrics:
         if (
             result == "committed"
             and times is not None
+            and not times.is_found  # two processes measured it, and the wall clock between them may have jumped
             and after.current_round is not None
             and after.current_round.number
         ):

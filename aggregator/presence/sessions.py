@@ -196,19 +196,3 @@ class Sessions:
 
     def _lives(self, session: Session) -> bool:
         return self.silent_s(session) <= self.lease_s
-
-
-class ConnectedClients(Collection[str]):
-    """The connected clients, sorted, found when they are asked for: most steps of a run do not ask."""
-
-    def __init__(self, sessions: Sessions) -> None:
-        self._sessions = sessions
-
-    def __contains__(self, client_id: object) -> bool:
-        return isinstance(client_id, str) and self._sessions.is_connected(client_id)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._sessions.connected())
-
-    def __len__(self) -> int:
-        return len(self._sessions.connected())

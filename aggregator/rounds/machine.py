@@ -47,6 +47,7 @@ from shared.reasons import (
     Dropped,
     DropReason,
     Lack,
+    NobodyJoined,
     NobodyLeft,
     NoQuorum,
     Parked,
@@ -57,6 +58,9 @@ from shared.reasons import (
     WaitsForClients,
 )
 from shared.types import AskedAgain, BlobRef, Evaluation, PrototypeCounts, Round, RoundPhase, Run, RunStatus, Update
+
+DAY_S = 86_400.0
+"""Seconds of a day."""
 
 
 class RunEvent(StrEnum):
@@ -170,6 +174,13 @@ def stop(run: Run, *, reason: str) -> Run:
     if run.status is RunStatus.STOPPING or run.status.is_final:
         return run
     return move(run, RunEvent.STOP, reason=Stated(reason))
+
+
+def expire(run: Run, *, now: float, pending_s: float) -> Run:
+    """Return the run stopping if its roster has been incomplete for longer than `pending_s`; else unchanged."""
+    if run.status is not RunStatus.PENDING or now - run.created_at <= pending_s:
+        return run
+    return move(run, RunEvent.STOP, reason=NobodyJoined(pending_s / DAY_S))
 
 
 def last_committed(run: Run) -> int | None:
@@ -418,6 +429,7 @@ def drop_absent(
     run: Run,
     *,
     absent: Mapping[str, Dropped],
+    slow: Mapping[str, Dropped] = MappingProxyType({}),
     moving: Collection[str] = (),
     unknown: Collection[str] = (),
     quorum: Quorum = WHOLE_COHORT,
@@ -433,6 +445,8 @@ def drop_absent(
     Args:
         run: A run; returned unchanged if it is not running or its round waits for no client.
         absent: The absent clients that an overdue phase need not wait for, with reasons; see presence/deadlines.py.
+        slow: Clients that a phase beyond its hard deadline need not wait for, with reasons. Unlike absent ones they are
+            expected as long as the others cannot make the quorum.
         moving: Clients that made progress lately.
         unknown: Clients whose state is not known yet. A run that waits for them continues to wait.
         quorum: The quorum of the phase.
@@ -445,6 +459,8 @@ def drop_absent(
     owing = _owing(run)
     if waits_for_quorum(run) and any(name in unknown for name in owing):
         return run
+    if slow and _can_do_without(run, {**slow, **absent}, quorum):
+        absent = {**slow, **absent}
     current = _taking_back(current, {name for name in owing if name in moving and name not in absent})
     late = {name: absent[name] for name in owing if name in absent and name not in current.dropped}
     rest = set(owing) - set(current.dropped) - set(late)
@@ -510,6 +526,16 @@ def _waits(run: Run) -> bool:
         if len(_done(current)) + len(current.dropped) + len(run.quarantined) < len(asked):
             return True
     return bool(waited_for(run))
+
+
+def _can_do_without(run: Run, away: Collection[str], quorum: Quorum) -> bool:
+    """Whether the open phase can go on without these clients."""
+    current = run.current_round
+    assert current is not None
+    rest = [name for name in _owing(run) if name not in away]
+    if current.phase is RoundPhase.INITIALISING:
+        return any(name not in current.cohort and name not in away for name in eligible(run))
+    return _lack(run, {*_done(current), *rest}, quorum) is None
 
 
 def _lack(run: Run, here: Collection[str], quorum: Quorum) -> Lack | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from fractions import Fraction
 from importlib import metadata
 from typing import Any
@@ -108,14 +108,25 @@ def metrics_line(
     }
 
 
-def timings_line(current: Round, *, now: float) -> dict[str, Any]:
-    """The round's line of timings.jsonl: seconds of each phase, and each client's own measurements."""
+def timings_line(current: Round, *, now: float, interrupted: Collection[str] = ()) -> dict[str, Any]:
+    """The round's line of timings.jsonl: seconds of each phase, and each client's own measurements.
+
+    Args:
+        current: The evaluated round.
+        now: Time in seconds since the epoch.
+        interrupted: Phases in which the aggregator was started anew. Their seconds and the total are None: two processes
+            measured them, and the wall clock between the two may have jumped.
+    """
     phases = [phase for phase in RoundPhase if phase.value in current.phase_started_at]
     starts = [current.phase_started_at[phase.value] for phase in phases] + [now]
-    seconds = {phase.value: starts[index + 1] - starts[index] for index, phase in enumerate(phases)}
+    seconds = {
+        phase.value: None if phase.value in interrupted else starts[index + 1] - starts[index]
+        for index, phase in enumerate(phases)
+    }
+    known = [value for value in seconds.values() if value is not None]
     return {
         "round": current.number,
-        "seconds": {**seconds, "total": sum(seconds.values())},
+        "seconds": {**seconds, "total": sum(known) if len(known) == len(seconds) else None},
         "bytes_received": sum(blob.size_bytes for update in current.updates.values() for blob in update.payload.blobs),
         "clients": {
             client_id: dict(current.updates[client_id].timings)

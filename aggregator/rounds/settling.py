@@ -43,6 +43,13 @@ class Surroundings:
     """Commits an evaluated round with its results."""
 
 
+def concerns(run: Run, client_id: str) -> bool:
+    """Whether a client that joins may let a run take a step by itself: its roster is complete, or takes the client in."""
+    if run.status is RunStatus.PENDING:
+        return not run.roster or client_id in run.roster
+    return machine.may_open_another(run)
+
+
 def may_settle(run: Run, is_connected: Callable[[str], bool]) -> bool:
     """Whether a run may have a next step by itself; for most runs that wait, this is known without their configuration."""
     if run.status is RunStatus.PENDING:

@@ -215,6 +215,7 @@ KNOWN = (
     "collection.lock",
     "endpoint.json",
     "database.json",
+    "reserve",
     MANIFEST,
 )
 """Other files of a state directory than its database."""

@@ -29,6 +29,7 @@ TROUBLE = frozenset(
         "quorum_missing",
         "report_refused",
         "run_failed",
+        "run_parked",
         "update_damaged",
         "update_refused",
     )
@@ -63,6 +64,12 @@ def _with_data(event: Event) -> str | None:
             return f"round {event.round} goes on without client {name}, {data.get('reason')}: {data.get('detail')}"
         case "client_returned":
             return f"round {event.round} waits for client {name} again"
+        case "update_removed":
+            return f"round {event.round} goes on without the update of client {name}"
+        case "report_removed":
+            return f"round {event.round} goes on without the report of client {name}"
+        case "run_parked":
+            return f"the run is {data.get('reason')}"
         case "aggregation_failed":
             return str(data.get("detail"))
         case "quorum_missing":

@@ -147,6 +147,10 @@ class AggregatorSettings(Settings):
     """Latest committed rounds of each run whose updates are kept for a replay."""
     keep_unused_days: float = Field(7.0, ge=0.01, le=10_000)
     """Days for which interrupted uploads and unused initial models are kept."""
+    max_open_runs: int = Field(200, ge=1, le=100_000)
+    """Most runs that have not ended; a request for another is refused (TOO_MANY_OPEN_RUNS)."""
+    pending_days: float = Field(7.0, ge=0.01, le=10_000)
+    """Days for which a run waits for its clients to join; then it is stopped."""
     client_metrics: int = Field(256, ge=0, le=10_000)
     """Most clients with metrics of their own, labelled with their id (connected, speed, memory); 0 for none."""
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from shared.bounds import MAX_EXAMPLES
 from shared.convert.clients import (
     class_counts_from_proto,
     class_counts_to_proto,
     environment_from_proto,
     environment_to_proto,
 )
-from shared.convert.fields import at_least, bounded_text, duration, malformed, plain_name, seconds_of
+from shared.convert.fields import at_least, at_most, bounded_text, duration, malformed, plain_name, seconds_of
 from shared.convert.updates import committed_from_proto, committed_to_proto
 from shared.gen.fedplcc.v1 import round_service_pb2
 from shared.types import Client, Membership
@@ -39,7 +40,7 @@ def client_from_join(request: round_service_pb2.JoinRequest) -> Client:
     client = Client(
         client_id=plain_name("client_id", request.client_id),
         domain=plain_name("domain", request.domain),
-        num_examples=at_least(1, "num_examples", request.num_examples),
+        num_examples=at_most(MAX_EXAMPLES, "num_examples", at_least(1, "num_examples", request.num_examples)),
         class_counts=class_counts_from_proto(request.class_counts),
         environment=environment_from_proto(request.environment),
     )

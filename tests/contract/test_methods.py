@@ -22,7 +22,7 @@ from pydantic import ValidationError
 from aggregator.computation.update_checks import MAX_PROTOTYPE_BYTES, check_counts, check_prototypes
 from shared.config.run import parse_run_config
 from shared.methods import METHODS, fedavg
-from shared.methods.base import Method, MethodConfig, Report, excess_rows, fold_weights
+from shared.methods.base import MAX_ROWS_PER_CLASS, Method, MethodConfig, Report, excess_rows, fold_weights
 from shared.tensors import from_bytes, prototypes_from_bytes, prototypes_to_bytes, to_bytes
 from shared.types import Client, Payload, PrototypeSet, Update
 from tests.support.federation.methods_in_a_run import (
@@ -488,7 +488,7 @@ def assert_the_aggregator_takes(setting: Setting, report: Report, labels: np.nda
     check_counts(update, Client(client_id="a", domain="a", num_examples=len(labels)), NUM_CLASSES)
     uploaded = prototypes_from_bytes(data)
     check_prototypes(uploaded, update, method=setting.method, dim=DIM, class_counts=update.class_counts)
-    assert excess_rows(uploaded, NUM_CLASSES) is None
+    assert excess_rows(uploaded, NUM_CLASSES, MAX_ROWS_PER_CLASS) is None
 
 
 def assert_clients_can_use(prototypes: PrototypeSet) -> None:

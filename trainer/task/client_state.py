@@ -30,6 +30,7 @@ from shared.errors import DiskFull, FedplccError, StoreUnavailable
 from shared.methods.base import ClientState
 from shared.process import disk
 from shared.process.log import get_logger
+from shared.process.resources import remedy_for
 from shared.tensors import from_bytes, sha256_hex
 from shared.types import BlobRef, CommittedUpdate, Membership, Update
 
@@ -427,4 +428,4 @@ def _unusable(error: OSError) -> FedplccError:
     why = f"the state directory of this client cannot be used: {error.strerror or type(error).__name__}"
     if error.errno in NO_ROOM:
         return DiskFull(f"{why}; make room on its disk")
-    return StoreUnavailable(f"{why}; see that it can be read and written")
+    return StoreUnavailable(f"{why}{remedy_for(error) or '; see that it can be read and written'}")

@@ -23,6 +23,7 @@ from pathlib import Path
 from aggregator.store.blobs.disk_errors import disk_errors
 from aggregator.store.blobs.files import BlobFiles, sha256_of
 from aggregator.store.blobs.holds import Holds
+from aggregator.store.blobs.reserve import Reserve
 from aggregator.store.blobs.uploads import Upload, Uploads
 from shared.errors import BlobNotFound, PayloadCorrupt, StoreUnavailable
 from shared.process import disk
@@ -48,6 +49,8 @@ class BlobStore(BlobFiles):
         self._verified: set[str] = set()
         self.added_bytes = 0
         """Bytes of the blobs that were stored since the start."""
+        self.reserve = Reserve(folder)
+        """Room for what people ask for on a full disk."""
         self.holds = Holds()
         """Holds on blobs against garbage collection."""
         self.uploads = Uploads(folder, on_whole=self._remember)
@@ -59,7 +62,12 @@ class BlobStore(BlobFiles):
             disk.fsync_folder(folder, "state")
 
     def put(self, role: str, pieces: Iterable[bytes | memoryview]) -> BlobRef:
-        """Store these bytes durably and return their reference. Storing them again repairs a damaged blob."""
+        """Store these bytes durably and return their reference. Storing them again repairs a damaged blob.
+
+        Raises:
+            StoreUnavailable: The disk is full or away.
+        """
+        self.reserve.check()
         digest, size = hashlib.sha256(), 0
         with disk_errors(), tempfile.NamedTemporaryFile(dir=self._staging, delete=False) as file:
             try:
@@ -149,6 +157,7 @@ class BlobStore(BlobFiles):
         Raises:
             StoreUnavailable: The disk has too little space beside `RESERVED_BYTES`.
         """
+        self.reserve.check()
         with disk_errors():
             free_bytes = shutil.disk_usage(self._staging).free
             if free_bytes < blob.size_bytes + RESERVED_BYTES:

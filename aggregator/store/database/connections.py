@@ -13,6 +13,7 @@ from sqlalchemy.engine import Connection
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, ProgrammingError, StatementError
 
 from shared.errors import FedplccError, StoreUnavailable
+from shared.process.resources import RAISE_FILES, is_out_of_files
 
 NOT_ALLOWED = "42501"
 """SQLSTATE of PostgreSQL for a lack of privileges."""
@@ -78,6 +79,8 @@ def _advice(error: DBAPIError) -> str:
     code = getattr(error.orig, "sqlite_errorcode", 0) & 0xFF
     if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
         return "; restore a backup"
+    if code == sqlite3.SQLITE_CANTOPEN and is_out_of_files():
+        return f"; {RAISE_FILES}"
     return "; make room" if code == sqlite3.SQLITE_FULL else ""
 
 

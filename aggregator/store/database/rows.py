@@ -22,6 +22,7 @@ from shared.reasons import (
     AggregationFailed,
     BlobDamaged,
     Dropped,
+    NobodyJoined,
     NobodyLeft,
     NoQuorum,
     Parked,
@@ -111,6 +112,7 @@ def corrupt(table: Table, values: Mapping[str, Any]) -> RowCorrupt:
 
 _REASONS: Mapping[str, type[Reason]] = {
     "waits_for_clients": WaitsForClients,
+    "nobody_joined": NobodyJoined,
     "no_quorum": NoQuorum,
     "nobody_left": NobodyLeft,
     "aggregation_failed": AggregationFailed,

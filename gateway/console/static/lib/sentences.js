@@ -22,6 +22,7 @@ const SENTENCES = {
   run_started: () => "The run started: its clients are here",
   run_recovered: () => "The aggregator came back; the run goes on",
   run_paused: ({ data }) => because("The run is paused", data.reason),
+  run_parked: ({ data }) => because("The run is paused by an error in its own step", data.reason),
   run_resumed: () => "The run goes on",
   run_stopping: () => "The run is being stopped",
   run_stopped: ({ data }) => because("The run was stopped", data.reason),
@@ -47,6 +48,8 @@ const SENTENCES = {
   update_damaged: ({ client_id }) =>
     `The stored update of client ${client_id} is damaged: the client is asked to send it again`,
   evaluation_reported: ({ client_id }) => `Client ${client_id} reported its evaluation`,
+  update_removed: ({ round, client_id }) => `Round ${round} goes on without the update of client ${client_id}`,
+  report_removed: ({ round, client_id }) => `Round ${round} goes on without the report of client ${client_id}`,
   update_refused: ({ client_id, data }) => because(`An update of client ${client_id} was refused`, data.detail),
   report_refused: ({ client_id, data }) => because(`A report of client ${client_id} was refused`, data.detail),
   client_problem: ({ client_id, data }) =>
@@ -75,6 +78,7 @@ const WARNINGS = new Set([
   "aggregation_failed",
   "quorum_missing",
   "run_recovered",
+  "run_parked",
   "environment_changed",
   "environments_differ",
 ]);
@@ -87,6 +91,8 @@ export const KINDS = Object.freeze({
     "update_committed",
     "evaluation_reported",
     "update_damaged",
+    "update_removed",
+    "report_removed",
     "update_refused",
     "report_refused",
     "client_problem",
@@ -103,6 +109,7 @@ export const KINDS = Object.freeze({
     "run_started",
     "run_recovered",
     "run_paused",
+    "run_parked",
     "run_resumed",
     "run_stopping",
     "run_stopped",

@@ -32,7 +32,7 @@ def cut(path: Path) -> None:
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
 
 
-DAMAGE: dict[str, Callable[[Path], None]] = {
+DAMAGE: dict[str, Callable[[Path], object]] = {
     "flipped": flip,
     "header": flip_header,
     "cut": cut,
@@ -42,7 +42,7 @@ DAMAGE: dict[str, Callable[[Path], None]] = {
 
 
 @pytest.fixture(params=DAMAGE)
-def damage(request: pytest.FixtureRequest) -> Callable[[Path], None]:
+def damage(request: pytest.FixtureRequest) -> Callable[[Path], object]:
     return DAMAGE[request.param]
 
 

@@ -113,7 +113,7 @@ def test_a_migration_gives_every_row_its_digest(old: Path, revision: str) -> Non
         for table in (table for table in schema.metadata.sorted_tables if DIGEST in table.columns):
             rows = connection.execute(select(table)).all()
             assert rows or table.name == "control_requests"
-            assert [row.digest for row in rows] == [digest_of(table, row._mapping) for row in rows]
+            assert [row.digest for row in rows] == [digest_of(table, dict(row._mapping)) for row in rows]
 
 
 # One schema, two ways to it
