@@ -530,7 +530,7 @@ class Coordinator:
 
     def _end_leases(self) -> None:
         """End the expired leases, all in one transaction; if the store is unavailable, the next tick repeats it."""
-        expired = [session for session in self._sessions.expired() if self._sessions.remove(session)]
+        expired = self._sessions.end_expired()
 
         def change(changes: Changes) -> None:
             for session in expired:
