@@ -208,12 +208,13 @@ def expected_lines(folder: Path, rounds: int) -> list[str]:
 def steer(control: RunControl, run_id: str, client_id: str = MALLORY) -> dict[str, float]:
     """Pause, resume, quarantine and stop as an operator does; returns the seconds of each."""
     took = {}
-    for action, ask in {
+    requests: dict[str, Callable[[], object]] = {
         "pause": lambda: control.pause(run_id, now=True),
         "resume": lambda: control.resume(run_id),
         "quarantine": lambda: control.quarantine(run_id, client_id),
         "stop": lambda: control.stop(run_id),
-    }.items():
+    }
+    for action, ask in requests.items():
         begin = time.monotonic()
         ask()
         took[action] = time.monotonic() - begin
