@@ -311,12 +311,15 @@ def close_updates(run: Run, *, now: float, quorum: Quorum = WHOLE_COHORT) -> Run
     current = run.current_round
     if current is None or current.phase not in (RoundPhase.INITIALISING, RoundPhase.COLLECTING):
         return run
-    if run.status not in (RunStatus.RUNNING, RunStatus.PAUSED) or is_parked(run):
+    if run.status not in (RunStatus.RUNNING, RunStatus.PAUSED):
         return run
     is_made = current.phase is RoundPhase.INITIALISING and bool(current.updates)
+    if is_parked(run) and not is_made:
+        return run
     if not is_made and (_waits(run) or not current.updates or _lack(run, current.updates, quorum)):
         return run
-    return replace(run, reason=None, current_round=_advance(current, RoundEvent.COLLECTED, now))
+    reason = run.reason if is_parked(run) else None
+    return replace(run, reason=reason, current_round=_advance(current, RoundEvent.COLLECTED, now))
 
 
 def check_takes_updates(run: Run, number: int, client_id: str) -> None:

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
-from sqlalchemy import insert, select, update
-
-from aggregator.store.database import schema
-from aggregator.store.database.rows import sealed
 from aggregator.store.database.sql_store import SqlStore
 from shared.types import RoundPhase, Run
 from tests.support.federation.in_process import LocalFederation
@@ -28,18 +24,12 @@ def until(federation: LocalFederation, run: Run, phase: RoundPhase) -> None:
 
 
 def store_a_number_of_an_earlier_version(folder: Path, run: Run, client_id: str = "bob") -> None:
-    """Write into the database what an earlier version let in: a loss that overflows in the weighted mean."""
-    table = schema.updates
-    is_meant = (table.c.run_id == run.run_id) & (table.c.round == 1) & (table.c.client_id == client_id)
-    with closing(SqlStore.in_folder(folder)) as store, store.database.engine.begin() as connection:
-        row = dict(connection.execute(select(table).where(is_meant)).one()._mapping)
-        row["update"] = {**row["update"], "losses": {"ce": OVERFLOWS}}
-        connection.execute(update(table).where(is_meant).values(sealed(table, row)))
-
-
-def store_the_same_report_of(client_id: str, folder: Path) -> None:
-    """Write into the database the only stored report once more, as another client's."""
-    table = schema.evaluations
-    with closing(SqlStore.in_folder(folder)) as store, store.database.engine.begin() as connection:
-        row = dict(connection.execute(select(table)).one()._mapping)
-        connection.execute(insert(table).values(sealed(table, {**row, "client_id": client_id})))
+    """Write into the database what the last version let in: a loss that overflows in the weighted mean."""
+    store = SqlStore.in_folder(folder)
+    current = store.find_round(run.run_id, 1)
+    assert current is not None
+    known = current.updates[client_id]
+    with store.transaction() as transaction:
+        transaction.remove_update(run.run_id, 1, known)
+        transaction.add_update(run.run_id, 1, replace(known, losses={"ce": OVERFLOWS}))
+    store.close()

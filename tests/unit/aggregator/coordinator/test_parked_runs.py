@@ -11,18 +11,14 @@ from pathlib import Path
 import pytest
 
 from aggregator.rounds import results
+from aggregator.store.database.sql_store import SqlStore
 from shared.config.run import parse_run_config
 from shared.errors import MalformedUpdate
 from shared.reasons import Parked
 from shared.types import RoundPhase, Run, RunStatus, TaskKind
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import NumpyClient, a_document
-from tests.support.federation.wedged_runs import (
-    OVERFLOWS,
-    store_a_number_of_an_earlier_version,
-    store_the_same_report_of,
-    until,
-)
+from tests.support.federation.wedged_runs import OVERFLOWS, store_a_number_of_an_earlier_version, until
 from tests.support.oracles.federation_result import expected
 from tests.support.records.builders import an_update
 
@@ -125,7 +121,12 @@ class TestANumberOfAnEarlierVersion:
             until(federation, hit, RoundPhase.EVALUATING)
             report(federation, federation.clients["ann"])
             federation.store.close()
-            store_the_same_report_of("bob", folder)
+            store = SqlStore.in_folder(folder)
+            current = store.find_round(hit.run_id, 1)
+            assert current is not None
+            with store.transaction() as transaction:
+                transaction.add_evaluation(hit.run_id, 1, replace(current.evaluations["ann"], client_id="bob"))
+            store.close()
             store_a_number_of_an_earlier_version(folder, hit)
             federation.restart()
             assert reason_of(federation, hit).clients == ("bob",)
