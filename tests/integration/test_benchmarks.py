@@ -21,7 +21,18 @@ def test_every_benchmark_runs_and_writes_its_table(tmp_path: Path) -> None:
     answer = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert answer.returncode == 0, answer.stderr
     documents = {path.stem: json.loads(path.read_text()) for path in tmp_path.iterdir()}
-    names = {"finch", "fold", "memory", "recovery", "rounds", "scrape", "simulated_round", "steps", "transfer"}
+    names = {
+        "finch",
+        "fold",
+        "memory",
+        "recovery",
+        "round_profile",
+        "rounds",
+        "scrape",
+        "simulated_round",
+        "steps",
+        "transfer",
+    }
     assert documents.keys() == names
     for name, document in documents.items():
         assert document["benchmark"] == name
