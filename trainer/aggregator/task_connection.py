@@ -18,8 +18,8 @@ from trainer.cancellation import ShouldStop
 COMMIT_S, COMMIT_BYTES_PER_S = 60.0, 20e6
 """Deadline of a commit: the aggregator reads every blob of the update before it answers."""
 BESIDE_HEARTBEATS_BYTES = 64 << 10
-"""Most inline bytes of a commit that heartbeats may wait behind; more go over the connection of blobs. A trainer of small models
-needs no second connection."""
+"""Most inline bytes of a commit that heartbeats may wait behind; more go over the connection of blobs. So a trainer of small
+models needs no second connection."""
 
 
 class TaskConnection:
