@@ -70,7 +70,8 @@ class SmallBlobs:
         """
         self._blobs, self._max_inline_bytes = blobs, max_inline_bytes
         self._kept: OrderedDict[str, bytes] = OrderedDict()
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # of what is kept
+        self._reading = threading.Lock()  # of the file that one reads for all
 
     def wanted(self, payload: Payload, *, held: Collection[str], max_bytes: int) -> tuple[BlobRef, ...]:
         """Return the blobs of a task that go out with it: all that the trainer does not hold, or none if they are too large.
@@ -85,30 +86,32 @@ class SmallBlobs:
         return missing if fits else ()
 
     def kept(self, blobs: Sequence[BlobRef]) -> tuple[bytes, ...] | None:
-        """Return the bytes of blobs if all are in memory. Reads no file: the event loop may call it."""
+        """Return the bytes of blobs if all are in memory. Waits for no file: the event loop may call it."""
         with self._lock:
             found = [self._kept.get(blob.sha256) for blob in blobs]
         return None if None in found else tuple(data for data in found if data is not None)
 
     def read(self, blobs: Sequence[BlobRef]) -> tuple[bytes, ...]:
         """Return the bytes of blobs; none where one cannot be read: its download will say why."""
-        with self._lock:
+        with self._reading:
             found = [self._read(blob) for blob in blobs]
         return () if None in found else tuple(data for data in found if data is not None)
 
     def _read(self, blob: BlobRef) -> bytes | None:
-        data = self._kept.get(blob.sha256)
-        if data is None:
-            with self._blobs.holds.reading(blob.sha256) as is_there:
-                try:
-                    data = self._blobs.read(blob.sha256) if is_there else None
-                except (FedplccError, OSError):
-                    data = None
-            if data is None or sha256_hex(data) != blob.sha256:
+        with self._lock:
+            if blob.sha256 in self._kept:
+                self._kept.move_to_end(blob.sha256)
+                return self._kept[blob.sha256]
+        with self._blobs.holds.reading(blob.sha256) as is_there:
+            try:
+                data = self._blobs.read(blob.sha256) if is_there else b""
+            except (FedplccError, OSError):
                 return None
+        if sha256_hex(data) != blob.sha256:
+            return None
+        with self._lock:
             self._kept[blob.sha256] = data
             num_bytes = sum(map(len, self._kept.values()))
             while num_bytes > MAX_KEPT_BYTES:
                 num_bytes -= len(self._kept.popitem(last=False)[1])
-        self._kept.move_to_end(blob.sha256)
         return data

@@ -17,6 +17,9 @@ from trainer.cancellation import ShouldStop
 
 COMMIT_S, COMMIT_BYTES_PER_S = 60.0, 20e6
 """Deadline of a commit: the aggregator reads every blob of the update before it answers."""
+BESIDE_HEARTBEATS_BYTES = 64 << 10
+"""Most inline bytes of a commit that heartbeats may wait behind; more go over the connection of blobs. So a trainer of small
+models needs no second connection."""
 
 
 class TaskConnection:
@@ -122,8 +125,9 @@ class TaskConnection:
         def commit() -> CommittedUpdate:
             for kind, num_bytes in moved.items():
                 calls.metrics.transfer_bytes.labels("sent", kind).inc(num_bytes)
+            stub = calls.stub if sum(moved.values()) <= BESIDE_HEARTBEATS_BYTES else calls.transfers
             with calls.calling("CommitUpdate"):
-                return committed_from_proto(calls.stub.CommitUpdate(request, timeout=deadline_s).committed)
+                return committed_from_proto(stub.CommitUpdate(request, timeout=deadline_s).committed)
 
         return self._attempts.until_done("commit", commit)
 

@@ -12,6 +12,8 @@ from aggregator.coordinator.inline_blobs import SmallBlobs
 from aggregator.store.blobs.blob_store import BlobStore
 from shared.types import LOCAL_CLUSTER, MODEL, BlobRef, Payload
 
+WAIT_S = 20.0
+
 
 class CountingStore(BlobStore):
     """Counts how often a blob is read."""
@@ -79,3 +81,31 @@ def test_the_blobs_used_longest_ago_are_forgotten_first(store: CountingStore, mo
         small.read([blob])
     assert small.kept([first, third]) == (b"1111", b"3333")
     assert small.kept([second]) is None
+
+
+def test_a_disk_that_hangs_keeps_nobody_waiting_who_looks_into_memory(folder: Path) -> None:
+    going_on, has_begun = threading.Event(), threading.Event()
+
+    class HangingStore(BlobStore):
+        def read(self, sha256: str) -> bytes:
+            has_begun.set()
+            going_on.wait()
+            return super().read(sha256)
+
+    store = HangingStore(folder)
+    model = store.put(MODEL, [b"model"])
+    small = SmallBlobs(store, max_inline_bytes=100)
+    reader = threading.Thread(target=small.read, args=([model],))
+    reader.start()
+    looked: list[object] = []
+    looker = threading.Thread(target=lambda: looked.append(small.kept([model])))
+    try:
+        assert has_begun.wait(WAIT_S)
+        looker.start()
+        looker.join(WAIT_S)
+        assert looked == [None]
+    finally:
+        going_on.set()
+        reader.join()
+        looker.join()
+    assert small.kept([model]) == (b"model",)

@@ -62,6 +62,8 @@ class Server(pb_grpc.RoundServiceServicer):
         self.polls: queue.SimpleQueue[list[pb.SyncRoundResponse]] = queue.SimpleQueue()
         self.asked: queue.SimpleQueue[pb.SyncRoundRequest] = queue.SimpleQueue()
         self.commits: list[pb.CommitUpdateRequest] = []
+        self.peers: list[str] = []
+        """Ends of the connections over which joins and commits came."""
         self.max_inline_bytes = 0
         self.closing = threading.Event()
 
@@ -77,6 +79,7 @@ class Server(pb_grpc.RoundServiceServicer):
 
     def Join(self, request: pb.JoinRequest, context: Any) -> pb.JoinResponse:
         self._answer("Join", context)
+        self.peers.append(context.peer())
         terms = Membership(
             heartbeat_interval_s=0.1,
             lease_s=1.0,
@@ -142,6 +145,7 @@ class Server(pb_grpc.RoundServiceServicer):
     def CommitUpdate(self, request: pb.CommitUpdateRequest, context: Any) -> pb.CommitUpdateResponse:
         self._answer("CommitUpdate", context)
         self.commits.append(request)
+        self.peers.append(context.peer())
         sha256s = [blob.sha256 for blob in request.payload.tensor_groups]
         return pb.CommitUpdateResponse(
             committed=pb.CommittedUpdate(run_id=request.run_id, round=request.round, sha256s=sha256s)
@@ -596,3 +600,13 @@ def test_a_commit_carries_the_blobs_and_its_limit_is_the_aggregators_last_word(
     update = Update(client_id="ann", payload=Payload(), num_examples=1)
     connection.commit_update("run-1", 1, update, [b"one", b"two"])
     assert list(server.commits[-1].inline_blobs) == [b"one", b"two"]
+
+
+@pytest.mark.parametrize(("size", "is_beside"), [(64 << 10, True), ((64 << 10) + 1, False)])
+def test_heartbeats_wait_behind_no_larger_commit(
+    server: Server, client: AggregatorConnection, size: int, is_beside: bool
+) -> None:
+    update = Update(client_id="ann", payload=Payload(), num_examples=1)
+    client.for_task(never).commit_update("run-1", 1, update, [bytes(size)])
+    joined, committed = server.peers
+    assert (joined == committed) is is_beside
