@@ -349,9 +349,14 @@ class SqlTransaction:
 
     def add_event(self, event: Event) -> None:
         """See `Transaction.add_event`."""
-        values = rows.event_row(event)
-        is_sqlite = self._connection.dialect.name == "sqlite"
-        self._connection.execute(_insert_into(schema.events) if is_sqlite else _ADD_EVENT, values)
+        self.add_events([event])
+
+    def add_events(self, events: Sequence[Event]) -> None:
+        """See `Transaction.add_events`."""
+        if events:
+            is_sqlite = self._connection.dialect.name == "sqlite"
+            statement = _insert_into(schema.events) if is_sqlite else _ADD_EVENT
+            self._connection.execute(statement, [rows.event_row(event) for event in events])
 
     def _insert(self, table: Table, values: Mapping[str, Any]) -> None:
         self._connection.execute(_insert_into(table), values)
