@@ -35,6 +35,7 @@ WARNINGS = frozenset(
         "environments_differ",
         "quorum_missing",
         "report_refused",
+        "update_damaged",
         "update_refused",
     )
 )

@@ -80,12 +80,13 @@ def _round_events(before: Round | None, after: Round | None, happened: Any) -> N
             num_prototypes=update.num_prototypes,
             **({} if update.norm is None else {"update_norm": update.norm}),
         )
-    for client_id, asked in sorted(after.asked_again.items()):
-        if before is None or before.asked_again.get(client_id) != asked:
-            happened("update_damaged", number=after.number, client_id=client_id, sha256s=list(asked.sha256s))
+    known = before.asked_again if before else {}
+    damaged = {name: asked for name, asked in sorted(after.asked_again.items()) if known.get(name) != asked}
+    for client_id, asked in damaged.items():
+        happened("update_damaged", number=after.number, client_id=client_id, sha256s=list(asked.sha256s))
     for client_id in sorted(after.evaluations.keys() - (before.evaluations if before else {}).keys()):
         happened("evaluation_reported", number=after.number, client_id=client_id)
-    for client_id in sorted(set(before.updates if before else ()) - set(after.updates)):
+    for client_id in sorted(set(before.updates if before else ()) - set(after.updates) - set(damaged)):
         happened("update_removed", number=after.number, client_id=client_id)
     for client_id in sorted(set(before.evaluations if before else ()) - set(after.evaluations)):
         happened("report_removed", number=after.number, client_id=client_id)

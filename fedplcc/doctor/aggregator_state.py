@@ -200,8 +200,7 @@ def contradictions(store: Store, run: Run) -> Iterator[str]:
 
 def _of_rounds(store: Store, run: Run, events: Sequence[Event]) -> Iterator[str]:
     """Updates and reports of each round: in the history and in the store."""
-    sent = {what: _senders(events, what) for what in ("update_committed", "evaluation_reported")}
-    quarantined = {event.client_id for event in events if event.type == "client_quarantined"}
+    sent = {what: _senders(events, what) for what in TAKEN_BACK}
     numbers = [each.number for each in all_rounds(store, run.run_id)]
     if numbers != list(range(len(numbers))) or len(numbers) != run.round_number + 1:
         yield "rounds are missing in the database"
@@ -211,20 +210,23 @@ def _of_rounds(store: Store, run: Run, events: Sequence[Event]) -> Iterator[str]
             continue
         for what, found in (("update_committed", whole.updates), ("evaluation_reported", whole.evaluations)):
             said = sent[what].get(number, set())
-            # Quarantining a client in a parked run removes what it sent.
-            if not set(found) <= said or not said - quarantined <= set(found):
+            if set(found) != said:
                 yield f"round {number} has {len(found)} and its history {len(said)} of {what}"
         if whole.phase is RoundPhase.COMMITTED and whole.model is None:
             yield f"round {number} has committed without a model"
 
 
+TAKEN_BACK = {"update_committed": ("update_damaged", "update_removed"), "evaluation_reported": ("report_removed",)}
+"""Events that say that an update or a report was counted, each with those that take it back."""
+
+
 def _senders(events: Sequence[Event], what: str) -> dict[int, set[str]]:
-    """Clients whose update or report was committed and not found damaged afterwards, by round."""
+    """Clients whose update or report was counted and not taken back, by round."""
     found: dict[int, set[str]] = {}
     for event in events:
         if event.type == what:
             found.setdefault(event.round, set()).add(event.client_id)
-        elif event.type == "update_damaged" and what == "update_committed":
+        elif event.type in TAKEN_BACK[what]:
             found.setdefault(event.round, set()).discard(event.client_id)
     return found
 

@@ -3,9 +3,9 @@
     python -m tests.chaos.damage            all of it
     python -m tests.chaos.damage --every 9  a sample
 
-Two runs of FedPLCC stand in the middle of round 2: of one a client's update is committed, of the other an upload is whole but
-not committed. A bit is flipped, a file cut or removed, or a row changed. Then the aggregator starts again, and each case must
-end in one of:
+Two runs of FedPLCC stand in the middle of round 2: of one a client's update is committed, of the other an upload is whole
+but not committed. A bit is flipped, a file cut or removed, or a row changed. Then the aggregator starts again on the
+directory, and each case must end in one of:
 
     same        both runs end in their undisturbed bytes
     waits       a run waits with a reason that names the damage, and the other ends in its undisturbed bytes
