@@ -5,11 +5,12 @@ BUF_VERSION := 1.75.0
 TYPESCRIPT_VERSION := 5.9.3
 ARGS ?=
 WORKERS ?= 2
+BURNERS ?= 4
 SITE := build/site
 BUILD_SITE = $(BIN)/sphinx-build -E -W -n --keep-going -q -c docs/site -d build/doctrees . $(SITE)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast chaos lint format proto docs bench screenshots clean
+.PHONY: help setup demo test test-busy test-fast chaos lint format proto docs bench screenshots clean
 
 help: ## Show the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /\1\t/' | awk -F '\t' '{printf "  %-11s %s\n", $$1, $$2}'
@@ -36,6 +37,9 @@ demo: $(VENV)/.demo ## Train FedPLCC with six processes on this machine; ARGS="-
 
 test: $(VENV)/.dev ## Run every test, two files at a time; ARGS="-k words" for some, WORKERS=0 for one at a time
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
+
+test-busy: $(VENV)/.dev ## Run every test beside four processes that burn the cores; ARGS as for test, BURNERS=8 for more
+	@$(BIN)/python -m tests.busy --burners $(BURNERS) -- -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-fast: $(VENV)/.dev ## Run the unit, contract and property tests that take less than a few seconds each
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not slow" tests/unit tests/contract tests/property $(ARGS)

@@ -138,7 +138,7 @@ def serve(control: Connection, state: Path, file: Path) -> None:
     os.dup2(log, sys.stdout.fileno())
     os.dup2(log, sys.stderr.fileno())
     threading.Thread(target=follow, daemon=True).start()
-    threading.Thread.run = profiled  # type: ignore[method-assign]
+    threading.Thread.run = profiled  # type: ignore[method-assign, assignment]
     profiles.append(cProfile.Profile(time.thread_time))
     profiles[0].runcall(aggregator, ["--state-dir", str(state), "--port", "0", "--metrics-port", "0"])
     threading.Thread.run = run  # type: ignore[method-assign]

@@ -203,7 +203,9 @@ class Coordinator:
         if before:
             self._ledger.status(before)
         found = self._store.list_runs(limit=limit, before=before)
-        return [self._explained(self._ledger.find_open(run.run_id) or run) for run in found]
+        damaged = {run_id: self._ledger.get(run_id) for run_id in self._ledger.damaged_runs()}
+        known = (self._ledger.find_open(run.run_id) or damaged.get(run.run_id) or run for run in found)
+        return [self._explained(run) for run in known]
 
     def list_rounds(self, run_id: str, *, after: int = -1, limit: int = 1000) -> list[Round]:
         """Rounds of a run in order, without updates and evaluations."""

@@ -8,14 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
 from shared.config.run import RunConfig, parse_run_config
-from shared.config.sections import InvalidKey, explain, unknown
+from shared.config.sections import InvalidKey, explain, shortened, unknown
 from shared.errors import InvalidConfig
 from shared.methods import METHODS
+
+MAX_PROBLEMS = 100
+"""Most problems that are listed; the last one then says that there are more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +33,13 @@ class ConfigProblem:
 
 
 def run_problems(document: Mapping[str, Any]) -> list[ConfigProblem]:
-    """Return the problems of a run's configuration; none exactly if `parse_run_config` accepts it."""
-    found = list(dict.fromkeys(section_problems(document)))
+    """Return the first problems of a run's configuration; none exactly if `parse_run_config` accepts it."""
+    found = list(dict.fromkeys(islice(section_problems(document), MAX_PROBLEMS + 1)))
+    if len(found) > MAX_PROBLEMS:
+        return [
+            *found[:MAX_PROBLEMS],
+            ConfigProblem("", f"these are the first {MAX_PROBLEMS} problems; there are more"),
+        ]
     if found:
         return found
     try:
@@ -47,7 +56,7 @@ def section_problems(document: Mapping[str, Any], *, also_known: Iterable[str] =
     known = {*RunConfig.model_fields, *also_known}
     for section in document:
         if section not in known:
-            yield ConfigProblem(str(section), unknown("section", str(section), known))
+            yield ConfigProblem(shortened(str(section)), unknown("section", str(section), known))
     run = document.get("run", {})
     method = run.get("method") if isinstance(run, Mapping) else None
     for section, field in RunConfig.model_fields.items():
@@ -66,7 +75,7 @@ def table_problems(name: str, table: Any, kind: Any) -> Iterator[ConfigProblem]:
     fields = kind.model_fields
     for key in table:
         if key not in fields:
-            yield ConfigProblem(f"{name}.{key}", unknown("key", str(key), fields, f"{name}."))
+            yield ConfigProblem(shortened(f"{name}.{key}"), unknown("key", str(key), fields, f"{name}."))
     yield from _of_values(name, {key: value for key, value in table.items() if key in fields}, kind)
 
 

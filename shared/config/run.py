@@ -67,7 +67,7 @@ class RunSection(Section):
     """Number of rounds after round 0."""
     seed: int = Field(0, ge=0, lt=2**31)
     """Seed of everything random in the run."""
-    clients: tuple[Name, ...] | None = Field(None, strict=False)
+    clients: tuple[Name, ...] | None = Field(None, strict=False, fail_fast=True)
     """The roster. Set either this or `min_clients`."""
     min_clients: int | None = Field(None, ge=1, le=100_000)
     """Number of joined clients at which the run starts; later ones enter between two rounds."""
@@ -198,7 +198,7 @@ class ModelSection(Section):
 class DataSection(Section):
     """`[data]`: the data contract, which every client's data set must meet."""
 
-    classes: tuple[str, ...] = Field(min_length=2, max_length=10_000, strict=False)
+    classes: tuple[str, ...] = Field(min_length=2, max_length=10_000, strict=False, fail_fast=True)
     """Class names in the order of the model's outputs; clients' folders are matched by name."""
     image_size: int = Field(32, ge=8, le=1024)
     """Height and width of the model's input in pixels."""
@@ -237,7 +237,7 @@ class TrainingSection(Section):
     """Weight decay: this factor times the weights is added to their gradient."""
     clip_norm: float | None = Field(None, gt=0)
     """Largest L2 norm of the whole gradient; no clipping if not set."""
-    augment: tuple[Literal["crop", "flip"], ...] = Field((), strict=False)
+    augment: tuple[Literal["crop", "flip"], ...] = Field((), strict=False, fail_fast=True)
     """Augmentations: random crop with a margin of 1/8, random horizontal flip."""
     threads: int = Field(1, ge=1, le=256)
     """Processor threads of local training; another number changes the last bits of results."""
@@ -276,7 +276,7 @@ class AdmissionSection(Section):
     quarantine_after: int | None = Field(None, ge=1, le=1_000_000)
     """Number of refused updates of a client in this run after which the client is quarantined. Repeated updates count,
     late ones do not. Never if not set."""
-    quarantined: tuple[Name, ...] = Field((), strict=False)
+    quarantined: tuple[Name, ...] = Field((), strict=False, fail_fast=True)
     """Clients excluded from the start, whether or not run.clients names them."""
 
     @model_serializer(mode="wrap")

@@ -24,6 +24,11 @@ NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 ABOUT_NAMES = "a name is up to 64 letters, digits, '.', '_' or '-', and begins with a letter or a digit"
 Name = Annotated[str, Field(pattern=NAME_PATTERN)]
 
+MAX_SAID = 20
+"""Most problems that one error says."""
+MAX_QUOTED = 200
+"""Most characters of a key or a value in a sentence."""
+
 Model = TypeVar("Model", bound=BaseModel)
 
 
@@ -52,12 +57,12 @@ def validate(kind: type[Model], values: Any, prefix: str) -> Model:
         prefix: Prefix of the table's keys in messages: "partition.".
 
     Raises:
-        InvalidConfig: With a sentence for every problem.
+        InvalidConfig: With a sentence for each of the first `MAX_SAID` problems.
     """
     try:
         return kind.model_validate(values)
     except ValidationError as error:
-        raise InvalidConfig("; ".join(explain(problem, prefix) for problem in error.errors())) from error
+        raise InvalidConfig("; ".join(explain(problem, prefix) for problem in error.errors()[:MAX_SAID])) from error
 
 
 def explain(problem: Any, prefix: str = "") -> str:
@@ -68,14 +73,14 @@ def explain(problem: Any, prefix: str = "") -> str:
     if problem["type"] in ("too_short", "too_long"):
         return f"{key} {_of_length(problem['type'], problem['ctx'])}"
     if problem["type"] == "string_pattern_mismatch" and problem["ctx"]["pattern"] == NAME_PATTERN:
-        return f"{key} = {json.dumps(problem['input'])}: {ABOUT_NAMES}"
+        return f"{key} = {quoted(problem['input'])}: {ABOUT_NAMES}"
     message = str(problem["msg"]).removeprefix("Value error, ").replace("a valid tuple", "a list")
     message = message[:1].lower() + message[1:]
     if not key:
         return message  # concerns the whole table; the message names the keys
     value = problem.get("input")
     if isinstance(value, (str, int, float, bool)) or value is None:
-        return f"{key} = {json.dumps(value)}: {message}"
+        return f"{key} = {quoted(value)}: {message}"
     return f"{key}: {message}"
 
 
@@ -96,7 +101,7 @@ def check_keys(table: Any, kind: type[BaseModel], prefix: str) -> None:
         InvalidConfig: The value is no table, or a key is unknown.
     """
     if not isinstance(table, Mapping):
-        raise InvalidConfig(f"{prefix.rstrip('.')} is a table of keys, not {json.dumps(table, default=str)}")
+        raise InvalidConfig(f"{prefix.rstrip('.')} is a table of keys, not {quoted(table)}")
     for key, value in table.items():
         if key not in kind.model_fields:
             raise InvalidConfig(unknown("key", str(key), kind.model_fields, prefix))
@@ -107,11 +112,25 @@ def check_keys(table: Any, kind: type[BaseModel], prefix: str) -> None:
 
 def unknown(what: str, name: str, known: Iterable[str], prefix: str = "") -> str:
     """Return the sentence for an unknown name, with the nearest known one; `prefix` is not compared."""
-    names = sorted(known)
+    names, name = sorted(known), shortened(name)
     nearest = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     known_names = ", ".join(prefix + known_name for known_name in names)
     hint = f"did you mean {prefix + nearest[0]!r}?" if nearest else f"known: {known_names}"
     return f"unknown {what} {prefix + name!r}; {hint}"
+
+
+def shortened(text: str) -> str:
+    """Return a text with at most `MAX_QUOTED` characters."""
+    return text if len(text) <= MAX_QUOTED else f"{text[:MAX_QUOTED]}..."
+
+
+def quoted(value: Any) -> str:
+    """Return the beginning of a value's JSON, for a sentence."""
+    if isinstance(value, str):
+        return json.dumps(shortened(value))
+    if isinstance(value, Mapping | list | tuple):
+        return f"a {'table' if isinstance(value, Mapping) else 'list'} of {len(value)}"
+    return shortened(json.dumps(value, default=str))
 
 
 def read_document(path: Path) -> dict[str, Any]:

@@ -23,6 +23,10 @@ MEMORY_BYTES = 128 << 20
 ADDRESS_BYTES = 512 << 20
 """Address space that a service needs beside its code: stacks of threads and heaps are reserved, not used."""
 
+RESERVED_FILES = 128
+"""Open files that connections leave: the database's, those of threads and of the log."""
+MOST_CONNECTIONS = 100_000
+
 RAISE_FILES = "raise the limit: ulimit -n, LimitNOFILE= in a unit, or --ulimit nofile= of a container"
 _MIB = 1 << 20
 
@@ -61,6 +65,12 @@ def files_lack(needed: int) -> str | None:
     if soft == resource.RLIM_INFINITY or soft >= needed:
         return None
     return f"may have {soft} files and connections open at once and needs {needed}; {RAISE_FILES}"
+
+
+def most_connections() -> int:
+    """Return how many connections a server may accept, so that each may also have a file open."""
+    soft, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return MOST_CONNECTIONS if soft == resource.RLIM_INFINITY else max(8, (soft - RESERVED_FILES) // 2)
 
 
 def memory_lack(rooms: tuple[Room, ...]) -> str | None:

@@ -22,6 +22,9 @@ PARTS: Mapping[str, str] = {
     "exactly_once": "duplicates, replays, late arrivals, restarts, judged by an oracle",
     "exploration": "every reachable state of small federations",
     "fuzz": "ten thousand poisoned updates",
+    "fairness": "a hostile run beside an honest one: costly clustering, floods, stalled uploads, polls",
+    "resources": "connections, open files, memory and disk, each taken by one member while an honest run goes on",
+    "numeric_limits": "every number of every RPC and key at the limits of its type, alone and in pairs",
 }
 """Modules of this folder, and what they do."""
 

@@ -37,14 +37,20 @@ def _fill(connection: sa.Connection, table: sa.Table) -> None:
     is_it = sa.and_(*(column == sa.bindparam(f"key_{column.name}") for column in key))
     statement = sa.update(table).where(is_it).values(digest=sa.bindparam("computed"))
     page = sa.select(table).order_by(*key).limit(BATCH)
-    batch = connection.execute(page).mappings().all()
-    while batch:
-        found = [
-            {f"key_{each.name}": row[each.name] for each in key} | {"computed": digest(table, row)} for row in batch
-        ]
-        connection.execute(statement, found)
-        last = tuple(batch[-1][each.name] for each in key)
-        batch = connection.execute(page.where(sa.tuple_(*key) > last)).mappings().all()
+    names = connection.execute(page.with_only_columns(*key)).all()
+    while names:
+        found = []
+        for name in names:
+            is_row = [column == value for column, value in zip(key, name, strict=True)]
+            try:
+                row = connection.execute(sa.select(table).where(*is_row)).mappings().one()
+                computed = digest(table, row)
+            except (ValueError, TypeError):
+                continue  # a row that cannot be read gets no digest, and counts as damaged
+            found.append({f"key_{each.name}": row[each.name] for each in key} | {"computed": computed})
+        if found:
+            connection.execute(statement, found)
+        names = connection.execute(page.with_only_columns(*key).where(sa.tuple_(*key) > tuple(names[-1]))).all()
 
 
 def digest(table: sa.Table, row: Any) -> str:

@@ -19,12 +19,11 @@ from shared.reasons import Parked
 from shared.types import RoundPhase, Run, RunStatus, TaskKind
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import NumpyClient, a_document
+from tests.support.federation.wedged_runs import OVERFLOWS, store_a_number_of_an_earlier_version, until
 from tests.support.oracles.federation_result import expected
 from tests.support.records.builders import an_update
 
 CLIENTS = ("ann", "bob")
-OVERFLOWS = 1.7e308
-"""A finite number; times a number of samples it is infinite."""
 
 
 def undisturbed(rounds: int = 2) -> str:
@@ -35,30 +34,6 @@ def undisturbed(rounds: int = 2) -> str:
 def named(federation: LocalFederation, name: str, **sections: object) -> Run:
     document = a_document(run={"name": name, **sections})
     return federation.coordinator.create_run(name, document)
-
-
-def until(federation: LocalFederation, run: Run, phase: RoundPhase) -> None:
-    """Let the clients do the work of this run until its round 1 is in a phase."""
-    for _ in range(100):
-        current = federation.coordinator.get_run(run.run_id).current_round
-        if current is not None and current.number == 1 and current.phase is phase:
-            return
-        federation.step(["ann", "bob"])
-    raise AssertionError(f"round 1 never was {phase}")
-
-
-def store_a_number_of_an_earlier_version(folder: Path, run: Run, client_id: str = "bob") -> None:
-    """Write into the database what the last version let in: a loss that overflows in the weighted mean."""
-    with closing(sqlite3.connect(folder / "aggregator.sqlite")) as database, database:
-        key = (run.run_id, client_id)
-        where = "FROM updates WHERE run_id = ? AND round = 1 AND client_id = ?"
-        (stored,) = database.execute(f'SELECT "update" {where}', key).fetchone()
-        record = json.loads(stored)
-        record["losses"] = {"ce": OVERFLOWS}
-        database.execute(
-            'UPDATE updates SET "update" = ? WHERE run_id = ? AND round = 1 AND client_id = ?',
-            (json.dumps(record), *key),
-        )
 
 
 def goes_on(federation: LocalFederation, run: Run) -> None:

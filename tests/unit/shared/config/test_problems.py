@@ -1,13 +1,16 @@
 """All problems of a configuration are reported at once, each at its key, in the words of the check that refuses it."""
 
+import contextlib
 import copy
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from shared.config.problems import run_problems
+from shared.config.problems import MAX_PROBLEMS, run_problems
 from shared.config.run import parse_run_config
 from shared.errors import InvalidConfig
+from tests.support.growth import require_linear
 
 RIGHT: dict[str, Any] = {
     "run": {"name": "scans", "method": "fedplcc", "rounds": 3, "clients": ["ann", "bob"]},
@@ -87,3 +90,41 @@ def test_what_has_problems_is_refused_in_the_same_words(document: dict[str, Any]
     with pytest.raises(InvalidConfig) as refusal:
         parse_run_config(document)
     assert refusal.value.detail.split("; ")[0] in "; ".join(problem.detail for problem in run_problems(document))
+
+
+MANY: dict[str, Callable[[int], dict[str, Any]]] = {
+    "unknown sections": lambda size: {f"s{number}": {} for number in range(size)},
+    "unknown keys": lambda size: changed(run={f"key_{number}": 1 for number in range(size)}),
+    "a long key": lambda size: changed(run={"k" * 10 * size: 1}),
+    "a long value": lambda size: changed(run={"name": "a b" * 10 * size}),
+    "a long method": lambda size: changed(run={"method": "fedplc" * 10 * size}),
+    "wrong clients": lambda size: changed(run={"clients": [0] * size}),
+    "equal clients": lambda size: changed(run={"clients": ["ann"] * size}),
+    "wrong classes": lambda size: changed(data={"classes": [None] * size}),
+    "many classes": lambda size: changed(data={"classes": [f"class {number}" for number in range(size)]}),
+    "wrong means": lambda size: changed(data={"mean": ["x"] * size}),
+    "wrong augmentations": lambda size: changed(training={"augment": ["x"] * size}),
+    "quarantined": lambda size: changed(admission={"quarantined": [f"a{number}" for number in range(size)]}),
+    "keys of the method": lambda size: changed(method={f"key_{number}": 1 for number in range(size)}),
+    "options": lambda size: changed(
+        model={"name": "a.b:c", "options": {f"o{number}": [number] for number in range(size)}}
+    ),
+    "options of timm": lambda size: changed(model={"name": "timm:a", "options": {f"o{n}": n for n in range(size)}}),
+}
+
+
+@pytest.mark.parametrize("kind", MANY)
+def test_problems_are_found_in_time_in_proportion_to_the_configuration_and_told_in_bounds(kind: str) -> None:
+    make = MANY[kind]
+    found = run_problems(make(25_000))
+    assert len(found) <= MAX_PROBLEMS + 1
+    assert all(len(each.location) <= 300 and len(each.detail) <= 4000 for each in found)
+    with contextlib.suppress(InvalidConfig):
+        parse_run_config(make(25_000))
+    require_linear(run_problems, [make(size) for size in (25_000, 50_000, 100_000)])
+
+
+def test_a_configuration_with_very_many_problems_names_the_first_and_says_that_there_are_more() -> None:
+    found = run_problems({f"s{number}": {} for number in range(1000)})
+    assert found[0].location == "s0"
+    assert found[-1].detail == "these are the first 100 problems; there are more"
