@@ -232,8 +232,9 @@ def _senders(events: Sequence[Event], what: str) -> dict[int, set[str]]:
 def leftovers(state: Path, store: Store) -> Iterator[Finding]:
     """Files that are not in the database: left by a crash, or uploads in progress."""
     for folder, text in FOLDERS.items():
-        if (state / "lock").exists() and not (state / folder).is_dir():  # a backup has no lock and not all of them
-            yield problem("state", f"the folder {folder} is gone: {text}")
+        if not (state / folder).is_dir():
+            finding = problem if folder == "blobs" else ok
+            yield finding("state", f"the folder {folder} is gone: {text}")
     names = {sha256 for sha256, _size in named(store)}
     unnamed = [(name, size) for name, size in BlobFiles(state).files() if name not in names]
     if unnamed:
@@ -267,10 +268,11 @@ def _holders(incoming: Path) -> Iterator[Finding]:
 
 FOLDERS = {
     "blobs": f"the next start makes an empty one; {RESTORE}",
-    "incoming": "clients send again what was in it; the next start makes it",
-    "staging": "the next start makes it",
+    "incoming": "clients send again what was in it, and the next start makes it; a backup has none",
+    "staging": "the next start makes it; a backup has none",
 }
 """Folders that an aggregator makes at its start, with what their loss means."""
+
 KNOWN = (
     "blobs",
     "incoming",

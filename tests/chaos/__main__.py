@@ -21,6 +21,7 @@ PARTS: Mapping[str, str] = {
     "slow_link": "50 kB/s with a second of delay, and loopback, with one configuration",
     "exactly_once": "duplicates, replays, late arrivals, restarts, judged by an oracle",
     "exploration": "every reachable state of small federations",
+    "damage": "a bit, a cut, a removal in every file and row of a state directory",
     "fuzz": "ten thousand poisoned updates",
     "fairness": "a hostile run beside an honest one: costly clustering, floods, stalled uploads, polls",
     "resources": "connections, open files, memory and disk, each taken by one member while an honest run goes on",

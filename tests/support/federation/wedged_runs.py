@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import sqlite3
 from contextlib import closing
 from pathlib import Path
 
+from sqlalchemy import insert, select, update
+
+from aggregator.store.database import schema
+from aggregator.store.database.rows import sealed
+from aggregator.store.database.sql_store import SqlStore
 from shared.types import RoundPhase, Run
 from tests.support.federation.in_process import LocalFederation
 
@@ -25,14 +28,18 @@ def until(federation: LocalFederation, run: Run, phase: RoundPhase) -> None:
 
 
 def store_a_number_of_an_earlier_version(folder: Path, run: Run, client_id: str = "bob") -> None:
-    """Write into the database what the last version let in: a loss that overflows in the weighted mean."""
-    with closing(sqlite3.connect(folder / "aggregator.sqlite")) as database, database:
-        key = (run.run_id, client_id)
-        where = "FROM updates WHERE run_id = ? AND round = 1 AND client_id = ?"
-        (stored,) = database.execute(f'SELECT "update" {where}', key).fetchone()
-        record = json.loads(stored)
-        record["losses"] = {"ce": OVERFLOWS}
-        database.execute(
-            'UPDATE updates SET "update" = ? WHERE run_id = ? AND round = 1 AND client_id = ?',
-            (json.dumps(record), *key),
-        )
+    """Write into the database what an earlier version let in: a loss that overflows in the weighted mean."""
+    table = schema.updates
+    is_meant = (table.c.run_id == run.run_id) & (table.c.round == 1) & (table.c.client_id == client_id)
+    with closing(SqlStore.in_folder(folder)) as store, store.database.engine.begin() as connection:
+        row = dict(connection.execute(select(table).where(is_meant)).one()._mapping)
+        row["update"] = {**row["update"], "losses": {"ce": OVERFLOWS}}
+        connection.execute(update(table).where(is_meant).values(sealed(table, row)))
+
+
+def store_the_same_report_of(client_id: str, folder: Path) -> None:
+    """Write into the database the only stored report once more, as another client's."""
+    table = schema.evaluations
+    with closing(SqlStore.in_folder(folder)) as store, store.database.engine.begin() as connection:
+        row = dict(connection.execute(select(table)).one()._mapping)
+        connection.execute(insert(table).values(sealed(table, {**row, "client_id": client_id})))

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
-import sqlite3
 from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,7 +17,12 @@ from shared.reasons import Parked
 from shared.types import RoundPhase, Run, RunStatus, TaskKind
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import NumpyClient, a_document
-from tests.support.federation.wedged_runs import OVERFLOWS, store_a_number_of_an_earlier_version, until
+from tests.support.federation.wedged_runs import (
+    OVERFLOWS,
+    store_a_number_of_an_earlier_version,
+    store_the_same_report_of,
+    until,
+)
 from tests.support.oracles.federation_result import expected
 from tests.support.records.builders import an_update
 
@@ -122,9 +125,7 @@ class TestANumberOfAnEarlierVersion:
             until(federation, hit, RoundPhase.EVALUATING)
             report(federation, federation.clients["ann"])
             federation.store.close()
-            with closing(sqlite3.connect(folder / "aggregator.sqlite")) as database, database:
-                row = database.execute("SELECT run_id, round, evaluation FROM evaluations").fetchone()
-                database.execute("INSERT INTO evaluations VALUES (?, ?, 'bob', ?)", row)
+            store_the_same_report_of("bob", folder)
             store_a_number_of_an_earlier_version(folder, hit)
             federation.restart()
             assert reason_of(federation, hit).clients == ("bob",)
