@@ -317,8 +317,5 @@ class Transfers:
 
         Twice, because a trainer that starts again may send other bytes; once where round 0 sets the sizes.
         """
-        with self._ledger.lock:
-            runs = [
-                run for run in self._ledger.open_runs() if run.current_round and client_id in run.current_round.cohort
-            ]
-            return sum((1 + (run.round_number > 0)) * sum(self._limits(run).values()) for run in runs)
+        runs = [run for run in self._ledger.open_runs() if run.current_round and client_id in run.current_round.cohort]
+        return sum((1 + (run.round_number > 0)) * sum(self._limits(run).values()) for run in runs)
