@@ -21,6 +21,7 @@ PARTS: Mapping[str, str] = {
     "slow_link": "50 kB/s with a second of delay, and loopback, with one configuration",
     "exactly_once": "duplicates, replays, late arrivals, restarts, judged by an oracle",
     "exploration": "every reachable state of small federations",
+    "complexity": "every route and RPC at a quarter, a half and the whole of its size limit",
     "fuzz": "ten thousand poisoned updates",
 }
 """Modules of this folder, and what they do."""
