@@ -105,6 +105,7 @@ class Served(ServedGateway):
     def watched(self) -> Iterator[Callable[[], float]]:
         """Yield a function that returns the longest processor time between two turns of the loop since its last call."""
         longest, last = 0.0, math.inf
+        handle: asyncio.Handle | None = None
 
         def turn() -> None:
             nonlocal longest, last, handle
@@ -121,12 +122,15 @@ class Served(ServedGateway):
             value, longest = longest, 0.0
             return value
 
-        handle: asyncio.Handle | None = None
+        def end() -> None:
+            if handle is not None:
+                handle.cancel()
+
         self._loop.call_soon_threadsafe(begin)
         try:
             yield found
         finally:
-            self._loop.call_soon_threadsafe(lambda: handle and handle.cancel())
+            self._loop.call_soon_threadsafe(end)
 
 
 # REST

@@ -23,7 +23,8 @@ class NotLinear(AssertionError):
 
 def factor(seconds: Sequence[float]) -> float:
     """Return the mean factor from each time to the next: a single one depends on the processor's caches."""
-    return (seconds[-1] / max(seconds[0], LEAST_S)) ** (1 / (len(seconds) - 1))
+    mean: float = (seconds[-1] / max(seconds[0], LEAST_S)) ** (1 / (len(seconds) - 1))
+    return mean
 
 
 def require_linear(
