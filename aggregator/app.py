@@ -12,13 +12,16 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import IO
 
-from aggregator.coordinator.garbage import GarbageCollection, Keep
+from aggregator.aggregation_pool import AggregationPool
+from aggregator.coordinator.collection import GarbageCollection
+from aggregator.coordinator.garbage import Keep
 from aggregator.coordinator.service import Coordinator, Limits
 from aggregator.metrics import AggregatorMetrics
 from aggregator.servicer.round_service import RoundServicer
 from aggregator.servicer.run_service import RunServicer
 from aggregator.servicer.wakeups import Wakeups
 from aggregator.store.blobs.blob_store import BlobStore
+from aggregator.store.blobs.reserve import make_room_to_start
 from aggregator.store.opening import open_store
 from shared.config.settings import EXIT_CONFIG as EXIT_CONFIG
 from shared.config.settings import AggregatorSettings
@@ -30,6 +33,7 @@ from shared.process.disk import why_unusable
 from shared.process.failpoints import arm_from_environment
 from shared.process.log import get_logger, set_up
 from shared.process.metrics import new_registry, serve_metrics
+from shared.process.resources import SERVICE_FILES, remedy_for, require
 from shared.version import VERSION
 from shared.wire.server import RpcServer
 
@@ -38,7 +42,8 @@ log = get_logger("aggregator.app")
 ENDPOINT_FILE = "endpoint.json"
 """File in the state directory while the aggregator serves: ports and process id, for scripts that use port 0."""
 EXIT_OK, EXIT_STORE = 0, 4
-"""Exit codes: ended by a signal; unusable state directory. `EXIT_CONFIG`: wrong settings, or a port is taken."""
+"""Exit codes: ended by a signal; unusable state directory. `EXIT_CONFIG`: wrong settings, a port is taken, or the process
+has too few open files or too little memory."""
 
 BLOCKING_CALLS = 16
 """Threads that call the coordinator."""
@@ -46,56 +51,16 @@ SHUTDOWN_GRACE_S = 2.0
 """Seconds that running calls get after a signal to end."""
 COLLECTION_S = 60.0
 """Longest time between two checks for garbage."""
-RETRY_S = 2.0
-"""Pause before aggregation is tried again after a disk failure."""
-
-
-class Worker:
-    """Thread that aggregates: it sleeps until a change, then works until no round waits."""
-
-    def __init__(self, coordinator: Coordinator) -> None:
-        self._coordinator = coordinator
-        self._wake, self._is_ending = threading.Event(), threading.Event()
-        self._thread = threading.Thread(target=self._run, name="aggregation", daemon=True)
-
-    def start(self) -> None:
-        """Start the thread with the rounds that an earlier process left."""
-        self._coordinator.subscribe(lambda _tasks_changed: self._wake.set())
-        self._wake.set()
-        self._thread.start()
-
-    def stop(self) -> None:
-        """End the thread after the current round."""
-        self._is_ending.set()
-        self._wake.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        while not self._is_ending.is_set():
-            self._wake.wait()
-            self._wake.clear()
-            try:
-                while not self._is_ending.is_set() and self._coordinator.work():
-                    pass
-            except StoreUnavailable as error:
-                log.error("aggregation_waits", detail=error.detail, retry_s=RETRY_S)
-                self._is_ending.wait(RETRY_S)
-                self._wake.set()
-            except Exception:
-                # A bug in a method must not end the thread, which all runs need.
-                log.exception("aggregation_crashed")
-                self._is_ending.wait(RETRY_S)
-                self._wake.set()
 
 
 class GarbageCollector:
-    """The thread that removes unneeded blobs: after changes that may leave some, and at intervals."""
+    """The thread that removes unneeded blobs, step by step: after changes that may leave some, and at intervals."""
 
     def __init__(self, coordinator: Coordinator, collection: GarbageCollection) -> None:
         self._collection = collection
         self._wake, self._is_ending = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name="collection", daemon=True)
-        coordinator.subscribe(lambda _tasks_changed: self._wake.set())
+        coordinator.subscribe(lambda _tasks_of: self._wake.set())
 
     def start(self) -> None:
         """Start the thread with the garbage that an earlier process left."""
@@ -103,20 +68,19 @@ class GarbageCollector:
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread after the current batch."""
+        """End the thread after the current batch of blobs."""
         self._is_ending.set()
         self._wake.set()
         self._thread.join()
 
     def _run(self) -> None:
-        while not self._is_ending.is_set():
-            self._wake.wait(COLLECTION_S)
+        while not self._is_ending.wait(self._collection.wait_s()):
+            if not self._collection.is_due():
+                self._wake.wait(COLLECTION_S)
             self._wake.clear()
-            if self._is_ending.wait(self._collection.wait_s()):
-                return
             try:
                 if self._collection.is_due():
-                    self._collection.collect(self._is_ending.is_set)
+                    self._collection.step(self._is_ending.is_set)
             except StoreUnavailable as error:
                 log.error("collection_failed", detail=error.detail)
             except Exception:
@@ -129,7 +93,9 @@ def run(settings: AggregatorSettings) -> int:
     arm_from_environment()
     keep_freed_memory()
     try:
+        require(open_files=SERVICE_FILES)
         with _locked(settings.state_dir):
+            _make_room(settings.state_dir)
             return asyncio.run(_serve(settings))
     except InvalidConfig as error:
         log.error("cannot_start", detail=error.detail)
@@ -160,7 +126,10 @@ async def _serve(settings: AggregatorSettings) -> int:
         lease_heartbeats=settings.lease_heartbeats,
         max_chunk_bytes=settings.max_chunk_bytes,
         max_blob_bytes=settings.max_blob_bytes,
+        max_inline_bytes=settings.max_inline_bytes,
         fold_block_elements=settings.fold_block_elements,
+        max_open_runs=settings.max_open_runs,
+        pending_days=settings.pending_days,
     )
     url = None if settings.database_url is None else settings.database_url.get_secret_value()
     store = await asyncio.to_thread(open_store, settings.state_dir, url, on_lost=on_lost)
@@ -211,8 +180,8 @@ async def _serve(settings: AggregatorSettings) -> int:
         _write_endpoint(settings.state_dir, port, metrics_port)
         where = {"host": settings.host, "port": port, "metrics_port": metrics_port, "database": store.database.name}
         log.info("aggregator_ready", **where, version=VERSION)
-        worker = Worker(coordinator)
-        worker.start()
+        aggregations = AggregationPool(coordinator)
+        aggregations.start()
         collector = GarbageCollector(coordinator, coordinator.garbage_collection)
         collector.start()
         ticking = asyncio.create_task(_tick(coordinator, min(1.0, limits.heartbeat_interval_s)))
@@ -223,7 +192,7 @@ async def _serve(settings: AggregatorSettings) -> int:
         await server.announce_stop()
         wakeups.close()
         await server.stop(SHUTDOWN_GRACE_S)
-        await asyncio.to_thread(worker.stop)
+        await asyncio.to_thread(aggregations.stop, SHUTDOWN_GRACE_S)
         await asyncio.to_thread(collector.stop)
     finally:
         disk.remove(settings.state_dir / ENDPOINT_FILE, "endpoint")
@@ -237,6 +206,7 @@ async def _tick(coordinator: Coordinator, interval_s: float) -> None:
     while True:
         await asyncio.sleep(interval_s)
         try:
+            await asyncio.to_thread(coordinator.space.look)
             await asyncio.to_thread(coordinator.tick)
         except StoreUnavailable as error:
             log.error("store_unavailable", detail=error.detail)
@@ -260,8 +230,17 @@ def _locked(folder: Path) -> IO[str]:
         ) from None
     except OSError as error:
         file.close()
-        raise StoreUnavailable(f"cannot lock the state directory {folder}: {error.strerror or error}") from error
+        raise StoreUnavailable(
+            f"cannot lock the state directory {folder}: {error.strerror or error}{remedy_for(error)}"
+        ) from error
     return file
+
+
+def _make_room(folder: Path) -> None:
+    try:
+        make_room_to_start(folder)
+    except OSError as error:
+        raise StoreUnavailable(why_unusable(folder, error)) from error
 
 
 def _write_endpoint(folder: Path, port: int, metrics_port: int | None) -> None:

@@ -57,8 +57,8 @@ def work(control: Connection, folder: Path, paths: list[Path], num_parameters: i
     blobs = BlobStore(store)
 
     def bare() -> None:
-        for block in mean_blocks(paths, len(table.header), num_parameters):
-            block.tobytes()
+        for _ in mean_blocks(paths, len(table.header), num_parameters):
+            pass
 
     def fold() -> None:
         for _ in fold_models(table, paths[0], updates, method, method.config()):

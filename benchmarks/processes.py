@@ -9,12 +9,16 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.request
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
+
+from prometheus_client.parser import text_string_to_metric_families
 
 from aggregator.app import ENDPOINT_FILE
 from fedplcc.local import die_with_parent
@@ -46,6 +50,19 @@ class Peer:
             return self.control.recv()
         except EOFError:
             raise RuntimeError(f"process {self.pid} ended; its error is above") from None
+
+
+def calls_of_trainers(metrics_port: int) -> Counter[str]:
+    """Calls that trainers have made and that have ended, by method, as an aggregator counts them at its /metrics."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{metrics_port}/metrics", timeout=ANSWER_S) as answer:
+        families = text_string_to_metric_families(answer.read().decode())
+        samples = [sample for family in families for sample in family.samples]
+    ended = [sample for sample in samples if sample.name == "grpc_server_handled_total" and sample.value]
+    calls: Counter[str] = Counter()
+    for sample in ended:
+        if sample.labels["grpc_service"].endswith("RoundService"):
+            calls[sample.labels["grpc_method"]] += int(sample.value)
+    return calls
 
 
 @contextmanager

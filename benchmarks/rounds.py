@@ -8,6 +8,7 @@ came and makes it the model of its next round: the least that a round of federat
 from __future__ import annotations
 
 import json
+import statistics
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -16,9 +17,10 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+from aggregator.app import ENDPOINT_FILE
 from benchmarks.bare import BareClient, serve
 from benchmarks.models import Updates, model_bytes
-from benchmarks.processes import ANSWER_S, Peer, aggregator, peer
+from benchmarks.processes import ANSWER_S, Peer, aggregator, calls_of_trainers, peer
 from benchmarks.report import Sample, alternate, cpu_seconds, finish, median, options, ratio
 from benchmarks.trainers import CLIENTS, Trainer, create_run, following
 from shared.gen.fedplcc.v1 import run_service_pb2, run_service_pb2_grpc
@@ -63,6 +65,8 @@ def measure(
         control = run_service_pb2_grpc.RunServiceStub(open_channel(address))
         seconds: list[dict[str, float]] = []
         trainer_pids = [trainer.pid for trainer in trainers]
+        metrics_port = json.loads((folder / "state" / ENDPOINT_FILE).read_text())["metrics_port"]
+        spent: list[dict[str, float]] = []
 
         def bare_rounds(with_mean: bool) -> Sample:
             sample = _timed_rounds([bare.pid, *trainer_pids], rounds, lambda: bare_round(trainers, bare, with_mean))
@@ -71,7 +75,12 @@ def measure(
             return sample
 
         def project_rounds() -> Sample:
-            return _timed_run(control, rounds, clients, [pid, *trainer_pids], seconds)
+            calls, cpu = calls_of_trainers(metrics_port).total(), cpu_seconds([pid])
+            sample = _timed_run(control, rounds, clients, [pid, *trainer_pids], seconds)
+            calls, cpu = calls_of_trainers(metrics_port).total() - calls, cpu_seconds([pid]) - cpu
+            # Of the whole run, its round 0 with one update and its round 1 with them.
+            spent.append({"calls": calls / (rounds + 1), "cpu_s": cpu / (rounds + 1)})
+            return sample
 
         cases = {
             "bare": lambda: bare_rounds(False),
@@ -81,6 +90,7 @@ def measure(
         for case in cases.values():  # the first time of anything is slower
             case()
         seconds.clear()
+        spent.clear()
         samples = alternate(cases, repeats)
     mine, base, with_mean = (samples[case] for case in ("fedplcc", "bare", "bare with mean"))
     row = {
@@ -89,6 +99,8 @@ def measure(
         "bare loop (s)": median(base),
         "bare loop with mean (s)": median(with_mean),
         "CPU of a round (s)": median(mine, "cpu_s"),
+        "CPU of the aggregator (s)": statistics.median(each["cpu_s"] for each in spent),
+        "calls of a round": statistics.median(each["calls"] for each in spent),
         "ratio": ratio(mine, base),
         "ratio, with mean": ratio(mine, with_mean),
         "CPU ratio": ratio(mine, base, "cpu_s"),

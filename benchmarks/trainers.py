@@ -121,8 +121,10 @@ class Trainer:
             return
         data = self._updates.another()
         group = blob_ref(MODEL, data)
-        self._connection.store(run_id, task.round, group, data, is_prototypes=False)
-        self._connection.commit_update(run_id, task.round, self._update(task, group))
+        is_inline = len(data) <= self._connection.max_inline_bytes
+        if not is_inline:
+            self._connection.store(run_id, task.round, group, data, is_prototypes=False)
+        self._connection.commit_update(run_id, task.round, self._update(task, group), [data] if is_inline else ())
 
     def _update(self, task: Task, group: BlobRef) -> Update:
         client_id = self._client_id

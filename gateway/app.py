@@ -25,6 +25,7 @@ from shared.config.settings import EXIT_CONFIG as EXIT_CONFIG
 from shared.config.settings import GatewaySettings
 from shared.errors import InvalidConfig
 from shared.process.log import get_logger, set_up
+from shared.process.resources import SERVICE_FILES, require
 from shared.version import VERSION
 from shared.wire.channels import open_aio_channel
 
@@ -33,7 +34,8 @@ MAX_BODY_BYTES = 1 << 20
 SMALL_BODY_BYTES = 16 << 10
 """Largest body of all other requests: a reason of 500 characters has up to 6 kB in JSON."""
 EXIT_OK = 0
-"""Exit code: ended by a signal. `EXIT_CONFIG`: wrong settings, or the port is taken."""
+"""Exit code: ended by a signal. `EXIT_CONFIG`: wrong settings, the port is taken, or the process has too few open files or
+too little memory."""
 
 log = get_logger("gateway.app")
 
@@ -94,6 +96,7 @@ def run(settings: GatewaySettings) -> int:
     """Serve until SIGTERM or SIGINT; return the exit code."""
     set_up(settings.log_level)
     try:
+        require(open_files=SERVICE_FILES)
         asyncio.run(serve(settings))
     except InvalidConfig as error:
         log.error("cannot_start", detail=error.detail)

@@ -9,6 +9,7 @@
     |   |   `-- UpdateNormExceeded         its model or a prototype is beyond the run's norm limit
     |   |-- MalformedRequest           any other message
     |   |-- BlobCorrupt                bytes and SHA-256 disagree
+    |   |   `-- BlobIncomplete             the sender's stream ended before the last byte
     |   `-- ChunkOutOfOrder            a chunk does not begin where the last one ended
     |-- Unauthenticated            no client id or token
     |-- NotAMember                 the client has not joined, or is not in the roster
@@ -31,15 +32,18 @@
     |   |-- CodeNotAllowed             a run names code that the owner of a trainer's site did not list
     |   |-- FileNotAllowed             a run names a file that the owner did not list
     |   |-- DownloadNotAllowed         a run wants a download that the owner did not list
+    |   |-- UploadSuperseded           another stream of the same upload has taken over
+    |   |-- UpdateLost                 an update that is asked for again is no longer there
     |   `-- InvalidTransition          the run's status does not allow this
     |-- ResourceExhausted
-    |   |-- BlobTooLarge  ChunkTooLarge  Overloaded
+    |   |-- BlobTooLarge  ChunkTooLarge  TooManyOpenRuns  Overloaded
     |-- Unavailable
     |   |-- StoreUnavailable           disk or database
     |   |   `-- DiskFull                   no room on the disk
     |   `-- AggregatorUnavailable      no aggregator answers
     |-- TransferIdle               the peer of a transfer sent or read nothing for too long
     |-- PayloadCorrupt             stored bytes fail their checksum
+    |   `-- RowCorrupt                 a row of the database fails its checksum
     `-- Internal                   a bug; the text is fixed
 
 Each class has a `code` (a number of google.rpc.Code: nothing here needs gRPC), a `reason` in UPPER_SNAKE_CASE and a sentence
@@ -155,6 +159,12 @@ class BlobCorrupt(InvalidArgument):
     """Received bytes do not have the SHA-256 that was announced."""
 
     reason = "BLOB_CORRUPT"
+
+
+class BlobIncomplete(BlobCorrupt):
+    """The sender's stream ended before the last byte; what arrived is kept, and another stream may send the rest."""
+
+    reason = "BLOB_INCOMPLETE"
 
 
 class ChunkOutOfOrder(InvalidArgument):
@@ -318,6 +328,18 @@ class DownloadNotAllowed(FailedPrecondition):
     reason = "DOWNLOAD_NOT_ALLOWED"
 
 
+class UploadSuperseded(FailedPrecondition):
+    """This stream of an upload has ended: another one has taken over, or the upload was removed; begin it again."""
+
+    reason = "UPLOAD_SUPERSEDED"
+
+
+class UpdateLost(FailedPrecondition):
+    """The aggregator asks for an update again that the client no longer has and cannot make again."""
+
+    reason = "UPDATE_LOST"
+
+
 class InvalidTransition(FailedPrecondition):
     """The run's status does not allow this."""
 
@@ -341,6 +363,12 @@ class ChunkTooLarge(ResourceExhausted):
     """The chunk is larger than the aggregator accepts."""
 
     reason = "CHUNK_TOO_LARGE"
+
+
+class TooManyOpenRuns(ResourceExhausted):
+    """As many runs as the aggregator allows have not ended."""
+
+    reason = "TOO_MANY_OPEN_RUNS"
 
 
 class Overloaded(ResourceExhausted):
@@ -386,6 +414,12 @@ class PayloadCorrupt(FedplccError):
 
     code = Code.DATA_LOSS
     reason = "PAYLOAD_CORRUPT"
+
+
+class RowCorrupt(PayloadCorrupt):
+    """A row of the database does not have its digest; an operator must look. The metadata name table and key."""
+
+    reason = "ROW_CORRUPT"
 
 
 class Internal(FedplccError):

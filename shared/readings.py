@@ -15,6 +15,8 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from shared.bounds import MAX_VALUE, is_bounded
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
@@ -26,7 +28,7 @@ class Reading:
     """Meaning, as a sentence."""
     metric: str
     """Name of the aggregator's metric, without the prefix."""
-    most: float = math.inf
+    most: float = MAX_VALUE
     """Largest value."""
 
     def is_possible(self, value: float) -> bool:
@@ -87,10 +89,12 @@ READINGS: Mapping[str, Reading] = {
 
 
 def why_impossible(name: str, value: float) -> str | None:
-    """Return why a reading cannot have this value, or None; an unknown reading may be any finite number."""
+    """Return why a reading cannot have this value, or None; an unknown reading may be any bounded number."""
     reading = READINGS.get(name)
+    if math.isfinite(value) and not is_bounded(value):
+        return f"{name} is {value:g}, and more than {MAX_VALUE:g} in magnitude"
     if reading is None:
         return None if math.isfinite(value) else f"{name} is {value:g}, and no finite number"
     if reading.is_possible(value):
         return None
-    return f"{name} is {value:g}, and not {'at least 0' if math.isinf(reading.most) else f'0 to {reading.most:g}'}"
+    return f"{name} is {value:g}, and not {'at least 0' if reading.most == MAX_VALUE else f'0 to {reading.most:g}'}"

@@ -14,6 +14,10 @@ NAMED_ABSENT = 10
 """Most missing clients that a run without a quorum names; the others it counts."""
 
 
+SHOWN = 12
+"""Digits of a SHA-256 that a sentence shows."""
+
+
 class DropReason(StrEnum):
     """Reason why a round continues without a client."""
 
@@ -21,6 +25,8 @@ class DropReason(StrEnum):
     """The client is not connected."""
     SILENT = "silent"
     """The client is connected and makes no progress."""
+    SLOW = "slow"
+    """The client makes progress, and is not done at the hard deadline."""
     PROBLEM = "problem"
     """The client has reported that it cannot do its task."""
     QUARANTINED = "quarantined"
@@ -72,6 +78,14 @@ class WaitsForClients:
     """The roster is not complete; no round has opened."""
 
 
+@dataclass(frozen=True, slots=True)
+class NobodyJoined:
+    """The roster was never complete."""
+
+    days: float
+    """Days for which the run waited."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoQuorum:
     """The open round has no quorum. Round 0 needs one client, which makes the first model."""
@@ -99,6 +113,51 @@ class AggregationFailed:
     detail: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parked:
+    """An error in a run's own step; the run is paused until a person acts, and no other run is touched."""
+
+    round_number: int
+    """The latest round that opened; -1 before round 0."""
+    detail: str
+    clients: tuple[str, ...] = ()
+    """Clients whose update or report of that round is refused by the checks, sorted, the first `NAMED_ABSENT`; empty if the
+    cause is unknown."""
+    is_pending: bool = False
+    """Whether the run still waited for its roster; resumed, it waits again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpdateDamaged:
+    """Stored blobs of updates of the open round are damaged or gone; the round waits until their clients send them again."""
+
+    round_number: int
+    blobs: Mapping[str, tuple[str, ...]]
+    """SHA-256 of the damaged blobs by client id."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlobDamaged:
+    """A stored blob that no client can send again is damaged or gone; the run is paused until a person acts."""
+
+    round_number: int
+    """The open round, which needs the blob."""
+    role: str
+    """Role of the blob in its payload: "model", or a kind of prototypes."""
+    sha256: str
+    client_id: str = ""
+    """The client whose update of an earlier round it is part of; empty if it is the run's own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowDamaged:
+    """A row of the database does not have its digest; the run that it belongs to is paused until a person acts."""
+
+    table: str
+    key: str
+    """Values of the row's primary key."""
+
+
 @dataclass(frozen=True, slots=True)
 class StoreFails:
     """The disk or the database of the aggregator cannot be written."""
@@ -113,7 +172,19 @@ class Stated:
     sentence: str
 
 
-Reason: TypeAlias = WaitsForClients | NoQuorum | NobodyLeft | AggregationFailed | StoreFails | Stated
+Reason: TypeAlias = (
+    WaitsForClients
+    | NobodyJoined
+    | NoQuorum
+    | NobodyLeft
+    | AggregationFailed
+    | Parked
+    | UpdateDamaged
+    | BlobDamaged
+    | RowDamaged
+    | StoreFails
+    | Stated
+)
 """Reason why a run waits, was stopped or failed."""
 
 
@@ -124,16 +195,53 @@ def sentence_of(reason: Reason | None) -> str:
             return ""
         case WaitsForClients():
             return "waiting for clients to join"
+        case NobodyJoined():
+            return f"its clients had not all joined after {reason.days:g} days"
         case NoQuorum():
             return _no_quorum(reason)
         case NobodyLeft():
             return "no client is left: every one of the roster is quarantined"
         case AggregationFailed():
             return f"round {reason.round_number} cannot be aggregated: {reason.detail}"
+        case Parked():
+            return _parked(reason)
+        case UpdateDamaged():
+            return _damaged_updates(reason)
+        case BlobDamaged():
+            what = f"{reason.role} blob {reason.sha256[:SHOWN]}"
+            owner = f"the {what} of client {reason.client_id}" if reason.client_id else f"the run's {what}"
+            return (
+                f"round {reason.round_number} cannot go on: {owner} is damaged or gone at the aggregator; put the file back "
+                "from a backup and resume the run, or stop it"
+            )
+        case RowDamaged():
+            return (
+                f"the run cannot go on: the row {reason.key} of the table {reason.table} is damaged; "
+                "restore a backup of the state directory, or stop the run"
+            )
         case StoreFails():
-            return f"waits for the disk or database: {reason.detail}; make room or repair it, and the run continues"
+            return f"waits for the disk or database: {reason.detail}; when that is mended, the run continues"
         case Stated():
             return reason.sentence
+
+
+def _parked(reason: Parked) -> str:
+    where = f"round {reason.round_number}" if reason.round_number >= 0 else "the run"
+    sentence = f"parked: {where} cannot go on: {reason.detail}"
+    if not reason.clients:
+        return f"{sentence}; the log of the aggregator says more; resume the run to try again, or stop it"
+    return f"{sentence}; sent by {', '.join(reason.clients)}: quarantine the client and resume the run, or stop it"
+
+
+def _damaged_updates(reason: UpdateDamaged) -> str:
+    named = sorted(reason.blobs.items())[:NAMED_ABSENT]
+    clients = ", ".join(f"{name} (blob {', '.join(sha256[:SHOWN] for sha256 in blobs)})" for name, blobs in named)
+    num_more = len(reason.blobs) - len(named)
+    more = f" and {num_more} more" if num_more > 0 else ""
+    return (
+        f"round {reason.round_number} waits for clients to send again what was damaged at the aggregator: {clients}{more}; "
+        "a client that no longer has it says so as its problem: quarantine it, and the round goes on without it"
+    )
 
 
 def _no_quorum(reason: NoQuorum) -> str:

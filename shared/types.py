@@ -266,6 +266,19 @@ class PrototypeCounts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AskedAgain:
+    """A request to a client to send its update of the open round again, because stored blobs of it were damaged.
+
+    Attributes:
+        times: How often it was asked in this round.
+        sha256s: The blobs that were damaged the last time, sorted.
+    """
+
+    times: int
+    sha256s: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Round:
     """One round; its mappings are keyed by client id."""
 
@@ -284,6 +297,8 @@ class Round:
     phase_started_at: Mapping[str, float] = field(default_factory=dict)
     dropped: Mapping[str, Dropped] = field(default_factory=dict)
     """Clients of the cohort that the round does not wait for."""
+    asked_again: Mapping[str, AskedAgain] = field(default_factory=dict)
+    """Clients whose stored update was damaged, and which were asked for it again."""
 
     @property
     def done_clients(self) -> tuple[str, ...]:
@@ -359,8 +374,8 @@ class RunSpec:
     config_hash: str
 
 
-TaskKey: TypeAlias = tuple[str, int, TaskKind]
-"""Run (or ""), round and kind of a task; equal keys mean the same work."""
+TaskKey: TypeAlias = tuple[str, int, TaskKind, int]
+"""Run (or ""), round and kind of a task, and how often its update was asked for again; equal keys mean the same work."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -373,11 +388,15 @@ class Task:
     total_rounds: int = 0
     payload: Payload = Payload()
     detail: str = ""
+    missing: tuple[str, ...] = ()
+    """SHA-256 of blobs of the client's own update of this round that were damaged at the aggregator: it sends them again."""
+    times_asked: int = 0
+    """How often the client was asked for its update of this round again."""
 
     @property
     def key(self) -> TaskKey:
         """Key of the work; tasks that differ only in `detail` have equal keys."""
-        return (self.run.run_id if self.run else "", self.round, self.kind)
+        return (self.run.run_id if self.run else "", self.round, self.kind, self.times_asked)
 
     @property
     def idle_reasons(self) -> Mapping[str, str]:
@@ -391,6 +410,14 @@ class Poll:
 
     known: TaskKey | None
     hold_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class TakenInline:
+    """Small blobs that a trainer takes inside tasks: most bytes with one task, and SHA-256 of those that it holds."""
+
+    max_bytes: int
+    held: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -414,6 +441,8 @@ class Membership:
     version: str = ""
     open_runs: tuple[str, ...] | None = None
     """Runs of the client that have not ended; None if an older aggregator does not send them."""
+    max_inline_bytes: int = 0
+    """Most bytes of blobs that a commit may carry; 0, as from an older aggregator, for none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

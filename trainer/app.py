@@ -16,12 +16,14 @@ from shared.process.allocator import keep_freed_memory
 from shared.process.failpoints import arm_from_environment
 from shared.process.log import bind, get_logger, set_up
 from shared.process.metrics import new_registry, serve_metrics
+from shared.process.resources import TRAINER_FILES, require
 from shared.version import VERSION
 from trainer.instance import held_state_dir
 
 EXIT_OK, EXIT_REFUSED, EXIT_STORE, EXIT_INTERRUPTED = 0, 3, 4, 130
 """Exit codes: ended by SIGTERM or Ctrl-C; refused by the aggregator for good; the state directory cannot be used; ended at
-once by a second signal. `EXIT_CONFIG`: settings or data are wrong, or a port or the state directory is taken.
+once by a second signal. `EXIT_CONFIG`: settings or data are wrong, a port or the state directory is taken, or the process
+has too few open files.
 """
 
 STATES_FOLDER = "client-state"
@@ -42,6 +44,7 @@ def run(settings: TrainerSettings) -> int:
     limit_threads(settings.threads)
     signals = _Signals()
     try:
+        require(open_files=TRAINER_FILES, is_service=False)
         with held_state_dir(settings.state_dir) as token, bind(client_id=settings.client):
             _serve(settings, token, signals)
     except StoreUnavailable as error:
@@ -77,7 +80,9 @@ def _serve(settings: TrainerSettings, token: str, signals: _Signals) -> None:
         samples_per_class=settings.samples_per_class,
         consent=Consent.of_owner(settings),
     )
-    states = ClientStates(settings.state_dir / STATES_FOLDER / settings.client)  # a folder for each client
+    states = ClientStates(
+        settings.state_dir / STATES_FOLDER / settings.client, keeps_sent=True
+    )  # a folder for each client
     runner = TaskRunner(site, states, metrics=metrics, keeps_evaluated=True)
     connection = AggregatorConnection(
         settings.aggregator,

@@ -35,7 +35,7 @@ from shared.errors import (
 from shared.process.failpoints import passing
 from shared.process.log import bind, get_logger
 from shared.reasons import IdleReason
-from shared.types import Client, ClientActivity, ClientProblem, Heartbeat, Task, TaskKind
+from shared.types import Client, ClientActivity, ClientProblem, Heartbeat, Task, TaskKey, TaskKind
 from shared.wire.backoff import backoff
 from trainer.aggregator.connection import AggregatorConnection
 from trainer.aggregator.proxy_detection import ProxyDetector
@@ -48,6 +48,8 @@ from trainer.task.runner import TaskRunner
 
 RETRY_FAILED_S = 30.0
 """Pause before a failed task is tried again although it has not changed: its data may have been repaired."""
+LEAST_GAP_S = 0.1
+"""Least time between two heartbeats: a tiny task changes its activity more often than anybody needs to know."""
 JOIN_THREADS_S = 5.0
 """Longest time that the end waits for the other threads, whose calls are cancelled by then."""
 
@@ -75,7 +77,7 @@ class _Work:
 class _Failure:
     """The last task, if it failed."""
 
-    key: tuple[str, int, TaskKind]
+    key: TaskKey
     reason: str
     retry_at: float
 
@@ -443,12 +445,13 @@ class Worker:
         )
 
     def _wait_for_heartbeat(self, last: float) -> None:
-        """Wait until a heartbeat is due or asked for; several requests are answered by one heartbeat.
+        """Wait until a heartbeat is due or asked for; several requests within `LEAST_GAP_S` are answered by one heartbeat.
 
         The interval starts when the last heartbeat started: on a slow link its answer takes longer than the interval.
         """
         due = last + (self._heartbeat_interval_s or 1.0)
         with suppress(queue.Empty):
             self._heartbeat_asked.get(timeout=max(0.0, due - time.monotonic()))
+            pause(last + min(LEAST_GAP_S, due - last) - time.monotonic(), lambda: self._is_ending)
             while True:
                 self._heartbeat_asked.get_nowait()

@@ -29,7 +29,7 @@ from shared.types import GLOBAL_CLUSTER, MODEL, BlobRef, PrototypeCounts, Protot
 class AggregationObserver(Protocol):
     """Observer of a round's aggregation."""
 
-    def blocks(self, blocks: Iterator[bytes]) -> Iterator[bytes]:
+    def blocks(self, blocks: Iterator[memoryview]) -> Iterator[memoryview]:
         """Yield the blocks of the folded model unchanged."""
 
     def folded(self) -> None:

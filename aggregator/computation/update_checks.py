@@ -9,15 +9,25 @@ import io
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import groupby
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Literal, Protocol
 
 import numpy as np
 
+from shared.bounds import MAX_EXAMPLES, MAX_FEATURES, MAX_VALUE, is_bounded
 from shared.config.run import RunConfig
 from shared.errors import MalformedUpdate, UpdateNormExceeded
-from shared.methods.base import Method, excess_rows, per_class_counts
-from shared.tensors import DTYPES, TensorTable, check_schema, prototypes_from_bytes, read_blocks, read_header
+from shared.methods.base import MAX_ROWS, MAX_ROWS_PER_CLASS, Method, excess_rows, per_class_counts
+from shared.tensors import (
+    DTYPES,
+    TensorEntry,
+    TensorTable,
+    check_schema,
+    prototypes_from_bytes,
+    read_blocks,
+    read_header,
+)
 from shared.types import (
     CLASS_MEAN,
     FEATURE_DIM,
@@ -35,39 +45,53 @@ MAX_ENTRIES = 64
 """Most named scalars, lists, losses or timings in a message."""
 MAX_SETS = 16
 """Most evaluation sets of a report."""
-MAX_EXAMPLES = 2**29
-"""Most samples of an update: products of counts up to here with float32 values are exact in float64."""
 MAX_PROTOTYPE_BYTES = 2**28
 """Largest prototype set; unlike a model it is read whole into memory."""
+PROTOTYPE_HEADER_BYTES = 4096
+"""More than the header of a prototype set needs."""
+BYTES_BESIDE_VECTOR = 20
+"""Bytes of a prototype's class, weight and group."""
 BLOCK_ELEMENTS = 1 << 18
 
 
-def check_first_model(update: Update, paths: Mapping[BlobRef, Path], initial: Path | None = None) -> Update:
+class Content(Protocol):
+    """Content of one of an update's blobs: a file, or bytes in memory."""
+
+    def open(self, mode: Literal["rb"], /) -> BinaryIO:
+        """Open it for reading."""
+
+    def read_bytes(self) -> bytes:
+        """Return all of it."""
+
+
+def check_first_model(update: Update, contents: Mapping[BlobRef, Content], initial: Path | None = None) -> Update:
     """Check round 0's update: a model and its feature size, nothing else.
 
     Args:
-        update: The update, its blobs uploaded.
-        paths: The file of each of its blobs.
+        update: The update.
+        contents: The content of each of its blobs.
         initial: The initial model of the run's configuration, if any; the update must hold the same tensors.
 
     Raises:
-        MalformedUpdate: check is roles, entries, initial_model, or one of `check_model`.
+        MalformedUpdate: check is roles, entries, bound, initial_model, or one of `check_model`.
     """
     dims = update.payload.int_lists.get(FEATURE_DIM, ())
     _check_roles(update, [])
     if len(dims) != 1 or dims[0] < 1 or update.num_examples:
         raise _malformed("roles", "round 0 commits a model and its feature_dim, and nothing else")
+    if dims[0] > MAX_FEATURES:
+        raise _malformed("bound", f"feature_dim = {dims[0]}: at most {MAX_FEATURES}")
     check_entries(update)
-    path = paths[update.payload.tensor_groups[0]]
-    table = check_model(path, None)
-    if initial is not None and path != initial:
-        _check_same_tensors(path, table, initial)
+    model = contents[update.payload.tensor_groups[0]]
+    table = check_model(model, None)
+    if initial is not None and model != initial:
+        _check_same_tensors(model, table, initial)
     return update
 
 
 def check_update(
     update: Update,
-    paths: Mapping[BlobRef, Path],
+    contents: Mapping[BlobRef, Content],
     client: Client,
     config: RunConfig,
     table: TensorTable,
@@ -77,8 +101,8 @@ def check_update(
     """Check a round's update against the run's contract; returns it with its number of prototypes and its norm.
 
     Args:
-        update: The update, its blobs uploaded.
-        paths: The file of each of its blobs.
+        update: The update.
+        contents: The content of each of its blobs.
         client: Its sender.
         config: The run's configuration.
         table: Layout of the run's model.
@@ -96,45 +120,61 @@ def check_update(
     _check_roles(update, kinds, shares_model=shares_model)
     check_counts(update, client, len(config.data.classes), config.admission.max_num_examples)
     if shares_model:
-        model = paths[update.payload.tensor_groups[0]]
+        model = contents[update.payload.tensor_groups[0]]
         check_model(model, table)
         if config.admission.max_update_norm is not None:
             update = replace(update, norm=update_norm(model, start, table))
             check_norm(update.norm, config.admission.max_update_norm)
     if not kinds:
         return update
-    path = paths[update.payload.prototype_sets[0]]
-    if path.stat().st_size > MAX_PROTOTYPE_BYTES:
-        raise _malformed("size", f"a prototype set has at most {MAX_PROTOTYPE_BYTES} bytes")
-    prototypes = prototypes_from_bytes(path.read_bytes())
-    check_prototypes(prototypes, update, method=method, dim=dim, class_counts=update.class_counts)
+    blob, max_bytes = update.payload.prototype_sets[0], max_prototype_bytes(config, dim)
+    if blob.size_bytes > max_bytes:
+        raise _malformed("size", f"a prototype set has at most {max_bytes} bytes in this run")
+    prototypes = prototypes_from_bytes(contents[blob].read_bytes())
+    check_prototypes(
+        prototypes,
+        update,
+        method=method,
+        dim=dim,
+        class_counts=update.class_counts,
+        max_per_class=config.max_prototypes_per_class,
+    )
     if config.admission.max_prototype_norm is not None:
         check_prototype_norms(prototypes, config.admission.max_prototype_norm)
     return replace(update, num_prototypes=len(prototypes))
 
 
-def check_model(path: Path, expected: TensorTable | None) -> TensorTable:
+def check_model(model: Content, expected: TensorTable | None) -> TensorTable:
     """Check a model blob: a correct header, the run's layout, finite numbers.
 
     Args:
-        path: The blob's file.
+        model: The blob's content.
         expected: Layout of the run's model; None for the first model, which sets it.
 
     Raises:
-        MalformedUpdate: check is header, keys, dtype, shape, offsets, layout or finite.
+        MalformedUpdate: check is header, keys, dtype, shape, offsets, layout, elements or finite.
     """
-    with path.open("rb") as file:
+    with model.open("rb") as file:
         table = _expected_header(file, expected) or read_header(file)
         if expected is not None and table is not expected:
             check_schema(table.schema, expected.schema)
             raise _malformed("layout", "the model's tensors are not laid out as the global model's")
-        for entry in table.entries:
-            if not np.issubdtype(DTYPES[entry.dtype], np.floating):
-                continue
-            for block in read_blocks(file, entry, BLOCK_ELEMENTS):
-                if not np.isfinite(block).all():
-                    raise _malformed("finite", f"tensor {entry.name!r} has a value that is NaN or infinite")
+        if expected is None and not any(entry.num_elements for entry in table.entries):
+            raise _malformed("elements", "no tensor of the model has an element")
+        for dtype, neighbours in groupby(table.entries, key=lambda entry: entry.dtype):
+            if np.issubdtype(DTYPES[dtype], np.floating):
+                _check_finite_tensors(file, list(neighbours))
     return table
+
+
+def _check_finite_tensors(file: BinaryIO, entries: Sequence[TensorEntry]) -> None:
+    """Check tensors of one dtype that lie one behind the other; read as one, because a small model has many tiny ones."""
+    whole = replace(entries[0], shape=(sum(entry.num_elements for entry in entries),), end=entries[-1].end)
+    if all(np.isfinite(block).all() for block in read_blocks(file, whole, BLOCK_ELEMENTS)):
+        return
+    for entry in entries:
+        if not all(np.isfinite(block).all() for block in read_blocks(file, entry, BLOCK_ELEMENTS)):
+            raise _malformed("finite", f"tensor {entry.name!r} has a value that is NaN or infinite")
 
 
 def _expected_header(file: BinaryIO, expected: TensorTable | None) -> TensorTable | None:
@@ -145,9 +185,9 @@ def _expected_header(file: BinaryIO, expected: TensorTable | None) -> TensorTabl
     return expected if file.read(len(expected.header)) == expected.header else None
 
 
-def _check_same_tensors(path: Path, table: TensorTable, initial: Path) -> None:
-    """Check that two files hold bitwise equal tensors, in any order."""
-    with path.open("rb") as file, initial.open("rb") as other:
+def _check_same_tensors(model: Content, table: TensorTable, initial: Path) -> None:
+    """Check that two blobs hold bitwise equal tensors, in any order."""
+    with model.open("rb") as file, initial.open("rb") as other:
         known = read_header(other)
         check_schema(table.schema, known.schema)
         others = {entry.name: entry for entry in known.entries}
@@ -161,7 +201,7 @@ def _check_same_tensors(path: Path, table: TensorTable, initial: Path) -> None:
                 raise _malformed("initial_model", f"tensor {entry.name!r} is not the initial model's")
 
 
-def update_norm(model: Path, start: Path, table: TensorTable) -> float:
+def update_norm(model: Content, start: Path, table: TensorTable) -> float:
     """Return ||w - w_t||, the L2 norm of the difference over all floating-point tensors together, in float64.
 
     Models are read block by block, so memory does not depend on their size. No sum of squares of finite float32 values
@@ -234,7 +274,7 @@ def check_counts(update: Update, client: Client, num_classes: int, max_num_examp
         max_num_examples: Most samples that the run accepts from one client.
 
     Raises:
-        MalformedUpdate: check is num_examples, class_counts, num_excluded or entries.
+        MalformedUpdate: check is num_examples, class_counts, num_excluded, entries or bound.
     """
     if not 1 <= update.num_examples <= MAX_EXAMPLES:
         raise _malformed("num_examples", f"num_examples = {update.num_examples}: 1 to {MAX_EXAMPLES}")
@@ -261,16 +301,28 @@ def check_entries(update: Update) -> None:
     """Check the number and the values of an update's named entries.
 
     Raises:
-        MalformedUpdate: check is entries.
+        MalformedUpdate: check is entries, or bound for a number that is finite and too large.
     """
     for what, entries in (("losses", update.losses), ("timings", update.timings), ("scalars", update.payload.scalars)):
-        _check_finite(what, entries)
+        _check_numbers(what, entries)
     if len(update.payload.int_lists) > MAX_ENTRIES or len(update.payload.metadata) > MAX_ENTRIES:
         raise _malformed("entries", f"more than {MAX_ENTRIES} entries in the payload")
 
 
+def max_prototype_bytes(config: RunConfig, dim: int) -> int:
+    """Return the size of the largest prototype set that a run allows, whose features have size `dim`."""
+    rows = min(MAX_ROWS, len(config.data.classes) * config.max_prototypes_per_class)
+    return min(MAX_PROTOTYPE_BYTES, PROTOTYPE_HEADER_BYTES + rows * (4 * dim + BYTES_BESIDE_VECTOR))
+
+
 def check_prototypes(
-    prototypes: PrototypeSet, update: Update, *, method: Method, dim: int, class_counts: Sequence[int]
+    prototypes: PrototypeSet,
+    update: Update,
+    *,
+    method: Method,
+    dim: int,
+    class_counts: Sequence[int],
+    max_per_class: int = MAX_ROWS_PER_CLASS,
 ) -> None:
     """Check an uploaded prototype set (docs/algorithms.md, rule 1.7).
 
@@ -280,6 +332,7 @@ def check_prototypes(
         method: The run's method.
         dim: The run's feature size D.
         class_counts: The client's samples per class, `[M]`.
+        max_per_class: Most prototypes of a class that the run allows.
 
     Raises:
         MalformedUpdate: check is dim, class_id, group_id, finite, weight, count (also for several means of a class) or sum.
@@ -293,7 +346,7 @@ def check_prototypes(
         raise _malformed("class_id", f"a prototype's class id is outside [0, {num_classes})")
     if len(prototypes) and prototypes.group_ids.min() < -1:
         raise _malformed("group_id", "a prototype's group id is neither an id nor -1 for none")
-    excess = excess_rows(prototypes, num_classes)
+    excess = excess_rows(prototypes, num_classes, max_per_class)
     if excess is not None:
         raise _malformed("count", f"the update has {excess}")
     if not (np.isfinite(prototypes.vectors).all() and np.isfinite(prototypes.weights).all()):
@@ -318,10 +371,10 @@ def check_evaluation(evaluation: Evaluation, config: RunConfig) -> None:
     Whatever the method, a report may cover the global model alone: a client has no own model before its first update.
 
     Raises:
-        MalformedUpdate: check is counts, models or entries.
+        MalformedUpdate: check is counts, models, entries or bound.
     """
     num_classes = len(config.data.classes)
-    _check_finite("timings", evaluation.timings)
+    _check_numbers("timings", evaluation.timings)
     if not 1 <= len(evaluation.counts) <= MAX_SETS:
         raise _malformed("counts", f"a report has 1 to {MAX_SETS} evaluation sets, not {len(evaluation.counts)}")
     if len({(counts.set_name, counts.model) for counts in evaluation.counts}) < len(evaluation.counts):
@@ -378,12 +431,17 @@ def _check_sums(prototypes: PrototypeSet, update: Update, class_counts: Sequence
         )
 
 
-def _check_finite(what: str, entries: Mapping[str, float]) -> None:
+def _check_numbers(what: str, entries: Mapping[str, float]) -> None:
     if len(entries) > MAX_ENTRIES:
         raise _malformed("entries", f"more than {MAX_ENTRIES} {what}")
     wrong = [name for name, value in entries.items() if not math.isfinite(value) or len(name) > MAX_ENTRIES]
     if wrong:
         raise _malformed("entries", f"{what}: {wrong[0][:MAX_ENTRIES]!r} is not a short name with a finite number")
+    large = next((name for name, value in entries.items() if not is_bounded(value)), None)
+    if large is not None:
+        raise _malformed(
+            "bound", f"{what}: {large!r} is {entries[large]:g}; a number is at most {MAX_VALUE:g} in magnitude"
+        )
 
 
 def _malformed(check: str, detail: str) -> MalformedUpdate:

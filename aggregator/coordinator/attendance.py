@@ -1,13 +1,13 @@
 """Attendance of clients in the history and the list of clients: joined, in trouble, lost.
 
-Sessions are in memory only (presence/sessions.py). This module writes to the store what must survive a restart. Callers
-hold the ledger's lock.
+Sessions are in memory only (presence/sessions.py). This module writes to the store what must survive a restart.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+from aggregator.coordinator.changes import Changes
 from aggregator.coordinator.ledger import Ledger
 from aggregator.metrics import AggregatorMetrics
 from aggregator.presence.sessions import Session, Sessions
@@ -33,7 +33,7 @@ class Attendance:
     def __init__(self, ledger: Ledger, sessions: Sessions, store: Store, metrics: AggregatorMetrics) -> None:
         self._ledger, self._sessions, self._store, self._metrics = ledger, sessions, store, metrics
 
-    def joined(self, session: Session) -> None:
+    def joined(self, changes: Changes, session: Session) -> None:
         """Record a join of a new client, of another instance or with changed facts."""
         client, now = session.client, self._ledger.now()
         known = self._store.find_client(client.client_id)
@@ -42,18 +42,24 @@ class Attendance:
         if has_changed and session.num_announced < MAX_ANNOUNCED:
             data = {"domain": client.domain, "num_examples": client.num_examples}
             event = Event(type="client_joined", client_id=client.client_id, data=data, time=now)
-            self._ledger.record(event, record)
-            session.num_announced += 1  # after the write: while the store is unavailable the client joins repeatedly
-            if known is None:
-                self._metrics.clients.registered(1)
+            changes.record(event, record)
             if known is not None and known.environment != client.environment:
-                self._record_environment_change(client)
+                self._record_environment_change(changes, client)
+            if known is None:
+                changes.afterwards.append(lambda: self._metrics.clients.registered(1))
+
+            def announced() -> None:
+                session.num_announced += (
+                    1  # after the write: while the store is unavailable the client joins repeatedly
+                )
+
+            changes.afterwards.append(announced)
 
     def reported(self, session: Session, problem: ClientProblem) -> None:
         """Record a problem that the operator of a client should know."""
         self._metrics.clients.reported_problem()
         if session.num_problems < MAX_PROBLEMS:
-            self._record_problem(session, problem)
+            self._ledger.together(lambda changes: self._record_problem(changes, session, problem))
         self._sessions.record_problem(session, problem)
 
     def measured(self, session: Session) -> None:
@@ -64,12 +70,12 @@ class Attendance:
                 logged.add(name)
                 log.warning("reading_left_out", client_id=session.client.client_id, reading=name, reason=why)
 
-    def lost(self, session: Session) -> None:
+    def lost(self, changes: Changes, session: Session) -> None:
         """Record that a client's lease has run out."""
         now, client_id = self._ledger.now(), session.client.client_id
         last_seen_at = now - self._sessions.silent_s(session)
         client = replace(session.client, last_seen_at=last_seen_at, problem=session.problem)
-        self._ledger.record(Event(type="client_lost", client_id=client_id, time=now), client)
+        changes.record(Event(type="client_lost", client_id=client_id, time=now), client)
 
     def shown(self, client: Client) -> Client:
         """Return a stored client with its current state."""
@@ -88,25 +94,25 @@ class Attendance:
             readings=session.heartbeat.readings,
         )
 
-    def _record_problem(self, session: Session, problem: ClientProblem) -> None:
+    def _record_problem(self, changes: Changes, session: Session, problem: ClientProblem) -> None:
         client = replace(session.client, problem=problem, last_seen_at=self._ledger.now())
         data = {"reason": problem.reason, "detail": problem.detail, "hint": problem.hint, "is_fatal": problem.is_fatal}
         event = Event(
             type="client_problem",
-            run_id=session.heartbeat.run_id if self._ledger.find_open(session.heartbeat.run_id) else "",
+            run_id=session.heartbeat.run_id if changes.find_open(session.heartbeat.run_id) else "",
             round=session.heartbeat.round,
             client_id=client.client_id,
             data=data,
             time=self._ledger.now(),
         )
-        self._ledger.record(event, client)
+        changes.record(event, client)
 
-    def _record_environment_change(self, client: Client) -> None:
+    def _record_environment_change(self, changes: Changes, client: Client) -> None:
         """Record in every open run of this client that its environment changed, so that its bytes may no longer repeat."""
-        for run in self._ledger.open_runs():
+        for run in changes.runs.values():
             if client.client_id in run.roster and run.current_round is not None:
                 entry = results.roster_entry(client)["environment"]
-                self._ledger.record(
+                changes.record(
                     Event(
                         type="environment_changed",
                         run_id=run.run_id,

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from weakref import WeakValueDictionary
 
-from aggregator.computation.update_checks import check_evaluation, check_first_model, check_update
+from aggregator.computation.update_checks import Content, check_evaluation, check_first_model, check_update
+from aggregator.coordinator.changes import Changes
+from aggregator.coordinator.damage import park_if_damaged
+from aggregator.coordinator.inline_blobs import InlineBlob, came_along
 from aggregator.coordinator.layouts import Layouts
 from aggregator.coordinator.ledger import Ledger
 from aggregator.coordinator.transfers import Transfers
 from aggregator.metrics import AggregatorMetrics
-from aggregator.presence.sessions import Sessions
+from aggregator.presence.sessions import Session, Sessions
 from aggregator.rounds import machine
 from aggregator.rounds.configuration import config_of
 from aggregator.store.base import Store
 from aggregator.store.blobs.blob_store import BlobStore
-from shared.types import Client, CommittedUpdate, Evaluation, Run, Update
+from shared.errors import PayloadCorrupt
+from shared.types import BlobRef, Client, CommittedUpdate, Evaluation, Run, Update
 
 
 class Commits:
@@ -33,14 +37,26 @@ class Commits:
         store: Store,
         blobs: BlobStore,
         metrics: AggregatorMetrics,
+        *,
+        max_inline_bytes: int,
     ) -> None:
         self._ledger, self._sessions, self._transfers, self._layouts = ledger, sessions, transfers, layouts
         self._store, self._blobs, self._metrics = store, blobs, metrics
+        self._max_inline_bytes = max_inline_bytes
+        self._turns_lock = threading.Lock()
         self._turns: WeakValueDictionary[str, threading.Lock] = (
             WeakValueDictionary()
         )  # a lock stays while a thread holds it
 
-    def commit_update(self, client_id: str, token: str, run_id: str, number: int, update: Update) -> CommittedUpdate:
+    def commit_update(
+        self,
+        client_id: str,
+        token: str,
+        run_id: str,
+        number: int,
+        update: Update,
+        inline: Sequence[bytes] = (),
+    ) -> CommittedUpdate:
         """Make an update part of its round; see `Coordinator.commit_update`."""
         with (
             self._transfers.refusals(client_id, run_id, number),
@@ -48,52 +64,67 @@ class Commits:
             self._blobs.holds.holding(),
         ):
             committed = CommittedUpdate(run_id, number, tuple(blob.sha256 for blob in update.payload.blobs))
-            with self._ledger.lock:
-                session = self._sessions.check(client_id, token)
-                run = self._ledger.get(run_id)
-                if self._is_committed(run, number, update):
-                    self._metrics.outcomes.taken("update", "duplicate")
-                    return committed
-                machine.add_update(
-                    run, number, update, now=self._ledger.now()
-                )  # refuses early, before any blob is read
-            update = self._checked(run, number, update, session.client)
+            session = self._sessions.check(client_id, token)
+            run = self._ledger.get(run_id)
+            if self._is_committed(run, number, update):
+                self._metrics.outcomes.taken("update", "duplicate")
+                return committed
+            machine.add_update(run, number, update, now=self._ledger.now())  # refuses early, before any blob is read
+            arrived = self._arrived(session.client.client_id, run_id, number, update, inline)
+            try:
+                update = self._checked(run, number, update, session.client, arrived)
+            except PayloadCorrupt:
+                park_if_damaged(self._ledger, run_id, self._blobs)
+                raise
             with self._ledger.write_trouble.writing("uploads"):
-                self._blobs.keep(client_id, update.payload.blobs)
-            with self._ledger.lock:
+                self._blobs.keep(client_id, [blob for blob in update.payload.blobs if blob not in arrived])
+                for blob, content in arrived.items():
+                    self._blobs.put(blob.role, [content.data])
+
+            def change(changes: Changes) -> Session | None:
                 session = self._sessions.check(client_id, token)  # another instance may have taken over meanwhile
-                run = self._ledger.get(run_id)
-                after = machine.add_update(run, number, update, now=self._ledger.now())
+                run = changes.find(run_id) or self._ledger.get(run_id)
+                after = machine.add_update(run, number, update, now=changes.now)
                 if after is run:
-                    self._metrics.outcomes.taken("update", "duplicate")
-                    return committed
-                self._ledger.step(run, after, update=update)
-                self._metrics.outcomes.taken("update", "accepted")
-                session.has_worked()
+                    return None
+                changes.step(run, after, update=update)
+                return session
+
+            taken = self._ledger.together(change)
+            if taken is None:
+                self._metrics.outcomes.taken("update", "duplicate")
+                return committed
+            self._metrics.outcomes.taken("update", "accepted")
+            taken.has_worked()
             self._blobs.uploads.forget(client_id)
             return committed
 
     def report_evaluation(self, client_id: str, token: str, run_id: str, number: int, evaluation: Evaluation) -> None:
         """Add a report to its round; see `Coordinator.report_evaluation`."""
-        with self._transfers.refusals(client_id, run_id, number, what="report"), self._ledger.lock:
+
+        def change(changes: Changes) -> Session | None:
             session = self._sessions.check(client_id, token)
-            run = self._ledger.get(run_id)
-            evaluation = replace(evaluation, domain=session.client.domain)
+            run = changes.find(run_id) or self._ledger.get(run_id)
+            report = replace(evaluation, domain=session.client.domain)
             current = run.current_round if run.round_number == number else self._store.find_round(run_id, number)
             if current is not None and client_id in current.evaluations:
-                self._metrics.outcomes.taken("report", "duplicate")
-                return
-            after = machine.add_evaluation(run, number, evaluation)  # first: it refuses a client outside the cohort
-            check_evaluation(evaluation, config_of(run))
-            self._ledger.step(run, after, evaluation=evaluation)
-            self._metrics.outcomes.taken("report", "accepted")
-            session.has_worked()
+                return None
+            after = machine.add_evaluation(run, number, report)  # first: it refuses a client outside the cohort
+            check_evaluation(report, config_of(run))
+            changes.step(run, after, evaluation=report)
+            return session
+
+        with self._transfers.refusals(client_id, run_id, number, what="report"):
+            taken = self._ledger.together(change)
+            self._metrics.outcomes.taken("report", "duplicate" if taken is None else "accepted")
+            if taken is not None:
+                taken.has_worked()
 
     @contextmanager
     def _turn_of(self, client_id: str, token: str) -> Iterator[None]:
         """Let a client commit one update at a time, so that an early retry does not meet half-stored blobs."""
-        with self._ledger.lock:
-            self._sessions.check(client_id, token)
+        self._sessions.check(client_id, token)
+        with self._turns_lock:
             turn = self._turns.setdefault(client_id, threading.Lock())
         with turn:
             yield
@@ -104,18 +135,39 @@ class Commits:
         known = None if current is None else current.updates.get(update.client_id)
         return known is not None and replace(known, num_prototypes=0, norm=None).same_content(update)
 
-    def _checked(self, run: Run, number: int, update: Update, client: Client) -> Update:
+    def _arrived(
+        self, client_id: str, run_id: str, number: int, update: Update, inline: Sequence[bytes]
+    ) -> dict[BlobRef, InlineBlob]:
+        """Return the blobs that came with the commit, and count their bytes as those of an upload."""
+        arrived = came_along(update.payload, inline, max_bytes=self._max_inline_bytes)
+        if arrived:
+            self._metrics.rounds.uploads(run_id, number, client_id, now=self._ledger.now())
+        for blob in arrived:
+            self._transfers.count_transfer(
+                blob.size_bytes,
+                direction="received",
+                kind="model" if blob in update.payload.tensor_groups else "prototypes",
+                client_id=client_id,
+                sha256=blob.sha256,
+                offset_bytes=0,
+            )
+        return arrived
+
+    def _checked(
+        self, run: Run, number: int, update: Update, client: Client, arrived: Mapping[BlobRef, InlineBlob]
+    ) -> Update:
         """Check an update against the run's contract; returns it with its number of prototypes."""
-        initial = self._blobs.stored_path(run.model.sha256) if number == 0 and run.model is not None else None
-        paths = {
-            blob: self._transfers.uploaded_path(client.client_id, blob)
-            if initial is None or blob != run.model
-            else initial
-            for blob in update.payload.blobs
-        }
+        initial = self._blobs.verified_path(run.model.sha256) if number == 0 and run.model is not None else None
+
+        def content(blob: BlobRef) -> Content:
+            if initial is not None and blob == run.model:
+                return initial
+            return arrived.get(blob) or self._transfers.uploaded_path(client.client_id, blob)
+
+        contents = {blob: content(blob) for blob in update.payload.blobs}
         if number == 0:
-            return check_first_model(update, paths, initial)
+            return check_first_model(update, contents, initial)
         assert run.model is not None
-        start = self._blobs.stored_path(run.model.sha256)
+        start = self._blobs.verified_path(run.model.sha256)
         table, feature_dim = self._layouts.table(run), self._layouts.feature_dim(run)
-        return check_update(update, paths, client, config_of(run), table, feature_dim, start)
+        return check_update(update, contents, client, config_of(run), table, feature_dim, start)

@@ -38,7 +38,7 @@ WARNINGS = frozenset(
         "update_refused",
     )
 )
-ERRORS = frozenset(("aggregation_failed", "run_failed"))
+ERRORS = frozenset(("aggregation_failed", "run_failed", "run_parked"))
 SAID_ELSEWHERE = frozenset(("run_recovered",))
 """Events whose line the ledger writes, with more fields than the event has."""
 

@@ -22,7 +22,7 @@ class Layouts:
         """Layout of the run's model."""
         if run.run_id not in self._tables:
             assert run.model is not None
-            with self._blobs.open(run.model.sha256) as file:
+            with self._blobs.verified_path(run.model.sha256).open("rb") as file:
                 self._tables[run.run_id] = read_header(file)
         return self._tables[run.run_id]
 

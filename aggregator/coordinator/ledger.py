@@ -10,13 +10,18 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import Context, copy_context
 from dataclasses import replace
-from typing import Any
+from types import MappingProxyType
+from typing import Any, TypeAlias, TypeVar
 
 from aggregator.computation.aggregation import count_prototypes
+from aggregator.coordinator.changes import Changes, Step
 from aggregator.coordinator.event_log import log_event
+from aggregator.coordinator.groups import Groups, Waiting
+from aggregator.coordinator.parking import check_numbers, why_parked, without_raising
 from aggregator.coordinator.write_trouble import WriteTrouble
 from aggregator.metrics import AggregatorMetrics
 from aggregator.presence.deadlines import Deadlines
@@ -25,29 +30,34 @@ from aggregator.rounds import machine, results
 from aggregator.rounds.configuration import config_of
 from aggregator.rounds.events import events_between
 from aggregator.rounds.quorum import WHOLE_COHORT, Quorum
-from aggregator.rounds.settling import Surroundings, is_looked_at, settled
-from aggregator.rounds.tasks import task_in
-from aggregator.store.base import ControlRequest, Store, Transaction
+from aggregator.rounds.settling import Surroundings, is_looked_at, may_settle, settled
+from aggregator.store.base import ControlRequest, Store
 from aggregator.store.blobs.blob_store import BlobStore
-from shared.config.run import canonical_json
-from shared.errors import FedplccError, InvalidConfig, PayloadCorrupt, RunNotFound
+from shared.config.run import RunConfig, canonical_json
+from shared.errors import FedplccError, InvalidTransition, RunNotFound, StoreUnavailable
 from shared.process.clock import not_before
 from shared.process.failpoints import failpoint
 from shared.process.log import get_logger
-from shared.reasons import AggregationFailed, Reason, Stated
+from shared.reasons import RowDamaged, sentence_of
 from shared.tensors import prototypes_from_bytes
-from shared.types import Client, Evaluation, Event, PrototypeCounts, Round, RoundPhase, Run, RunStatus, Update
+from shared.types import Evaluation, Event, EventQuery, PrototypeCounts, Round, RoundPhase, Run, RunStatus, Update
 
 log = get_logger(__name__)
 
-Listener = Callable[[bool], None]
-"""Called after every change, from any thread; the argument says whether a task may have changed. It must return at once."""
+RESTARTS = 100
+"""Latest restarts of a run that are looked through for those of its open round."""
+
+T = TypeVar("T")
+_Change: TypeAlias = tuple[Callable[[Changes], Any], Context]
+
+Listener = Callable[[Collection[str]], None]
+"""Called after every change, from any thread, with the clients whose task may have changed. It must return at once."""
 
 
 class Ledger:
     """Open runs, equal in memory and in the store.
 
-    A caller that reads a run in order to change it holds `lock` for both.
+    Reading takes no lock. A caller that reads a run in order to change it does both in `together`, or holds `lock` for both.
     """
 
     def __init__(
@@ -59,44 +69,66 @@ class Ledger:
         *,
         wall_clock: Callable[[], float],
         monotonic_clock: Callable[[], float],
+        pending_days: float,
     ) -> None:
         self.lock = threading.RLock()
         self._store, self._blobs, self._metrics, self._sessions = store, blobs, metrics, sessions
         self.write_trouble = WriteTrouble(monotonic_clock)
+        self._pending_s = pending_days * machine.DAY_S
         self._listeners: list[Listener] = []
-        self._runs: dict[str, Run] = {run.run_id: run for run in store.open_runs()}
+        self._moved: set[str] = set()
+        found = {run.run_id: run for run in store.open_runs()}
+        self._damaged = {run_id for run_id, run in found.items() if isinstance(run.reason, RowDamaged)}
+        readable = {run_id: run for run_id, run in found.items() if run_id not in self._damaged}
+        # Replaced after each transaction, never changed: whoever reads it waits for nobody.
+        self._runs: Mapping[str, Run] = MappingProxyType(readable)
+        self._groups: Groups[_Change] = Groups(self.lock, self._write_group)
+        self._configs: dict[str, RunConfig] = {}
+        self._interrupted: dict[str, tuple[int, Collection[str]]] = {}
+        """The open round of each run that an earlier process left, and its phases in which an aggregator was started."""
         # A run's times never decrease, so no duration in it is negative.
         self.now = not_before(wall_clock, max((run.updated_at for run in self._runs.values()), default=0.0))
         self._deadlines = Deadlines(sessions, wall_clock=self.now, monotonic_clock=monotonic_clock)
 
     def recover(self) -> None:
-        """Read the open runs back after a restart: each settles by the normal path, with an event in its history."""
-        if self._runs:
-            self._metrics.recovered()
-        for run in list(self._runs.values()):
-            event = Event(type="run_recovered", run_id=run.run_id, round=run.round_number, time=self.now())
-            try:
-                self.step(run, self._with_counts(run), extra=[event])
-            except PayloadCorrupt as error:
-                log.error("run_unreadable", run_id=run.run_id, detail=error.detail)
-                self._fail(run, AggregationFailed(round_number=run.round_number, detail=error.detail))
-                continue
-            except InvalidConfig as error:
-                # Another version wrote this run. It must not stop the others.
-                log.error("run_unreadable", run_id=run.run_id, detail=error.detail)
-                self._fail(run, Stated(f"this version cannot read the run's configuration: {error.detail}"))
-                continue
-            log.info("run_recovered", run_id=run.run_id, round=run.round_number, status=run.status.value)
-            self._show_last_round(run.run_id)
+        """Take up the open runs after a restart: each settles by the normal path, all in one transaction.
 
-    def _fail(self, run: Run, reason: Reason) -> None:
-        """End a run that cannot be settled."""
+        Each gets an event in its history. A run that cannot be read, or that another version wrote, is parked.
+        """
+        for run_id in sorted(self._damaged):
+            log.error("run_damaged", run_id=run_id, detail=sentence_of(self.get(run_id).reason))
+        if not self._runs:
+            return
+        self._metrics.recovered()
+        with self._changing() as changes:
+            steps = [changes.add(self._recovery(run)) for run in self._runs.values()]
+        for step in steps:
+            run = step.final
+            log.info("run_recovered", run_id=run.run_id, round=run.round_number, status=run.status.value)
+            without_raising(self._show_last_round, run.run_id)
+
+    def _recovery(self, run: Run) -> Step:
         now = self.now()
-        failed = replace(run, status=RunStatus.FAILED, reason=reason, updated_at=now)
-        with self._transition(events_between(run, failed, now=now)) as transaction:
-            transaction.save_run(failed)
-        del self._runs[run.run_id]
-        self._observe([run, failed])
+        phase = {} if run.current_round is None else {"phase": run.current_round.phase.value}
+        event = Event(type="run_recovered", run_id=run.run_id, round=run.round_number, data=phase, time=now)
+        try:
+            self._interrupted[run.run_id] = self._interruptions(run)
+            return self._settled_or_parked(run, self._with_counts(run), now, extra=[event])
+        except StoreUnavailable:
+            raise
+        except Exception as error:
+            return self._settled_or_parked(run, self._parked(run, error), now, extra=[event])
+
+    def _interruptions(self, run: Run) -> tuple[int, Collection[str]]:
+        """Return the number of the open round and the phases of it in which an aggregator was started, this one included."""
+        current = run.current_round
+        if current is None or not machine.has_open_round(run):
+            return -1, ()
+        query = EventQuery(run_id=run.run_id, types=("run_recovered",), newest_first=True, limit=RESTARTS)
+        earlier = [event for event in self._store.list_events(query) if event.round == current.number]
+        # An event of an earlier version has no phase: any phase may be the one.
+        unknown = () if all("phase" in event.data for event in earlier) else tuple(RoundPhase)
+        return current.number, {current.phase.value, *unknown, *(event.data.get("phase", "") for event in earlier)}
 
     def _show_last_round(self, run_id: str) -> None:
         """Set the metrics of an open run to its last committed round, which may be hours old."""
@@ -136,8 +168,7 @@ class Ledger:
         Raises:
             RunNotFound: There is none of this id.
         """
-        with self.lock:
-            run = self._runs.get(run_id) or self._store.find_run(run_id)
+        run = self._runs.get(run_id) or self._store.find_run(run_id)
         if run is None:
             raise RunNotFound(f"there is no run {run_id!r}", run_id=run_id)
         return run
@@ -156,79 +187,97 @@ class Ledger:
 
     def open_runs(self) -> list[Run]:
         """Runs that have not ended, oldest first."""
-        with self.lock:
-            return list(self._runs.values())
+        return list(self._runs.values())
 
     def find_open(self, run_id: str) -> Run | None:
         """A run that has not ended."""
-        with self.lock:
-            return self._runs.get(run_id)
+        return self._runs.get(run_id)
 
     def create(self, run: Run, *, request_id: str, request_hash: str, facts: Mapping[str, Any]) -> Run:
         """Write a new run, with more facts for its history; returns it settled."""
         data = {"config_hash": run.config_hash, **facts}
         created = Event(type="run_created", run_id=run.run_id, data=data, time=run.created_at)
-        with self.lock:
-            with self._transition([created]) as transaction:
-                transaction.add_run(run, request_id=request_id, request_hash=request_hash)
-                for blob in (run.model, run.prototypes):
-                    if blob is not None:
-                        transaction.add_blob(blob)
-            self._runs[run.run_id] = run
-            return self.step(run, run)
-
-    def record(self, event: Event, client: Client | None = None) -> None:
-        """Write an event that changes no run, together with the client that it changed."""
-        with self.lock:
-            with self._transition([event]) as transaction:
-                if client is not None:
-                    transaction.save_client(client)
-            self._notify(tasks_changed=False)
+        with self._changing() as changes:
+            return changes.add_run(run, request_id=request_id, request_hash=request_hash, created=created)
 
     def subscribe(self, listener: Listener) -> None:
         """Call a function after every change."""
         with self.lock:
             self._listeners.append(listener)
 
+    def for_each(self, work: Callable[[Run], object]) -> None:
+        """Do something with every open run; an error in one parks that run, and the others follow.
+
+        Raises:
+            StoreUnavailable: Nothing can be written now.
+        """
+        with self.lock:
+            for run in self.open_runs():
+                try:
+                    work(run)
+                except StoreUnavailable:
+                    raise
+                except Exception as error:
+                    self.park(run.run_id, error)
+
+    def park(self, run_id: str, error: Exception) -> None:
+        """Park an open run for an error in its own step."""
+        with self.lock:
+            run = self._runs.get(run_id)
+            if run is not None:
+                try:
+                    self.step(run, self._parked(run, error))
+                except StoreUnavailable:
+                    raise
+                except Exception:
+                    log.exception("run_not_parked", run_id=run_id)
+
     def let_time_pass(self) -> None:
         """Drop absent clients from overdue rounds, and mark runs that have no quorum."""
         with self.lock:
             self._deadlines.observe(self._runs.values())
-            for run in self.open_runs():
-                rule = config_of(run).quorum
-                still_s = self._deadlines.stalled_s(run)
-                self._metrics.runs.waits(
-                    run.run_id,
-                    moved_at=None if still_s is None else self.now() - still_s,
-                    patience_s=None if rule.deadline_s is None else max(rule.deadline_s, rule.silence_s),
-                )
-                if not is_looked_at(run, has_deadline=rule.deadline_s is not None):
-                    continue
-                there = self._deadlines.presence(run, deadline_s=rule.deadline_s, silence_s=rule.silence_s)
-                after = machine.drop_absent(
-                    run,
-                    absent=there.absent,
-                    moving=there.moving,
-                    unknown=there.unknown,
-                    quorum=self.quorum_of(run),
-                    fails=rule.on_no_quorum == "fail",
-                    now=self.now(),
-                )
-                self.step(run, after)
+            self.for_each(self._let_time_pass_for)
+
+    def _let_time_pass_for(self, run: Run) -> None:
+        expired = machine.expire(run, now=self.now(), pending_s=self._pending_s)
+        if expired is not run:
+            self.step(run, expired)
+            return
+        still_s = self._deadlines.stalled_s(run)
+        moved_at = None if still_s is None else self.now() - still_s
+        if run.status is not RunStatus.RUNNING:
+            self._metrics.runs.waits(run.run_id, moved_at=moved_at, patience_s=None)
+            return
+        rule = self._config_of(run).quorum
+        self._metrics.runs.waits(
+            run.run_id,
+            moved_at=moved_at,
+            patience_s=None if rule.deadline_s is None else max(rule.deadline_s, rule.silence_s),
+        )
+        if not is_looked_at(run, has_deadline=rule.deadline_s is not None):
+            return
+        there = self._deadlines.presence(
+            run, deadline_s=rule.deadline_s, silence_s=rule.silence_s, hard_deadline_s=rule.hard_deadline_s
+        )
+        after = machine.drop_absent(
+            run,
+            absent=there.absent,
+            slow=there.slow,
+            moving=there.moving,
+            unknown=there.unknown,
+            quorum=self.quorum_of(run),
+            fails=rule.on_no_quorum == "fail",
+            now=self.now(),
+        )
+        self.step(run, after)
 
     def quorum_of(self, run: Run) -> Quorum:
         """The quorum of a run's open round."""
-        rule = config_of(run).quorum
+        rule = self._config_of(run).quorum
         if rule.min_clients is None and not rule.every_domain:
             return WHOLE_COHORT
         cohort = () if run.current_round is None else run.current_round.cohort
         return Quorum(min_clients=rule.min_clients, domains=self._store.domains(cohort) if rule.every_domain else None)
-
-    def settle(self) -> None:
-        """Settle every open run: a client that joined may complete a roster."""
-        with self.lock:
-            for run in self.open_runs():
-                self.step(run, run)
 
     def change(self, run_id: str, change: Callable[[Run], Run], *, request: ControlRequest | None = None) -> Run:
         """Apply a pure step to a run; one transaction records the step and the request that asked for it.
@@ -238,7 +287,34 @@ class Ledger:
         """
         with self.lock:
             run = self.get(run_id)
+            if isinstance(run.reason, RowDamaged):
+                return self._change_damaged(run, change(run), request)
             return self.step(run, change(run), request=request)
+
+    def damaged_runs(self) -> list[str]:
+        """Runs that have not ended and of which a row is damaged; they take no step until a backup is back."""
+        with self.lock:
+            return sorted(self._damaged)
+
+    def _change_damaged(self, run: Run, after: Run, request: ControlRequest | None) -> Run:
+        """Stop a run with a damaged row, which is all that can be done with it.
+
+        Raises:
+            InvalidTransition: It is to do something else.
+        """
+        if after is run:
+            return run
+        if after.status is not RunStatus.STOPPING:
+            raise InvalidTransition(sentence_of(run.reason), run_id=run.run_id, status=run.status)
+        why = {} if after.reason is None else {"reason": sentence_of(after.reason)}
+        stopped = Event(type="run_stopped", run_id=run.run_id, data=why, time=self.now())
+        with self._changing() as changes:
+            changes.writes.append(lambda transaction: transaction.end_damaged_run(run.run_id))
+            if request is not None:
+                changes.writes.append(lambda transaction: transaction.add_control_request(request))
+            changes.record(stopped)
+            changes.afterwards.append(lambda: self._damaged.discard(run.run_id))
+        return self.get(run.run_id)
 
     def step(
         self,
@@ -250,69 +326,138 @@ class Ledger:
         request: ControlRequest | None = None,
         extra: Sequence[Event] = (),
     ) -> Run:
-        """Settle a changed run, write it with its events, and call the listeners."""
-        now = self.now()
-        states = [before, after]
-        while (state := self._settled(states[-1], now)) is not states[-1]:
-            states.append(state)
-        if all(state is before for state in states) and not extra:
-            if request is not None:
-                with self._store.transaction() as transaction:
-                    transaction.add_control_request(request)
-            return before
-        final = replace(states[-1], updated_at=now)
-        pairs = zip(states, [*states[1:-1], final], strict=False)
-        events = [*extra, *(event for old, new in pairs for event in self._events(old, new, now))]
-        with self._transition(events) as transaction:
-            for state in states[1:-1]:
-                if state.current_round is not None and (
-                    final.current_round is None or state.current_round.number != final.current_round.number
-                ):
-                    transaction.save_run(state)
-            transaction.save_run(final)
-            if update is not None:
-                transaction.add_update(final.run_id, before.round_number, update)
-            if evaluation is not None:
-                transaction.add_evaluation(final.run_id, before.round_number, evaluation)
-            if request is not None:
-                transaction.add_control_request(request)
-            if final.current_round is not None:
-                for blob in (final.current_round.model, final.current_round.prototypes):
-                    if blob is not None:
-                        transaction.add_blob(blob)
-        self._runs[final.run_id] = final
-        if final.status.is_final:
-            del self._runs[final.run_id]
-        done = update or evaluation
-        is_free = done is not None and self._is_wanted_elsewhere(done.client_id, final)
-        self._notify(tasks_changed=is_free or any(_asks_differently(before, state) for state in states))
-        # Last: listeners must be called even if this fails.
-        self._observe(states)
-        return final
+        """Settle a changed run, write it with its events, and call the listeners.
 
-    def _is_wanted_elsewhere(self, client_id: str, run: Run) -> bool:
-        """Whether another run has work for a client that has just finished its part in this run."""
-        others = (other for other in self._runs.values() if other.run_id != run.run_id)
-        return any(task_in(other, client_id) is not None for other in others)
+        If settling meets an error, the change itself is written, and the run is parked.
+        """
+        with self._changing() as changes:
+            return changes.step(before, after, update=update, evaluation=evaluation, request=request, extra=extra)
+
+    def together(self, change: Callable[[Changes], T]) -> T:
+        """Apply a change in one transaction with those of other callers that wait; returns its answer once it is durable.
+
+        A change reads the store and the runs in `changes`, and writes nothing but to `changes`. It may be called a second
+        time, after the transaction that had it failed. The caller does not hold the lock.
+
+        Raises:
+            FedplccError: The change raised it, and nothing of it is written.
+            StoreUnavailable: The database is unavailable; no change of the group is written.
+        """
+        answer: T = self._groups.join((change, copy_context()))
+        return answer
+
+    def _write_group(self, group: Sequence[Waiting[_Change]]) -> None:
+        """Write the changes of a group; after an error that is not of the database each alone, so that one fails."""
+        made: list[tuple[Waiting[_Change], Changes, Any]] = []
+        runs, ended = self._runs, dict[str, Run]()
+        for waiting in group:
+            change, context = waiting.change
+            changes = Changes(dict(runs), dict(ended), self._settled_or_parked, self.now(), context)
+            try:
+                made.append((waiting, changes, change(changes)))
+            except Exception as error:
+                waiting.fail(error)
+            else:
+                runs, ended = changes.runs, changes.ended
+        all_changes = [changes for _, changes, _ in made]
+        try:
+            self._commit(all_changes)
+        except StoreUnavailable as error:
+            for waiting, _, _ in made:
+                waiting.fail(error)
+            return
+        except Exception as error:
+            # One of them has something that the database refuses.
+            for waiting, _, _ in made:
+                if len(made) == 1:
+                    waiting.fail(error)
+                else:
+                    self._write_group([waiting])
+            return
+        self._publish(all_changes)
+        for waiting, _, answer in made:
+            waiting.succeed(answer)
 
     @contextmanager
-    def _transition(self, events: Sequence[Event]) -> Iterator[Transaction]:
-        """Open the transaction that writes these events with their changes; each event has failpoints around it."""
-        for event in events:
-            failpoint("transition", event.type, "before")
-        with self.write_trouble.writing("history"), self._store.transaction() as transaction:
-            yield transaction
-            for event in events:
-                transaction.add_event(event)
-        for event in events:
-            failpoint("transition", event.type, "after")
-            log_event(event)
+    def _changing(self) -> Iterator[Changes]:
+        """Yield changes that one transaction writes when the block has ended, alone."""
+        with self.lock:
+            changes = Changes(dict(self._runs), {}, self._settled_or_parked, self.now(), copy_context())
+            yield changes
+            self._commit([changes])
+            self._publish([changes])
+
+    def _commit(self, made: Sequence[Changes]) -> None:
+        """Write changes in one transaction, and replace the runs in memory."""
+        for changes in made:
+            for event in changes.events:
+                failpoint("transition", event.type, "before")
+        if any(changes.writes for changes in made):
+            with self.write_trouble.writing("history"), self._store.transaction() as transaction:
+                for changes in made:
+                    for write in changes.writes:
+                        write(transaction)
+            self._runs = MappingProxyType(made[-1].runs)
+        for changes in made:
+            for work in changes.afterwards:
+                without_raising(work)
+
+    def _publish(self, made: Sequence[Changes]) -> None:
+        """Log changes that are durable, call the listeners, and set the metrics."""
+        for changes in made:
+            for event in changes.events:
+                failpoint("transition", event.type, "after")
+                without_raising(changes.context.run, log_event, event)
+        if any(changes.events for changes in made):
+            tasks_of = frozenset[str]().union(*(changes.tasks_of for changes in made))
+            for listener in self._listeners:
+                without_raising(listener, tasks_of)
+        # Last: listeners must be called even if this fails.
+        without_raising(self._observe, [states for changes in made for states in changes.steps])
+
+    def _settled_or_parked(
+        self,
+        before: Run,
+        after: Run,
+        now: float,
+        *,
+        update: Update | None = None,
+        evaluation: Evaluation | None = None,
+        request: ControlRequest | None = None,
+        extra: Sequence[Event] = (),
+    ) -> Step:
+        """Return a step with all that follows by itself; after an error in that, with the run parked."""
+        states, events = [before, after], [*extra]
+        if after is not before:
+            events += self._events(before, after, now)
+        try:
+            while (state := self._settled(states[-1], now)) is not states[-1]:
+                happened = self._events(states[-1], state, now)
+                states.append(state)
+                events += happened
+        except StoreUnavailable:
+            raise
+        except Exception as error:
+            states.append(self._parked(states[-1], error))
+            events += self._events(states[-2], states[-1], now)
+        return Step(states, events, replace(states[-1], updated_at=now), update, evaluation, request)
+
+    def _parked(self, run: Run, error: Exception) -> Run:
+        reason = why_parked(run, error)
+        log.error("run_cannot_go_on", run_id=run.run_id, round=run.round_number, exc_info=error)
+        return machine.park(run, reason)
 
     def _settled(self, run: Run, now: float) -> Run:
-        config = config_of(run)
+        if not may_settle(run, self._sessions.is_connected):
+            return run
+        looks_for_clients = run.status is RunStatus.PENDING or machine.may_open_another(run)
+        connected = self._sessions.connected() if looks_for_clients else ()
+        if run.status is RunStatus.PENDING and not run.roster and not connected:
+            return run
+        config = self._config_of(run)
         around = Surroundings(
             rule=config.run,
-            connected=self._sessions.connected(),
+            connected=connected,
             quorum=self.quorum_of,
             fails=config.quorum.on_no_quorum == "fail",
             commit=lambda evaluated: self._committed(evaluated, now),
@@ -323,16 +468,25 @@ class Ledger:
         current = run.current_round
         assert current is not None
         assert current.prototype_counts is not None
+        check_numbers(current)
         domains = self._store.domains(current.cohort)
         domains |= {client_id: evaluation.domain for client_id, evaluation in current.evaluations.items()}
-        config = config_of(run)
+        config = self._config_of(run)
         evaluated = config.algorithm.evaluated_models(config.method)
         num_global = current.prototype_counts.total
         line = results.metrics_line(current, domains=domains, num_global_prototypes=num_global, evaluated=evaluated)
-        timings = results.timings_line(current, now=now)
+        number, phases = self._interrupted.get(run.run_id, (-1, ()))
+        timings = results.timings_line(current, now=now, interrupted=phases if number == current.number else ())
         return machine.commit_round(
             run, results_json=canonical_json(line), timings_json=canonical_json(timings), now=now
         )
+
+    def _config_of(self, run: Run) -> RunConfig:
+        """Return an open run's configuration, parsed once and held until the run ends."""
+        config = self._configs.get(run.run_id)
+        if config is None:
+            config = self._configs[run.run_id] = config_of(run)
+        return config
 
     def _events(self, before: Run, after: Run, now: float) -> list[Event]:
         events = events_between(before, after, now=now)
@@ -354,26 +508,42 @@ class Ledger:
             events.append(Event(type="environments_differ", run_id=after.run_id, time=now))
         return events
 
-    def _observe(self, states: Sequence[Run]) -> None:
+    @property
+    def has_moved(self) -> bool:
+        """Whether `take_moved` would return any run."""
+        return bool(self._moved)
+
+    def take_moved(self) -> set[str]:
+        """Return the runs of which a round has committed, or that have ended, since this was asked last."""
+        with self.lock:
+            moved, self._moved = self._moved, set()
+            return moved
+
+    def _observe(self, changed: Sequence[Sequence[Run]]) -> None:
         now = self.now()
-        if states[-1].status.is_final and not states[0].status.is_final:
-            self._metrics.runs.ended(states[-1], now=now)
-        self._metrics.runs.follow(self._runs.values(), now=now)
-        for before, after in itertools.pairwise(states):
-            self._metrics.rounds.stepped(before, after, now=now)
-            if after.current_round is not None and machine.has_open_round(before) and not machine.has_open_round(after):
-                self._metrics.runs.committed(after, after.current_round)
+        for states in changed:
+            before, after = states[0], states[-1]
+            if after.status.is_final or machine.last_committed(after) != machine.last_committed(before):
+                self._moved.add(after.run_id)
+            if after.status.is_final:
+                self._configs.pop(after.run_id, None)
+                self._interrupted.pop(after.run_id, None)
+            if after.status.is_final and not before.status.is_final:
+                self._metrics.runs.ended(after, now=now)
+        if any(_shows_differently(states[0], states[-1]) for states in changed):
+            self._metrics.runs.follow(self._runs.values(), now=now)
+        for states in changed:
+            for before, after in itertools.pairwise(states):
+                self._metrics.rounds.stepped(before, after, now=now)
+                has_closed = machine.has_open_round(before) and not machine.has_open_round(after)
+                if after.current_round is not None and has_closed:
+                    self._metrics.runs.committed(after, after.current_round)
 
-    def _notify(self, *, tasks_changed: bool) -> None:
-        for listener in self._listeners:
-            listener(tasks_changed)
 
+def _shows_differently(before: Run, after: Run) -> bool:
+    """Whether metrics of runs may change by a step; updates and reports alone change none."""
 
-def _asks_differently(before: Run, after: Run) -> bool:
-    """Whether a step may change the task of a client other than the one whose update or report caused it."""
+    def what(run: Run) -> tuple[object, ...]:
+        return run.status, run.reason, run.round_number, machine.has_open_round(run)
 
-    def what(run: Run) -> tuple[RunStatus, Mapping[str, str], int, RoundPhase | None, tuple[str, ...]]:
-        phase, cohort = (None, ()) if run.current_round is None else (run.current_round.phase, run.current_round.cohort)
-        return run.status, run.quarantined, run.round_number, phase, cohort
-
-    return what(before) != what(after)
+    return before is after or what(before) != what(after)

@@ -1,23 +1,27 @@
-"""Aggregation of rounds that have all their updates, one at a time, outside the ledger's lock.
+"""Aggregation of rounds that have all their updates, outside the ledger's lock.
 
-Damaged blobs end the run. After a bug the run waits for a corrected version and shows the reason. If the disk or database
-fails, the run waits for it.
+If stored updates are damaged, the round collects them again from their clients. If a blob is damaged that no client can
+send again, the run is paused until a person acts. After a bug the run waits for a corrected version and shows the reason.
+If the disk or database fails, the run waits for it. In all these cases the other runs go on.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 from aggregator.computation.aggregation import aggregate, earlier_updates
+from aggregator.coordinator.aggregation_turns import AggregationTurns
+from aggregator.coordinator.damage import damaged_blob, damaged_updates
 from aggregator.coordinator.layouts import Layouts
 from aggregator.coordinator.ledger import Ledger
+from aggregator.coordinator.parking import why_parked
 from aggregator.metrics import AggregatorMetrics
 from aggregator.rounds import machine
-from aggregator.rounds.machine import RunEvent
 from aggregator.store.base import Store
 from aggregator.store.blobs.blob_store import BlobStore
-from shared.errors import BlobNotFound, MalformedUpdate, PayloadCorrupt, StoreUnavailable
+from shared.errors import BlobNotFound, MalformedUpdate, PayloadCorrupt, RowCorrupt, StoreUnavailable
 from shared.process.log import bind, get_logger
 from shared.reasons import AggregationFailed, sentence_of
 from shared.types import Event, RoundPhase, Run, RunStatus
@@ -26,7 +30,7 @@ log = get_logger(__name__)
 
 
 class RoundWork:
-    """Aggregation of the rounds that wait for it."""
+    """Aggregation of the rounds that wait for it; any thread may take a turn."""
 
     def __init__(
         self,
@@ -36,39 +40,46 @@ class RoundWork:
         blobs: BlobStore,
         metrics: AggregatorMetrics,
         block_elements: int,
+        clock: Callable[[], float],
     ) -> None:
         self._ledger, self._layouts, self._store, self._blobs = ledger, layouts, store, blobs
         self._metrics = metrics
         self._block_elements = block_elements
-        self._attempts: dict[str, int] = {}
+        self._turns = AggregationTurns(clock)
 
-    def do(self) -> bool:
-        """Aggregate one round if one waits for it; return whether there was one. Call it from one thread at a time.
+    def take(self, *, only_short: bool = False, retry_s: float = 0.0) -> Callable[[], None] | None:
+        """Take the next round that waits, and return the work on it, for any one thread to call; None if there is none.
+
+        Args:
+            only_short: Whether to leave rounds that may take long.
+            retry_s: Seconds for which the run is left alone if the work fails.
+        """
+        with self._ledger.lock:
+            open_runs = self._ledger.open_runs()
+            waiting = [
+                run
+                for run in open_runs
+                if run.current_round is not None
+                and run.current_round.phase is RoundPhase.AGGREGATING
+                and _may_aggregate(run)
+            ]
+            self._turns.forget(but_of={run.run_id for run in open_runs})
+            run = self._turns.begin(waiting, only_short=only_short)
+        return None if run is None else partial(self._do, run, retry_s)
+
+    def _do(self, run: Run, retry_s: float) -> None:
+        """Aggregate a run's round.
 
         Raises:
             StoreUnavailable: The disk or the database is unavailable; the round still waits.
         """
-        with self._blobs.holds.holding():
-            return self._aggregate_one()
-
-    def _aggregate_one(self) -> bool:
-        with self._ledger.lock:
-            waiting = [
-                run
-                for run in self._ledger.open_runs()
-                if run.current_round is not None
-                and run.current_round.phase is RoundPhase.AGGREGATING
-                and run.status in (RunStatus.RUNNING, RunStatus.PAUSED)
-            ]
-        if not waiting:
-            return False
-        # The run with the fewest attempts: a run whose aggregation crashes must not delay the others.
-        run = min(waiting, key=lambda run: self._attempts.get(run.run_id, 0))
-        self._attempts = {run.run_id: self._attempts.get(run.run_id, 0) for run in waiting}
-        self._attempts[run.run_id] += 1
-        with bind(run_id=run.run_id, round=run.round_number):
-            self._work_on(run)
-        return True
+        rest_s = retry_s
+        try:
+            with bind(run_id=run.run_id, round=run.round_number), self._blobs.holds.holding():
+                self._work_on(run)
+            rest_s = 0.0
+        finally:
+            self._turns.end(run.run_id, rest_s=rest_s)
 
     def _work_on(self, run: Run) -> None:
         try:
@@ -79,26 +90,36 @@ class RoundWork:
         except Exception:
             self._record_crash(run)
             raise
-        del self._attempts[run.run_id]
         with self._ledger.lock:
             before = self._ledger.find_open(run.run_id)
-            if before is not None and before.status in (RunStatus.RUNNING, RunStatus.PAUSED):
+            if before is not None and _may_aggregate(before):
                 self._ledger.step(before, outcome(before))
-            # Else the run was stopped meanwhile, and the result is discarded.
+            # Else the run was stopped or parked meanwhile, and the result is discarded.
 
     def _aggregated(self, run: Run) -> Callable[[Run], Run]:
-        """Compute a round's result outside the lock; return the next step, which fails the run if its blobs are damaged."""
+        """Compute a round's result outside the lock; return the next step, which deals with damage if there is some."""
         assert run.current_round is not None
         number = run.current_round.number
         try:
             earlier = earlier_updates(run, self._store)
             watch = self._metrics.rounds.aggregation(run.run_id, now=self._ledger.now)
             made = aggregate(run, self._layouts.table(run), self._blobs, self._block_elements, earlier, watch)
-        except (PayloadCorrupt, BlobNotFound, MalformedUpdate) as error:
+        except (PayloadCorrupt, BlobNotFound, MalformedUpdate):
             # A stored blob is missing, or differs from the one that was checked.
             log.error("aggregation_failed", exc_info=True)
-            reason = AggregationFailed(round_number=number, detail=error.detail)
-            return lambda run: machine.move(run, RunEvent.FAIL, reason=reason)
+            damaged = damaged_updates(run, self._blobs)
+            if damaged:
+                for client_id in damaged:
+                    self._blobs.uploads.forget(client_id)  # may be other names of the damaged files
+                return lambda run: machine.ask_again(run, number, damaged, now=self._ledger.now())
+            try:
+                found = damaged_blob(run, earlier_updates(run, self._store), self._blobs)
+            except RowCorrupt as damage:
+                reason = why_parked(run, damage)
+                return lambda run: machine.park(run, reason)
+            if found is None:
+                raise
+            return partial(machine.park, reason=found)
         return lambda run: machine.aggregated(
             run,
             number,
@@ -110,8 +131,6 @@ class RoundWork:
 
     def _record_crash(self, run: Run) -> None:
         """Record, once a round, that a bug stopped the aggregation; the aggregator tries again, also after an upgrade."""
-        if self._attempts[run.run_id] > 1:
-            return
         reason = AggregationFailed(
             round_number=run.round_number, detail="internal error; the aggregator's log says more"
         )
@@ -124,5 +143,9 @@ class RoundWork:
         )
         with self._ledger.lock:
             before = self._ledger.find_open(run.run_id)
-            if before is not None:
+            if before is not None and before.reason != reason:
                 self._ledger.step(before, replace(before, reason=reason), extra=[event])
+
+
+def _may_aggregate(run: Run) -> bool:
+    return run.status in (RunStatus.RUNNING, RunStatus.PAUSED) and not machine.is_parked(run)

@@ -15,7 +15,7 @@ from aggregator.rounds import machine
 from aggregator.rounds.configuration import document_of
 from aggregator.store.blobs.blob_store import BlobStore
 from shared.config.run import RunConfig, parse_run_config
-from shared.errors import InvalidConfig, MalformedRequest
+from shared.errors import InvalidConfig, MalformedRequest, TooManyOpenRuns
 from shared.reasons import WaitsForClients
 from shared.tensors import prototypes_to_bytes
 from shared.types import GLOBAL_CLUSTER, BlobRef, PrototypeSet, Run, RunStatus
@@ -37,10 +37,11 @@ class RunCreation:
         *,
         lease_s: float,
         max_classes: int,
+        max_open_runs: int,
     ) -> None:
         self._ledger, self._requests, self._blobs = ledger, requests, blobs
         self._initial_models, self._artifact = initial_models, artifact
-        self._lease_s, self._max_classes = lease_s, max_classes
+        self._lease_s, self._max_classes, self._max_open_runs = lease_s, max_classes, max_open_runs
 
     def create(self, request_id: str, document: Mapping[str, Any]) -> Run:
         """Create a run, or return the one that this request id created before; see `Coordinator.create_run`."""
@@ -63,6 +64,12 @@ class RunCreation:
             created = self._requests.created(request_id, request_hash)
             if created is not None:
                 return self._ledger.get(created)
+            if len(self._ledger.open_runs()) >= self._max_open_runs:
+                raise TooManyOpenRuns(
+                    f"{self._max_open_runs} runs have not ended, as many as this aggregator allows (--max-open-runs); stop "
+                    "one that is not needed, or wait until one ends",
+                    max_open_runs=self._max_open_runs,
+                )
             prototypes = self._blobs.put(GLOBAL_CLUSTER, [prototypes_to_bytes(PrototypeSet.empty())])
             beginning = self._beginning(config)
             now = self._ledger.now()

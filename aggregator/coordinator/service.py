@@ -4,30 +4,36 @@ The use cases of RunService and RoundService in domain types: permissions, and t
 The parts: ledger.py makes steps durable, transfers.py moves bytes, run_creation.py makes runs, commits.py takes results,
 round_work.py aggregates.
 
-Any thread may call a method; the ledger's lock lets one change run at a time. Long work (the fold, clustering, checks of
-blobs) runs outside the lock, in `work` and in the caller's thread.
+Any thread may call a method. Reading waits for nobody, and changes that arrive together are one transaction. Long work
+(the fold, clustering, checks of blobs) runs outside the lock, in `work` and in the caller's thread.
 """
 
 from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from aggregator.computation.fold import BLOCK_ELEMENTS
 from aggregator.coordinator.attendance import Attendance
+from aggregator.coordinator.changes import Changes
+from aggregator.coordinator.collection import GarbageCollection
 from aggregator.coordinator.commits import Commits
-from aggregator.coordinator.garbage import GarbageCollection, Keep
+from aggregator.coordinator.garbage import Keep
 from aggregator.coordinator.initial_models import InitialModels
+from aggregator.coordinator.inline_blobs import SmallBlobs
 from aggregator.coordinator.layouts import Layouts
 from aggregator.coordinator.ledger import Ledger, Listener
+from aggregator.coordinator.parking import without_raising
 from aggregator.coordinator.prototype_maps import PrototypeMaps
 from aggregator.coordinator.request_ids import MAX_REQUEST_ID, Requests
 from aggregator.coordinator.round_work import RoundWork
 from aggregator.coordinator.run_creation import RunCreation
+from aggregator.coordinator.space import Space
 from aggregator.coordinator.transfers import Transfers
 from aggregator.metrics import AggregatorMetrics
 from aggregator.presence.sessions import Session, Sessions
@@ -44,6 +50,7 @@ from shared.errors import (
     MalformedRequest,
     NotAMember,
     RoundNotFound,
+    StoreUnavailable,
 )
 from shared.process.clock import Clock, SteadyClock
 from shared.process.log import get_logger
@@ -72,14 +79,17 @@ log = get_logger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Limits for trainers."""
+    """Limits for trainers and runs."""
 
     heartbeat_interval_s: float = 2.0
     lease_heartbeats: int = 5
     max_chunk_bytes: int = 1 << 20
     max_blob_bytes: int = 4 << 30
+    max_inline_bytes: int = 256 << 10
     fold_block_elements: int = BLOCK_ELEMENTS
     max_classes: int = 10_000
+    max_open_runs: int = 200
+    pending_days: float = 7.0
 
     @property
     def lease_s(self) -> float:
@@ -111,16 +121,21 @@ class Coordinator:
             self._sessions,
             wall_clock=wall_clock or SteadyClock(),
             monotonic_clock=monotonic_clock,
+            pending_days=self._limits.pending_days,
         )
+        self._layouts, self.space = Layouts(store, blobs), Space(self._ledger, blobs)
         self.transfers = Transfers(
             self._ledger,
             self._sessions,
             store,
             blobs,
+            self._layouts,
+            self.space,
             metrics,
             max_chunk_bytes=self._limits.max_chunk_bytes,
             max_blob_bytes=self._limits.max_blob_bytes,
         )
+        self.small_blobs = SmallBlobs(blobs, max_inline_bytes=self._limits.max_inline_bytes)
         self.initial_models = InitialModels(blobs, max_blob_bytes=self._limits.max_blob_bytes)
         self.garbage_collection = GarbageCollection(
             self._ledger, store, blobs, metrics, keep or Keep(), clock=monotonic_clock
@@ -135,16 +150,30 @@ class Coordinator:
             self.artifact,
             lease_s=self._limits.lease_s,
             max_classes=self._limits.max_classes,
+            max_open_runs=self._limits.max_open_runs,
         )
         self._attendance = Attendance(self._ledger, self._sessions, store, metrics)
-        self._layouts = Layouts(store, blobs)
         self._round_work = RoundWork(
-            self._ledger, self._layouts, store, blobs, metrics, self._limits.fold_block_elements
+            self._ledger, self._layouts, store, blobs, metrics, self._limits.fold_block_elements, monotonic_clock
         )
-        self._commits = Commits(self._ledger, self._sessions, self.transfers, self._layouts, store, blobs, metrics)
+        self._commits = Commits(
+            self._ledger,
+            self._sessions,
+            self.transfers,
+            self._layouts,
+            store,
+            blobs,
+            metrics,
+            max_inline_bytes=self._limits.max_inline_bytes,
+        )
         metrics.set_clocks(now=self._ledger.now, monotonic_clock=monotonic_clock, folder=blobs.folder)
         metrics.clients.registered(len(store.list_clients()))
         self._ledger.recover()
+
+    @property
+    def max_inline_bytes(self) -> int:
+        """Most bytes of blobs that a commit may carry."""
+        return self._limits.max_inline_bytes
 
     # Runs, as the gateway sees them
 
@@ -155,6 +184,7 @@ class Coordinator:
             InvalidConfig: The configuration is wrong.
             RunNotFound, RoundNotFound, BlobNotFound: The initial model that it names does not exist.
             RequestIdReused: The request id was used with another configuration, or to control a run.
+            TooManyOpenRuns: As many runs as this aggregator allows have not ended.
             MalformedRequest: The request id is empty or too long.
         """
         return self._run_creation.create(request_id, document)
@@ -171,9 +201,10 @@ class Coordinator:
         """Runs, newest first, from the one after `before`."""
         if before:
             self._ledger.status(before)
-        with self._ledger.lock:
-            found = self._store.list_runs(limit=limit, before=before)
-            return [self._explained(self._ledger.find_open(run.run_id) or run) for run in found]
+        found = self._store.list_runs(limit=limit, before=before)
+        damaged = {run_id: self._ledger.get(run_id) for run_id in self._ledger.damaged_runs()}
+        known = (self._ledger.find_open(run.run_id) or damaged.get(run.run_id) or run for run in found)
+        return [self._explained(run) for run in known]
 
     def list_rounds(self, run_id: str, *, after: int = -1, limit: int = 1000) -> list[Round]:
         """Rounds of a run in order, without updates and evaluations."""
@@ -195,8 +226,7 @@ class Coordinator:
 
     def list_clients(self, *, after: str = "", limit: int | None = None) -> list[Client]:
         """Clients that ever joined, by id, from the one after `after`, with their current state."""
-        with self._ledger.lock:
-            return [self._attendance.shown(client) for client in self._store.list_clients(after=after, limit=limit)]
+        return [self._attendance.shown(client) for client in self._store.list_clients(after=after, limit=limit)]
 
     def manifest(self, run: Run) -> dict[str, Any]:
         """The content of run.json."""
@@ -291,7 +321,7 @@ class Coordinator:
                 f"and last rounds, as many as its setting {setting} says",
                 sha256=blob.sha256,
             )
-        return blob, self._blobs.stored_path(blob.sha256)
+        return blob, self._blobs.verified_path(blob.sha256)
 
     # Trainers
 
@@ -304,23 +334,30 @@ class Coordinator:
         """
         if client.domain in results.SUMMARIES:
             raise MalformedRequest(f"a domain cannot be called {client.domain!r}: tables of accuracy have that column")
-        with self._ledger.lock:
-            self._attendance.joined(self._sessions.join(client, token))
-            self._ledger.settle()
-            return Membership(
-                heartbeat_interval_s=self._limits.heartbeat_interval_s,
-                lease_s=self._limits.lease_s,
-                max_chunk_bytes=self._limits.max_chunk_bytes,
-                max_blob_bytes=self._limits.max_blob_bytes,
-                last_committed=self._store.last_committed(client.client_id),
-                version=VERSION,
-                open_runs=tuple(run.run_id for run in self._ledger.open_runs() if client.client_id in run.roster),
-            )
+        session = self._sessions.join(client, token)
+
+        def change(changes: Changes) -> None:
+            self._attendance.joined(changes, session)
+            changes.settle_joined(client.client_id)
+
+        self._ledger.together(change)
+        return Membership(
+            heartbeat_interval_s=self._limits.heartbeat_interval_s,
+            lease_s=self._limits.lease_s,
+            max_chunk_bytes=self._limits.max_chunk_bytes,
+            max_blob_bytes=self._limits.max_blob_bytes,
+            max_inline_bytes=self._limits.max_inline_bytes,
+            last_committed=self._store.last_committed(client.client_id),
+            version=VERSION,
+            open_runs=(
+                *(run.run_id for run in self._ledger.open_runs() if client.client_id in run.roster),
+                *self._ledger.damaged_runs(),
+            ),
+        )
 
     def task(self, client_id: str, token: str) -> Task:
-        """Return the client's current task, and record that the client has it."""
-        with self._ledger.lock:
-            return self._next_task(self._sessions.check(client_id, token))
+        """Return the client's current task, and record that the client has it. Reads memory only and waits for nothing."""
+        return self._next_task(self._sessions.check(client_id, token))
 
     def task_if_connected(self, client_id: str, token: str) -> Task:
         """Return the same as `task`, without renewing the lease: an open stream alone is no sign of life.
@@ -328,41 +365,74 @@ class Coordinator:
         Raises:
             NotAMember: The lease has run out.
         """
-        with self._ledger.lock:
-            session = self._sessions.find(client_id)
-            if session is None or session.token != token:
-                raise NotAMember(f"client {client_id} has not joined, or its lease ran out", client_id=client_id)
-            return self._next_task(session)
+        session = self._sessions.find(client_id)
+        if session is None or session.token != token:
+            raise NotAMember(f"client {client_id} has not joined, or its lease ran out", client_id=client_id)
+        return self._next_task(session)
 
     def heartbeat(self, heartbeat: Heartbeat, token: str) -> bool:
-        """Record a sign of life; return whether the client's work is still wanted."""
-        with self._ledger.lock:
-            session = self._sessions.check(heartbeat.client_id, token)
-            self._sessions.record_heartbeat(session, heartbeat)
-            self._attendance.measured(session)
-            self._metrics.rounds.record_activity(
-                heartbeat.run_id, heartbeat.round, heartbeat.client_id, heartbeat.activity, now=self._ledger.now()
-            )
-            if heartbeat.problem is not None and heartbeat.problem != session.problem:
-                self._attendance.reported(session, heartbeat.problem)
-            if heartbeat.activity is ClientActivity.IDLE:
-                if session.task is not None and session.task.kind is TaskKind.STOP:
-                    session.task = None
-                self._end_stopping_runs()
-                return True
-            wanted = self._ledger.find_open(heartbeat.run_id)
-            task = None if wanted is None else tasks.task_in(wanted, heartbeat.client_id)
-            return task is not None and task.round == heartbeat.round
+        """Record a sign of life with its consequences; return whether the client's work is still wanted."""
+        is_wanted = self.sign_of_life(heartbeat, token)
+        if self.has_consequences(heartbeat):
+            self.draw_consequences(heartbeat, token)
+        return is_wanted
 
-    def commit_update(self, client_id: str, token: str, run_id: str, number: int, update: Update) -> CommittedUpdate:
+    def sign_of_life(self, heartbeat: Heartbeat, token: str) -> bool:
+        """Record a sign of life; return whether the client's work is still wanted. Waits for nothing."""
+        session = self._sessions.check(heartbeat.client_id, token)
+        self._sessions.record_heartbeat(session, heartbeat)
+        self._attendance.measured(session)
+        self._metrics.rounds.record_activity(
+            heartbeat.run_id, heartbeat.round, heartbeat.client_id, heartbeat.activity, now=self._ledger.now()
+        )
+        if heartbeat.activity is ClientActivity.IDLE:
+            if session.task is not None and session.task.kind is TaskKind.STOP:
+                session.task = None
+            return True
+        wanted = self._ledger.find_open(heartbeat.run_id)
+        task = None if wanted is None else tasks.task_in(wanted, heartbeat.client_id)
+        return task is not None and task.round == heartbeat.round
+
+    def has_consequences(self, heartbeat: Heartbeat) -> bool:
+        """Whether something must be written after this sign of life. Waits for nothing."""
+        if heartbeat.problem is not None:
+            return True
+        return heartbeat.activity is ClientActivity.IDLE and any(self._stopping_runs())
+
+    def draw_consequences(self, heartbeat: Heartbeat, token: str) -> None:
+        """Record the problem that a sign of life reports, and end stopping runs that waited for the client."""
+        session = self._sessions.check(heartbeat.client_id, token)
+        if heartbeat.problem is not None and heartbeat.problem != session.problem:
+            self._attendance.reported(session, heartbeat.problem)
+        if heartbeat.activity is ClientActivity.IDLE:
+            self._end_stopping_runs()
+
+    def commit_update(
+        self,
+        client_id: str,
+        token: str,
+        run_id: str,
+        number: int,
+        update: Update,
+        inline: Sequence[bytes] = (),
+    ) -> CommittedUpdate:
         """Make an update part of its round. A repeated update gets the first answer again.
+
+        Args:
+            client_id: The sender.
+            token: Its instance token.
+            run_id: The run.
+            number: The round.
+            update: The update.
+            inline: Bytes of blobs of its payload that were not uploaded, in any order.
 
         Raises:
             MalformedUpdate: A check of computation/update_checks.py failed.
-            BlobNotFound: A blob was not uploaded by this client.
+            BlobNotFound: A blob was not uploaded by this client, and did not come along.
+            BlobTooLarge, BlobCorrupt: See coordinator/inline_blobs.py.
             RoundClosed, NotInCohort, UpdateConflict, RunNotFound: See rounds/machine.py.
         """
-        return self._commits.commit_update(client_id, token, run_id, number, update)
+        return self._commits.commit_update(client_id, token, run_id, number, update, inline)
 
     def report_evaluation(self, client_id: str, token: str, run_id: str, number: int, evaluation: Evaluation) -> None:
         """Add a report to its round; the first one of a client counts.
@@ -376,25 +446,35 @@ class Coordinator:
 
     def tick(self) -> None:
         """End expired leases and stopping runs, drop absent clients of overdue rounds, set gauges."""
+        self._end_leases()
         with self._ledger.lock:
-            for session in self._sessions.expired():
-                self._attendance.lost(session)  # first: if the store is unavailable, the next tick repeats it
-                self._sessions.remove(session)
             self._ledger.let_time_pass()
             self._end_stopping_runs()
-            open_runs = self._ledger.open_runs()
-            self._metrics.clients.follow(self._sessions, open_runs)
-            self._metrics.runs.follow(open_runs, now=self._ledger.now())
-            self._layouts.forget(but_of={run.run_id for run in open_runs})
-            self._sessions.forget_progress(but_of={name for run in open_runs for name in run.roster})
+        open_runs = self._ledger.open_runs()
+        without_raising(self._metrics.clients.follow, self._sessions, open_runs)
+        without_raising(lambda: self._metrics.runs.follow(open_runs, now=self._ledger.now()))
+        self._layouts.forget(but_of={run.run_id for run in open_runs})
+        self._sessions.forget_progress(but_of={name for run in open_runs for name in run.roster})
 
     def work(self) -> bool:
-        """Aggregate one round if one waits for it; return whether there was one. Call it from one thread at a time.
+        """Aggregate one round if one waits for it; return whether there was one.
 
         Raises:
             StoreUnavailable: The disk or the database is unavailable; the round still waits.
         """
-        return self._round_work.do()
+        work = self.take_work()
+        if work is not None:
+            work()
+        return work is not None
+
+    def take_work(self, *, only_short: bool = False, retry_s: float = 0.0) -> Callable[[], None] | None:
+        """Take the aggregation of one round, for any thread to call; see `RoundWork.take`."""
+        work = self._round_work.take(only_short=only_short, retry_s=retry_s)
+        return None if work is None else partial(self._work_after_collecting, work)
+
+    def _work_after_collecting(self, work: Callable[[], None]) -> None:
+        self.garbage_collection.catch_up()
+        work()
 
     def has_ended(self, run_id: str) -> bool:
         """Whether this run has ended."""
@@ -424,9 +504,16 @@ class Coordinator:
                 )
                 if self._requests.was_done(request):
                     return self._ledger.get(run_id)
-            self._ledger.change(run_id, change, request=request)
+            try:
+                self._ledger.change(run_id, change, request=request)
+            except StoreUnavailable:
+                if not self.space.relieve():
+                    raise
+                self._ledger.change(run_id, change, request=request)
             self._end_stopping_runs()
-            return self._ledger.get(run_id)
+            changed = self._ledger.get(run_id)
+            self.space.drop_quarantined(changed)
+            return changed
 
     def _with_client(self, run: Run, client_id: str) -> Run:
         """Check that the run is open and the client is known, so that a mistyped id is refused; return the run."""
@@ -439,15 +526,42 @@ class Coordinator:
             )
         return run
 
+    def _end_leases(self) -> None:
+        """End the expired leases, all in one transaction; if the store is unavailable, the next tick repeats it."""
+        expired = [session for session in self._sessions.expired() if self._sessions.remove(session)]
+
+        def change(changes: Changes) -> None:
+            for session in expired:
+                if self._sessions.find(session.client.client_id) is None:
+                    self._attendance.lost(changes, session)
+
+        if expired:
+            try:
+                self._ledger.together(change)
+            except BaseException:
+                self._sessions.restore(expired)
+                raise
+
+    def _stopping_runs(self) -> Iterator[Run]:
+        return (run for run in self._ledger.open_runs() if run.status is RunStatus.STOPPING)
+
     def _end_stopping_runs(self) -> None:
         """End each stopping run once no connected trainer works for it."""
-        for run in [run for run in self._ledger.open_runs() if run.status is RunStatus.STOPPING]:
-            busy = [session for session in self._sessions if session.works_for(run.run_id)]
-            if not busy:
-                self._ledger.step(run, machine.move(run, RunEvent.ALL_IDLE, reason=run.reason))
+        if any(self._stopping_runs()):
+            self._ledger.for_each(self._end_stopping_run)
+
+    def _end_stopping_run(self, run: Run) -> None:
+        if run.status is RunStatus.STOPPING and not any(session.works_for(run.run_id) for session in self._sessions):
+            self._ledger.step(run, machine.move(run, RunEvent.ALL_IDLE, reason=run.reason))
 
     def _next_task(self, session: Session) -> Task:
-        task = tasks.next_task(self._ledger.open_runs(), session.client.client_id, session.task)
+        client_id = session.client.client_id
+        try:
+            task = tasks.next_task(self._ledger.open_runs(), client_id, session.task)
+        except Exception:
+            # One run has an error: it is parked, and the client gets the task of another.
+            self._ledger.for_each(lambda run: tasks.task_in(run, client_id))
+            task = tasks.next_task(self._ledger.open_runs(), client_id, session.task)
         self._sessions.record_task(session, task)
         self._metrics.rounds.task_taken(task, now=self._ledger.now())
         return task

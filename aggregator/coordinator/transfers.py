@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
+from aggregator.coordinator.announcements import check_announcement, payload_limits
+from aggregator.coordinator.changes import Changes
+from aggregator.coordinator.damage import park_if_damaged
+from aggregator.coordinator.layouts import Layouts
 from aggregator.coordinator.ledger import Ledger
+from aggregator.coordinator.space import Space
 from aggregator.coordinator.write_trouble import WriteTrouble
 from aggregator.metrics import AggregatorMetrics
 from aggregator.metrics.outcomes import CONTENT_REFUSALS, What
@@ -19,8 +25,16 @@ from aggregator.rounds.refusals import reject, speaks_against_sender, why_quaran
 from aggregator.store.base import Store
 from aggregator.store.blobs.blob_store import BlobStore
 from aggregator.store.blobs.uploads import Upload
-from shared.errors import BlobNotFound, BlobTooLarge, ChunkTooLarge, ClientIdTaken, FedplccError, Unauthenticated
-from shared.types import BlobRef, Event, Payload, Run
+from shared.errors import (
+    BlobNotFound,
+    ChunkTooLarge,
+    ClientIdTaken,
+    FedplccError,
+    PayloadCorrupt,
+    RoundClosed,
+    Unauthenticated,
+)
+from shared.types import BlobRef, Event, Payload, Run, Task
 
 _COLLECTED = "the blob is not kept any more; ask for the task again"
 
@@ -47,12 +61,13 @@ class Receiver:
         Raises:
             ChunkTooLarge: The chunk is over the limit.
             ChunkOutOfOrder: The offset is not the end of the received bytes.
-            FailedPrecondition: The upload is no longer open.
+            UploadSuperseded: The upload is no longer open.
         """
         with self._guard():
             if len(data) > self._max_chunk_bytes:
                 raise ChunkTooLarge(f"a chunk has at most {self._max_chunk_bytes} bytes, this one {len(data)}")
             with self._write_trouble.writing("uploads"):
+                self._blobs.reserve.check()
                 self._upload.write(offset_bytes, data)
             self._on_bytes()
 
@@ -60,7 +75,9 @@ class Receiver:
         """Check the whole blob and store it under its SHA-256.
 
         Raises:
-            BlobCorrupt: Bytes are missing or do not have the announced SHA-256.
+            BlobIncomplete: Bytes are missing.
+            BlobCorrupt: They do not have the announced SHA-256.
+            UploadSuperseded: The upload is no longer open.
         """
         with self._guard(), self._write_trouble.writing("uploads"):
             self._upload.finish()
@@ -79,13 +96,15 @@ class Transfers:
         sessions: Sessions,
         store: Store,
         blobs: BlobStore,
+        layouts: Layouts,
+        space: Space,
         metrics: AggregatorMetrics,
         *,
         max_chunk_bytes: int,
         max_blob_bytes: int,
     ) -> None:
         self._ledger, self._sessions, self._store = ledger, sessions, store
-        self._blobs, self._metrics = blobs, metrics
+        self._blobs, self._layouts, self._space, self._metrics = blobs, layouts, space, metrics
         self.max_chunk_bytes, self._max_blob_bytes = max_chunk_bytes, max_blob_bytes
         self._refused: set[tuple[str, int, int, str, str, str]] = set()
 
@@ -94,15 +113,14 @@ class Transfers:
 
         Raises:
             BlobNotFound: The task does not name this blob, or the blob of an old task was removed.
-            PayloadCorrupt: Its file is missing.
+            PayloadCorrupt: Its file is missing or damaged; its run is paused with that reason.
         """
-        with self._ledger.lock:
-            session = self._sessions.check(client_id, token)
-            payload = session.task.payload if session.task else Payload()
+        session = self._sessions.check(client_id, token)
+        payload = session.task.payload if session.task else Payload()
         for kind, blobs in (("model", payload.tensor_groups), ("prototypes", payload.prototype_sets)):
             for blob in blobs:
                 if blob.sha256 == sha256:
-                    return blob, kind, self._stored_path(sha256)
+                    return blob, kind, self._whole_path(session.task, sha256)
         raise BlobNotFound("the client's present task does not name this blob", sha256=sha256[:64])
 
     @contextmanager
@@ -120,10 +138,11 @@ class Transfers:
 
     def upload_status(self, client_id: str, token: str, run_id: str, number: int, blob: BlobRef) -> tuple[int, bool]:
         """Return the offset from which to send a blob, and whether it is stored already."""
-        self._check_upload(client_id, token, run_id, number, blob)
+        if self._check_upload(client_id, token, run_id, number, blob):
+            return blob.size_bytes, True
         if number == 0 and self._ledger.get(run_id).model == blob:
             return blob.size_bytes, True  # the initial model, which the client sends back unchanged
-        if self._blobs.uploads.is_complete(client_id, blob) or self._has_stored(client_id, blob):
+        if self._blobs.whole_upload(client_id, blob) is not None or self._has_stored(client_id, blob):
             return blob.size_bytes, True
         return self._blobs.uploads.received_bytes(client_id, blob), False
 
@@ -136,18 +155,17 @@ class Transfers:
             self.count_resumed(direction="received")
         self._metrics.rounds.uploads(run_id, number, client_id, now=self._ledger.now())
         with self._ledger.write_trouble.writing("uploads", is_proof=False):
-            upload = self._blobs.uploads.begin(client_id, blob)
+            self._space.require(client_id, blob.size_bytes - offset)
+            upload = self._blobs.uploads.begin(client_id, blob, self._budget_bytes(client_id))
 
         @contextmanager
         def guard() -> Iterator[None]:
             with self.refusals(client_id, run_id, number):
-                with self._ledger.lock:  # a chunk is a sign of life too, so that a slow upload keeps its lease
-                    self._sessions.check(client_id, token)
+                self._sessions.check(client_id, token)  # a chunk is a sign of life too: a slow upload keeps its lease
                 yield
 
         def on_bytes() -> None:
-            with self._ledger.lock:
-                self._sessions.record_upload(client_id)
+            self._sessions.record_upload(client_id)
 
         return Receiver(
             self._blobs, client_id, upload, guard, on_bytes, self._ledger.write_trouble, self.max_chunk_bytes
@@ -159,7 +177,7 @@ class Transfers:
         Raises:
             BlobNotFound: This client has not uploaded the blob.
         """
-        path = self._blobs.uploads.path(client_id, blob)
+        path = self._blobs.whole_upload(client_id, blob)
         if path is None and self._has_stored(client_id, blob):
             path = self._blobs.uploads.path(client_id, blob)
         if path is None or not path.is_file() or path.stat().st_size != blob.size_bytes:
@@ -176,13 +194,19 @@ class Transfers:
             if self._metrics.outcomes.refused(error, what=what) and not isinstance(
                 error, (ClientIdTaken, Unauthenticated)
             ):
-                with self._ledger.lock:
-                    run = self._ledger.find_open(run_id)
+                refused = error
+
+                def change(changes: Changes) -> None:
+                    run = changes.find_open(run_id)
                     if run is not None and self._sessions.find(client_id) is not None:
-                        self._record_refusal(run, number, client_id, error, what)
+                        self._record_refusal(changes, run, number, client_id, refused, what)
+
+                self._ledger.together(change)
             raise
 
-    def _record_refusal(self, run: Run, number: int, client_id: str, error: FedplccError, what: str) -> None:
+    def _record_refusal(
+        self, changes: Changes, run: Run, number: int, client_id: str, error: FedplccError, what: str
+    ) -> None:
         # Wrong or closed rounds share one entry during a round, so that a client cannot fill the history.
         named = number if number == run.round_number else -1
         key = (run.run_id, run.round_number, named, client_id, what, error.metadata.get("check", error.reason))
@@ -192,15 +216,21 @@ class Transfers:
             event = Event(type=f"{what}_refused", run_id=run.run_id, round=number, client_id=client_id, data=data)
             events.append(replace(event, time=now))
         if what == "update" and isinstance(error, CONTENT_REFUSALS):
-            self._metrics.runs.refused_update(run.run_id)
+            changes.afterwards.append(lambda: self._metrics.runs.refused_update(run.run_id))
         if what == "update" and speaks_against_sender(error):
             after = reject(run, client_id, number, error, now=now)
             why = why_quarantined(after, client_id, config_of(run).admission.quarantine_after)
-            self._ledger.step(run, after if why is None else machine.quarantine(after, client_id, why), extra=events)
+            after = changes.step(run, after if why is None else machine.quarantine(after, client_id, why), extra=events)
+            if why is not None:
+                changes.afterwards.append(partial(self._space.drop_quarantined, after))
         else:
             for event in events:
-                self._ledger.record(event)
-        self._refused = {known for known in self._refused if self._is_of_open_round(known)} | {key}
+                changes.record(event)
+
+        def remember() -> None:
+            self._refused = {known for known in self._refused if self._is_of_open_round(known)} | {key}
+
+        changes.afterwards.append(remember)
 
     def _is_of_open_round(self, key: tuple[str, int, int, str, str, str]) -> bool:
         run = self._ledger.find_open(key[0])
@@ -214,6 +244,14 @@ class Transfers:
         task = None if session is None or session.task is None else session.task.key
         transfer = Transfer(direction, client_id, task, sha256)
         self._metrics.transfers.moved(transfer, kind=kind, offset_bytes=offset_bytes, num_bytes=num_bytes)
+
+    def count_inline(self, client_id: str, task: Task, blobs: Iterable[BlobRef]) -> None:
+        """Count blobs that go out with a client's task. Takes no lock."""
+        for blob in blobs:
+            kind = "model" if blob in task.payload.tensor_groups else "prototypes"
+            transfer = Transfer("sent", client_id, task.key, blob.sha256)
+            self._metrics.transfers.moved(transfer, kind=kind, offset_bytes=0, num_bytes=blob.size_bytes)
+            self._metrics.rounds.fetched(task, client_id, now=self._ledger.now())
 
     def note_received(self, client_id: str, token: str, *, is_whole: bool = False) -> None:
         """Record progress of a client's download. Takes no lock: the event loop may call it."""
@@ -231,6 +269,15 @@ class Transfers:
             raise BlobNotFound(_COLLECTED, sha256=sha256)
         return self._blobs.stored_path(sha256)
 
+    def _whole_path(self, task: Task | None, sha256: str) -> Path:
+        try:
+            self._stored_path(sha256)
+            return self._blobs.verified_path(sha256)
+        except PayloadCorrupt:
+            if task is not None and task.run is not None:
+                park_if_damaged(self._ledger, task.run.run_id, self._blobs)
+            raise
+
     def _has_stored(self, client_id: str, blob: BlobRef) -> bool:
         """Whether this client committed the blob before. If so, the blob is held as its upload, safe from collection."""
         # Every row has a file. Most uploads are new, so the look for the file saves a database query.
@@ -239,15 +286,39 @@ class Transfers:
             is_there
             and self._store.has_stored(client_id, blob.sha256)
             and self._store.find_blob(blob.sha256) == blob.size_bytes
+            and self._blobs.is_known_whole(blob.sha256)
             and self._blobs.uploads.link(client_id, blob, self._blobs.path(blob.sha256))
         )
 
-    def _check_upload(self, client_id: str, token: str, run_id: str, number: int, blob: BlobRef) -> None:
-        with self.refusals(client_id, run_id, number), self._ledger.lock:
+    def _check_upload(self, client_id: str, token: str, run_id: str, number: int, blob: BlobRef) -> bool:
+        """Check whether a client may send a blob; returns whether the call only repeats what was committed since."""
+        with self.refusals(client_id, run_id, number):
             self._sessions.check(client_id, token)
-            if blob.size_bytes > self._max_blob_bytes:
-                raise BlobTooLarge(f"a blob has at most {self._max_blob_bytes} bytes, this one {blob.size_bytes}")
             run = self._ledger.get(run_id)
             current = run.current_round
             if current is None or current.number != number or client_id not in current.updates:
-                machine.check_takes_updates(run, number, client_id)
+                try:
+                    machine.check_takes_updates(run, number, client_id)
+                except RoundClosed:
+                    if not self._store.has_stored(client_id, blob.sha256):
+                        raise
+                    return True
+            check_announcement(blob, self._limits(run), max_blob_bytes=self._max_blob_bytes)
+        return False
+
+    def _limits(self, run: Run) -> dict[str, int]:
+        """Return the largest size of each blob of an update of the run's open round, by role."""
+        number = run.round_number
+        feature_dim = self._layouts.feature_dim(run) if number > 0 else 0
+        return payload_limits(run, number, feature_dim=feature_dim, max_blob_bytes=self._max_blob_bytes)
+
+    def _budget_bytes(self, client_id: str) -> int:
+        """Return the bytes that a client may have on the disk before a commit: twice what its open rounds take of it.
+
+        Twice, because a trainer that starts again may send other bytes; once where round 0 sets the sizes.
+        """
+        with self._ledger.lock:
+            runs = [
+                run for run in self._ledger.open_runs() if run.current_round and client_id in run.current_round.cohort
+            ]
+            return sum((1 + (run.round_number > 0)) * sum(self._limits(run).values()) for run in runs)

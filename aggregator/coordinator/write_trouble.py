@@ -39,9 +39,7 @@ class WriteTrouble:
             yield
         except StoreUnavailable as error:
             if what not in self._trouble:
-                log.error(
-                    "storage_fails", what=what, detail=error.detail, hint="make room; what waits goes on by itself"
-                )
+                log.error("storage_fails", what=what, detail=error.detail, hint="what waits goes on by itself")
             self._trouble[what] = self._clock(), error.detail
             raise
         if is_proof and self._trouble.pop(what, None) is not None:

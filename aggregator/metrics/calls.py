@@ -34,7 +34,7 @@ _OF_METHOD: Mapping[str, tuple[Code, ...]] = MappingProxyType(
         "GetUploadStatus": (Code.NOT_FOUND, Code.FAILED_PRECONDITION, Code.RESOURCE_EXHAUSTED),
         "UploadModel": _UPLOAD,
         "UploadPrototypes": _UPLOAD,
-        "CommitUpdate": (Code.NOT_FOUND, Code.FAILED_PRECONDITION, Code.DATA_LOSS),
+        "CommitUpdate": (Code.NOT_FOUND, Code.FAILED_PRECONDITION, Code.RESOURCE_EXHAUSTED, Code.DATA_LOSS),
         "ReportEvaluation": (Code.NOT_FOUND, Code.FAILED_PRECONDITION),
         "CreateRun": (Code.ALREADY_EXISTS,),
         "UploadInitialModel": (Code.RESOURCE_EXHAUSTED, Code.DEADLINE_EXCEEDED),

@@ -41,9 +41,9 @@ class DiskMetrics:
     """Metrics of stored blobs and free space."""
 
     def __init__(self, families: Families) -> None:
-        self._blob_bytes = families.gauge(
-            "blob_bytes", "Bytes of stored models and prototypes after the last garbage collection."
-        )
+        self._blob_bytes = families.gauge("blob_bytes", "Bytes of stored models and prototypes that something needs.")
+        self._garbage_blobs = families.gauge("garbage_blobs", "Blobs that nothing needs and that are not removed yet.")
+        self._garbage_bytes = families.gauge("garbage_bytes", "Bytes of the blobs that wait for their removal.")
         self._blobs_collected = families.counter("blobs_collected_total", "Blobs removed because nothing needed them.")
         self._bytes_collected = families.counter("collected_bytes_total", "Bytes freed by garbage collections.")
         self.file_system = FileSystem()
@@ -52,6 +52,11 @@ class DiskMetrics:
     def kept(self, num_bytes: int) -> None:
         """Set the bytes of the blobs that are kept."""
         self._blob_bytes.set(num_bytes)
+
+    def waiting(self, num_blobs: int, num_bytes: int) -> None:
+        """Set the number and the bytes of the blobs that wait for their removal."""
+        self._garbage_blobs.set(num_blobs)
+        self._garbage_bytes.set(num_bytes)
 
     def collected(self, num_blobs: int, num_bytes: int) -> None:
         """Count the blobs and bytes that a garbage collection removed."""

@@ -36,9 +36,10 @@ REFUSALS = (
     errors.BlobNotFound,
     errors.BlobTooLarge,
     errors.ChunkTooLarge,
-    errors.ChunkOutOfOrder,
 )
 """Refusals of an update, or of a blob of one."""
+TRANSFER_STATES = (errors.ChunkOutOfOrder, errors.BlobIncomplete, errors.UploadSuperseded)
+"""Answers that say where an upload stands. Repeated calls of an honest client get them too: they refuse nothing."""
 CONTENT_REFUSALS = (
     errors.MalformedUpdate,
     errors.UpdateNormExceeded,
@@ -74,7 +75,7 @@ class Outcomes:
     def refused(self, error: errors.FedplccError, *, what: What) -> bool:
         """Count a refused update (or a blob of one) or report; returns whether the error is such a refusal."""
         counted, kinds = self._counted[what]
-        if not isinstance(error, kinds):
-            return False  # a disk failure, or a stream superseded by a newer one
+        if not isinstance(error, kinds) or isinstance(error, TRANSFER_STATES):
+            return False  # or a failure of the disk
         counted.labels(error.reason.lower()).inc()
         return True

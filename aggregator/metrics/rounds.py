@@ -55,7 +55,7 @@ class Aggregation:
         self._times, self._resident, self._now = times, resident, now
         self._most_bytes = 0
 
-    def blocks(self, blocks: Iterator[bytes]) -> Iterator[bytes]:
+    def blocks(self, blocks: Iterator[memoryview]) -> Iterator[memoryview]:
         """Yield the blocks unchanged, measuring memory at each."""
         for block in blocks:
             self._look()
@@ -135,6 +135,7 @@ class RoundMetrics:
         if (
             result == "committed"
             and times is not None
+            and not times.is_found  # two processes measured it, and the wall clock between them may have jumped
             and after.current_round is not None
             and after.current_round.number
         ):

@@ -95,10 +95,13 @@ class RunMetrics:
         self._shown: dict[str, _Shown] = {}
         self._by_status = gauge("runs", "Runs that have not ended, by status.", "status")
         self._without_quorum = gauge("runs_without_quorum", "Running runs that wait for a quorum of clients.")
+        self._parked = gauge(
+            "runs_parked", "Runs that an error in their own step paused; a person resumes or stops them."
+        )
         self._info = gauge("run_info", "A run: its method and name; always 1.", "run", "method", "name")
         self._status = gauge(
             "run_status",
-            "A run: its status, and whether it waits for a quorum; always 1.",
+            "A run: its status, and whether it waits for a quorum or, after an error, for an operator; always 1.",
             "run",
             "status",
             "waits_for",
@@ -163,6 +166,7 @@ class RunMetrics:
             if not status.is_final:
                 self._by_status.labels(status.value).set(statuses.count(status))
         self._without_quorum.set(sum(machine.waits_for_quorum(run) for run in open_runs.values()))
+        self._parked.set(sum(map(machine.is_parked, open_runs.values())))
         for run_id in [run_id for run_id in self._shown if run_id not in open_runs]:
             shown = self._shown[run_id]
             shown.ended_at = now if shown.ended_at is None else shown.ended_at
@@ -247,7 +251,8 @@ class RunMetrics:
             self._total_rounds.labels(run.run_id).set(run.total_rounds)
             self._refused.labels(run.run_id)
         shown.run = run
-        status = (run.status.value, "quorum" if machine.waits_for_quorum(run) else "")
+        waits_for = "operator" if machine.is_parked(run) else "quorum" if machine.waits_for_quorum(run) else ""
+        status = (run.status.value, waits_for)
         if status != shown.status:
             shown.status = status
             self._status.remove_by_labels({"run": run.run_id})

@@ -6,11 +6,13 @@ a phase at most until
 
     max(begin of the phase + deadline_s, its last progress + silence_s) + one tick
 
-and a client that makes progress, however slowly, is waited for.
+and a client that makes progress, however slowly, is waited for: until `hard_deadline_s`, if the run has one. From then on
+the phase waits for nobody if those that are done form the quorum.
 
 Times are of a monotonic clock, so that a change of the wall clock drops no client. Only after a restart the wall clock is
 read: a phase has lasted since it began, but progress counts from the restart, since clients could make none while the
-aggregator was away. A resumed run starts its phase again.
+aggregator was away, and so does the hard deadline, since a wall clock that jumped must drop no client that works. A resumed
+run starts its phase again.
 """
 
 from __future__ import annotations
@@ -36,6 +38,8 @@ class Presence:
     """Clients with progress within `silence_s`."""
     unknown: Collection[str] = ()
     """Clients that are neither connected nor absent: after a restart they may still join again."""
+    slow: Mapping[str, Dropped] = field(default_factory=dict)
+    """Clients that are not absent, and for which the phase need not wait beyond its hard deadline."""
 
 
 @dataclass(slots=True)
@@ -88,7 +92,9 @@ class Deadlines:
         known = [self._sessions.progress(client_id) for client_id in machine.waited_for(run)]
         return self._clock() - max((watch.seen, *(progress.at for progress in known if progress is not None)))
 
-    def presence(self, run: Run, *, deadline_s: float | None, silence_s: float) -> Presence:
+    def presence(
+        self, run: Run, *, deadline_s: float | None, silence_s: float, hard_deadline_s: float | None = None
+    ) -> Presence:
         """Return the state of a run's clients in its open phase; without a deadline no client is ever absent."""
         watch, now = self._watches.get(run.run_id), self._clock()
         if watch is None or run.current_round is None:
@@ -105,7 +111,11 @@ class Deadlines:
         }
         moving = [name for name in clients if self._moves(name, watch, silence_s)]
         unknown = [name for name in clients if absent[name] is None and not self._sessions.is_connected(name)]
-        return Presence({name: why for name, why in absent.items() if why is not None}, moving, unknown)
+        slow = {}
+        if may_be_away and hard_deadline_s is not None and now - watch.seen >= hard_deadline_s:
+            why_slow = Dropped(DropReason.SLOW, f"not done after {hard_deadline_s:g} s, the hard deadline")
+            slow = {name: why_slow for name in asked if absent[name] is None}
+        return Presence({name: why for name, why in absent.items() if why is not None}, moving, unknown, slow)
 
     def _why_absent(self, client_id: str, watch: _Watch, silence_s: float, *, is_asked: bool) -> Dropped | None:
         now, session = self._clock(), self._sessions.find(client_id)

@@ -7,7 +7,8 @@ so that a change of the wall clock ends no lease.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator
+import threading
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from aggregator.presence.progress import Progress
@@ -22,6 +23,8 @@ class Session:
     client: Client
     token: str
     last_seen: float
+    progress: Progress
+    """Progress of the client; it outlives the session, since a trainer that crashes and joins again has made none."""
     heartbeat: Heartbeat
     """Latest heartbeat."""
     task: Task | None = None
@@ -57,10 +60,11 @@ class Session:
 
 
 class Sessions:
-    """Sessions by client id."""
+    """Sessions by client id. Any thread may call a method; none of them waits."""
 
     def __init__(self, lease_s: float, clock: Callable[[], float]) -> None:
         self.lease_s, self._clock = lease_s, clock
+        self._lock = threading.Lock()  # held while a session begins or ends; what is only read needs none
         self._sessions: dict[str, Session] = {}
         self._progress: dict[str, Progress] = {}
 
@@ -70,6 +74,10 @@ class Sessions:
         Raises:
             ClientIdTaken: Another token holds the session, and its lease has not run out.
         """
+        with self._lock:
+            return self._join(client, token)
+
+    def _join(self, client: Client, token: str) -> Session:
         known = self._sessions.get(client.client_id)
         if known is not None and known.token != token and self._lives(known):
             wait = max(1.0, self.lease_s - self.silent_s(known))
@@ -78,14 +86,17 @@ class Sessions:
                 client_id=client.client_id,
             )
         session = Session(
-            client=client, token=token, last_seen=self._clock(), heartbeat=Heartbeat(client_id=client.client_id)
+            client=client,
+            token=token,
+            last_seen=self._clock(),
+            progress=self._progress.setdefault(client.client_id, Progress()),
+            heartbeat=Heartbeat(client_id=client.client_id),
         )
         if known is not None and known.token == token:
             session.task, session.heartbeat, session.problem = known.task, known.heartbeat, known.problem
             session.num_announced, session.num_problems = known.num_announced, known.num_problems
             session.reported_at, session.logged_left_out = known.reported_at, known.logged_left_out
         self._sessions[client.client_id] = session
-        self._progress.setdefault(client.client_id, Progress())
         return session
 
     def check(self, client_id: str, token: str) -> Session:
@@ -110,18 +121,16 @@ class Sessions:
         """Return a client's session, whatever its token."""
         return self._sessions.get(client_id)
 
-    # Progress outlives a session: a trainer that crashes and joins again has made none.
-
     def record_task(self, session: Session, task: Task) -> None:
         """Record the task handed out to a client."""
         session.task = task
         if task.run is not None:
-            self._progress[session.client.client_id].record_task(task.key, self._clock())
+            session.progress.record_task(task.key, self._clock())
 
     def record_heartbeat(self, session: Session, heartbeat: Heartbeat) -> None:
         """Record a client's heartbeat."""
         session.heartbeat = heartbeat
-        self._progress[session.client.client_id].record_report(heartbeat.activity, heartbeat.progress, self._clock())
+        session.progress.record_report(heartbeat.activity, heartbeat.progress, self._clock())
 
     def record_problem(self, session: Session, problem: ClientProblem) -> None:
         """Record a problem that a client reported."""
@@ -133,12 +142,13 @@ class Sessions:
         session = self._sessions.get(client_id)
         if session is not None and session.token == token:
             session.last_seen = self._clock()
-            self._progress[client_id].record_download(self._clock())
+            session.progress.record_download(self._clock())
 
     def record_upload(self, client_id: str) -> None:
         """Record new bytes of a blob from a client."""
-        if client_id in self._sessions:
-            self._progress[client_id].record_upload(self._clock())
+        session = self._sessions.get(client_id)
+        if session is not None:
+            session.progress.record_upload(self._clock())
 
     def progress(self, client_id: str) -> Progress | None:
         """Return a client's progress; None if it has not joined since the aggregator started."""
@@ -146,9 +156,9 @@ class Sessions:
 
     def forget_progress(self, *, but_of: Collection[str]) -> None:
         """Forget the progress of clients that are neither connected nor named."""
-        self._progress = {
-            name: progress for name, progress in self._progress.items() if name in self._sessions or name in but_of
-        }
+        with self._lock:
+            for name in self._progress.keys() - self._sessions.keys() - set(but_of):
+                del self._progress[name]
 
     def is_connected(self, client_id: str) -> bool:
         """Whether a client's lease has not run out."""
@@ -157,15 +167,25 @@ class Sessions:
 
     def connected(self) -> list[str]:
         """Return the connected clients, sorted."""
-        return sorted(client_id for client_id, session in self._sessions.items() if self._lives(session))
+        return sorted(session.client.client_id for session in self if self._lives(session))
 
     def expired(self) -> list[Session]:
         """Return the sessions whose lease has run out."""
-        return [session for session in self._sessions.values() if not self._lives(session)]
+        return [session for session in self if not self._lives(session)]
 
-    def remove(self, session: Session) -> None:
-        """Forget a session."""
-        del self._sessions[session.client.client_id]
+    def remove(self, session: Session) -> bool:
+        """Forget an expired session; returns False if its client has joined again or given a sign of life meanwhile."""
+        with self._lock:
+            if self._sessions.get(session.client.client_id) is not session or self._lives(session):
+                return False
+            del self._sessions[session.client.client_id]
+            return True
+
+    def restore(self, sessions: Iterable[Session]) -> None:
+        """Take removed sessions back, except those whose clients have joined again."""
+        with self._lock:
+            for session in sessions:
+                self._sessions.setdefault(session.client.client_id, session)
 
     def __iter__(self) -> Iterator[Session]:
         return iter(list(self._sessions.values()))

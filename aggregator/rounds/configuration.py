@@ -1,4 +1,4 @@
-"""Configurations of runs, parsed from their records: once for each text."""
+"""Configurations of runs, parsed from their records: once for each text while a run with it is open."""
 
 from __future__ import annotations
 
@@ -7,12 +7,15 @@ import json
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
+from weakref import WeakValueDictionary
 
 from shared.config.run import RunConfig, parse_run_config
 from shared.types import Run
 
 CACHED = 64
-"""Most configurations in the cache."""
+"""Most configurations that are kept though nobody else holds them; the ledger holds those of open runs."""
+
+_held: WeakValueDictionary[str, RunConfig] = WeakValueDictionary()
 
 
 def config_of(run: Run) -> RunConfig:
@@ -31,7 +34,10 @@ def document_of(run: Run) -> Mapping[str, Any]:
 
 @functools.lru_cache(maxsize=CACHED)
 def _config(config_json: str) -> RunConfig:
-    return parse_run_config(_document(config_json))
+    config = _held.get(config_json)
+    if config is None:
+        config = _held[config_json] = parse_run_config(_document(config_json))
+    return config
 
 
 @functools.lru_cache(maxsize=CACHED)

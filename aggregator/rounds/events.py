@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from aggregator.rounds.machine import waits_for_quorum
-from shared.reasons import sentence_of
+from aggregator.rounds.machine import is_parked, waits_for_quorum
+from shared.reasons import Parked, sentence_of
 from shared.types import Event, Round, RoundPhase, Run, RunStatus
 
 STATUS_EVENTS = {
@@ -17,7 +17,7 @@ STATUS_EVENTS = {
     RunStatus.COMPLETED: "run_completed",
     RunStatus.FAILED: "run_failed",
 }
-"""Event of entering a status; RUNNING after PAUSED is "run_resumed"."""
+"""Event of entering a status; RUNNING or PENDING after PAUSED is "run_resumed", and PAUSED by an error is "run_parked"."""
 
 FINAL_EVENTS = frozenset(STATUS_EVENTS[status] for status in RunStatus if status.is_final)
 """Events that end a run's history."""
@@ -43,8 +43,11 @@ def events_between(before: Run, after: Run, *, now: float) -> list[Event]:
         happened("pause_requested", number=after.round_number)
     if before.is_pause_requested and not after.is_pause_requested and after.status is before.status:
         happened("pause_withdrawn", number=after.round_number)
-    if after.status is not before.status:
-        resumed = (before.status, after.status) == (RunStatus.PAUSED, RunStatus.RUNNING)
+    if isinstance(after.reason, Parked) and is_parked(after) and not is_parked(before):
+        clients = list(after.reason.clients)
+        happened("run_parked", number=after.round_number, reason=sentence_of(after.reason), clients=clients)
+    elif after.status is not before.status:
+        resumed = before.status is RunStatus.PAUSED and after.status in (RunStatus.RUNNING, RunStatus.PENDING)
         name = "run_resumed" if resumed else STATUS_EVENTS[after.status]
         why = {} if after.reason is None else {"reason": sentence_of(after.reason)}
         happened(name, number=after.round_number, **why)
@@ -77,8 +80,15 @@ def _round_events(before: Round | None, after: Round | None, happened: Any) -> N
             num_prototypes=update.num_prototypes,
             **({} if update.norm is None else {"update_norm": update.norm}),
         )
+    for client_id, asked in sorted(after.asked_again.items()):
+        if before is None or before.asked_again.get(client_id) != asked:
+            happened("update_damaged", number=after.number, client_id=client_id, sha256s=list(asked.sha256s))
     for client_id in sorted(set(after.evaluations) - set(before.evaluations if before else ())):
         happened("evaluation_reported", number=after.number, client_id=client_id)
+    for client_id in sorted(set(before.updates if before else ()) - set(after.updates)):
+        happened("update_removed", number=after.number, client_id=client_id)
+    for client_id in sorted(set(before.evaluations if before else ()) - set(after.evaluations)):
+        happened("report_removed", number=after.number, client_id=client_id)
     if before is not None and before.phase is not after.phase:
         data: dict[str, Any] = {}
         if after.phase is RoundPhase.COMMITTED and after.results_json:

@@ -3,9 +3,14 @@
     run      PENDING --roster_met--> RUNNING <--pause/resume--> PAUSED
              RUNNING --finish--> COMPLETED        PENDING, RUNNING, PAUSED --fail--> FAILED
              PENDING, RUNNING, PAUSED --stop--> STOPPING --all_idle--> STOPPED
+             PENDING, RUNNING, PAUSED --park--> PAUSED --wait--> PENDING, if it was pending
 
     round 0  INITIALISING --collected--> COMMITTED
     round t  COLLECTING --collected--> AGGREGATING --aggregated--> EVALUATING --evaluated--> COMMITTED
+             AGGREGATING --reopened--> COLLECTING
+
+A run is parked if its own next step meets an error: it is paused, its reason names the cause, and it takes no step by itself
+until a person resumes it. In a parked run a quarantine also removes what the client sent in the open phase.
 
 A phase closes when all clients that it waits for are done and they make a quorum, by default the whole cohort. With a
 smaller quorum, clients that are absent when the phase is overdue are dropped while the others can make it (`drop_absent`).
@@ -36,8 +41,26 @@ from shared.errors import (
     StaleRound,
     UpdateConflict,
 )
-from shared.reasons import NAMED_ABSENT, Dropped, DropReason, Lack, NobodyLeft, NoQuorum, Reason, Stated, TooFewClients
-from shared.types import BlobRef, Evaluation, PrototypeCounts, Round, RoundPhase, Run, RunStatus, Update
+from shared.reasons import (
+    NAMED_ABSENT,
+    BlobDamaged,
+    Dropped,
+    DropReason,
+    Lack,
+    NobodyJoined,
+    NobodyLeft,
+    NoQuorum,
+    Parked,
+    Reason,
+    Stated,
+    TooFewClients,
+    UpdateDamaged,
+    WaitsForClients,
+)
+from shared.types import AskedAgain, BlobRef, Evaluation, PrototypeCounts, Round, RoundPhase, Run, RunStatus, Update
+
+DAY_S = 86_400.0
+"""Seconds of a day."""
 
 
 class RunEvent(StrEnum):
@@ -50,6 +73,8 @@ class RunEvent(StrEnum):
     ALL_IDLE = "all_idle"
     FINISH = "finish"
     FAIL = "fail"
+    PARK = "park"
+    WAIT = "wait"
 
 
 class RoundEvent(StrEnum):
@@ -58,6 +83,7 @@ class RoundEvent(StrEnum):
     COLLECTED = "collected"
     AGGREGATED = "aggregated"
     EVALUATED = "evaluated"
+    REOPENED = "reopened"
 
 
 RUN_TRANSITIONS: Mapping[tuple[RunStatus, RunEvent], RunStatus] = MappingProxyType(
@@ -65,13 +91,17 @@ RUN_TRANSITIONS: Mapping[tuple[RunStatus, RunEvent], RunStatus] = MappingProxyTy
         (RunStatus.PENDING, RunEvent.ROSTER_MET): RunStatus.RUNNING,
         (RunStatus.PENDING, RunEvent.STOP): RunStatus.STOPPING,
         (RunStatus.PENDING, RunEvent.FAIL): RunStatus.FAILED,
+        (RunStatus.PENDING, RunEvent.PARK): RunStatus.PAUSED,
         (RunStatus.RUNNING, RunEvent.PAUSE): RunStatus.PAUSED,
         (RunStatus.RUNNING, RunEvent.STOP): RunStatus.STOPPING,
         (RunStatus.RUNNING, RunEvent.FINISH): RunStatus.COMPLETED,
         (RunStatus.RUNNING, RunEvent.FAIL): RunStatus.FAILED,
+        (RunStatus.RUNNING, RunEvent.PARK): RunStatus.PAUSED,
         (RunStatus.PAUSED, RunEvent.RESUME): RunStatus.RUNNING,
         (RunStatus.PAUSED, RunEvent.STOP): RunStatus.STOPPING,
         (RunStatus.PAUSED, RunEvent.FAIL): RunStatus.FAILED,
+        (RunStatus.PAUSED, RunEvent.PARK): RunStatus.PAUSED,
+        (RunStatus.PAUSED, RunEvent.WAIT): RunStatus.PENDING,
         (RunStatus.STOPPING, RunEvent.ALL_IDLE): RunStatus.STOPPED,
     }
 )
@@ -82,6 +112,7 @@ ROUND_TRANSITIONS: Mapping[tuple[RoundPhase, RoundEvent], RoundPhase] = MappingP
         (RoundPhase.INITIALISING, RoundEvent.COLLECTED): RoundPhase.COMMITTED,
         (RoundPhase.COLLECTING, RoundEvent.COLLECTED): RoundPhase.AGGREGATING,
         (RoundPhase.AGGREGATING, RoundEvent.AGGREGATED): RoundPhase.EVALUATING,
+        (RoundPhase.AGGREGATING, RoundEvent.REOPENED): RoundPhase.COLLECTING,
         (RoundPhase.EVALUATING, RoundEvent.EVALUATED): RoundPhase.COMMITTED,
     }
 )
@@ -117,7 +148,25 @@ def resume(run: Run) -> Run:
     """Return the resumed run, or the run with its requested pause withdrawn. Resuming twice changes nothing."""
     if run.status is RunStatus.RUNNING:
         return replace(run, is_pause_requested=False)
-    return move(run, RunEvent.RESUME)
+    if isinstance(run.reason, Parked) and run.reason.is_pending:
+        return move(run, RunEvent.WAIT, reason=WaitsForClients())
+    resumed = move(run, RunEvent.RESUME)
+    return replace(resumed, reason=_damage(resumed))
+
+
+def park(run: Run, reason: Reason) -> Run:
+    """Return the run paused because it cannot go on without a person; `resume` tries again.
+
+    A run that is parked, is stopping or has ended is returned unchanged.
+    """
+    if run.status is RunStatus.STOPPING or run.status.is_final or is_parked(run):
+        return run
+    return move(run, RunEvent.PARK, reason=reason)
+
+
+def is_parked(run: Run) -> bool:
+    """Whether the run is paused because of an error in its own step, or of damage that only a person can repair."""
+    return run.status is RunStatus.PAUSED and isinstance(run.reason, Parked | BlobDamaged)
 
 
 def stop(run: Run, *, reason: str) -> Run:
@@ -125,6 +174,13 @@ def stop(run: Run, *, reason: str) -> Run:
     if run.status is RunStatus.STOPPING or run.status.is_final:
         return run
     return move(run, RunEvent.STOP, reason=Stated(reason))
+
+
+def expire(run: Run, *, now: float, pending_s: float) -> Run:
+    """Return the run stopping if its roster has been incomplete for longer than `pending_s`; else unchanged."""
+    if run.status is not RunStatus.PENDING or now - run.created_at <= pending_s:
+        return run
+    return move(run, RunEvent.STOP, reason=NobodyJoined(pending_s / DAY_S))
 
 
 def last_committed(run: Run) -> int | None:
@@ -186,10 +242,14 @@ def admit(run: Run, clients: Iterable[str]) -> Run:
 def quarantine(run: Run, client_id: str, reason: str) -> Run:
     """Return the run with a client quarantined: dropped from the open round, and in no later cohort.
 
-    Updates and reports that the client has committed in the open round stay. Quarantining it again, or in a run that has
-    ended, changes nothing.
+    Updates and reports that the client has committed in the open round stay, unless the run is parked: they may be the
+    cause. Quarantining it again changes nothing else, and in a run that has ended nothing at all.
     """
-    if run.status.is_final or client_id in run.quarantined:
+    if run.status.is_final:
+        return run
+    if is_parked(run) and run.current_round is not None:
+        run = _with_round(run, _without(run.current_round, client_id))
+    if client_id in run.quarantined:
         return run
     run = replace(run, quarantined=dict(sorted({**run.quarantined, client_id: reason}.items())))
     current = run.current_round
@@ -237,7 +297,10 @@ def add_update(run: Run, number: int, update: Update, *, now: float, quorum: Quo
         model = update.payload.tensor_group("model")
         run = replace(run, model=model)
         current = replace(current, model=model, prototypes=run.prototypes)
-    return close_updates(replace(run, current_round=current), now=now, quorum=quorum)
+    run = replace(run, current_round=current)
+    if isinstance(run.reason, UpdateDamaged):
+        run = replace(run, reason=_damage(run))
+    return close_updates(run, now=now, quorum=quorum)
 
 
 def close_updates(run: Run, *, now: float, quorum: Quorum = WHOLE_COHORT) -> Run:
@@ -248,7 +311,7 @@ def close_updates(run: Run, *, now: float, quorum: Quorum = WHOLE_COHORT) -> Run
     current = run.current_round
     if current is None or current.phase not in (RoundPhase.INITIALISING, RoundPhase.COLLECTING):
         return run
-    if run.status not in (RunStatus.RUNNING, RunStatus.PAUSED):
+    if run.status not in (RunStatus.RUNNING, RunStatus.PAUSED) or is_parked(run):
         return run
     is_made = current.phase is RoundPhase.INITIALISING and bool(current.updates)
     if not is_made and (waited_for(run) or not current.updates or _lack(run, current.updates, quorum)):
@@ -280,11 +343,45 @@ def aggregated(
     Raises:
         RoundClosed: The round is not the open one, or is not being aggregated.
     """
-    current = run.current_round
-    if current is None or current.number != number or current.phase is not RoundPhase.AGGREGATING:
-        raise RoundClosed(f"round {number} is not being aggregated", run_id=run.run_id, round=number)
+    current = _being_aggregated(run, number)
     current = replace(current, model=model, prototypes=prototypes, prototype_counts=prototype_counts)
     return replace(run, reason=None, current_round=_advance(current, RoundEvent.AGGREGATED, now))
+
+
+def ask_again(run: Run, number: int, damaged: Mapping[str, tuple[str, ...]], *, now: float) -> Run:
+    """Return the run collecting again: the damaged updates leave the round, and their clients are asked for them again.
+
+    Args:
+        run: The run.
+        number: The round that cannot be aggregated.
+        damaged: SHA-256 of damaged or missing blobs by the client that committed them; not empty.
+        now: Time in seconds since the epoch.
+
+    Raises:
+        RoundClosed: The round is not the open one, or is not being aggregated.
+    """
+    current = _being_aggregated(run, number)
+    asked = {
+        name: AskedAgain(times=current.asked_again[name].times + 1 if name in current.asked_again else 1, sha256s=blobs)
+        for name, blobs in damaged.items()
+    }
+    current = replace(
+        _advance(current, RoundEvent.REOPENED, now),
+        updates={name: update for name, update in current.updates.items() if name not in damaged},
+        asked_again=dict(sorted({**current.asked_again, **asked}.items())),
+    )
+    run = replace(run, current_round=current)
+    return replace(run, reason=_damage(run))
+
+
+def _damage(run: Run) -> UpdateDamaged | None:
+    """Return the reason of a run that waits for damaged updates; None if it waits for none."""
+    current = run.current_round
+    if current is None or current.phase is not RoundPhase.COLLECTING:
+        return None
+    waiting = waited_for(run)
+    blobs = {name: asked.sha256s for name, asked in current.asked_again.items() if name in waiting}
+    return UpdateDamaged(round_number=current.number, blobs=blobs) if blobs else None
 
 
 def add_evaluation(run: Run, number: int, evaluation: Evaluation) -> Run:
@@ -332,6 +429,7 @@ def drop_absent(
     run: Run,
     *,
     absent: Mapping[str, Dropped],
+    slow: Mapping[str, Dropped] = MappingProxyType({}),
     moving: Collection[str] = (),
     unknown: Collection[str] = (),
     quorum: Quorum = WHOLE_COHORT,
@@ -347,6 +445,8 @@ def drop_absent(
     Args:
         run: A run; returned unchanged if it is not running or its round waits for no client.
         absent: The absent clients that an overdue phase need not wait for, with reasons; see presence/deadlines.py.
+        slow: Clients that a phase beyond its hard deadline need not wait for, with reasons. Unlike absent ones they are
+            expected as long as the others cannot make the quorum.
         moving: Clients that made progress lately.
         unknown: Clients whose state is not known yet. A run that waits for them continues to wait.
         quorum: The quorum of the phase.
@@ -359,6 +459,8 @@ def drop_absent(
     owing = _owing(run)
     if waits_for_quorum(run) and any(name in unknown for name in owing):
         return run
+    if slow and _can_do_without(run, {**slow, **absent}, quorum):
+        absent = {**slow, **absent}
     current = _taking_back(current, {name for name in owing if name in moving and name not in absent})
     late = {name: absent[name] for name in owing if name in absent and name not in current.dropped}
     rest = set(owing) - set(current.dropped) - set(late)
@@ -373,7 +475,8 @@ def drop_absent(
     else:
         lack = _lack(run, {*_done(current), *rest}, quorum)
     if lack is None:
-        return _with_reason(_with_round(run, _dropping(current, late)), None)
+        run = _with_round(run, _dropping(current, late))
+        return _with_reason(run, _damage(run))
     # A client without an update need not report, but may; its report may be the only one that still comes.
     missing: dict[str, Dropped | None] = {
         name: why for name, why in current.dropped.items() if name not in {*run.quarantined, *_done(current)}
@@ -415,6 +518,16 @@ def _owing(run: Run) -> list[str]:
     return sorted(set(asked) - set(_done(current)) - set(run.quarantined))
 
 
+def _can_do_without(run: Run, away: Collection[str], quorum: Quorum) -> bool:
+    """Whether the open phase can go on without these clients."""
+    current = run.current_round
+    assert current is not None
+    rest = [name for name in _owing(run) if name not in away]
+    if current.phase is RoundPhase.INITIALISING:
+        return any(name not in current.cohort and name not in away for name in eligible(run))
+    return _lack(run, {*_done(current), *rest}, quorum) is None
+
+
 def _lack(run: Run, here: Collection[str], quorum: Quorum) -> Lack | None:
     """Return the clients or domains that the open phase lacks for its quorum; a client without an update need not report."""
     current = run.current_round
@@ -425,6 +538,23 @@ def _lack(run: Run, here: Collection[str], quorum: Quorum) -> Lack | None:
 
 def _dropping(current: Round, clients: Mapping[str, Dropped]) -> Round:
     return replace(current, dropped=dict(sorted({**current.dropped, **clients}.items()))) if clients else current
+
+
+def _without(current: Round, client_id: str) -> Round:
+    """Return an open round without a client's update and report; if it waited for its aggregation, it collects again.
+
+    A model that is aggregated already still holds the client's share.
+    """
+    if current.phase is RoundPhase.COMMITTED or client_id not in {**current.updates, **current.evaluations}:
+        return current
+    if current.phase is RoundPhase.AGGREGATING:
+        began = min(current.phase_started_at.values())  # of the same phase: its deadline has not moved
+        current = _advance(current, RoundEvent.REOPENED, began)
+    return replace(
+        current,
+        updates={name: update for name, update in current.updates.items() if name != client_id},
+        evaluations={name: report for name, report in current.evaluations.items() if name != client_id},
+    )
 
 
 def _taking_back(current: Round, clients: Collection[str]) -> Round:
@@ -474,6 +604,13 @@ def _round_in(run: Run, number: int, phases: tuple[RoundPhase, ...], client_id: 
         if current.phase is RoundPhase.COMMITTED:
             raise LateReport(f"round {number} is {current.phase} and takes no more {what}", **facts)
         raise EarlyReport(f"round {number} is {current.phase} and takes no {what} yet", **facts)
+    return current
+
+
+def _being_aggregated(run: Run, number: int) -> Round:
+    current = run.current_round
+    if current is None or current.number != number or current.phase is not RoundPhase.AGGREGATING:
+        raise RoundClosed(f"round {number} is not being aggregated", run_id=run.run_id, round=number)
     return current
 
 

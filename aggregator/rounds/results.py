@@ -6,8 +6,10 @@ timings.jsonl, outside every hash.
 
 from __future__ import annotations
 
+import math
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from fractions import Fraction
 from importlib import metadata
 from typing import Any
 
@@ -45,13 +47,19 @@ def accuracy_by_domain(
 
 
 def mean_losses(updates: Sequence[Update]) -> dict[str, float]:
-    """Mean training loss by term over the cohort, weighted by number of samples, summed in the order given."""
+    """Mean training loss by term over the cohort, weighted by number of samples, summed in the order given.
+
+    A sum beyond the range of float64 is computed again without rounding: a mean of finite losses is finite.
+    """
     names = sorted({name for update in updates for name in update.losses})
     means = {}
     for name in names:
         having = [update for update in updates if name in update.losses]
         weight = sum(update.num_examples for update in having)
         means[name] = sum(update.losses[name] * update.num_examples for update in having) / max(weight, 1)
+        if not math.isfinite(means[name]):
+            total = sum((Fraction(update.losses[name]) * update.num_examples for update in having), Fraction())
+            means[name] = float(total / max(weight, 1))
     return means
 
 
@@ -100,14 +108,25 @@ def metrics_line(
     }
 
 
-def timings_line(current: Round, *, now: float) -> dict[str, Any]:
-    """The round's line of timings.jsonl: seconds of each phase, and each client's own measurements."""
+def timings_line(current: Round, *, now: float, interrupted: Collection[str] = ()) -> dict[str, Any]:
+    """The round's line of timings.jsonl: seconds of each phase, and each client's own measurements.
+
+    Args:
+        current: The evaluated round.
+        now: Time in seconds since the epoch.
+        interrupted: Phases in which the aggregator was started anew. Their seconds and the total are None: two processes
+            measured them, and the wall clock between the two may have jumped.
+    """
     phases = [phase for phase in RoundPhase if phase.value in current.phase_started_at]
     starts = [current.phase_started_at[phase.value] for phase in phases] + [now]
-    seconds = {phase.value: starts[index + 1] - starts[index] for index, phase in enumerate(phases)}
+    seconds = {
+        phase.value: None if phase.value in interrupted else starts[index + 1] - starts[index]
+        for index, phase in enumerate(phases)
+    }
+    known = [value for value in seconds.values() if value is not None]
     return {
         "round": current.number,
-        "seconds": {**seconds, "total": sum(seconds.values())},
+        "seconds": {**seconds, "total": sum(known) if len(known) == len(seconds) else None},
         "bytes_received": sum(blob.size_bytes for update in current.updates.values() for blob in update.payload.blobs),
         "clients": {
             client_id: dict(current.updates[client_id].timings)

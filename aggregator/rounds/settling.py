@@ -43,6 +43,20 @@ class Surroundings:
     """Commits an evaluated round with its results."""
 
 
+def concerns(run: Run, client_id: str) -> bool:
+    """Whether a client that joins may let a run take a step by itself: its roster is complete, or takes the client in."""
+    if run.status is RunStatus.PENDING:
+        return not run.roster or client_id in run.roster
+    return machine.may_open_another(run)
+
+
+def may_settle(run: Run, is_connected: Callable[[str], bool]) -> bool:
+    """Whether a run may have a next step by itself; for most runs that wait, this is known without their configuration."""
+    if run.status is RunStatus.PENDING:
+        return not run.roster or all(map(is_connected, machine.eligible(run)))
+    return run.status in (RunStatus.RUNNING, RunStatus.PAUSED) and not machine.is_parked(run)
+
+
 def settled(run: Run, around: Surroundings, *, now: float) -> Run:
     """Return the run after the next step that it takes by itself, or the same run if there is none."""
     rule = around.rule
@@ -53,7 +67,7 @@ def settled(run: Run, around: Surroundings, *, now: float) -> Run:
         if rule.min_clients is not None and len(connected) >= rule.min_clients:
             return machine.move(machine.admit(run, connected), RunEvent.ROSTER_MET)
         return run
-    if run.status not in (RunStatus.RUNNING, RunStatus.PAUSED):
+    if run.status not in (RunStatus.RUNNING, RunStatus.PAUSED) or machine.is_parked(run):
         return run
     if machine.has_open_round(run):
         quorum = around.quorum(run)

@@ -32,12 +32,15 @@ def task_in(run: Run, client_id: str) -> Task | None:
         kind, payload = TaskKind.EVALUATE, Payload(tensor_groups=_blobs(current.model), prototype_sets=sets)
     if kind is TaskKind.WAIT:
         return None
+    asked = current.asked_again.get(client_id) if kind is TaskKind.TRAIN else None
     return Task(
         kind=kind,
         run=spec_of(run),
         round=current.number,
         total_rounds=run.total_rounds,
         payload=payload,
+        missing=() if asked is None else asked.sha256s,
+        times_asked=0 if asked is None else asked.times,
     )
 
 

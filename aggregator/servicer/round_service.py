@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 import time
 from collections.abc import AsyncIterator
@@ -13,12 +12,13 @@ from aggregator.coordinator.service import Coordinator
 from aggregator.coordinator.transfers import Receiver
 from aggregator.servicer.blob_pieces import pieces_of
 from aggregator.servicer.calls import Context, call, in_time
-from aggregator.servicer.wakeups import Wakeups, first_of
+from aggregator.servicer.inline_tasks import InlineTasks
+from aggregator.servicer.wakeups import TaskStream, Wakeups
 from shared.convert.clients import heartbeat_from_proto
 from shared.convert.evaluations import evaluation_from_report
 from shared.convert.membership import client_from_join, membership_to_proto
-from shared.convert.tasks import poll_from_proto, task_to_proto
-from shared.convert.updates import committed_to_proto, update_from_commit
+from shared.convert.tasks import poll_from_proto
+from shared.convert.updates import committed_to_proto, inline_blobs_of, update_from_commit
 from shared.convert.uploads import UploadHeader, upload_header_from_proto
 from shared.errors import MalformedRequest, NotAMember
 from shared.gen.fedplcc.v1 import round_service_pb2 as round_pb2
@@ -45,7 +45,6 @@ class RoundServicer(round_grpc.RoundServiceServicer):
     ) -> None:
         self._coordinator, self._wakeups, self._lease_check_s = coordinator, wakeups, lease_check_s
         self._idle_s, self._max_hold_s = idle_s, max_hold_s
-        self._streams: dict[str, asyncio.Event] = {}
 
     async def Join(self, request: round_pb2.JoinRequest, context: Context) -> round_pb2.JoinResponse:
         """See RoundService.Join."""
@@ -60,41 +59,39 @@ class RoundServicer(round_grpc.RoundServiceServicer):
         client_id, token = request.client_id, request.instance_token
         poll = poll_from_proto(request.poll) if request.HasField("poll") else None
         known = None if poll is None else poll.known
+        inline = InlineTasks(self._coordinator, request)
         held_until = math.inf if poll is None else time.monotonic() + min(poll.hold_s, self._max_hold_s)
-        superseded = asyncio.Event()
-        changed = self._wakeups.tasks()
-        task = await call(self._coordinator.task, client_id, token)
-        if client_id in self._streams:
-            self._streams[client_id].set()
-        self._streams[client_id] = superseded
+        # A task is read from memory, and nothing is awaited until the stream can be woken: no change is missed.
+        task = self._coordinator.task(client_id, token)
+        stream = self._wakeups.open_stream(client_id)
         try:
             while True:
                 if task.key != known:
-                    yield round_pb2.SyncRoundResponse(task=task_to_proto(task))
+                    yield await inline.response(task)
                     known = task.key
                     if poll is not None:
                         yield _stream_end(_End.REASON_POLL_ANSWERED)
                         return
                 rest_s = max(0.0, held_until - time.monotonic())
-                await first_of(changed, superseded, timeout_s=min(self._lease_check_s, rest_s))
-                reason = self._end_reason(superseded, held_until)
+                await stream.wait(min(self._lease_check_s, rest_s))
+                reason = self._end_reason(stream, held_until)
                 if reason is not None:
                     yield _stream_end(reason)
                     return
-                changed = self._wakeups.tasks()
                 try:
-                    task = await call(self._coordinator.task_if_connected, client_id, token)
+                    task = self._coordinator.task_if_connected(client_id, token)
                 except NotAMember:
                     yield _stream_end(_End.REASON_LEASE_EXPIRED)
                     return
         finally:
-            if self._streams.get(client_id) is superseded:
-                del self._streams[client_id]
+            self._wakeups.close_stream(client_id, stream)
 
     async def Heartbeat(self, request: round_pb2.HeartbeatRequest, context: Context) -> round_pb2.HeartbeatResponse:
         """See RoundService.Heartbeat."""
         heartbeat = heartbeat_from_proto(request)
-        is_wanted = await call(self._coordinator.heartbeat, heartbeat, request.instance_token)
+        is_wanted = self._coordinator.sign_of_life(heartbeat, request.instance_token)
+        if self._coordinator.has_consequences(heartbeat):
+            await call(self._coordinator.draw_consequences, heartbeat, request.instance_token)
         directive = round_pb2.HeartbeatResponse.Directive
         return round_pb2.HeartbeatResponse(
             directive=directive.DIRECTIVE_CONTINUE if is_wanted else directive.DIRECTIVE_STOP
@@ -167,6 +164,7 @@ class RoundServicer(round_grpc.RoundServiceServicer):
             request.run_id,
             request.round,
             update,
+            inline_blobs_of(request),
         )
         return round_pb2.CommitUpdateResponse(committed=committed_to_proto(committed))
 
@@ -228,10 +226,10 @@ class RoundServicer(round_grpc.RoundServiceServicer):
             if receiver is not None:
                 receiver.close()
 
-    def _end_reason(self, superseded: asyncio.Event, held_until: float) -> round_pb2.StreamEnd.Reason | None:
+    def _end_reason(self, stream: TaskStream, held_until: float) -> round_pb2.StreamEnd.Reason | None:
         if self._wakeups.is_closing:
             return _End.REASON_SHUTTING_DOWN
-        if superseded.is_set():
+        if stream.is_superseded:
             return _End.REASON_SUPERSEDED
         return _End.REASON_POLL_ANSWERED if time.monotonic() >= held_until else None
 

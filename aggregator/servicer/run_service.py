@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, contextmanager
@@ -38,6 +39,10 @@ MAX_CREATIONS = 16
 """Requests to create runs at the same time: one configuration is read and checked, the others wait."""
 MAX_CONFIG_CHARACTERS = 3 << 20
 """Longest configuration: a body of 1 MiB at the gateway, whose characters of two bytes are six in canonical JSON."""
+
+
+BETWEEN_READS_S = 0.05
+"""Shortest time between two looks of a follower into the history."""
 
 
 class RunServicer(run_grpc.RunServiceServicer):
@@ -186,7 +191,7 @@ class RunServicer(run_grpc.RunServiceServicer):
         cursor, run_id = request.after_sequence, request.run_id
         limit = MAX_PAGE if request.follow else page_size(request.page_size, default=MAX_PAGE, most=MAX_PAGE)
         while True:
-            changed = self._wakeups.events()
+            changed, read_at = self._wakeups.events(), time.monotonic()
             has_ended = bool(run_id) and await call(self._coordinator.has_ended, run_id)
             events = await call(
                 self._coordinator.list_events,
@@ -206,8 +211,10 @@ class RunServicer(run_grpc.RunServiceServicer):
             is_last = bool(run_id) and bool(events) and events[-1].type in FINAL_EVENTS
             if not request.follow or is_last or (has_ended and not events) or self._wakeups.is_closing:
                 return
-            if not events:
+            if len(events) < limit and not has_ended:
                 await changed.wait()
+                # Told once for changes that follow each other closely.
+                await asyncio.sleep(max(0.0, read_at + BETWEEN_READS_S - time.monotonic()))
 
     async def ListClients(self, request: run_pb2.ListClientsRequest, context: Context) -> run_pb2.ListClientsResponse:
         """See RunService.ListClients."""

@@ -1,49 +1,74 @@
-"""Wakeups: streams wait here until the coordinator changes something."""
+"""Wakeups: streams wait here until the coordinator changes something that concerns them."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection
+
+
+class TaskStream:
+    """A client's open stream of tasks, on the event loop's thread."""
+
+    def __init__(self) -> None:
+        self.is_superseded = False
+        """Whether the same instance has opened a newer one."""
+        self._woken = asyncio.Event()
+
+    def wake(self) -> None:
+        """End the wait, or the next one if nobody waits."""
+        self._woken.set()
+
+    async def wait(self, timeout_s: float) -> None:
+        """Wait until the task may have changed since the last wait, `timeout_s` seconds at most."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._woken.wait()
+        except TimeoutError:
+            pass
+        self._woken.clear()
 
 
 class Wakeups:
-    """Events that wake waiting streams after a change; `notify` may be called from any thread."""
+    """Streams that wait for a change; `notify` may be called from any thread, the rest on the event loop's."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._tasks, self._events = asyncio.Event(), asyncio.Event()
+        self._streams: dict[str, TaskStream] = {}
+        self._events = asyncio.Event()
         self.is_closing = False
 
-    def notify(self, tasks_changed: bool) -> None:
-        """Wake the streams that wait for events; also those that wait for tasks, if tasks may have changed."""
+    def notify(self, tasks_of: Collection[str]) -> None:
+        """Wake the streams that wait for events, and those of the clients whose task may have changed."""
         if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._wake, tasks_changed)
+            self._loop.call_soon_threadsafe(self._wake, tasks_of)
 
     def close(self) -> None:
         """Wake every stream for the last time, so that it ends with a reason."""
         self.is_closing = True
-        self._wake(True)
+        self._wake(list(self._streams))
 
-    def tasks(self) -> asyncio.Event:
-        """Return an event that is set when tasks may have changed after this call."""
-        return self._tasks
+    def open_stream(self, client_id: str) -> TaskStream:
+        """Return a new stream of a client's tasks, which supersedes its older one."""
+        older = self._streams.get(client_id)
+        if older is not None:
+            older.is_superseded = True
+            older.wake()
+        stream = self._streams[client_id] = TaskStream()
+        return stream
+
+    def close_stream(self, client_id: str, stream: TaskStream) -> None:
+        """Forget a stream."""
+        if self._streams.get(client_id) is stream:
+            del self._streams[client_id]
 
     def events(self) -> asyncio.Event:
         """Return an event that is set when the history may have grown after this call."""
         return self._events
 
-    def _wake(self, tasks_changed: bool) -> None:
+    def _wake(self, tasks_of: Collection[str]) -> None:
         self._events.set()
         self._events = asyncio.Event()
-        if tasks_changed:
-            self._tasks.set()
-            self._tasks = asyncio.Event()
-
-
-async def first_of(*events: asyncio.Event, timeout_s: float) -> None:
-    """Wait until one of the events is set, `timeout_s` seconds at most."""
-    waits = [asyncio.ensure_future(event.wait()) for event in events]
-    try:
-        await asyncio.wait(waits, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for wait in waits:
-            wait.cancel()
+        for client_id in tasks_of:
+            stream = self._streams.get(client_id)
+            if stream is not None:
+                stream.wake()

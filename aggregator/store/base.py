@@ -42,6 +42,15 @@ class Transaction(Protocol):
     def add_update(self, run_id: str, round_number: int, committed: Update) -> None:
         """Insert a committed update, its blobs, and the fact that this client stored them; the key is new."""
 
+    def end_damaged_run(self, run_id: str) -> None:
+        """Record that a run with a damaged row was stopped; nothing else of it changes, and it stays damaged."""
+
+    def remove_update(self, run_id: str, round_number: int, removed: Update) -> None:
+        """Delete an update, and that its client has stored its blobs; missing rows are fine."""
+
+    def remove_evaluation(self, run_id: str, round_number: int, client_id: str) -> None:
+        """Delete a report; a missing row is fine."""
+
     def add_evaluation(self, run_id: str, round_number: int, evaluation: Evaluation) -> None:
         """Insert a report; the key is new."""
 
@@ -85,6 +94,9 @@ class Store(Protocol):
 
     def list_runs(self, *, limit: int, before: str = "") -> list[Run]:
         """Return runs older than `before`, newest first; their rounds carry no updates or evaluations."""
+
+    def run_ids(self) -> list[str]:
+        """Return the ids of all runs, newest first; it reads nothing else of them."""
 
     def list_rounds(self, run_id: str, *, after: int = -1, limit: int = 1000) -> list[Round]:
         """Return a run's rounds after a number, in order, without updates and evaluations."""

@@ -47,7 +47,7 @@ def open_store(folder: Path, url: str | None, *, on_lost: Callable[[str], None])
                 "FEDPLCC_DATABASE_URL, or choose another directory with --state-dir"
             )
         _require_database_of_blobs(folder)
-        return SqlStore.in_folder(folder)
+        return SqlStore.in_folder(folder, on_lost=on_lost)
     if (folder / SQLITE).exists():
         raise InvalidConfig(
             f"the state directory {folder} keeps its runs in {SQLITE}, and nothing moves them to PostgreSQL: choose another "

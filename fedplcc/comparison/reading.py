@@ -392,7 +392,9 @@ def _picture(path: Path) -> CellPicture:
 
 def _measured(timing: Mapping[str, Any]) -> dict[str, float]:
     """Return the seconds by phase and the bytes that clients sent and received, to train and to evaluate."""
-    seconds = {f"seconds.{phase}": value for phase, value in sorted(timing.get("seconds", {}).items())}
+    seconds = {
+        f"seconds.{phase}": value for phase, value in sorted(timing.get("seconds", {}).items()) if value is not None
+    }
     clients = list(timing.get("clients", {}).values())
     if not clients:
         return seconds

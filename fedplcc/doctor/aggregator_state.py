@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from aggregator.coordinator.garbage import Keep, all_runs, needed_blobs, rounds_of
@@ -12,6 +12,9 @@ from aggregator.rounds.machine import last_committed
 from aggregator.store.base import Store
 from aggregator.store.blobs.files import BlobFiles, sha256_of
 from aggregator.store.blobs.garbage_lock import no_collection
+from aggregator.store.database.connections import database_errors
+from aggregator.store.database.row_check import damaged_rows
+from aggregator.store.database.sql_store import SqlStore
 from aggregator.store.opening import SQLITE
 from fedplcc.doctor.database import server
 from fedplcc.doctor.findings import Finding, Subject, in_bytes, ok, problem, warning
@@ -19,7 +22,8 @@ from fedplcc.doctor.state_folder import aggregator_state, room
 from fedplcc.doctor.trainer_state import examine_trainer_state, is_trainer_state
 from fedplcc.state.backup import MANIFEST
 from fedplcc.state.snapshot import require_state, snapshot
-from shared.errors import FedplccError
+from shared.errors import FedplccError, RowCorrupt
+from shared.reasons import RowDamaged
 from shared.types import Event, EventQuery, Round, RoundPhase, Run, RunStatus
 
 LEAST = Keep(models=1, prototypes=0, updates=0)
@@ -42,6 +46,7 @@ def examine_state(subject: Subject) -> Iterator[Finding]:
         yield from aggregator_state(subject)
         yield from server(subject)
         with no_collection(state), snapshot(state, subject.database_url) as store:
+            yield from damaged(store)
             yield from blobs(state, store)
             yield from needed(store)
             yield from sequence(store)
@@ -51,6 +56,26 @@ def examine_state(subject: Subject) -> Iterator[Finding]:
         yield problem(
             "state", error.detail if ":" in error.detail or ";" in error.detail else f"{error.detail}: {RESTORE}"
         )
+
+
+def damaged(store: SqlStore) -> Iterator[Finding]:
+    """Check the digest of every row."""
+    with database_errors("cannot read the database"), store.database.engine.connect() as connection:
+        found = list(damaged_rows(connection))
+    if found:
+        named = [f"{'/'.join(map(str, row.key))} of {row.table}{_of_run(row.run_id)}" for row in found]
+        yield problem("rows", f"damaged, {_several(named)}: their runs wait; {RESTORE}, or stop them")
+    else:
+        yield ok("rows", "each with its digest")
+
+
+def _of_run(run_id: str) -> str:
+    return f" (run {run_id})" if run_id else ""
+
+
+def whole_runs(store: Store) -> Iterator[Run]:
+    """Runs without a damaged row that matters; `damaged` names the others."""
+    return (run for run in all_runs(store) if not isinstance(run.reason, RowDamaged))
 
 
 def blobs(state: Path, store: Store) -> Iterator[Finding]:
@@ -79,13 +104,15 @@ def named(store: Store) -> Iterator[tuple[str, int]]:
 def needed(store: Store) -> Iterator[Finding]:
     """Check that the database has each run's first and last model, and all blobs that its open round needs."""
     missing, num_collected = [], 0
-    for run in all_runs(store):
-        known = rounds_of(store, run, LEAST)
-        gone = [sha256 for sha256 in needed_blobs(run, known, LEAST) if store.find_blob(sha256) is None]
-        if gone:
-            missing.append(f"run {run.run_id} lacks {', '.join(sorted(sha256[:12] for sha256 in gone)[:MOST_NAMED])}")
-        models = [each.model for each in committed_rounds(store, run.run_id) if each.model is not None]
-        num_collected += sum(store.find_blob(model.sha256) is None for model in models)
+    for run in whole_runs(store):
+        with suppress(RowCorrupt):
+            known = rounds_of(store, run, LEAST)
+            gone = [sha256 for sha256 in needed_blobs(run, known, LEAST) if store.find_blob(sha256) is None]
+            if gone:
+                names = ", ".join(sorted(sha256[:12] for sha256 in gone)[:MOST_NAMED])
+                missing.append(f"run {run.run_id} lacks {names}")
+            models = [each.model for each in committed_rounds(store, run.run_id) if each.model is not None]
+            num_collected += sum(store.find_blob(model.sha256) is None for model in models)
     if missing:
         yield problem("models", f"the database lacks blobs that runs need: {_several(missing)}; {RESTORE}")
     elif num_collected:
@@ -112,10 +139,16 @@ def all_rounds(store: Store, run_id: str) -> Iterator[Round]:
 def sequence(store: Store) -> Iterator[Finding]:
     """Check that the events' numbers have no gap."""
     expected, holes, count = 1, [], 0
+    known, gone = set(store.run_ids()), dict[str, int]()
     for event in history(store):
+        if event.run_id and event.run_id not in known:
+            gone[event.run_id] = gone.get(event.run_id, 0) + 1
         if event.sequence != expected:
             holes.append(f"{expected} to {event.sequence - 1}")
         expected, count = event.sequence + 1, count + 1
+    if gone:
+        lost = [f"{run_id} with {num_events:,} events" for run_id, num_events in gone.items()]
+        yield problem("history", f"runs are missing, {_several(lost)}: somebody changed the database; {RESTORE}")
     if holes:
         yield problem("history", f"events are missing, {_several(holes)}: somebody changed the database; {RESTORE}")
     else:
@@ -133,9 +166,10 @@ def history(store: Store, run_id: str = "") -> Iterator[Event]:
 def runs(store: Store) -> Iterator[Finding]:
     """Check each run against its history."""
     count, wrong = 0, []
-    for run in all_runs(store):
+    for run in whole_runs(store):
         count += 1
-        wrong += [f"run {run.run_id}: {why}" for why in contradictions(store, run)]
+        with suppress(RowCorrupt):
+            wrong += [f"run {run.run_id}: {why}" for why in contradictions(store, run)]
     if wrong:
         yield problem("runs", f"the history contradicts the database, {_several(wrong)}; {RESTORE}")
     else:
@@ -166,9 +200,8 @@ def contradictions(store: Store, run: Run) -> Iterator[str]:
 
 def _of_rounds(store: Store, run: Run, events: Sequence[Event]) -> Iterator[str]:
     """Updates and reports of each round: in the history and in the store."""
-    recorded = Counter(
-        (event.round, event.type) for event in events if event.type in ("update_committed", "evaluation_reported")
-    )
+    sent = {what: _senders(events, what) for what in ("update_committed", "evaluation_reported")}
+    quarantined = {event.client_id for event in events if event.type == "client_quarantined"}
     numbers = [each.number for each in all_rounds(store, run.run_id)]
     if numbers != list(range(len(numbers))) or len(numbers) != run.round_number + 1:
         yield "rounds are missing in the database"
@@ -177,14 +210,30 @@ def _of_rounds(store: Store, run: Run, events: Sequence[Event]) -> Iterator[str]
         if whole is None:
             continue
         for what, found in (("update_committed", whole.updates), ("evaluation_reported", whole.evaluations)):
-            if recorded[number, what] != len(found):
-                yield f"round {number} has {len(found)} and its history {recorded[number, what]} of {what}"
+            said = sent[what].get(number, set())
+            # Quarantining a client in a parked run removes what it sent.
+            if not set(found) <= said or not said - quarantined <= set(found):
+                yield f"round {number} has {len(found)} and its history {len(said)} of {what}"
         if whole.phase is RoundPhase.COMMITTED and whole.model is None:
             yield f"round {number} has committed without a model"
 
 
+def _senders(events: Sequence[Event], what: str) -> dict[int, set[str]]:
+    """Clients whose update or report was committed and not found damaged afterwards, by round."""
+    found: dict[int, set[str]] = {}
+    for event in events:
+        if event.type == what:
+            found.setdefault(event.round, set()).add(event.client_id)
+        elif event.type == "update_damaged" and what == "update_committed":
+            found.setdefault(event.round, set()).discard(event.client_id)
+    return found
+
+
 def leftovers(state: Path, store: Store) -> Iterator[Finding]:
     """Files that are not in the database: left by a crash, or uploads in progress."""
+    for folder, text in FOLDERS.items():
+        if (state / "lock").exists() and not (state / folder).is_dir():  # a backup has no lock and not all of them
+            yield problem("state", f"the folder {folder} is gone: {text}")
     names = {sha256 for sha256, _size in named(store)}
     unnamed = [(name, size) for name, size in BlobFiles(state).files() if name not in names]
     if unnamed:
@@ -206,15 +255,23 @@ def leftovers(state: Path, store: Store) -> Iterator[Finding]:
         yield warning("leftovers", f"files that are not the aggregator's, {_several(foreign)}: move them elsewhere")
 
 
+FOLDERS = {
+    "blobs": f"the next start makes an empty one; {RESTORE}",
+    "incoming": "clients send again what was in it; the next start makes it",
+    "staging": "the next start makes it",
+}
+"""Folders that an aggregator makes at its start, with what their loss means."""
 KNOWN = (
     "blobs",
     "incoming",
     "staging",
     "initial",
     "lock",
+    "committed",
     "collection.lock",
     "endpoint.json",
     "database.json",
+    "reserve",
     MANIFEST,
 )
 """Other files of a state directory than its database."""
@@ -243,17 +300,25 @@ def _damage(path: Path, sha256: str, size_bytes: int) -> str:
 
 def _uses(store: Store, sha256: str) -> str:
     """The run and round of a blob, for people."""
-    for run in all_runs(store):
-        for each in all_rounds(store, run.run_id):
-            where = f"run {run.run_id}, round {each.number}"
-            for kind, blob in (("model", each.model), ("prototypes", each.prototypes)):
-                if blob is not None and blob.sha256 == sha256:
-                    return f"{where}, global {kind}"
-            whole = store.find_round(run.run_id, each.number)
-            for client_id, update in whole.updates.items() if whole is not None else ():
-                if any(blob.sha256 == sha256 for blob in update.payload.blobs):
-                    return f"{where}, update of {client_id}"
+    for run in whole_runs(store):
+        with suppress(RowCorrupt):
+            found = _use(store, run, sha256)
+            if found:
+                return found
     return "of no round"
+
+
+def _use(store: Store, run: Run, sha256: str) -> str:
+    for each in all_rounds(store, run.run_id):
+        where = f"run {run.run_id}, round {each.number}"
+        for kind, blob in (("model", each.model), ("prototypes", each.prototypes)):
+            if blob is not None and blob.sha256 == sha256:
+                return f"{where}, global {kind}"
+        whole = store.find_round(run.run_id, each.number)
+        for client_id, update in whole.updates.items() if whole is not None else ():
+            if any(blob.sha256 == sha256 for blob in update.payload.blobs):
+                return f"{where}, update of {client_id}"
+    return ""
 
 
 def _several(texts: Sequence[str]) -> str:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from fedplcc.doctor.findings import Finding, Subject, in_bytes, ok, problem, warning
+from shared.process.resources import RAISE_FILES, SERVICE_FILES, memory_lack, rooms
 
 ENOUGH_FILES = 1024
 """Open files that an aggregator of hundreds of trainers needs."""
@@ -56,7 +57,10 @@ def memory(subject: Subject) -> Iterator[Finding]:
     limit = subject.probes.read("/sys/fs/cgroup/memory.max").strip()
     room = min(available, int(limit)) if limit.isdigit() else available
     text = f"{in_bytes(room)} available of {in_bytes(total)}"
-    if total and room < ENOUGH_MEMORY:
+    lack = memory_lack(rooms(subject.probes.read))
+    if lack is not None:
+        yield problem("memory", f"a service {lack}")
+    elif total and room < ENOUGH_MEMORY:
         yield warning(
             "memory", f"{text}: a trainer with torch needs about {in_bytes(ENOUGH_MEMORY)}; end something else"
         )
@@ -75,14 +79,19 @@ def memory(subject: Subject) -> Iterator[Finding]:
 
 def open_files(subject: Subject, limits: Callable[[int], tuple[int, int]] = resource.getrlimit) -> Iterator[Finding]:
     """The limit of open files and connections."""
-    soft, _hard = limits(resource.RLIMIT_NOFILE)
-    if soft != resource.RLIM_INFINITY and soft < ENOUGH_FILES:
+    _soft, most = limits(resource.RLIMIT_NOFILE)  # a service raises its own limit to the hard one
+    if most != resource.RLIM_INFINITY and most < SERVICE_FILES:
+        yield problem(
+            "open files",
+            f"a service may have {most} files and connections open, and needs {SERVICE_FILES}; {RAISE_FILES}",
+        )
+    elif most != resource.RLIM_INFINITY and most < ENOUGH_FILES:
         yield warning(
             "open files",
-            f"{soft} may be open at once, each trainer takes some: ulimit -n {4 * ENOUGH_FILES}, or LimitNOFILE= in a unit",
+            f"{most} may be open at once, each trainer takes some: ulimit -n {4 * ENOUGH_FILES}, or LimitNOFILE= in a unit",
         )
     else:
-        yield ok("open files", f"{'no limit' if soft == resource.RLIM_INFINITY else soft} at once")
+        yield ok("open files", f"{'no limit' if most == resource.RLIM_INFINITY else most} at once")
 
 
 def clock(subject: Subject, status: Callable[[], int | None] | None = None) -> Iterator[Finding]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import shutil
 import sqlite3
@@ -157,9 +158,11 @@ def aggregator_state(subject: Subject) -> Iterator[Finding]:
     ]
     # Without a write-ahead log no process writes, and SQLite needs no files of its own.
     mode = "mode=ro" if len(parts) > 1 else "immutable=1"
+    committed = _committed(state)  # first: while an aggregator writes, the database is never behind it
     try:
         with closing(sqlite3.connect(f"file:{_quoted(file)}?{mode}", uri=True, timeout=2)) as connection:
             revision = _revision(connection)
+            count = _transactions(connection)
             damage = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
             runs = dict(connection.execute("SELECT status, COUNT(*) FROM runs GROUP BY status").fetchall())
     except (sqlite3.Error, TypeError) as error:
@@ -168,6 +171,13 @@ def aggregator_state(subject: Subject) -> Iterator[Finding]:
     if damage != "ok":
         yield problem("aggregator", f"{file} is damaged ({damage.splitlines()[0]}): restore a backup of the folder")
         return
+    if committed is not None and count is not None and count < committed:
+        yield problem(
+            "history",
+            f"{file} lacks {committed - count:,} of {committed:,} committed transactions: its write-ahead log "
+            f"({file.name}-wal) was removed or cut, or an older copy took its place; put it back, or restore a backup into "
+            "an empty directory",
+        )
     blobs = [path.stat().st_size for path in (state / "blobs").glob("*/*") if path.is_file()]
     listed = ", ".join(f"{count} {status}" for status, count in sorted(runs.items())) or "none"
     size = in_bytes(sum(path.stat().st_size for path in parts))
@@ -178,8 +188,57 @@ def aggregator_state(subject: Subject) -> Iterator[Finding]:
         yield ok(
             "aggregator", f"copies from before migrations, to be deleted when nobody goes back: {', '.join(copies)}"
         )
-    served = (state / "endpoint.json").exists()
-    yield ok("aggregator", "an aggregator runs on it" if served else "no aggregator runs on it")
+    yield from _running(state)
+
+
+def _running(state: Path) -> Iterator[Finding]:
+    """Whether an aggregator runs on the state: its lock says so, which ends with it, and not a file that it left."""
+    try:
+        with (state / "lock").open("rb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        is_running = False
+    except BlockingIOError:
+        is_running = True
+    except FileNotFoundError:
+        is_running = False
+        if _is_alive(state / "endpoint.json"):
+            yield warning("aggregator", "its file lock is gone, and the process of endpoint.json lives: end that first")
+            return
+    except OSError as error:
+        yield warning(
+            "aggregator", f"cannot tell whether an aggregator runs on it ({error.strerror}): run doctor there"
+        )
+        return
+    left = "; endpoint.json is left from one that was killed" if (state / "endpoint.json").exists() else ""
+    yield ok("aggregator", "an aggregator runs on it" if is_running else f"no aggregator runs on it{left}")
+
+
+def _is_alive(endpoint: Path) -> bool:
+    try:
+        os.kill(int(json.loads(endpoint.read_bytes())["pid"]), 0)
+    except PermissionError:
+        return True
+    except (OSError, ValueError, LookupError, TypeError):
+        return False
+    return True
+
+
+def _committed(state: Path) -> int | None:
+    """The number of committed transactions beside the database; None if it is not there or not whole."""
+    try:
+        text = (state / "committed").read_bytes().strip()
+    except OSError:
+        return None
+    return int(text) if len(text) == 19 and text.isdigit() else None
+
+
+def _transactions(connection: sqlite3.Connection) -> int | None:
+    """The number of transactions in the database; None if an older version wrote it."""
+    try:
+        row = connection.execute("SELECT transactions FROM writer").fetchone()
+    except sqlite3.Error:
+        return None
+    return None if row is None else int(row[0])
 
 
 def file_system_of(place: Path, mounts: str) -> str:

@@ -31,6 +31,7 @@ from shared.errors import (
     Internal,
     InvalidConfig,
     RoundNotFound,
+    TooManyOpenRuns,
     Unavailable,
     from_reason,
 )
@@ -340,7 +341,7 @@ class Gateway:
                 with self._transport_errors():
                     answer = await self._http.request(method, path, content=content, **parts)
                 return _successful(answer)
-            except (GatewayAbsent, BlobTooLarge):
+            except (GatewayAbsent, BlobTooLarge, TooManyOpenRuns):
                 raise
             except FedplccError as error:
                 if error.code not in (Code.UNAVAILABLE, Code.RESOURCE_EXHAUSTED) or attempt == attempts:

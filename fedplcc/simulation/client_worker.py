@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
@@ -97,6 +97,7 @@ class LinkedAggregator:
     """
 
     retries: int = 0
+    max_inline_bytes: int = 0
 
     def __init__(self, link: Link, blob_bytes: Callable[[Any], bytes]) -> None:
         self._link, self._blob_bytes = link, blob_bytes
@@ -114,8 +115,10 @@ class LinkedAggregator:
         """Store one blob of the client's update."""
         ask(self._link, "store", run_id, round_number, blob, is_prototypes)
 
-    def commit_update(self, run_id: str, round_number: int, update: Update) -> CommittedUpdate:
-        """Make the update part of its round."""
+    def commit_update(
+        self, run_id: str, round_number: int, update: Update, inline: Sequence[bytes] = ()
+    ) -> CommittedUpdate:
+        """Make the update part of its round; its blobs are stored."""
         committed: CommittedUpdate = ask(self._link, "commit_update", run_id, round_number, update)
         return committed
 

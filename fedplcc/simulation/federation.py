@@ -154,8 +154,8 @@ class Simulation:
             while self._service.work():
                 has_moved = True
             self._service.tick()
-            if self._service.garbage_collection.is_due() and not self._service.garbage_collection.wait_s():
-                self._service.garbage_collection.collect()
+            while self._service.garbage_collection.is_due() and not self._service.garbage_collection.wait_s():
+                self._service.garbage_collection.step()
             assert has_moved, f"run {run.run_id} is {run.status} and nobody has anything to do"
         self._report_events()
         return run

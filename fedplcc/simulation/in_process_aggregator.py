@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -20,6 +21,11 @@ class InProcessAggregator:
 
     def __init__(self, service: Coordinator, client_id: str, token: str) -> None:
         self._service, self._client_id, self._token = service, client_id, token
+
+    @property
+    def max_inline_bytes(self) -> int:
+        """Most bytes of blobs that a commit may carry."""
+        return self._service.max_inline_bytes
 
     def task(self) -> Task:
         """Return the client's present task."""
@@ -53,9 +59,11 @@ class InProcessAggregator:
         kind = "prototypes" if is_prototypes else "model"
         self._count(blob, offset, len(data) - offset, direction="received", kind=kind)
 
-    def commit_update(self, run_id: str, round_number: int, update: Update) -> CommittedUpdate:
+    def commit_update(
+        self, run_id: str, round_number: int, update: Update, inline: Sequence[bytes] = ()
+    ) -> CommittedUpdate:
         """Make the update part of its round."""
-        return self._service.commit_update(self._client_id, self._token, run_id, round_number, update)
+        return self._service.commit_update(self._client_id, self._token, run_id, round_number, update, inline)
 
     def report_evaluation(self, run_id: str, round_number: int, evaluation: Evaluation) -> None:
         """Report the counts of one round's global model."""

@@ -12,7 +12,7 @@ import os
 import queue
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -98,6 +98,11 @@ class RemoteStates:
     def finished(self, identity: str) -> tuple[Staged, dict[str, bytes]] | None:
         """Return the staged update that answers this work with its bytes by SHA-256, or None where there is none."""
         found: tuple[Staged, dict[str, bytes]] | None = ask(self._link, "finished", identity)
+        return found
+
+    def sent(self, run_id: str, round: int, missing: Collection[str]) -> tuple[Staged, dict[str, bytes]] | None:
+        """Return a run's committed update of a round with its bytes by SHA-256, or None where it is not kept."""
+        found: tuple[Staged, dict[str, bytes]] | None = ask(self._link, "sent", run_id, round, tuple(missing))
         return found
 
     def promote(self) -> None:

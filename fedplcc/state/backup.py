@@ -30,6 +30,7 @@ from aggregator.store.opening import SQLITE
 from fedplcc.state.snapshot import copy_database, named_blobs, require_state
 from shared.errors import InvalidConfig, PayloadCorrupt, StoreUnavailable
 from shared.process.disk import fsync_folder
+from shared.process.resources import remedy_for
 from shared.version import VERSION
 
 MANIFEST = "backup.json"
@@ -190,7 +191,7 @@ def _writing(folder: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise StoreUnavailable(
-            f"cannot write {folder}: {error.strerror or error}; make room there, or choose another folder"
+            f"cannot write {folder}: {error.strerror or error}{remedy_for(error)}; or choose another folder"
         ) from error
 
 

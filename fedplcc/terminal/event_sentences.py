@@ -13,7 +13,6 @@ PHASES = {phase.value: phase.value for phase in RoundPhase} | {
 """Names of the phases for people."""
 SENTENCES = {
     "run_recovered": "the aggregator came back; the run goes on",
-    "run_paused": "the run is paused",
     "run_resumed": "the run goes on",
     "pause_requested": "the run pauses when the open round has committed",
     "pause_withdrawn": "the run does not pause",
@@ -30,6 +29,8 @@ TROUBLE = frozenset(
         "quorum_missing",
         "report_refused",
         "run_failed",
+        "run_parked",
+        "update_damaged",
         "update_refused",
     )
 )
@@ -49,6 +50,10 @@ def _with_data(event: Event) -> str | None:
             return f"client {name}: an update was refused: {data.get('detail')}"
         case "report_refused":
             return f"client {name}: a report was refused: {data.get('detail')}"
+        case "run_paused":
+            return f"the run is paused: {data['reason']}" if data.get("reason") else "the run is paused"
+        case "update_damaged":
+            return f"client {name}: its stored update is damaged; it is asked to send it again"
         case "client_problem":
             return f"client {name}: " + "; ".join(filter(None, (data.get("detail"), data.get("hint"))))
         case "client_quarantined":
@@ -59,6 +64,12 @@ def _with_data(event: Event) -> str | None:
             return f"round {event.round} goes on without client {name}, {data.get('reason')}: {data.get('detail')}"
         case "client_returned":
             return f"round {event.round} waits for client {name} again"
+        case "update_removed":
+            return f"round {event.round} goes on without the update of client {name}"
+        case "report_removed":
+            return f"round {event.round} goes on without the report of client {name}"
+        case "run_parked":
+            return f"the run is {data.get('reason')}"
         case "aggregation_failed":
             return str(data.get("detail"))
         case "quorum_missing":

@@ -28,6 +28,7 @@ STATUS_AFTER = {
     "run_created": RunStatus.PENDING,
     "run_started": RunStatus.RUNNING,
     "run_paused": RunStatus.PAUSED,
+    "run_parked": RunStatus.PAUSED,
     "run_resumed": RunStatus.RUNNING,
     "run_stopping": RunStatus.STOPPING,
     "run_stopped": RunStatus.STOPPED,
@@ -166,8 +167,12 @@ class RunHistory:
             self.reason = str(event.data.get("reason", ""))
         elif name == "quorum_regained":
             self.reason = ""
-        if name == "run_paused":
+        if name in ("run_paused", "run_parked"):
             self.is_pause_requested = False
+        if name == "run_recovered":
+            self._round_began_at = None  # by the clock of another process
+        if name in ("update_removed", "report_removed") and (name == "report_removed") == (self.phase == "evaluating"):
+            self.done.discard(client)
         if name in ("run_started", "clients_admitted"):
             self.roster |= set(event.data.get("clients", ()))
         text = sentence_of(event)

@@ -25,6 +25,7 @@ from shared.errors import (
     RequestIdReused,
     RoundNotFound,
     RunNotFound,
+    TooManyOpenRuns,
 )
 
 OPERATIONS = Operations("runs")
@@ -51,7 +52,7 @@ _CREATED: dict[int | str, Any] = {
     "POST",
     RUNS_PATH,
     status=202,
-    refusals=(InvalidConfig, RequestIdReused, RunNotFound, RoundNotFound, BlobNotFound, Overloaded),
+    refusals=(InvalidConfig, RequestIdReused, RunNotFound, RoundNotFound, BlobNotFound, TooManyOpenRuns, Overloaded),
     http_refusals=(413, 415),
     responses=_CREATED,
     body={"application/json": {"schema": {"$ref": SCHEMA.format(model="RunConfiguration")}, "example": EXAMPLE}},

@@ -33,7 +33,8 @@ from shared.config.sections import InvalidKey, Name, Section, check_keys, unknow
 from shared.config.sections import read_document as read_document
 from shared.errors import InvalidConfig
 from shared.methods import METHODS
-from shared.methods.base import Method, MethodConfig
+from shared.methods.base import MAX_PAIRS, MAX_ROWS_PER_CLASS, Method, MethodConfig, most_rows_per_class
+from shared.methods.prototypes import PrototypeConfig
 
 Positive = Annotated[float, Field(gt=0)]
 
@@ -265,6 +266,10 @@ class AdmissionSection(Section):
     max_prototype_norm: float | None = Field(None, gt=0)
     """Largest L2 norm of an uploaded prototype; an update with a larger one is refused. FedProto and FPL use distances:
     without a limit, one huge prototype makes a run diverge. No limit if not set."""
+    max_prototypes_per_class: int | None = Field(None, ge=1, le=MAX_ROWS_PER_CLASS)
+    """Largest number of prototypes of one class in an update; an update with more is refused. The aggregator's clustering
+    compares every two prototypes of a class: its time grows with the square of this number times the number of clients. If
+    not set, it is the largest number up to 4096 with which a round compares at most 2^32 pairs."""
     max_num_examples: int | None = Field(None, ge=1)
     """Largest number of samples of an update. A client reports the number itself and is weighted by it, unless
     method.averaging is "equal". No limit if not set."""
@@ -276,10 +281,11 @@ class AdmissionSection(Section):
 
     @model_serializer(mode="wrap")
     def _without_what_is_not_set(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        # The key was added after its section; runs with the section but without the key keep their hashes.
+        # The keys were added after their section; runs with the section but without a key keep their hashes.
         values: dict[str, Any] = plain(self)
-        if values["max_prototype_norm"] is None:
-            del values["max_prototype_norm"]
+        for key in ("max_prototype_norm", "max_prototypes_per_class"):
+            if values[key] is None:
+                del values[key]
         return values
 
     @field_validator("quarantined")
@@ -295,6 +301,10 @@ class QuorumSection(Section):
     """Seconds after the start of a phase (first model, training, evaluation) from which a round proceeds without clients
     that are away or make no progress, if the others form the quorum. It waits for clients that make progress, however slow.
     No deadline if not set."""
+    hard_deadline_s: float | None = Field(None, gt=0, le=31_536_000)
+    """Seconds after the start of a phase from which a round proceeds also without clients that make progress, if those that
+    are done form the quorum; longer than `deadline_s`. A restart of the aggregator and a resumed run count anew. No hard
+    deadline if not set."""
     min_clients: int | None = Field(None, ge=1, le=100_000)
     """Fewest clients whose updates, and later reports, a round needs. The whole cohort if neither this nor `every_domain`
     is set."""
@@ -307,14 +317,28 @@ class QuorumSection(Section):
     on_no_quorum: Literal["wait", "fail"] = "wait"
     """Behaviour of a run that cannot reach its quorum: wait for clients, and name them, or fail."""
 
+    @model_serializer(mode="wrap")
+    def _without_what_is_not_set(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        # The key was added after its section; runs with the section but without the key keep their hashes.
+        values: dict[str, Any] = plain(self)
+        if values["hard_deadline_s"] is None:
+            del values["hard_deadline_s"]
+        return values
+
     @model_validator(mode="after")
     def _somebody_may_be_missing(self) -> Self:
         may_miss = self.min_clients is not None or self.every_domain
-        is_timed = may_miss or self.silence_s != type(self).model_fields["silence_s"].default
+        is_timed = (
+            may_miss
+            or self.hard_deadline_s is not None
+            or self.silence_s != type(self).model_fields["silence_s"].default
+        )
         if is_timed and self.deadline_s is None:
             raise InvalidKey(
                 "deadline_s", "set 'deadline_s' too: without a deadline every round waits for its whole cohort"
             )
+        if self.deadline_s is not None and self.hard_deadline_s is not None and self.hard_deadline_s <= self.deadline_s:
+            raise InvalidKey("hard_deadline_s", "set 'hard_deadline_s' to more seconds than 'deadline_s'")
         if self.deadline_s is not None and not may_miss and self.on_no_quorum == "wait":
             raise InvalidKey(
                 "min_clients",
@@ -376,6 +400,39 @@ class RunConfig(BaseModel):
                 f"admission.max_prototype_norm limits prototypes, and {self.run.method} has none; leave it out",
             )
         return self
+
+    @model_validator(mode="after")
+    def _a_clustering_that_ends(self) -> Self:
+        rows, num_classes = self.admission.max_prototypes_per_class, len(self.data.classes)
+        if rows is None:
+            return self
+        key = "admission.max_prototypes_per_class"
+        if self.algorithm.prototype_kind is None:
+            raise InvalidKey(key, f"{key} limits prototypes, and {self.run.method} has none; leave it out")
+        if num_classes * (rows * self.num_pooled_clients) ** 2 > MAX_PAIRS:
+            most = most_rows_per_class(num_classes, self.num_pooled_clients)
+            raise InvalidKey(
+                key,
+                f"{key} = {rows}: with {self.num_pooled_clients} clients and {num_classes} classes a round could compare "
+                f"more than {MAX_PAIRS} pairs of prototypes; at most {most} can be allowed",
+            )
+        return self
+
+    @property
+    def num_pooled_clients(self) -> int:
+        """Number of clients whose prototypes a round clusters; clients that enter the run later are not counted."""
+        roster = self.run.min_clients if self.run.clients is None else len(self.run.clients)
+        assert roster is not None
+        is_stale = isinstance(self.method, PrototypeConfig) and self.method.proto_staleness > 0
+        return roster if is_stale or self.run.cohort_size is None else self.run.cohort_size
+
+    @property
+    def max_prototypes_per_class(self) -> int:
+        """Most prototypes of a class in an update: what the configuration says, or else what `MAX_PAIRS` allows."""
+        configured = self.admission.max_prototypes_per_class
+        return (
+            most_rows_per_class(len(self.data.classes), self.num_pooled_clients) if configured is None else configured
+        )
 
     def with_initial_model(self, sha256: str) -> RunConfig:
         """Return the same configuration with the model of this SHA-256 as its first."""

@@ -131,9 +131,12 @@ class AggregatorSettings(Settings):
     """Largest chunk of a transfer."""
     max_blob_bytes: int = Field(4 << 30, ge=1 << 10)
     """Largest model or prototype set."""
+    max_inline_bytes: int = Field(256 << 10, ge=0, le=1 << 20)
+    """Most bytes of models and prototype sets inside one message, a commit or a task. Larger ones are transferred in chunks;
+    with 0 all of them are."""
     idle_s: float = Field(60.0, ge=0.1, le=3600)
     """Seconds in which the other end of a transfer, or of an open stream, may send or read nothing."""
-    fold_block_elements: int = Field(1 << 17, ge=1, le=1 << 26)
+    fold_block_elements: int = Field(1 << 18, ge=1, le=1 << 26)
     """Elements of each model that the fold holds at a time; changes memory and speed, never the result."""
     keep_models: CountOrAll = 5
     """Latest rounds of each run whose global models are kept, besides the first round's; or "all"."""
@@ -144,6 +147,10 @@ class AggregatorSettings(Settings):
     """Latest committed rounds of each run whose updates are kept for a replay."""
     keep_unused_days: float = Field(7.0, ge=0.01, le=10_000)
     """Days for which interrupted uploads and unused initial models are kept."""
+    max_open_runs: int = Field(200, ge=1, le=100_000)
+    """Most runs that have not ended; a request for another is refused (TOO_MANY_OPEN_RUNS)."""
+    pending_days: float = Field(7.0, ge=0.01, le=10_000)
+    """Days for which a run waits for its clients to join; then it is stopped."""
     client_metrics: int = Field(256, ge=0, le=10_000)
     """Most clients with metrics of their own, labelled with their id (connected, speed, memory); 0 for none."""
 

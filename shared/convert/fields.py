@@ -39,6 +39,13 @@ def at_least(least: int, field: str, value: int) -> int:
     return value
 
 
+def at_most(most: int, field: str, value: int) -> int:
+    """Return a number that is not above a maximum."""
+    if value > most:
+        raise malformed(field, f"{value} is more than {most}")
+    return value
+
+
 def fraction(field: str, value: float) -> float:
     """Return a number from 0 to 1."""
     if not 0 <= value <= 1:

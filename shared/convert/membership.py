@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from shared.bounds import MAX_EXAMPLES
 from shared.convert.clients import (
     class_counts_from_proto,
     class_counts_to_proto,
     environment_from_proto,
     environment_to_proto,
 )
-from shared.convert.fields import at_least, bounded_text, duration, malformed, plain_name, seconds_of
+from shared.convert.fields import at_least, at_most, bounded_text, duration, malformed, plain_name, seconds_of
 from shared.convert.updates import committed_from_proto, committed_to_proto
 from shared.gen.fedplcc.v1 import round_service_pb2
 from shared.types import Client, Membership
@@ -39,7 +40,7 @@ def client_from_join(request: round_service_pb2.JoinRequest) -> Client:
     client = Client(
         client_id=plain_name("client_id", request.client_id),
         domain=plain_name("domain", request.domain),
-        num_examples=at_least(1, "num_examples", request.num_examples),
+        num_examples=at_most(MAX_EXAMPLES, "num_examples", at_least(1, "num_examples", request.num_examples)),
         class_counts=class_counts_from_proto(request.class_counts),
         environment=environment_from_proto(request.environment),
     )
@@ -54,7 +55,9 @@ def membership_to_proto(membership: Membership) -> round_service_pb2.JoinRespons
         heartbeat_interval=duration(membership.heartbeat_interval_s),
         lease=duration(membership.lease_s),
         limits=round_service_pb2.TransferLimits(
-            max_chunk_bytes=membership.max_chunk_bytes, max_blob_bytes=membership.max_blob_bytes
+            max_chunk_bytes=membership.max_chunk_bytes,
+            max_blob_bytes=membership.max_blob_bytes,
+            max_inline_bytes=membership.max_inline_bytes,
         ),
         last_committed=None if membership.last_committed is None else committed_to_proto(membership.last_committed),
         version=membership.version,
@@ -72,6 +75,7 @@ def membership_from_proto(response: round_service_pb2.JoinResponse) -> Membershi
         lease_s=seconds_of(response.lease),
         max_chunk_bytes=at_least(1, "max_chunk_bytes", response.limits.max_chunk_bytes),
         max_blob_bytes=at_least(1, "max_blob_bytes", response.limits.max_blob_bytes),
+        max_inline_bytes=at_least(0, "max_inline_bytes", response.limits.max_inline_bytes),
         last_committed=committed_from_proto(response.last_committed) if response.HasField("last_committed") else None,
         version=bounded_text("version", response.version),
         open_runs=tuple(response.open_runs.run_ids) if response.HasField("open_runs") else None,

@@ -18,13 +18,19 @@ def blob_to_proto(blob: BlobRef) -> types_pb2.BlobRef:
 
 def blob_from_proto(message: types_pb2.BlobRef) -> BlobRef:
     """Return the blob reference of a message."""
-    if not _SHA256.fullmatch(message.sha256):
-        raise malformed("sha256", "a SHA-256 is 64 lowercase hexadecimal digits")
+    a_sha256(message.sha256)
     if message.size_bytes < 1:
         raise malformed("size_bytes", f"{message.size_bytes} is no size of a blob")
     if not message.role:
         raise malformed("role", "a blob has a role")
     return BlobRef(bounded_text("role", message.role), message.sha256, message.size_bytes)
+
+
+def a_sha256(text: str) -> str:
+    """Return a SHA-256 in the form in which blobs are named."""
+    if not _SHA256.fullmatch(text):
+        raise malformed("sha256", "a SHA-256 is 64 lowercase hexadecimal digits")
+    return text
 
 
 def payload_to_proto(payload: Payload) -> types_pb2.Payload:

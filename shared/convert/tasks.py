@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from shared.convert.enums import TASK
-from shared.convert.fields import at_least, bounded_text, duration, malformed, present, seconds_of
-from shared.convert.payloads import payload_from_proto, payload_to_proto
+from shared.convert.fields import at_least, bounded_text, duration, limited, malformed, present, seconds_of
+from shared.convert.payloads import a_sha256, payload_from_proto, payload_to_proto
 from shared.gen.fedplcc.v1 import round_service_pb2, types_pb2
-from shared.types import Poll, RunSpec, Task, TaskKind
+from shared.types import Poll, RunSpec, TakenInline, Task, TaskKind
 
 
 def task_to_proto(task: Task) -> types_pb2.RoundTask:
@@ -18,6 +18,8 @@ def task_to_proto(task: Task) -> types_pb2.RoundTask:
         total_rounds=task.total_rounds,
         payload=payload_to_proto(task.payload),
         detail=task.detail,
+        missing_sha256s=task.missing,
+        times_asked=task.times_asked,
     )
 
 
@@ -34,6 +36,8 @@ def task_from_proto(message: types_pb2.RoundTask) -> Task:
         total_rounds=at_least(0, "total_rounds", message.total_rounds),
         payload=payload_from_proto(message.payload),
         detail=message.detail,
+        missing=tuple(limited("missing_sha256s", message.missing_sha256s)),
+        times_asked=at_least(0, "times_asked", message.times_asked),
     )
 
 
@@ -50,8 +54,8 @@ def poll_to_proto(poll: Poll) -> round_service_pb2.Poll:
     """Return the message of a poll."""
     known = None
     if poll.known is not None:
-        run_id, number, kind = poll.known
-        known = round_service_pb2.TaskKey(run_id=run_id, round=number, kind=TASK.number(kind))
+        run_id, number, kind, times = poll.known
+        known = round_service_pb2.TaskKey(run_id=run_id, round=number, kind=TASK.number(kind), times_asked=times)
     return round_service_pb2.Poll(known=known, hold=duration(poll.hold_s))
 
 
@@ -63,5 +67,18 @@ def poll_from_proto(message: round_service_pb2.Poll) -> Poll:
     known = None
     if message.HasField("known"):
         key = message.known
-        known = (bounded_text("run_id", key.run_id), at_least(0, "round", key.round), TASK.member(key.kind, "kind"))
+        run_id, number = bounded_text("run_id", key.run_id), at_least(0, "round", key.round)
+        times = at_least(0, "times_asked", key.times_asked)
+        known = (run_id, number, TASK.member(key.kind, "kind"), times)
     return Poll(known, hold_s)
+
+
+def taken_inline_to_proto(taken: TakenInline) -> round_service_pb2.InlineBlobs:
+    """Return the message of the small blobs that a trainer takes inside tasks."""
+    return round_service_pb2.InlineBlobs(max_bytes=taken.max_bytes, held_sha256s=sorted(taken.held))
+
+
+def taken_inline_from_proto(message: round_service_pb2.InlineBlobs) -> TakenInline:
+    """Return the small blobs that a trainer takes inside tasks."""
+    held = frozenset(map(a_sha256, limited("held_sha256s", message.held_sha256s)))
+    return TakenInline(at_least(0, "max_bytes", message.max_bytes), held)

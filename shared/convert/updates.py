@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from shared.convert.fields import MAX_CLASSES, at_least, bounded_map, limited, present
 from shared.convert.payloads import payload_from_proto, payload_to_proto
 from shared.gen.fedplcc.v1 import round_service_pb2
@@ -9,9 +11,9 @@ from shared.types import CommittedUpdate, Update
 
 
 def update_to_commit(
-    update: Update, *, run_id: str, round_number: int, instance_token: str
+    update: Update, *, run_id: str, round_number: int, instance_token: str, inline_blobs: Iterable[bytes] = ()
 ) -> round_service_pb2.CommitUpdateRequest:
-    """Return the request that commits an update."""
+    """Return the request that commits an update, with the bytes of blobs that were not uploaded."""
     return round_service_pb2.CommitUpdateRequest(
         run_id=run_id,
         round=round_number,
@@ -23,6 +25,7 @@ def update_to_commit(
         class_counts=update.class_counts,
         losses=update.losses,
         timings=update.timings,
+        inline_blobs=inline_blobs,
     )
 
 
@@ -39,6 +42,11 @@ def update_from_commit(request: round_service_pb2.CommitUpdateRequest) -> Update
         losses=bounded_map("losses", request.losses),
         timings=bounded_map("timings", request.timings),
     )
+
+
+def inline_blobs_of(request: round_service_pb2.CommitUpdateRequest) -> tuple[bytes, ...]:
+    """Return the bytes of blobs that came with a request, unchecked but for their number."""
+    return tuple(limited("inline_blobs", request.inline_blobs))
 
 
 def committed_to_proto(committed: CommittedUpdate) -> round_service_pb2.CommittedUpdate:

@@ -10,6 +10,7 @@ Shape legend: B batch, N samples of a client, D feature size, M classes, G proto
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Literal, Protocol
@@ -31,15 +32,17 @@ Coefficient = Annotated[float, Field(ge=0, le=1e6)]
 Temperature = Annotated[float, Field(ge=1e-3, le=100)]
 """Divisor of similarities before their exponentials are taken."""
 
-# The aggregator's clustering costs n^2 D for n rows of a class, and sample counts are only claims of the sender: the rows
-# themselves are therefore bounded. FINCH joins every row to a neighbour, so a cluster has at least two members (or is a
-# class of one sample): 8192 samples of a class give at most 4096 rows in the finest partition, and tens in the last one.
-# The most expensive set within both limits has 16 full classes: 16 * 4096^2 * D products, seconds for D = 512.
-# A class's rows over all clients are at most this limit times the number of clients, which the operator chooses.
+# The aggregator's clustering compares every two rows of a class, each with D products, and sample counts are only claims of
+# the sender: the rows themselves are therefore bounded. FINCH joins every row to a neighbour, so a cluster has at least two
+# members (or is a class of one sample): 8192 samples of a class give at most 4096 rows in the finest partition, and tens in
+# the last one.
 MAX_ROWS_PER_CLASS = 4096
 """Most prototypes of one class in an uploaded set."""
 MAX_ROWS = 65536
 """Most prototypes of an uploaded set."""
+MAX_PAIRS = 2**32
+"""Most pairs of prototypes that a round's clustering compares, over all classes: about two minutes on one core for 512
+features. Rows that are made to be almost equal cost up to fifty times as much."""
 
 
 class MethodConfig(BaseModel):
@@ -172,7 +175,8 @@ class ClientEnd:
 
 ClientLoss = Callable[[ClientStep, Any], LossTerms]
 ServerPrototypes = Callable[[Sequence[PrototypeSet], int, Any], PrototypeSet]
-Fold = Callable[[Block, Iterable[Block], Sequence[float], Any], Block]
+ReadBlock = Callable[[], Block]
+Fold = Callable[[ReadBlock, Iterable[Block], Sequence[float], Any], Block]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,8 +209,9 @@ class Method:
         paper: Authors, title, venue, link.
         config: Its hyper-parameters.
         client_loss: `(step, config) -> terms` for one mini-batch.
-        fold: `(state_block, update_blocks, weights, config) -> block`: the new global block from the cohort's blocks, which
-            come one at a time in client-id order and may be read once. Elementwise, so any cutting gives the same bytes.
+        fold: `(read_state, update_blocks, weights, config) -> block`: the new global block from the cohort's blocks, which
+            come one at a time in client-id order and may be read once. `read_state()` reads the old global block, for
+            methods that use it. Elementwise, so any cutting gives the same bytes.
         prototype_kind: Kind of the set that a client uploads, or None where the method has no prototypes.
         client_report: `(features_ND, labels_N, num_classes, config) -> Report` under the final local weights.
         server_prototypes: `(sets, num_classes, config) -> set`: the global set from the cohort's sets in client-id order.
@@ -290,17 +295,31 @@ def class_means(prototypes: PrototypeSet, num_classes: int) -> FloatArray:
     return means_MD.astype(np.float32)
 
 
-def excess_rows(prototypes: PrototypeSet, num_classes: int) -> str | None:
+def most_rows_per_class(num_classes: int, num_clients: int) -> int:
+    """Return how many prototypes of a class each client may upload, so that a round compares at most `MAX_PAIRS` pairs.
+
+    One is allowed in any case.
+
+    Args:
+        num_classes: M.
+        num_clients: K, the clients whose prototypes a round clusters.
+    """
+    return min(MAX_ROWS_PER_CLASS, max(1, math.isqrt(MAX_PAIRS // num_classes) // num_clients))
+
+
+def excess_rows(prototypes: PrototypeSet, num_classes: int, max_per_class: int) -> str | None:
     """Return the sentence for a set with too many prototypes to upload, or None.
 
     Args:
         prototypes: The set; its class ids lie in [0, M).
         num_classes: M.
+        max_per_class: Most prototypes of a class that the run allows.
     """
     if len(prototypes) > MAX_ROWS:
         return f"{len(prototypes)} prototypes, at most {MAX_ROWS}"
     counts_M = per_class_counts(prototypes.class_ids, num_classes)
     largest = int(counts_M.argmax())
-    if counts_M[largest] > MAX_ROWS_PER_CLASS:
-        return f"{counts_M[largest]} prototypes of class {largest}, at most {MAX_ROWS_PER_CLASS}"
+    if counts_M[largest] > max_per_class:
+        limit = f"{max_per_class} (admission.max_prototypes_per_class)"
+        return f"{counts_M[largest]} prototypes of class {largest}, at most {limit}"
     return None

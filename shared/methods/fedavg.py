@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from shared.methods.base import Block, ClientStep, LossTerms, Method, MethodConfig, Term
+from shared.methods.base import Block, ClientStep, LossTerms, Method, MethodConfig, ReadBlock, Term
 from shared.methods.maths import weighted_mean
 
 
@@ -24,7 +24,9 @@ def client_loss(step: ClientStep, config: MethodConfig) -> LossTerms:
     return {"ce": Term(step.task_loss)}
 
 
-def fold(state_block: Block, update_blocks: Iterable[Block], weights: Sequence[float], config: MethodConfig) -> Block:
+def fold(
+    read_state: ReadBlock, update_blocks: Iterable[Block], weights: Sequence[float], config: MethodConfig
+) -> Block:
     """Return sum_k n_k w_k / sum_k n_k for floats, the elementwise maximum for integers."""
     return weighted_mean(update_blocks, weights)
 

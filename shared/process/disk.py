@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from shared.process.failpoints import passing
+from shared.process.resources import remedy_for
 
 
 def why_unusable(folder: Path, error: OSError) -> str:
@@ -19,8 +20,8 @@ def why_unusable(folder: Path, error: OSError) -> str:
     sentence = f"cannot use the state directory {folder}: {error.strerror or error}"
     if isinstance(error, PermissionError):
         # In a container this is a mounted folder of the host: the owner's number decides.
-        sentence += f"; make it writable for user id {os.geteuid()}, or choose another with --state-dir"
-    return sentence
+        return f"{sentence}{remedy_for(error)}, or choose another with --state-dir"
+    return f"{sentence}{remedy_for(error)}"
 
 
 def durable_step(*name: str) -> passing:
@@ -98,6 +99,22 @@ def make_state_folder(folder: Path, step: str) -> None:
         make_state_folder(folder.parent, step)
     make_folder(folder, step)
     fsync_folder(folder.parent, step)
+
+
+def allocate(path: Path, num_bytes: int, step: str) -> None:
+    """Make a file that really takes so many bytes of the disk, durably; what is in it does not matter.
+
+    Raises:
+        OSError: The disk refuses; the file may be there, and smaller.
+    """
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    try:
+        with durable_step(step, "allocate"):
+            os.posix_fallocate(descriptor, 0, num_bytes)
+        fsync_file(descriptor, step)
+    finally:
+        os.close(descriptor)
+    fsync_folder(path.parent, step)
 
 
 def remove(path: Path, step: str) -> None:

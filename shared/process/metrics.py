@@ -7,7 +7,9 @@ root of a process makes one registry and passes it down, so that tests and simul
 from __future__ import annotations
 
 import errno
+import time
 from dataclasses import dataclass
+from typing import Any
 from wsgiref.simple_server import WSGIServer
 
 from prometheus_client import CollectorRegistry, Gauge, ProcessCollector, disable_created_metrics, start_http_server
@@ -22,6 +24,10 @@ PHASE_SECONDS = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 60
 """Histogram buckets of the duration of a round or a phase, in seconds."""
 OTHER = "other"
 """Label of clients and domains beyond the bound."""
+
+
+PAUSE_S = 0.2
+"""Pause before a connection is accepted again when the process has too many files open."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,4 +74,20 @@ def serve_metrics(registry: CollectorRegistry, host: str, port: int) -> MetricsS
         if error.errno not in (errno.EADDRINUSE, errno.EACCES, errno.EADDRNOTAVAIL):
             raise
         raise InvalidConfig(f"cannot serve metrics on {host}:{port}: {error.strerror}; choose another port") from error
+    _pause_when_out_of_files(server)
     return MetricsServer(server)
+
+
+def _pause_when_out_of_files(server: WSGIServer) -> None:
+    """Let a server whose process has too many files open wait before it accepts again, instead of trying without a pause."""
+    accept = server.get_request
+
+    def get_request() -> Any:
+        try:
+            return accept()
+        except OSError as error:
+            if error.errno in (errno.EMFILE, errno.ENFILE):
+                time.sleep(PAUSE_S)
+            raise
+
+    server.get_request = get_request  # type: ignore[method-assign]

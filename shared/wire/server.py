@@ -10,11 +10,14 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from shared.errors import InvalidConfig
+from shared.process.resources import most_connections
 from shared.wire.addresses import is_loopback, join_address, require_secure
 from shared.wire.call_observer import CallObserver
 from shared.wire.channels import IDLE_S, KEEPALIVE_S, SERVER_OPTIONS, with_keepalive
 from shared.wire.interceptor import ErrorInterceptor
 
+HANDSHAKE_MS = 20_000
+"""Time in which a new connection must speak HTTP/2."""
 _KINDS = {
     (False, False): "unary",
     (True, False): "client_stream",
@@ -59,7 +62,12 @@ class RpcServer:
         self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]  # the stubs are older
         self._server = grpc.aio.server(
             interceptors=[ErrorInterceptor(observer=self._observer, quiet=quiet, idle_s=idle_s)],
-            options=with_keepalive(SERVER_OPTIONS, keepalive_s),
+            options=(
+                *with_keepalive(SERVER_OPTIONS, keepalive_s),
+                # Beyond it a new connection is closed at once: who opens thousands must not take the files of runs.
+                ("grpc.max_allowed_incoming_connections", most_connections()),
+                ("grpc.server_handshake_timeout_ms", HANDSHAKE_MS),
+            ),
         )
 
     def add(self, register: Callable[[Any, Any], None], servicer: object, service: Any) -> None:

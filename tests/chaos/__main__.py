@@ -23,6 +23,9 @@ PARTS: Mapping[str, str] = {
     "exploration": "every reachable state of small federations",
     "complexity": "every route and RPC at a quarter, a half and the whole of its size limit",
     "fuzz": "ten thousand poisoned updates",
+    "fairness": "a hostile run beside an honest one: costly clustering, floods, stalled uploads, polls",
+    "resources": "connections, open files, memory and disk, each taken by one member while an honest run goes on",
+    "numeric_limits": "every number of every RPC and key at the limits of its type, alone and in pairs",
 }
 """Modules of this folder, and what they do."""
 

@@ -107,7 +107,14 @@ class ArmedFederation:
         state = folder / "aggregator"
         flags = ["--port", str(port), "--metrics-port", "0", "--state-dir", str(state), "--heartbeat-interval-s", "0.5"]
         # Several chunks a model, so that an upload dies in between.
-        flags += ["--max-chunk-bytes", "65536", *(("--database-url", store_url) if store_url else ())]
+        # Models in chunks, and prototypes without a model inside their commits: both ways have their crash points.
+        flags += [
+            "--max-chunk-bytes",
+            "65536",
+            "--max-inline-bytes",
+            "65536",
+            *(("--database-url", store_url) if store_url else ()),
+        ]
         self.aggregator = ArmedProcess("aggregator", folder, ["aggregator", *flags], state)
         self.trainers = {name: self._trainer(name, port) for name in tiny_federation.CLIENTS}
         gateway = ["gateway", "--aggregator", f"127.0.0.1:{port}", "--port", str(self.gateway_port)]

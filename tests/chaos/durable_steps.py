@@ -36,6 +36,7 @@ WRITING = frozenset("wax+")
 """Letters of an `open` that writes."""
 
 STEP_KINDS: Mapping[str, tuple[str, ...]] = {
+    "allocate": ("allocate", "fsync", "fsync_folder"),
     "durable_step": (),
     "fsync_file": ("fsync",),
     "fsync_folder": ("fsync_folder",),

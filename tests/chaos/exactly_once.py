@@ -275,8 +275,13 @@ class ExactlyOnce(RuleBasedStateMachine):
                 return answer
         return answer
 
-    def _hand_in(self, work: Work, dies_at: int = 0, *, number: int | None = None, token: str = "") -> str:
-        """Commit an update or report, for its own round or another, as the present trainer of the client or another."""
+    def _hand_in(
+        self, work: Work, dies_at: int = 0, *, number: int | None = None, token: str = "", is_inline: bool = False
+    ) -> str:
+        """Commit an update or report, for its own round or another, as the present trainer of the client or another.
+
+        An update is committed with the bytes of its blobs if `is_inline`, else after they were uploaded.
+        """
         client, coordinator = self.federation.clients[work.client_id], self.federation.coordinator
         where = (work.client_id, token or client.token, work.run_id, work.task.round if number is None else number)
         if work.report is not None:
@@ -286,11 +291,17 @@ class ExactlyOnce(RuleBasedStateMachine):
             )
         update, offer = work.update, work.offer
         assert update is not None
+        assert work.blobs is not None
+        inline = tuple(work.blobs.values()) if is_inline else ()
         return self._ask(
-            lambda oracle: oracle.commit(*where, offer), lambda: coordinator.commit_update(*where, update), dies_at
+            lambda oracle: oracle.commit(*where, offer, is_inline=is_inline),
+            lambda: coordinator.commit_update(*where, update, inline),
+            dies_at,
         )
 
-    def _do(self, name: str, variant: int = 0, dies_at: int = 0, *, errs: bool = False) -> bool:
+    def _do(
+        self, name: str, variant: int = 0, dies_at: int = 0, *, errs: bool = False, is_inline: bool = False
+    ) -> bool:
         """A client does its task to its end, perhaps after an error in counting; says whether there was one."""
         if self.oracle.present.get(name) is None and self._join(name, 0) != DONE:
             return False
@@ -299,11 +310,12 @@ class ExactlyOnce(RuleBasedStateMachine):
             if name in self.oracle.present and self.oracle.present[name].token == self.federation.clients[name].token:
                 self._beat(name, "")
             return False
-        if work.blobs is not None and self._send(work) != DONE:
+        is_inline = is_inline and work.blobs is not None
+        if work.blobs is not None and not is_inline and self._send(work) != DONE:
             return False
         if errs and work.task.kind is TaskKind.TRAIN:
-            self._hand_in(_altered(work, "counts"))
-        self._hand_in(work, dies_at)
+            self._hand_in(_altered(work, "counts"), is_inline=is_inline)
+        self._hand_in(work, dies_at, is_inline=is_inline)
         return True
 
     def _beat(self, name: str, run_id: str) -> None:
@@ -314,17 +326,17 @@ class ExactlyOnce(RuleBasedStateMachine):
             lambda: self.federation.heartbeat(client, activity=activity, run_id=run_id, round=1),
         )
 
-    @rule(name=names, variant=st.integers(0, 2), errs=st.booleans(), dies_at=moments)
-    def work(self, name: str, variant: int, errs: bool, dies_at: int) -> None:
+    @rule(name=names, variant=st.integers(0, 2), errs=st.booleans(), dies_at=moments, is_inline=st.booleans())
+    def work(self, name: str, variant: int, errs: bool, dies_at: int, is_inline: bool = False) -> None:
         """A client does its task."""
-        self._do(name, variant, dies_at, errs=errs)
+        self._do(name, variant, dies_at, errs=errs, is_inline=is_inline)
 
-    @rule(variant=st.integers(0, 1), absent=st.sets(names, max_size=1), dies_at=moments)
-    def all_work(self, variant: int, absent: set[str], dies_at: int) -> None:
+    @rule(variant=st.integers(0, 1), absent=st.sets(names, max_size=1), dies_at=moments, is_inline=st.booleans())
+    def all_work(self, variant: int, absent: set[str], dies_at: int, is_inline: bool = False) -> None:
         """Every client does its task, or all but one, then the aggregator its work."""
         for name in NAMES:
             if name not in absent:
-                self._do(name, variant)
+                self._do(name, variant, is_inline=is_inline)
         self._aggregate(dies_at)
 
     @rule(name=names, variant=st.integers(0, 2), sends=st.booleans(), dies_at=moments)
@@ -352,12 +364,12 @@ class ExactlyOnce(RuleBasedStateMachine):
             self._hand_in(work)
 
     @precondition(lambda self: self.works)
-    @rule(pick=picks, sends=st.booleans(), dies_at=moments)
-    def hand_in_again(self, pick: int, sends: bool, dies_at: int) -> None:
+    @rule(pick=picks, way=st.sampled_from(["bare", "uploaded", "inline"]), dies_at=moments)
+    def hand_in_again(self, pick: int, way: str, dies_at: int) -> None:
         """Anything that was ever computed is handed in, for the first time or not, in time or not."""
         work = self.works[-1 - pick % len(self.works)]
-        if not sends or work.blobs is None or self._send(work) == DONE:
-            self._hand_in(work, dies_at)
+        if way != "uploaded" or work.blobs is None or self._send(work) == DONE:
+            self._hand_in(work, dies_at, is_inline=way == "inline" and work.blobs is not None)
 
     @precondition(lambda self: self.works)
     @rule(pick=picks, change=st.sampled_from(["slower", "losses", "counts"]))

@@ -28,7 +28,8 @@ from typing import Any
 
 import numpy as np
 
-from aggregator.computation.update_checks import check_update
+from aggregator.computation.update_checks import Content, check_update
+from aggregator.coordinator.inline_blobs import came_along
 from aggregator.coordinator.service import Limits
 from shared.config.run import RunConfig, parse_run_config
 from shared.convert.runs import run_from_proto
@@ -37,7 +38,7 @@ from shared.convert.updates import update_from_commit
 from shared.errors import FedplccError
 from shared.tensors import read_header
 from shared.types import BlobRef, RunStatus, Task, TaskKind
-from tests.chaos.fuzz_attempt import Attempt, Scene, to_attempt, to_blobs, valid_material
+from tests.chaos.fuzz_attempt import Attempt, Scene, inline, to_attempt, to_blobs, valid_material
 from tests.chaos.fuzz_doors import Door, GrpcDoor, LocalDoor
 from tests.chaos.fuzz_judge import faults
 from tests.chaos.fuzz_mutators import MUTATORS
@@ -52,7 +53,7 @@ HONEST = (NumpyClient("ann"), NumpyClient("bob", counts=(2, 6, 7)))
 POISONERS = tuple(NumpyClient(f"mallory-{number}", counts=(2 + number, 0, 7)) for number in range(4))
 """They send at the same time; none has a sample of class 1."""
 CLIENTS = (*HONEST, *POISONERS)
-MAX_CHUNK_BYTES, MAX_BLOB_BYTES = 4096, 1 << 20
+MAX_CHUNK_BYTES, MAX_BLOB_BYTES, MAX_INLINE_BYTES = 4096, 1 << 20, 256 << 10
 ADMISSION = {"max_update_norm": 100.0, "max_num_examples": 1000}
 SECOND_RUN_PART = 5
 """One of so many mutants goes to the run whose poisoners are quarantined."""
@@ -140,7 +141,12 @@ def mutant(scene: Scene, seed: int, index: int, names: Sequence[str]) -> Attempt
         material = spoilt(0, valid_material(scene, np.random.default_rng([seed, index])))
         blobs = spoilt(1, to_blobs(material))
         attempt: Attempt = spoilt(2, to_attempt(scene, blobs))
-    return attempt
+    return inline(attempt) if is_inline(index) else attempt
+
+
+def is_inline(index: int) -> bool:
+    """Whether a mutant's blobs come with its commit: every mutator in its turn spoils these, and uploads."""
+    return index // len(MUTATORS) % 2 == 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +201,7 @@ def refusal_of(attempt: Attempt, scene: Scene) -> str:
     assert attempt.commit is not None
     with memory_folder() as name:
         folder = Path(name)
-        paths: dict[BlobRef, Path] = {}
+        contents: dict[BlobRef, Content] = {}
         start = folder / "start"
         start.write_bytes(scene.start)
         with start.open("rb") as file:
@@ -203,9 +209,10 @@ def refusal_of(attempt: Attempt, scene: Scene) -> str:
         try:
             update = update_from_commit(attempt.commit)
             for blob, upload in zip(update.payload.blobs, attempt.uploads, strict=False):
-                paths[blob] = folder / blob.sha256
-                paths[blob].write_bytes(b"".join(data for _, data in upload.chunks))
-            check_update(update, paths, scene.client.record, scene.config, table, FEATURE_DIM, start)
+                path = contents[blob] = folder / blob.sha256
+                path.write_bytes(b"".join(data for _, data in upload.chunks))
+            contents |= came_along(update.payload, attempt.commit.inline_blobs, max_bytes=scene.max_inline_bytes)
+            check_update(update, contents, scene.client.record, scene.config, table, FEATURE_DIM, start)
         except FedplccError as error:
             return f"{error.reason}: {error.detail}"
         except Exception as error:  # a bug, whatever it is: that is what is looked for
@@ -243,7 +250,7 @@ def local_scene() -> Iterator[tuple[LocalDoor, Scene]]:
 
 def local_federation(folder: Path) -> LocalFederation:
     """The clients around a coordinator with small limits."""
-    limits = Limits(max_chunk_bytes=MAX_CHUNK_BYTES, max_blob_bytes=MAX_BLOB_BYTES)
+    limits = Limits(max_chunk_bytes=MAX_CHUNK_BYTES, max_blob_bytes=MAX_BLOB_BYTES, max_inline_bytes=MAX_INLINE_BYTES)
     federation = LocalFederation(folder, CLIENTS, limits)
     federation.join()
     return federation
@@ -272,6 +279,7 @@ def scene_at(client: NumpyClient, task: Task, start: bytes) -> Scene:
         others=tuple(other for other in CLIENTS if other is not client),
         max_chunk_bytes=MAX_CHUNK_BYTES,
         max_blob_bytes=MAX_BLOB_BYTES,
+        max_inline_bytes=MAX_INLINE_BYTES,
     )
 
 
@@ -393,6 +401,7 @@ def poison_process(seed: int, num_mutants: int, report: Report, folder: Path) ->
     second they never do, and are quarantined; it ends as a run of the others.
     """
     flags = ["--max-chunk-bytes", str(MAX_CHUNK_BYTES), "--max-blob-bytes", str(MAX_BLOB_BYTES)]
+    flags += ["--max-inline-bytes", str(MAX_INLINE_BYTES)]
     flags += ["--heartbeat-interval-s", "30", "--lease-heartbeats", "1000"]
     second = max(len(POISONERS) * len(MUTATORS), num_mutants // SECOND_RUN_PART)
     with ExitStack() as stack:

@@ -10,7 +10,7 @@ import hashlib
 import json
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -54,6 +54,7 @@ class Scene:
     """Other clients of the run."""
     max_chunk_bytes: int
     max_blob_bytes: int
+    max_inline_bytes: int
 
     @property
     def run_id(self) -> str:
@@ -157,6 +158,16 @@ def to_attempt(scene: Scene, blobs: Blobs) -> Attempt:
     commit.payload.tensor_groups.append(blob_to_proto(refs[0]))
     commit.payload.prototype_sets.append(blob_to_proto(refs[1]))
     return Attempt(uploads=tuple(uploads), commit=commit)
+
+
+def inline(attempt: Attempt) -> Attempt:
+    """The attempt with the bytes of its uploads inside its commit, whatever their headers say."""
+    if attempt.commit is None:
+        return attempt
+    commit = pb2.CommitUpdateRequest()
+    commit.CopyFrom(attempt.commit)
+    commit.inline_blobs.extend(b"".join(data for _, data in upload.chunks) for upload in attempt.uploads)
+    return replace(attempt, uploads=(), commit=commit)
 
 
 def cut(data: bytes, chunk_bytes: int) -> tuple[tuple[int, bytes], ...]:

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import grpc
 
-from shared.convert.updates import update_from_commit
+from shared.convert.updates import inline_blobs_of, update_from_commit
 from shared.convert.uploads import upload_header_from_proto
 from shared.errors import FedplccError, MalformedRequest
 from shared.gen.fedplcc.v1 import round_service_pb2 as pb2
@@ -142,7 +142,12 @@ class LocalDoor:
     def _commit(self, request: pb2.CommitUpdateRequest) -> None:
         update = update_from_commit(request)
         self._coordinator.commit_update(
-            request.client_id, request.instance_token, request.run_id, request.round, update
+            request.client_id,
+            request.instance_token,
+            request.run_id,
+            request.round,
+            update,
+            inline_blobs_of(request),
         )
 
 

@@ -43,6 +43,13 @@ def _faults(attempt: Attempt, commit: pb2.CommitUpdateRequest, scene: Scene) -> 
         yield "roles"
         return
     delivered = {sha256: data for upload in attempt.uploads for sha256, data in _delivered(upload, scene)}
+    inline = {hashlib.sha256(data).hexdigest(): data for data in commit.inline_blobs}
+    if len(commit.inline_blobs) > MAX_NAMED or sum(map(len, commit.inline_blobs)) > scene.max_inline_bytes:
+        yield "too much comes with the commit"
+    named = {(blob.sha256, blob.size_bytes) for blob in (groups[0], sets[0])}
+    if any((sha256, len(data)) not in named for sha256, data in inline.items()):
+        yield "bytes that the payload does not name come with the commit"
+    delivered |= inline
     for blob in (groups[0], sets[0]):
         if len(delivered.get(blob.sha256, b"")) != blob.size_bytes:
             yield f"blob {blob.role} was not delivered as it is named"

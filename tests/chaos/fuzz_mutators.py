@@ -612,6 +612,13 @@ def other_bytes_than_announced(rng: Random, scene: Scene, good: Attempt) -> Atte
 
 
 @_messages
+def bytes_inside_the_commit_that_nobody_named(rng: Random, scene: Scene, good: Attempt) -> Attempt:
+    most = scene.max_inline_bytes
+    extra = rng.choice([[b""], [rng.randbytes(100)], [bytes(most + 1)], [bytes(most // 2)] * 3, [b"x"] * 100])
+    return _with_commit(good, lambda commit: commit.inline_blobs.extend(extra))
+
+
+@_messages
 def commit_in_another_name(rng: Random, scene: Scene, good: Attempt) -> Attempt:
     field, value = rng.choice(_wrong_addresses(rng, scene))
     return _with_commit(good, lambda commit: setattr(commit, field, value))

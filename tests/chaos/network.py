@@ -206,7 +206,7 @@ def sweep(folder: Path, every: Sequence[int]) -> Report:
         "method": {"partition": "first"},  # of which the most global prototypes come back
     }
     # No heartbeat is due meanwhile: what passes the link is the transfer's, and what its retries need.
-    flags = ("--max-chunk-bytes", str(CHUNK_BYTES), "--heartbeat-interval-s", "600")
+    flags = ("--max-chunk-bytes", str(CHUNK_BYTES), "--max-inline-bytes", "0", "--heartbeat-interval-s", "600")
     with Federation(folder) as federation:
         federation.start_aggregator(*flags)
         control = RunControl(federation.address)

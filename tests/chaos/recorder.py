@@ -172,6 +172,14 @@ def _a_run(folder: Path, answered: Callable[[Any], None]) -> Any:
         return federation.metrics_lines(run.run_id)
 
 
+def _an_inline_run(folder: Path, answered: Callable[[Any], None]) -> Any:
+    _Answering.is_inline = True
+    try:
+        return _a_run(folder, answered)
+    finally:
+        _Answering.is_inline = False
+
+
 def _a_warm_run(folder: Path, answered: Callable[[Any], None]) -> Any:
     (ann, _bob) = _clients()
     data = to_bytes(ann.first_model(seed=7))
@@ -292,10 +300,15 @@ def _check_client_states(folder: Path, answers: Sequence[Any]) -> None:
 
 
 RUN = Program(name="an aggregator and two clients", work=_a_run, check=_check_aggregator)
+INLINE_RUN = Program(
+    name="an aggregator and two clients whose updates come with their commits",
+    work=_an_inline_run,
+    check=_check_aggregator,
+)
 WARM_RUN = Program(name="an aggregator with a model to begin with", work=_a_warm_run, check=_check_aggregator)
 TOKEN = Program(name="a trainer's instance token", work=_a_token, check=_check_token)
 CLIENT_STATES = Program(name="a trainer's staged and promoted state", work=_client_states, check=_check_client_states)
-PROGRAMS = (RUN, WARM_RUN, TOKEN, CLIENT_STATES)
+PROGRAMS = (RUN, INLINE_RUN, WARM_RUN, TOKEN, CLIENT_STATES)
 
 NEEDED = (
     (RUN, "state.fsync_folder"),
@@ -303,6 +316,8 @@ NEEDED = (
     (RUN, "blob.folder.fsync_folder"),
     (RUN, "blob.fsync_folder"),
     (RUN, "upload.fsync"),
+    (INLINE_RUN, "blob.put.fsync"),
+    (INLINE_RUN, "blob.fsync_folder"),
     (WARM_RUN, "initial.name.fsync"),
     (WARM_RUN, "initial.fsync_folder"),
     (WARM_RUN, "upload.fsync"),

@@ -213,8 +213,10 @@ class Oracle:
         self.uploaded.setdefault(client, set()).update(missing)
         return DONE
 
-    def commit(self, client: str, token: str, run_id: str, number: int, offer: Offer) -> str:
-        """Make an update part of its round."""
+    def commit(
+        self, client: str, token: str, run_id: str, number: int, offer: Offer, *, is_inline: bool = False
+    ) -> str:
+        """Make an update part of its round; its blobs were uploaded, or come with the commit."""
         answer = self.call(client, token)
         run = self.runs.get(run_id)
         if answer == DONE:
@@ -226,7 +228,8 @@ class Oracle:
                 answer = "UPDATE_CONFLICT"
             else:
                 answer = self._takes(run, number, client, "update")
-        if answer == DONE and not set(offer.blobs) <= self.uploaded.get(client, set()) | self.stored.get(client, set()):
+        held = self.uploaded.get(client, set()) | self.stored.get(client, set())
+        if answer == DONE and not is_inline and not set(offer.blobs) <= held:
             answer = "BLOB_NOT_FOUND"
         if answer == DONE and not offer.is_sound:
             answer = "MALFORMED_UPDATE"

@@ -14,6 +14,7 @@ from shared.types import RunStatus, Update
 from tests.chaos.fuzz import (
     POISONERS,
     Report,
+    is_inline,
     local_federation,
     local_scene,
     main,
@@ -128,13 +129,15 @@ def test_a_crash_is_a_violation(monkeypatch: pytest.MonkeyPatch) -> None:
     assert any("answered ZeroDivisionError('a bug')" in text for text in report.violations)
 
 
-def test_one_mutant_can_be_sent_again(capsys: pytest.CaptureFixture[str]) -> None:
-    index = next(index for index in range(1000) if names_of(SEED, index) == ("no prototypes",))
+@pytest.mark.parametrize(("inline", "uploaded"), [(False, "OK, OK, "), (True, "")])
+def test_one_mutant_can_be_sent_again(capsys: pytest.CaptureFixture[str], inline: bool, uploaded: str) -> None:
+    of_kind = (index for index in range(1000) if is_inline(index) is inline)
+    index = next(index for index in of_kind if names_of(SEED, index) == ("no prototypes",))
     assert main(["--mutant", f"{SEED}:{index}"]) == 0
     assert capsys.readouterr().out == (
         f"mutant {SEED}:{index} (no prototypes)\n"
         "wrong with it: prototypes: do not stand for the samples\n"
-        "answers: OK, OK, MALFORMED_UPDATE sum\n"
+        f"answers: {uploaded}MALFORMED_UPDATE sum\n"
     )
 
 

@@ -40,6 +40,7 @@ class Aggregator:
     def __init__(self, federation: Federation) -> None:
         self.federation = federation
         self.control = RunControl(federation.address)
+        self.is_inline = True
 
     def value(self, name: str, **labels: str) -> float:
         """A sample of its /metrics; 0 where there is none yet."""
@@ -153,6 +154,23 @@ def test_a_lost_acknowledgement_of_a_commit_is_given_again_and_counts_as_a_dupli
     assert connection.retries >= 1
     assert aggregator.value("fedplcc_client_updates_total", outcome="duplicate") == duplicates + 1
     assert len(aggregator.events(task.run.run_id, "update_committed")) == 1
+
+
+def test_a_lost_acknowledgement_of_a_commit_with_its_blobs_is_given_again_and_counts_as_a_duplicate(
+    aggregator: Aggregator, link: FaultProxy, client: AggregatorConnection, ann: NumpyClient, task: Task
+) -> None:
+    assert task.run is not None
+    connection = client.for_task(never)
+    update, blobs = ann.work(task, None)
+    ((blob, data),) = blobs.items()
+    duplicates = aggregator.value("fedplcc_client_updates_total", outcome="duplicate")
+    uploads = aggregator.handled("UploadModel")
+    with aggregator.losing_an_answer(link, "CommitUpdate"):
+        committed = connection.commit_update(task.run.run_id, 0, update, [data])
+    assert committed == CommittedUpdate(task.run.run_id, 0, (blob.sha256,))
+    assert aggregator.value("fedplcc_client_updates_total", outcome="duplicate") == duplicates + 1
+    assert len(aggregator.events(task.run.run_id, "update_committed")) == 1
+    assert aggregator.handled("UploadModel") == uploads
 
 
 @pytest.mark.parametrize("method", ["GetUploadStatus", "UploadModel"])

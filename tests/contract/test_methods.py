@@ -22,7 +22,7 @@ from pydantic import ValidationError
 from aggregator.computation.update_checks import MAX_PROTOTYPE_BYTES, check_counts, check_prototypes
 from shared.config.run import parse_run_config
 from shared.methods import METHODS, fedavg
-from shared.methods.base import Method, MethodConfig, Report, excess_rows, fold_weights
+from shared.methods.base import MAX_ROWS_PER_CLASS, Method, MethodConfig, Report, excess_rows, fold_weights
 from shared.tensors import from_bytes, prototypes_from_bytes, prototypes_to_bytes, to_bytes
 from shared.types import Client, Payload, PrototypeSet, Update
 from tests.support.federation.methods_in_a_run import (
@@ -333,10 +333,15 @@ class TestFold:
         rng = np.random.default_rng(1)
         state, *blocks = rng.normal(size=(5, 101)).astype(np.float32)
         weights = fold_weights([30, 1, 700, 12], config)
-        whole = fold(state, iter(blocks), weights, config)
+        whole = fold(lambda: state, iter(blocks), weights, config)
         for cut in (1, 7, 100):
             pieces = [
-                fold(state[part : part + cut], iter([block[part : part + cut] for block in blocks]), weights, config)
+                fold(
+                    lambda part=part, cut=cut: state[part : part + cut],  # type: ignore[misc]
+                    iter([block[part : part + cut] for block in blocks]),
+                    weights,
+                    config,
+                )
                 for part in range(0, 101, cut)
             ]
             assert np.concatenate(pieces).tobytes() == whole.tobytes()
@@ -345,7 +350,7 @@ class TestFold:
     def test_one_client_under_the_neutral_setting_is_central_training(self, method: Method) -> None:
         state, trained = np.random.default_rng(2).normal(size=(2, 50)).astype(np.float32)
         config = method.config.model_validate(method.neutral)
-        folded = method.fold(state, iter([trained]), fold_weights([123], config), config)
+        folded = method.fold(lambda: state, iter([trained]), fold_weights([123], config), config)
         assert folded.tobytes() == trained.tobytes()
 
     @every_method_with_a_neutral_setting
@@ -358,8 +363,8 @@ class TestFold:
         expected = np.average(
             np.asarray(blocks, dtype=np.float64), axis=0, weights=[5, 6, 7] if averaging == "weighted" else None
         )
-        folded = method.fold(state, iter(blocks), weights, config)
-        assert folded.tobytes() == fedavg.fold(state, iter(blocks), weights, fedavg.Config()).tobytes()
+        folded = method.fold(lambda: state, iter(blocks), weights, config)
+        assert folded.tobytes() == fedavg.fold(lambda: state, iter(blocks), weights, fedavg.Config()).tobytes()
         np.testing.assert_allclose(folded, expected, rtol=1e-6, atol=1e-7)
 
     @every_setting
@@ -367,7 +372,8 @@ class TestFold:
         for dtype in (np.int64, np.float32):
             state = np.zeros(2, dtype)
             blocks = [np.array([3, 10], dtype), np.array([4, 9], dtype)]
-            folded = setting.method.fold(state, iter(blocks), fold_weights([1, 1], setting.config), setting.config)
+            weights = fold_weights([1, 1], setting.config)
+            folded = setting.method.fold(lambda state=state: state, iter(blocks), weights, setting.config)  # type: ignore[misc]
             assert (folded.dtype, folded.shape) == (np.dtype(dtype), (2,))
             assert [block.tolist() for block in (state, *blocks)] == [[0, 0], [3, 10], [4, 9]]
 
@@ -482,7 +488,7 @@ def assert_the_aggregator_takes(setting: Setting, report: Report, labels: np.nda
     check_counts(update, Client(client_id="a", domain="a", num_examples=len(labels)), NUM_CLASSES)
     uploaded = prototypes_from_bytes(data)
     check_prototypes(uploaded, update, method=setting.method, dim=DIM, class_counts=update.class_counts)
-    assert excess_rows(uploaded, NUM_CLASSES) is None
+    assert excess_rows(uploaded, NUM_CLASSES, MAX_ROWS_PER_CLASS) is None
 
 
 def assert_clients_can_use(prototypes: PrototypeSet) -> None:

@@ -267,6 +267,7 @@ def test_runs_are_listed_newest_first_page_by_page_each_once(store: Store) -> No
     for run_id, created_at in (("d", 5.0), ("b", 7.0), ("a", 7.0), ("c", 7.0), ("e", 9.0)):
         add_run(store, a_run(run_id=run_id, created_at=created_at))
     assert [run.run_id for run in store.list_runs(limit=10)] == ["e", "c", "b", "a", "d"]
+    assert store.run_ids() == ["e", "c", "b", "a", "d"]
     seen: list[str] = []
     while page := store.list_runs(limit=2, before=seen[-1] if seen else ""):
         seen += [run.run_id for run in page]
@@ -651,6 +652,7 @@ USES: dict[str, Callable[[Store], object]] = {
     "find_request": lambda store: store.find_request("x"),
     "find_control_request": lambda store: store.find_control_request("x"),
     "list_runs": lambda store: store.list_runs(limit=1),
+    "run_ids": lambda store: store.run_ids(),
     "list_rounds": lambda store: store.list_rounds("test-0000"),
     "find_round": lambda store: store.find_round("test-0000", 1),
     "list_evaluations": lambda store: store.list_evaluations("test-0000"),

@@ -43,6 +43,15 @@ def test_every_benchmark_runs_and_writes_its_table(tmp_path: Path) -> None:
     assert documents["simulated_round"]["data"] == "noise"
 
 
+def test_thousands_of_rounds_are_looked_at_from_time_to_time(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "benchmarks.endurance", "--quick", "--results", str(tmp_path)]
+    answer = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240, check=False)
+    assert answer.returncode == 0, answer.stderr
+    document = json.loads((tmp_path / "endurance.json").read_text())
+    assert [row["rounds"] for row in document["rows"]][-1] == document["rounds"] == 40
+    assert document["most_waiting"] <= 1000
+
+
 @pytest.mark.parametrize("benchmark", [simulated_round, steps])
 def test_a_device_that_is_not_there_is_named(benchmark: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["benchmark", "--quick", "--device", "cuda:999"])

@@ -46,7 +46,7 @@ def logs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Logs]:
     tiny_federation.write_data(folder)
     with Federation(folder) as federation:
         debug = ("--log-level", "debug")
-        aggregator = federation.start_aggregator(*debug)
+        aggregator = federation.start_aggregator(*debug, "--max-inline-bytes", "0")  # so that blobs are uploaded
         trainer = federation.start_trainer("left", f"npz:{folder / 'left.npz'}", *debug)
         gateway = federation.start_gateway(*debug)
         values = tiny_federation.run_document(tiny_federation.document(folder, run={"clients": ["left"], "rounds": 2}))

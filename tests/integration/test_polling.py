@@ -38,7 +38,7 @@ IDLE_S = 0.8
 """What the proxies here cut."""
 HOLD_S = 0.25
 NUMBERS = itertools.count()
-WAIT: TaskKey = ("", 0, TaskKind.WAIT)
+WAIT: TaskKey = ("", 0, TaskKind.WAIT, 0)
 
 
 @pytest.fixture(scope="module")
@@ -134,7 +134,7 @@ def test_a_poll_is_answered_at_once_with_another_task_and_else_when_its_time_is_
     creating.start()
     (key,), _end, _seconds = polled(ann, WAIT, DEADLINE_S)
     creating.join()
-    assert key[1:] == (0, TaskKind.INIT)
+    assert key[1:] == (0, TaskKind.INIT, 0)
     assert polled(ann, key, 0.0)[0] == []
     assert polled(ann, None, DEADLINE_S)[0] == [key]
 
@@ -153,7 +153,7 @@ def test_a_poll_ends_like_a_stream_where_another_follows(ann: GrpcClient) -> Non
 
 
 def test_impossible_polls_are_refused_by_their_field(ann: GrpcClient) -> None:
-    for known, hold_s, field in ((None, -1.0, "hold"), (("r", -1, TaskKind.TRAIN), 1.0, "round")):
+    for known, hold_s, field in ((None, -1.0, "hold"), (("r", -1, TaskKind.TRAIN, 0), 1.0, "round")):
         with pytest.raises(MalformedRequest) as refused:
             polled(ann, known, hold_s)
         assert refused.value.metadata["field"] == field

@@ -32,7 +32,7 @@ NAMES = ("ann", "bob")
 def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]:
     """An aggregator that lives, and dies, through all tests of this module."""
     with Federation(tmp_path_factory.mktemp("federation")) as running:
-        running.start_aggregator("--heartbeat-interval-s", "0.3")
+        running.start_aggregator("--heartbeat-interval-s", "0.3", "--max-inline-bytes", "0")
         yield running
 
 

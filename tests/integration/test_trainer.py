@@ -159,7 +159,7 @@ def test_a_training_that_runs_while_the_aggregator_dies_is_not_thrown_away(
     run_id = control.create(a_document(steps=200), "disturbed").run_id
     eventually(lambda: trainer.num_samples > before, "training begins")
     aggregator.processes["aggregator"].kill()
-    eventually(lambda: trainer.value("retries_total", operation="upload") > 0, "the update waits for the aggregator")
+    eventually(lambda: trainer.value("retries_total", operation="commit") > 0, "the update waits for the aggregator")
     assert trainer.value("aggregator_connected") == 0
     aggregator.start_aggregator()
     assert completed(control, run_id) == undisturbed

@@ -7,6 +7,7 @@ import signal
 import threading
 import urllib.request
 from collections.abc import Iterator
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,12 +20,15 @@ from shared import errors
 from shared.convert.tasks import task_from_proto
 from shared.gen.fedplcc.v1 import round_service_pb2 as round_pb2
 from shared.gen.fedplcc.v1 import run_service_pb2 as run_pb2
-from shared.types import Task, TaskKind
+from shared.gen.fedplcc.v1 import types_pb2
+from shared.types import RunSpec, Task, TaskKind
 from shared.version import VERSION
 from shared.wire.statuses import translated
+from tests.chaos.fault_proxy import FaultProxy
 from tests.support.federation.grpc_client import DEADLINE_S, GrpcClient, RunControl
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import NumpyClient, a_document
+from tests.support.federation.numpy_trainer import NumpyTrainer
 from tests.support.federation.processes import Federation, Process, eventually
 
 NUMBERS = itertools.count()
@@ -189,6 +193,30 @@ def test_a_message_over_the_limit_is_refused_by_the_transport(ann: GrpcClient, c
     ((blob, _data),) = blobs.items()
     with pytest.raises(errors.ResourceExhausted):
         ann.upload_parts(task, blob, iter([(0, bytes(6 << 20))]))
+
+
+def test_a_trainer_whose_upload_another_stream_of_it_ends_goes_on_where_that_one_got(
+    running: Federation, control: RunControl
+) -> None:
+    """A second stream of the same upload takes over in the middle, and then sends what had arrived before."""
+    client = NumpyClient(f"ann-{next(NUMBERS)}", size=10_000)
+    document = a_document(clients=(client.client_id,), run={"rounds": 1})
+    with FaultProxy(running.address) as link, closing(GrpcClient(running.address, client)) as second:
+        link.up.bytes_per_s = 100_000  # so that there is a middle
+        with NumpyTrainer(link.address, client) as trainer:
+            eventually(lambda: trainer.count("is_connected") == 1, "the trainer is connected")
+            run_id = control.create(document).run_id
+            task = Task(kind=TaskKind.INIT, run=RunSpec(run_id=run_id, config_json="{}", config_hash=""))
+            ((blob, data),) = client.work(task, None)[1].items()
+            eventually(lambda: second.upload_status(task, blob).offset_bytes > 0, "a part of it arrived")
+            with pytest.raises(errors.ChunkOutOfOrder):
+                second.upload_parts(task, blob, iter([(0, data[:1000])]))
+            link.up.bytes_per_s = 1e9
+            eventually(lambda: control.get(run_id).status == types_pb2.RUN_STATUS_COMPLETED, "the run completes", 60)
+            assert trainer.count("retries", "upload") > 0
+    history = control.stub.WatchRun(run_pb2.WatchRunRequest(run_id=run_id, page_size=1000), timeout=DEADLINE_S)
+    types = {response.event.type for response in history}
+    assert not types & {"update_refused", "client_problem"}
 
 
 def test_an_upload_must_begin_with_its_header(ann: GrpcClient) -> None:
@@ -376,6 +404,8 @@ def test_what_a_scraper_sees_of_the_aggregator_counts_what_was_done(
     for number, (blob, data) in enumerate(blobs.items()):
         if not number:
             with pytest.raises(errors.BlobCorrupt):
+                ann.upload_parts(task, blob, iter([(0, bytes(len(data)))]))
+            with pytest.raises(errors.BlobIncomplete):
                 ann.upload_parts(task, blob, iter([(0, data[:100])]))
         ann.upload(task, blob, data)
     ann.commit(task, update)

@@ -2,7 +2,7 @@
 
 The judge knows nothing of drops, returns and reasons. It says: a phase closes as soon as everybody is done; or else once the
 deadline is over, there is a quorum of those who are done, and everybody else is absent: without lease, or without progress
-for `silence_s`.
+for `silence_s`; or once the hard deadline is over and those who are done form the quorum.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from shared.types import ClientActivity, Heartbeat, RoundPhase, RunSpec, Task, T
 from tests.support.federation.in_process import Clock
 from tests.support.records.builders import a_blob, a_client, a_round, a_run, an_evaluation, an_update
 
-LEASE_S, SILENCE_S, DEADLINE_S, END_S = 3.0, 6.0, 15.0, 60
+LEASE_S, SILENCE_S, DEADLINE_S, HARD_DEADLINE_S, END_S = 3.0, 6.0, 15.0, 30.0, 60
 NAMES = ("ann", "bob", "cat", "zoe")
 
 
@@ -49,8 +49,10 @@ SCRIPTS = st.builds(
 class Scene:
     """One phase of one run, moved on second by second."""
 
-    def __init__(self, phase: RoundPhase, scripts: dict[str, Script], quorum: Quorum) -> None:
-        self.scripts, self.quorum = scripts, quorum
+    def __init__(
+        self, phase: RoundPhase, scripts: dict[str, Script], quorum: Quorum, hard_deadline_s: float | None = None
+    ) -> None:
+        self.scripts, self.quorum, self.hard_deadline_s = scripts, quorum, hard_deadline_s
         self.clock = Clock()
         self.sessions = Sessions(LEASE_S, self.clock)
         self.deadlines = Deadlines(self.sessions, wall_clock=self.clock, monotonic_clock=self.clock)
@@ -78,9 +80,16 @@ class Scene:
         self.deadlines.observe([self.run])
         for session in self.sessions.expired():
             self.sessions.remove(session)
-        there = self.deadlines.presence(self.run, deadline_s=DEADLINE_S, silence_s=SILENCE_S)
+        there = self.deadlines.presence(
+            self.run, deadline_s=DEADLINE_S, silence_s=SILENCE_S, hard_deadline_s=self.hard_deadline_s
+        )
         run = machine.drop_absent(
-            self.run, absent=there.absent, moving=there.moving, quorum=self.quorum, now=self.clock.now
+            self.run,
+            absent=there.absent,
+            slow=there.slow,
+            moving=there.moving,
+            quorum=self.quorum,
+            now=self.clock.now,
         )
         self.run = machine.close_updates(run, now=self.clock.now, quorum=self.quorum)
 
@@ -118,7 +127,9 @@ class Scene:
 
     def should_close(self) -> bool:
         others = set(self.scripts) - self.done
-        return not others or (others <= self.absent() and not self.quorum.lack(tuple(self.scripts), self.done))
+        is_over = self.hard_deadline_s is not None and self.clock.now - self.began >= self.hard_deadline_s
+        may_close = is_over or others <= self.absent()
+        return not others or (may_close and not self.quorum.lack(tuple(self.scripts), self.done))
 
 
 @settings(max_examples=80)
@@ -127,13 +138,15 @@ class Scene:
     scripts=st.lists(SCRIPTS, min_size=1, max_size=4),
     min_clients=st.integers(1, 4),
     by_domain=st.booleans(),
+    hard_deadline_s=st.sampled_from([None, HARD_DEADLINE_S]),
 )
 def test_a_phase_closes_at_the_second_that_the_rule_says_and_drops_who_is_missing_then(
-    phase: RoundPhase, scripts: list[Script], min_clients: int, by_domain: bool
+    phase: RoundPhase, scripts: list[Script], min_clients: int, by_domain: bool, hard_deadline_s: float | None
 ) -> None:
     clients = dict(zip(NAMES, scripts, strict=False))
     domains = {name: "north" if name < "c" else "south" for name in clients} if by_domain else None
-    scene = Scene(phase, clients, Quorum(min_clients=min(min_clients, len(clients)), domains=domains))
+    quorum = Quorum(min_clients=min(min_clients, len(clients)), domains=domains)
+    scene = Scene(phase, clients, quorum, hard_deadline_s)
     for second in range(END_S + 1):
         scene.second(second)
         assert scene.is_closed == scene.should_close(), second

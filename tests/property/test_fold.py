@@ -223,7 +223,7 @@ def test_memory_grows_neither_with_the_clients_nor_with_the_model() -> None:
     small = peak_bytes(num_clients=2, num_elements=1 << 16)
     assert peak_bytes(num_clients=100, num_elements=1 << 16) < small + 100_000
     assert peak_bytes(num_clients=2, num_elements=1 << 21) < small + 100_000
-    # Of each element of a block: the global one, an update's, its product and the sum in float64, the result, its bytes.
+    # Of each element of a block: an update's, its product and the sum in float64, the result.
     assert small < 48 * (1 << 14)
 
 

@@ -164,6 +164,7 @@ MEMBERSHIP = st.builds(
     lease_s=st.integers(0, 10**12).map(lambda nanoseconds: nanoseconds / 1e9),
     max_chunk_bytes=st.integers(1, 2**62),
     max_blob_bytes=st.integers(1, 2**62),
+    max_inline_bytes=st.integers(0, 2**62),
     last_committed=st.none() | COMMITTED,
     open_runs=st.none() | st.lists(TEXT, max_size=3).map(tuple),
     version=TEXT,

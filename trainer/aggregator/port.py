@@ -6,6 +6,7 @@ method is idempotent, so that an implementation may retry it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from shared.types import BlobRef, Client, CommittedUpdate, Evaluation, Membership, Update
@@ -17,6 +18,10 @@ class AggregatorPort(Protocol):
     A method may raise `trainer.cancellation.Cancelled` where the task is no longer wanted, and any error of shared/errors.py
     that the aggregator answers with.
     """
+
+    @property
+    def max_inline_bytes(self) -> int:
+        """Most bytes of blobs that a commit may carry; 0 for none."""
 
     @property
     def retries(self) -> int:
@@ -31,8 +36,10 @@ class AggregatorPort(Protocol):
     def store(self, run_id: str, round_number: int, blob: BlobRef, data: bytes, *, is_prototypes: bool) -> None:
         """Store one blob of the client's update; it is complete when this returns."""
 
-    def commit_update(self, run_id: str, round_number: int, update: Update) -> CommittedUpdate:
-        """Make the update part of its round; its blobs are stored."""
+    def commit_update(
+        self, run_id: str, round_number: int, update: Update, inline: Sequence[bytes] = ()
+    ) -> CommittedUpdate:
+        """Make the update part of its round; its blobs are stored, or come along in `inline`."""
 
     def report_evaluation(self, run_id: str, round_number: int, evaluation: Evaluation) -> None:
         """Report one client's evaluation of a round."""

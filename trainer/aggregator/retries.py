@@ -18,6 +18,7 @@ from shared.errors import (
     Overloaded,
     TransferIdle,
     Unavailable,
+    UploadSuperseded,
 )
 from shared.process.log import get_logger
 from shared.wire.backoff import backoff
@@ -33,7 +34,7 @@ LOG_AFTER = 4
 PASSING = (Unavailable, ClientIdTaken, NotAMember, Overloaded, TransferIdle)
 """Errors that pass: the aggregator comes back, the other instance ends, this one joins again, the aggregator is less busy,
 or this machine or the network moves again."""
-DOUBTFUL = (BlobNotFound, BlobCorrupt, ChunkOutOfOrder)
+DOUBTFUL = (BlobNotFound, BlobCorrupt, ChunkOutOfOrder, UploadSuperseded)
 """Errors that pass when a transfer begins anew or the task is asked for again, unless something is wrong for good."""
 
 _T = TypeVar("_T")

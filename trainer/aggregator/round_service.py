@@ -23,6 +23,8 @@ from trainer.readings.metrics import TrainerMetrics
 CHUNK_BYTES = (1 << 20) - 64
 """Largest chunk of an upload, if the aggregator takes it. With the message around it, it fits into a power of two, to which
 the encoder rounds its buffer."""
+INLINE_BYTES = 1 << 20
+"""Most bytes of blobs inside one message, a commit or a task, if the aggregator takes or sends them."""
 ANSWER_S = 30.0
 """Deadline of unary calls. On a link with a delay of one second each way an answer takes two, and more where other traffic
 fills the link. A dead connection is noticed by its keepalive (shared/wire/channels.py), not by this."""
@@ -45,6 +47,7 @@ class RoundServiceCalls:
         poll_hold_s: Longest time that a poll for tasks is held; None where tasks come over one stream.
         rng: Source of the jitter of retries.
         chunk_bytes: Largest chunk that the aggregator takes.
+        max_inline_bytes: Most bytes of blobs that a commit may carry.
         stub: Methods for short messages.
         transfers: Methods for blobs.
         is_closed: Whether `close` was called.
@@ -79,6 +82,7 @@ class RoundServiceCalls:
         """
         self.address, self.client_id, self.instance_token, self.metrics = address, client_id, instance_token, metrics
         self.chunk_bytes, self.poll_hold_s = CHUNK_BYTES, poll_hold_s
+        self.max_inline_bytes = 0
         self.rng = rng or random.Random()
         # Blobs have a connection of their own: on a slow link a heartbeat would wait behind the bytes that are on their way
         # for many seconds, longer than a lease.
@@ -100,6 +104,7 @@ class RoundServiceCalls:
         with self.calling("Join"):
             membership = membership_from_proto(self.stub.Join(request, timeout=ANSWER_S))
         self.chunk_bytes = min(CHUNK_BYTES, membership.max_chunk_bytes)
+        self.max_inline_bytes = min(INLINE_BYTES, membership.max_inline_bytes)
         return membership
 
     def heartbeat(self, heartbeat: Heartbeat) -> bool:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from shared.convert.evaluations import evaluation_to_report
 from shared.convert.updates import committed_from_proto, update_to_commit
 from shared.convert.uploads import UploadHeader, upload_header_to_proto
+from shared.tensors import sha256_hex
 from shared.types import BlobRef, Client, CommittedUpdate, Evaluation, Membership, Update
 from trainer.aggregator.retries import Retries
 from trainer.aggregator.round_service import ANSWER_S, RoundServiceCalls
@@ -31,10 +34,15 @@ class TaskConnection:
             stream: The client's task stream.
             should_stop: Ends every call and every wait.
         """
-        self._calls = calls
+        self._calls, self._stream = calls, stream
         self._should_stop: ShouldStop = lambda: calls.is_closed or should_stop()
         self._attempts = Retries(calls, stream, self._should_stop)
         self._received: dict[str, ResentBytes] = {}
+
+    @property
+    def max_inline_bytes(self) -> int:
+        """Most bytes of blobs that a commit may carry, as the aggregator said last; 0 for none."""
+        return self._calls.max_inline_bytes
 
     @property
     def retries(self) -> int:
@@ -46,13 +54,16 @@ class TaskConnection:
         return self._attempts.until_done("join", lambda: self._calls.join(client))
 
     def fetch(self, blob: BlobRef) -> bytes:
-        """Download a blob.
+        """Return a blob that came with the task, or download it.
 
         Raises:
             BlobNotFound: The client's present task does not name it.
             BlobCorrupt: The bytes that arrive are no part of it.
             Cancelled: The task is no longer wanted.
         """
+        inline = self._stream.inline_blob(blob)
+        if inline is not None:
+            return inline
         # A blob that arrived corrupt is fetched once more: all of its bytes have been moved before.
         counter = self._calls.metrics.resent_bytes.labels("received")
         resent = self._received.setdefault(blob.sha256, ResentBytes(counter))
@@ -78,20 +89,39 @@ class TaskConnection:
         upload = Upload(self._calls, proto, data, self._should_stop, is_prototypes=is_prototypes)
         self._attempts.until_done("upload", upload.attempt, lambda: upload.offset)
 
-    def commit_update(self, run_id: str, round_number: int, update: Update) -> CommittedUpdate:
+    def commit_update(
+        self, run_id: str, round_number: int, update: Update, inline: Sequence[bytes] = ()
+    ) -> CommittedUpdate:
         """Make the update part of its round.
 
+        Args:
+            run_id: The run.
+            round_number: The round.
+            update: The update.
+            inline: Bytes of its blobs that were not stored before, at most `max_inline_bytes` of all together.
+
         Raises:
+            BlobTooLarge: The aggregator takes fewer inline bytes than it said.
             MalformedUpdate, RoundClosed, NotInCohort, UpdateConflict: The aggregator refuses it.
             Cancelled: The task is no longer wanted.
         """
         calls = self._calls
         request = update_to_commit(
-            update, run_id=run_id, round_number=round_number, instance_token=calls.instance_token
+            update,
+            run_id=run_id,
+            round_number=round_number,
+            instance_token=calls.instance_token,
+            inline_blobs=inline,
         )
         deadline_s = COMMIT_S + sum(blob.size_bytes for blob in update.payload.blobs) / COMMIT_BYTES_PER_S
 
+        sizes = {blob.sha256: blob.size_bytes for blob in update.payload.prototype_sets}
+        prototype_bytes = sum(sizes.get(sha256_hex(data), 0) for data in inline)
+        moved = {"prototypes": prototype_bytes, "model": sum(map(len, inline)) - prototype_bytes}
+
         def commit() -> CommittedUpdate:
+            for kind, num_bytes in moved.items():
+                calls.metrics.transfer_bytes.labels("sent", kind).inc(num_bytes)
             with calls.calling("CommitUpdate"):
                 return committed_from_proto(calls.stub.CommitUpdate(request, timeout=deadline_s).committed)
 

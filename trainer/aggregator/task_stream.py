@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Any
 
-from shared.convert.tasks import poll_to_proto, task_from_proto
+from shared.convert.tasks import poll_to_proto, taken_inline_to_proto, task_from_proto
 from shared.errors import FedplccError, MalformedRequest
 from shared.gen.fedplcc.v1 import round_service_pb2
-from shared.types import Poll, Task, TaskKey
+from shared.tensors import sha256_hex
+from shared.types import BlobRef, Poll, TakenInline, Task, TaskKey
 from shared.wire.backoff import backoff
-from trainer.aggregator.round_service import FOLLOWING, RoundServiceCalls
+from trainer.aggregator.round_service import FOLLOWING, INLINE_BYTES, RoundServiceCalls
 from trainer.cancellation import pause
 
 POLL_ANSWER_S = 30.0
@@ -53,6 +54,7 @@ class TaskStream:
         self._stream: Any = None
         self._lock = threading.Lock()
         self._is_refreshing = False
+        self._inline: Mapping[str, bytes] = {}
         self.num_tasks = 0
         """Tasks received so far; one that comes again counts again."""
 
@@ -80,6 +82,10 @@ class TaskStream:
             if self._stream is not None:
                 self._stream.cancel()
 
+    def inline_blob(self, blob: BlobRef) -> bytes | None:
+        """Return a blob of the last task that named any, if its bytes came with a task; any thread may call it."""
+        return self._inline.get(blob.sha256)
+
     def refresh(self) -> None:
         """End the stream, so that the thread that follows it opens it again and receives the present task."""
         with self._lock:
@@ -100,6 +106,7 @@ class TaskStream:
                 else:
                     is_news = is_news or step.key != known
                     known = step.key
+                    self._keep_inline(step, response.inline_blobs)
                     self.num_tasks += 1
                     yield step
             if end is not StreamEnd.POLL_ANSWERED:
@@ -111,6 +118,19 @@ class TaskStream:
             if self._is_refreshing:
                 return end
 
+    def _keep_inline(self, task: Task, inline: Sequence[bytes]) -> None:
+        """Keep the blobs of a task that came with it or were held before, and no other, as the contract says."""
+        if not task.payload.blobs:
+            return
+        arrived = {sha256_hex(data): data for data in inline}
+        received_bytes = self._calls.metrics.transfer_bytes
+        for blob in task.payload.blobs:
+            if blob.sha256 in arrived:
+                kind = "model" if blob in task.payload.tensor_groups else "prototypes"
+                received_bytes.labels("received", kind).inc(len(arrived[blob.sha256]))
+        held = {**self._inline, **arrived}
+        self._inline = {blob.sha256: held[blob.sha256] for blob in task.payload.blobs if blob.sha256 in held}
+
     def _is_short(self, seconds: float) -> bool:
         """Whether a poll was answered without being held."""
         hold_s = self._calls.poll_hold_s
@@ -120,6 +140,8 @@ class TaskStream:
         """Open a task stream; a poll ends when there is another task than the known one."""
         calls, hold_s = self._calls, self._calls.poll_hold_s
         request = round_service_pb2.SyncRoundRequest(client_id=calls.client_id, instance_token=calls.instance_token)
+        taken = TakenInline(INLINE_BYTES, frozenset(self._inline))
+        request.inline_blobs.CopyFrom(taken_inline_to_proto(taken))
         deadline_s = None
         if hold_s is not None:
             request.poll.CopyFrom(poll_to_proto(Poll(known, hold_s)))

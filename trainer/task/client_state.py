@@ -3,7 +3,7 @@
     FOLDER/manifest.json    names everything that is kept; replaced whole, so that each step has happened or has not
     FOLDER/SHA256           bytes that it names: written before it names them, removed when it no longer does
 
-    finished --stage--> staged --acknowledged--> promoted: the client state is kept, the update is removed
+    finished --stage--> staged --acknowledged--> promoted: the client state is kept, and the update until the run's next one
                           `----- the round has moved on: dropped
 
 An update is staged before it is sent. A trainer that dies after training therefore sends the finished update without
@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import errno
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
@@ -30,6 +30,7 @@ from shared.errors import DiskFull, FedplccError, StoreUnavailable
 from shared.methods.base import ClientState
 from shared.process import disk
 from shared.process.log import get_logger
+from shared.process.resources import remedy_for
 from shared.tensors import from_bytes, sha256_hex
 from shared.types import BlobRef, CommittedUpdate, Membership, Update
 
@@ -79,10 +80,12 @@ class Promoted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
-    """Names of everything that is kept; `promoted` is by run id."""
+    """Names of everything that is kept; `promoted` and `sent` are by run id."""
 
     staged: Staged | None = None
     promoted: Mapping[str, Promoted] = field(default_factory=dict)
+    sent: Mapping[str, Staged] = field(default_factory=dict)
+    """Each run's last committed update: the aggregator asks for it again if its own copy gets damaged."""
 
     @property
     def sha256s(self) -> set[str]:
@@ -90,21 +93,25 @@ class Manifest:
         blobs = [entry.state for entry in self.promoted.values()]
         if self.staged is not None:
             blobs += [self.staged.state, *self.staged.update.payload.blobs]
+        blobs += [blob for staged in self.sent.values() for blob in staged.update.payload.blobs]
         return {blob.sha256 for blob in blobs if blob is not None}
 
 
-def promote(manifest: Manifest) -> Manifest:
-    """Return the manifest after the staged update turned out to be committed."""
+def promote(manifest: Manifest, *, keeps_sent: bool = False) -> Manifest:
+    """Return the manifest after the staged update turned out to be committed; with `keeps_sent` it keeps the update."""
     staged = manifest.staged
     if staged is None:
         return manifest
     promoted = {run_id: entry for run_id, entry in manifest.promoted.items() if run_id != staged.run_id}
     if staged.keeps_state:
         promoted[staged.run_id] = Promoted(update=staged.committed, state=staged.state)
-    return Manifest(promoted=promoted)
+    sent = {**manifest.sent, staged.run_id: staged} if keeps_sent else manifest.sent
+    return Manifest(promoted=promoted, sent=sent)
 
 
-def settled(manifest: Manifest, membership: Membership, *, run_id: str, identity: str | None) -> Manifest:
+def settled(
+    manifest: Manifest, membership: Membership, *, run_id: str, identity: str | None, keeps_sent: bool = False
+) -> Manifest:
     """Return the manifest to keep, given the answer to Join and the work that is wanted now.
 
     The staged update is promoted if it is the client's last committed one. Otherwise it is kept while it is the update that
@@ -116,10 +123,11 @@ def settled(manifest: Manifest, membership: Membership, *, run_id: str, identity
         membership: The aggregator's newest answer to Join, later than every attempted commit.
         run_id: The run of the present task.
         identity: Names the update that is wanted now; None where the run wants none.
+        keeps_sent: Whether a committed update is kept.
     """
     staged = manifest.staged
     if staged is not None and membership.last_committed == staged.committed:
-        manifest = promote(manifest)
+        manifest = promote(manifest, keeps_sent=keeps_sent)
     elif staged is not None and staged.run_id == run_id and staged.identity != identity:
         manifest = replace(manifest, staged=None)
     if membership.open_runs is None:
@@ -128,6 +136,7 @@ def settled(manifest: Manifest, membership: Membership, *, run_id: str, identity
     return Manifest(
         staged=manifest.staged if manifest.staged is not None and manifest.staged.run_id in known else None,
         promoted={name: entry for name, entry in manifest.promoted.items() if name in known},
+        sent={name: entry for name, entry in manifest.sent.items() if name in known},
     )
 
 
@@ -164,6 +173,9 @@ class States(Protocol):
     def finished(self, identity: str) -> tuple[Staged, dict[str, bytes]] | None:
         """Return the staged update of this work with its bytes by SHA-256; None where there is none."""
 
+    def sent(self, run_id: str, round: int, missing: Collection[str]) -> tuple[Staged, dict[str, bytes]] | None:
+        """Return a run's committed update of a round with its bytes by SHA-256; None where it is not kept."""
+
     def promote(self) -> None:
         """Keep the staged client state for good: its update is committed."""
 
@@ -183,13 +195,14 @@ class States(Protocol):
 class ClientStates:
     """One client's kept update and states, in a folder that nothing else uses. For one thread."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, keeps_sent: bool = False) -> None:
         """Prepare; nothing is read or made before it is needed.
 
         Args:
             folder: Need not exist.
+            keeps_sent: Whether a committed update is kept until the run's next one, for an aggregator whose disk fails.
         """
-        self._folder = folder
+        self._folder, self._keeps_sent = folder, keeps_sent
         self._known: Manifest | None = None
 
     @property
@@ -216,7 +229,8 @@ class ClientStates:
         """
         if self.manifest.staged is not None and self.manifest.staged.identity == staged.identity:
             return
-        manifest = replace(self.manifest, staged=staged)
+        sent = {name: entry for name, entry in self.manifest.sent.items() if name != staged.run_id}
+        manifest = replace(self.manifest, staged=staged, sent=sent)
         try:
             self._make_folder()
             for sha256 in sorted(manifest.sha256s - self.manifest.sha256s):
@@ -235,15 +249,38 @@ class ClientStates:
         staged = self.manifest.staged
         if staged is None or staged.identity != identity:
             return None
-        blobs = {}
-        for blob in [*staged.update.payload.blobs, *([staged.state] if staged.state else [])]:
+        blobs = self._read_all(staged, [*staged.update.payload.blobs, *([staged.state] if staged.state else [])])
+        if blobs is None:
+            self.drop()
+            return None
+        return staged, blobs
+
+    def sent(self, run_id: str, round: int, missing: Collection[str]) -> tuple[Staged, dict[str, bytes]] | None:
+        """Return a run's committed update of a round with its bytes by SHA-256; None where it is not kept.
+
+        Args:
+            run_id: The run.
+            round: The round.
+            missing: SHA-256 of blobs that the update has.
+
+        Raises:
+            DiskFull, StoreUnavailable: The folder cannot be read.
+        """
+        known = self.manifest.sent.get(run_id)
+        if known is None or known.round != round or not set(missing) <= set(known.committed.sha256s):
+            return None
+        blobs = self._read_all(known, known.update.payload.blobs)
+        return None if blobs is None else (known, blobs)
+
+    def _read_all(self, kept: Staged, blobs: Iterable[BlobRef]) -> dict[str, bytes] | None:
+        found = {}
+        for blob in blobs:
             data = self._read(blob)
             if data is None:
-                log.warning("finished_update_damaged", run_id=staged.run_id, round=staged.round, sha256=blob.sha256)
-                self.drop()
+                log.warning("finished_update_damaged", run_id=kept.run_id, round=kept.round, sha256=blob.sha256)
                 return None
-            blobs[blob.sha256] = data
-        return staged, blobs
+            found[blob.sha256] = data
+        return found
 
     def promote(self) -> None:
         """Keep the staged client state for good: its update is committed.
@@ -251,7 +288,7 @@ class ClientStates:
         Raises:
             DiskFull, StoreUnavailable: Nothing has changed.
         """
-        self._change(promote(self.manifest))
+        self._change(promote(self.manifest, keeps_sent=self._keeps_sent))
 
     def drop(self) -> None:
         """Drop the staged update.
@@ -267,7 +304,7 @@ class ClientStates:
         Raises:
             DiskFull, StoreUnavailable: Nothing has changed.
         """
-        self._change(settled(self.manifest, membership, run_id=run_id, identity=identity))
+        self._change(settled(self.manifest, membership, run_id=run_id, identity=identity, keeps_sent=self._keeps_sent))
 
     def forget(self, run_id: str) -> None:
         """Drop a run's promoted state.
@@ -391,4 +428,4 @@ def _unusable(error: OSError) -> FedplccError:
     why = f"the state directory of this client cannot be used: {error.strerror or type(error).__name__}"
     if error.errno in NO_ROOM:
         return DiskFull(f"{why}; make room on its disk")
-    return StoreUnavailable(f"{why}; see that it can be read and written")
+    return StoreUnavailable(f"{why}{remedy_for(error) or '; see that it can be read and written'}")

@@ -9,10 +9,20 @@ aggregator for its last committed update, and `client_state.settled` decides wha
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from shared.errors import MalformedUpdate, NotInCohort, RoundClosed, StaleRound, StoreUnavailable, UpdateConflict
+from shared.errors import (
+    BlobNotFound,
+    BlobTooLarge,
+    MalformedUpdate,
+    NotInCohort,
+    RoundClosed,
+    StaleRound,
+    StoreUnavailable,
+    UpdateConflict,
+    UpdateLost,
+)
 from shared.methods.base import ClientState
 from shared.process.log import get_logger
 from shared.types import BlobRef, ClientActivity, ClientProblem, CommittedUpdate, Update
@@ -38,6 +48,8 @@ class Finished:
     blobs: Mapping[str, bytes]
     is_refused: bool = False
     """Whether the aggregator found it malformed: it is sent again, but a restarted trainer trains anew."""
+    is_sent: bool = False
+    """Whether it was committed once, and is sent because the aggregator's copy is damaged."""
 
     @classmethod
     def of(
@@ -93,6 +105,32 @@ class Delivery:
         self._latest = Finished(staged, blobs)
         return self._latest
 
+    def sent(self, job: Job) -> Finished | None:
+        """Return the committed update that a task asks for again; None where it asks for none, or it is not kept.
+
+        Raises:
+            UpdateLost: It is not kept, and cannot be made again: the client state before it is gone.
+            DiskFull, StoreUnavailable: The folder cannot be read.
+        """
+        run_id, number = job.run.run_id, job.task.round
+        if not job.task.missing:
+            return None
+        found = self._states.sent(run_id, number, job.task.missing)
+        if found is not None:
+            staged, blobs = found
+            log.info("sent_update_found", client_id=self._client_id, run_id=run_id, round=number)
+            return Finished(staged, blobs, is_sent=True)
+        promoted = self._states.manifest.promoted.get(run_id)
+        if promoted is not None and promoted.update.round == number:
+            raise UpdateLost(
+                f"the aggregator asks for this client's update of round {number} again, which is not kept here any more, "
+                "and the client's state before it is not either",
+                run_id=run_id,
+                round=number,
+            )
+        log.warning("sent_update_lost", client_id=self._client_id, run_id=run_id, round=number)
+        return None
+
     def settle(self, job: Job, identity: str | None) -> ClientState | None:
         """Promote or drop the staged update of an earlier task, and remove everything of runs that have ended.
 
@@ -131,7 +169,7 @@ class Delivery:
             FedplccError: The aggregator refused it.
         """
         self._latest = finished
-        if not finished.is_refused:
+        if not finished.is_refused and not finished.is_sent:
             self._stage(job, finished)
         try:
             _send(job, finished)
@@ -141,9 +179,12 @@ class Delivery:
             raise
         except MalformedUpdate:
             finished.is_refused = True
-            self._states.drop()
+            if not finished.is_sent:
+                self._states.drop()
             raise
         self._latest = None
+        if finished.is_sent:
+            return
         try:
             self._states.promote()
         except StoreUnavailable as error:
@@ -188,19 +229,31 @@ def _is_out_of_turn(kept: Manifest, run_id: str, number: int) -> bool:
 
 
 def _send(job: Job, finished: Finished) -> None:
-    """Store the update's blobs and commit it."""
-    run_id, number, update = job.run.run_id, job.task.round, finished.staged.update
+    """Commit the update, with its blobs if they are small, else after storing them."""
+    blobs = finished.staged.update.payload.blobs
     job.begin(ClientActivity.UPLOADING)
-    sent_bytes = 0
+    if sum(blob.size_bytes for blob in blobs) <= job.aggregator.max_inline_bytes:
+        try:
+            _commit(job, finished, [finished.blobs[blob.sha256] for blob in blobs])
+            return
+        except (BlobNotFound, BlobTooLarge) as error:
+            # Another version of the aggregator has started, which takes fewer inline bytes or knows nothing of them.
+            log.info("inline_blobs_refused", client_id=finished.staged.update.client_id, reason=error.reason)
     with job.timed("upload_seconds"):
-        blobs = update.payload.blobs
         for number_sent, blob in enumerate(blobs, start=1):
             check(job.should_stop)
-            is_prototypes = blob in update.payload.prototype_sets
-            job.aggregator.store(run_id, number, blob, finished.blobs[blob.sha256], is_prototypes=is_prototypes)
-            sent_bytes += blob.size_bytes
+            is_prototypes = blob in finished.staged.update.payload.prototype_sets
+            data = finished.blobs[blob.sha256]
+            job.aggregator.store(job.run.run_id, job.task.round, blob, data, is_prototypes=is_prototypes)
             job.on_activity(ClientActivity.UPLOADING, number_sent / len(blobs))
+    _commit(job, finished, ())
+
+
+def _commit(job: Job, finished: Finished, inline: Sequence[bytes]) -> None:
+    """Commit the update with what was measured up to now."""
     check(job.should_stop)
+    update = finished.staged.update
+    sent_bytes = sum(blob.size_bytes for blob in update.payload.blobs)
     timings = {**update.timings, **job.timings, "sent_bytes": float(sent_bytes)}
     timings["retries"] = float(job.aggregator.retries)
-    job.aggregator.commit_update(run_id, number, replace(update, timings=timings))
+    job.aggregator.commit_update(job.run.run_id, job.task.round, replace(update, timings=timings), inline)

@@ -12,6 +12,8 @@ HINTS: Mapping[str, str] = {
     "DOWNLOAD_NOT_ALLOWED": "the owner of this site allows it with --allow-download; or begin with a model that somebody "
     "else made: initial_model",
     "INVALID_CONFIG": "aggregator and trainer may be of different versions",
+    "UPDATE_LOST": "quarantine this client in the run, whose round then goes on without it; or restore a backup of the "
+    "aggregator",
     "MALFORMED_UPDATE": "the aggregator refused this client's update; compare versions and data",
     "UPDATE_NORM_EXCEEDED": "check this client's data; or lower the run's learning rate or raise the limit that "
     "[admission] sets",

@@ -107,7 +107,7 @@ class Job:
         site = self.site
         facts = {
             "client": site.client_id,
-            "task": [*self.task.key, self.run.config_hash],
+            "task": [*self.task.key[:3], self.run.config_hash],
             "blobs": [blob.sha256 for blob in self.task.payload.blobs],
             "data": [site.data, site.samples_per_class, *self.loaded.class_counts],
             "environment": asdict(site.environment),

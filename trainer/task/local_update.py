@@ -176,7 +176,7 @@ def _summary(job: Job, model: nn.Module, trained: LocalTraining) -> _Summary:
         )
         check_features(features_ND, client_id=job.site.client_id, round=job.task.round)
         report = method.client_report(features_ND, labels_N, num_classes, config.method)
-    excess = excess_rows(report.prototypes, num_classes)
+    excess = excess_rows(report.prototypes, num_classes, config.max_prototypes_per_class)
     if excess is not None:
         raise TooManyPrototypes(
             f'the client\'s data give {excess} of an update; set partition = "last" or a larger '

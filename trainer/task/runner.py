@@ -135,7 +135,8 @@ class TaskRunner:
     def _contribute(self, job: Job) -> None:
         """Make the update that the task asks for, unless it is finished already, and hand it in."""
         identity = job.identity()
-        self._delivery.hand_in(job, self._delivery.found(identity) or self._made(job, identity))
+        finished = self._delivery.found(identity) or self._delivery.sent(job) or self._made(job, identity)
+        self._delivery.hand_in(job, finished)
 
     def _made(self, job: Job, identity: str) -> Finished:
         """Make the update. The client's earlier state is freed on return, because sending takes a while."""

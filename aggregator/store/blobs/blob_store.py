@@ -7,7 +7,7 @@
 
 A file is fsynced before it is renamed, and its folder afterwards; only then may a row name the blob. A crash leaves either a
 whole blob or a part that the next upload continues. Removal goes in the other order, the row first (see
-coordinator/garbage.py). A file that no row names is garbage, unless it is held (see holds.py).
+coordinator/collection.py). A file that no row names is garbage, unless it is held (see holds.py).
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ from pathlib import Path
 from aggregator.store.blobs.disk_errors import disk_errors
 from aggregator.store.blobs.files import BlobFiles, sha256_of
 from aggregator.store.blobs.holds import Holds
+from aggregator.store.blobs.reserve import Reserve
 from aggregator.store.blobs.uploads import Upload, Uploads
-from shared.errors import BlobNotFound, StoreUnavailable
+from shared.errors import BlobNotFound, PayloadCorrupt, StoreUnavailable
 from shared.process import disk
 from shared.process.log import get_logger
 from shared.types import MODEL, BlobRef
@@ -46,6 +47,10 @@ class BlobStore(BlobFiles):
         self._initial = folder / "initial"
         self._durable: set[Path] = set()
         self._verified: set[str] = set()
+        self.added_bytes = 0
+        """Bytes of the blobs that were stored since the start."""
+        self.reserve = Reserve(folder)
+        """Room for what people ask for on a full disk."""
         self.holds = Holds()
         """Holds on blobs against garbage collection."""
         self.uploads = Uploads(folder, on_whole=self._remember)
@@ -56,8 +61,13 @@ class BlobStore(BlobFiles):
                 disk.make_folder(path, "state")
             disk.fsync_folder(folder, "state")
 
-    def put(self, role: str, pieces: Iterable[bytes]) -> BlobRef:
-        """Store these bytes durably and return their reference. Storing them again repairs a damaged blob."""
+    def put(self, role: str, pieces: Iterable[bytes | memoryview]) -> BlobRef:
+        """Store these bytes durably and return their reference. Storing them again repairs a damaged blob.
+
+        Raises:
+            StoreUnavailable: The disk is full or away.
+        """
+        self.reserve.check()
         digest, size = hashlib.sha256(), 0
         with disk_errors(), tempfile.NamedTemporaryFile(dir=self._staging, delete=False) as file:
             try:
@@ -88,6 +98,43 @@ class BlobStore(BlobFiles):
         self._remember(sha256)
         return path
 
+    def whole_upload(self, client_id: str, blob: BlobRef) -> Path | None:
+        """Return the file of a client's complete upload, or None; one of an earlier process is read once.
+
+        A damaged upload is removed: its client sends it again.
+        """
+        path = self.uploads.path(client_id, blob)
+        if path is None:
+            return None
+        try:
+            if blob.sha256 in self._verified or sha256_of(path) == blob.sha256:
+                self._remember_upload(path, blob.sha256)
+                return path if path.stat().st_size == blob.size_bytes else None
+        except FileNotFoundError:
+            return None  # forgotten meanwhile
+        log.warning("upload_damaged", client_id=client_id, sha256=blob.sha256)
+        with disk_errors():
+            disk.remove(path, "upload.damaged")
+        return None
+
+    def _remember_upload(self, path: Path, sha256: str) -> None:
+        stored = self.path(sha256)
+        if not stored.exists() or stored.samefile(path):
+            self._remember(sha256)
+
+    def is_known_whole(self, sha256: str) -> bool:
+        """Whether the stored blob is there and has its SHA-256; reads it once, see `verified_path`."""
+        try:
+            self.verified_path(sha256)
+        except PayloadCorrupt:
+            return False
+        return True
+
+    def is_whole(self, sha256: str) -> bool:
+        """Whether the stored blob is there and has its SHA-256; reads it in any case."""
+        self._verified.discard(sha256)
+        return self.is_known_whole(sha256)
+
     def keep(self, client_id: str, blobs: Iterable[BlobRef]) -> None:
         """Store complete uploads as blobs. They also stay uploads until they are forgotten, so that a crash loses nothing.
 
@@ -110,6 +157,7 @@ class BlobStore(BlobFiles):
         Raises:
             StoreUnavailable: The disk has too little space beside `RESERVED_BYTES`.
         """
+        self.reserve.check()
         with disk_errors():
             free_bytes = shutil.disk_usage(self._staging).free
             if free_bytes < blob.size_bytes + RESERVED_BYTES:
@@ -211,11 +259,17 @@ class BlobStore(BlobFiles):
         if target.is_file() and not target.samefile(source) and sha256_of(target) != sha256:
             log.warning("blob_mended", sha256=sha256, detail="the stored bytes were damaged; the same came again")
             disk.remove(target, "blob.collect")
-        self._link(source, target, "blob")
+        if self._link(source, target, "blob"):
+            self.added_bytes += target.stat().st_size
 
     @staticmethod
-    def _link(source: Path, target: Path, step: str) -> None:
-        if not target.exists():
-            with suppress(FileExistsError):
+    def _link(source: Path, target: Path, step: str) -> bool:
+        """Link a file durably; return whether it had no such name yet."""
+        is_new = not target.exists()
+        if is_new:
+            try:
                 disk.link(source, target, step)
+            except FileExistsError:
+                is_new = False
         disk.fsync_folder(target.parent, step)
+        return is_new

@@ -68,7 +68,7 @@ class BlobFiles:
 
     def files(self) -> Iterator[tuple[str, int]]:
         """Yield name and size in bytes of every blob on the disk, sorted; blobs may come and go meanwhile."""
-        for folder in sorted(self._blobs.iterdir()):
+        for folder in sorted(self._blobs.iterdir()) if self._blobs.is_dir() else ():
             for path in sorted(folder.iterdir()) if folder.is_dir() else ():
                 if _NAME.fullmatch(path.name):
                     try:

@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from aggregator.store.blobs.disk_errors import disk_errors
-from shared.errors import BlobCorrupt, ChunkOutOfOrder, FailedPrecondition
+from shared.errors import BlobCorrupt, BlobIncomplete, ChunkOutOfOrder, UploadSuperseded
 from shared.process import disk
 from shared.types import BlobRef
 
@@ -58,11 +58,16 @@ class Uploads:
         except FileNotFoundError:
             return 0
 
-    def begin(self, client_id: str, blob: BlobRef) -> Upload:
+    def begin(self, client_id: str, blob: BlobRef, budget_bytes: int | None = None) -> Upload:
         """Resume an upload after its last byte; an older stream of the same upload is closed.
 
-        A client's oldest uploads beyond `MAX_UPLOADS` are removed, so that uploads that are never committed fill neither the
-        disk nor the table of open files.
+        A client's oldest other uploads are removed where there are more than `MAX_UPLOADS`, or where they and this blob
+        exceed the client's budget: uploads that are never committed fill neither the disk nor the table of open files.
+
+        Args:
+            client_id: The client.
+            blob: The blob, as announced.
+            budget_bytes: Most bytes of the client's uploads; no limit if None.
         """
         with self._lock:
             key = (client_id, blob.sha256)
@@ -70,7 +75,7 @@ class Uploads:
                 self._uploads[key].close()
             with disk_errors():
                 disk.make_folder(self.folder / client_id, "upload.client")
-                self._make_room(client_id, blob)
+                self._make_room(client_id, blob, budget_bytes)
                 upload = Upload(self._part(client_id, blob.sha256), self._complete(client_id, blob.sha256), blob)
             self._uploads[key] = upload
             return upload
@@ -104,6 +109,29 @@ class Uploads:
         """Remove a client's uploads; stored blobs stay."""
         disk.remove_tree(self.folder / client_id, "upload.forget")
 
+    def held_bytes(self, client_id: str) -> int:
+        """Return the bytes of a client's uploads that no commit has stored yet."""
+        try:
+            files = [path.stat() for path in (self.folder / client_id).iterdir()]
+        except OSError:
+            return 0  # it has none, or they were committed and forgotten meanwhile
+        return sum(status.st_size for status in files if status.st_nlink == 1)
+
+    def holders(self) -> dict[str, int]:
+        """Return the bytes of each client that has uploads, by client id."""
+        with disk_errors():
+            return {folder.name: self.held_bytes(folder.name) for folder in self.folder.iterdir()}
+
+    def drop(self, client_id: str) -> int:
+        """End a client's uploads and remove them; returns their bytes. A stream that sends one is told to begin again."""
+        with self._lock, disk_errors():
+            held_bytes = self.held_bytes(client_id)
+            for name, sha256 in list(self._uploads):
+                if name == client_id:
+                    self._uploads[name, sha256].close()
+            disk.remove_tree(self.folder / client_id, "upload.dropped")
+        return held_bytes
+
     def expire(self, before: float) -> int:
         """Remove inactive uploads without changes since a time (seconds since the epoch); returns the freed bytes."""
         removed_bytes = 0
@@ -123,16 +151,24 @@ class Uploads:
                     disk.remove_tree(folder, "upload.expire")
         return removed_bytes
 
-    def _make_room(self, client_id: str, blob: BlobRef) -> None:
-        age: dict[str, int] = {}
+    def _make_room(self, client_id: str, blob: BlobRef, budget_bytes: int | None = None) -> None:
+        age, left = dict[str, int](), dict[str, int]()
         for path in self.folder.joinpath(client_id).iterdir():
             with suppress(FileNotFoundError):  # forgotten meanwhile
-                age[path.name.removesuffix(".part")] = path.stat().st_mtime_ns
+                status, sha256 = path.stat(), path.name.removesuffix(".part")
+                age[sha256] = status.st_mtime_ns
+                left[sha256] = left.get(sha256, 0) + (status.st_size if status.st_nlink == 1 else 0)
         age.pop(blob.sha256, None)
-        newest_first = sorted(age, key=lambda sha256: (age[sha256], sha256), reverse=True)
-        for sha256 in newest_first[MAX_UPLOADS - 1 :]:
-            if (client_id, sha256) in self._uploads:
-                self._uploads[client_id, sha256].close()
+        rest_bytes = None if budget_bytes is None else budget_bytes - blob.size_bytes
+        for number, sha256 in enumerate(sorted(age, key=lambda sha256: (age[sha256], sha256), reverse=True)):
+            active = self._uploads.get((client_id, sha256))
+            if rest_bytes is not None:
+                # Of an upload that goes on, all that is announced.
+                rest_bytes -= left[sha256] if active is None else active.blob.size_bytes
+            if number < MAX_UPLOADS - 1 and (rest_bytes is None or rest_bytes >= 0):
+                continue
+            if active is not None:
+                active.close()
             for path in (self._part(client_id, sha256), self._complete(client_id, sha256)):
                 disk.remove(path, "upload.crowded_out")
 
@@ -170,7 +206,7 @@ class Upload:
 
         Raises:
             ChunkOutOfOrder: It does not begin where the received bytes end, or exceeds the announced size.
-            FailedPrecondition: The upload was closed, or a newer stream has taken over.
+            UploadSuperseded: The upload was closed or removed, or a newer stream has taken over.
             StoreUnavailable: The disk is full or away; begin the upload again to resume it.
         """
         with self._lock:
@@ -188,14 +224,15 @@ class Upload:
         """Check the blob and rename it to its final name.
 
         Raises:
-            BlobCorrupt: Bytes are missing (the part is kept) or do not match the SHA-256 (the part is emptied).
-            FailedPrecondition: The upload was closed, or a newer stream has taken over.
+            BlobIncomplete: Bytes are missing; the part is kept.
+            BlobCorrupt: The bytes do not match the SHA-256; the part is emptied.
+            UploadSuperseded: The upload was closed or removed, or a newer stream has taken over.
             StoreUnavailable: The disk refused the bytes.
         """
         with self._lock:
             self._check_is_open()
             if self._size < self.blob.size_bytes:
-                raise BlobCorrupt(f"the upload ended at byte {self._size} of {self.blob.size_bytes}")
+                raise BlobIncomplete(f"the upload ended at byte {self._size} of {self.blob.size_bytes}")
             with disk_errors():
                 if self._digest().hexdigest() != self.blob.sha256:
                     self._start_over()
@@ -205,7 +242,11 @@ class Upload:
                 except OSError:
                     self._start_over()  # after a failed fsync any byte may be missing on the disk
                     raise
-                disk.rename(self.part_path, self.complete_path, "upload")
+                try:
+                    disk.rename(self.part_path, self.complete_path, "upload")
+                except FileNotFoundError:
+                    self._file.close()  # committed and forgotten, or removed to make room
+                self._check_is_open()
                 self.is_whole = True
 
     def close(self) -> None:
@@ -215,7 +256,7 @@ class Upload:
 
     def _check_is_open(self) -> None:
         if self._file.closed:
-            raise FailedPrecondition("this stream of the upload has ended; begin it again", sha256=self.blob.sha256)
+            raise UploadSuperseded("this stream of the upload has ended; begin it again", sha256=self.blob.sha256)
 
     def _append(self, data: bytes) -> None:
         digest, rest = self._digest(), memoryview(data)

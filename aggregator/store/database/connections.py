@@ -13,6 +13,7 @@ from sqlalchemy.engine import Connection
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, ProgrammingError, StatementError
 
 from shared.errors import FedplccError, StoreUnavailable
+from shared.process.resources import RAISE_FILES, is_out_of_files
 
 NOT_ALLOWED = "42501"
 """SQLSTATE of PostgreSQL for a lack of privileges."""
@@ -43,6 +44,14 @@ class Database(Protocol):
         """Close all connections."""
 
 
+def lost(name: str, why: str) -> str:
+    """Return the sentence of a process that must stop writing for good: memory and database disagree."""
+    return f"{name} is not as this process left it: {why}; it ends, and its next start reads what is there"
+
+
+ANOTHER_WROTE = "another aggregator wrote to it"
+
+
 @contextmanager
 def database_errors(failure: str) -> Iterator[None]:
     """Turn errors of a full, locked, damaged or unreachable database into `StoreUnavailable`; wrong statements pass.
@@ -70,6 +79,8 @@ def _advice(error: DBAPIError) -> str:
     code = getattr(error.orig, "sqlite_errorcode", 0) & 0xFF
     if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
         return "; restore a backup"
+    if code == sqlite3.SQLITE_CANTOPEN and is_out_of_files():
+        return f"; {RAISE_FILES}"
     return "; make room" if code == sqlite3.SQLITE_FULL else ""
 
 

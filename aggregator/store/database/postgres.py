@@ -28,7 +28,7 @@ from sqlalchemy.engine import Connection
 from sqlalchemy.exc import ArgumentError, DBAPIError, ProgrammingError
 
 from aggregator.store.database import schema
-from aggregator.store.database.connections import one_line
+from aggregator.store.database.connections import ANOTHER_WROTE, lost, one_line
 from shared.errors import InvalidConfig, StoreUnavailable
 from shared.process.log import get_logger
 
@@ -199,9 +199,7 @@ class Postgres:
             found = connection.execute(select(schema.writer)).first()
             connection.rollback()
             is_own = found is not None and found.token == self._token
-            self._lose(
-                "a change whose answer was lost is in it after all" if is_own else "another aggregator wrote to it"
-            )
+            self._lose("a change whose answer was lost is in it after all" if is_own else ANOTHER_WROTE)
         return connection
 
     def _commit(self, connection: Connection) -> None:
@@ -276,9 +274,7 @@ class Postgres:
 
     def _lose(self, why: str) -> NoReturn:
         """Stop writing for good: memory and database disagree."""
-        self._lost = (
-            f"{self.name} is not as this process left it: {why}; it ends, and its next start reads what is there"
-        )
+        self._lost = lost(self.name, why)
         self._on_lost(self._lost)
         raise StoreUnavailable(self._lost)
 

@@ -9,8 +9,10 @@ from sqlalchemy import JSON, Boolean, Column, Float, ForeignKey, Index, MetaData
 
 from aggregator.store.database.columns import Number, Text
 
-REVISION = "0004"
+REVISION = "0005"
 """Name of the newest migration, which results in the tables below."""
+
+_DIGEST = "BLAKE2b of the other columns, see database/rows.py; a row without its digest is damaged."
 
 metadata = MetaData(
     # SQLite changes a table by copying it: only named constraints can be dropped or changed in the copy.
@@ -36,6 +38,7 @@ clients = Table(
         comment="Its last sign of life that was recorded; seconds since the epoch.",
     ),
     Column("problem", JSON, comment="What keeps it from going on: reason, detail, hint; null if nothing does."),
+    Column("digest", Text(32), comment=_DIGEST),
     comment="Every client that ever joined. Progress and connection are not kept.",
 )
 
@@ -91,6 +94,7 @@ runs = Table(
         JSON(none_as_null=True),
         comment="Why it failed or waits, as a kind and facts; null where reason has a sentence or nothing is to be said.",
     ),
+    Column("digest", Text(32), comment=_DIGEST),
     Index("runs_by_status", "status"),
     Index("runs_by_age", "created_at", "run_id"),
     comment="Training jobs.",
@@ -123,6 +127,12 @@ rounds = Table(
         JSON(none_as_null=True),
         comment="Numbers of its global prototypes by class, and their smallest, median and largest weight; null until made.",
     ),
+    Column(
+        "asked_again",
+        JSON(none_as_null=True),
+        comment="Clients asked for their update again, as stored blobs of it were damaged: how often, and for which blobs.",
+    ),
+    Column("digest", Text(32), comment=_DIGEST),
     comment="Rounds of the runs; the latest one of a run changes until it commits.",
 )
 
@@ -134,6 +144,7 @@ updates = Table(
     Column("client_id", Text(64), primary_key=True, comment="By which client."),
     Column("commit_order", Number, nullable=False, comment="Grows with every commit of any client."),
     Column("update", JSON, nullable=False, comment="The record Update of shared/types.py; names its blobs."),
+    Column("digest", Text(32), comment=_DIGEST),
     Index("updates_by_client", "client_id", "commit_order"),
     comment="What clients committed, one for each client and round.",
 )
@@ -145,6 +156,7 @@ evaluations = Table(
     Column("round", Number, primary_key=True, autoincrement=False, comment="Of which round's model."),
     Column("client_id", Text(64), primary_key=True, comment="By which client."),
     Column("evaluation", JSON, nullable=False, comment="The record Evaluation of shared/types.py."),
+    Column("digest", Text(32), comment=_DIGEST),
     comment="Correct and total predictions that clients reported, one for each client and round.",
 )
 
@@ -153,6 +165,7 @@ blobs = Table(
     metadata,
     Column("sha256", Text(64), primary_key=True, comment="Name of the file below blobs/."),
     Column("size_bytes", Number, nullable=False, comment="Its size."),
+    Column("digest", Text(32), comment=_DIGEST),
     comment="Models and prototype sets that are whole and durable on the disk.",
 )
 
@@ -174,6 +187,7 @@ control_requests = Table(
     Column("request_hash", Text(64), nullable=False, comment="SHA-256 of what it asked for, and of which run."),
     Column("run_id", ForeignKey("runs.run_id"), nullable=False, comment="Of which run."),
     Column("created_at", Float, nullable=False, comment="When it was done; seconds since the epoch."),
+    Column("digest", Text(32), comment=_DIGEST),
     comment="Requests to pause, resume and stop that were done: the same again changes nothing. New runs name theirs.",
 )
 
@@ -182,8 +196,13 @@ writer = Table(
     metadata,
     Column("state", Text(32), primary_key=True, comment="Drawn for a new database; its state directory says the same."),
     Column("token", Text(32), nullable=False, comment="Drawn by the aggregator that writes, at its start."),
-    Column("transactions", Number, nullable=False, comment="How many it has committed since."),
-    comment="Who writes to a PostgreSQL database: one row. Empty on SQLite, where the state directory has a lock.",
+    Column(
+        "transactions",
+        Number,
+        nullable=False,
+        comment="How many were committed: on PostgreSQL since its start, on SQLite ever.",
+    ),
+    comment="Who writes to the database: one row.",
 )
 
 events = Table(
@@ -196,6 +215,7 @@ events = Table(
     Column("round", Number, nullable=False, comment="To which round; -1 if to none."),
     Column("client_id", Text(64), nullable=False, comment="To which client; empty if to none."),
     Column("data", JSON, nullable=False, comment="What else there is to say, by name."),
+    Column("digest", Text(32), comment=_DIGEST),
     Index("events_by_run", "run_id", "sequence"),
     comment="The history of all runs; only ever appended to. It feeds the server-sent events.",
     sqlite_autoincrement=True,

@@ -8,39 +8,35 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from pydantic import TypeAdapter
 from sqlalchemy import Connection, Row, Table, bindparam, delete, func, insert, select, tuple_, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from aggregator.store.base import ControlRequest
-from aggregator.store.database import revisions, schema
+from aggregator.store.database import revisions, rows, schema
 from aggregator.store.database.connections import Database, database_errors
 from aggregator.store.database.sqlite import Sqlite
+from shared.errors import RowCorrupt
 from shared.process.failpoints import failpoint
-from shared.reasons import AggregationFailed, Dropped, NobodyLeft, NoQuorum, Reason, Stated, WaitsForClients
+from shared.process.log import get_logger
+from shared.reasons import RowDamaged
 from shared.types import (
     BlobRef,
     Client,
-    ClientProblem,
     CommittedUpdate,
-    Environment,
     Evaluation,
     Event,
     EventQuery,
-    PrototypeCounts,
-    Rejections,
     Round,
-    RoundPhase,
     Run,
     RunStatus,
     Update,
 )
 
-_Record = TypeVar("_Record")
+log = get_logger("aggregator.store")
 
 
 class SqlStore:
@@ -62,9 +58,14 @@ class SqlStore:
             raise
 
     @classmethod
-    def in_folder(cls, folder: Path) -> SqlStore:
-        """Open the SQLite store of a state directory."""
-        return cls(Sqlite(folder / "aggregator.sqlite"))
+    def in_folder(cls, folder: Path, *, on_lost: Callable[[str], None] = lambda _why: None) -> SqlStore:
+        """Open the SQLite store of a state directory.
+
+        Args:
+            folder: The state directory.
+            on_lost: See `at`.
+        """
+        return cls(Sqlite(folder / "aggregator.sqlite", on_lost))
 
     @classmethod
     def at(cls, url: str, *, on_lost: Callable[[str], None] = lambda _why: None) -> SqlStore:
@@ -103,14 +104,13 @@ class SqlStore:
         ended = [status.value for status in RunStatus if status.is_final]
         query = select(schema.runs).where(schema.runs.c.status.not_in(ended))
         with self._reading() as connection:
-            rows = connection.execute(query.order_by(schema.runs.c.created_at, schema.runs.c.run_id)).all()
-            return [_with_round(connection, row, whole=True) for row in rows]
+            return _runs(connection, query.order_by(schema.runs.c.created_at, schema.runs.c.run_id), whole=True)
 
     def find_run(self, run_id: str) -> Run | None:
         """See `Store.find_run`."""
         with self._reading() as connection:
-            row = connection.execute(select(schema.runs).where(schema.runs.c.run_id == run_id)).first()
-            return None if row is None else _with_round(connection, row, whole=True)
+            found = _runs(connection, select(schema.runs).where(schema.runs.c.run_id == run_id), whole=True)
+        return found[0] if found else None
 
     def find_status(self, run_id: str) -> RunStatus | None:
         """See `Store.find_status`."""
@@ -127,7 +127,7 @@ class SqlStore:
         """See `Store.find_control_request`."""
         table = schema.control_requests
         row = self._first(select(table).where(table.c.request_id == request_id))
-        return None if row is None else ControlRequest(**row._mapping)
+        return None if row is None else ControlRequest(**_without_digest(row))
 
     def list_runs(self, *, limit: int, before: str = "") -> list[Run]:
         """See `Store.list_runs`."""
@@ -138,14 +138,21 @@ class SqlStore:
                 cursor = connection.execute(select(table.c.created_at).where(table.c.run_id == before)).scalar()
                 older = table.c.created_at < cursor
                 query = query.where(older | ((table.c.created_at == cursor) & (table.c.run_id < before)))
-            return [_with_round(connection, row, whole=False) for row in connection.execute(query).all()]
+            return _runs(connection, query, whole=False)
+
+    def run_ids(self) -> list[str]:
+        """See `Store.run_ids`."""
+        table = schema.runs
+        query = select(table.c.run_id).order_by(table.c.created_at.desc(), table.c.run_id.desc())
+        with self._reading() as connection:
+            return list(connection.execute(query).scalars())
 
     def list_rounds(self, run_id: str, *, after: int = -1, limit: int = 1000) -> list[Round]:
         """See `Store.list_rounds`."""
         table = schema.rounds
         query = select(table).where(table.c.run_id == run_id, table.c.number > after).order_by(table.c.number)
         with self._reading() as connection:
-            return [_round(row) for row in connection.execute(query.limit(limit)).all()]
+            return [rows.round_of(row) for row in connection.execute(query.limit(limit)).all()]
 
     def find_round(self, run_id: str, number: int) -> Round | None:
         """See `Store.find_round`."""
@@ -163,7 +170,7 @@ class SqlStore:
         if number is not None:
             query = query.where(table.c.round == number)
         with self._reading() as connection:
-            return [(row.round, _load(Evaluation, row.evaluation)) for row in connection.execute(query).all()]
+            return [(row.round, rows.evaluation_of(row)) for row in connection.execute(query).all()]
 
     def list_events(self, query: EventQuery) -> list[Event]:
         """See `Store.list_events`."""
@@ -179,28 +186,32 @@ class SqlStore:
         if query.client_id:
             found = found.where(table.c.client_id == query.client_id)
         with self._reading() as connection:
-            return [Event(**row._mapping) for row in connection.execute(found).all()]
+            return [Event(**_without_digest(row)) for row in connection.execute(found).all()]
 
     def list_clients(self, *, after: str = "", limit: int | None = None) -> list[Client]:
         """See `Store.list_clients`."""
         table = schema.clients
         query = select(table).where(table.c.client_id > after).order_by(table.c.client_id).limit(limit)
         with self._reading() as connection:
-            return [_client(row) for row in connection.execute(query).all()]
+            return [rows.client_of(row) for row in connection.execute(query).all()]
 
     def find_client(self, client_id: str) -> Client | None:
         """See `Store.find_client`."""
         row = self._first(select(schema.clients).where(schema.clients.c.client_id == client_id))
-        return None if row is None else _client(row)
+        return None if row is None else rows.client_of(row)
 
     def last_committed(self, client_id: str) -> CommittedUpdate | None:
         """See `Store.last_committed`."""
         table = schema.updates
         query = select(table).where(table.c.client_id == client_id).order_by(table.c.commit_order.desc()).limit(1)
-        row = self._first(query)
-        if row is None:
+        try:
+            row = self._first(query)
+            if row is None:
+                return None
+            blobs = rows.update_of(row).payload.blobs
+        except RowCorrupt as error:
+            log.error("row_damaged", client_id=client_id, detail=error.detail)
             return None
-        blobs = _load(Update, row.update).payload.blobs
         return CommittedUpdate(row.run_id, row.round, tuple(blob.sha256 for blob in blobs))
 
     def list_updates(
@@ -211,7 +222,7 @@ class SqlStore:
         is_after = tuple_(table.c.round, table.c.client_id) > after
         query = select(table).where(table.c.run_id == run_id, is_after).order_by(table.c.round, table.c.client_id)
         with self._reading() as connection:
-            return [(row.round, _load(Update, row.update)) for row in connection.execute(query.limit(limit)).all()]
+            return [(row.round, rows.update_of(row)) for row in connection.execute(query.limit(limit)).all()]
 
     def newest_updates(self, run_id: str, *, first: int, end: int) -> dict[str, Update]:
         """See `Store.newest_updates`."""
@@ -222,7 +233,7 @@ class SqlStore:
         is_newest = (table.c.client_id == newest.c.client_id) & (table.c.round == newest.c.last)
         query = select(table).join(newest, is_newest).where(table.c.run_id == run_id).order_by(table.c.client_id)
         with self._reading() as connection:
-            return {row.client_id: _load(Update, row.update) for row in connection.execute(query).all()}
+            return {row.client_id: rows.update_of(row) for row in connection.execute(query).all()}
 
     def has_stored(self, client_id: str, sha256: str) -> bool:
         """See `Store.has_stored`."""
@@ -244,8 +255,8 @@ class SqlStore:
         """See `Store.domains`."""
         wanted = set(clients)
         with self._reading() as connection:
-            rows = connection.execute(select(schema.clients.c.client_id, schema.clients.c.domain)).all()
-        return {row.client_id: row.domain for row in rows if row.client_id in wanted}
+            found = connection.execute(select(schema.clients.c.client_id, schema.clients.c.domain)).all()
+        return {row.client_id: row.domain for row in found if row.client_id in wanted}
 
     def close(self) -> None:
         """See `Store.close`."""
@@ -258,7 +269,12 @@ class SqlStore:
     @contextmanager
     def _reading(self) -> Iterator[Connection]:
         with database_errors("cannot read the database"), self._engine.connect() as connection:
-            yield connection
+            try:
+                yield connection
+            except rows.UNREADABLE as error:
+                raise RowCorrupt(
+                    "a row of the database cannot be read; 'fedplcc doctor' names it, and a backup has it"
+                ) from error
 
 
 class SqlTransaction:
@@ -269,51 +285,58 @@ class SqlTransaction:
 
     def add_run(self, run: Run, *, request_id: str, request_hash: str) -> None:
         """See `Transaction.add_run`."""
-        self._insert(schema.runs, {**_run_values(run), "request_id": request_id, "request_hash": request_hash})
+        self._insert(schema.runs, {**rows.run_row(run), "request_id": request_id, "request_hash": request_hash})
 
     def add_control_request(self, request: ControlRequest) -> None:
         """See `Transaction.add_control_request`."""
-        self._insert(schema.control_requests, asdict(request))
+        self._insert(schema.control_requests, rows.control_request_row(request))
 
     def save_run(self, run: Run) -> None:
         """See `Transaction.save_run`."""
-        values = _run_values(run)
+        values = rows.run_row(run)
         self._connection.execute(_SAVE_RUN, {"key": values.pop("run_id"), **values})
         if run.current_round is not None:
-            self._upsert(
-                schema.rounds,
-                {"run_id": run.run_id, "number": run.current_round.number, **_round_values(run.current_round)},
-            )
+            self._upsert(schema.rounds, rows.round_row(run.run_id, run.current_round))
 
     def add_update(self, run_id: str, round_number: int, committed: Update) -> None:
         """See `Transaction.add_update`."""
-        key = {"run_id": run_id, "round": round_number, "client_id": committed.client_id}
-        self._connection.execute(_ADD_UPDATE, {**key, "update": _dump(committed)})
+        order = self._connection.execute(_NEXT_COMMIT).scalar_one()
+        self._insert(schema.updates, rows.update_row(run_id, round_number, committed, order))
         for blob in committed.payload.blobs:
             self.add_blob(blob)
             self._upsert(schema.client_blobs, {"client_id": committed.client_id, "sha256": blob.sha256})
 
+    def end_damaged_run(self, run_id: str) -> None:
+        """See `Transaction.end_damaged_run`."""
+        table = schema.runs
+        stopped = update(table).where(table.c.run_id == run_id).values(status=RunStatus.STOPPED.value)
+        self._connection.execute(stopped)
+
+    def remove_update(self, run_id: str, round_number: int, removed: Update) -> None:
+        """See `Transaction.remove_update`."""
+        client_id, table, stored = removed.client_id, schema.updates, schema.client_blobs
+        is_it = (table.c.run_id == run_id) & (table.c.round == round_number) & (table.c.client_id == client_id)
+        self._connection.execute(delete(table).where(is_it))
+        names = [blob.sha256 for blob in removed.payload.blobs]
+        self._connection.execute(delete(stored).where(stored.c.client_id == client_id, stored.c.sha256.in_(names)))
+
+    def remove_evaluation(self, run_id: str, round_number: int, client_id: str) -> None:
+        """See `Transaction.remove_evaluation`."""
+        table = schema.evaluations
+        is_it = (table.c.run_id == run_id) & (table.c.round == round_number) & (table.c.client_id == client_id)
+        self._connection.execute(delete(table).where(is_it))
+
     def add_evaluation(self, run_id: str, round_number: int, evaluation: Evaluation) -> None:
         """See `Transaction.add_evaluation`."""
-        key = {"run_id": run_id, "round": round_number, "client_id": evaluation.client_id}
-        self._insert(schema.evaluations, {**key, "evaluation": _dump(evaluation)})
+        self._insert(schema.evaluations, rows.evaluation_row(run_id, round_number, evaluation))
 
     def save_client(self, client: Client) -> None:
         """See `Transaction.save_client`."""
-        values = {
-            "client_id": client.client_id,
-            "domain": client.domain,
-            "num_examples": client.num_examples,
-            "class_counts": dict(client.class_counts),
-            "environment": _dump(client.environment),
-            "last_seen_at": client.last_seen_at,
-            "problem": None if client.problem is None else _dump(client.problem),
-        }
-        self._upsert(schema.clients, values)
+        self._upsert(schema.clients, rows.client_row(client))
 
     def add_blob(self, blob: BlobRef) -> None:
         """See `Transaction.add_blob`."""
-        self._upsert(schema.blobs, {"sha256": blob.sha256, "size_bytes": blob.size_bytes})
+        self._upsert(schema.blobs, rows.blob_row(blob))
 
     def forget_blobs(self, sha256s: Sequence[str]) -> None:
         """See `Transaction.forget_blobs`."""
@@ -322,8 +345,7 @@ class SqlTransaction:
 
     def add_event(self, event: Event) -> None:
         """See `Transaction.add_event`."""
-        values = {"time": event.time, "type": event.type, "run_id": event.run_id, "round": event.round}
-        values |= {"client_id": event.client_id, "data": dict(event.data)}
+        values = rows.event_row(event)
         is_sqlite = self._connection.dialect.name == "sqlite"
         self._connection.execute(_insert_into(schema.events) if is_sqlite else _ADD_EVENT, values)
 
@@ -355,9 +377,7 @@ def _upsert_into(table: Table, names: tuple[str, ...], dialect: str) -> Any:
 
 
 _SAVE_RUN = update(schema.runs).where(schema.runs.c.run_id == bindparam("key"))
-_ADD_UPDATE = insert(schema.updates).values(
-    commit_order=select(func.coalesce(func.max(schema.updates.c.commit_order), 0) + 1).scalar_subquery()
-)
+_NEXT_COMMIT = select(func.coalesce(func.max(schema.updates.c.commit_order), 0) + 1)
 _ADD_EVENT = insert(schema.events).values(
     # A sequence of PostgreSQL would leave gaps. Only one transaction is open at a time, and no event is ever deleted.
     sequence=select(func.coalesce(func.max(schema.events.c.sequence), 0) + 1).scalar_subquery()
@@ -368,129 +388,97 @@ _CLIENT_BLOB = select(schema.client_blobs).where(
 _BLOB_SIZE = select(schema.blobs.c.size_bytes).where(schema.blobs.c.sha256 == bindparam("sha256"))
 
 
-_REASONS: Mapping[str, type[Reason]] = {
-    "waits_for_clients": WaitsForClients,
-    "no_quorum": NoQuorum,
-    "nobody_left": NobodyLeft,
-    "aggregation_failed": AggregationFailed,
-}
-"""Kinds of reasons that are kept as JSON, by their name there."""
-_KIND_OF_REASON = {kind: name for name, kind in _REASONS.items()}
-
-_ADAPTERS: dict[type[Any], TypeAdapter[Any]] = {
-    kind: TypeAdapter(kind)
-    for kind in (
-        *(BlobRef, ClientProblem, Dropped, Environment, Evaluation, PrototypeCounts, Rejections, Update),
-        *_KIND_OF_REASON,
-    )
-}
-"""Adapters of the records that are stored as JSON."""
+def _without_digest(row: Row[Any]) -> dict[str, Any]:
+    return {name: value for name, value in row._mapping.items() if name != rows.DIGEST}
 
 
-def _dump(record: Any) -> Any:
-    return _ADAPTERS[type(record)].dump_python(record, mode="json")
+def _runs(connection: Connection, query: Any, *, whole: bool) -> list[Run]:
+    """Return the runs that a query of their table finds; a damaged one has a reason that says so, see `_damaged`."""
+    table = schema.runs
+    try:
+        found: Sequence[Row[Any]] = connection.execute(query).all()
+    except rows.UNREADABLE:
+        # The values of one row are none of their columns: each is read by itself.
+        names = connection.execute(query.with_only_columns(table.c.run_id)).scalars().all()
+        return [_run_alone(connection, name, whole=whole) for name in names]
+    return [_with_round(connection, row, whole=whole) for row in found]
 
 
-def _load(kind: type[_Record], value: Any) -> _Record:
-    record: _Record = _ADAPTERS[kind].validate_python(value)
-    return record
-
-
-def _blob(value: Any) -> BlobRef | None:
-    return None if value is None else _load(BlobRef, value)
-
-
-def _run_values(run: Run) -> dict[str, Any]:
-    names = ["run_id", "name", "method", "config_json", "config_hash", "total_rounds", "seed", "is_pause_requested"]
-    names += ["created_at", "updated_at"]
-    values: dict[str, Any] = {name: getattr(run, name) for name in names}
-    values |= {"status": run.status.value, "roster": list(run.roster), "round": run.round_number}
-    values |= {name: None if blob is None else _dump(blob) for name, blob in _blobs_of(run)}
-    values |= {"reason": "", "reason_record": None}
-    if isinstance(run.reason, Stated):
-        values["reason"] = run.reason.sentence
-    elif run.reason is not None:
-        values["reason_record"] = {"kind": _KIND_OF_REASON[type(run.reason)], **_dump(run.reason)}
-    values["quarantined"] = dict(run.quarantined) or None
-    values["rejections"] = {name: _dump(refused) for name, refused in run.rejections.items()} or None
-    return values
-
-
-def _round_values(record: Round) -> dict[str, Any]:
-    values: dict[str, Any] = {"phase": record.phase.value, "cohort": list(record.cohort)}
-    values |= {"metrics_json": record.results_json, "timings_json": record.timings_json}
-    values |= {"phase_started_at": dict(record.phase_started_at)}
-    values |= {name: None if blob is None else _dump(blob) for name, blob in _blobs_of(record)}
-    values["dropped"] = {client_id: _dump(why) for client_id, why in record.dropped.items()} or None
-    values["prototype_counts"] = None if record.prototype_counts is None else _dump(record.prototype_counts)
-    return values
-
-
-def _blobs_of(record: Run | Round) -> tuple[tuple[str, BlobRef | None], ...]:
-    return (("model", record.model), ("prototypes", record.prototypes))
-
-
-def _run(row: Row[Any]) -> Run:
-    values = dict(row._mapping)
-    for name in ("request_id", "request_hash", "round"):
-        del values[name]
-    values["status"] = RunStatus(values["status"])
-    values["roster"] = tuple(values["roster"])
-    values["reason"] = _reason(values.pop("reason_record"), values["reason"])
-    values["quarantined"] = values["quarantined"] or {}
-    rejections = values["rejections"] or {}
-    values["rejections"] = {name: _load(Rejections, refused) for name, refused in rejections.items()}
-    values["model"], values["prototypes"] = _blob(values["model"]), _blob(values["prototypes"])
-    return Run(**values)
-
-
-def _reason(record: dict[str, Any] | None, sentence: str) -> Reason | None:
-    if record is None:
-        return Stated(sentence) if sentence else None
-    reason: Reason = _load(_REASONS[record["kind"]], {name: record[name] for name in record if name != "kind"})
-    return reason
+def _run_alone(connection: Connection, run_id: str, *, whole: bool) -> Run:
+    try:
+        row = connection.execute(select(schema.runs).where(schema.runs.c.run_id == run_id)).one()
+    except rows.UNREADABLE:
+        return _damaged(connection, run_id, RowDamaged(table=schema.runs.name, key=run_id))
+    return _with_round(connection, row, whole=whole)
 
 
 def _with_round(connection: Connection, row: Row[Any], *, whole: bool) -> Run:
-    return replace(_run(row), current_round=_find_round(connection, row.run_id, row.round, whole=whole))
+    try:
+        run = rows.run_of(row)
+        current = _find_round(connection, row.run_id, row.round, whole=whole)
+        if current is None and row.round >= 0:
+            raise rows.corrupt(schema.rounds, {"run_id": row.run_id, "number": row.round})
+    except RowCorrupt as error:
+        return _damaged(connection, row.run_id, RowDamaged(**error.metadata))
+    return replace(run, current_round=current)
 
 
-def _find_round(connection: Connection, run_id: str, number: int, *, whole: bool) -> Round | None:
-    table = schema.rounds
-    row = connection.execute(select(table).where(table.c.run_id == run_id, table.c.number == number)).first()
-    if row is None:
-        return None
-    record = _round(row)
-    if not whole:
-        return record
-
-    def of_round(children: Table) -> Any:
-        query = select(children).where(children.c.run_id == run_id, children.c.round == number)
-        return connection.execute(query.order_by(children.c.client_id)).all()
-
-    return replace(
-        record,
-        updates={child.client_id: _load(Update, child.update) for child in of_round(schema.updates)},
-        evaluations={child.client_id: _load(Evaluation, child.evaluation) for child in of_round(schema.evaluations)},
+def _damaged(connection: Connection, run_id: str, reason: RowDamaged) -> Run:
+    """Return a run of which a row cannot be trusted: paused unless it had ended, with nothing but what is plain text."""
+    names = ("name", "status", "method", "config_hash")
+    table = schema.runs
+    row = connection.execute(select(*(table.c[name] for name in names)).where(table.c.run_id == run_id)).one()
+    texts = {name: str(value) for name, value in row._mapping.items()}
+    ended = {status.value: status for status in RunStatus if status.is_final}
+    return Run(
+        run_id=run_id,
+        name=texts["name"],
+        status=ended.get(texts["status"], RunStatus.PAUSED),
+        config_json=_NO_CONFIGURATION,
+        config_hash=texts["config_hash"],
+        method=texts["method"],
+        total_rounds=0,
+        seed=0,
+        reason=reason,
     )
 
 
-def _round(row: Row[Any]) -> Round:
-    values = dict(row._mapping)
-    del values["run_id"]
-    values["results_json"] = values.pop("metrics_json")
-    values["phase"] = RoundPhase(values["phase"])
-    values["cohort"] = tuple(values["cohort"])
-    dropped = values["dropped"] or {}
-    values["dropped"] = {client_id: _load(Dropped, why) for client_id, why in dropped.items()}
-    counts = values["prototype_counts"]
-    values["prototype_counts"] = None if counts is None else _load(PrototypeCounts, counts)
-    values["model"], values["prototypes"] = _blob(values["model"]), _blob(values["prototypes"])
-    return Round(**values)
+_NO_CONFIGURATION = '{"run":{"seed":0}}'
+"""Stands for a configuration that cannot be trusted."""
 
 
-def _client(row: Row[Any]) -> Client:
-    values = dict(row._mapping)
-    values["environment"] = _load(Environment, values["environment"])
-    values["problem"] = None if values["problem"] is None else _load(ClientProblem, values["problem"])
-    return Client(**values)
+def _find_round(connection: Connection, run_id: str, number: int, *, whole: bool) -> Round | None:
+    """Return a round, with its updates and reports if it is to be whole.
+
+    Raises:
+        RowCorrupt: One of its rows is damaged.
+    """
+    table = schema.rounds
+    key = {"run_id": run_id, "number": number}
+    try:
+        row = connection.execute(select(table).where(table.c.run_id == run_id, table.c.number == number)).first()
+    except rows.UNREADABLE as error:
+        raise rows.corrupt(table, key) from error
+    if row is None:
+        return None
+    record = rows.round_of(row)
+    if not whole:
+        return record
+    return replace(
+        record,
+        updates={
+            child.client_id: rows.update_of(child) for child in _children(connection, schema.updates, record, run_id)
+        },
+        evaluations={
+            child.client_id: rows.evaluation_of(child)
+            for child in _children(connection, schema.evaluations, record, run_id)
+        },
+    )
+
+
+def _children(connection: Connection, table: Table, record: Round, run_id: str) -> Sequence[Row[Any]]:
+    query = select(table).where(table.c.run_id == run_id, table.c.round == record.number)
+    try:
+        return connection.execute(query.order_by(table.c.client_id)).all()
+    except rows.UNREADABLE as error:
+        raise rows.corrupt(table, {"run_id": run_id, "round": record.number, "client_id": "*"}) from error

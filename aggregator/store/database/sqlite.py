@@ -1,25 +1,59 @@
-"""SQLite database in WAL mode with synchronous FULL: a commit returns when it is on the disk."""
+"""SQLite database in WAL mode with synchronous FULL: a commit returns when it is on the disk.
+
+Each transaction increments a count in the only row of the table `writer`, next to a token that this process wrote when it
+claimed the database. If the token is another one, a second aggregator writes, whatever happened to the lock of the state
+directory: this process stops writing, and reports that once through `on_lost`.
+
+The file `committed` beside the database has the count too. It is written after each commit and not fsynced, so it may be
+behind after a power cut and is never ahead. A database that is behind the file has lost transactions: somebody removed or
+cut its write-ahead log, or put an older copy in its place. `claim` refuses it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+import secrets
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import URL, create_engine, event
+from sqlalchemy import URL, bindparam, create_engine, event, insert, select, update
 from sqlalchemy.engine import Connection
+
+from aggregator.store.database import schema
+from aggregator.store.database.connections import ANOTHER_WROTE, lost
+from shared.errors import StoreUnavailable
+from shared.process import disk
 
 BUSY_TIMEOUT_S = 30
 """Longest wait of a transaction for a lock of another process (a backup, a reader)."""
+COMMITTED = "committed"
+"""Name of the file with the number of committed transactions."""
+DIGITS = 19
+_COUNT = (
+    update(schema.writer)
+    .where(schema.writer.c.token == bindparam("claimed"))
+    .values(transactions=schema.writer.c.transactions + 1)
+    .returning(schema.writer.c.transactions)
+)
 
 
 class Sqlite:
-    """A `Database` (see connections.py) in one file; the state directory's lock excludes other aggregators."""
+    """A `Database` (see connections.py) in one file; the state directory's lock and the token exclude other aggregators."""
 
-    def __init__(self, file: Path) -> None:
+    def __init__(self, file: Path, on_lost: Callable[[str], None] = lambda _why: None) -> None:
+        """Prepare.
+
+        Args:
+            file: The database.
+            on_lost: Called from any thread with the reason why this process must end.
+        """
         self.file: Path | None = file
         self.name, self.state = f"sqlite:{file}", ""
+        self._committed, self._on_lost = file.with_name(COMMITTED), on_lost
+        self._token, self._lost = secrets.token_hex(16), ""
+        self._counter: int | None = None
         self.engine = create_engine(
             URL.create("sqlite", database=str(file)),
             connect_args={"timeout": BUSY_TIMEOUT_S, "check_same_thread": False},
@@ -39,17 +73,74 @@ class Sqlite:
                 self.engine.dispose()  # the next connection enforces foreign keys again
 
     def claim(self) -> None:
-        """See `Database.claim`."""
+        """See `Database.claim`.
+
+        Raises:
+            StoreUnavailable: The database has fewer transactions than were committed.
+        """
+        with self.undivided() as connection:
+            known = connection.execute(select(schema.writer)).first()
+            count = 0 if known is None else known.transactions
+            committed = committed_count(self._committed)
+            if known is None and connection.execute(select(schema.events.c.sequence).limit(1)).first() is not None:
+                committed = None  # an older version wrote it, which counted nothing
+            if committed is not None and count < committed:
+                raise StoreUnavailable(lost_history(self.name, count, committed))
+            count += 1
+            values = {"token": self._token, "transactions": count}
+            if known is None:
+                connection.execute(insert(schema.writer).values(state=secrets.token_hex(16), **values))
+            else:
+                connection.execute(update(schema.writer).values(values))
+        try:
+            disk.replace_file(self._committed, _line(count), "store.committed")
+            self._counter = os.open(self._committed, os.O_WRONLY | os.O_CLOEXEC)
+        except OSError as error:
+            raise StoreUnavailable(f"cannot write {self._committed}: {error.strerror or error}; make room") from error
 
     @contextmanager
     def transaction(self) -> Iterator[Connection]:
         """See `Database.transaction`."""
+        if self._lost:
+            raise StoreUnavailable(self._lost)
         with self.undivided() as connection:
+            count = connection.execute(_COUNT, {"claimed": self._token}).scalar()
+            if count is None:
+                self._lost = lost(self.name, ANOTHER_WROTE)
+                self._on_lost(self._lost)
+                raise StoreUnavailable(self._lost)
             yield connection
+        if self._counter is not None:
+            os.pwrite(self._counter, _line(count), 0)
 
     def close(self) -> None:
         """See `Database.close`."""
         self.engine.dispose()
+        if self._counter is not None:
+            os.close(self._counter)
+            self._counter = None
+
+
+def committed_count(file: Path) -> int | None:
+    """Return the number of committed transactions that the file `committed` has; None if it has none."""
+    try:
+        text = file.read_bytes()
+    except OSError:
+        return None
+    return int(text) if len(text) == DIGITS + 1 and text[:-1].isdigit() else None
+
+
+def lost_history(name: str, count: int, committed: int) -> str:
+    """Return the sentence for a database with fewer transactions than were committed."""
+    return (
+        f"{name} lacks {committed - count:,} of {committed:,} committed transactions: its write-ahead log (the file that "
+        "ends in -wal) was removed or cut, or an older copy took its place; put the file back, or restore a backup into an "
+        f"empty directory; to go on with what is there, remove the file {COMMITTED!r} beside it"
+    )
+
+
+def _line(count: int) -> bytes:
+    return b"%0*d\n" % (DIGITS, count)
 
 
 def _configure(connection: Any, _record: Any) -> None:

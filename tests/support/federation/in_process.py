@@ -50,6 +50,8 @@ class LocalFederation:
     """An aggregator on a state directory; `restart` is a crash and a new start on the same directory."""
 
     chunk_bytes = 100
+    is_inline = False
+    """Whether blobs come with their commits."""
     keep: Keep | None = None
 
     def __init__(
@@ -156,10 +158,14 @@ class LocalFederation:
         return True
 
     def submit(self, client: NumpyClient, task: Task, update: Update, blobs: dict[BlobRef, bytes]) -> CommittedUpdate:
-        """Upload an update's blobs and commit it."""
+        """Upload an update's blobs and commit it, or send both at once."""
         assert task.run is not None
-        self.upload(client, task, blobs)
-        return self.coordinator.commit_update(client.client_id, client.token, task.run.run_id, task.round, update)
+        if not self.is_inline:
+            self.upload(client, task, blobs)
+        inline = tuple(blobs.values()) if self.is_inline else ()
+        return self.coordinator.commit_update(
+            client.client_id, client.token, task.run.run_id, task.round, update, inline
+        )
 
     def idle(self, client: NumpyClient) -> None:
         self.heartbeat(client, activity=ClientActivity.IDLE)

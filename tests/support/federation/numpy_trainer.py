@@ -70,10 +70,12 @@ class NumpyRunner:
             say(ClientActivity.TRAINING, 0.0)
             update, blobs = self.client.work(task, model)
             say(ClientActivity.UPLOADING, 0.0)
-            for blob, content in blobs.items():
+            is_inline = sum(map(len, blobs.values())) <= aggregator.max_inline_bytes
+            for blob, content in ({} if is_inline else blobs).items():
                 is_prototypes = blob in update.payload.prototype_sets
                 aggregator.store(task.run.run_id, task.round, blob, content, is_prototypes=is_prototypes)
-            aggregator.commit_update(task.run.run_id, task.round, update)
+            inline = list(blobs.values()) if is_inline else []
+            aggregator.commit_update(task.run.run_id, task.round, update, inline)
         self.done.append(task)
 
 

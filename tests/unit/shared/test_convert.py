@@ -107,6 +107,7 @@ def a_count(name: str, count: int) -> types_pb2.ClassCount:
         (client_from_join, a_join(instance_token="short"), "instance_token"),
         (client_from_join, a_join(instance_token="x" * 129), "instance_token"),
         (client_from_join, a_join(num_examples=0), "num_examples"),
+        (client_from_join, a_join(num_examples=2**29 + 1), "num_examples"),
         (client_from_join, a_join(num_examples=4), "class_counts"),
         (client_from_join, a_join(class_counts=[a_count("a", 5), a_count("b", -2)]), "num_examples"),
         (client_from_join, a_join(class_counts=[a_count("a", 2), a_count("a", 1)]), "class_counts"),
@@ -213,6 +214,12 @@ NONSENSE = {
     "of a later version": ("x_watts", math.inf, "x_watts is inf, and no finite number"),
     "no number": ("batch_seconds", math.nan, "batch_seconds is nan, and not at least 0"),
     "below nothing": ("batch_seconds", -0.1, "batch_seconds is -0.1, and not at least 0"),
+    "beyond any bound": ("batch_seconds", 1e300, "batch_seconds is 1e+300, and more than 3.40282e+38 in magnitude"),
+    "beyond any bound, of a later version": (
+        "x_watts",
+        -1e39,
+        "x_watts is -1e+39, and more than 3.40282e+38 in magnitude",
+    ),
     "beyond its bounds": ("device_utilisation_ratio", 1.5, "device_utilisation_ratio is 1.5, and not 0 to 1"),
     "a name without end": ("x" * 2000, 1.0, "a name is longer than 1024 characters"),
 }

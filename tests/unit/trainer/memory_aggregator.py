@@ -1,6 +1,7 @@
 """An aggregator as a client's tasks see it, in memory."""
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,9 +14,11 @@ class MemoryAggregator:
     """Holds blobs and remembers what it is given; errors that it is told to raise come once each."""
 
     retries: int = 2
+    max_inline_bytes: int = 0
     blobs: dict[str, bytes] = field(default_factory=dict)
     stored: dict[str, tuple[bytes, bool]] = field(default_factory=dict)
     updates: list[Any] = field(default_factory=list)
+    inline: list[tuple[bytes, ...]] = field(default_factory=list)
     evaluations: list[Any] = field(default_factory=list)
     failures: dict[str, list[BaseException]] = field(default_factory=dict)
     num_joined: int = 0
@@ -50,8 +53,11 @@ class MemoryAggregator:
         assert hashlib.sha256(data).hexdigest() == blob.sha256
         self.stored[blob.sha256] = (data, is_prototypes)
 
-    def commit_update(self, run_id: str, round_number: int, update: Update) -> CommittedUpdate:
+    def commit_update(
+        self, run_id: str, round_number: int, update: Update, inline: Sequence[bytes] = ()
+    ) -> CommittedUpdate:
         self._fail("commit")
+        self.inline.append(tuple(inline))
         self.updates.append((round_number, update))
         return CommittedUpdate(run_id, round_number, tuple(blob.sha256 for blob in update.payload.blobs))
 

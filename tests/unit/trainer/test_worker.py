@@ -7,6 +7,7 @@ import logging
 import queue
 import random
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -32,7 +33,7 @@ from tests.support.records.builders import a_round, a_run, an_update
 from trainer.aggregator.task_stream import StreamEnd
 from trainer.cancellation import Cancelled
 from trainer.readings.metrics import TrainerMetrics
-from trainer.worker import Worker
+from trainer.worker import LEAST_GAP_S, Worker
 
 WAIT_S = 20.0
 RUN = RunSpec(run_id="run-1", config_json="{}", config_hash="")
@@ -56,11 +57,14 @@ class ScriptedClient:
         self.refreshed = threading.Semaphore(0)
         self.is_wanted: Callable[[Heartbeat], bool] = lambda heartbeat: True
         self.failing_heartbeats: list[Exception] = []
+        self.heartbeat_interval_s = 0.02
         self.is_closed = False
 
     def join(self, client: Client) -> Membership:
         self.joined.append(client)
-        return Membership(heartbeat_interval_s=0.02, lease_s=1, max_chunk_bytes=1, max_blob_bytes=1)
+        return Membership(
+            heartbeat_interval_s=self.heartbeat_interval_s, lease_s=1, max_chunk_bytes=1, max_blob_bytes=1
+        )
 
     def follow(self) -> Iterator[Task | StreamEnd]:
         while not self.is_closed:
@@ -137,7 +141,7 @@ class Shell:
         self.thread = threading.Thread(target=self.worker.run)
         self.thread.start()
 
-    def push(self, *tasks: Task) -> None:
+    def push(self, *tasks: Task | StreamEnd) -> None:
         for task in tasks:
             self.client.pushed.put(task)
 
@@ -437,6 +441,25 @@ def test_other_sample_counts_than_announced_are_announced_again_before_the_task(
     shell.push(ROUND_1)
     shell.begun()
     assert [client.num_examples for client in shell.client.announced] == [2]
+
+
+def test_two_heartbeats_are_never_closer_than_the_least_gap_however_quickly_the_activity_changes(shell: Shell) -> None:
+    shell.client.heartbeat_interval_s = 600.0
+    shell.push(StreamEnd.REFRESHED)
+    shell.await_joins(2)
+    times: list[float] = []
+
+    def flicker(task: Task, aggregator: Any, should_stop: Any, on_activity: Any, on_problem: Any) -> None:
+        for activity in (ClientActivity.TRAINING, ClientActivity.SUMMARISING) * 5:
+            on_activity(activity, 0.0)
+            shell.client.await_heartbeat(lambda beat, wanted=activity: beat.activity is wanted)  # type: ignore[misc]
+            times.append(time.monotonic())
+
+    shell.runner.perform = flicker  # type: ignore[method-assign]
+    shell.push(ROUND_1)
+    shell.await_outcome("done")
+    assert times[-1] - times[0] >= 9 * LEAST_GAP_S - 0.05
+    shell.await_idle()
 
 
 def test_readings_travel_with_the_heartbeats(shell: Shell) -> None:

@@ -55,6 +55,7 @@ const STATUS_OF = {
   run_started: "running",
   run_resumed: "running",
   run_paused: "paused",
+  run_parked: "paused",
   run_stopping: "stopping",
   run_stopped: "stopped",
   run_completed: "completed",

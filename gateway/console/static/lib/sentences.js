@@ -21,7 +21,8 @@ const SENTENCES = {
   run_created: () => "The run was created",
   run_started: () => "The run started: its clients are here",
   run_recovered: () => "The aggregator came back; the run goes on",
-  run_paused: () => "The run is paused",
+  run_paused: ({ data }) => because("The run is paused", data.reason),
+  run_parked: ({ data }) => because("The run is paused by an error in its own step", data.reason),
   run_resumed: () => "The run goes on",
   run_stopping: () => "The run is being stopped",
   run_stopped: ({ data }) => because("The run was stopped", data.reason),
@@ -44,7 +45,11 @@ const SENTENCES = {
   round_committed: ({ round, data }) => committed(round, data.metrics),
   aggregation_failed: ({ data }) => because("An error kept a round from being aggregated", data.detail),
   update_committed: ({ client_id, data }) => update(client_id, data),
+  update_damaged: ({ client_id }) =>
+    `The stored update of client ${client_id} is damaged: the client is asked to send it again`,
   evaluation_reported: ({ client_id }) => `Client ${client_id} reported its evaluation`,
+  update_removed: ({ round, client_id }) => `Round ${round} goes on without the update of client ${client_id}`,
+  report_removed: ({ round, client_id }) => `Round ${round} goes on without the report of client ${client_id}`,
   update_refused: ({ client_id, data }) => because(`An update of client ${client_id} was refused`, data.detail),
   report_refused: ({ client_id, data }) => because(`A report of client ${client_id} was refused`, data.detail),
   client_problem: ({ client_id, data }) =>
@@ -64,6 +69,7 @@ export const KNOWN_TYPES = Object.freeze(Object.keys(SENTENCES));
 
 /** Types of events that say that something is wrong, or that somebody should know. */
 const WARNINGS = new Set([
+  "update_damaged",
   "update_refused",
   "report_refused",
   "client_problem",
@@ -72,6 +78,7 @@ const WARNINGS = new Set([
   "aggregation_failed",
   "quorum_missing",
   "run_recovered",
+  "run_parked",
   "environment_changed",
   "environments_differ",
 ]);
@@ -83,6 +90,9 @@ export const KINDS = Object.freeze({
   clients: [
     "update_committed",
     "evaluation_reported",
+    "update_damaged",
+    "update_removed",
+    "report_removed",
     "update_refused",
     "report_refused",
     "client_problem",
@@ -99,6 +109,7 @@ export const KINDS = Object.freeze({
     "run_started",
     "run_recovered",
     "run_paused",
+    "run_parked",
     "run_resumed",
     "run_stopping",
     "run_stopped",

@@ -30,12 +30,14 @@ class JoinRequest(_message.Message):
     def __init__(self, client_id: _Optional[str] = ..., domain: _Optional[str] = ..., instance_token: _Optional[str] = ..., num_examples: _Optional[int] = ..., class_counts: _Optional[_Iterable[_Union[_types_pb2.ClassCount, _Mapping]]] = ..., environment: _Optional[_Union[_types_pb2.Environment, _Mapping]] = ..., version: _Optional[str] = ...) -> None: ...
 
 class TransferLimits(_message.Message):
-    __slots__ = ("max_chunk_bytes", "max_blob_bytes")
+    __slots__ = ("max_chunk_bytes", "max_blob_bytes", "max_inline_bytes")
     MAX_CHUNK_BYTES_FIELD_NUMBER: _ClassVar[int]
     MAX_BLOB_BYTES_FIELD_NUMBER: _ClassVar[int]
+    MAX_INLINE_BYTES_FIELD_NUMBER: _ClassVar[int]
     max_chunk_bytes: int
     max_blob_bytes: int
-    def __init__(self, max_chunk_bytes: _Optional[int] = ..., max_blob_bytes: _Optional[int] = ...) -> None: ...
+    max_inline_bytes: int
+    def __init__(self, max_chunk_bytes: _Optional[int] = ..., max_blob_bytes: _Optional[int] = ..., max_inline_bytes: _Optional[int] = ...) -> None: ...
 
 class JoinResponse(_message.Message):
     __slots__ = ("heartbeat_interval", "lease", "limits", "last_committed", "version", "open_runs")
@@ -70,14 +72,24 @@ class CommittedUpdate(_message.Message):
     def __init__(self, run_id: _Optional[str] = ..., round: _Optional[int] = ..., sha256s: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class SyncRoundRequest(_message.Message):
-    __slots__ = ("client_id", "instance_token", "poll")
+    __slots__ = ("client_id", "instance_token", "poll", "inline_blobs")
     CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
     INSTANCE_TOKEN_FIELD_NUMBER: _ClassVar[int]
     POLL_FIELD_NUMBER: _ClassVar[int]
+    INLINE_BLOBS_FIELD_NUMBER: _ClassVar[int]
     client_id: str
     instance_token: str
     poll: Poll
-    def __init__(self, client_id: _Optional[str] = ..., instance_token: _Optional[str] = ..., poll: _Optional[_Union[Poll, _Mapping]] = ...) -> None: ...
+    inline_blobs: InlineBlobs
+    def __init__(self, client_id: _Optional[str] = ..., instance_token: _Optional[str] = ..., poll: _Optional[_Union[Poll, _Mapping]] = ..., inline_blobs: _Optional[_Union[InlineBlobs, _Mapping]] = ...) -> None: ...
+
+class InlineBlobs(_message.Message):
+    __slots__ = ("max_bytes", "held_sha256s")
+    MAX_BYTES_FIELD_NUMBER: _ClassVar[int]
+    HELD_SHA256S_FIELD_NUMBER: _ClassVar[int]
+    max_bytes: int
+    held_sha256s: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, max_bytes: _Optional[int] = ..., held_sha256s: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Poll(_message.Message):
     __slots__ = ("known", "hold")
@@ -88,22 +100,26 @@ class Poll(_message.Message):
     def __init__(self, known: _Optional[_Union[TaskKey, _Mapping]] = ..., hold: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
 
 class TaskKey(_message.Message):
-    __slots__ = ("run_id", "round", "kind")
+    __slots__ = ("run_id", "round", "kind", "times_asked")
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
     ROUND_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
+    TIMES_ASKED_FIELD_NUMBER: _ClassVar[int]
     run_id: str
     round: int
     kind: _types_pb2.TaskKind
-    def __init__(self, run_id: _Optional[str] = ..., round: _Optional[int] = ..., kind: _Optional[_Union[_types_pb2.TaskKind, str]] = ...) -> None: ...
+    times_asked: int
+    def __init__(self, run_id: _Optional[str] = ..., round: _Optional[int] = ..., kind: _Optional[_Union[_types_pb2.TaskKind, str]] = ..., times_asked: _Optional[int] = ...) -> None: ...
 
 class SyncRoundResponse(_message.Message):
-    __slots__ = ("task", "end")
+    __slots__ = ("task", "end", "inline_blobs")
     TASK_FIELD_NUMBER: _ClassVar[int]
     END_FIELD_NUMBER: _ClassVar[int]
+    INLINE_BLOBS_FIELD_NUMBER: _ClassVar[int]
     task: _types_pb2.RoundTask
     end: StreamEnd
-    def __init__(self, task: _Optional[_Union[_types_pb2.RoundTask, _Mapping]] = ..., end: _Optional[_Union[StreamEnd, _Mapping]] = ...) -> None: ...
+    inline_blobs: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, task: _Optional[_Union[_types_pb2.RoundTask, _Mapping]] = ..., end: _Optional[_Union[StreamEnd, _Mapping]] = ..., inline_blobs: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
 class StreamEnd(_message.Message):
     __slots__ = ("reason",)
@@ -247,7 +263,7 @@ class UploadPrototypesResponse(_message.Message):
     def __init__(self, offset_bytes: _Optional[int] = ...) -> None: ...
 
 class CommitUpdateRequest(_message.Message):
-    __slots__ = ("run_id", "round", "client_id", "instance_token", "payload", "num_examples", "num_excluded", "class_counts", "losses", "timings")
+    __slots__ = ("run_id", "round", "client_id", "instance_token", "payload", "num_examples", "num_excluded", "class_counts", "losses", "timings", "inline_blobs")
     class LossesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -272,6 +288,7 @@ class CommitUpdateRequest(_message.Message):
     CLASS_COUNTS_FIELD_NUMBER: _ClassVar[int]
     LOSSES_FIELD_NUMBER: _ClassVar[int]
     TIMINGS_FIELD_NUMBER: _ClassVar[int]
+    INLINE_BLOBS_FIELD_NUMBER: _ClassVar[int]
     run_id: str
     round: int
     client_id: str
@@ -282,7 +299,8 @@ class CommitUpdateRequest(_message.Message):
     class_counts: _containers.RepeatedScalarFieldContainer[int]
     losses: _containers.ScalarMap[str, float]
     timings: _containers.ScalarMap[str, float]
-    def __init__(self, run_id: _Optional[str] = ..., round: _Optional[int] = ..., client_id: _Optional[str] = ..., instance_token: _Optional[str] = ..., payload: _Optional[_Union[_types_pb2.Payload, _Mapping]] = ..., num_examples: _Optional[int] = ..., num_excluded: _Optional[int] = ..., class_counts: _Optional[_Iterable[int]] = ..., losses: _Optional[_Mapping[str, float]] = ..., timings: _Optional[_Mapping[str, float]] = ...) -> None: ...
+    inline_blobs: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, run_id: _Optional[str] = ..., round: _Optional[int] = ..., client_id: _Optional[str] = ..., instance_token: _Optional[str] = ..., payload: _Optional[_Union[_types_pb2.Payload, _Mapping]] = ..., num_examples: _Optional[int] = ..., num_excluded: _Optional[int] = ..., class_counts: _Optional[_Iterable[int]] = ..., losses: _Optional[_Mapping[str, float]] = ..., timings: _Optional[_Mapping[str, float]] = ..., inline_blobs: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
 class CommitUpdateResponse(_message.Message):
     __slots__ = ("committed",)

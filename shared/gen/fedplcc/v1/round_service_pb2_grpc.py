@@ -135,8 +135,9 @@ class RoundServiceServicer(object):
     def UploadModel(self, request_iterator, context):
         """Stores one tensor group of this client's update: header, then chunks in order from the offset that GetUploadStatus
         named. Nothing has its name before its SHA-256 agrees. A blob that this client already stored is complete at once.
-        Fails with BLOB_CORRUPT, CHUNK_OUT_OF_ORDER, BLOB_TOO_LARGE, CHUNK_TOO_LARGE, with what CommitUpdate says of rounds, or
-        with TRANSFER_IDLE (nothing came for a while; what came is kept). Idempotent.
+        Fails with BLOB_CORRUPT, BLOB_TOO_LARGE, CHUNK_TOO_LARGE, with what CommitUpdate says of rounds, or with an answer that
+        refuses nothing and says to go on from the offset that GetUploadStatus names: CHUNK_OUT_OF_ORDER, BLOB_INCOMPLETE,
+        UPLOAD_SUPERSEDED (another stream of this upload took over), TRANSFER_IDLE (nothing came for a while). Idempotent.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -150,10 +151,11 @@ class RoundServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def CommitUpdate(self, request, context):
-        """Binds (run, round, client) to its blobs and counts in one transaction; only then is the update part of the round. The
-        same update again is answered as the first time; another update for the same key is refused with UPDATE_CONFLICT. Fails with
-        MALFORMED_UPDATE, UPDATE_NORM_EXCEEDED, BLOB_NOT_FOUND, NOT_IN_COHORT, CLIENT_QUARANTINED, RUN_ENDED, STALE_ROUND (an older
-        round), FUTURE_ROUND (one that has not opened) or LATE_UPDATE (the open round, which has its updates).
+        """Binds (run, round, client) to its blobs and counts in one transaction; only then is the update part of the round. Small blobs
+        may come with the call; they are checked before any is stored. The same update again is answered as the first time;
+        another update for the same key is refused with UPDATE_CONFLICT. Fails with MALFORMED_UPDATE, UPDATE_NORM_EXCEEDED,
+        BLOB_NOT_FOUND, BLOB_TOO_LARGE or BLOB_CORRUPT (blobs that came with the call), NOT_IN_COHORT, CLIENT_QUARANTINED, RUN_ENDED,
+        STALE_ROUND (an older round), FUTURE_ROUND (one that has not opened) or LATE_UPDATE (the open round, which has its updates).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

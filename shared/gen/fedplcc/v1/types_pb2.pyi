@@ -140,20 +140,24 @@ class RunSpec(_message.Message):
     def __init__(self, run_id: _Optional[str] = ..., config_json: _Optional[str] = ..., config_hash: _Optional[str] = ...) -> None: ...
 
 class RoundTask(_message.Message):
-    __slots__ = ("kind", "run", "round", "total_rounds", "payload", "detail")
+    __slots__ = ("kind", "run", "round", "total_rounds", "payload", "detail", "missing_sha256s", "times_asked")
     KIND_FIELD_NUMBER: _ClassVar[int]
     RUN_FIELD_NUMBER: _ClassVar[int]
     ROUND_FIELD_NUMBER: _ClassVar[int]
     TOTAL_ROUNDS_FIELD_NUMBER: _ClassVar[int]
     PAYLOAD_FIELD_NUMBER: _ClassVar[int]
     DETAIL_FIELD_NUMBER: _ClassVar[int]
+    MISSING_SHA256S_FIELD_NUMBER: _ClassVar[int]
+    TIMES_ASKED_FIELD_NUMBER: _ClassVar[int]
     kind: TaskKind
     run: RunSpec
     round: int
     total_rounds: int
     payload: Payload
     detail: str
-    def __init__(self, kind: _Optional[_Union[TaskKind, str]] = ..., run: _Optional[_Union[RunSpec, _Mapping]] = ..., round: _Optional[int] = ..., total_rounds: _Optional[int] = ..., payload: _Optional[_Union[Payload, _Mapping]] = ..., detail: _Optional[str] = ...) -> None: ...
+    missing_sha256s: _containers.RepeatedScalarFieldContainer[str]
+    times_asked: int
+    def __init__(self, kind: _Optional[_Union[TaskKind, str]] = ..., run: _Optional[_Union[RunSpec, _Mapping]] = ..., round: _Optional[int] = ..., total_rounds: _Optional[int] = ..., payload: _Optional[_Union[Payload, _Mapping]] = ..., detail: _Optional[str] = ..., missing_sha256s: _Optional[_Iterable[str]] = ..., times_asked: _Optional[int] = ...) -> None: ...
 
 class ClassCount(_message.Message):
     __slots__ = ("class_name", "num_examples")

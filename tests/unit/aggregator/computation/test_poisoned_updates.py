@@ -14,6 +14,7 @@ import pytest
 import safetensors.numpy
 
 from aggregator.computation import update_checks
+from shared.bounds import MAX_EXAMPLES
 from shared.config.run import parse_run_config
 from shared.errors import MalformedUpdate, NotInCohort
 from shared.methods import fedplcc
@@ -383,7 +384,7 @@ def test_an_absurd_sample_count_is_refused_although_the_client_joined_with_it(fe
     run = federation.create("fedplcc", run={"rounds": 1})
     federation.step(["ann"])
     federation.step(["ann"])
-    count = update_checks.MAX_EXAMPLES + 1
+    count = MAX_EXAMPLES + 1
     federation.coordinator.join(replace(BOB.record, num_examples=count, class_counts={"a": count}), BOB.token)
     task = federation.task(BOB)
     update, blobs = saying(num_examples=count, class_counts=(count, 0, 0))(what_bob_sends(federation, task))
@@ -450,13 +451,14 @@ def test_the_finest_partition_of_8192_samples_of_a_class_is_taken() -> None:
     rows_ND = np.stack([np.cos(angles_N), np.sin(angles_N)], axis=1).astype(np.float32)
     report = fedplcc.client_report(rows_ND, np.zeros(8192, np.int64), 1, fedplcc.Config(partition="first"))
     assert len(report.prototypes) == MAX_ROWS_PER_CLASS
-    assert excess_rows(report.prototypes, 1) is None
+    assert excess_rows(report.prototypes, 1, MAX_ROWS_PER_CLASS) is None
 
 
 FIRST_POISONS: dict[str, tuple[Callable[[Update], Update], bytes | None, str]] = {
     "NaN": (lambda update: update, to_bytes({"w": np.array([NAN], np.float32)}), "finite"),
     "infinity": (lambda update: update, to_bytes({"w": np.array([INF], np.float32)}), "finite"),
     "no model at all": (lambda update: update, b"a model, honestly", "header"),
+    "no elements": (lambda update: update, to_bytes({"w": np.zeros((0, 6), np.float32)}), "elements"),
     "no feature size": (
         lambda update: replace(update, payload=replace(update.payload, int_lists={})),
         None,

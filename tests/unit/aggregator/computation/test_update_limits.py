@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from aggregator.computation.update_checks import check_norm, check_prototype_norms, update_norm
+from aggregator.computation.update_checks import check_norm, check_prototype_norms, max_prototype_bytes, update_norm
 from aggregator.rounds import machine
 from aggregator.rounds import refusals as admission
 from shared.config.run import parse_run_config
@@ -24,10 +24,10 @@ from shared.errors import (
     UpdateConflict,
     UpdateNormExceeded,
 )
-from shared.tensors import from_bytes, read_header, to_bytes
-from shared.types import PrototypeSet, Rejections, Run, RunStatus, Task, TaskKind
+from shared.tensors import from_bytes, prototypes_to_bytes, read_header, to_bytes
+from shared.types import LOCAL_CLUSTER, PrototypeSet, Rejections, Run, RunStatus, Task, TaskKind
 from tests.support.federation.in_process import LocalFederation
-from tests.support.federation.numpy_client import NumpyClient
+from tests.support.federation.numpy_client import FEATURE_DIM, NumpyClient, a_document
 from tests.support.oracles.federation_result import expected
 from tests.support.records.builders import a_run
 
@@ -138,6 +138,42 @@ def test_prototypes_within_the_limit_let_an_update_in_and_one_beyond_it_refuses_
         refused = federation.coordinator.get_run(run.run_id).rejections["bob"]
         assert (refused.reason, refused.check) == ("UPDATE_NORM_EXCEEDED", "prototype_norm")
     assert federation.metric("client_updates_total", outcome="update_norm_exceeded") == 1
+
+
+def test_more_prototypes_of_a_class_than_the_run_allows_refuse_an_update(federation: LocalFederation) -> None:
+    run = federation.create("fedplcc", run={"rounds": 1}, admission={"max_prototypes_per_class": 1})
+    assert federation.perform(federation.clients["ann"], federation.task(federation.clients["ann"]))
+    with pytest.raises(
+        MalformedUpdate, match=r"2 prototypes of class 0, at most 1 \(admission.max_prototypes_per_class\)"
+    ):
+        submit(federation, federation.task(BOB))
+    refused = federation.coordinator.get_run(run.run_id).rejections["bob"]
+    assert (refused.reason, refused.check) == ("MALFORMED_UPDATE", "count")
+
+
+class ManyPrototypes(NumpyClient):
+    """A client that sends the same prototype two hundred times."""
+
+    def prototypes(self, task: Task, kind: str | None = LOCAL_CLUSTER) -> PrototypeSet:
+        return PrototypeSet.of(np.ones((200, FEATURE_DIM)), np.zeros(200, np.int64), np.ones(200))
+
+
+def test_a_prototype_set_larger_than_the_run_allows_is_not_even_read(federation: LocalFederation) -> None:
+    federation.create("fedplcc", run={"rounds": 1}, admission={"max_prototypes_per_class": 5})
+    assert federation.perform(federation.clients["ann"], federation.task(federation.clients["ann"]))
+    task = federation.task(BOB)
+    many = ManyPrototypes("bob", counts=BOB.counts)
+    with pytest.raises(MalformedUpdate, match="a prototype set has at most 4756 bytes in this run") as refused:
+        federation.submit(BOB, task, *many.work(task, federation.fetch(BOB, task)))
+    assert refused.value.metadata["check"] == "size"
+
+
+def test_the_largest_prototype_set_that_a_run_allows_has_room_for_all_its_rows() -> None:
+    for dim in (1, 512):
+        config = parse_run_config(a_document("fedplcc", admission={"max_prototypes_per_class": 5}))
+        rows = 5 * len(config.data.classes)
+        largest = PrototypeSet.of(np.ones((rows, dim)), np.zeros(rows, np.int64), np.ones(rows))
+        assert len(prototypes_to_bytes(largest)) <= max_prototype_bytes(config, dim)
 
 
 def test_prototype_norms_overflow_at_no_finite_value_and_none_are_no_longer_than_any() -> None:

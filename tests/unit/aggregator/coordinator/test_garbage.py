@@ -12,22 +12,24 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sqlalchemy import text
 
+from aggregator.coordinator.collection import DAY_S, GarbageCollection
 from aggregator.coordinator.garbage import (
-    DAY_S,
-    GarbageCollection,
     Keep,
     KeptRounds,
+    all_runs,
     kept_rounds,
     needed_blobs,
     prototypes_of,
+    rounds_of,
 )
+from aggregator.store.blobs.blob_store import BlobStore
 from aggregator.store.blobs.garbage_lock import no_collection
 from aggregator.store.database.sql_store import SqlStore
 from aggregator.store.opening import open_store
 from fedplcc.state.replay import replay
 from shared.errors import BlobNotFound, StoreUnavailable
-from shared.reasons import sentence_of
 from shared.tensors import blob_ref, to_bytes
 from shared.types import MODEL, BlobRef, RoundPhase, Run, RunStatus, Task, Update
 from tests.support.federation.in_process import LocalFederation
@@ -240,7 +242,7 @@ def test_prototypes_of_committed_rounds_are_read_once(folder: Path, monkeypatch:
 def test_the_first_collection_after_a_start_reads_kept_rounds_by_the_page_and_no_reports(
     folder: Path, monkeypatch: pytest.MonkeyPatch, keep: Keep
 ) -> None:
-    monkeypatch.setattr("aggregator.coordinator.garbage.PAGE_OF_UPDATES", 70)
+    monkeypatch.setattr("aggregator.coordinator.kept_blobs.PAGE_OF_UPDATES", 70)
     run_id = with_long_history(folder, num_clients=2, num_rounds=150, now=1e6)
     with LocalFederation(folder, ()) as federation:
         collection = GarbageCollection(
@@ -251,12 +253,12 @@ def test_the_first_collection_after_a_start_reads_kept_rounds_by_the_page_and_no
             keep,
         )
         with statements(federation.store) as read:
-            needed = collection._needed()
+            collection.collect()
         kept = range(0 if keep.prototypes is None else 51, 151)
         for number in kept:
             record = federation.store.find_round(run_id, number)
             assert record is not None
-            assert prototypes_of(record) <= needed
+            assert all(name in collection._kept for name in prototypes_of(record))
     assert sum("FROM updates" in text for text in read) <= 2 * len(kept) / 70 + 4
     assert sum("FROM evaluations" in text for text in read) <= 3, (
         "of the round whose updates can be replayed, and its next"
@@ -576,13 +578,153 @@ def test_a_collection_is_due_when_a_round_has_committed_and_rests_after_it(folde
         assert collection.wait_s() == 0
         federation.join()
         federation.create()
-        assert collection.is_due(), "a new run"
-        collection.collect()
+        assert not collection.is_due(), "a new run frees nothing"
         federation.step()
         assert collection.is_due(), "round 0 has committed"
         collection.collect()
         federation.clock.now += 3700
         assert collection.is_due(), "uploads have grown old"
+
+
+class Stepping(LocalFederation):
+    """A federation whose aggregator collects by steps alone, once its first scan is over."""
+
+    keep = Keep(models=1, prototypes=0, updates=0)
+
+    def step(self, order: object = None) -> bool:
+        moved = super().step()
+        collection = self.coordinator.garbage_collection
+        while collection.is_due():
+            self.clock.now += collection.wait_s()
+            collection.step()
+        return moved
+
+
+def all_that_is_needed(federation: LocalFederation) -> set[str]:
+    """What the rules say of all runs."""
+    keep, needed = federation.keep or Keep(), set[str]()
+    for run in all_runs(federation.store):
+        needed |= needed_blobs(run, rounds_of(federation.store, run, keep), keep)
+        last = kept_rounds(run, keep)
+        committed = [each.number for each in federation.store.list_rounds(run.run_id) if each.phase is COMMITTED]
+        needed |= prototypes_of_rounds(federation, run, *(n for n in committed if n >= last.prototypes_from))
+    return needed
+
+
+@pytest.mark.parametrize(
+    "keep",
+    [
+        Keep(models=1, prototypes=0, updates=0),
+        Keep(models=2, prototypes=3, updates=1),
+        Keep(models=4, prototypes=1, updates=2),
+        Keep(models=None, prototypes=2, updates=0),
+        Keep(models=1, prototypes=None, updates=1),
+    ],
+)
+def test_steps_leave_exactly_what_the_rules_say_after_every_commit_stop_and_restart(folder: Path, keep: Keep) -> None:
+    with Stepping.small(folder) as federation:
+        federation.keep = keep
+        federation.restart()
+        for number, stale in enumerate((0, 2)):
+            document = a_document("fedplcc", run={"rounds": 6, "seed": number})
+            document["method"] = {"proto_staleness": stale}
+            run = federation.coordinator.create_run(f"request {number}", document)
+            for _ in range(9):
+                federation.step()
+                assert files(folder) == all_that_is_needed(federation)
+            federation.perform(federation.clients["ann"], federation.task(federation.clients["ann"]))
+            federation.coordinator.stop(run.run_id)
+            federation.restart()
+            federation.step()
+            assert files(folder) == all_that_is_needed(federation)
+
+
+def test_a_collection_after_a_commit_reads_as_little_beside_many_old_runs_and_rounds_as_beside_none(
+    folder: Path,
+) -> None:
+    counts = []
+    with Stepping.small(folder) as federation:
+        for number in range(12):
+            federation.whole_run(rounds=2, request_id=f"request {number}")
+            federation.join()
+            document = a_document("fedplcc", run={"seed": number, "rounds": 1})
+            federation.coordinator.create_run(f"short {number}", document)
+            LocalFederation.step(federation)
+            LocalFederation.step(federation)
+            with statements(federation.store) as read:
+                federation.coordinator.garbage_collection.step()
+            counts.append(len(read))
+    assert max(counts) <= counts[0], counts
+
+
+@pytest.mark.parametrize("took_s", [0.0, 0.02, 3.0, 600.0])
+def test_no_collection_rests_longer_than_a_second_whatever_it_took(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, took_s: float
+) -> None:
+    with LocalFederation.small(folder) as federation:
+        federation.whole_run(rounds=2)
+        collection, remove = federation.coordinator.garbage_collection, BlobStore.remove
+
+        def slow(blobs: BlobStore, names: list[str]) -> int:
+            federation.clock.now += took_s
+            return remove(blobs, names)
+
+        monkeypatch.setattr(BlobStore, "remove", slow)
+        collection.step()
+        assert collection.wait_s() <= 1.0
+        assert collection.wait_s() >= min(9 * took_s, 0.05)
+
+
+def test_rounds_remove_what_waits_where_the_collection_does_not_keep_up(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("aggregator.coordinator.collection.MOST_WAITING", 12)
+    monkeypatch.setattr("aggregator.coordinator.collection.BATCH", 1)
+
+    class Busy(LocalFederation):
+        keep = Keep(models=1, prototypes=0, updates=0)
+
+        def step(self, order: object = None) -> bool:
+            moved = super().step()
+            collection = self.coordinator.garbage_collection
+            collection.step()  # a blob, and each round frees six
+            waiting.append(collection.num_waiting)
+            return moved
+
+    waiting = list[int]()
+    with Busy.small(folder) as federation:
+        federation.coordinator.garbage_collection.collect()
+        # The steps of this collection have no time for more than one batch.
+        monkeypatch.setattr("aggregator.coordinator.collection.SLICE_S", 0.0)
+        run = federation.whole_run(rounds=60)
+        assert run.status is RunStatus.COMPLETED
+        assert 12 < max(waiting) <= 12 + 6
+        assert len(files(folder)) <= 12 + 2 * 6 + 4
+        assert federation.metric("garbage_blobs") == federation.coordinator.garbage_collection.num_waiting
+
+
+@pytest.mark.parametrize("number", [0, 3])
+def test_a_run_whose_rows_cannot_be_read_keeps_its_blobs_and_the_others_are_collected(
+    folder: Path, caplog: pytest.LogCaptureFixture, number: int
+) -> None:
+    clients = [NumpyClient("ann", size=3), NumpyClient("bob", size=3), NumpyClient("cat", size=4)]
+    with LocalFederation(folder, clients) as federation:
+        federation.keep = Keep(models=1, prototypes=0, updates=0)
+        federation.restart()
+        damaged = federation.whole_run(rounds=3)
+        names = set(named_blobs(folder))
+        broken = text("UPDATE rounds SET model = :value WHERE run_id = :run AND number = :number")
+        with federation.store.database.transaction() as connection:
+            connection.execute(broken, {"value": '{"role": 7}', "run": damaged.run_id, "number": number})
+        federation.restart()
+        for request in ("first", "second"):
+            document = a_document("fedplcc", clients=("cat",), run={"rounds": 3})
+            run = federation.run_to_end(federation.coordinator.create_run(request, document).run_id)
+            federation.coordinator.garbage_collection.collect()
+            assert names <= files(folder), "nobody knows which of them the damaged row names"
+            assert results_of(federation, run, 0, 3) <= files(folder)
+            assert not (results_of(federation, run, 1, 2) - names) & files(folder)
+    assert "run_not_collected" in caplog.text
 
 
 def test_an_update_that_lay_through_a_restart_is_read_before_it_is_folded(folder: Path) -> None:
@@ -599,9 +741,10 @@ def test_an_update_that_lay_through_a_restart_is_read_before_it_is_folded(folder
         data[-1] ^= 1
         path.write_bytes(data)
         federation.restart()
-        failed = federation.run_to_end(run.run_id)
-        assert failed.status is RunStatus.FAILED
-        assert "does not have its SHA-256" in sentence_of(failed.reason)
+        run = federation.run_to_end(run.run_id)
+        assert run.status is RunStatus.COMPLETED
+        (event,) = federation.events(run.run_id, "update_damaged")
+        assert (event.client_id, event.data) == ("ann", {"sha256s": [blob.sha256]})
 
 
 # A database that is not there

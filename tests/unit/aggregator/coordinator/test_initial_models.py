@@ -222,6 +222,7 @@ def a_file(**arrays: Any) -> bytes:
         pytest.param(a_file(w=[1.0])[:-1], "do not end where", id="cut, with the SHA-256 of what is left"),
         pytest.param(b"PK\x03\x04" + bytes(100), "header", id="a pickle"),
         pytest.param(struct.pack("<Q", 2) + b"{}", "holds no tensor", id="nothing in it"),
+        pytest.param(a_file(w=np.zeros((0, 6)), b=[]), "no tensor of the model has an element", id="tensors of size 0"),
         pytest.param(
             struct.pack("<Q", 58) + b'{"w":{"dtype":"F16","shape":[1],"data_offsets":[0,2]}}'.ljust(58) + b"\0\0",
             "neither F32 nor I64",

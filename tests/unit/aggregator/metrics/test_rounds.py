@@ -338,7 +338,7 @@ def test_a_round_that_cannot_be_aggregated_has_failed(
     assert results(federation) == {"failed": 1}
 
 
-def test_a_run_of_another_version_is_counted_as_failed_when_it_is_found(federation: LocalFederation) -> None:
+def test_a_run_of_another_version_is_shown_as_parked_when_it_is_found(federation: LocalFederation) -> None:
     run = round_of(federation, federation.create(run=ROUNDS), 1)
     current = federation.store.find_run(run.run_id)
     assert current is not None
@@ -347,10 +347,9 @@ def test_a_run_of_another_version_is_counted_as_failed_when_it_is_found(federati
     federation.start_again()
     found = federation.store.find_run(run.run_id)
     assert found is not None
-    assert found.status is RunStatus.FAILED
-    assert federation.metric("runs_ended_total", status="failed") == 1
-    assert statuses(federation, run) == {("failed", "")}, "though it never was a run of this process"
-    assert results(federation) == {"failed": 1}
+    assert found.status is RunStatus.PAUSED
+    assert federation.metric("runs_parked") == 1
+    assert statuses(federation, run) == {("paused", "operator")}, "though it never was a run of this process"
 
 
 def test_the_room_on_the_disk_is_that_of_the_state_directory(

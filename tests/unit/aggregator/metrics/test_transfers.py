@@ -12,8 +12,8 @@ from aggregator.metrics.transfers import REMEMBERED, Direction, Furthest, Transf
 from shared.types import TaskKey, TaskKind
 
 Move = Callable[..., None]
-TRAIN: TaskKey = ("run", 2, TaskKind.TRAIN)
-EVALUATE: TaskKey = ("run", 1, TaskKind.EVALUATE)
+TRAIN: TaskKey = ("run", 2, TaskKind.TRAIN, 0)
+EVALUATE: TaskKey = ("run", 1, TaskKind.EVALUATE, 0)
 
 
 @pytest.fixture

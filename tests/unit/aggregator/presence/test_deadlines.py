@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -140,6 +140,44 @@ def test_a_slow_client_is_waited_for_as_long_as_it_moves(federation: LocalFedera
     scene.do("zoe")
     assert set(scene.round.updates) == {"ann", "bob", "zoe"}
     assert scene.events("client_dropped", "quorum_missing") == []
+
+
+class TestTheHardDeadline:
+    HARD_S = 5 * DEADLINE_S
+
+    def test_a_client_that_moves_is_dropped_at_it(self, federation: LocalFederation) -> None:
+        scene = Scene(federation, hard_deadline_s=self.HARD_S)
+        scene.do("ann", "bob")
+        dropped_at = scene.wait_until_dropped(moving=("zoe",), alive=("ann", "bob"))
+        assert self.HARD_S <= dropped_at <= self.HARD_S + TICK_S
+        assert scene.round.dropped == {"zoe": Dropped(DropReason.SLOW, "not done after 300 s, the hard deadline")}
+        assert scene.phase == "aggregating"
+        assert federation.metric("clients_dropped_total", reason="slow") == 1.0
+
+    def test_without_the_others_quorum_it_is_waited_for(self, federation: LocalFederation) -> None:
+        scene = Scene(federation, hard_deadline_s=self.HARD_S, on_no_quorum="fail")
+        scene.do("ann")
+        scene.wait(2 * self.HARD_S, moving=("zoe", "bob"), alive=("ann",))
+        assert (scene.round.dropped, scene.run.status) == ({}, RunStatus.RUNNING)
+        scene.do("bob")
+        scene.tick()
+        assert set(scene.round.dropped) == {"zoe"}
+
+    def test_another_client_makes_the_first_model(self, federation: LocalFederation) -> None:
+        scene = Scene(federation, is_initialised=False, hard_deadline_s=self.HARD_S)
+        scene.task("ann")
+        scene.wait(self.HARD_S + TICK_S, moving=("ann",), alive=("bob", "zoe"))
+        assert scene.round.cohort == ("ann", "bob")
+        assert scene.events("client_dropped") == [("client_dropped", 0, "ann")]
+
+    def test_a_restart_counts_anew_whatever_the_wall_clock_says(self, federation: LocalFederation) -> None:
+        scene = Scene(federation, hard_deadline_s=self.HARD_S)
+        scene.do("ann", "bob")
+        federation.clock.now += 10 * self.HARD_S
+        federation.restart()
+        scene.task("zoe")
+        scene.wait(self.HARD_S - 2 * TICK_S, moving=("zoe",), alive=("ann", "bob"))
+        assert scene.round.dropped == {}
 
 
 def test_bytes_that_move_are_progress_without_a_single_heartbeat(federation: LocalFederation) -> None:
@@ -460,10 +498,10 @@ def test_a_first_model_that_does_not_come_is_asked_of_the_next_client(federation
     assert scene.task("ann").kind is TaskKind.INIT
     assert scene.task("bob").kind is TaskKind.WAIT
     scene.wait(DEADLINE_S - TICK_S, alive=("zoe",))
-    told: list[bool] = []
+    told: list[Collection[str]] = []
     federation.coordinator.subscribe(told.append)
     scene.wait(2 * TICK_S, alive=("zoe",))
-    assert True in told, "zoe's stream is woken: it has a task now"
+    assert any("zoe" in names for names in told), "zoe's stream is woken: it has a task now"
     assert (list(scene.round.cohort), set(scene.round.dropped)) == (["ann", "zoe"], {"ann"}), "bob is away as well"
     assert scene.events("client_dropped", "client_asked") == [("client_dropped", 0, "ann"), ("client_asked", 0, "zoe")]
     scene.wait(20.0, alive=("zoe",))

@@ -7,7 +7,7 @@ import math
 from aggregator.presence.progress import MAX_SETBACKS, Progress
 from shared.types import ClientActivity, TaskKind
 
-TRAIN, EVALUATE = ("run", 1, TaskKind.TRAIN), ("run", 1, TaskKind.EVALUATE)
+TRAIN, EVALUATE = ("run", 1, TaskKind.TRAIN, 0), ("run", 1, TaskKind.EVALUATE, 0)
 IDLE, DOWNLOADING = ClientActivity.IDLE, ClientActivity.DOWNLOADING
 TRAINING, UPLOADING = ClientActivity.TRAINING, ClientActivity.UPLOADING
 

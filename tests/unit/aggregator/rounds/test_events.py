@@ -8,7 +8,8 @@ import pytest
 
 from aggregator.rounds import machine
 from aggregator.rounds.events import FINAL_EVENTS, events_between
-from shared.reasons import Stated
+from aggregator.rounds.machine import RunEvent
+from shared.reasons import Parked, Stated
 from shared.types import RoundPhase, Run, RunStatus
 from tests.support.records.builders import a_blob, a_round, a_run, an_evaluation, an_update
 
@@ -41,8 +42,10 @@ def test_every_status_has_its_event(before: RunStatus, after: RunStatus, name: s
 
 
 def test_every_move_of_the_table_has_an_event_and_the_final_ones_are_known() -> None:
-    for (before, _event), after in machine.RUN_TRANSITIONS.items():
-        (name,) = types(a_run(before), a_run(after))
+    for (before, event), after in machine.RUN_TRANSITIONS.items():
+        reason = Parked(round_number=1, detail="a bug") if event is RunEvent.PARK else None
+        (name,) = types(a_run(before), a_run(after, reason=reason))
+        assert (name == "run_parked") is (event is RunEvent.PARK)
         assert (name in FINAL_EVENTS) is after.is_final
 
 

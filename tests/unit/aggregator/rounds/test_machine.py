@@ -27,7 +27,7 @@ from shared.errors import (
     StaleRound,
     UpdateConflict,
 )
-from shared.reasons import Stated, sentence_of
+from shared.reasons import Parked, Stated, sentence_of
 from shared.types import PrototypeCounts, RoundPhase, Run, RunStatus
 from tests.support.records.builders import a_blob, a_round, a_run, an_evaluation, an_update
 
@@ -46,12 +46,17 @@ ALLOWED = {
     (P.RUNNING, E.STOP): P.STOPPING,
     (P.PAUSED, E.STOP): P.STOPPING,
     (P.STOPPING, E.ALL_IDLE): P.STOPPED,
+    (P.PENDING, E.PARK): P.PAUSED,
+    (P.RUNNING, E.PARK): P.PAUSED,
+    (P.PAUSED, E.PARK): P.PAUSED,
+    (P.PAUSED, E.WAIT): P.PENDING,
 }
 FORBIDDEN = [pair for pair in itertools.product(RunStatus, RunEvent) if pair not in ALLOWED]
 ROUND_ALLOWED = {
     (RoundPhase.INITIALISING, RoundEvent.COLLECTED): RoundPhase.COMMITTED,
     (RoundPhase.COLLECTING, RoundEvent.COLLECTED): RoundPhase.AGGREGATING,
     (RoundPhase.AGGREGATING, RoundEvent.AGGREGATED): RoundPhase.EVALUATING,
+    (RoundPhase.AGGREGATING, RoundEvent.REOPENED): RoundPhase.COLLECTING,
     (RoundPhase.EVALUATING, RoundEvent.EVALUATED): RoundPhase.COMMITTED,
 }
 OPEN_PHASES = [phase for phase in RoundPhase if phase is not RoundPhase.COMMITTED]
@@ -365,3 +370,49 @@ def test_no_function_changes_what_it_is_given(phase: RoundPhase, change: str) ->
     with contextlib.suppress(FedplccError):  # a refusal must leave it alone too
         CHANGES[change](run)
     assert run == before
+
+
+class TestParked:
+    PARKED = Parked(round_number=1, detail="a bug", clients=("bob",))
+
+    @pytest.mark.parametrize("phase", OPEN_PHASES)
+    def test_a_quarantine_removes_what_the_client_sent_in_the_open_phase(self, phase: RoundPhase) -> None:
+        run = a_round_in(phase)
+        assert run.current_round is not None
+        sent = {name: an_update(name) for name in run.current_round.cohort}
+        run = machine.park(replace(run, current_round=replace(run.current_round, updates=sent)), self.PARKED)
+        after = machine.quarantine(run, "bob", "it sent too large a number").current_round
+        assert after is not None
+        assert "bob" not in after.updates
+        assert "ann" in after.updates
+        assert after.phase is (RoundPhase.COLLECTING if phase is RoundPhase.AGGREGATING else phase) or "bob" not in sent
+
+    def test_in_a_run_that_is_not_parked_they_stay(self) -> None:
+        run = a_round_in(RoundPhase.EVALUATING)
+        after = machine.quarantine(run, "bob", "no reason").current_round
+        assert after is not None
+        assert "bob" in after.updates
+
+    @pytest.mark.parametrize("phase", OPEN_PHASES)
+    def test_it_takes_no_step_by_itself_and_a_resume_lets_it_go_on(self, phase: RoundPhase) -> None:
+        run = machine.park(a_round_in(phase), self.PARKED)
+        assert run.status is P.PAUSED
+        assert machine.close_updates(run, now=5.0) is run
+        assert machine.park(run, Parked(round_number=1, detail="another")) is run, (
+            "the first error is the one to look at"
+        )
+        assert machine.pause(run, now=True) is run
+        after = machine.resume(run)
+        assert (after.status, after.reason) == (P.RUNNING, None)
+
+    def test_a_late_update_is_kept_and_closes_nothing(self) -> None:
+        run = machine.park(a_round_in(RoundPhase.COLLECTING), self.PARKED)
+        for name in ("ann", "bob"):
+            run = machine.add_update(run, 1, an_update(name), now=5.0)
+        assert run.current_round is not None
+        assert (run.current_round.phase, run.reason) == (RoundPhase.COLLECTING, self.PARKED)
+
+    @pytest.mark.parametrize("status", [P.STOPPING, P.STOPPED, P.COMPLETED, P.FAILED])
+    def test_a_run_that_ends_is_not_parked(self, status: RunStatus) -> None:
+        run = a_run(status)
+        assert machine.park(run, self.PARKED) is run

@@ -155,3 +155,9 @@ def test_the_manifest_names_everybody_who_was_admitted_with_their_machines() -> 
     assert manifest["aggregator"]["fedplcc"] == VERSION
     assert set(manifest["aggregator"]["packages"]) == set(results.PACKAGES)
     json.dumps(manifest, allow_nan=False)
+
+
+def test_seconds_that_two_processes_measured_are_not_told() -> None:
+    line = results.timings_line(a_committed_round(), now=16.0, interrupted={"aggregating"})
+    assert line["seconds"] == {"collecting": 4.0, "aggregating": None, "evaluating": 1.5, "total": None}
+    json.dumps(line, allow_nan=False)

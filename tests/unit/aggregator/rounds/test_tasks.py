@@ -79,9 +79,9 @@ def test_prototypes_are_sent_where_the_method_has_them(method: str, count: int) 
 def test_the_oldest_run_with_work_comes_first() -> None:
     older = replace(in_phase(RoundPhase.COLLECTING), run_id="older")
     newer = replace(in_phase(RoundPhase.COLLECTING), run_id="newer")
-    assert next_task([older, newer], "ann", None).key == ("older", 1, TaskKind.TRAIN)
+    assert next_task([older, newer], "ann", None).key == ("older", 1, TaskKind.TRAIN, 0)
     paused = replace(older, status=RunStatus.PAUSED)
-    assert next_task([paused, newer], "ann", None).key == ("newer", 1, TaskKind.TRAIN)
+    assert next_task([paused, newer], "ann", None).key == ("newer", 1, TaskKind.TRAIN, 0)
 
 
 def test_a_client_keeps_the_work_it_has_when_an_older_run_comes_back() -> None:
@@ -100,7 +100,7 @@ def test_the_client_of_a_stopping_run_is_told_to_stop_until_it_has_other_work() 
     assert next_task([stopping], "ann", told).kind is TaskKind.STOP
     assert next_task([stopping], "ann", None).kind is TaskKind.WAIT, "who had no work of it needs no telling"
     other = replace(run, run_id="other")
-    assert next_task([stopping, other], "ann", given).key == ("other", 1, TaskKind.TRAIN)
+    assert next_task([stopping, other], "ann", given).key == ("other", 1, TaskKind.TRAIN, 0)
 
 
 def test_a_client_that_waits_is_told_why() -> None:

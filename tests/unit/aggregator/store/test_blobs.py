@@ -11,7 +11,7 @@ import pytest
 
 from aggregator.store.blobs.blob_store import BlobStore
 from aggregator.store.blobs.uploads import MAX_UPLOADS
-from shared.errors import BlobCorrupt, BlobNotFound, ChunkOutOfOrder, FailedPrecondition, StoreUnavailable
+from shared.errors import BlobCorrupt, BlobNotFound, ChunkOutOfOrder, StoreUnavailable, UploadSuperseded
 from shared.tensors import blob_ref
 from shared.types import BlobRef
 from tests.support.hosts.failing_disk import Disk, Killed
@@ -199,9 +199,9 @@ def test_a_newer_stream_takes_over_and_the_older_one_can_do_nothing(blobs: BlobS
     older.write(0, DATA[:50])
     newer = blobs.uploads.begin("ann", BLOB)
     assert newer.offset_bytes == 50
-    with pytest.raises(FailedPrecondition):
+    with pytest.raises(UploadSuperseded):
         older.write(50, DATA[50:])
-    with pytest.raises(FailedPrecondition):
+    with pytest.raises(UploadSuperseded):
         older.finish()
     newer.write(50, DATA[50:])
     blobs.uploads.end("ann", older)
@@ -259,7 +259,7 @@ def test_uploads_that_are_begun_and_never_committed_do_not_fill_the_disk(blobs: 
     left = {path.name.removesuffix(".part") for path in (folder / "incoming" / "ann").iterdir()}
     assert left == {receiving.blob.sha256 for receiving in opened[-MAX_UPLOADS:]}, "the oldest are gone"
     assert blobs.uploads.is_complete("bob", BLOB), "nobody else's"
-    with pytest.raises(FailedPrecondition):
+    with pytest.raises(UploadSuperseded):
         opened[1].write(49, b"x")
     assert blobs.uploads.received_bytes("ann", opened[1].blob) == 0
     again = blobs.uploads.begin("ann", opened[-2].blob)
@@ -386,7 +386,7 @@ def test_a_disk_that_fills_up_within_a_chunk_loses_nothing(blobs: BlobStore, mon
     monkeypatch.setattr(receiving, "_file", FullFile())
     with pytest.raises(StoreUnavailable, match="No space left on device"):
         receiving.write(100, DATA[100:200])
-    with pytest.raises(FailedPrecondition):
+    with pytest.raises(UploadSuperseded):
         receiving.write(100, DATA[100:200])
     blobs.uploads.end("ann", receiving)
     assert blobs.uploads.received_bytes("ann", BLOB) == 101

@@ -214,9 +214,10 @@ def test_little_memory_is_told() -> None:
 
 
 def test_few_open_files_are_told() -> None:
-    def check(soft: int) -> Finding:
-        return next(machine.open_files(Subject(state=Path()), lambda kind: (soft, 4096)))
+    def check(hard: int) -> Finding:
+        return next(machine.open_files(Subject(state=Path()), lambda kind: (20, hard)))
 
+    assert check(255).status is Status.PROBLEM
     assert check(256).status is Status.WARNING
     assert "ulimit -n" in check(256).sentence
     assert check(1024).status is check(resource.RLIM_INFINITY).status is Status.OK

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import shutil
 import sqlite3
@@ -159,9 +160,9 @@ def test_a_damaged_blob_is_named_with_its_round_however_many_rounds_there_are(
     ("statement", "words"),
     [
         ("DELETE FROM events WHERE sequence = 7", "events are missing, 7 to 7"),
-        ("UPDATE runs SET status = 'paused' WHERE status = 'completed'", "is paused and was last said to be completed"),
-        ("UPDATE runs SET round = 1 WHERE round = 2", "its latest round is 1, and 2 was the last said to open"),
-        ("UPDATE rounds SET phase = 'evaluating' WHERE number = 5", "rounds that were said to commit are not 0 to 4"),
+        ("UPDATE runs SET status = 'paused' WHERE status = 'completed'", " of runs (run "),
+        ("UPDATE runs SET round = 1 WHERE round = 2", " of runs (run "),
+        ("UPDATE rounds SET phase = 'evaluating' WHERE number = 5", "/5 of rounds (run "),
         (
             "DELETE FROM updates WHERE round = 2 AND client_id = 'ann'",
             "round 2 has 1 and its history 2 of update_committed",
@@ -493,3 +494,55 @@ def test_nothing_is_collected_between_the_copies(state: Path, tmp_path: Path, mo
     assert command("backup", state, tmp_path / "backup").exit_code == ExitCode.OK
     with collecting(state):
         pass
+
+
+# What doctor says after damage
+
+
+@pytest.mark.parametrize(
+    ("table", "statement"),
+    [
+        ("runs", "UPDATE runs SET config_json = 'x'"),
+        ("runs", "UPDATE runs SET roster = '{'"),
+        ("rounds", "UPDATE rounds SET metrics_json = '{}' WHERE number = 2"),
+        ("updates", "UPDATE updates SET \"update\" = '?' WHERE round = 1"),
+        ("evaluations", "UPDATE evaluations SET evaluation = replace(evaluation, '10', '11')"),
+        ("clients", "UPDATE clients SET domain = 'elsewhere'"),
+        ("clients", "UPDATE clients SET last_seen_at = 'x'"),
+        ("blobs", "UPDATE blobs SET size_bytes = size_bytes + 1"),
+        ("events", "UPDATE events SET data = '{}' WHERE type = 'round_committed'"),
+        ("events", "UPDATE events SET digest = NULL"),
+    ],
+)
+def test_a_changed_row_of_any_table_is_named(state: Path, table: str, statement: str) -> None:
+    sql(state, statement)
+    assert any(f" of {table}" in sentence and sentence.startswith("damaged, ") for sentence in findings(state))
+
+
+def test_a_run_whose_row_is_gone_is_named(state: Path, left: tuple[Path, Run, Run]) -> None:
+    sql(state, f"DELETE FROM runs WHERE run_id = '{left[1].run_id}'")
+    assert any(f"runs are missing, {left[1].run_id} with" in sentence for sentence in findings(state))
+
+
+@pytest.mark.parametrize("folder", ["blobs", "incoming", "staging"])
+def test_a_missing_folder_is_a_finding(state: Path, folder: str) -> None:
+    (state / "lock").touch()
+    shutil.rmtree(state / folder)
+    assert any(f"the folder {folder} is gone" in sentence for sentence in findings(state))
+
+
+def test_an_aggregator_that_was_killed_does_not_run(state: Path) -> None:
+    (state / "lock").touch()
+    (state / "endpoint.json").write_text('{"port": 1, "metrics_port": null, "pid": 1}')
+    assert "no aggregator runs on it; endpoint.json is left from one that was killed" in command("doctor", state).stdout
+    with (state / "lock").open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert "an aggregator runs on it" in command("doctor", state).stdout
+    (state / "lock").unlink()
+    assert "its file lock is gone, and the process of endpoint.json lives" in command("doctor", state).stdout
+
+
+def test_transactions_that_are_gone_are_told(state: Path) -> None:
+    count = int((state / "committed").read_bytes())
+    (state / "committed").write_bytes(b"%019d\n" % (count + 3))
+    assert any(f"lacks 3 of {count + 3} committed transactions" in sentence for sentence in findings(state))

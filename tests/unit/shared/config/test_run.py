@@ -21,6 +21,7 @@ from shared.config.run import (
 )
 from shared.errors import InvalidConfig
 from shared.methods import METHODS
+from shared.methods.base import MAX_PAIRS
 
 ISSUE = """
 [run]
@@ -178,6 +179,10 @@ def test_a_run_that_does_not_set_admission_keeps_the_hash_that_it_had_before_the
         ({"quarantine_after": True}, "admission.quarantine_after = true: input should be a valid integer"),
         ({"quarantined": ["bob", "ann"]}, "admission.quarantined names every client of the run; leave at least one"),
         ({"max_prototype_norm": -1.0}, "admission.max_prototype_norm = -1.0: input should be greater than 0"),
+        (
+            {"max_prototypes_per_class": 4097},
+            "admission.max_prototypes_per_class = 4097: input should be less than or equal to 4096",
+        ),
         ({"max_norm": 1.0}, "unknown key 'admission.max_norm'; did you mean 'admission.max_update_norm'?"),
     ],
 )
@@ -187,19 +192,59 @@ def test_what_is_wrong_with_admission_is_said(admission: dict[str, Any], sentenc
     assert refused.value.detail == sentence
 
 
-def test_a_limit_on_prototypes_is_of_methods_that_have_them_and_changes_no_other_hash() -> None:
+@pytest.mark.parametrize(("key", "limit"), [("max_prototype_norm", 50.0), ("max_prototypes_per_class", 20)])
+def test_a_limit_on_prototypes_is_of_methods_that_have_them_and_changes_no_other_hash(key: str, limit: float) -> None:
     document = a_document(admission={"quarantine_after": 3})
     document["run"]["method"] = "fedplcc"
     before = parse_run_config(document)
-    assert "max_prototype_norm" not in before.canonical_json
-    document["admission"]["max_prototype_norm"] = 50.0
+    assert key not in before.canonical_json
+    document["admission"][key] = limit
     limited = parse_run_config(document)
     assert limited.hash != before.hash
     assert parse_run_config(json.loads(limited.canonical_json)) == limited
     document["run"]["method"] = "fedavg"
     with pytest.raises(InvalidConfig) as refused:
         parse_run_config(document)
-    assert "admission.max_prototype_norm limits prototypes, and fedavg has none; leave it out" in refused.value.detail
+    assert f"admission.{key} limits prototypes, and fedavg has none; leave it out" in refused.value.detail
+
+
+@pytest.mark.parametrize(
+    ("run", "num_classes", "most"),
+    [
+        ({"min_clients": 2}, 2, 4096),
+        ({"min_clients": 20}, 10, 1036),
+        ({"min_clients": 1000}, 10, 20),
+        ({"min_clients": 1000, "cohort_size": 20}, 10, 1036),
+        ({"min_clients": 1000}, 10_000, 1),
+    ],
+)
+def test_the_cost_of_clustering_is_bounded_whatever_the_numbers_of_clients_and_classes(
+    run: dict[str, Any], num_classes: int, most: int
+) -> None:
+    document = {
+        "run": {"method": "fedplcc", **run},
+        "data": {"classes": [f"class {number}" for number in range(num_classes)]},
+    }
+    config = parse_run_config(document)
+    assert config.max_prototypes_per_class == most
+    pairs = num_classes * (most * config.num_pooled_clients) ** 2
+    assert pairs <= MAX_PAIRS or most == 1
+    stale = parse_run_config({**document, "method": {"proto_staleness": 1}})
+    assert stale.num_pooled_clients == run["min_clients"], "prototypes of clients that are not in the cohort stay"
+
+
+def test_a_configuration_whose_clustering_would_take_days_is_refused_by_its_key() -> None:
+    document = a_document(
+        run={"clients": [f"client-{number}" for number in range(100)]}, admission={"max_prototypes_per_class": 4096}
+    )
+    with pytest.raises(InvalidConfig) as refused:
+        parse_run_config(document)
+    assert refused.value.detail == (
+        "admission.max_prototypes_per_class = 4096: with 100 clients and 2 classes a round could compare more than "
+        "4294967296 pairs of prototypes; at most 463 can be allowed"
+    )
+    document["admission"]["max_prototypes_per_class"] = 463
+    assert parse_run_config(document).max_prototypes_per_class == 463
 
 
 def test_a_quorum_counts_on_nobody_who_is_quarantined() -> None:
@@ -219,6 +264,9 @@ def test_a_run_that_does_not_set_quorum_keeps_the_hash_that_it_had_before_there_
     assert timed.hash != plain.hash
     assert timed.quorum.silence_s == 120.0
     assert parse_run_config(json.loads(timed.canonical_json)) == timed
+    assert "hard_deadline_s" not in timed.canonical_json
+    hard = parse_run_config(a_document(quorum={"deadline_s": 600.0, "min_clients": 1, "hard_deadline_s": 700.0}))
+    assert parse_run_config(json.loads(hard.canonical_json)) == hard
 
 
 NO_DEADLINE = "quorum: set 'deadline_s' too: without a deadline every round waits for its whole cohort"
@@ -261,6 +309,12 @@ NO_DEADLINE = "quorum: set 'deadline_s' too: without a deadline every round wait
             {"deadline_s": 1.0, "min_clients": 1, "silence_s": 0.0},
             {},
             "quorum.silence_s = 0.0: input should be greater than 0",
+        ),
+        ({"hard_deadline_s": 60.0}, {}, NO_DEADLINE),
+        (
+            {"deadline_s": 60.0, "min_clients": 1, "hard_deadline_s": 60.0},
+            {},
+            "quorum: set 'hard_deadline_s' to more seconds than 'deadline_s'",
         ),
         ({"on_no_quorum": "stop"}, {}, "quorum.on_no_quorum = \"stop\": input should be 'wait' or 'fail'"),
         ({"deadline": 600.0}, {}, "unknown key 'quorum.deadline'; did you mean 'quorum.deadline_s'?"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from shared.methods.base import fold_weights
+from shared.methods.base import Block, fold_weights
 from shared.methods.fedavg import METHOD, Config, client_loss, fold
 from shared.types import PrototypeSet
 from tests.support.oracles.numpy_ops import a_step
@@ -21,20 +21,21 @@ def test_the_loss_is_the_cross_entropy_alone() -> None:
 
 def test_clients_weigh_as_many_samples_as_they_have() -> None:
     blocks = [np.array([1.0], np.float32), np.array([5.0], np.float32)]
-    folded = fold(np.zeros(1, np.float32), iter(blocks), fold_weights([30, 10], Config()), Config())
+    folded = fold(lambda: np.zeros(1, np.float32), iter(blocks), fold_weights([30, 10], Config()), Config())
     assert folded.tolist() == [2.0]
 
 
 def test_clients_weigh_alike_when_asked() -> None:
     config = Config(averaging="equal")
     blocks = [np.array([1.0], np.float32), np.array([5.0], np.float32)]
-    assert fold(np.zeros(1, np.float32), iter(blocks), fold_weights([30, 10], config), config).tolist() == [3.0]
+    assert fold(lambda: np.zeros(1, np.float32), iter(blocks), fold_weights([30, 10], config), config).tolist() == [3.0]
 
 
-def test_the_state_before_the_round_does_not_matter() -> None:
-    blocks = [np.array([1.0, 2.0], np.float32)]
-    for state in (np.zeros(2, np.float32), np.full(2, 9.0, np.float32)):
-        assert fold(state, iter(blocks), [7.0], Config()).tolist() == [1.0, 2.0]
+def test_the_model_before_the_round_is_not_even_read() -> None:
+    def never_called() -> Block:
+        raise AssertionError("the old model was read")
+
+    assert fold(never_called, iter([np.array([1.0, 2.0], np.float32)]), [7.0], Config()).tolist() == [1.0, 2.0]
 
 
 def test_it_has_no_prototypes() -> None:

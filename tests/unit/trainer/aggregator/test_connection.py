@@ -21,7 +21,19 @@ from shared.gen.fedplcc.v1 import round_service_pb2 as pb
 from shared.gen.fedplcc.v1 import round_service_pb2_grpc as pb_grpc
 from shared.process.metrics import new_registry
 from shared.tensors import blob_ref
-from shared.types import MODEL, Client, Membership, Payload, Poll, RunSpec, Task, TaskKind, Update
+from shared.types import (
+    LOCAL_CLUSTER,
+    MODEL,
+    BlobRef,
+    Client,
+    Membership,
+    Payload,
+    Poll,
+    RunSpec,
+    Task,
+    TaskKind,
+    Update,
+)
 from shared.wire.backoff import backoff
 from shared.wire.channels import SERVER_OPTIONS
 from shared.wire.statuses import to_status
@@ -49,6 +61,8 @@ class Server(pb_grpc.RoundServiceServicer):
         self.steps: list[pb.SyncRoundResponse] = []
         self.polls: queue.SimpleQueue[list[pb.SyncRoundResponse]] = queue.SimpleQueue()
         self.asked: queue.SimpleQueue[pb.SyncRoundRequest] = queue.SimpleQueue()
+        self.commits: list[pb.CommitUpdateRequest] = []
+        self.max_inline_bytes = 0
         self.closing = threading.Event()
 
     def _answer(self, method: str, context: Any) -> None:
@@ -63,7 +77,13 @@ class Server(pb_grpc.RoundServiceServicer):
 
     def Join(self, request: pb.JoinRequest, context: Any) -> pb.JoinResponse:
         self._answer("Join", context)
-        terms = Membership(heartbeat_interval_s=0.1, lease_s=1.0, max_chunk_bytes=1000, max_blob_bytes=1 << 20)
+        terms = Membership(
+            heartbeat_interval_s=0.1,
+            lease_s=1.0,
+            max_chunk_bytes=1000,
+            max_blob_bytes=1 << 20,
+            max_inline_bytes=self.max_inline_bytes,
+        )
         return membership_to_proto(terms)
 
     def SyncRound(self, request: pb.SyncRoundRequest, context: Any) -> Iterator[pb.SyncRoundResponse]:
@@ -121,6 +141,7 @@ class Server(pb_grpc.RoundServiceServicer):
 
     def CommitUpdate(self, request: pb.CommitUpdateRequest, context: Any) -> pb.CommitUpdateResponse:
         self._answer("CommitUpdate", context)
+        self.commits.append(request)
         sha256s = [blob.sha256 for blob in request.payload.tensor_groups]
         return pb.CommitUpdateResponse(
             committed=pb.CommittedUpdate(run_id=request.run_id, round=request.round, sha256s=sha256s)
@@ -405,10 +426,14 @@ def test_polls_say_what_is_known_and_go_on_until_the_stream_ends_for_another_rea
     assert asked == [Poll(None, 7.0), Poll(TASK.key, 7.0), Poll(TASK.key, 7.0), Poll(other.key, 7.0)]
 
 
-def test_a_stream_is_asked_for_in_the_words_of_the_first_version(server: Server, client: AggregatorConnection) -> None:
+def test_a_stream_is_asked_for_as_in_the_first_version_and_takes_small_blobs(
+    server: Server, client: AggregatorConnection
+) -> None:
     server.steps = [pb.SyncRoundResponse(end=pb.StreamEnd(reason=pb.StreamEnd.REASON_SHUTTING_DOWN))]
     assert list(client.follow()) == [StreamEnd.SHUTTING_DOWN]
-    assert server.asked.get_nowait() == pb.SyncRoundRequest(client_id="ann", instance_token=TOKEN)
+    assert server.asked.get_nowait() == pb.SyncRoundRequest(
+        client_id="ann", instance_token=TOKEN, inline_blobs=pb.InlineBlobs(max_bytes=1 << 20)
+    )
 
 
 def test_a_refresh_while_a_poll_is_held_or_between_two_has_the_present_task_told_anew(
@@ -511,3 +536,63 @@ def test_a_transfer_that_gets_on_with_every_attempt_never_waits_long(
             assert client.for_task(never).fetch(BLOB) == DATA
     assert len(limits) == 9
     assert max(limits) < 0.5, "the second pause at most"
+
+
+# Small blobs inside messages
+
+
+def a_task_with(*blobs: BlobRef) -> Task:
+    """TASK, of another round each time that its blobs are others."""
+    number = 1 + sum(map(ord, "".join(blob.sha256 for blob in blobs)))
+    return replace(TASK, round=number, payload=Payload(tensor_groups=blobs))
+
+
+def test_a_blob_that_came_with_its_task_is_not_downloaded(server: Server, client: AggregatorConnection) -> None:
+    server.steps = [pb.SyncRoundResponse(task=task_to_proto(a_task_with(BLOB)), inline_blobs=[DATA])]
+    next(iter(client.follow()))
+    assert client.for_task(never).fetch(BLOB) == DATA
+    assert server.offsets == []
+    assert client.metrics.transfer_bytes.labels("received", "model")._value.get() == len(DATA)
+
+
+def test_a_blob_that_did_not_come_or_came_damaged_is_downloaded(server: Server, client: AggregatorConnection) -> None:
+    server.steps = [pb.SyncRoundResponse(task=task_to_proto(a_task_with(BLOB)), inline_blobs=[DATA[1:], b"other"])]
+    next(iter(client.follow()))
+    assert client.for_task(never).fetch(BLOB) == DATA
+    assert server.offsets == [0]
+
+
+def test_a_trainer_holds_the_blobs_of_the_last_task_that_named_any_and_says_so(
+    server: Server, polling: AggregatorConnection
+) -> None:
+    other = blob_ref(LOCAL_CLUSTER, b"prototypes")
+    both = replace(a_task_with(BLOB, other), payload=Payload(tensor_groups=(BLOB,), prototype_sets=(other,)))
+    wait = Task(kind=TaskKind.WAIT)
+    for task, inline in ((a_task_with(BLOB), [DATA]), (wait, []), (both, [b"prototypes"]), (a_task_with(other), [])):
+        server.polls.put([pb.SyncRoundResponse(task=task_to_proto(task), inline_blobs=inline), ANSWERED])
+    server.polls.put([pb.SyncRoundResponse(end=pb.StreamEnd(reason=pb.StreamEnd.REASON_LEASE_EXPIRED))])
+    for _ in polling.follow():
+        pass
+    asked = [server.asked.get_nowait().inline_blobs for _ in range(5)]
+    assert {message.max_bytes for message in asked} == {1 << 20}
+    held = [set(message.held_sha256s) for message in asked]
+    assert held == [
+        set(),
+        {BLOB.sha256},
+        {BLOB.sha256},
+        {BLOB.sha256, other.sha256},
+        {other.sha256},
+    ]
+
+
+def test_a_commit_carries_the_blobs_and_its_limit_is_the_aggregators_last_word(
+    server: Server, client: AggregatorConnection
+) -> None:
+    connection = client.for_task(never)
+    assert connection.max_inline_bytes == 0  # it said nothing, as an older one
+    server.max_inline_bytes = 5000
+    connection.announce(Client(client_id="ann", domain="d", num_examples=1, class_counts={"a": 1}))
+    assert connection.max_inline_bytes == 5000
+    update = Update(client_id="ann", payload=Payload(), num_examples=1)
+    connection.commit_update("run-1", 1, update, [b"one", b"two"])
+    assert list(server.commits[-1].inline_blobs) == [b"one", b"two"]

@@ -4,7 +4,7 @@ import hashlib
 import itertools
 import json
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -192,8 +192,10 @@ class TestCommittedState:
         runner.perform(a_task(whole, run, TaskKind.EVALUATE, 2, prototypes=some_prototypes(DIM)), whole)
 
         class Dying(MemoryAggregator):
-            def commit_update(self, run_id: str, round_number: int, update: Update) -> CommittedUpdate:
-                committed = super().commit_update(run_id, round_number, update)
+            def commit_update(
+                self, run_id: str, round_number: int, update: Update, inline: Sequence[bytes] = ()
+            ) -> CommittedUpdate:
+                committed = super().commit_update(run_id, round_number, update, inline)
                 self._fail("acknowledgement")
                 return committed
 
@@ -348,9 +350,11 @@ def test_what_a_client_kept_is_let_go_before_its_next_update_is_sent(
         return found
 
     class Sending(MemoryAggregator):
-        def commit_update(self, run_id: str, number: int, update: Update) -> CommittedUpdate:
+        def commit_update(
+            self, run_id: str, number: int, update: Update, inline: Sequence[bytes] = ()
+        ) -> CommittedUpdate:
             alive.extend(array() is not None for array in held)
-            return super().commit_update(run_id, number, update)
+            return super().commit_update(run_id, number, update, inline)
 
     monkeypatch.setattr(ClientStates, "state", watched)
     aggregator, run = Sending(), a_run(method, **hyper)

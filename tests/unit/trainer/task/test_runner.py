@@ -4,7 +4,7 @@ import contextlib
 import itertools
 import resource
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Never
@@ -18,7 +18,10 @@ from safetensors.torch import save_file
 from shared.config.run import parse_run_config
 from shared.errors import (
     BlobCorrupt,
+    BlobNotFound,
+    BlobTooLarge,
     DiskFull,
+    FedplccError,
     FileNotAllowed,
     InvalidConfig,
     InvalidData,
@@ -28,6 +31,7 @@ from shared.errors import (
     RoundClosed,
     StaleRound,
     Unavailable,
+    UpdateLost,
 )
 from shared.methods import base
 from shared.process import failpoints
@@ -269,6 +273,56 @@ def test_an_acknowledged_update_is_trained_anew_when_it_is_asked_for_again(data:
     runner.perform(task, aggregator)
     (_, first), (_, second) = aggregator.updates
     assert first.same_content(second)
+
+
+@pytest.mark.parametrize("method", ["fedavg", "fedplcc", "moon"])
+@pytest.mark.parametrize("restarted", [False, True], ids=["same process", "restarted"])
+def test_a_committed_update_that_is_asked_for_again_is_sent_without_training(
+    data: str, tmp_path: Path, method: str, restarted: bool
+) -> None:
+    aggregator, activities = MemoryAggregator(), []
+    task = a_train_task(aggregator, data, a_run(method))
+    runner = TaskRunner(ClientSite.at("ann", "hospital", data), ClientStates(tmp_path, keeps_sent=True))
+    runner.perform(task, aggregator)
+    blobs = dict(aggregator.stored)
+    ((_, first),) = aggregator.updates
+    aggregator.stored.clear()
+    aggregator.updates.clear()
+    if restarted:
+        runner = TaskRunner(ClientSite.at("ann", "hospital", data), ClientStates(tmp_path, keeps_sent=True))
+    again = replace(task, missing=(first.payload.blobs[0].sha256,), times_asked=1)
+    for _ in range(2):  # it may get damaged twice
+        runner.perform(again, aggregator, on_activity=lambda activity, _: activities.append(activity))
+    assert ClientActivity.TRAINING not in activities
+    assert all(update.same_content(first) for _, update in aggregator.updates)
+    assert aggregator.stored == blobs
+    runner.perform(replace(task, round=2), aggregator)
+    kept = ClientStates(tmp_path).manifest.sent["run-1"]
+    assert kept.round == 2, "one update of a run is kept"
+
+
+def test_a_client_that_no_longer_has_its_update_trains_it_again_or_says_so(data: str, tmp_path: Path) -> None:
+    for method in ("fedavg", "moon"):
+        folder = tmp_path / method
+        aggregator = MemoryAggregator()
+        task = a_train_task(aggregator, data, a_run(method))
+        runner = TaskRunner(ClientSite.at("ann", "hospital", data), ClientStates(folder, keeps_sent=True))
+        runner.perform(task, aggregator)
+        ((_, first),) = aggregator.updates
+        lost = first.payload.blobs[0].sha256
+        state = ClientStates(folder).manifest.promoted.get("run-1")
+        if state is None or state.state is None or state.state.sha256 != lost:
+            (folder / lost).unlink()
+        else:
+            (folder / lost).write_bytes(b"damaged")
+        again = replace(task, missing=(lost,), times_asked=1)
+        if method == "moon":
+            with pytest.raises(UpdateLost):
+                runner.perform(again, aggregator)
+            assert UpdateLost.reason in HINTS
+        else:
+            runner.perform(again, aggregator)
+            assert aggregator.updates[-1][1].same_content(first)
 
 
 def test_a_stop_ends_training_before_the_next_batch_and_leaves_nothing_behind(data: str) -> None:
@@ -564,18 +618,30 @@ def test_a_trainer_that_is_restarted_between_rounds_gives_the_same_bytes(
 
 
 @pytest.mark.parametrize("method", ["fedavg", "fedplcc", "moon"])
-@pytest.mark.parametrize("where", ["fetch", "store", "commit", "acknowledgement"])
+@pytest.mark.parametrize(
+    ("where", "max_inline_bytes"),
+    [
+        ("fetch", 0),
+        ("store", 0),
+        ("commit", 0),
+        ("acknowledgement", 0),
+        ("commit", 1 << 20),
+        ("acknowledgement", 1 << 20),
+    ],
+)
 def test_a_trainer_that_is_killed_between_training_and_acknowledgement_trains_nothing_again(
-    data: str, tmp_path: Path, method: str, where: str
+    data: str, tmp_path: Path, method: str, where: str, max_inline_bytes: int
 ) -> None:
     class Lossy(MemoryAggregator):
-        def commit_update(self, run_id: str, round_number: int, update: Update) -> CommittedUpdate:
+        def commit_update(
+            self, run_id: str, round_number: int, update: Update, inline: Sequence[bytes] = ()
+        ) -> CommittedUpdate:
             self.updates = [entry for entry in self.updates if entry[0] != round_number]
-            committed = super().commit_update(run_id, round_number, update)
+            committed = super().commit_update(run_id, round_number, update, inline)
             self._fail("acknowledgement")
             return committed
 
-    aggregator, activities = Lossy(), []
+    aggregator, activities = Lossy(max_inline_bytes=max_inline_bytes), []
     task = a_train_task(aggregator, data, a_run(method))
     aggregator.failures[where] = [Killed(where)]
     with pytest.raises(Killed):
@@ -587,6 +653,37 @@ def test_a_trainer_that_is_killed_between_training_and_acknowledgement_trains_no
     a_runner(data).perform(a_train_task(whole, data, a_run(method)), whole)
     assert [update.same_content(whole.updates[0][1]) for _, update in aggregator.updates] == [True]
     assert ClientStates(tmp_path).manifest.staged is None
+    assert (aggregator.stored == {}) is (max_inline_bytes > 0)
+
+
+def test_a_small_update_comes_with_its_commit_and_a_larger_one_is_stored_before(data: str, tmp_path: Path) -> None:
+    for is_inline in (True, False):
+        aggregator = MemoryAggregator()
+        task = a_train_task(aggregator, data, a_run("fedplcc"))
+        whole = MemoryAggregator()
+        a_runner(data, tmp_path / "whole").perform(a_train_task(whole, data, a_run("fedplcc")), whole)
+        blobs = {sha256: content for sha256, (content, _) in whole.stored.items()}
+        aggregator.max_inline_bytes = sum(map(len, blobs.values())) - (not is_inline)
+        a_runner(data, tmp_path / str(is_inline)).perform(task, aggregator)
+        ((_, update),) = aggregator.updates
+        assert update.same_content(whole.updates[0][1])
+        sent = tuple(blobs[blob.sha256] for blob in update.payload.blobs)
+        assert aggregator.inline == [sent if is_inline else ()]
+        assert {name: content for name, (content, _) in aggregator.stored.items()} == ({} if is_inline else blobs)
+        assert update.timings["sent_bytes"] == sum(map(len, sent))
+
+
+@pytest.mark.parametrize("refusal", [BlobNotFound("unknown"), BlobTooLarge("fewer")])
+def test_an_inline_update_is_uploaded_where_the_aggregator_is_another_version_now(
+    data: str, tmp_path: Path, refusal: FedplccError
+) -> None:
+    aggregator = MemoryAggregator(max_inline_bytes=1 << 20)
+    task = a_train_task(aggregator, data, a_run("fedavg"))
+    aggregator.failures["commit"] = [refusal]
+    a_runner(data, tmp_path).perform(task, aggregator)
+    ((_, update),) = aggregator.updates
+    assert list(aggregator.stored) == [blob.sha256 for blob in update.payload.blobs]
+    assert aggregator.inline == [()]
 
 
 def test_a_trainer_killed_at_any_step_of_its_folder_gives_the_bytes_of_one_that_was_not(
@@ -646,8 +743,10 @@ def test_a_commit_whose_refusal_is_all_that_was_heard_of_it_counts_all_the_same(
     """The acknowledgement was lost, and the retry came when the round had closed."""
 
     class Closing(MemoryAggregator):
-        def commit_update(self, run_id: str, round_number: int, update: Update) -> CommittedUpdate:
-            committed = super().commit_update(run_id, round_number, update)
+        def commit_update(
+            self, run_id: str, round_number: int, update: Update, inline: Sequence[bytes] = ()
+        ) -> CommittedUpdate:
+            committed = super().commit_update(run_id, round_number, update, inline)
             if round_number == 2:
                 raise RoundClosed("the round has closed")
             return committed
@@ -669,9 +768,11 @@ def test_a_commit_of_one_run_that_is_only_heard_of_in_another_still_counts(
     class Slow(MemoryAggregator):
         on_its_way: Any = None
 
-        def commit_update(self, run_id: str, round_number: int, update: Update) -> CommittedUpdate:
+        def commit_update(
+            self, run_id: str, round_number: int, update: Update, inline: Sequence[bytes] = ()
+        ) -> CommittedUpdate:
             if run_id == "run-2" or self.on_its_way is not None:
-                return super().commit_update(run_id, round_number, update)
+                return super().commit_update(run_id, round_number, update, inline)
             self.on_its_way = (round_number, update)
             raise Cancelled
 

@@ -1,0 +1,224 @@
+"""Changes of runs that one transaction writes: steps on a copy of the open runs, and what each adds to the store.
+
+Making them reads the store but writes nothing: a change that raises leaves no trace. See ledger.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextvars import Context
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from aggregator.rounds.settling import concerns
+from aggregator.rounds.tasks import task_in
+from aggregator.store.base import ControlRequest, Transaction
+from shared.types import BlobRef, Client, Evaluation, Event, Round, Run, Update
+
+Write = Callable[[Transaction], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A change of one run with all that follows by itself, to be written in one transaction."""
+
+    states: Sequence[Run]
+    """The run before the change, after it, and after each step that it took by itself."""
+    events: Sequence[Event]
+    final: Run
+    """The last state, with the time of the change."""
+    update: Update | None = None
+    evaluation: Evaluation | None = None
+    request: ControlRequest | None = None
+
+    @property
+    def changes_nothing(self) -> bool:
+        """Whether there is no other state and no event."""
+        return not self.events and all(state is self.states[0] for state in self.states)
+
+    def save(self, transaction: Transaction) -> None:
+        """Write all but the events; an update or a report alone changes no row of the run or the round."""
+        before, final = self.states[0], self.final
+        if (self.update is None and self.evaluation is None) or any(
+            _row(state) != _row(before) for state in self.states
+        ):
+            self._save_rows(transaction)
+        if self.update is not None:
+            transaction.add_update(final.run_id, before.round_number, self.update)
+        if self.evaluation is not None:
+            transaction.add_evaluation(final.run_id, before.round_number, self.evaluation)
+        if self.request is not None:
+            transaction.add_control_request(self.request)
+        for removed in _removed_updates(self.states):
+            transaction.remove_update(final.run_id, before.round_number, removed)
+        for client_id in _removed_reports(self.states):
+            transaction.remove_evaluation(final.run_id, before.round_number, client_id)
+
+    def _save_rows(self, transaction: Transaction) -> None:
+        final = self.final
+        for state in self.states[1:-1]:
+            if state.current_round is not None and (
+                final.current_round is None or state.current_round.number != final.current_round.number
+            ):
+                transaction.save_run(state)
+        transaction.save_run(final)
+        if final.current_round is not None:
+            for blob in (final.current_round.model, final.current_round.prototypes):
+                if blob is not None:
+                    transaction.add_blob(blob)
+
+
+class MakeStep(Protocol):
+    """Settles a changed run: from the run before and after the change, and the time, to the step with what follows."""
+
+    def __call__(
+        self,
+        before: Run,
+        after: Run,
+        now: float,
+        /,
+        *,
+        update: Update | None = None,
+        evaluation: Evaluation | None = None,
+        request: ControlRequest | None = None,
+        extra: Sequence[Event] = (),
+    ) -> Step:
+        """Return the step."""
+
+
+@dataclass(slots=True)
+class Changes:
+    """Changes of one caller, after those of the callers before it."""
+
+    runs: dict[str, Run]
+    """Open runs after these changes."""
+    ended: dict[str, Run]
+    """Runs that these changes have ended."""
+    make_step: MakeStep
+    now: float
+    context: Context
+    """Context of the caller, for log lines."""
+    writes: list[Write] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
+    steps: list[Sequence[Run]] = field(default_factory=list)
+    """States of each changed run, in order."""
+    tasks_of: set[str] = field(default_factory=set)
+    """Clients whose task may be another one afterwards."""
+    afterwards: list[Callable[[], None]] = field(default_factory=list)
+    """Called once the changes are durable."""
+
+    def find_open(self, run_id: str) -> Run | None:
+        """A run that has not ended."""
+        return self.runs.get(run_id)
+
+    def find(self, run_id: str) -> Run | None:
+        """A run that has not ended before these changes."""
+        return self.runs.get(run_id) or self.ended.get(run_id)
+
+    def settle_joined(self, client_id: str) -> None:
+        """Settle the runs that a client's joining concerns: it may complete a roster."""
+        for run in list(self.runs.values()):
+            if concerns(run, client_id):
+                self.step(run, run)
+
+    def add_run(self, run: Run, *, request_id: str, request_hash: str, created: Event) -> Run:
+        """Add a new run; returns it settled."""
+        self.writes.append(
+            lambda transaction: transaction.add_run(run, request_id=request_id, request_hash=request_hash)
+        )
+        self.writes += [_adding(blob) for blob in (run.model, run.prototypes) if blob is not None]
+        self._happened(created)
+        self.runs[run.run_id] = run
+        return self.step(run, run)
+
+    def record(self, event: Event, client: Client | None = None) -> None:
+        """Add an event that changes no run, together with the client that it changed."""
+        if client is not None:
+            self.writes.append(lambda transaction: transaction.save_client(client))
+        self._happened(event)
+
+    def step(
+        self,
+        before: Run,
+        after: Run,
+        *,
+        update: Update | None = None,
+        evaluation: Evaluation | None = None,
+        request: ControlRequest | None = None,
+        extra: Sequence[Event] = (),
+    ) -> Run:
+        """Settle a changed run, and write it with its events."""
+        step = self.make_step(
+            before, after, self.now, update=update, evaluation=evaluation, request=request, extra=extra
+        )
+        if step.changes_nothing:
+            if request is not None:
+                self.writes.append(lambda transaction: transaction.add_control_request(request))
+            return before
+        return self.add(step).final
+
+    def add(self, step: Step) -> Step:
+        """Add a step of a run."""
+        self.writes.append(step.save)
+        for event in step.events:
+            self._happened(event)
+        final = step.final
+        if final.status.is_final:
+            del self.runs[final.run_id]
+            self.ended[final.run_id] = final
+        else:
+            self.runs[final.run_id] = final
+        self.steps.append(step.states)
+        done = step.update or step.evaluation
+        if any(_asks_differently(step.states[0], state) for state in step.states):
+            self.tasks_of.update(step.states[0].roster, final.roster)
+        elif done is not None and self._is_wanted_elsewhere(done.client_id, final):
+            self.tasks_of.add(done.client_id)
+        return step
+
+    def _is_wanted_elsewhere(self, client_id: str, run: Run) -> bool:
+        """Whether another run has work for a client that has just finished its part in this run."""
+        others = (other for other in self.runs.values() if other.run_id != run.run_id)
+        return any(task_in(other, client_id) is not None for other in others)
+
+    def _happened(self, event: Event) -> None:
+        self.events.append(event)
+        self.writes.append(lambda transaction: transaction.add_event(event))
+
+
+def _adding(blob: BlobRef) -> Write:
+    return lambda transaction: transaction.add_blob(blob)
+
+
+def _row(run: Run) -> tuple[Run, Round | None]:
+    """Return what the rows of a run and its round hold: without time of change, updates and reports."""
+    current = run.current_round
+    if current is not None:
+        current = replace(current, updates={}, evaluations={})
+    return replace(run, updated_at=0.0, current_round=None), current
+
+
+def _removed_updates(states: Sequence[Run]) -> list[Update]:
+    """Updates that a change removed from the open round."""
+    before, after = states[0].current_round, states[1].current_round
+    if before is None or after is None or after.number != before.number:
+        return []
+    return [update for client_id, update in before.updates.items() if client_id not in after.updates]
+
+
+def _removed_reports(states: Sequence[Run]) -> list[str]:
+    """Clients whose report a change removed from the open round."""
+    before, after = states[0].current_round, states[1].current_round
+    if before is None or after is None or after.number != before.number:
+        return []
+    return [client_id for client_id in before.evaluations if client_id not in after.evaluations]
+
+
+def _asks_differently(before: Run, after: Run) -> bool:
+    """Whether a step may change the task of a client other than the one whose update or report caused it."""
+
+    def what(run: Run) -> tuple[object, ...]:
+        phase, cohort = (None, ()) if run.current_round is None else (run.current_round.phase, run.current_round.cohort)
+        return run.status, run.quarantined, run.round_number, phase, cohort
+
+    return what(before) != what(after)

@@ -1,0 +1,135 @@
+"""Room on the aggregator's disk: uploads give way where it is short, those that help no round first.
+
+A quarantined client's uploads go at once. Where the disk is short, those of clients without an open round go; where it is
+full, the reserve is given back (store/blobs/reserve.py) and the largest holders' go too. A client whose upload was removed
+sends it again.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+
+from aggregator.coordinator.ledger import Ledger
+from aggregator.rounds import machine
+from aggregator.store.blobs.blob_store import BlobStore
+from aggregator.store.blobs.disk_errors import FULL
+from shared.errors import StoreUnavailable
+from shared.process.log import get_logger
+from shared.types import Run
+
+log = get_logger(__name__)
+
+
+class Space:
+    """Room on the disk of a state directory; any thread may call it."""
+
+    def __init__(self, ledger: Ledger, blobs: BlobStore) -> None:
+        self._ledger, self._blobs = ledger, blobs
+        self._turn, self._has_failed = threading.Lock(), False
+
+    def look(self) -> None:
+        """Make room where it is short, and take the reserve where there is enough."""
+        self.relieve()
+        try:
+            if not self._blobs.reserve.is_short:
+                self._blobs.reserve.take()
+        except OSError as error:
+            if not self._has_failed:
+                log.warning(
+                    "no_reserve", detail=f"{error.strerror or error}; a full disk will stop people's requests too"
+                )
+            self._has_failed = True
+        else:
+            self._has_failed = False
+
+    def relieve(self) -> bool:
+        """Make room where it is short; returns whether there is more now.
+
+        Never raises: a disk that is away is told by whoever writes to it.
+        """
+        with self._turn:
+            try:
+                return self._relieve()
+            except (OSError, StoreUnavailable) as error:
+                log.debug("no_room_made", detail=str(error))
+                return False
+
+    def require(self, client_id: str, num_bytes: int) -> None:
+        """Make room for bytes that a client is about to send: uploads that no round waits for go, and larger ones.
+
+        Raises:
+            StoreUnavailable: The disk has too little room for them.
+        """
+        try:
+            if self._has_room(num_bytes):
+                return
+            with self._turn:
+                holders, runs = self._blobs.uploads.holders(), self._ledger.open_runs()
+                mine = holders.pop(client_id, 0) + num_bytes
+                for other in in_order(holders, runs, with_awaited=True):
+                    if self._has_room(num_bytes):
+                        return
+                    if holders[other] > mine or not _is_awaited(other, runs):
+                        self._drop(other)
+                if self._has_room(num_bytes):
+                    return
+        except OSError as error:
+            raise StoreUnavailable(f"the aggregator cannot use its disk: {error.strerror or error}") from error
+        raise StoreUnavailable(FULL)
+
+    def _has_room(self, num_bytes: int) -> bool:
+        reserve = self._blobs.reserve
+        return reserve.free_bytes - 2 * reserve.size_bytes >= num_bytes
+
+    def drop_quarantined(self, run: Run) -> None:
+        """Remove the uploads of clients that a run has quarantined, but for those that another run waits for."""
+        runs = self._ledger.open_runs()
+        for client_id in run.quarantined:
+            if not _is_awaited(client_id, runs) and self._blobs.uploads.held_bytes(client_id):
+                with suppress(StoreUnavailable):
+                    self._drop(client_id)
+
+    def _relieve(self) -> bool:
+        reserve, before = self._blobs.reserve, self._blobs.reserve.free_bytes
+        if not reserve.is_short:
+            return False
+        is_full = reserve.is_low or not reserve.is_held
+        if is_full:
+            reserve.release()
+        runs = self._ledger.open_runs()
+        for client_id in in_order(self._blobs.uploads.holders(), runs, with_awaited=is_full):
+            if not reserve.is_short:
+                break
+            self._drop(client_id)
+        return reserve.free_bytes > before
+
+    def _drop(self, client_id: str) -> None:
+        num_bytes = self._blobs.uploads.drop(client_id)
+        log.warning("uploads_dropped", client_id=client_id, bytes=num_bytes)
+
+
+def in_order(holders: Mapping[str, int], runs: Sequence[Run], *, with_awaited: bool) -> list[str]:
+    """Return the clients whose uploads give way, the first ones first.
+
+    Args:
+        holders: Bytes of each client's uploads.
+        runs: The open runs.
+        with_awaited: Whether also the uploads give way that an open round waits for.
+    """
+    awaited = {client_id: _is_awaited(client_id, runs) for client_id in holders}
+    names = [client_id for client_id in holders if with_awaited or not awaited[client_id]]
+    return sorted(names, key=lambda client_id: (awaited[client_id], -holders[client_id], client_id))
+
+
+def _is_awaited(client_id: str, runs: Iterable[Run]) -> bool:
+    """Whether an open round waits for an update of this client."""
+    return any(
+        machine.has_open_round(run)
+        and run.current_round is not None
+        and client_id in run.current_round.cohort
+        and client_id not in run.current_round.updates
+        and client_id not in run.quarantined
+        for run in runs
+    )

@@ -1,0 +1,106 @@
+"""A hostile run beside an honest one: the honest one ends in its undisturbed bytes and at most twice its time.
+
+    python -m tests.chaos.fairness           # every attack at full size; exits 1 on a violation
+
+The hostile member has a run of its own on the same aggregator: prototypes that make FINCH* as slow as can be, floods of
+refused updates, uploads that stand still, polls without a pause. Afterwards an operator pauses, resumes and stops the
+hostile run and quarantines its member.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from tests.chaos.hostile import (
+    MALLORY,
+    Attack,
+    CostlyClient,
+    Outcome,
+    expected_lines,
+    honest_run,
+    honest_trainers,
+    steer,
+)
+from tests.support.federation.grpc_client import RunControl
+from tests.support.federation.processes import Federation
+
+ROUNDS, POLLERS, ROWS, DIM = 20, 50, 4096, 512
+
+
+def costly_clustering(attack: Attack) -> None:
+    """Prototypes that are almost equal: each pair must be compared exactly."""
+    attack.grpc.perform(attack.begin_run())
+
+
+def refused_updates(attack: Attack) -> None:
+    """Updates that are refused, one after the other."""
+    attack.floods_with_refused_updates(attack.begin_run("fedavg"))
+
+
+def stalled_uploads(attack: Attack) -> None:
+    """As many uploads as a client may have, none of which goes on."""
+    attack.stalls_uploads(attack.begin_run("fedavg"))
+
+
+def polls(attack: Attack) -> None:
+    """Requests for runs and signs of life without a pause."""
+    attack.begin_run("fedavg")
+    attack.polls(POLLERS)
+
+
+ATTACKS: Mapping[str, Callable[[Attack], None]] = {
+    "costly clustering": costly_clustering,
+    "refused updates": refused_updates,
+    "stalled uploads": stalled_uploads,
+    "polls": polls,
+}
+
+
+def run(
+    folder: Path, attacks: Sequence[str], *, rounds: int = ROUNDS, rows: int = ROWS, dim: int = DIM
+) -> list[Outcome]:
+    """Carry out the honest run by itself and beside each attack."""
+    lines = expected_lines(folder, rounds)
+    outcomes = []
+    with Federation(folder) as federation:
+        federation.start_aggregator("--heartbeat-interval-s", "0.5", "--lease-heartbeats", "20")
+        control = RunControl(federation.address)
+        with honest_trainers(federation.address):
+            undisturbed_s, _ = honest_run(control, rounds)
+            for name in attacks:
+                client = CostlyClient(MALLORY)
+                client.rows, client.dim = rows, dim
+                client.counts = (rows, 0, 0)
+                with Attack(federation, control, client) as attack:
+                    ATTACKS[name](attack)
+                    seconds, found = honest_run(control, rounds)
+                    steered_s = steer(control, attack.run_id)
+                outcomes.append(Outcome(name, undisturbed_s, seconds, found == lines, steered_s))
+        control.close()
+    return outcomes
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Carry out the attacks, print what came of them, and return 1 if anything was not as it should be."""
+    parser = argparse.ArgumentParser(prog="python -m tests.chaos.fairness", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    options = parser.parse_args(arguments)
+    logging.disable(logging.WARNING)
+    with tempfile.TemporaryDirectory() as folder:
+        outcomes = run(Path(folder), list(ATTACKS), rounds=options.rounds)
+    violations = [sentence for outcome in outcomes for sentence in outcome.violations(is_timed=True)]
+    for outcome in outcomes:
+        steered = ", ".join(f"{action} {seconds:.2f} s" for action, seconds in outcome.steered_s.items())
+        print(f"{outcome.attack}: {outcome.seconds:.1f} s, by itself {outcome.undisturbed_s:.1f} s; {steered}")
+    for violation in violations:
+        print(f"violation: {violation}", file=sys.stderr)
+    return 1 if violations else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,219 @@
+"""One hostile member beside an honest run: what it sends, and what the honest run and an operator see of it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import grpc
+import numpy as np
+
+from shared.convert.tasks import task_from_proto
+from shared.errors import FedplccError
+from shared.gen.fedplcc.v1 import round_service_pb2 as round_pb2
+from shared.gen.fedplcc.v1 import types_pb2
+from shared.tensors import blob_ref, to_bytes
+from shared.types import LOCAL_CLUSTER, MODEL, PrototypeSet, Task, TaskKind, Update
+from tests.chaos.network import undisturbed
+from tests.support.federation.grpc_client import GrpcClient, RunControl
+from tests.support.federation.numpy_client import NumpyClient, a_document
+from tests.support.federation.numpy_trainer import NumpyTrainer
+from tests.support.federation.processes import Federation, eventually
+
+HONEST = ("ann", "bob")
+MALLORY = "mallory"
+SIZE = 20_000
+"""Rows of the honest models: 480 kB each."""
+PATIENCE_S = 600.0
+STEER_S = 2.0
+"""Longest time of an operator's request, where times are judged."""
+
+
+@dataclass
+class Outcome:
+    """An attack's effect on the honest run, and on an operator's requests."""
+
+    attack: str
+    undisturbed_s: float
+    seconds: float
+    is_same: bool
+    steered_s: dict[str, float] = field(default_factory=dict)
+
+    def violations(self, *, is_timed: bool) -> list[str]:
+        """Sentences for what does not hold; times count only on a machine that does nothing else."""
+        found = [] if self.is_same else [f"{self.attack}: the honest run ended in other bytes"]
+        if is_timed and self.seconds > 2 * self.undisturbed_s + 1:
+            found.append(
+                f"{self.attack}: the honest run took {self.seconds:.1f} s, {self.undisturbed_s:.1f} s by itself"
+            )
+        slow = {action: seconds for action, seconds in self.steered_s.items() if is_timed and seconds > STEER_S}
+        return found + [f"{self.attack}: {action} took {seconds:.1f} s" for action, seconds in slow.items()]
+
+
+class CostlyClient(NumpyClient):
+    """A member of a run of its own whose prototypes are almost equal, so that FINCH* must compare each pair exactly."""
+
+    rows, dim, classes = 1024, 64, 1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.counts = (self.rows,) * self.classes + (0,) * (3 - self.classes)
+
+    def prototypes(self, task: Task, kind: str | None = LOCAL_CLUSTER) -> PrototypeSet:
+        """Twins of random directions that are 1e-12 apart in cosine: the edge at which FINCH* calls two of them equal."""
+        rng = np.random.default_rng(task.round)
+        away_ND = rng.standard_normal((self.rows // 2, self.dim))
+        away_ND[:, 0] = 0
+        away_ND *= 1e-6 / np.linalg.norm(away_ND, axis=1, keepdims=True)
+        rows_ND = np.concatenate([away_ND, away_ND])
+        rows_ND[:, 0] = 1
+        ids = np.repeat(np.arange(self.classes), len(rows_ND))
+        return PrototypeSet.of(np.tile(rows_ND, (self.classes, 1)), ids.tolist(), [1] * len(ids))
+
+    def work(self, task: Task, model: bytes | None) -> tuple[Update, dict[Any, bytes]]:
+        """As every client, with a feature size of its own."""
+        update, blobs = super().work(task, model)
+        if task.kind is TaskKind.INIT:
+            update.payload.int_lists["feature_dim"] = (self.dim,)  # type: ignore[index]  # a dict, built just now
+        return update, blobs
+
+
+class Attack:
+    """A hostile member of a run of its own, within its block; what it does in threads ends with the block."""
+
+    def __init__(self, federation: Federation, control: RunControl, client: NumpyClient) -> None:
+        self.federation, self.control, self.client = federation, control, client
+        self.run_id = ""
+        self._around = ExitStack()
+        self._threads: list[threading.Thread] = []
+        self.is_over = threading.Event()
+
+    def __enter__(self) -> Attack:
+        self.grpc = GrpcClient(self.federation.address, self.client)
+        self._around.callback(self.grpc.close)
+        self.grpc.join()
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self.is_over.set()
+        self._around.close()
+        for thread in self._threads:
+            thread.join()
+
+    def begin_run(self, method: str = "fedplcc") -> Task:
+        """Make a run of its own and its first model; returns the first task to train."""
+        document = a_document(method, (self.client.client_id,), run={"name": "hostile", "rounds": 1000})
+        self.run_id = self.control.create(document).run_id
+        return self.next_training()
+
+    def next_training(self) -> Task:
+        """Do what is asked until the next task to train."""
+        for response in self.grpc.tasks():
+            task = task_from_proto(response.task)
+            if task.kind is TaskKind.TRAIN:
+                return task
+            if task.kind in (TaskKind.INIT, TaskKind.EVALUATE):
+                self.grpc.perform(task)
+        raise AssertionError("the stream of tasks ended")
+
+    def enter(self, held: AbstractContextManager[object]) -> None:
+        """Hold something until the attack is over."""
+        self._around.enter_context(held)
+
+    def again_and_again(self, act: Callable[[], object]) -> None:
+        """Do something in a thread until the attack is over, whatever the answer."""
+
+        def repeat() -> None:
+            while not self.is_over.is_set():
+                with suppress(FedplccError, grpc.RpcError, OSError, ValueError):
+                    act()
+
+        self._threads.append(threading.Thread(target=repeat, daemon=True))
+        self._threads[-1].start()
+
+    def floods_with_refused_updates(self, task: Task) -> None:
+        """Commit updates that are refused, without a pause."""
+        update = Update(
+            client_id=self.client.client_id, payload=self.client.work(task, _start())[0].payload, num_examples=1
+        )
+        self.again_and_again(lambda: self.grpc.commit(task, update))
+
+    def stalls_uploads(self, task: Task, count: int = 16) -> None:
+        """Begin uploads that never go on."""
+        for index in range(count):
+            blob = blob_ref(MODEL, b"%d" % index)
+
+            def parts(blob: Any = blob) -> Iterator[Any]:
+                yield round_pb2.UploadModelRequest(header=self.grpc.header(task, blob))
+                self.is_over.wait()
+
+            self.again_and_again(lambda parts=parts: self.grpc.stub.UploadModel(parts(), timeout=PATIENCE_S))  # type: ignore[misc]
+
+    def polls(self, threads: int) -> None:
+        """Ask for runs and say that it lives, in so many threads."""
+        for _ in range(threads):
+            self.again_and_again(lambda: (self.control.get(self.run_id), self.grpc.heartbeat()))
+
+
+def _start() -> bytes:
+    return to_bytes(NumpyClient("any").first_model())
+
+
+def honest_clients() -> list[NumpyClient]:
+    """The honest clients."""
+    return [NumpyClient(name, size=SIZE) for name in HONEST]
+
+
+def honest_document(rounds: int) -> dict[str, Any]:
+    """Configuration of the honest run."""
+    return a_document("fedplcc", HONEST, run={"name": "honest", "rounds": rounds})
+
+
+@contextmanager
+def honest_trainers(address: str) -> Iterator[None]:
+    """The honest clients' trainers."""
+    with ExitStack() as around:
+        for client in honest_clients():
+            around.enter_context(NumpyTrainer(address, client))
+        yield
+
+
+def honest_run(control: RunControl, rounds: int) -> tuple[float, list[str]]:
+    """Carry out the honest run; returns its seconds and its lines of metrics, which name its bytes."""
+    begin = time.monotonic()
+    run_id = control.create(honest_document(rounds)).run_id
+
+    def has_completed() -> bool:
+        status = control.get(run_id).status
+        assert status in (types_pb2.RUN_STATUS_PENDING, types_pb2.RUN_STATUS_RUNNING, types_pb2.RUN_STATUS_COMPLETED)
+        return status == types_pb2.RUN_STATUS_COMPLETED
+
+    eventually(has_completed, "the honest run completes", PATIENCE_S)
+    return time.monotonic() - begin, control.metrics_lines(run_id)
+
+
+def expected_lines(folder: Path, rounds: int) -> list[str]:
+    """Lines of metrics of the honest run that nothing happened to."""
+    return undisturbed(folder / "undisturbed", honest_clients(), honest_document(rounds))
+
+
+def steer(control: RunControl, run_id: str, client_id: str = MALLORY) -> dict[str, float]:
+    """Pause, resume, quarantine and stop as an operator does; returns the seconds of each."""
+    took = {}
+    for action, ask in {
+        "pause": lambda: control.pause(run_id, now=True),
+        "resume": lambda: control.resume(run_id),
+        "quarantine": lambda: control.quarantine(run_id, client_id),
+        "stop": lambda: control.stop(run_id),
+    }.items():
+        begin = time.monotonic()
+        ask()
+        took[action] = time.monotonic() - begin
+    status = control.get(run_id).status
+    assert status in (types_pb2.RUN_STATUS_STOPPING, types_pb2.RUN_STATUS_STOPPED), status
+    return took

@@ -1,0 +1,177 @@
+"""Many open runs: a limit, an end for those that nobody joins, and a cost that does not grow with those that wait."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from aggregator.coordinator.service import Limits
+from aggregator.rounds import configuration
+from shared.config.run import parse_run_config
+from shared.errors import TooManyOpenRuns
+from shared.reasons import NobodyJoined
+from shared.types import Run, RunStatus
+from tests.support.federation.in_process import LocalFederation
+from tests.support.federation.numpy_client import NumpyClient, a_document
+
+CLIENTS = ("ann", "bob")
+DAY_S = 86_400.0
+
+
+def a_waiting_run(federation: LocalFederation, name: str) -> Run:
+    """A run for which somebody is missing."""
+    return federation.coordinator.create_run(name, a_document(clients=("ann", "cat"), run={"name": name}))
+
+
+@contextmanager
+def few(folder: Path, *, runs: int = 3, days: float = 7.0) -> Iterator[LocalFederation]:
+    limits = Limits(max_open_runs=runs, pending_days=days)
+    with LocalFederation(folder, map(NumpyClient, CLIENTS), limits) as federation:
+        federation.join()
+        yield federation
+
+
+class TestTheLimit:
+    def test_one_run_more_is_refused_by_name_and_costs_nothing(self, folder: Path) -> None:
+        with few(folder) as federation:
+            for number in range(3):
+                a_waiting_run(federation, f"run{number}")
+            blobs = federation.store.list_blobs()
+            with pytest.raises(TooManyOpenRuns) as refusal:
+                a_waiting_run(federation, "more")
+            assert refusal.value.code.http_status == 429
+            assert "3 runs" in refusal.value.detail
+            assert federation.store.list_blobs() == blobs
+            assert len(federation.coordinator.list_runs(limit=10)) == 3
+
+    def test_a_repeated_request_gets_its_run_all_the_same(self, folder: Path) -> None:
+        with few(folder, runs=1) as federation:
+            run = a_waiting_run(federation, "run")
+            assert a_waiting_run(federation, "run") == run
+
+    def test_a_run_that_ends_makes_room(self, folder: Path) -> None:
+        with few(folder, runs=1) as federation:
+            federation.coordinator.stop(a_waiting_run(federation, "run").run_id)
+            a_waiting_run(federation, "next")
+
+    def test_more_open_runs_than_the_limit_come_up_again_after_it_was_lowered(self, folder: Path) -> None:
+        with few(folder) as federation:
+            for number in range(3):
+                a_waiting_run(federation, f"run{number}")
+            federation.limits = Limits(max_open_runs=1)
+            federation.restart()
+            assert [run.status for run in federation.coordinator.list_runs(limit=10)] == [RunStatus.PENDING] * 3
+
+
+class TestTheExpiry:
+    def test_a_run_that_nobody_joins_is_stopped_with_its_reason(self, folder: Path) -> None:
+        with few(folder, days=2.0) as federation:
+            run = a_waiting_run(federation, "run")
+            federation.clock.now += 2 * DAY_S
+            federation.coordinator.tick()
+            assert federation.coordinator.get_run(run.run_id).status is RunStatus.PENDING
+            federation.clock.now += 1.0
+            federation.coordinator.tick()
+            after = federation.coordinator.get_run(run.run_id)
+            assert (after.status, after.reason) == (RunStatus.STOPPED, NobodyJoined(2.0))
+            assert [event.type for event in federation.events(run.run_id)][-2:] == ["run_stopping", "run_stopped"]
+
+    def test_the_reason_survives_a_restart(self, folder: Path) -> None:
+        with few(folder, days=2.0) as federation:
+            run = a_waiting_run(federation, "run")
+            federation.clock.now += 3 * DAY_S
+            federation.coordinator.tick()
+            federation.start_again()
+            assert federation.coordinator.get_run(run.run_id).reason == NobodyJoined(2.0)
+
+    def test_a_run_that_began_is_never_stopped_for_it(self, folder: Path) -> None:
+        with few(folder, days=2.0) as federation:
+            run = federation.create()
+            federation.step()
+            federation.clock.now += 30 * DAY_S
+            federation.coordinator.tick()
+            assert federation.coordinator.get_run(run.run_id).status is RunStatus.RUNNING
+
+
+class Counted:
+    """Counts what a start, a join or a tick does."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.parsed = 0
+
+        def counted(*arguments: object) -> object:
+            self.parsed += 1
+            return parse_run_config(*arguments)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(configuration, "parse_run_config", counted)
+        configuration._config.cache_clear()
+
+
+def transactions(federation: LocalFederation, monkeypatch: pytest.MonkeyPatch) -> list[None]:
+    seen: list[None] = []
+    real = type(federation.store).transaction
+
+    def counted(store: object) -> object:
+        seen.append(None)
+        return real(store)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(type(federation.store), "transaction", counted)
+    return seen
+
+
+class TestTheCost:
+    WAITING = 90
+
+    @pytest.fixture
+    def crowded(self, folder: Path) -> Iterator[LocalFederation]:
+        with few(folder, runs=1000) as federation:
+            for number in range(self.WAITING):
+                a_waiting_run(federation, f"run{number}")
+            yield federation
+
+    def test_a_restart_is_one_transaction_and_parses_no_configuration_of_a_run_that_waits(
+        self, crowded: LocalFederation, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        counted, written = Counted(monkeypatch), transactions(crowded, monkeypatch)
+        crowded.start_again()
+        assert len(written) == 1
+        assert counted.parsed == 0
+        assert len(crowded.events("", "run_recovered")) == self.WAITING
+
+    def test_ticks_and_joins_parse_nothing_and_write_no_run(
+        self, crowded: LocalFederation, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        crowded.start_again()
+        crowded.join()
+        counted, written = Counted(monkeypatch), transactions(crowded, monkeypatch)
+        for _ in range(3):
+            crowded.coordinator.tick()
+            crowded.join()
+        assert (counted.parsed, len(written)) == (0, 0)
+
+    def test_each_running_run_is_parsed_once_however_many_there_are(
+        self, folder: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        number = configuration.CACHED + 6
+        with few(folder, runs=1000) as federation:
+            for index in range(number):
+                federation.coordinator.create_run(f"run{index}", a_document(run={"name": f"run{index}"}))
+            counted = Counted(monkeypatch)
+            federation.restart()
+            at_start = counted.parsed
+            assert at_start <= number
+            for _ in range(3):
+                federation.coordinator.tick()
+                federation.join()
+            assert counted.parsed == at_start
+
+    def test_the_configurations_of_ended_runs_are_forgotten(self, folder: Path) -> None:
+        with few(folder, runs=1000) as federation:
+            for index in range(configuration.CACHED + 6):
+                run = federation.coordinator.create_run(f"run{index}", a_document(run={"name": f"run{index}"}))
+                federation.coordinator.stop(run.run_id)
+                federation.run_to_end(run.run_id)
+            assert federation.coordinator._ledger._configs == {}, "the cache holds a bounded number of others"
