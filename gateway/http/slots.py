@@ -20,6 +20,11 @@ class Slots:
         """Offer `most` places. `refusal` is the sentence for those who find none."""
         self._free, self._refusal = most, refusal
 
+    @property
+    def num_free(self) -> int:
+        """Places that are free."""
+        return self._free
+
     @contextmanager
     def taken(self, places: int = 1) -> Iterator[None]:
         """Hold places for a block.

@@ -29,6 +29,12 @@ PACKAGE = "/fedplcc."
 """Prefix of the methods of our services; others (health, reflection) are left alone."""
 INTERNAL_TEXT = "internal error; the log of the process that answered says more"
 """Public sentence for a bug."""
+LARGE = frozenset(
+    {"Join", "CommitUpdate", "ReportEvaluation", "UploadModel", "UploadPrototypes", "CreateRun", "UploadInitialModel"}
+)
+"""Methods whose requests may be as large as a message: counts by class, pieces of blobs, configurations."""
+SMALL_BYTES = 256 << 10
+"""Largest request of all other methods. Two bytes can be an entry, which takes many times as much memory once decoded."""
 VERSION_KEY = "fedplcc-version"
 """Key in the trailing metadata of every unary answer: the answering process's version, for `fedplcc doctor`."""
 
@@ -70,7 +76,8 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  #
             metadata=handler_call_details.invocation_metadata,
         )
         encode = _observed(self._observer.sent_message, method, call.encoder(handler.response_serializer))
-        decoder = _decoder(handler.request_deserializer, is_stream=handler.request_streaming)
+        most_bytes = None if method.rpartition("/")[2] in LARGE else SMALL_BYTES
+        decoder = _decoder(handler.request_deserializer, most_bytes, is_stream=handler.request_streaming)
         decode = _observed(self._observer.received_message, method, call.decoder(decoder))
         behaviour = next(
             found
@@ -166,8 +173,8 @@ def _observed(record: Callable[[str], None], method: str, convert: Callable[[_In
     return recorded
 
 
-def _decoder(decode: Callable[[bytes], Any], *, is_stream: bool) -> Callable[[bytes], Any]:
-    """Return `decode`, with MalformedRequest for bytes that are no message: the sender's mistake, not a bug.
+def _decoder(decode: Callable[[bytes], Any], most_bytes: int | None, *, is_stream: bool) -> Callable[[bytes], Any]:
+    """Return `decode`, with MalformedRequest for too many bytes, and for bytes that are no message: the sender's mistake.
 
     gRPC decodes a stream's messages when the handler asks for them, inside `_around`. It decodes a single request before the
     handler runs, where an exception would reach the caller as UNKNOWN and the log as a stack trace: that refusal is returned
@@ -175,13 +182,16 @@ def _decoder(decode: Callable[[bytes], Any], *, is_stream: bool) -> Callable[[by
     """
 
     def decoded(data: bytes) -> Any:
-        try:
-            return decode(data)
-        except DecodeError as error:
-            refusal = MalformedRequest("the bytes are not a message of this call")
-            if is_stream:
-                raise refusal from error
-            return refusal
+        if most_bytes is not None and len(data) > most_bytes:
+            refusal = MalformedRequest(f"a message of this call has at most {most_bytes} bytes")
+        else:
+            try:
+                return decode(data)
+            except DecodeError:
+                refusal = MalformedRequest("the bytes are not a message of this call")
+        if is_stream:
+            raise refusal
+        return refusal
 
     return decoded
 

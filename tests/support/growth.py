@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from itertools import pairwise
 from typing import TypeVar
 
 MOST_A_DOUBLING = 3.0
@@ -18,10 +17,14 @@ ROUNDS = 8
 Input = TypeVar("Input")
 
 
-def factors(seconds: Sequence[float]) -> list[float]:
-    """Return the factor from each time to the next."""
-    counted = [max(each, LEAST_S) for each in seconds]
-    return [after / before for before, after in pairwise(counted)]
+class NotLinear(AssertionError):
+    """The time grows faster than the input."""
+
+
+def factor(seconds: Sequence[float]) -> float:
+    """Return the mean factor from each time to the next: a single one depends on the processor's caches."""
+    mean: float = (seconds[-1] / max(seconds[0], LEAST_S)) ** (1 / (len(seconds) - 1))
+    return mean
 
 
 def require_linear(
@@ -29,12 +32,15 @@ def require_linear(
 ) -> None:
     """Check that the time at most triples from each input to the next, which is twice as large.
 
-    Inputs are measured in turn until the smallest times agree, for `ROUNDS` rounds at most: processors have caches, too.
+    Inputs are measured in turn until the smallest times agree, for `ROUNDS` rounds at most.
 
     Args:
         work: The work.
         inputs: Inputs, each twice as large as the one before.
         clock: Processor time that the work takes: this thread's, unless others do it.
+
+    Raises:
+        NotLinear: The time grows faster.
     """
     seconds = [math.inf] * len(inputs)
     for _ in range(ROUNDS):
@@ -42,6 +48,6 @@ def require_linear(
             begin = clock()
             work(given)
             seconds[index] = min(seconds[index], clock() - begin)
-        if max(factors(seconds)) <= MOST_A_DOUBLING:
+        if factor(seconds) <= MOST_A_DOUBLING:
             return
-    raise AssertionError(f"seconds for inputs that double: {seconds}")
+    raise NotLinear(f"seconds for inputs that double: {seconds}")

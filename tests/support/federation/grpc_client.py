@@ -23,8 +23,8 @@ from shared.wire.channels import open_channel
 from shared.wire.statuses import translated
 from tests.support.federation.numpy_client import NumpyClient
 
-DEADLINE_S = None
-"""Deadline of a call: none, as an aggregator that has died answers at once, and a test has its own limit."""
+DEADLINE_S = 3000.0
+"""Deadline of a call, longer than any test: an aggregator that has died answers at once, and a test has its own limit."""
 
 
 class GrpcClient:
