@@ -7,6 +7,7 @@ import fcntl
 import json
 import os
 import signal
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -17,6 +18,7 @@ from aggregator.coordinator.collection import GarbageCollection
 from aggregator.coordinator.garbage import Keep
 from aggregator.coordinator.service import Coordinator, Limits
 from aggregator.metrics import AggregatorMetrics
+from aggregator.servicer.calls import control_call
 from aggregator.servicer.round_service import RoundServicer
 from aggregator.servicer.run_service import RunServicer
 from aggregator.servicer.wakeups import Wakeups
@@ -45,6 +47,8 @@ EXIT_OK, EXIT_STORE = 0, 4
 """Exit codes: ended by a signal; unusable state directory. `EXIT_CONFIG`: wrong settings, a port is taken, or the process
 has too few open files or too little memory."""
 
+SWITCH_S = 0.001
+"""Longest time for which a thread computes before the event loop, which answers heartbeats, gets its turn."""
 BLOCKING_CALLS = 16
 """Threads that call the coordinator."""
 SHUTDOWN_GRACE_S = 2.0
@@ -108,6 +112,7 @@ def run(settings: AggregatorSettings) -> int:
 async def _serve(settings: AggregatorSettings) -> int:
     loop = asyncio.get_running_loop()
     loop.set_default_executor(ThreadPoolExecutor(BLOCKING_CALLS, "call"))
+    sys.setswitchinterval(SWITCH_S)
     ending = asyncio.Event()
     lost: list[str] = []
 
@@ -206,8 +211,8 @@ async def _tick(coordinator: Coordinator, interval_s: float) -> None:
     while True:
         await asyncio.sleep(interval_s)
         try:
-            await asyncio.to_thread(coordinator.space.look)
-            await asyncio.to_thread(coordinator.tick)
+            await control_call(coordinator.space.look)
+            await control_call(coordinator.tick)
         except StoreUnavailable as error:
             log.error("store_unavailable", detail=error.detail)
         except Exception:

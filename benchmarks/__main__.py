@@ -2,7 +2,31 @@
 
 from __future__ import annotations
 
-from benchmarks import finch, fold, memory, recovery, round_profile, rounds, scrape, simulated_round, steps, transfer
+from benchmarks import (
+    finch,
+    fleet,
+    fold,
+    memory,
+    recovery,
+    round_profile,
+    rounds,
+    scrape,
+    simulated_round,
+    steps,
+    transfer,
+)
 
-for benchmark in (fold, finch, transfer, memory, recovery, rounds, round_profile, scrape, steps, simulated_round):
+for benchmark in (
+    fold,
+    finch,
+    transfer,
+    memory,
+    recovery,
+    rounds,
+    round_profile,
+    fleet,
+    scrape,
+    steps,
+    simulated_round,
+):
     benchmark.main()

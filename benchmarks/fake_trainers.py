@@ -29,6 +29,7 @@ from shared.process.allocator import keep_freed_memory
 from shared.tensors import sha256_hex
 from shared.types import FEATURE_DIM, MODEL
 from shared.wire.channels import open_aio_channel
+from trainer.aggregator.round_service import INLINE_BYTES
 
 CLASSES = ("one", "other")
 NUM_EXAMPLES = 100
@@ -99,7 +100,7 @@ class _Client:
     def __init__(self, clients: Clients, address: str, name: str) -> None:
         self._clients, self._name, self._token = clients, name, uuid.uuid4().hex
         self._stub: Any = round_grpc.RoundServiceStub(open_aio_channel(address))
-        self._interval_s = 2.0
+        self._interval_s, self._max_inline_bytes = 2.0, 0
         self._busy: tuple[str, int] | None = None
         self._committed: tuple[str, int] | None = None
         self._update: tuple[tuple[str, int], bytes] | None = None
@@ -116,6 +117,7 @@ class _Client:
         )
         async with self._clients.joining:
             answer = await self._stub.Join(request, timeout=CALL_S)
+        self._max_inline_bytes = answer.limits.max_inline_bytes
         self._interval_s = answer.heartbeat_interval.ToTimedelta().total_seconds()
         self._clients.seen.num_joins += 1
 
@@ -140,10 +142,17 @@ class _Client:
         doing: dict[tuple[str, int, int], asyncio.Task[None]] = {}
         while True:
             with contextlib.suppress(grpc.aio.AioRpcError):
-                request = round_pb2.SyncRoundRequest(client_id=self._name, instance_token=self._token)
+                inline = round_pb2.InlineBlobs(
+                    max_bytes=INLINE_BYTES, held_sha256s=[self._model] if self._model else []
+                )
+                request = round_pb2.SyncRoundRequest(
+                    client_id=self._name, instance_token=self._token, inline_blobs=inline
+                )
                 async for step in self._stub.SyncRound(request):
                     if not step.HasField("task") or step.task.kind not in _WORK:
                         continue
+                    if step.inline_blobs:
+                        self._model = step.task.payload.tensor_groups[0].sha256
                     key = (step.task.run.run_id, step.task.round, step.task.kind)
                     if key in doing:
                         doing[key].cancel()
@@ -207,12 +216,9 @@ class _Client:
 
     async def _send(self, run_id: str, number: int, data: bytes, *, is_first: bool) -> None:
         blob = types_pb2.BlobRef(role=MODEL, sha256=sha256_hex(data), size_bytes=len(data))
-        header = round_pb2.BlobHeader(
-            run_id=run_id, round=number, client_id=self._name, instance_token=self._token, blob=blob
-        )
-        status = await self._stub.GetUploadStatus(round_pb2.GetUploadStatusRequest(header=header), timeout=CALL_S)
-        if not status.is_complete:
-            await self._stub.UploadModel(_parts(header, data, status.offset_bytes), timeout=CALL_S)
+        is_small = len(data) <= self._max_inline_bytes
+        if not is_small:
+            await self._upload(run_id, number, blob, data)
         payload = types_pb2.Payload(tensor_groups=[blob])
         if is_first:
             payload.int_lists[FEATURE_DIM].values.append(1)
@@ -224,8 +230,17 @@ class _Client:
             payload=payload,
             num_examples=0 if is_first else NUM_EXAMPLES,
             class_counts=() if is_first else [NUM_EXAMPLES // 2] * len(CLASSES),
+            inline_blobs=[data] if is_small else [],
         )
         await self._stub.CommitUpdate(request, timeout=CALL_S)
+
+    async def _upload(self, run_id: str, number: int, blob: types_pb2.BlobRef, data: bytes) -> None:
+        header = round_pb2.BlobHeader(
+            run_id=run_id, round=number, client_id=self._name, instance_token=self._token, blob=blob
+        )
+        status = await self._stub.GetUploadStatus(round_pb2.GetUploadStatusRequest(header=header), timeout=CALL_S)
+        if not status.is_complete:
+            await self._stub.UploadModel(_parts(header, data, status.offset_bytes), timeout=CALL_S)
 
 
 async def _parts(header: round_pb2.BlobHeader, data: bytes, offset: int) -> AsyncIterator[round_pb2.UploadModelRequest]:

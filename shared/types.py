@@ -189,6 +189,8 @@ class Client:
     last_seen_at: float = 0.0
     problem: ClientProblem | None = None
     readings: Mapping[str, float] = field(default_factory=dict)
+    held_bytes: int = 0
+    """Bytes of its uploads on the aggregator's disk that no commit has stored yet; not stored."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -127,7 +127,7 @@ class Changes:
             lambda transaction: transaction.add_run(run, request_id=request_id, request_hash=request_hash)
         )
         self.writes += [_adding(blob) for blob in (run.model, run.prototypes) if blob is not None]
-        self._happened(created)
+        self.events.append(created)
         self.runs[run.run_id] = run
         return self.step(run, run)
 
@@ -135,7 +135,7 @@ class Changes:
         """Add an event that changes no run, together with the client that it changed."""
         if client is not None:
             self.writes.append(lambda transaction: transaction.save_client(client))
-        self._happened(event)
+        self.events.append(event)
 
     def step(
         self,
@@ -160,8 +160,7 @@ class Changes:
     def add(self, step: Step) -> Step:
         """Add a step of a run."""
         self.writes.append(step.save)
-        for event in step.events:
-            self._happened(event)
+        self.events += step.events
         final = step.final
         if final.status.is_final:
             del self.runs[final.run_id]
@@ -180,10 +179,6 @@ class Changes:
         """Whether another run has work for a client that has just finished its part in this run."""
         others = (other for other in self.runs.values() if other.run_id != run.run_id)
         return any(task_in(other, client_id) is not None for other in others)
-
-    def _happened(self, event: Event) -> None:
-        self.events.append(event)
-        self.writes.append(lambda transaction: transaction.add_event(event))
 
 
 def _adding(blob: BlobRef) -> Write:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from weakref import WeakValueDictionary
 
@@ -23,6 +23,9 @@ from aggregator.store.base import Store
 from aggregator.store.blobs.blob_store import BlobStore
 from shared.errors import PayloadCorrupt
 from shared.types import BlobRef, Client, CommittedUpdate, Evaluation, Run, Update
+
+COMPUTING = 2
+"""Small updates that are checked at the same time: more threads would keep the event loop from its turn."""
 
 
 class Commits:
@@ -43,6 +46,7 @@ class Commits:
         self._ledger, self._sessions, self._transfers, self._layouts = ledger, sessions, transfers, layouts
         self._store, self._blobs, self._metrics = store, blobs, metrics
         self._max_inline_bytes = max_inline_bytes
+        self._computing = threading.Semaphore(COMPUTING)
         self._turns_lock = threading.Lock()
         self._turns: WeakValueDictionary[str, threading.Lock] = (
             WeakValueDictionary()
@@ -70,12 +74,13 @@ class Commits:
                 self._metrics.outcomes.taken("update", "duplicate")
                 return committed
             machine.add_update(run, number, update, now=self._ledger.now())  # refuses early, before any blob is read
-            arrived = self._arrived(session.client.client_id, run_id, number, update, inline)
-            try:
-                update = self._checked(run, number, update, session.client, arrived)
-            except PayloadCorrupt:
-                park_if_damaged(self._ledger, run_id, self._blobs)
-                raise
+            with self._computing if inline else nullcontext():
+                arrived = self._arrived(session.client.client_id, run_id, number, update, inline)
+                try:
+                    update = self._checked(run, number, update, session.client, arrived)
+                except PayloadCorrupt:
+                    park_if_damaged(self._ledger, run_id, self._blobs)
+                    raise
             with self._ledger.write_trouble.writing("uploads"):
                 self._blobs.keep(client_id, [blob for blob in update.payload.blobs if blob not in arrived])
                 for blob, content in arrived.items():

@@ -389,14 +389,15 @@ class Ledger:
 
     def _commit(self, made: Sequence[Changes]) -> None:
         """Write changes in one transaction, and replace the runs in memory."""
-        for changes in made:
-            for event in changes.events:
-                failpoint("transition", event.type, "before")
-        if any(changes.writes for changes in made):
+        events = [event for changes in made for event in changes.events]
+        for event in events:
+            failpoint("transition", event.type, "before")
+        if events or any(changes.writes for changes in made):
             with self.write_trouble.writing("history"), self._store.transaction() as transaction:
                 for changes in made:
                     for write in changes.writes:
                         write(transaction)
+                transaction.add_events(events)
             self._runs = MappingProxyType(made[-1].runs)
         for changes in made:
             for work in changes.afterwards:
@@ -490,7 +491,7 @@ class Ledger:
 
     def _events(self, before: Run, after: Run, now: float) -> list[Event]:
         events = events_between(before, after, now=now)
-        admitted = set(after.roster) - set(before.roster)
+        admitted = set() if after.roster is before.roster else set(after.roster) - set(before.roster)
         has_started = before.status is RunStatus.PENDING and after.status is RunStatus.RUNNING
         if has_started:
             admitted = set(after.roster)

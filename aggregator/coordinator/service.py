@@ -167,6 +167,7 @@ class Coordinator:
             max_inline_bytes=self._limits.max_inline_bytes,
         )
         metrics.set_clocks(now=self._ledger.now, monotonic_clock=monotonic_clock, folder=blobs.folder)
+        metrics.clients.follow_uploads(blobs.uploads.held_bytes)
         metrics.clients.registered(len(store.list_clients()))
         self._ledger.recover()
 
@@ -226,7 +227,8 @@ class Coordinator:
 
     def list_clients(self, *, after: str = "", limit: int | None = None) -> list[Client]:
         """Clients that ever joined, by id, from the one after `after`, with their current state."""
-        return [self._attendance.shown(client) for client in self._store.list_clients(after=after, limit=limit)]
+        clients = [self._attendance.shown(client) for client in self._store.list_clients(after=after, limit=limit)]
+        return [replace(each, held_bytes=self._blobs.uploads.held_bytes(each.client_id)) for each in clients]
 
     def manifest(self, run: Run) -> dict[str, Any]:
         """The content of run.json."""
@@ -528,7 +530,7 @@ class Coordinator:
 
     def _end_leases(self) -> None:
         """End the expired leases, all in one transaction; if the store is unavailable, the next tick repeats it."""
-        expired = [session for session in self._sessions.expired() if self._sessions.remove(session)]
+        expired = self._sessions.end_expired()
 
         def change(changes: Changes) -> None:
             for session in expired:

@@ -14,7 +14,7 @@ from contextlib import suppress
 from aggregator.coordinator.ledger import Ledger
 from aggregator.rounds import machine
 from aggregator.store.blobs.blob_store import BlobStore
-from aggregator.store.blobs.disk_errors import FULL
+from aggregator.store.blobs.disk_errors import full_disk, refused_by_disk
 from shared.errors import StoreUnavailable
 from shared.process.log import get_logger
 from shared.types import Run
@@ -49,9 +49,10 @@ class Space:
 
         Never raises: a disk that is away is told by whoever writes to it.
         """
+        runs = self._ledger.open_runs()  # first: a caller may hold the ledger's lock, and others wait for it here
         with self._turn:
             try:
-                return self._relieve()
+                return self._relieve(runs)
             except (OSError, StoreUnavailable) as error:
                 log.debug("no_room_made", detail=str(error))
                 return False
@@ -65,8 +66,9 @@ class Space:
         try:
             if self._has_room(num_bytes):
                 return
+            runs = self._ledger.open_runs()
             with self._turn:
-                holders, runs = self._blobs.uploads.holders(), self._ledger.open_runs()
+                holders = self._blobs.uploads.holders()
                 mine = holders.pop(client_id, 0) + num_bytes
                 for other in in_order(holders, runs, with_awaited=True):
                     if self._has_room(num_bytes):
@@ -76,8 +78,8 @@ class Space:
                 if self._has_room(num_bytes):
                     return
         except OSError as error:
-            raise StoreUnavailable(f"the aggregator cannot use its disk: {error.strerror or error}") from error
-        raise StoreUnavailable(FULL)
+            raise refused_by_disk(error) from error
+        raise full_disk()
 
     def _has_room(self, num_bytes: int) -> bool:
         reserve = self._blobs.reserve
@@ -91,14 +93,13 @@ class Space:
                 with suppress(StoreUnavailable):
                     self._drop(client_id)
 
-    def _relieve(self) -> bool:
+    def _relieve(self, runs: Sequence[Run]) -> bool:
         reserve, before = self._blobs.reserve, self._blobs.reserve.free_bytes
         if not reserve.is_short:
             return False
         is_full = reserve.is_low or not reserve.is_held
         if is_full:
             reserve.release()
-        runs = self._ledger.open_runs()
         for client_id in in_order(self._blobs.uploads.holders(), runs, with_awaited=is_full):
             if not reserve.is_short:
                 break

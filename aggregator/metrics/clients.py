@@ -22,6 +22,8 @@ from shared.types import ClientActivity, Run
 
 MAX_CLIENTS = 256
 """Default number of clients with series of their own."""
+MAX_HOLDERS = 16
+"""Most clients whose uploads on the disk are shown: the largest."""
 KEEP_LOST_S = 3600.0
 """Seconds for which a lost client keeps its series if no open run names it."""
 KEEP_PROBLEM_S = 60.0
@@ -66,6 +68,8 @@ class ClientSeries(AtScrape):
         self._most, self._clock = most, clock
         self._started = clock()
         self._shown: dict[str, _Shown] = {}
+        self.held_bytes: Callable[[str], int] = lambda _client_id: 0
+        """Returns the bytes of a client's uploads on the disk."""
         self._lock = threading.Lock()
 
     def use_clock(self, clock: Callable[[], float]) -> None:
@@ -114,6 +118,11 @@ class ClientSeries(AtScrape):
             "Whether a client cannot do its task, or reported a problem within the last minute: 1 or 0.",
             labels=["client"],
         )
+        held = GaugeMetricFamily(
+            f"{PREFIX}_client_held_bytes",
+            "Bytes of a client's uploads on the disk that no commit has stored yet; of the largest holders.",
+            labels=["client"],
+        )
         families = {
             name: GaugeMetricFamily(f"{PREFIX}_{reading.metric}", reading.text, labels=["client"])
             for name, reading in READINGS.items()
@@ -128,7 +137,11 @@ class ClientSeries(AtScrape):
             for reading, value in entry.readings.items():
                 if reading in families:
                     families[reading].add_metric(labels, value)
-        yield from (connected, silence, problem, *families.values())
+        holders = [(self.held_bytes(name), name) for name, _entry in shown]
+        for num_bytes, name in sorted(holders, reverse=True)[:MAX_HOLDERS]:
+            if num_bytes:
+                held.add_metric((name,), num_bytes)
+        yield from (connected, silence, problem, held, *families.values())
 
 
 class ClientMetrics:
@@ -150,6 +163,10 @@ class ClientMetrics:
     def use_clock(self, clock: Callable[[], float]) -> None:
         """Set the monotonic clock of the sessions."""
         self._series.use_clock(clock)
+
+    def follow_uploads(self, held_bytes: Callable[[str], int]) -> None:
+        """Set the function that returns the bytes of a client's uploads on the disk."""
+        self._series.held_bytes = held_bytes
 
     def registered(self, num_clients: int) -> None:
         """Count clients that joined for the first time."""

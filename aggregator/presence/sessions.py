@@ -169,20 +169,20 @@ class Sessions:
         """Return the connected clients, sorted."""
         return sorted(session.client.client_id for session in self if self._lives(session))
 
-    def expired(self) -> list[Session]:
-        """Return the sessions whose lease has run out."""
-        return [session for session in self if not self._lives(session)]
-
-    def remove(self, session: Session) -> bool:
-        """Forget an expired session; returns False if its client has joined again or given a sign of life meanwhile."""
+    def end_expired(self) -> list[Session]:
+        """Forget the sessions whose lease has run out; returns them."""
         with self._lock:
-            if self._sessions.get(session.client.client_id) is not session or self._lives(session):
-                return False
-            del self._sessions[session.client.client_id]
-            return True
+            gone = [session for session in self if not self._lives(session)]
+            for session in gone:
+                self.remove(session)
+            return gone
+
+    def remove(self, session: Session) -> None:
+        """Forget a session."""
+        del self._sessions[session.client.client_id]
 
     def restore(self, sessions: Iterable[Session]) -> None:
-        """Take removed sessions back, except those whose clients have joined again."""
+        """Take forgotten sessions back, except those whose clients have joined again."""
         with self._lock:
             for session in sessions:
                 self._sessions.setdefault(session.client.client_id, session)

@@ -70,7 +70,7 @@ def _round_events(before: Round | None, after: Round | None, happened: Any) -> N
         happened("round_opened", number=after.number, cohort=list(after.cohort), phase=after.phase.value)
         before = None
     _drop_events(before, after, happened)
-    for client_id in sorted(set(after.updates) - set(before.updates if before else ())):
+    for client_id in sorted(after.updates.keys() - (before.updates if before else {}).keys()):
         update = after.updates[client_id]
         happened(
             "update_committed",
@@ -83,7 +83,7 @@ def _round_events(before: Round | None, after: Round | None, happened: Any) -> N
     for client_id, asked in sorted(after.asked_again.items()):
         if before is None or before.asked_again.get(client_id) != asked:
             happened("update_damaged", number=after.number, client_id=client_id, sha256s=list(asked.sha256s))
-    for client_id in sorted(set(after.evaluations) - set(before.evaluations if before else ())):
+    for client_id in sorted(after.evaluations.keys() - (before.evaluations if before else {}).keys()):
         happened("evaluation_reported", number=after.number, client_id=client_id)
     for client_id in sorted(set(before.updates if before else ()) - set(after.updates)):
         happened("update_removed", number=after.number, client_id=client_id)
@@ -104,5 +104,6 @@ def _drop_events(before: Round | None, after: Round, happened: Any) -> None:
         happened("client_dropped", number=after.number, client_id=client_id, reason=why.reason.value, detail=why.detail)
     for client_id in sorted(set(before.dropped) - set(after.dropped)):
         happened("client_returned", number=after.number, client_id=client_id)
-    for client_id in sorted(set(after.cohort) - set(before.cohort)):
+    asked = set() if after.cohort is before.cohort else set(after.cohort) - set(before.cohort)
+    for client_id in sorted(asked):
         happened("client_asked", number=after.number, client_id=client_id)

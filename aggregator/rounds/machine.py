@@ -311,12 +311,15 @@ def close_updates(run: Run, *, now: float, quorum: Quorum = WHOLE_COHORT) -> Run
     current = run.current_round
     if current is None or current.phase not in (RoundPhase.INITIALISING, RoundPhase.COLLECTING):
         return run
-    if run.status not in (RunStatus.RUNNING, RunStatus.PAUSED) or is_parked(run):
+    if run.status not in (RunStatus.RUNNING, RunStatus.PAUSED):
         return run
     is_made = current.phase is RoundPhase.INITIALISING and bool(current.updates)
-    if not is_made and (waited_for(run) or not current.updates or _lack(run, current.updates, quorum)):
+    if is_parked(run) and not is_made:
         return run
-    return replace(run, reason=None, current_round=_advance(current, RoundEvent.COLLECTED, now))
+    if not is_made and (_waits(run) or not current.updates or _lack(run, current.updates, quorum)):
+        return run
+    reason = run.reason if is_parked(run) else None
+    return replace(run, reason=reason, current_round=_advance(current, RoundEvent.COLLECTED, now))
 
 
 def check_takes_updates(run: Run, number: int, client_id: str) -> None:
@@ -406,7 +409,7 @@ def is_evaluated(run: Run, quorum: Quorum = WHOLE_COHORT) -> bool:
     current = run.current_round
     if current is None or current.phase is not RoundPhase.EVALUATING:
         return False
-    return not waited_for(run) and not _lack(run, current.evaluations, quorum)
+    return not _waits(run) and not _lack(run, current.evaluations, quorum)
 
 
 def waits_for_quorum(run: Run) -> bool:
@@ -516,6 +519,16 @@ def _owing(run: Run) -> list[str]:
         return []
     asked = current.updates if current.phase is RoundPhase.EVALUATING else current.cohort
     return sorted(set(asked) - set(_done(current)) - set(run.quarantined))
+
+
+def _waits(run: Run) -> bool:
+    """Whether the open phase waits for a client; known by counting while many are missing."""
+    current = run.current_round
+    if current is not None and current.phase in _TAKING:
+        asked = current.updates if current.phase is RoundPhase.EVALUATING else current.cohort
+        if len(_done(current)) + len(current.dropped) + len(run.quarantined) < len(asked):
+            return True
+    return bool(waited_for(run))
 
 
 def _can_do_without(run: Run, away: Collection[str], quorum: Quorum) -> bool:

@@ -12,7 +12,8 @@ from typing import Any
 from aggregator.coordinator.service import Coordinator
 from aggregator.rounds.events import FINAL_EVENTS
 from aggregator.servicer.blob_pieces import pieces_of
-from aggregator.servicer.calls import Context, call, in_time
+from aggregator.servicer.calls import Context, in_time
+from aggregator.servicer.calls import control_call as call
 from aggregator.servicer.pages import MAX_PAGE, cut_page, listing, page_size, report_cursor
 from aggregator.servicer.wakeups import Wakeups
 from shared.config.run import canonical_json

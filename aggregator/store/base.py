@@ -66,6 +66,9 @@ class Transaction(Protocol):
     def add_event(self, event: Event) -> None:
         """Append an event to the history; the store assigns its sequence."""
 
+    def add_events(self, events: Sequence[Event]) -> None:
+        """Append events to the history, in order."""
+
 
 class Store(Protocol):
     """Durable state of an aggregator."""

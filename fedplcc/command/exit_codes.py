@@ -22,7 +22,10 @@ class ExitCode(IntEnum):
 
     OK = 0, "done"
     FAILED = 1, "the run failed or was stopped, a check found a problem, or the request was refused"
-    USAGE = 2, "the command line, a configuration or data are wrong, or a package is missing"
+    USAGE = (
+        2,
+        "the command line, a configuration or data are wrong, a package is missing, or open files or memory too few",
+    )
     UNREACHABLE = 3, "nobody answers: no gateway or no aggregator at the address"
     STORAGE = 4, "a folder or a disk cannot be read or written"
     COLLECTED = 5, "what is asked for was collected, as the aggregator's settings keep_models and keep_updates say"

@@ -232,8 +232,9 @@ def _senders(events: Sequence[Event], what: str) -> dict[int, set[str]]:
 def leftovers(state: Path, store: Store) -> Iterator[Finding]:
     """Files that are not in the database: left by a crash, or uploads in progress."""
     for folder, text in FOLDERS.items():
-        if (state / "lock").exists() and not (state / folder).is_dir():  # a backup has no lock and not all of them
-            yield problem("state", f"the folder {folder} is gone: {text}")
+        if not (state / folder).is_dir():
+            finding = problem if folder == "blobs" else ok
+            yield finding("state", f"the folder {folder} is gone: {text}")
     names = {sha256 for sha256, _size in named(store)}
     unnamed = [(name, size) for name, size in BlobFiles(state).files() if name not in names]
     if unnamed:
@@ -246,6 +247,7 @@ def leftovers(state: Path, store: Store) -> Iterator[Finding]:
         files = list(_sizes(state / folder))
         if files:
             yield ok("leftovers", f"{len(files):,} files of {in_bytes(sum(files))} in {folder}: {text}")
+    yield from _holders(state / "incoming")
     if (state / MANIFEST).is_file():
         yield ok("leftovers", f"it is what 'fedplcc backup' made: {MANIFEST} belongs to it")
     foreign = sorted(
@@ -255,12 +257,22 @@ def leftovers(state: Path, store: Store) -> Iterator[Finding]:
         yield warning("leftovers", f"files that are not the aggregator's, {_several(foreign)}: move them elsewhere")
 
 
+def _holders(incoming: Path) -> Iterator[Finding]:
+    """The clients whose uploads take most of the disk."""
+    clients = {path.name: sum(_sizes(path)) for path in incoming.iterdir()} if incoming.is_dir() else {}
+    largest = sorted((name for name in clients if clients[name]), key=lambda name: (-clients[name], name))
+    if largest:
+        named = _several([f"{name} {in_bytes(clients[name])}" for name in largest])
+        yield ok("uploads", f"held for clients until a commit stores them, largest first: {named}")
+
+
 FOLDERS = {
     "blobs": f"the next start makes an empty one; {RESTORE}",
-    "incoming": "clients send again what was in it; the next start makes it",
-    "staging": "the next start makes it",
+    "incoming": "clients send again what was in it, and the next start makes it; a backup has none",
+    "staging": "the next start makes it; a backup has none",
 }
 """Folders that an aggregator makes at its start, with what their loss means."""
+
 KNOWN = (
     "blobs",
     "incoming",

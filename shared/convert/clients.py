@@ -79,6 +79,7 @@ def client_to_proto(client: Client) -> types_pb2.Client:
         last_seen_time=timestamp(client.last_seen_at),
         problem=None if client.problem is None else problem_to_proto(client.problem),
         readings=client.readings,
+        held_bytes=client.held_bytes,
     )
 
 
@@ -98,6 +99,7 @@ def client_from_proto(message: types_pb2.Client) -> Client:
         last_seen_at=time_of("last_seen_time", message.last_seen_time),
         problem=problem_from_proto(message.problem) if message.HasField("problem") else None,
         readings=_possible_readings(message.readings),
+        held_bytes=at_least(0, "held_bytes", message.held_bytes),
     )
 
 

@@ -48,6 +48,8 @@ class Client(Document):
     problem: ClientProblem | None
     readings: dict[str, float]
     """Its latest readings by name; the name ends in the unit."""
+    held_bytes: int = 0
+    """Bytes of its uploads on the aggregator's disk that no commit has stored yet."""
 
     @classmethod
     def of(cls, client: types.Client) -> Self:
@@ -76,6 +78,7 @@ class Client(Document):
             if problem
             else None,
             readings=dict(client.readings),
+            held_bytes=client.held_bytes,
         )
 
 

@@ -22,6 +22,7 @@ PARTS: Mapping[str, str] = {
     "exactly_once": "duplicates, replays, late arrivals, restarts, judged by an oracle",
     "exploration": "every reachable state of small federations",
     "complexity": "every route and RPC at a quarter, a half and the whole of its size limit",
+    "damage": "a bit, a cut, a removal in every file and row of a state directory",
     "fuzz": "ten thousand poisoned updates",
     "fairness": "a hostile run beside an honest one: costly clustering, floods, stalled uploads, polls",
     "resources": "connections, open files, memory and disk, each taken by one member while an honest run goes on",

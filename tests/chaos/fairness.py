@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import signal
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -27,7 +28,7 @@ from tests.chaos.hostile import (
     steer,
 )
 from tests.support.federation.grpc_client import RunControl
-from tests.support.federation.processes import Federation
+from tests.support.federation.processes import Federation, Process, eventually
 
 ROUNDS, POLLERS, ROWS, DIM = 20, 50, 4096, 512
 
@@ -67,32 +68,61 @@ def run(
     """Carry out the honest run by itself and beside each attack."""
     lines = expected_lines(folder, rounds)
     outcomes = []
+    size = ("--rows", str(rows), "--dim", str(dim))
     with Federation(folder) as federation:
         federation.start_aggregator("--heartbeat-interval-s", "0.5", "--lease-heartbeats", "20")
         control = RunControl(federation.address)
         with honest_trainers(federation.address):
             undisturbed_s, _ = honest_run(control, rounds)
             for name in attacks:
-                client = CostlyClient(MALLORY)
-                client.rows, client.dim = rows, dim
-                client.counts = (rows, 0, 0)
-                with Attack(federation, control, client) as attack:
-                    ATTACKS[name](attack)
-                    seconds, found = honest_run(control, rounds)
-                    steered_s = steer(control, attack.run_id)
+                begun = folder / "begun"
+                begun.unlink(missing_ok=True)
+                # A process of its own: the honest trainers are threads of this one.
+                arguments = ("--attack", name, "--address", federation.address, "--begun", str(begun), *size)
+                attacker = federation.processes["attacker"] = Process(
+                    "attacker", folder, ("tests.chaos.fairness", *arguments)
+                )
+                attacker.start()
+                run_id = eventually(lambda begun=begun: _read(begun), "the attack has begun")  # type: ignore[misc]
+                seconds, found = honest_run(control, rounds)
+                steered_s = steer(control, run_id)
+                attacker.kill()
                 outcomes.append(Outcome(name, undisturbed_s, seconds, found == lines, steered_s))
         control.close()
     return outcomes
+
+
+def _read(begun: Path) -> str | None:
+    return begun.read_text() if begun.exists() else None
+
+
+def attack(name: str, address: str, begun: Path, *, rows: int, dim: int) -> None:
+    """Attack until this process is killed; writes the id of the hostile run to a file once it has begun."""
+    control = RunControl(address)
+    client = CostlyClient(MALLORY)
+    client.rows, client.dim, client.counts = rows, dim, (rows, 0, 0)
+    with Attack(address, control, client) as attack:
+        ATTACKS[name](attack)
+        partial = begun.with_suffix(".part")
+        partial.write_text(attack.run_id)
+        partial.rename(begun)
+        signal.pause()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Carry out the attacks, print what came of them, and return 1 if anything was not as it should be."""
     parser = argparse.ArgumentParser(prog="python -m tests.chaos.fairness", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument("--rows", type=int, default=ROWS)
+    parser.add_argument("--dim", type=int, default=DIM)
+    for name in ("--attack", "--address", "--begun"):
+        parser.add_argument(name, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     logging.disable(logging.WARNING)
+    if options.attack:
+        attack(options.attack, options.address, Path(options.begun), rows=options.rows, dim=options.dim)
     with tempfile.TemporaryDirectory() as folder:
-        outcomes = run(Path(folder), list(ATTACKS), rounds=options.rounds)
+        outcomes = run(Path(folder), list(ATTACKS), rounds=options.rounds, rows=options.rows, dim=options.dim)
     violations = [sentence for outcome in outcomes for sentence in outcome.violations(is_timed=True)]
     for outcome in outcomes:
         steered = ", ".join(f"{action} {seconds:.2f} s" for action, seconds in outcome.steered_s.items())

@@ -17,13 +17,13 @@ from shared.convert.tasks import task_from_proto
 from shared.errors import FedplccError
 from shared.gen.fedplcc.v1 import round_service_pb2 as round_pb2
 from shared.gen.fedplcc.v1 import types_pb2
-from shared.tensors import blob_ref, to_bytes
-from shared.types import LOCAL_CLUSTER, MODEL, PrototypeSet, Task, TaskKind, Update
+from shared.tensors import sha256_hex, to_bytes
+from shared.types import LOCAL_CLUSTER, MODEL, BlobRef, PrototypeSet, Task, TaskKind, Update
 from tests.chaos.network import undisturbed
 from tests.support.federation.grpc_client import GrpcClient, RunControl
 from tests.support.federation.numpy_client import NumpyClient, a_document
 from tests.support.federation.numpy_trainer import NumpyTrainer
-from tests.support.federation.processes import Federation, eventually
+from tests.support.federation.processes import eventually
 
 HONEST = ("ann", "bob")
 MALLORY = "mallory"
@@ -86,15 +86,15 @@ class CostlyClient(NumpyClient):
 class Attack:
     """A hostile member of a run of its own, within its block; what it does in threads ends with the block."""
 
-    def __init__(self, federation: Federation, control: RunControl, client: NumpyClient) -> None:
-        self.federation, self.control, self.client = federation, control, client
+    def __init__(self, address: str, control: RunControl, client: NumpyClient) -> None:
+        self.address, self.control, self.client = address, control, client
         self.run_id = ""
         self._around = ExitStack()
         self._threads: list[threading.Thread] = []
         self.is_over = threading.Event()
 
     def __enter__(self) -> Attack:
-        self.grpc = GrpcClient(self.federation.address, self.client)
+        self.grpc = GrpcClient(self.address, self.client)
         self._around.callback(self.grpc.close)
         self.grpc.join()
         return self
@@ -139,14 +139,17 @@ class Attack:
     def floods_with_refused_updates(self, task: Task) -> None:
         """Commit updates that are refused, without a pause."""
         update = Update(
-            client_id=self.client.client_id, payload=self.client.work(task, _start())[0].payload, num_examples=1
+            client_id=self.client.client_id,
+            payload=self.client.work(task, _start_of(self.client))[0].payload,
+            num_examples=1,
         )
         self.again_and_again(lambda: self.grpc.commit(task, update))
 
     def stalls_uploads(self, task: Task, count: int = 16) -> None:
-        """Begin uploads that never go on."""
+        """Begin uploads that never go on, each of the size of a model."""
+        size_bytes = len(_start_of(self.client))
         for index in range(count):
-            blob = blob_ref(MODEL, b"%d" % index)
+            blob = BlobRef(MODEL, sha256_hex(b"%d" % index), size_bytes)
 
             def parts(blob: Any = blob) -> Iterator[Any]:
                 yield round_pb2.UploadModelRequest(header=self.grpc.header(task, blob))
@@ -160,8 +163,8 @@ class Attack:
             self.again_and_again(lambda: (self.control.get(self.run_id), self.grpc.heartbeat()))
 
 
-def _start() -> bytes:
-    return to_bytes(NumpyClient("any").first_model())
+def _start_of(client: NumpyClient) -> bytes:
+    return to_bytes(client.first_model())
 
 
 def honest_clients() -> list[NumpyClient]:
@@ -205,12 +208,13 @@ def expected_lines(folder: Path, rounds: int) -> list[str]:
 def steer(control: RunControl, run_id: str, client_id: str = MALLORY) -> dict[str, float]:
     """Pause, resume, quarantine and stop as an operator does; returns the seconds of each."""
     took = {}
-    for action, ask in {
+    requests: dict[str, Callable[[], object]] = {
         "pause": lambda: control.pause(run_id, now=True),
         "resume": lambda: control.resume(run_id),
         "quarantine": lambda: control.quarantine(run_id, client_id),
         "stop": lambda: control.stop(run_id),
-    }.items():
+    }
+    for action, ask in requests.items():
         begin = time.monotonic()
         ask()
         took[action] = time.monotonic() - begin

@@ -26,6 +26,7 @@ from shared.errors import FedplccError
 from shared.process.resources import SERVICE_FILES
 from shared.tensors import blob_ref
 from shared.types import MODEL
+from shared.wire.addresses import split_address
 from tests.chaos.hostile import (
     MALLORY,
     Attack,
@@ -52,7 +53,7 @@ def open_connections(attack: Attack, count: int) -> None:
     """Connections that say nothing."""
     for _ in range(count):
         with suppress(OSError):  # the aggregator may close one before it is open here
-            idle = socket.create_connection(("127.0.0.1", attack.federation.port), timeout=20)
+            idle = socket.create_connection(split_address(attack.address), timeout=20)
             attack.enter(idle)
 
 
@@ -113,7 +114,7 @@ def run(folder: Path, attack_name: str, *, rounds: int = ROUNDS, size: float = 1
         undisturbed_s, _ = honest_run(control, rounds)
         if attack_name == "memory":
             _limit_memory(aggregator.pid)
-        with Attack(federation, control, NumpyClient(MALLORY, size=20)) as attack:
+        with Attack(federation.address, control, NumpyClient(MALLORY, size=20)) as attack:
             ATTACKS[attack_name](attack, size)
             seconds, found = honest_run(control, rounds)
             steered_s = steer(control, attack.run_id)

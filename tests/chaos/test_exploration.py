@@ -12,8 +12,10 @@ from aggregator.rounds.machine import RunEvent
 from shared.types import RoundPhase, Run, RunStatus
 from tests.chaos.exploration import SAMPLE, TINY, Small, explore
 
-NEVER_TAKEN = {(RunStatus.PENDING, RunEvent.FAIL)}
-"""Moves that no step leads to: a run fails before it starts only where another version cannot read its configuration."""
+NEVER_TAKEN = {(RunStatus.PENDING, RunEvent.FAIL)} | {
+    move for move in machine.RUN_TRANSITIONS if move[1] in (RunEvent.PARK, RunEvent.WAIT)
+}
+"""Moves that no step of the walk leads to: an error parks a run, and the walk makes no errors."""
 
 
 @pytest.mark.parametrize("small", SAMPLE, ids=lambda small: small.name)
@@ -32,7 +34,8 @@ def test_every_state_of_a_small_federation_is_possible_and_leads_on(
 def test_the_smallest_federation_takes_every_move_of_a_run() -> None:
     found = explore(TINY)
     assert found.violations == []
-    table = {(was, to) for (was, event), to in machine.RUN_TRANSITIONS.items() if (was, event) not in NEVER_TAKEN}
+    moves = machine.RUN_TRANSITIONS.items()
+    table = {(was, to) for (was, event), to in moves if (was, event) not in NEVER_TAKEN and was is not to}
     assert found.moves == table
 
 

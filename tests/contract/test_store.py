@@ -243,6 +243,22 @@ def test_saving_a_run_replaces_its_state_and_keeps_its_updates(store: Store) -> 
     assert store.find_run(run.run_id) == moved
 
 
+def test_a_removed_update_and_a_removed_report_are_gone_with_what_the_client_had_stored(store: Store) -> None:
+    sent = a_round(1, updates={"ann": an_update("ann"), "bob": an_update("bob")})
+    sent = replace(sent, evaluations={"ann": an_evaluation("ann"), "bob": an_evaluation("bob")})
+    run = add_run(store, a_run(current_round=sent))
+    (blob, *_) = sent.updates["bob"].payload.blobs
+    assert store.has_stored("bob", blob.sha256)
+    for _ in range(2):  # a missing row is fine
+        with store.transaction() as transaction:
+            transaction.remove_update(run.run_id, 1, sent.updates["bob"])
+            transaction.remove_evaluation(run.run_id, 1, "bob")
+    found = store.find_round(run.run_id, 1)
+    assert found is not None
+    assert (set(found.updates), set(found.evaluations)) == ({"ann"}, {"ann"})
+    assert not store.has_stored("bob", blob.sha256)
+
+
 def test_a_run_comes_with_its_latest_round_and_the_others_stay(store: Store) -> None:
     run = add_run(store, a_full_run())
     second = replace(run, current_round=a_round(2, updates={}))

@@ -21,8 +21,19 @@ def test_every_benchmark_runs_and_writes_its_table(tmp_path: Path) -> None:
     answer = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert answer.returncode == 0, answer.stderr
     documents = {path.stem: json.loads(path.read_text()) for path in tmp_path.iterdir()}
-    names = {"finch", "fold", "memory", "recovery", "rounds", "scrape", "simulated_round", "steps", "transfer"}
-    assert documents.keys() == names
+    names = {
+        "finch",
+        "fleet",
+        "fold",
+        "memory",
+        "recovery",
+        "round_profile",
+        "rounds",
+        "scrape",
+        "simulated_round",
+        "steps",
+    }
+    assert documents.keys() == names | {"transfer"}
     for name, document in documents.items():
         assert document["benchmark"] == name
         assert document["quick"]
@@ -33,6 +44,9 @@ def test_every_benchmark_runs_and_writes_its_table(tmp_path: Path) -> None:
             assert column in answer.stdout
     (partitions,) = [row["same partitions"] for row in documents["finch"]["rows"] if row["who"] == "fedplcc"]
     assert partitions
+    (fleet,) = documents["fleet"]["rows"]
+    assert fleet["clients"] == 4
+    assert (fleet["lost leases"], fleet["sent again"]) == (0, 0)
     assert documents["memory"]["within_a_limit"]["same bytes"]
     assert documents["rounds"]["phases"][0]["total"] > 0
     others = set(METHODS) - {"fedavg"}

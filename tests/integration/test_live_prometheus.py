@@ -208,12 +208,13 @@ def test_every_alert_is_fired_by_a_fault_that_it_is_for(
     # What holds them up.
     watch.inject(faults.kill_a_trainer, "FedplccRunFailed", "FedplccNoQuorum")
     watch.wait_for("FedplccRunFailed", "FedplccNoQuorum", "FedplccRoundStuck")
-    watch.inject(faults.kill_the_aggregator, "FedplccProcessDown")
+    watch.inject(faults.kill_the_aggregator, "FedplccProcessDown", "FedplccGarbageWaits")
     watch.wait_for("FedplccProcessDown")
     faults.thaw_the_torch_trainer()
     faults.start_the_trainer_again()
-    watch.inject(faults.start_the_aggregator_again, "FedplccRecovered")
-    watch.wait_for("FedplccRecovered")
+    with faults.held_up_collection():
+        watch.inject(faults.start_the_aggregator_again, "FedplccRecovered")
+        watch.wait_for("FedplccRecovered", "FedplccGarbageWaits")
 
     # What is mended no longer fires; what is news stays so for a while.
     faults.go_on(5)

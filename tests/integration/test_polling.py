@@ -37,6 +37,8 @@ from trainer.worker import Worker
 IDLE_S = 0.8
 """What the proxies here cut."""
 HOLD_S = 0.25
+LONG_S = 20.0
+"""A hold that ends before its time in these tests."""
 NUMBERS = itertools.count()
 WAIT: TaskKey = ("", 0, TaskKind.WAIT, 0)
 
@@ -125,23 +127,23 @@ def polled(client: GrpcClient, known: TaskKey | None, hold_s: float) -> tuple[li
 def test_a_poll_is_answered_at_once_with_another_task_and_else_when_its_time_is_over(
     ann: GrpcClient, control: RunControl
 ) -> None:
-    assert polled(ann, None, DEADLINE_S)[:2] == ([WAIT], "REASON_POLL_ANSWERED")
+    assert polled(ann, None, LONG_S)[:2] == ([WAIT], "REASON_POLL_ANSWERED")
     keys, end, seconds = polled(ann, WAIT, 0.3)
     assert (keys, end) == ([], "REASON_POLL_ANSWERED")
     assert seconds >= 0.3
     assert polled(ann, WAIT, 0.0)[:2] == ([], "REASON_POLL_ANSWERED")
     creating = threading.Timer(0.2, lambda: control.create(a_document(clients=(ann.client_id,))))
     creating.start()
-    (key,), _end, _seconds = polled(ann, WAIT, DEADLINE_S)
+    (key,), _end, _seconds = polled(ann, WAIT, LONG_S)
     creating.join()
     assert key[1:] == (0, TaskKind.INIT, 0)
     assert polled(ann, key, 0.0)[0] == []
-    assert polled(ann, None, DEADLINE_S)[0] == [key]
+    assert polled(ann, None, LONG_S)[0] == [key]
 
 
 def test_a_poll_ends_like_a_stream_where_another_follows(ann: GrpcClient) -> None:
     ends: list[str] = []
-    older = threading.Thread(target=lambda: ends.append(polled(ann, WAIT, DEADLINE_S)[1]))
+    older = threading.Thread(target=lambda: ends.append(polled(ann, WAIT, LONG_S)[1]))
     older.start()
 
     def is_superseded() -> bool:

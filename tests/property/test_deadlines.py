@@ -78,8 +78,7 @@ class Scene:
             if second not in script.away or second == 0:
                 self.live(name, moves=second in script.progress, finishes=script.done_at == second)
         self.deadlines.observe([self.run])
-        for session in self.sessions.expired():
-            self.sessions.remove(session)
+        self.sessions.end_expired()
         there = self.deadlines.presence(
             self.run, deadline_s=DEADLINE_S, silence_s=SILENCE_S, hard_deadline_s=self.hard_deadline_s
         )

@@ -10,8 +10,16 @@ from contextlib import contextmanager
 from shared.errors import StoreUnavailable
 from shared.process.resources import remedy_for
 
-FULL = f"the aggregator cannot write to its disk: {os.strerror(errno.ENOSPC)}"
-"""Sentence for a full disk."""
+
+def refused_by_disk(error: OSError) -> StoreUnavailable:
+    """Return the error for a disk that refuses, with a remedy where one is known."""
+    why = f"{error.strerror or error}{remedy_for(error)}"
+    return StoreUnavailable(f"the aggregator cannot write to its disk: {why}")
+
+
+def full_disk() -> StoreUnavailable:
+    """Return the error for a disk without room."""
+    return refused_by_disk(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
 
 
 @contextmanager
@@ -24,5 +32,4 @@ def disk_errors() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        why = f"{error.strerror or error}{remedy_for(error)}"
-        raise StoreUnavailable(f"the aggregator cannot write to its disk: {why}") from error
+        raise refused_by_disk(error) from error

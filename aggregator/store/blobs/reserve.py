@@ -9,9 +9,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from aggregator.store.blobs.disk_errors import FULL
+from aggregator.store.blobs.disk_errors import full_disk
 from aggregator.store.blobs.uploads import Uploads
-from shared.errors import StoreUnavailable
 from shared.process import disk
 from shared.process.log import get_logger
 
@@ -19,9 +18,9 @@ log = get_logger(__name__)
 
 RESERVE_FILE = "reserve"
 """Name of the reserve's file in the state directory."""
-MOST_BYTES = 32 << 20
-LARGEST_SHARE = 16
-"""The reserve of a small disk is this part of it."""
+LEAST_BYTES, MOST_BYTES = 512 << 10, 32 << 20
+PART = 64
+"""Between these the reserve is this part of the disk."""
 
 
 class Reserve:
@@ -40,7 +39,7 @@ class Reserve:
             OSError: The disk cannot be asked.
         """
         found = os.statvfs(self._folder)
-        return min(MOST_BYTES, found.f_blocks * found.f_frsize // LARGEST_SHARE)
+        return max(LEAST_BYTES, min(MOST_BYTES, found.f_blocks * found.f_frsize // PART))
 
     @property
     def is_held(self) -> bool:
@@ -92,7 +91,7 @@ class Reserve:
             StoreUnavailable: The reserve was given back.
         """
         if self.is_released:
-            raise StoreUnavailable(FULL)
+            raise full_disk()
 
 
 def make_room_to_start(folder: Path) -> None:

@@ -107,7 +107,9 @@ class Uploads:
 
     def forget(self, client_id: str) -> None:
         """Remove a client's uploads; stored blobs stay."""
-        disk.remove_tree(self.folder / client_id, "upload.forget")
+        folder = self.folder / client_id
+        if folder.is_dir():  # small updates come without an upload
+            disk.remove_tree(folder, "upload.forget")
 
     def held_bytes(self, client_id: str) -> int:
         """Return the bytes of a client's uploads that no commit has stored yet."""

@@ -38,6 +38,9 @@ from shared.types import (
 
 log = get_logger("aggregator.store")
 
+UNKNOWN_SIZE = -1
+"""Stands for the size of a blob whose row is damaged."""
+
 
 class SqlStore:
     """A `Store` (see base.py) on one database."""
@@ -242,14 +245,15 @@ class SqlStore:
     def find_blob(self, sha256: str) -> int | None:
         """See `Store.find_blob`."""
         row = self._first(_BLOB_SIZE, {"sha256": sha256})
-        return None if row is None else int(row.size_bytes)
+        return row.size_bytes if row is not None and isinstance(row.size_bytes, int) else None
 
     def list_blobs(self, *, after: str = "", limit: int = 1000) -> list[tuple[str, int]]:
         """See `Store.list_blobs`."""
         table = schema.blobs
         query = select(table).where(table.c.sha256 > after).order_by(table.c.sha256).limit(limit)
         with self._reading() as connection:
-            return [(row.sha256, row.size_bytes) for row in connection.execute(query).all()]
+            found = connection.execute(query).all()
+        return [(row.sha256, row.size_bytes if isinstance(row.size_bytes, int) else UNKNOWN_SIZE) for row in found]
 
     def domains(self, clients: Sequence[str]) -> dict[str, str]:
         """See `Store.domains`."""
@@ -345,9 +349,14 @@ class SqlTransaction:
 
     def add_event(self, event: Event) -> None:
         """See `Transaction.add_event`."""
-        values = rows.event_row(event)
-        is_sqlite = self._connection.dialect.name == "sqlite"
-        self._connection.execute(_insert_into(schema.events) if is_sqlite else _ADD_EVENT, values)
+        self.add_events([event])
+
+    def add_events(self, events: Sequence[Event]) -> None:
+        """See `Transaction.add_events`."""
+        if events:
+            is_sqlite = self._connection.dialect.name == "sqlite"
+            statement = _insert_into(schema.events) if is_sqlite else _ADD_EVENT
+            self._connection.execute(statement, [rows.event_row(event) for event in events])
 
     def _insert(self, table: Table, values: Mapping[str, Any]) -> None:
         self._connection.execute(_insert_into(table), values)

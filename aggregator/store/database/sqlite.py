@@ -127,7 +127,8 @@ def committed_count(file: Path) -> int | None:
         text = file.read_bytes()
     except OSError:
         return None
-    return int(text) if len(text) == DIGITS + 1 and text[:-1].isdigit() else None
+    number, end = text[:DIGITS], text[DIGITS:]
+    return int(number) if len(number) == DIGITS and number.isdigit() and end == b"\n" else None
 
 
 def lost_history(name: str, count: int, committed: int) -> str:

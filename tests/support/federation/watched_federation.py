@@ -26,6 +26,7 @@ from typing import Any, Self
 import numpy as np
 
 from aggregator.store.blobs.files import BlobFiles
+from aggregator.store.blobs.garbage_lock import no_collection
 from shared.readings import DEVICE_MEMORY_BYTES, DEVICE_UTILISATION_RATIO
 from shared.types import GLOBAL_MODEL, BlobRef, Evaluation, EvaluationCounts, Task, TaskKind, Update
 from tests.support.federation import tiny_federation
@@ -41,6 +42,7 @@ TRAIN_S = 0.15
 """How long a numpy client takes: rounds are to be slower than scrapes are far apart."""
 DISK_BYTES = 96 << 20
 LEFT = 0.05
+NUM_GARBAGE = 1200
 """Part of the disk that is free when it is filled: enough to go on, too little to be left alone."""
 ROUNDS = 600
 """More than there is time for."""
@@ -219,6 +221,17 @@ class WatchedFederation:
         with filler.open("wb") as file:
             os.posix_fallocate(file.fileno(), 0, int(disk.f_bavail * disk.f_frsize - LEFT * DISK_BYTES))
         return filler
+
+    @contextmanager
+    def held_up_collection(self) -> Iterator[None]:
+        """Leave more garbage than a crash ever did, and have a backup hold its collection up until the block ends."""
+        folder = self.folder / "aggregator"
+        with no_collection(folder):
+            for number in range(NUM_GARBAGE):
+                path = BlobFiles(folder).path(f"{number % 256:02x}{number:062x}")
+                path.parent.mkdir(exist_ok=True)
+                path.touch()
+            yield
 
     def kill_the_aggregator(self) -> None:
         """SIGKILL."""

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
-import sqlite3
-from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
+from aggregator.store.database.sql_store import SqlStore
 from shared.types import RoundPhase, Run
 from tests.support.federation.in_process import LocalFederation
 
@@ -26,13 +25,11 @@ def until(federation: LocalFederation, run: Run, phase: RoundPhase) -> None:
 
 def store_a_number_of_an_earlier_version(folder: Path, run: Run, client_id: str = "bob") -> None:
     """Write into the database what the last version let in: a loss that overflows in the weighted mean."""
-    with closing(sqlite3.connect(folder / "aggregator.sqlite")) as database, database:
-        key = (run.run_id, client_id)
-        where = "FROM updates WHERE run_id = ? AND round = 1 AND client_id = ?"
-        (stored,) = database.execute(f'SELECT "update" {where}', key).fetchone()
-        record = json.loads(stored)
-        record["losses"] = {"ce": OVERFLOWS}
-        database.execute(
-            'UPDATE updates SET "update" = ? WHERE run_id = ? AND round = 1 AND client_id = ?',
-            (json.dumps(record), *key),
-        )
+    store = SqlStore.in_folder(folder)
+    current = store.find_round(run.run_id, 1)
+    assert current is not None
+    known = current.updates[client_id]
+    with store.transaction() as transaction:
+        transaction.remove_update(run.run_id, 1, known)
+        transaction.add_update(run.run_id, 1, replace(known, losses={"ce": OVERFLOWS}))
+    store.close()

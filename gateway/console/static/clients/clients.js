@@ -149,7 +149,9 @@ function updateRow(line, client) {
   const versions = Object.entries(environment.packages).sort();
   setAttribute(packages, "hidden", !versions.length);
   fill(/** @type {Element} */ (packages.lastElementChild), versions);
-  const values = Object.entries(client.readings).sort().map(([key, value]) => reading(key, value));
+  /** @type {[string, number][]} */
+  const held = client.held_bytes ? [["uploads_bytes", client.held_bytes]] : [];
+  const values = [...held, ...Object.entries(client.readings).sort()].map(([key, value]) => reading(key, value));
   setAttribute(readings, "data-empty", !values.length);
   fill(/** @type {Element} */ (readings.firstElementChild), values);
   const time = /** @type {Element} */ (seen.firstElementChild);

@@ -211,7 +211,7 @@ class EvaluationCounts(_message.Message):
     def __init__(self, set_name: _Optional[str] = ..., model: _Optional[str] = ..., correct: _Optional[_Iterable[int]] = ..., total: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Client(_message.Message):
-    __slots__ = ("client_id", "domain", "is_connected", "activity", "run_id", "round", "progress", "num_examples", "class_counts", "environment", "last_seen_time", "problem", "readings")
+    __slots__ = ("client_id", "domain", "is_connected", "activity", "run_id", "round", "progress", "num_examples", "class_counts", "environment", "last_seen_time", "problem", "readings", "held_bytes")
     class ReadingsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -232,6 +232,7 @@ class Client(_message.Message):
     LAST_SEEN_TIME_FIELD_NUMBER: _ClassVar[int]
     PROBLEM_FIELD_NUMBER: _ClassVar[int]
     READINGS_FIELD_NUMBER: _ClassVar[int]
+    HELD_BYTES_FIELD_NUMBER: _ClassVar[int]
     client_id: str
     domain: str
     is_connected: bool
@@ -245,7 +246,8 @@ class Client(_message.Message):
     last_seen_time: _timestamp_pb2.Timestamp
     problem: ClientProblem
     readings: _containers.ScalarMap[str, float]
-    def __init__(self, client_id: _Optional[str] = ..., domain: _Optional[str] = ..., is_connected: bool = ..., activity: _Optional[_Union[ClientActivity, str]] = ..., run_id: _Optional[str] = ..., round: _Optional[int] = ..., progress: _Optional[float] = ..., num_examples: _Optional[int] = ..., class_counts: _Optional[_Iterable[_Union[ClassCount, _Mapping]]] = ..., environment: _Optional[_Union[Environment, _Mapping]] = ..., last_seen_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., problem: _Optional[_Union[ClientProblem, _Mapping]] = ..., readings: _Optional[_Mapping[str, float]] = ...) -> None: ...
+    held_bytes: int
+    def __init__(self, client_id: _Optional[str] = ..., domain: _Optional[str] = ..., is_connected: bool = ..., activity: _Optional[_Union[ClientActivity, str]] = ..., run_id: _Optional[str] = ..., round: _Optional[int] = ..., progress: _Optional[float] = ..., num_examples: _Optional[int] = ..., class_counts: _Optional[_Iterable[_Union[ClassCount, _Mapping]]] = ..., environment: _Optional[_Union[Environment, _Mapping]] = ..., last_seen_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., problem: _Optional[_Union[ClientProblem, _Mapping]] = ..., readings: _Optional[_Mapping[str, float]] = ..., held_bytes: _Optional[int] = ...) -> None: ...
 
 class Run(_message.Message):
     __slots__ = ("run_id", "name", "status", "method", "config_json", "config_hash", "total_rounds", "round", "phase", "roster", "cohort", "done_clients", "is_pause_requested", "reason", "create_time", "update_time", "manifest_json", "rejections", "quarantined")

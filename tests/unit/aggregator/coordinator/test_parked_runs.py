@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import importlib
 import json
-import sqlite3
 from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from aggregator.rounds import results
+from aggregator.store.database.sql_store import SqlStore
 from shared.config.run import parse_run_config
 from shared.errors import MalformedUpdate
 from shared.reasons import Parked
@@ -122,9 +121,12 @@ class TestANumberOfAnEarlierVersion:
             until(federation, hit, RoundPhase.EVALUATING)
             report(federation, federation.clients["ann"])
             federation.store.close()
-            with closing(sqlite3.connect(folder / "aggregator.sqlite")) as database, database:
-                row = database.execute("SELECT run_id, round, evaluation FROM evaluations").fetchone()
-                database.execute("INSERT INTO evaluations VALUES (?, ?, 'bob', ?)", row)
+            store = SqlStore.in_folder(folder)
+            current = store.find_round(hit.run_id, 1)
+            assert current is not None
+            with store.transaction() as transaction:
+                transaction.add_evaluation(hit.run_id, 1, replace(current.evaluations["ann"], client_id="bob"))
+            store.close()
             store_a_number_of_an_earlier_version(folder, hit)
             federation.restart()
             assert reason_of(federation, hit).clients == ("bob",)

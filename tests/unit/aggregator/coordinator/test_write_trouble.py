@@ -35,7 +35,7 @@ def test_a_failure_is_told_until_the_same_kind_of_writing_works() -> None:
     fail(trouble, "uploads")
     clock.now += 1
     fail(trouble, "history")
-    assert "history cannot be written; make room" in sentence_of(trouble.reason())
+    assert "history cannot be written" in sentence_of(trouble.reason())
     with trouble.writing("history"):
         pass
     assert "uploads cannot be written" in sentence_of(trouble.reason())

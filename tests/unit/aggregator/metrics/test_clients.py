@@ -15,6 +15,8 @@ from shared.types import Client, ClientActivity, ClientProblem, Heartbeat
 from tests.support.federation.in_process import Clock, LocalFederation
 from tests.support.records.builders import a_run
 
+LEASE_S = 10.0
+
 
 class Scene:
     """Sessions, and metrics that follow them."""
@@ -24,7 +26,7 @@ class Scene:
         self.registry: CollectorRegistry = new_registry("aggregator")
         self.metrics = AggregatorMetrics(self.registry, max_clients=most)
         self.metrics.clients.use_clock(self.clock)
-        self.sessions = Sessions(10.0, self.clock)
+        self.sessions = Sessions(LEASE_S, self.clock)
 
     def join(self, client_id: str, **readings: float) -> Session:
         session = self.sessions.join(Client(client_id=client_id, domain="city"), f"token of {client_id}")
@@ -34,7 +36,9 @@ class Scene:
     def leave(self, client_id: str) -> None:
         session = self.sessions.find(client_id)
         assert session is not None
+        now, self.clock.now = self.clock.now, self.clock.now + LEASE_S + 1
         self.sessions.remove(session)
+        self.clock.now = now
 
     def follow(self, *roster: str) -> None:
         self.metrics.clients.follow(self.sessions, [a_run(roster=roster)])

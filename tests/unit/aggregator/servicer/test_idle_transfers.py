@@ -57,7 +57,7 @@ class Served:
     async def _serve(self) -> None:
         self._loop, self._closing = asyncio.get_running_loop(), asyncio.Event()
         server = RpcServer("127.0.0.1", 0, observer=Ends(self.ended), idle_s=IDLE_S)
-        servicer = RoundServicer(self._federation.coordinator, Wakeups(self._loop), lease_check_s=60.0, idle_s=IDLE_S)
+        servicer = RoundServicer(self._federation.coordinator, Wakeups(self._loop), lease_check_s=30.0, idle_s=IDLE_S)
         server.add(
             round_grpc.add_RoundServiceServicer_to_server,
             servicer,

@@ -20,6 +20,7 @@ from shared.reasons import (
     Lack,
     NobodyLeft,
     NoQuorum,
+    Parked,
     Reason,
     Stated,
     TooFewClients,
@@ -110,15 +111,15 @@ def test_a_run_that_waited_without_a_quorum_goes_on_to_the_same_results(old: Pat
         assert history.count("quorum_missing") == history.count("quorum_regained") == 1
 
 
-def test_a_run_whose_stored_prototypes_are_damaged_fails_by_name(old: Path) -> None:
+def test_a_run_whose_stored_prototypes_are_damaged_is_parked_by_name(old: Path) -> None:
     with closing(sqlite3.connect(old / "aggregator.sqlite")) as connection:
         (prototypes,) = connection.execute("SELECT prototypes FROM rounds WHERE phase = 'evaluating'").fetchone()
     sha256 = json.loads(prototypes)["sha256"]
     (old / "blobs" / sha256[:2] / sha256).write_bytes(b"damaged")
     with LocalFederation(old, []) as taken_up:
         runs = {run.name: run for run in taken_up.coordinator.list_runs(limit=9)}
-    assert isinstance(runs["waits"].reason, AggregationFailed)
-    assert (runs["waits"].status, runs["pending"].status) == (RunStatus.FAILED, RunStatus.PENDING)
+    assert isinstance(runs["waits"].reason, Parked)
+    assert (runs["waits"].status, runs["pending"].status) == (RunStatus.PAUSED, RunStatus.PENDING)
 
 
 def test_a_committed_round_whose_prototypes_are_gone_is_not_shown_and_keeps_no_run_waiting(old: Path) -> None:

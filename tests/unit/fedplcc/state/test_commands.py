@@ -8,6 +8,7 @@ import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -280,7 +281,14 @@ def test_a_round_whose_updates_were_collected_is_said_to_be_so(left: tuple[Path,
 
 def test_a_round_that_was_recorded_otherwise_is_found(state: Path, left: tuple[Path, Run, Run]) -> None:
     other = model_of(state, left[1], 4).name
-    sql(state, f"UPDATE rounds SET model = json_set(model, '$.sha256', '{other}') WHERE number = 5")
+    with closing(SqlStore.in_folder(state)) as store:
+        run = store.find_run(left[1].run_id)
+        assert run is not None
+        assert run.current_round is not None
+        assert run.current_round.model is not None
+        recorded = replace(run.current_round, model=replace(run.current_round.model, sha256=other))
+        with store.transaction() as transaction:
+            transaction.save_run(replace(run, current_round=recorded))
     answer = command("replay", left[1].run_id, "--round", 5, "--state-dir", state)
     assert answer.exit_code == ExitCode.FAILED
     assert f"but {other} was recorded" in answer.stdout
@@ -526,9 +534,10 @@ def test_a_run_whose_row_is_gone_is_named(state: Path, left: tuple[Path, Run, Ru
 
 @pytest.mark.parametrize("folder", ["blobs", "incoming", "staging"])
 def test_a_missing_folder_is_a_finding(state: Path, folder: str) -> None:
-    (state / "lock").touch()
     shutil.rmtree(state / folder)
-    assert any(f"the folder {folder} is gone" in sentence for sentence in findings(state))
+    answer = command("doctor", state)
+    assert f"the folder {folder} is gone" in answer.stdout
+    assert answer.exit_code == (ExitCode.FAILED if folder == "blobs" else ExitCode.OK)
 
 
 def test_an_aggregator_that_was_killed_does_not_run(state: Path) -> None:

@@ -1,0 +1,167 @@
+"""Room on the disk: whose uploads give way, and what goes on when it is full."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from aggregator.coordinator.space import in_order
+from aggregator.coordinator.transfers import Receiver
+from aggregator.store.blobs.reserve import RESERVE_FILE, make_room_to_start
+from shared.errors import StoreUnavailable, UploadSuperseded
+from shared.types import MODEL, BlobRef, RoundPhase, Run, RunStatus
+from tests.support.federation.in_process import LocalFederation
+from tests.support.federation.numpy_client import NumpyClient, a_document
+from tests.support.records.builders import a_blob, a_round, a_run, an_update
+
+SIZE_BYTES = 64 << 20
+"""Of the disk; its reserve is a mebibyte."""
+MIB = 1 << 20
+
+
+class SmallDisk:
+    """A disk whose free space a test sets; files of the reserve count."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+        self.free_bytes, self._folder = SIZE_BYTES, folder
+        monkeypatch.setattr(os, "statvfs", self._statvfs)
+
+    def _statvfs(self, _path: object) -> SimpleNamespace:
+        taken = sum(
+            path.stat().st_size for path in (*self._folder.glob("incoming/*/*"), *self._folder.glob(RESERVE_FILE))
+        )
+        free = max(0, self.free_bytes - taken) // 4096
+        return SimpleNamespace(f_blocks=SIZE_BYTES // 4096, f_frsize=4096, f_bavail=free)
+
+
+@pytest.fixture
+def disk(folder: Path, monkeypatch: pytest.MonkeyPatch) -> SmallDisk:
+    return SmallDisk(monkeypatch, folder)
+
+
+@pytest.fixture
+def federation(folder: Path, disk: SmallDisk) -> Iterator[LocalFederation]:
+    with LocalFederation(folder, map(NumpyClient, ("ann", "bob", "eve"))) as federation:
+        federation.join()
+        yield federation
+
+
+def begun(federation: LocalFederation, run: Run, client_id: str, size_bytes: int, number: int = 0) -> Receiver:
+    """The first byte of an upload."""
+    blob = BlobRef(MODEL, a_blob(f"{client_id} {size_bytes} {number}").sha256, size_bytes)
+    token = federation.clients[client_id].token
+    receiver = federation.coordinator.transfers.begin_upload(client_id, token, run.run_id, 0, blob)
+    assert receiver is not None
+    receiver.write(0, b"x")
+    return receiver
+
+
+def run_of(federation: LocalFederation, client_id: str) -> Run:
+    return federation.coordinator.create_run(f"of {client_id}", a_document(clients=(client_id,)))
+
+
+def test_uploads_that_no_round_waits_for_give_way_first_and_then_the_largest() -> None:
+    collecting = a_round(
+        3, RoundPhase.COLLECTING, cohort=("ann", "bob", "eve", "zoe"), updates={"bob": an_update("bob")}
+    )
+    run = a_run(current_round=collecting, quarantined={"eve": "poison"})
+    holders = {"ann": 5, "bob": 3, "eve": 1, "zoe": 9, "old": 7}
+    assert in_order(holders, [run], with_awaited=False) == ["old", "bob", "eve"]
+    assert in_order(holders, [run], with_awaited=True) == ["old", "bob", "eve", "zoe", "ann"]
+
+
+def test_a_quarantined_client_s_uploads_go_at_once_and_its_stream_ends(
+    federation: LocalFederation, folder: Path
+) -> None:
+    run = run_of(federation, "eve")
+    receiver = begun(federation, run, "eve", 1000)
+    shown = {client.client_id: client.held_bytes for client in federation.coordinator.list_clients()}
+    assert shown == {"ann": 0, "bob": 0, "eve": 1}
+    assert federation.metric("client_held_bytes", client="eve") is None, "before the first tick it has no series"
+    federation.coordinator.tick()
+    assert federation.metric("client_held_bytes", client="eve") == 1
+    federation.coordinator.quarantine(run.run_id, "eve")
+    assert not list(folder.glob("incoming/eve/*"))
+    with pytest.raises(UploadSuperseded):
+        receiver.write(1, b"y")
+    receiver.close()
+    assert {client.held_bytes for client in federation.coordinator.list_clients()} == {0}
+
+
+def test_a_quarantined_client_keeps_what_another_run_waits_for(federation: LocalFederation, folder: Path) -> None:
+    first, second = run_of(federation, "eve"), federation.coordinator.create_run("b", a_document(clients=("eve",)))
+    receiver = begun(federation, second, "eve", 1000)
+    federation.coordinator.quarantine(first.run_id, "eve")
+    assert len(list(folder.glob("incoming/eve/*"))) == 1
+    federation.coordinator.quarantine(second.run_id, "eve")
+    assert not list(folder.glob("incoming/eve/*"))
+    receiver.close()
+
+
+def test_the_reserve_is_given_back_on_a_full_disk_and_taken_again_where_there_is_room(
+    federation: LocalFederation, folder: Path, disk: SmallDisk
+) -> None:
+    space, reserve = federation.coordinator.space, folder / RESERVE_FILE
+    space.look()
+    assert reserve.stat().st_size == MIB
+    run = federation.create()
+    disk.free_bytes = MIB + 1000
+    space.look()
+    assert not reserve.exists()
+    blobs = federation.coordinator._blobs
+    for refused in (
+        lambda: begun(federation, run, "ann", 10),
+        lambda: blobs.put(MODEL, [b"a result"]),
+        lambda: federation.coordinator.create_run("another", a_document()),
+    ):
+        with pytest.raises(StoreUnavailable, match="No space left on device"):
+            refused()
+    federation.coordinator.pause(run.run_id, now=True)
+    federation.coordinator.resume(run.run_id)
+    disk.free_bytes = 3 * MIB - 1
+    space.look()
+    assert not reserve.exists(), "it would be given back at once"
+    disk.free_bytes = SIZE_BYTES
+    space.look()
+    assert reserve.stat().st_size == MIB
+    assert federation.run_to_end(run.run_id).status is RunStatus.COMPLETED
+
+
+def test_what_is_announced_must_fit_and_those_who_hold_more_give_way(
+    federation: LocalFederation, folder: Path, disk: SmallDisk
+) -> None:
+    federation.coordinator.space.look()
+    hoard, honest = run_of(federation, "eve"), run_of(federation, "ann")
+    disk.free_bytes = 8 * MIB
+    receivers = [begun(federation, hoard, "eve", MIB, number) for number in range(5)]
+    for receiver in receivers:
+        receiver.write(1, bytes(MIB - 2))
+    with pytest.raises(StoreUnavailable, match="No space left on device"):
+        begun(federation, hoard, "eve", MIB, 6)
+    mine = begun(federation, honest, "ann", MIB // 2)
+    assert not list(folder.glob("incoming/eve/*"))
+    assert len(list(folder.glob("incoming/ann/*"))) == 1
+    for receiver in (*receivers, mine):
+        receiver.close()
+    assert federation.run_to_end(honest.run_id).status is RunStatus.COMPLETED
+
+
+def test_a_start_on_a_full_disk_gives_the_reserve_back_and_then_the_largest_uploads(
+    federation: LocalFederation, folder: Path, disk: SmallDisk
+) -> None:
+    federation.coordinator.space.look()
+    for client_id, num_bytes in (("ann", MIB // 2), ("eve", 2 * MIB)):
+        receiver = begun(federation, run_of(federation, client_id), client_id, 4 * MIB)
+        for offset in range(1, num_bytes, MIB // 4):
+            receiver.write(offset, bytes(MIB // 4))
+        receiver.close()
+    disk.free_bytes = 2 * MIB + MIB // 2
+    make_room_to_start(folder)
+    assert not (folder / RESERVE_FILE).exists()
+    assert [path.name for path in folder.glob("incoming/*")] == ["ann"]
+    make_room_to_start(folder)
+    assert [path.name for path in folder.glob("incoming/*")] == ["ann"]
