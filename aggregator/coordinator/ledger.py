@@ -40,7 +40,18 @@ from shared.process.failpoints import failpoint
 from shared.process.log import get_logger
 from shared.reasons import RowDamaged, sentence_of
 from shared.tensors import prototypes_from_bytes
-from shared.types import Evaluation, Event, EventQuery, PrototypeCounts, Round, RoundPhase, Run, RunStatus, Update
+from shared.types import (
+    Client,
+    Evaluation,
+    Event,
+    EventQuery,
+    PrototypeCounts,
+    Round,
+    RoundPhase,
+    Run,
+    RunStatus,
+    Update,
+)
 
 log = get_logger(__name__)
 
@@ -491,6 +502,11 @@ class Ledger:
             config = self._configs[run.run_id] = config_of(run)
         return config
 
+    def _client(self, client_id: str) -> Client | None:
+        """Return what is known of a client; one whose joining causes the step has no row yet, or an older one."""
+        session = self._sessions.find(client_id)
+        return self._store.find_client(client_id) if session is None else session.client
+
     def _events(self, before: Run, after: Run, now: float) -> list[Event]:
         events = events_between(before, after, now=now)
         admitted = set() if after.roster is before.roster else set(after.roster) - set(before.roster)
@@ -499,7 +515,7 @@ class Ledger:
             admitted = set(after.roster)
         if not admitted:
             return events
-        clients = [self._store.find_client(client_id) for client_id in sorted(admitted)]
+        clients = [self._client(client_id) for client_id in sorted(admitted)]
         entries = {client.client_id: results.roster_entry(client) for client in clients if client is not None}
         if has_started:
             events = [replace(event, data={**event.data, "clients": entries}) for event in events]
