@@ -12,9 +12,9 @@
 | commit | then | the round's results are on the disk |
 
 "The last client" is the last of those whose updates the round accepted; time spent waiting for a dropped client is part of
-`collect`. A phase whose end was not observed has duration 0, and its time is part of the next one. Late heartbeats and methods
-without prototypes therefore leave no gaps: the phases sum to the duration of the round. No time passes for a round while its
-run is paused. A round that the aggregator found open when it was started has an age, and no durations of phases.
+`collect`. A phase whose end was not observed has duration 0, and its time is part of the next one. Late heartbeats and
+methods without prototypes therefore leave no gaps: the phases sum to the duration of the round. No time passes for a round
+while its run is paused. A round that the aggregator found open when it was started has an age, and no durations of phases.
 """
 
 from __future__ import annotations

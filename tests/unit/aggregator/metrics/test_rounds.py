@@ -337,9 +337,7 @@ def test_a_run_says_what_it_waits_for_and_how_it_has_ended(federation: LocalFede
     assert statuses(federation, run) == set()
 
 
-def test_a_round_that_damage_parks_is_interrupted(
-    federation: LocalFederation, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_round_that_damage_parks_is_interrupted(federation: LocalFederation, monkeypatch: pytest.MonkeyPatch) -> None:
     run = round_of(federation, federation.create(run=ROUNDS), 1)
 
     def corrupt(*_arguments: object) -> None:
