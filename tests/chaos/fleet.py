@@ -2,8 +2,8 @@
 
     python -m tests.chaos.fleet --clients 100
 
-The measuring is that of `benchmarks/fleet.py`; here only what must hold on any machine is judged: nobody loses a lease, and after
-the kill nothing that was committed is sent again.
+The measuring is that of `benchmarks/fleet.py`; here only what must hold on any machine is judged: nobody loses a lease, and
+after the kill nothing that was committed is sent again.
 """
 
 from __future__ import annotations
