@@ -102,10 +102,11 @@ class RpcServer:
         Raises:
             InvalidConfig: The port is taken, or the address is not of this machine.
         """
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, _WholeServices(self._server))
+        whole: Any = _WholeServices(self._server)
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, whole)
         if is_loopback(self._host):
             names = (*self._names, health.SERVICE_NAME, reflection.SERVICE_NAME)
-            reflection.enable_server_reflection(names, _WholeServices(self._server))
+            reflection.enable_server_reflection(names, whole)
         where = join_address(self._host, self._port)
         try:
             port = self._server.add_insecure_port(where)
