@@ -223,6 +223,17 @@ def test_work_that_is_done_is_not_wanted_any_more(federation: LocalFederation, a
 PROBLEM = ClientProblem(reason="INVALID_DATA", detail="no images in /data", hint="check the mount", is_fatal=True)
 
 
+def test_the_client_whose_joining_starts_a_run_stands_in_the_runs_first_event(tmp_path: Path) -> None:
+    with LocalFederation(tmp_path, [NumpyClient("ann"), NumpyClient("bob")]) as federation:
+        run = federation.create()
+        federation.join()
+        (started,) = federation.events(run.run_id, "run_started")
+    assert {name: entry["domain"] for name, entry in started.data["clients"].items()} == {
+        "ann": "ann-domain",
+        "bob": "bob-domain",
+    }
+
+
 def problems(federation: LocalFederation) -> list[Event]:
     return federation.events("", "client_problem")
 
