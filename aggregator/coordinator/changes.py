@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextvars import Context
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields
 from typing import Protocol
 
 from aggregator.rounds.settling import concerns
@@ -39,8 +39,8 @@ class Step:
     def save(self, transaction: Transaction) -> None:
         """Write all but the events; an update or a report alone changes no row of the run or the round."""
         before, final = self.states[0], self.final
-        if (self.update is None and self.evaluation is None) or any(
-            _row(state) != _row(before) for state in self.states
+        if (self.update is None and self.evaluation is None) or not all(
+            state is before or _same_rows(state, before) for state in self.states
         ):
             self._save_rows(transaction)
         if self.update is not None:
@@ -185,12 +185,21 @@ def _adding(blob: BlobRef) -> Write:
     return lambda transaction: transaction.add_blob(blob)
 
 
-def _row(run: Run) -> tuple[Run, Round | None]:
-    """Return what the rows of a run and its round hold: without time of change, updates and reports."""
-    current = run.current_round
-    if current is not None:
-        current = replace(current, updates={}, evaluations={})
-    return replace(run, updated_at=0.0, current_round=None), current
+def _same_rows(one: Run, other: Run) -> bool:
+    """Whether two states have the same rows of run and round, which hold neither time of change nor updates and reports."""
+    first, second = one.current_round, other.current_round
+    if first is None or second is None:
+        return first is second and _equal(one, other, _RUN_FIELDS)
+    return _equal(one, other, _RUN_FIELDS) and _equal(first, second, _ROUND_FIELDS)
+
+
+_RUN_FIELDS = tuple(each.name for each in fields(Run) if each.name not in ("updated_at", "current_round"))
+_ROUND_FIELDS = tuple(each.name for each in fields(Round) if each.name not in ("updates", "evaluations"))
+
+
+def _equal(one: object, other: object, names: Sequence[str]) -> bool:
+    pairs = ((getattr(one, name), getattr(other, name)) for name in names)
+    return all(mine is its or mine == its for mine, its in pairs)
 
 
 def _removed_updates(states: Sequence[Run]) -> list[Update]:

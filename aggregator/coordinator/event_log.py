@@ -47,11 +47,13 @@ NAME = __name__
 """Name of the logger."""
 
 log = get_logger(NAME)
+_lines = logging.getLogger(NAME)
 
 
 def log_event(event: Event) -> None:
     """Write the line about an event."""
-    if event.type in SAID_ELSEWHERE:
+    level = _level(event.type)
+    if event.type in SAID_ELSEWHERE or not _lines.isEnabledFor(level):
         return
     fields: dict[str, Any] = {name: event.data[name] for name in SAID if event.data.get(name) not in (None, "")}
     if "cohort" in event.data:
@@ -65,7 +67,7 @@ def log_event(event: Event) -> None:
         fields["client_id"] = event.client_id
     elif "client_id" in bound():
         fields["client_id"] = None  # the line about the call names the client that made it
-    log.log(_level(event.type), event.type, **fields)
+    log.log(level, event.type, **fields)
 
 
 def _level(name: str) -> int:

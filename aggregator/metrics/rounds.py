@@ -188,6 +188,7 @@ class RoundMetrics:
             self._open.pop(after.run_id, None)
             return
         times = self._open.get(after.run_id)
+        is_followed = times is not None and times.number == current.number
         if times is None or times.number != current.number:
             if not machine.has_open_round(after) and not machine.has_open_round(before):
                 return
@@ -197,7 +198,9 @@ class RoundMetrics:
             times.paused(now if after is not before else after.updated_at)
         else:
             times.resumed(now)
-        times.has_updates(current.updates, now)
+        earlier = before.current_round if is_followed else None
+        if earlier is None or earlier.updates is not current.updates:
+            times.has_updates(current.updates.keys() - (() if earlier is None else earlier.updates.keys()), now)
 
     def _count_dropped(self, before: Run, after: Run) -> None:
         current, earlier = after.current_round, before.current_round

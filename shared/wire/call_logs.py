@@ -78,7 +78,8 @@ class Call:
             self.sent_messages += 1
             self.sent_bytes += len(data)
             run = getattr(message, "run", None)
-            self._know(_named(run))  # the request of CreateRun does not name it
+            if run is not None:
+                self._know(_named(run))  # the request of CreateRun does not name it
             return data
 
         return counted

@@ -6,6 +6,7 @@ An exception that is not of shared/errors.py becomes INTERNAL with a fixed sente
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager
@@ -38,6 +39,8 @@ SMALL_BYTES = 256 << 10
 VERSION_KEY = "fedplcc-version"
 """Key in the trailing metadata of every unary answer: the answering process's version, for `fedplcc doctor`."""
 
+_lines = logging.getLogger("rpc")
+
 _In = TypeVar("_In")
 _Out = TypeVar("_Out")
 
@@ -53,7 +56,7 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  #
         idle_s: float = IDLE_S,
     ) -> None:
         self._observer, self._quiet, self._idle_s = observer or CallObserver(), frozenset(quiet), idle_s
-        self._log = get_logger("rpc")
+        self._log = get_logger(_lines.name)
 
     async def intercept_service(
         self,
@@ -160,7 +163,8 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  #
 
     def _write_line(self, call: Call, code: str, error: FedplccError | None, seconds: float) -> None:
         level = level_of(error, is_quiet=call.method.rpartition("/")[2] in self._quiet)
-        self._log.log(level, "rpc", **call.line(code, error, seconds))
+        if _lines.isEnabledFor(level):
+            self._log.log(level, "rpc", **call.line(code, error, seconds))
 
 
 def _observed(record: Callable[[str], None], method: str, convert: Callable[[_In], _Out]) -> Callable[[_In], _Out]:

@@ -45,7 +45,8 @@ class BlobStore(BlobFiles):
         super().__init__(folder)
         self._staging = folder / "staging"
         self._initial = folder / "initial"
-        self._durable: set[Path] = set()
+        self._durable: set[str] = set()
+        """First two characters of the names in folders that are durable."""
         self._verified: set[str] = set()
         self.added_bytes = 0
         """Bytes of the blobs that were stored since the start."""
@@ -251,11 +252,11 @@ class BlobStore(BlobFiles):
     def _name(self, source: Path, sha256: str) -> None:
         self.holds.take(sha256)
         target = self.path(sha256)
-        if target.parent not in self._durable:
+        if sha256[:2] not in self._durable:
             # Also for an existing folder: its creator may have died before its fsync, or may not have reached it yet.
             disk.make_folder(target.parent, "blob.folder")
             disk.fsync_folder(self._blobs, "blob.folder")
-            self._durable.add(target.parent)
+            self._durable.add(sha256[:2])
         if target.is_file() and not target.samefile(source) and sha256_of(target) != sha256:
             log.warning("blob_mended", sha256=sha256, detail="the stored bytes were damaged; the same came again")
             disk.remove(target, "blob.collect")

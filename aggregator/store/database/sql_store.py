@@ -98,7 +98,9 @@ class SqlStore:
         """See `Store.transaction`."""
         with database_errors("cannot write to the database"):
             with self._database.transaction() as connection:
-                yield SqlTransaction(connection)
+                transaction = SqlTransaction(connection)
+                yield transaction
+                transaction.write_gathered()
                 failpoint("store.commit.before")
             failpoint("store.commit.after")
 
@@ -282,10 +284,27 @@ class SqlStore:
 
 
 class SqlTransaction:
-    """A `Transaction` (see base.py) on one connection."""
+    """A `Transaction` (see base.py) on one connection.
+
+    Updates, reports and blobs, which many clients send at the same time, are gathered: one statement a table writes all of
+    them when the transaction ends, or before a statement that may concern one of them.
+    """
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
+        self._gathered: dict[Table, list[Mapping[str, Any]]] = {}
+        self._next_commit: int | None = None
+        """Commit order of the next update; None before the first."""
+
+    def write_gathered(self) -> None:
+        """Write the rows that were gathered."""
+        gathered, self._gathered = self._gathered, {}
+        for table in schema.metadata.sorted_tables:  # rows that others refer to come first
+            if table in gathered:
+                is_new = table in (schema.updates, schema.evaluations)
+                names = tuple(gathered[table][0])
+                statement = _insert_into(table) if is_new else _upsert_into(table, names, self._connection.dialect.name)
+                self._connection.execute(statement, gathered[table])
 
     def add_run(self, run: Run, *, request_id: str, request_hash: str) -> None:
         """See `Transaction.add_run`."""
@@ -304,11 +323,13 @@ class SqlTransaction:
 
     def add_update(self, run_id: str, round_number: int, committed: Update) -> None:
         """See `Transaction.add_update`."""
-        order = self._connection.execute(_NEXT_COMMIT).scalar_one()
-        self._insert(schema.updates, rows.update_row(run_id, round_number, committed, order))
+        if self._next_commit is None:
+            self._next_commit = self._connection.execute(_NEXT_COMMIT).scalar_one()
+        self._gather(schema.updates, rows.update_row(run_id, round_number, committed, self._next_commit))
+        self._next_commit += 1
         for blob in committed.payload.blobs:
             self.add_blob(blob)
-            self._upsert(schema.client_blobs, {"client_id": committed.client_id, "sha256": blob.sha256})
+            self._gather(schema.client_blobs, {"client_id": committed.client_id, "sha256": blob.sha256})
 
     def end_damaged_run(self, run_id: str) -> None:
         """See `Transaction.end_damaged_run`."""
@@ -320,6 +341,7 @@ class SqlTransaction:
         """See `Transaction.remove_update`."""
         client_id, table, stored = removed.client_id, schema.updates, schema.client_blobs
         is_it = (table.c.run_id == run_id) & (table.c.round == round_number) & (table.c.client_id == client_id)
+        self.write_gathered()
         self._connection.execute(delete(table).where(is_it))
         names = [blob.sha256 for blob in removed.payload.blobs]
         self._connection.execute(delete(stored).where(stored.c.client_id == client_id, stored.c.sha256.in_(names)))
@@ -328,11 +350,12 @@ class SqlTransaction:
         """See `Transaction.remove_evaluation`."""
         table = schema.evaluations
         is_it = (table.c.run_id == run_id) & (table.c.round == round_number) & (table.c.client_id == client_id)
+        self.write_gathered()
         self._connection.execute(delete(table).where(is_it))
 
     def add_evaluation(self, run_id: str, round_number: int, evaluation: Evaluation) -> None:
         """See `Transaction.add_evaluation`."""
-        self._insert(schema.evaluations, rows.evaluation_row(run_id, round_number, evaluation))
+        self._gather(schema.evaluations, rows.evaluation_row(run_id, round_number, evaluation))
 
     def save_client(self, client: Client) -> None:
         """See `Transaction.save_client`."""
@@ -340,10 +363,11 @@ class SqlTransaction:
 
     def add_blob(self, blob: BlobRef) -> None:
         """See `Transaction.add_blob`."""
-        self._upsert(schema.blobs, rows.blob_row(blob))
+        self._gather(schema.blobs, rows.blob_row(blob))
 
     def forget_blobs(self, sha256s: Sequence[str]) -> None:
         """See `Transaction.forget_blobs`."""
+        self.write_gathered()
         for table in (schema.client_blobs, schema.blobs):
             self._connection.execute(delete(table).where(table.c.sha256.in_(sha256s)))
 
@@ -357,6 +381,9 @@ class SqlTransaction:
             is_sqlite = self._connection.dialect.name == "sqlite"
             statement = _insert_into(schema.events) if is_sqlite else _ADD_EVENT
             self._connection.execute(statement, [rows.event_row(event) for event in events])
+
+    def _gather(self, table: Table, row: Mapping[str, Any]) -> None:
+        self._gathered.setdefault(table, []).append(row)
 
     def _insert(self, table: Table, values: Mapping[str, Any]) -> None:
         self._connection.execute(_insert_into(table), values)
