@@ -102,6 +102,8 @@ class Oracle:
     counters: Counter[tuple[str, str]] = field(default_factory=Counter)
     """By metric and outcome, since the aggregator started."""
     named: set[Hashable] = field(default_factory=set)
+    turns: dict[str, int] = field(default_factory=dict)
+    """The last turn of each run to be aggregated, since the aggregator started."""
 
     # Who is there
 
@@ -172,6 +174,7 @@ class Oracle:
         self.present.clear()
         self.counters.clear()
         self.named.clear()
+        self.turns.clear()
         for run in self.runs.values():
             if run.status not in ENDED:
                 self._happened("run_recovered", run, run.number)
@@ -245,13 +248,20 @@ class Oracle:
         return self._counted("update", ACCEPTED)
 
     def work(self) -> bool:
-        """The aggregator computes the result of one round, of the oldest run that waits for it."""
-        for run in self.runs.values():
-            if run.phase == "aggregating" and run.status in ("running", "paused"):
-                self._begin(run, "evaluating")
-                self._settle(run)
-                return True
-        return False
+        """The aggregator computes the result of one round: of the run that waits longest for a turn, and then of the oldest.
+
+        No time passes while it computes: no run has used more of it than another.
+        """
+        waiting = [
+            run for run in self.runs.values() if run.phase == "aggregating" and run.status in ("running", "paused")
+        ]
+        if not waiting:
+            return False
+        run = min(waiting, key=lambda run: self.turns.get(run.run_id, 0))
+        self.turns[run.run_id] = 1 + max(self.turns.values(), default=0)
+        self._begin(run, "evaluating")
+        self._settle(run)
+        return True
 
     def report(self, client: str, token: str, run_id: str, number: int) -> str:
         """Report counts of a round's model."""

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from shared import tensors
+from shared.bounds import MAX_VALUE
 from shared.convert.clients import (
     client_from_proto,
     client_to_proto,
@@ -93,7 +94,8 @@ PAYLOAD = st.builds(
     int_lists=st.dictionaries(TEXT, COUNTS, max_size=3),
     metadata=st.dictionaries(TEXT, TEXT, max_size=3),
 )
-READINGS = st.dictionaries(TEXT, FINITE, max_size=3)
+BOUNDED = st.floats(-MAX_VALUE, MAX_VALUE)
+READINGS = st.dictionaries(TEXT, BOUNDED, max_size=3)
 PROBLEM = st.builds(ClientProblem, reason=TEXT, detail=TEXT, hint=TEXT, is_fatal=st.booleans())
 ENVIRONMENT = st.builds(
     Environment, packages=st.dictionaries(TEXT, TEXT, max_size=3), cpu=TEXT, device=TEXT, platform=TEXT
@@ -155,7 +157,7 @@ EVALUATION = st.builds(
 COMMITTED = st.builds(CommittedUpdate, SOME_TEXT, NUMBER, st.lists(TEXT, max_size=3).map(tuple))
 POLL = st.builds(
     Poll,
-    st.none() | st.tuples(TEXT, NUMBER, st.sampled_from(TaskKind)),
+    st.none() | st.tuples(TEXT, NUMBER, st.sampled_from(TaskKind), NUMBER),
     st.integers(0, 10**12).map(lambda nanoseconds: nanoseconds / 1e9),
 )
 MEMBERSHIP = st.builds(
