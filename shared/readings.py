@@ -92,7 +92,7 @@ def why_impossible(name: str, value: float) -> str | None:
     """Return why a reading cannot have this value, or None; an unknown reading may be any bounded number."""
     reading = READINGS.get(name)
     if math.isfinite(value) and not is_bounded(value):
-        return f"{name} is {value!r}, and more than {MAX_VALUE:.4g} in magnitude"
+        return f"{name} is {value!r}, and more than {MAX_VALUE:g} in magnitude"
     if reading is None:
         return None if math.isfinite(value) else f"{name} is {value:g}, and no finite number"
     if reading.is_possible(value):
