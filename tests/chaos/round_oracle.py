@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 
 ACCEPTED, DUPLICATE, DONE = "ACCEPTED", "DUPLICATE", "DONE"
 ENDED = ("stopped", "completed", "failed")
+CLOSED = ("RUN_ENDED", "STALE_ROUND", "FUTURE_ROUND", "LATE_UPDATE")
+"""Reasons for which a round takes no update now."""
 
 
 @dataclass(frozen=True)
@@ -210,6 +212,8 @@ class Oracle:
                 answer = "RUN_NOT_FOUND"
             elif number != run.number or (number, client) not in run.updates:
                 answer = self._takes(run, number, client, "update")
+                if answer in CLOSED and set(blobs) <= self.stored.get(client, set()):
+                    return DONE  # it repeats what the client has committed since
         if answer != DONE:
             return self._refused("update", answer, client, run_id, number)
         missing = set(blobs) - self.stored.get(client, set())
