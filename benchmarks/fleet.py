@@ -51,7 +51,7 @@ def main() -> None:
     sizes = arguments.clients or ([4] if arguments.quick else CLIENTS)
     rounds = arguments.rounds or (1 if arguments.quick else ROUNDS)
     models = arguments.model or (["tiny"] if arguments.quick else list(MODELS))
-    rows = [_measured(model, num_clients, rounds) for model in models for num_clients in sizes]
+    rows = [measured(model, num_clients, rounds) for model in models for num_clients in sizes]
     finish("fleet", rows, arguments)
 
 
@@ -61,7 +61,8 @@ def _flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", nargs="+", choices=list(MODELS), help="models; all if not given")
 
 
-def _measured(model: str, num_clients: int, rounds: int) -> Row:
+def measured(model: str, num_clients: int, rounds: int) -> Row:
+    """Measure one model and number of clients; returns the row of the table."""
     names = [f"client-{index:04}" for index in range(num_clients)]
     with tempfile.TemporaryDirectory(prefix="fedplcc-fleet-") as name, ExitStack() as stack:
         folder, port = Path(name), str(_free_port())

@@ -40,7 +40,18 @@ from shared.process.failpoints import failpoint
 from shared.process.log import get_logger
 from shared.reasons import RowDamaged, sentence_of
 from shared.tensors import prototypes_from_bytes
-from shared.types import Evaluation, Event, EventQuery, PrototypeCounts, Round, RoundPhase, Run, RunStatus, Update
+from shared.types import (
+    Client,
+    Evaluation,
+    Event,
+    EventQuery,
+    PrototypeCounts,
+    Round,
+    RoundPhase,
+    Run,
+    RunStatus,
+    Update,
+)
 
 log = get_logger(__name__)
 
@@ -277,7 +288,7 @@ class Ledger:
         if rule.min_clients is None and not rule.every_domain:
             return WHOLE_COHORT
         cohort = () if run.current_round is None else run.current_round.cohort
-        return Quorum(min_clients=rule.min_clients, domains=self._store.domains(cohort) if rule.every_domain else None)
+        return Quorum(min_clients=rule.min_clients, domains=self._domains_of(cohort) if rule.every_domain else None)
 
     def change(self, run_id: str, change: Callable[[Run], Run], *, request: ControlRequest | None = None) -> Run:
         """Apply a pure step to a run; one transaction records the step and the request that asked for it.
@@ -472,7 +483,7 @@ class Ledger:
         assert current is not None
         assert current.prototype_counts is not None
         check_numbers(current)
-        domains = self._store.domains(current.cohort)
+        domains = self._domains_of(current.cohort)
         domains |= {client_id: evaluation.domain for client_id, evaluation in current.evaluations.items()}
         config = self._config_of(run)
         evaluated = config.algorithm.evaluated_models(config.method)
@@ -491,6 +502,17 @@ class Ledger:
             config = self._configs[run.run_id] = config_of(run)
         return config
 
+    def _find_client(self, client_id: str) -> Client | None:
+        """A client's record: that of its session, which may be about to be written, else the stored one."""
+        session = self._sessions.find(client_id)
+        return self._store.find_client(client_id) if session is None else session.client
+
+    def _domains_of(self, clients: Sequence[str]) -> dict[str, str]:
+        """Domains by client; see `_find_client`."""
+        sessions = {client_id: self._sessions.find(client_id) for client_id in clients}
+        present = {client_id: session.client.domain for client_id, session in sessions.items() if session is not None}
+        return self._store.domains(clients) | present
+
     def _events(self, before: Run, after: Run, now: float) -> list[Event]:
         events = events_between(before, after, now=now)
         admitted = set() if after.roster is before.roster else set(after.roster) - set(before.roster)
@@ -499,7 +521,7 @@ class Ledger:
             admitted = set(after.roster)
         if not admitted:
             return events
-        clients = [self._store.find_client(client_id) for client_id in sorted(admitted)]
+        clients = [self._find_client(client_id) for client_id in sorted(admitted)]
         entries = {client.client_id: results.roster_entry(client) for client in clients if client is not None}
         if has_started:
             events = [replace(event, data={**event.data, "clients": entries}) for event in events]

@@ -12,10 +12,9 @@
 | commit | then | the round's results are on the disk |
 
 "The last client" is the last of those whose updates the round accepted; time spent waiting for a dropped client is part of
-`collect`. A phase whose end was not observed has duration 0, and its time is part of the next one. Late heartbeats, methods
-without prototypes and a restart of the aggregator therefore leave no gaps: the phases sum to the duration of the round. The
-aggregator does not know what clients did before its start: in a round that it found open, `select` and `broadcast` are part
-of `train`. No time passes for a round while its run is paused.
+`collect`. A phase whose end was not observed has duration 0, and its time is part of the next one. Late heartbeats and
+methods without prototypes therefore leave no gaps: the phases sum to the duration of the round. No time passes for a round
+while its run is paused. A round that the aggregator found open when it was started has an age, and no durations of phases.
 """
 
 from __future__ import annotations
@@ -62,15 +61,13 @@ class RoundTimes:
     _fetched: dict[str, float] = field(default_factory=dict)
     _training: dict[str, float] = field(default_factory=dict)
     _uploading: dict[str, float] = field(default_factory=dict)
-    _updated: dict[str, float | None] = field(default_factory=dict)
+    _updated: dict[str, float] = field(default_factory=dict)
 
     @classmethod
     def of(cls, current: Round, *, is_found: bool) -> RoundTimes:
         """Return the times of an open round, from now on."""
         opened_at = min(current.phase_started_at.values(), default=0.0)
-        times = cls(current.number, opened_at, is_found)
-        times._updated.update(dict.fromkeys(current.updates if is_found else ()))
-        return times
+        return cls(current.number, opened_at, is_found)
 
     def task_taken(self, now: float) -> None:
         """Record that a client took its task."""
@@ -122,13 +119,16 @@ class RoundTimes:
         return max(0.0, self._passed(now) - self._passed(self.opened_at))
 
     def seconds(self, current: Round, now: float) -> dict[Phase, float]:
-        """Return the seconds of each phase of a committed round; they sum to its age."""
+        """Return the seconds of each phase of a committed round; they sum to its age.
+
+        Only for a round that this process opened: it does not know what clients did before its start.
+        """
         last = {phase: current.phase_started_at.get(phase.value) for phase in RoundPhase}
         given = [last[RoundPhase.AGGREGATING], last[RoundPhase.EVALUATING], last[RoundPhase.COMMITTED]]
         clients = list(current.updates)
         ends = [
-            None if self.is_found else self.taken_at,
-            None if self.is_found else _last(self._began(client_id) for client_id in clients),
+            self.taken_at,
+            _last(self._began(client_id) for client_id in clients),
             _last(self._uploading.get(client_id, self._updated.get(client_id)) for client_id in clients),
             given[0],
             self.folded_at,
@@ -151,7 +151,7 @@ class RoundTimes:
     def _began(self, client_id: str) -> float | None:
         """Return when a client had its inputs for training, or None if that was not observed."""
         for seen in (self._fetched, self._training, self._uploading, self._updated):
-            if seen.get(client_id) is not None:
+            if client_id in seen:
                 return seen[client_id]
         return None
 

@@ -15,7 +15,7 @@ from shared.process.metrics import PHASE_SECONDS
 from shared.reasons import DropReason
 from shared.types import ClientActivity, Run, RunStatus, Task, TaskKind
 
-RESULTS = ("committed", "interrupted", "abandoned", "no_quorum", "failed")
+RESULTS = ("committed", "interrupted", "abandoned", "no_quorum")
 """Results of a round, or of an attempt at one; see `result_of`."""
 
 
@@ -23,10 +23,9 @@ def result_of(before: Run, after: Run) -> str | None:
     """Return the result with which a step of a run ends its open round or the attempt at it; None if the round continues.
 
     - committed: the round has its results.
-    - interrupted: the run was paused at once; the round starts again when the run is resumed.
+    - interrupted: the run was paused at once, or parked; the round starts again when the run is resumed.
     - abandoned: the run was stopped.
     - no_quorum: the run failed for lack of clients.
-    - failed: the run failed because the round's stored data cannot be read or aggregated.
     """
     current = before.current_round
     if current is None or not machine.has_open_round(before):
@@ -44,7 +43,7 @@ def result_of(before: Run, after: Run) -> str | None:
     if after.status is RunStatus.STOPPING:
         return "abandoned"
     if after.status is RunStatus.FAILED:
-        return "no_quorum" if machine.lacks_quorum(after) else "failed"
+        return "no_quorum"
     return None
 
 

@@ -417,11 +417,6 @@ def waits_for_quorum(run: Run) -> bool:
     return run.status is RunStatus.RUNNING and isinstance(run.reason, NoQuorum | NobodyLeft)
 
 
-def lacks_quorum(run: Run) -> bool:
-    """Whether a run waits, or has failed, because its open round has no quorum."""
-    return isinstance(run.reason, NoQuorum) and run.reason.round_number == run.round_number
-
-
 def waited_for(run: Run) -> tuple[str, ...]:
     """Clients that the open phase waits for, sorted: in the cohort, not done, neither dropped nor quarantined."""
     current = run.current_round

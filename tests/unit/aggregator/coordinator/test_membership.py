@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -13,7 +14,7 @@ from shared.errors import ClientIdTaken, FedplccError, NotAMember, Unauthenticat
 from shared.types import ClientActivity, ClientProblem, Environment, Event, Heartbeat, RunStatus, Task, TaskKind
 from shared.version import VERSION
 from tests.support.federation.in_process import LocalFederation
-from tests.support.federation.numpy_client import NumpyClient
+from tests.support.federation.numpy_client import NumpyClient, a_document
 from tests.support.records.builders import a_blob, an_evaluation, an_update
 
 LEASE_S = Limits().lease_s
@@ -222,6 +223,17 @@ def test_work_that_is_done_is_not_wanted_any_more(federation: LocalFederation, a
 PROBLEM = ClientProblem(reason="INVALID_DATA", detail="no images in /data", hint="check the mount", is_fatal=True)
 
 
+def test_the_client_whose_joining_starts_a_run_stands_in_the_runs_first_event(tmp_path: Path) -> None:
+    with LocalFederation(tmp_path, [NumpyClient("ann"), NumpyClient("bob")]) as federation:
+        run = federation.create()
+        federation.join()
+        (started,) = federation.events(run.run_id, "run_started")
+    assert {name: entry["domain"] for name, entry in started.data["clients"].items()} == {
+        "ann": "ann-domain",
+        "bob": "bob-domain",
+    }
+
+
 def problems(federation: LocalFederation) -> list[Event]:
     return federation.events("", "client_problem")
 
@@ -345,3 +357,19 @@ def test_a_disk_that_cannot_be_read_for_the_metrics_keeps_nobody_waiting(
     federation.perform(bob, report)
     assert heard == [{"ann", "bob"}]
     assert federation.coordinator.get_run(run.run_id).round_number == report.round + 1
+
+
+@pytest.mark.parametrize("is_named", [True, False], ids=["named", "whoever comes"])
+def test_run_json_has_every_client_also_those_whose_joining_admits_them(tmp_path: Path, is_named: bool) -> None:
+    with LocalFederation.small(tmp_path / "state") as federation:
+        document = a_document("fedavg", tuple(federation.clients))
+        if not is_named:
+            del document["run"]["clients"]
+            document["run"]["min_clients"] = 1
+        run = federation.coordinator.create_run("the run", document)
+        federation.join()
+        run = federation.run_to_end(run.run_id)
+        entries = federation.coordinator.manifest(run)["clients"]
+        assert {name: entry["num_examples"] for name, entry in entries.items()} == {
+            name: client.record.num_examples for name, client in federation.clients.items()
+        }

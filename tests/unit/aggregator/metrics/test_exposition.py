@@ -60,8 +60,11 @@ def a_committed_run(run_id: str = "one", number: int = 1, **values: Any) -> Run:
 def commit(
     metrics: AggregatorMetrics, run: Run, counts: list[int], *, now: float, weights: Sequence[float] = ()
 ) -> None:
-    """Let a run's evaluated round become the committed one that it has, on the disk at `now`."""
+    """Let a run's round be opened, evaluated and become the committed one that it has, on the disk at `now`."""
     assert run.current_round is not None
+    earlier = replace(run, current_round=a_round(run.current_round.number - 1, RoundPhase.COMMITTED))
+    opened = replace(run, current_round=replace(run.current_round, phase=RoundPhase.COLLECTING))
+    metrics.rounds.stepped(earlier, opened, now=min(run.current_round.phase_started_at.values()))
     evaluating = replace(run, current_round=replace(run.current_round, phase=RoundPhase.EVALUATING))
     metrics.rounds.stepped(evaluating, run, now=now)
     found = PrototypeCounts(

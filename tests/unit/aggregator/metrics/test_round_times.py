@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -23,8 +22,8 @@ def the_round(*clients: str, record: dict[str, float] = RECORD) -> Round:
     return a_round(1, RoundPhase.COMMITTED, updates=updates, phase_started_at=record)
 
 
-def opened(**values: Any) -> RoundTimes:
-    return RoundTimes(1, 100.0, **values)
+def opened() -> RoundTimes:
+    return RoundTimes(1, 100.0)
 
 
 def seconds(times: RoundTimes, current: Round, end: float = END) -> dict[str, float]:
@@ -105,24 +104,6 @@ def test_a_client_that_begins_again_has_not_begun_later() -> None:
     assert (found["broadcast"], found["train"], found["collect"]) == (2, 18, 10)
 
 
-def test_what_clients_did_before_the_aggregator_was_started_is_part_of_their_training() -> None:
-    times = RoundTimes.of(
-        a_round(1, updates={"ann": an_update("ann")}, phase_started_at={"collecting": 100.0}), is_found=True
-    )
-    times.task_taken(118.0)
-    times.record_activity("bob", ClientActivity.TRAINING, 119.0)
-    times.has_updates(["ann"], 118.0)
-    times.uploads("bob", 124.0)
-    times.has_updates(["ann", "bob"], 130.0)
-    assert seconds(times, the_round("ann", "bob")) == {
-        "train": 24,
-        "collect": 6,
-        "cluster": 10,
-        "evaluate": 10,
-        "commit": 1,
-    }
-
-
 def test_no_time_passes_while_the_run_is_paused() -> None:
     times = opened()
     times.task_taken(100.0)
@@ -154,13 +135,12 @@ AT = st.floats(50.0, 200.0)
 @given(
     st.lists(st.tuples(st.sampled_from(["taken", "fetched", "heard", "uploads", "updated", "folded"]), AT)),
     st.lists(AT, max_size=6),
-    st.booleans(),
     st.sets(st.sampled_from(["aggregating", "evaluating", "committed"])),
 )
 def test_whatever_was_seen_the_phases_are_never_negative_and_sum_to_the_age(
-    facts: list[tuple[str, float]], pauses: list[float], is_found: bool, record: set[str]
+    facts: list[tuple[str, float]], pauses: list[float], record: set[str]
 ) -> None:
-    times = opened(is_found=is_found)
+    times = opened()
     for index, (fact, at) in enumerate(facts):
         client = ("ann", "bob", "eve")[index % 3]
         match fact:

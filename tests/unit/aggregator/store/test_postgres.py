@@ -454,7 +454,10 @@ def test_a_database_of_revision_0003_keeps_its_reasons_as_records(
         transaction.add_run(run, request_id="request", request_hash="hash")
         transaction.save_run(run)
     store.close()
+    digested = ("clients", "runs", "rounds", "updates", "evaluations", "blobs", "control_requests", "events")
     for statement in (
+        *(f"ALTER TABLE {table} DROP COLUMN digest" for table in digested),
+        "ALTER TABLE rounds DROP COLUMN asked_again",
         "ALTER TABLE runs DROP COLUMN reason_record",
         "ALTER TABLE rounds DROP COLUMN prototype_counts",
         "UPDATE runs SET reason = 'no client is left: every one of the roster is quarantined'",
