@@ -7,7 +7,7 @@ from typing import Any
 
 import grpc.aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection
+from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 
 from shared.errors import InvalidConfig
 from shared.process.resources import most_connections
@@ -102,11 +102,11 @@ class RpcServer:
         Raises:
             InvalidConfig: The port is taken, or the address is not of this machine.
         """
-        whole: Any = _WholeServices(self._server)
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, whole)
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, _WholeServices(self._server))
         if is_loopback(self._host):
             names = (*self._names, health.SERVICE_NAME, reflection.SERVICE_NAME)
-            reflection.enable_server_reflection(names, whole)
+            known = reflection.aio.ReflectionServicer(names)  # type: ignore[attr-defined]  # the stubs are older
+            reflection_pb2_grpc.add_ServerReflectionServicer_to_server(known, _WholeServices(self._server))
         where = join_address(self._host, self._port)
         try:
             port = self._server.add_insecure_port(where)
