@@ -129,6 +129,14 @@ def _train(method: str, **hyper: Any) -> Callable[[Operator, Path], Outcome]:
     return lambda operator, folder: operator.train({**_document(folder, method), **more})
 
 
+def _train_and_look(operator: Operator, folder: Path) -> Outcome:
+    """Train, and look at the prototypes on their plane."""
+    run_id = operator.create(_document(folder, "fedplcc"))
+    operator.wait(run_id, "completed")
+    operator.get(f"/v1/runs/{run_id}/prototype-map")
+    return operator.ending(run_id)
+
+
 def _train_again(operator: Operator, folder: Path) -> Outcome:
     """Train, and train the same again: the updates that the aggregator still has need not be sent."""
     document = _document(folder, "fedavg")
@@ -196,7 +204,7 @@ def _begin(operator: Operator, folder: Path) -> Outcome:
 
 
 SCENARIOS = (
-    Scenario(name="train", perform=_train("fedplcc")),
+    Scenario(name="train", perform=_train_and_look),
     *((Scenario(name="train with client state", perform=_train("moon")),) if "moon" in METHODS else ()),
     Scenario(name="train with models that stay", perform=_train("fedproto", share_model=False)),
     Scenario(name="train and judge local models too", perform=_train("fedccl")),
