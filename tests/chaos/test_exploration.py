@@ -8,7 +8,7 @@ from types import MappingProxyType
 import pytest
 
 from aggregator.rounds import machine
-from aggregator.rounds.machine import RunEvent
+from aggregator.rounds.machine import RoundEvent, RunEvent
 from shared.types import RoundPhase, Run, RunStatus
 from tests.chaos.exploration import SAMPLE, TINY, Small, explore
 
@@ -49,7 +49,9 @@ def test_a_move_that_is_missing_from_the_table_of_runs_is_found(
     assert explore(TINY).violations
 
 
-@pytest.mark.parametrize("move", machine.ROUND_TRANSITIONS, ids=str)
+@pytest.mark.parametrize(
+    "move", [move for move in machine.ROUND_TRANSITIONS if move[1] is not RoundEvent.REOPENED], ids=str
+)
 def test_a_move_that_is_missing_from_the_table_of_rounds_is_found(
     monkeypatch: pytest.MonkeyPatch, move: tuple[object, object]
 ) -> None:

@@ -40,6 +40,9 @@ class Database(Protocol):
     def transaction(self) -> AbstractContextManager[Connection]:
         """Open a transaction as `undivided`, after `claim`; threads take turns."""
 
+    def note_committed(self) -> None:
+        """Note outside the database that a transaction is durable."""
+
     def close(self) -> None:
         """Close all connections."""
 

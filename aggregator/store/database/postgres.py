@@ -159,6 +159,9 @@ class Postgres:
                 raise
             self._commit(connection)
 
+    def note_committed(self) -> None:
+        """See `Database.note_committed`; a server keeps its own log."""
+
     def close(self) -> None:
         """See `Database.close`."""
         self._forget()

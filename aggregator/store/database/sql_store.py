@@ -103,6 +103,7 @@ class SqlStore:
                 transaction.write_gathered()
                 failpoint("store.commit.before")
             failpoint("store.commit.after")
+            self._database.note_committed()
 
     def open_runs(self) -> list[Run]:
         """See `Store.open_runs`."""

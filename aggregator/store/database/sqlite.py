@@ -25,6 +25,7 @@ from aggregator.store.database import schema
 from aggregator.store.database.connections import ANOTHER_WROTE, lost
 from shared.errors import StoreUnavailable
 from shared.process import disk
+from shared.process.failpoints import failpoint
 
 BUSY_TIMEOUT_S = 30
 """Longest wait of a transaction for a lock of another process (a backup, a reader)."""
@@ -54,6 +55,7 @@ class Sqlite:
         self._committed, self._on_lost = file.with_name(COMMITTED), on_lost
         self._token, self._lost = secrets.token_hex(16), ""
         self._counter: int | None = None
+        self._count = 0
         self.engine = create_engine(
             URL.create("sqlite", database=str(file)),
             connect_args={"timeout": BUSY_TIMEOUT_S, "check_same_thread": False},
@@ -92,6 +94,8 @@ class Sqlite:
                 connection.execute(insert(schema.writer).values(state=secrets.token_hex(16), **values))
             else:
                 connection.execute(update(schema.writer).values(values))
+            failpoint("store.commit.before")
+        failpoint("store.commit.after")
         try:
             disk.replace_file(self._committed, _line(count), "store.committed")
             self._counter = os.open(self._committed, os.O_WRONLY | os.O_CLOEXEC)
@@ -110,8 +114,12 @@ class Sqlite:
                 self._on_lost(self._lost)
                 raise StoreUnavailable(self._lost)
             yield connection
+        self._count = count
+
+    def note_committed(self) -> None:
+        """See `Database.note_committed`."""
         if self._counter is not None:
-            os.pwrite(self._counter, _line(count), 0)
+            os.pwrite(self._counter, _line(self._count), 0)
 
     def close(self) -> None:
         """See `Database.close`."""
