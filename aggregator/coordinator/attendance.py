@@ -35,7 +35,7 @@ class Attendance:
 
     def joined(self, changes: Changes, session: Session) -> None:
         """Record a join of a new client, of another instance or with changed facts."""
-        client, now = session.client, self._ledger.now()
+        client, now = session.client, changes.now
         known = self._store.find_client(client.client_id)
         record = replace(client, last_seen_at=now, problem=session.problem)
         has_changed = not session.num_announced or known is None or replace(known, last_seen_at=now) != record
@@ -72,7 +72,7 @@ class Attendance:
 
     def lost(self, changes: Changes, session: Session) -> None:
         """Record that a client's lease has run out."""
-        now, client_id = self._ledger.now(), session.client.client_id
+        now, client_id = changes.now, session.client.client_id
         last_seen_at = now - self._sessions.silent_s(session)
         client = replace(session.client, last_seen_at=last_seen_at, problem=session.problem)
         changes.record(Event(type="client_lost", client_id=client_id, time=now), client)
@@ -95,7 +95,7 @@ class Attendance:
         )
 
     def _record_problem(self, changes: Changes, session: Session, problem: ClientProblem) -> None:
-        client = replace(session.client, problem=problem, last_seen_at=self._ledger.now())
+        client = replace(session.client, problem=problem, last_seen_at=changes.now)
         data = {"reason": problem.reason, "detail": problem.detail, "hint": problem.hint, "is_fatal": problem.is_fatal}
         event = Event(
             type="client_problem",
@@ -103,7 +103,7 @@ class Attendance:
             round=session.heartbeat.round,
             client_id=client.client_id,
             data=data,
-            time=self._ledger.now(),
+            time=changes.now,
         )
         changes.record(event, client)
 
@@ -119,6 +119,6 @@ class Attendance:
                         round=run.round_number,
                         client_id=client.client_id,
                         data={"environment": entry},
-                        time=self._ledger.now(),
+                        time=changes.now,
                     )
                 )

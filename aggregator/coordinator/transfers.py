@@ -210,7 +210,7 @@ class Transfers:
         # Wrong or closed rounds share one entry during a round, so that a client cannot fill the history.
         named = number if number == run.round_number else -1
         key = (run.run_id, run.round_number, named, client_id, what, error.metadata.get("check", error.reason))
-        now, events = self._ledger.now(), []
+        now, events = changes.now, []
         if key not in self._refused:
             data = {"reason": error.reason, "detail": error.detail, **error.metadata}
             event = Event(type=f"{what}_refused", run_id=run.run_id, round=number, client_id=client_id, data=data)

@@ -31,6 +31,7 @@ import numpy as np
 from aggregator.computation.update_checks import Content, check_update
 from aggregator.coordinator.inline_blobs import came_along
 from aggregator.coordinator.service import Limits
+from aggregator.store.blobs.reserve import RESERVE_FILE
 from shared.config.run import RunConfig, parse_run_config
 from shared.convert.runs import run_from_proto
 from shared.convert.tasks import task_from_proto
@@ -494,10 +495,11 @@ def _compare(what: str, control: RunControl, run_id: str, model_sha256: str, rep
 
 
 def _size_of(folder: Path) -> int:
+    """Bytes of a folder's files, without the reserve, whose size is the disk's."""
     sizes = []
     for path in folder.rglob("*"):
         try:
-            sizes.append(path.stat().st_size if path.is_file() else 0)
+            sizes.append(path.stat().st_size if path.is_file() and path.name != RESERVE_FILE else 0)
         except FileNotFoundError:
             continue  # an upload that was just forgotten
     return sum(sizes)

@@ -13,7 +13,7 @@ from aggregator.coordinator.service import Limits
 from shared.errors import ClientIdTaken, FedplccError, NotAMember, Unauthenticated
 from shared.types import ClientActivity, ClientProblem, Environment, Event, Heartbeat, RunStatus, Task, TaskKind
 from shared.version import VERSION
-from tests.support.federation.in_process import LocalFederation
+from tests.support.federation.in_process import Clock, LocalFederation
 from tests.support.federation.numpy_client import NumpyClient, a_document
 from tests.support.records.builders import a_blob, an_evaluation, an_update
 
@@ -232,6 +232,24 @@ def test_the_client_whose_joining_starts_a_run_stands_in_the_runs_first_event(tm
         "ann": "ann-domain",
         "bob": "bob-domain",
     }
+
+
+class PassingTime(Clock):
+    """A clock that goes on with every look at it."""
+
+    def __call__(self) -> float:
+        self.now += 0.001
+        return self.now
+
+
+def test_the_history_is_in_the_order_of_its_times(tmp_path: Path) -> None:
+    clients = [NumpyClient("ann"), NumpyClient("bob")]
+    with LocalFederation(tmp_path, clients, clock=PassingTime()) as federation:
+        run = federation.create()
+        federation.join()
+        federation.run_to_end(run.run_id)
+        times = [event.time for event in federation.events()]
+    assert times == sorted(times)
 
 
 def problems(federation: LocalFederation) -> list[Event]:
