@@ -44,7 +44,12 @@ AGAIN_S = 1.0
 
 
 _WORK = (types_pb2.TASK_KIND_INIT, types_pb2.TASK_KIND_TRAIN, types_pb2.TASK_KIND_EVALUATE)
-_AWAY = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.PERMISSION_DENIED)
+_AWAY = (
+    grpc.StatusCode.UNAVAILABLE,
+    grpc.StatusCode.PERMISSION_DENIED,
+    grpc.StatusCode.CANCELLED,
+    grpc.StatusCode.DEADLINE_EXCEEDED,
+)
 """Codes of an aggregator that is away, or has started again and does not know the client yet."""
 
 
