@@ -85,7 +85,7 @@ NOT_DURABLE: Mapping[tuple[str, str], str] = {
     ): "opens the count of transactions, which a named step has just written",
     (
         "aggregator/store/database/sqlite.py",
-        "transaction",
+        "note_committed",
     ): "a count that is behind the database refuses nothing: it is written after the commit, and not fsynced",
     ("trainer/data/sets/torchvision_sets.py", "fetch"): "data sets, before any run: another download mends them",
 }
