@@ -26,7 +26,7 @@ class Step:
     """The run before the change, after it, and after each step that it took by itself."""
     events: Sequence[Event]
     final: Run
-    """The last state, with the time of the change."""
+    """The last state, with the time of the change where a row of the run or the round changes."""
     update: Update | None = None
     evaluation: Evaluation | None = None
     request: ControlRequest | None = None
@@ -36,12 +36,18 @@ class Step:
         """Whether there is no other state and no event."""
         return not self.events and all(state is self.states[0] for state in self.states)
 
-    def save(self, transaction: Transaction) -> None:
-        """Write all but the events; an update or a report alone changes no row of the run or the round."""
-        before, final = self.states[0], self.final
-        if (self.update is None and self.evaluation is None) or not all(
+    @property
+    def only_adds(self) -> bool:
+        """Whether an update or a report is added, and the rows of run and round stay as they are."""
+        before = self.states[0]
+        return (self.update is not None or self.evaluation is not None) and all(
             state is before or _same_rows(state, before) for state in self.states
-        ):
+        )
+
+    def save(self, transaction: Transaction) -> None:
+        """Write all but the events."""
+        before, final = self.states[0], self.final
+        if not self.only_adds:
             self._save_rows(transaction)
         if self.update is not None:
             transaction.add_update(final.run_id, before.round_number, self.update)

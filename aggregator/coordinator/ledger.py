@@ -454,7 +454,8 @@ class Ledger:
         except Exception as error:
             states.append(self._parked(states[-1], error))
             events += self._events(states[-2], states[-1], now)
-        return Step(states, events, replace(states[-1], updated_at=now), update, evaluation, request)
+        step = Step(states, events, states[-1], update, evaluation, request)
+        return step if step.only_adds else replace(step, final=replace(states[-1], updated_at=now))
 
     def _parked(self, run: Run, error: Exception) -> Run:
         reason = why_parked(run, error)

@@ -7,6 +7,7 @@ import re
 import pytest
 from playwright.sync_api import Locator, expect
 
+from shared.types import RunStatus
 from tests.chaos.fault_proxy import FaultProxy
 from tests.support.screens.browsing import Console
 
@@ -224,6 +225,8 @@ def test_two_tabs_show_the_same(console: Console, run_id: str) -> None:
     other = console.another(f"#/runs/{run_id}")
     console.page.get_by_role("button", name="Stop …").click()
     console.page.get_by_role("dialog").get_by_role("button", name="Stop the run").click()
+    coordinator = console.served.federation.coordinator
+    console.eventually(lambda: coordinator.get_run(run_id).status is not RunStatus.RUNNING, "the run stops")
     console.served.federation.run_to_end(run_id)
     for tab in (console, other):
         expect(status(tab, "stopped")).to_be_visible()

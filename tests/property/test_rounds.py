@@ -237,5 +237,15 @@ class Rounds(RuleBasedStateMachine):
         self._folder.cleanup()
 
 
+def test_an_update_that_changes_no_row_leaves_the_time_of_change() -> None:
+    rounds = Rounds()
+    rounds.begin(method="fedavg", num_rounds=1, cohort_size=None, block_elements=5)
+    rounds.work(name="ann")
+    rounds.let_time_pass(seconds=1.0)
+    rounds.work(name="ann")
+    rounds.the_store_says_what_memory_says()
+    rounds.teardown()
+
+
 TestRounds = Rounds.TestCase
 TestRounds.settings = settings(max_examples=30, stateful_step_count=40)
