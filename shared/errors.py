@@ -12,12 +12,21 @@
     |   |   `-- BlobIncomplete             the sender's stream ended before the last byte
     |   `-- ChunkOutOfOrder            a chunk does not begin where the last one ended
     |-- Unauthenticated            no client id or token
+    |   |-- CertificateExpired         the caller's certificate is past its end
+    |   |-- CertificateRevoked         the caller's certificate was revoked
+    |   `-- KeyInvalid                 no such key: unknown, expired or revoked
+    |-- Forbidden                  the caller is known, and may not do this
+    |   |-- RoleForbidden              certificates of this role may not make this call
+    |   |-- IdentityMismatch           the call names another client than the certificate
+    |   |-- ScopeMissing               the key has not the scope of this call
+    |   `-- InvitationInvalid          no such invitation: unknown or expired
     |-- NotAMember                 the client has not joined, or is not in the roster
     |   `-- NotInCohort                the member is not in this round's cohort
     |       `-- ClientQuarantined          the member is excluded from the run
     |-- NotFound
     |   |-- RunNotFound  RoundNotFound  BlobNotFound  ClientNotFound  NoPrototypes
     |-- AlreadyExists
+    |   |-- InvitationUsed             another key was certified with this invitation
     |   |-- ClientIdTaken              another instance acts for this client
     |   |-- UpdateConflict             another update is committed under the same key
     |   `-- RequestIdReused            the same request id with another body
@@ -36,11 +45,13 @@
     |   |-- UpdateLost                 an update that is asked for again is no longer there
     |   `-- InvalidTransition          the run's status does not allow this
     |-- ResourceExhausted
-    |   |-- BlobTooLarge  ChunkTooLarge  TooManyOpenRuns  Overloaded
+    |   |-- BlobTooLarge  ChunkTooLarge  TooManyOpenRuns  TooManyCalls  Overloaded
     |-- Unavailable
     |   |-- StoreUnavailable           disk or database
     |   |   `-- DiskFull                   no room on the disk
     |   `-- AggregatorUnavailable      no aggregator answers
+    |       `-- TlsFailed                  something answers, and TLS with it fails
+    |           `-- PinMismatch                it is not the aggregator of the invitation
     |-- TransferIdle               the peer of a transfer sent or read nothing for too long
     |-- PayloadCorrupt             stored bytes fail their checksum
     |   `-- RowCorrupt                 a row of the database fails its checksum
@@ -180,6 +191,55 @@ class Unauthenticated(FedplccError):
     reason = "UNAUTHENTICATED"
 
 
+class CertificateExpired(Unauthenticated):
+    """The caller's certificate is past its end; it can be renewed."""
+
+    reason = "CERTIFICATE_EXPIRED"
+
+
+class CertificateRevoked(Unauthenticated):
+    """The caller's certificate was revoked; only another invitation admits it again."""
+
+    reason = "CERTIFICATE_REVOKED"
+
+
+class KeyInvalid(Unauthenticated):
+    """No such key. One answer for an unknown, an expired and a revoked one."""
+
+    reason = "KEY_INVALID"
+
+
+class Forbidden(FedplccError):
+    """The caller is known, and may not do this."""
+
+    code = Code.PERMISSION_DENIED
+    reason = "FORBIDDEN"
+
+
+class RoleForbidden(Forbidden):
+    """Certificates of this role may not make this call."""
+
+    reason = "ROLE_FORBIDDEN"
+
+
+class IdentityMismatch(Forbidden):
+    """The call names another client than the caller's certificate."""
+
+    reason = "IDENTITY_MISMATCH"
+
+
+class ScopeMissing(Forbidden):
+    """The key has not the scope of this call. `metadata["scope"]` names it."""
+
+    reason = "SCOPE_MISSING"
+
+
+class InvitationInvalid(Forbidden):
+    """No such invitation. One answer for an unknown and an expired one."""
+
+    reason = "INVITATION_INVALID"
+
+
 class NotAMember(FedplccError):
     """The client has not joined, its lease ran out, or the run's roster does not name it."""
 
@@ -241,6 +301,12 @@ class AlreadyExists(FedplccError):
 
     code = Code.ALREADY_EXISTS
     reason = "ALREADY_EXISTS"
+
+
+class InvitationUsed(AlreadyExists):
+    """Another key was certified with this invitation."""
+
+    reason = "INVITATION_USED"
 
 
 class ClientIdTaken(AlreadyExists):
@@ -371,6 +437,12 @@ class TooManyOpenRuns(ResourceExhausted):
     reason = "TOO_MANY_OPEN_RUNS"
 
 
+class TooManyCalls(ResourceExhausted):
+    """The caller calls more often than is allowed. `metadata["retry_after_s"]` says when it may again."""
+
+    reason = "TOO_MANY_CALLS"
+
+
 class Overloaded(ResourceExhausted):
     """Too many requests; try again later."""
 
@@ -400,6 +472,18 @@ class AggregatorUnavailable(Unavailable):
     """No aggregator answers at the address."""
 
     reason = "AGGREGATOR_UNAVAILABLE"
+
+
+class TlsFailed(AggregatorUnavailable):
+    """Something answers at the address, and TLS with it fails; the sentence says why."""
+
+    reason = "TLS_FAILED"
+
+
+class PinMismatch(TlsFailed):
+    """What answers is not the aggregator of the invitation."""
+
+    reason = "PIN_MISMATCH"
 
 
 class TransferIdle(FedplccError):

@@ -9,7 +9,7 @@ from sqlalchemy import JSON, Boolean, Column, Float, ForeignKey, Index, MetaData
 
 from aggregator.store.database.columns import Number, Text
 
-REVISION = "0005"
+REVISION = "0006"
 """Name of the newest migration, which results in the tables below."""
 
 _DIGEST = "BLAKE2b of the other columns, see database/rows.py; a row without its digest is damaged."
@@ -219,4 +219,74 @@ events = Table(
     Index("events_by_run", "run_id", "sequence"),
     comment="The history of all runs; only ever appended to. It feeds the server-sent events.",
     sqlite_autoincrement=True,
+)
+
+invitations = Table(
+    "invitations",
+    metadata,
+    Column("invitation_id", Text(32), primary_key=True, comment="Id of the invitation; part of its line."),
+    Column("secret_sha256", Text(64), nullable=False, comment="SHA-256 of its secret."),
+    Column("role", Text(16), nullable=False, comment="What it admits: client, gateway or monitor."),
+    Column("name", Text(64), nullable=False, comment="As whom."),
+    Column("domain", Text(64), nullable=False, comment="Domain of a client's data; empty if not said."),
+    Column("replaces", Boolean, nullable=False, comment="Whether it takes the name from its holder."),
+    Column("created_at", Float, nullable=False, comment="When it was made; seconds since the epoch."),
+    Column("expires_at", Float, nullable=False, comment="When it ends; seconds since the epoch."),
+    Column("spent_at", Float, comment="When a certificate was issued for it; null before."),
+    Column("serial", Text(40), comment="Of that certificate; null before."),
+    Column("digest", Text(32), comment=_DIGEST),
+    comment="Invitations to join the federation. Each admits one key.",
+)
+
+certificates = Table(
+    "certificates",
+    metadata,
+    Column("serial", Text(40), primary_key=True, comment="Its serial number in hexadecimal."),
+    Column("role", Text(16), nullable=False, comment="Role of its holder: client, gateway or monitor."),
+    Column("name", Text(64), nullable=False, comment="Name of its holder."),
+    Column("public_key_sha256", Text(64), nullable=False, comment="SHA-256 of its public key in DER."),
+    Column("issued_at", Float, nullable=False, comment="When it was issued; seconds since the epoch."),
+    Column("not_after", Float, nullable=False, comment="When it ends; seconds since the epoch."),
+    Column("revoked_at", Float, comment="When it was revoked; null if it was not."),
+    Column("pem", Text(8192), nullable=False, comment="The certificate and those above it, in PEM."),
+    Column("digest", Text(32), comment=_DIGEST),
+    Index("certificates_by_name", "role", "name"),
+    comment="Certificates that were issued, those that have ended for 90 days left out.",
+)
+
+api_keys = Table(
+    "api_keys",
+    metadata,
+    Column("key_id", Text(16), primary_key=True, comment="Id of the key; part of its text."),
+    Column("secret_sha256", Text(64), nullable=False, comment="SHA-256 of its secret."),
+    Column("kind", Text(16), nullable=False, comment="key, or session for a browser with the console."),
+    Column("label", Text(64), nullable=False, comment="A name for people; not unique."),
+    Column("scopes", JSON, nullable=False, comment="What it may do: read, results, run, admin, metrics."),
+    Column("created_at", Float, nullable=False, comment="When it was made; seconds since the epoch."),
+    Column("expires_at", Float, nullable=False, comment="When it ends; seconds since the epoch."),
+    Column("revoked_at", Float, comment="When it was revoked; null if it was not."),
+    Column("digest", Text(32), comment=_DIGEST),
+    comment="Keys of people and programs that watch and steer runs.",
+)
+
+audit = Table(
+    "audit",
+    metadata,
+    Column(
+        "number", Number, primary_key=True, autoincrement=False, comment="Place in the chain, from 1, without gaps."
+    ),
+    Column("time", Float, nullable=False, comment="Seconds since the epoch."),
+    Column("caller", Text(128), nullable=False, comment="Who: client:NAME, gateway:NAME, key:ID, owner, or nobody."),
+    Column(
+        "credential", Text(64), nullable=False, comment="Serial of the certificate or id of the key; empty without."
+    ),
+    Column("method", Text(64), nullable=False, comment="What was called: CreateRun and so on."),
+    Column("target", Text(128), nullable=False, comment="Run, client, key or invitation; empty if none."),
+    Column("outcome", Text(16), nullable=False, comment="done or refused."),
+    Column("reason", Text(64), nullable=False, comment="Reason of a refusal; empty if done."),
+    Column("address", Text(64), nullable=False, comment="From where; empty for the state directory's owner."),
+    Column("request_id", Text(128), nullable=False, comment="Id of the request."),
+    Column("count", Number, nullable=False, comment="How many equal refusals within a minute; 1 if done."),
+    Column("hash", Text(64), nullable=False, comment="SHA-256 of the row before and of this row's other columns."),
+    comment="Who changed what, and who was refused: a chain of hashes, only ever appended to.",
 )

@@ -456,6 +456,7 @@ def test_a_database_of_revision_0003_keeps_its_reasons_as_records(
     store.close()
     digested = ("clients", "runs", "rounds", "updates", "evaluations", "blobs", "control_requests", "events")
     for statement in (
+        *(f"DROP TABLE {table}" for table in ("invitations", "certificates", "api_keys", "audit")),
         *(f"ALTER TABLE {table} DROP COLUMN digest" for table in digested),
         "ALTER TABLE rounds DROP COLUMN asked_again",
         "ALTER TABLE runs DROP COLUMN reason_record",
