@@ -1,0 +1,1 @@
+"""Who may join and who may steer: the authority of certificates."""
