@@ -7,10 +7,10 @@ from typing import Annotated
 import typer
 
 from fedplcc.command.examples import examples
-from fedplcc.command.exit_codes import ExitCode, explains_errors
+from fedplcc.command.exit_codes import HELP, ExitCode, explains_errors
 from fedplcc.command.state_dir import DEFAULT_STATE_DIR, StateDir
 
-app = typer.Typer(help="Rotate the root of the federation's certificates.", no_args_is_help=True)
+app = typer.Typer(help="Rotate the root of the federation's certificates.", epilog=HELP, no_args_is_help=True)
 
 
 @app.callback()

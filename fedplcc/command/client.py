@@ -7,11 +7,11 @@ from typing import Annotated
 import typer
 
 from fedplcc.command.examples import examples
-from fedplcc.command.exit_codes import ExitCode, explains_errors
+from fedplcc.command.exit_codes import HELP, ExitCode, explains_errors
 from fedplcc.command.invite import InvitedRole
 from fedplcc.command.state_dir import DEFAULT_STATE_DIR, StateDir
 
-app = typer.Typer(help="List the members that have a certificate, or revoke one's.", no_args_is_help=True)
+app = typer.Typer(help="List the members that have a certificate, or revoke one's.", epilog=HELP, no_args_is_help=True)
 
 
 @app.command("list", epilog=examples("fedplcc client list", "fedplcc client list --json"))

@@ -10,9 +10,7 @@ import typer
 from fedplcc.command.examples import examples
 from fedplcc.command.exit_codes import ExitCode, explains_errors, say
 
-EXAMPLES = examples(
-    "fedplcc join", "fedplcc join --code-file invitation.txt", "pbpaste | fedplcc join --state-dir north"
-)
+EXAMPLES = examples("fedplcc join", "fedplcc join --code-file invitation.txt", "fedplcc join --state-dir north")
 VARIABLE = "FEDPLCC_JOIN"
 """Environment variable with an invitation. The invitation is never an argument: every user of a host sees those."""
 MAX_CODE = 4096

@@ -56,7 +56,7 @@ class MemberPort(Proxy):
 
     async def _serve(self) -> None:
         server = grpc.aio.server(interceptors=[ErrorInterceptor()], options=list(SERVER_OPTIONS))
-        admin_grpc.add_AdminServiceServicer_to_server(self._servicer, server)  # type: ignore[no-untyped-call]
+        admin_grpc.add_AdminServiceServicer_to_server(self._servicer, server)
         credentials = grpc.ssl_server_credentials([self._credentials], self._roots, require_client_auth=True)
         port = server.add_secure_port("127.0.0.1:0", credentials)
         socket = self._state_dir / "admin.sock"

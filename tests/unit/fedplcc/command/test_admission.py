@@ -10,8 +10,8 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from click.testing import Result
-from typer.testing import CliRunner
+
+from typer.testing import CliRunner, Result
 
 from aggregator.identity.admissions import Admissions
 from aggregator.store.database.sql_store import SqlStore
