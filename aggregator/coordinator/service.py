@@ -528,10 +528,21 @@ class Coordinator:
             )
         return run
 
+    def end_lease(self, client_id: str) -> None:
+        """End a client's lease at once, as if it had run out: another trainer may act for it, this one must join again.
+
+        Raises:
+            StoreUnavailable: The lease goes on.
+        """
+        session = self._sessions.find(client_id)
+        if session is not None:
+            self._end_sessions(self._sessions.end([session]))
+
     def _end_leases(self) -> None:
         """End the expired leases, all in one transaction; if the store is unavailable, the next tick repeats it."""
-        expired = self._sessions.end_expired()
+        self._end_sessions(self._sessions.end_expired())
 
+    def _end_sessions(self, expired: Sequence[Session]) -> None:
         def change(changes: Changes) -> None:
             for session in expired:
                 if self._sessions.find(session.client.client_id) is None:

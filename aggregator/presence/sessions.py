@@ -172,10 +172,17 @@ class Sessions:
     def end_expired(self) -> list[Session]:
         """Forget the sessions whose lease has run out; returns them."""
         with self._lock:
-            gone = [session for session in self if not self._lives(session)]
-            for session in gone:
-                self.remove(session)
-            return gone
+            return self._end([session for session in self if not self._lives(session)])
+
+    def end(self, sessions: Iterable[Session]) -> list[Session]:
+        """Forget these sessions, except those that have ended already; returns those forgotten now."""
+        with self._lock:
+            return self._end([session for session in sessions if self.find(session.client.client_id) is session])
+
+    def _end(self, sessions: list[Session]) -> list[Session]:
+        for session in sessions:
+            self.remove(session)
+        return sessions
 
     def remove(self, session: Session) -> None:
         """Forget a session."""

@@ -391,3 +391,13 @@ def test_run_json_has_every_client_also_those_whose_joining_admits_them(tmp_path
         assert {name: entry["num_examples"] for name, entry in entries.items()} == {
             name: client.record.num_examples for name, client in federation.clients.items()
         }
+
+
+def test_a_lease_that_is_ended_frees_the_name_at_once(federation: LocalFederation, ann: NumpyClient) -> None:
+    federation.coordinator.end_lease("ann")
+    assert [event.client_id for event in federation.events("", "client_lost")] == ["ann"]
+    with pytest.raises(NotAMember):
+        federation.heartbeat(ann)
+    federation.coordinator.join(ann.record, "another instance")
+    federation.coordinator.end_lease("nobody")
+    assert len(federation.events("", "client_lost")) == 1

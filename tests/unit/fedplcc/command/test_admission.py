@@ -10,7 +10,6 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-
 from typer.testing import CliRunner, Result
 
 from aggregator.identity.admissions import Admissions
