@@ -50,7 +50,7 @@ class GatewayInvitation:
         self._file = state_dir / GATEWAY_FILE
         self._admissions, self._address, self._enrolment_sha256 = admissions, address, enrolment_sha256
         self._clock = clock
-        self._ends_at = 0.0
+        self._ends_at, self._named = 0.0, b""
 
     def look(self) -> None:
         """Write an invitation if there is no gateway and none that holds, and remove the file if there is a gateway.
@@ -65,11 +65,11 @@ class GatewayInvitation:
                 if self._file.exists():
                     disk.remove(self._file, "identity.gateway")
                 self._ends_at = 0.0
-            elif self._ends_at < self._clock() + DAY_S:
+            elif self._ends_at < self._clock() + DAY_S or self._named != self._enrolment_sha256():
                 invitation, secret = self._admissions.invite(Role.GATEWAY, GATEWAY, valid_s=VALID_S)
                 code = InvitationCode(self._address(), self._enrolment_sha256(), invitation.invitation_id, secret)
                 disk.replace_file(self._file, f"{code.text}\n".encode(), "identity.gateway", mode=PRIVATE_FILE)
-                self._ends_at = invitation.expires_at
+                self._ends_at, self._named = invitation.expires_at, code.certificate_sha256
                 log.info("gateway_invited", file=str(self._file))
         except OSError as error:
             raise StoreUnavailable(why_unusable(self._file.parent, error)) from error

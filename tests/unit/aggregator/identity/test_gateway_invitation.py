@@ -73,6 +73,15 @@ def test_a_look_changes_nothing_while_it_holds_and_makes_another_before_it_ends(
         admissions.enrol(first.invitation_id, first.secret, REQUEST)
 
 
+def test_it_names_the_certificate_of_the_moment(folder: Path, admissions: Admissions, clock: Clock) -> None:
+    served = [bytes(32)]
+    invitation = GatewayInvitation(folder, admissions, lambda: "127.0.0.1:50053", lambda: served[-1], clock)
+    invitation.look()
+    served.append(b"\1" * 32)  # a rotation was finished
+    invitation.look()
+    assert code_in(folder).certificate_sha256 == served[-1]
+
+
 def test_the_next_process_replaces_it(folder: Path, admissions: Admissions, clock: Clock) -> None:
     started(folder, admissions, clock).look()
     first = code_in(folder)
