@@ -45,7 +45,7 @@ def invite(
             help="HOST or HOST:PORT at which the other host reaches this one's port of invitations; this host's own "
             "address if not given.",
             metavar="HOST[:PORT]",
-            envvar="FEDPLCC_ADDRESS",
+            envvar="FEDPLCC_INVITE_ADDRESS",
             show_default=False,
         ),
     ] = "",
