@@ -12,6 +12,9 @@ from typing import Any
 
 LIMIT_S = 300
 """Longest time of the whole look-up."""
+SKIPPED = "pip-audit: skipped, no advisories can be reached from here"
+NO_ANSWER = ("ConnectionError", "ConnectTimeout", "ReadTimeout", "Max retries exceeded", "Could not connect")
+"""What pip-audit says where the advisories cannot be reached; it ends without a report then."""
 
 
 def verdict(report: dict[str, Any]) -> tuple[bool, str]:
@@ -27,8 +30,18 @@ def verdict(report: dict[str, Any]) -> tuple[bool, str]:
     if found:
         return False, "\n".join(found)
     if not num_answered:
-        return True, "pip-audit: skipped, no advisories can be reached from here"
+        return True, SKIPPED
     return True, f"pip-audit: clean, {num_answered} of {len(packages)} packages looked up"
+
+
+def outcome(printed: str, complained: str) -> tuple[bool, str]:
+    """Return the same from all that pip-audit printed; an end without a report is an error unless nothing answered."""
+    try:
+        return verdict(json.loads(printed))
+    except (ValueError, KeyError, TypeError):
+        if any(words in complained for words in NO_ANSWER):
+            return True, SKIPPED
+        return False, f"pip-audit gave no report: {complained.strip()[-2000:]}"
 
 
 def main() -> None:
