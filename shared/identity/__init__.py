@@ -1,0 +1,1 @@
+"""Identity: names, certificates, keys and the chain of the audit; pure."""
