@@ -13,6 +13,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
+from shared.identity.audit_chain import AuditEntry, AuditHead, AuditRecord
 from shared.types import BlobRef, Client, CommittedUpdate, Evaluation, Event, EventQuery, Round, Run, RunStatus, Update
 
 
@@ -68,6 +69,9 @@ class Transaction(Protocol):
 
     def add_events(self, events: Sequence[Event]) -> None:
         """Append events to the history, in order."""
+
+    def add_audit(self, records: Sequence[AuditRecord]) -> None:
+        """Append records to the audit's chain, in order."""
 
 
 class Store(Protocol):
@@ -143,6 +147,12 @@ class Store(Protocol):
 
     def domains(self, clients: Sequence[str]) -> dict[str, str]:
         """Return the domains of these clients."""
+
+    def list_audit(self, *, after: int = 0, limit: int = 1000) -> list[AuditEntry]:
+        """Return the audit's entries after a number, in order, as they are stored, also where they are damaged."""
+
+    def audit_head(self) -> AuditHead:
+        """Return number and hash of the audit's last entry; those of an empty chain without one."""
 
     def close(self) -> None:
         """Close files and connections."""
