@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from shared.identity.audit_chain import AuditHead
 from shared.reasons import Dropped, Reason
 
 FloatArray = npt.NDArray[np.float32]
@@ -445,6 +446,8 @@ class Membership:
     """Runs of the client that have not ended; None if an older aggregator does not send them."""
     max_inline_bytes: int = 0
     """Most bytes of blobs that a commit may carry; 0, as from an older aggregator, for none."""
+    audit_head: AuditHead | None = None
+    """The audit as it stood; None if an older aggregator, or a simulation, does not say."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from shared.gen.fedplcc.v1 import admin_service_pb2_grpc as admin_grpc
+from aggregator.identity.audit import Audit
+from aggregator.servicer.audit_calls import AuditCalls
 
 
-class AdminServicer(admin_grpc.AdminServiceServicer):
+class AdminServicer(AuditCalls):
     """Servicer of the RPCs of administrators and of holders of certificates.
 
     Each part is a mixin that takes its use cases from an attribute, which `__init__` sets.
     """
+
+    def __init__(self, audit: Audit) -> None:
+        self._audit = audit
