@@ -1,1 +1,1 @@
-"""Identity: names, certificates, keys and the chain of the audit; pure."""
+"""Who is who in a federation: names, certificates, invitations, keys of people and programs."""
