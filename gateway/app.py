@@ -40,7 +40,9 @@ too little memory."""
 log = get_logger("gateway.app")
 
 ROUTES: tuple[APIRoute, ...] = tuple(
-    route for part in (runs, models, results, events, clients, audit, service, console) for route in part.OPERATIONS.routes
+    route
+    for part in (runs, models, results, events, clients, audit, service, console)
+    for route in part.OPERATIONS.routes
 )
 """Every route."""
 

@@ -5,6 +5,7 @@ Who cuts the end of the audit, or writes it anew, cannot change what sites have 
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 from shared.errors import MalformedRequest
@@ -24,10 +25,15 @@ class AuditWitness:
     def __init__(self, state_dir: Path) -> None:
         """Go on with the file of the state directory; one that cannot be read begins anew."""
         self._file = state_dir / HEADS_FILE
+        self._lock = threading.Lock()
         self._heads = _kept(self._file)
 
     def saw(self, head: AuditHead | None) -> None:
-        """Keep a head unless it is the last one. A disk that refuses is logged, and stops nothing."""
+        """Keep a head unless it is the last one; any thread may call it. A disk that refuses stops nothing."""
+        with self._lock:
+            self._keep(head)
+
+    def _keep(self, head: AuditHead | None) -> None:
         last = self._heads[-1] if self._heads else None
         if head is None or head == last:
             return

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
 from aggregator.identity.refusals import Refusals
 from aggregator.store.base import Store, Transaction
 from shared.errors import StoreUnavailable
 from shared.identity.audit_chain import DONE, EMPTY, REFUSED, AuditEntry, AuditHead, AuditRecord
+from shared.identity.principals import Principal, current_principal
 from shared.process.log import get_logger
 
 log = get_logger("aggregator.audit")
@@ -26,33 +26,6 @@ LENGTHS = {"caller": 128, "credential": 64, "method": 64, "target": 128, "reason
 Write = Callable[[Transaction], None]
 
 
-class Caller(Protocol):
-    """Who makes a call; shared/identity/principals.py has them."""
-
-    @property
-    def caller(self) -> str:
-        """client:NAME, gateway:NAME, key:ID, owner, anyone or nobody."""
-
-    @property
-    def serial(self) -> str:
-        """Serial of the certificate; empty without one."""
-
-    @property
-    def key_id(self) -> str:
-        """Id of the key; empty without one."""
-
-    @property
-    def address(self) -> str:
-        """From where; empty for the owner of the state directory."""
-
-
-class Anyone:
-    """The caller where no certificate and no key is asked for."""
-
-    caller = "anyone"
-    serial = key_id = address = ""
-
-
 class Audit:
     """The audit of one aggregator; any thread may call a method."""
 
@@ -60,7 +33,6 @@ class Audit:
         self,
         store: Store,
         *,
-        who: Callable[[], Caller] = Anyone,
         clock: Callable[[], float] = time.time,
         steady_clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -68,21 +40,20 @@ class Audit:
 
         Args:
             store: Where the chain is.
-            who: Returns the caller of the call in whose context it is called.
             clock: The wall clock, in seconds since the epoch.
             steady_clock: The steady clock, in seconds.
         """
-        self._store, self._who, self._clock, self._steady_clock = store, who, clock, steady_clock
+        self._store, self._clock, self._steady_clock = store, clock, steady_clock
         self._refusals = Refusals(steady_clock)
         self._head_due_at = steady_clock()
 
-    def done(self, transaction: Transaction, caller: Caller, method: str, target: str, request_id: str = "") -> None:
+    def done(self, transaction: Transaction, caller: Principal, method: str, target: str, request_id: str = "") -> None:
         """Add the record of a change to the change's transaction."""
         transaction.add_audit([self._record(caller, method, target, request_id)])
 
     def change(self, method: str, target: str, request_id: str = "") -> Write:
         """Return what adds the record of a change by the present caller to the change's transaction."""
-        caller = self._who()
+        caller = current_principal.get()
         return lambda transaction: self.done(transaction, caller, method, target, request_id)
 
     def change_alone(self, method: str, target: str) -> None:
@@ -94,13 +65,13 @@ class Audit:
         with self._store.transaction() as transaction:
             self.change(method, target)(transaction)
 
-    def refused(self, caller: Caller, method: str, target: str, reason: str, request_id: str = "") -> None:
+    def refused(self, caller: Principal, method: str, target: str, reason: str, request_id: str = "") -> None:
         """Count a refusal; quick, and callable on the event loop."""
         self._refusals.add(self._record(caller, method, target, request_id, outcome=REFUSED, reason=reason))
 
     def refused_here(self, method: str, target: str, reason: str) -> None:
         """Count a refusal that the present caller met or reports."""
-        self.refused(self._who(), method, target, reason)
+        self.refused(current_principal.get(), method, target, reason)
 
     def write(self) -> None:
         """Write the refusals that are due, and the head into the log; called every second.
@@ -143,12 +114,12 @@ class Audit:
             raise
 
     def _record(
-        self, caller: Caller, method: str, target: str, request_id: str, *, outcome: str = DONE, reason: str = ""
+        self, caller: Principal, method: str, target: str, request_id: str, *, outcome: str = DONE, reason: str = ""
     ) -> AuditRecord:
         return AuditRecord(
             time=self._clock(),
             caller=_bounded("caller", caller.caller),
-            credential=_bounded("credential", caller.key_id or caller.serial),
+            credential=_bounded("credential", caller.credential),
             method=_bounded("method", method),
             target=_bounded("target", target),
             outcome=outcome,

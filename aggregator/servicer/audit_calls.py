@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from aggregator.identity.audit import Audit, Caller
+from aggregator.identity.audit import Audit
 from aggregator.servicer.calls import Context
 from aggregator.servicer.calls import control_call as call
 from aggregator.servicer.pages import MAX_PAGE, page_size
@@ -12,6 +12,7 @@ from shared.convert.audit import audit_entry_to_proto
 from shared.errors import FedplccError, MalformedRequest
 from shared.gen.fedplcc.v1 import admin_service_pb2 as admin_pb2
 from shared.gen.fedplcc.v1 import admin_service_pb2_grpc as admin_grpc
+from shared.identity.principals import Principal
 from shared.wire.call_logs import Call
 
 
@@ -29,10 +30,10 @@ class AuditCalls(admin_grpc.AdminServiceServicer):
         return admin_pb2.ListAuditResponse(entries=[audit_entry_to_proto(entry) for entry in entries])
 
 
-def into_audit(audit: Audit) -> Callable[[Caller, Call, FedplccError], None]:
+def into_audit(audit: Audit) -> Callable[[Principal, Call, FedplccError], None]:
     """Return what notes in the audit that a call was refused for what its caller is or may."""
 
-    def refused(caller: Caller, call: Call, error: FedplccError) -> None:
+    def refused(caller: Principal, call: Call, error: FedplccError) -> None:
         facts = {name: str(call.facts.get(name, "")) for name in ("run_id", "client_id", "request_id")}
         target = "/".join(facts[name] for name in ("run_id", "client_id") if facts[name])
         audit.refused(caller, call.method.rpartition("/")[2], target, error.reason, facts["request_id"])

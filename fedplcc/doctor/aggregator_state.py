@@ -186,7 +186,9 @@ def audit(store: Store) -> Iterator[Finding]:
         named = _several([sentence_of_damage(damage) for damage in found.damages])
         yield problem("audit", f"{named}: somebody changed the database; {RESTORE}")
     else:
-        yield ok("audit", f"{found.num_entries:,} entries, each with its hash; 'fedplcc audit --witness' checks the end")
+        yield ok(
+            "audit", f"{found.num_entries:,} entries, each with its hash; 'fedplcc audit --witness' checks the end"
+        )
 
 
 def contradictions(store: Store, run: Run) -> Iterator[str]:

@@ -27,6 +27,8 @@ from shared.documents.runs import QuarantinedClient, Rejections, Run, RunLinks, 
 
 __all__ = [
     "REQUEST_ID",
+    "AuditEntry",
+    "AuditPage",
     "Blob",
     "Client",
     "ClientEnvironment",
