@@ -173,6 +173,7 @@ async def _serve(settings: AggregatorSettings) -> int:
             "ListClients",
             "GetUploadStatus",
             "GetPrototypeMap",
+            "ListAudit",
         ),
         keepalive_s=settings.keepalive_s,
         idle_s=settings.idle_s,
